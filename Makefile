@@ -1,0 +1,46 @@
+# Every target makes .venv by itself; nothing is installed again while pyproject.toml and constraints.txt stay the same.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+# Idle OpenMP threads should sleep, not spin: on a shared machine spinning costs more than it saves.
+export OMP_WAIT_POLICY := passive
+
+.PHONY: help setup tour test check bench
+
+help:
+	@echo "make setup   make .venv and install everything"
+	@echo "make tour    the whole chain on phantoms; ends with the path of a page"
+	@echo "make test    every test that this machine can run"
+	@echo "make check   lint, formatting, types, direction of imports"
+	@echo "make bench   every benchmark"
+
+setup: $(STAMP)
+
+# torch first and alone: the resolver then keeps the build that is at hand instead of fetching CUDA libraries.
+# The stamp is written last, so a failed install is tried again.
+$(STAMP): pyproject.toml constraints.txt
+	@rm -f $@
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) (a few minutes the first time)"
+	@$(PIP) "$$(grep '^torch==' constraints.txt)"
+	@$(PIP) -e ".[models,serve,plots,dev]"
+	@touch $@
+
+tour: $(STAMP)
+	@$(BIN)/cxrlab tour
+
+test: $(STAMP)
+	@$(BIN)/python -m pytest -q -n 2
+
+check: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_architecture.py
+
+bench: $(STAMP)
+	@set -e; for script in benchmarks/*.py; do \
+	  test -e "$$script" || continue; echo "== $$script"; $(BIN)/python "$$script"; done

@@ -1,0 +1,29 @@
+"""A workbench for chest X-ray report models: build one, align it, measure it, find out how it breaks.
+
+The names below are imported when they are first used, so that `import cxrlab` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from cxrlab.data.corpus import load_corpus as load_corpus
+    from cxrlab.models.names import load_model as load_model
+
+_PUBLIC = {"load_corpus": "cxrlab.data.corpus:load_corpus", "load_model": "cxrlab.models.names:load_model"}
+__all__ = ["__version__", "load_corpus", "load_model"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'cxrlab' has no attribute {name!r}")
+    from cxrlab.core.tables import load_reference
+
+    return load_reference(_PUBLIC[name])
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""The command line: argv in, one call, an exit code out."""

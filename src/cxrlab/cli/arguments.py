@@ -1,0 +1,248 @@
+"""From a typed function to flags, and from argv to its arguments.
+
+A parameter whose type is a dataclass is a config: its fields become flags of their own
+(`config: PhantomConfig` gives `--n`, `--size`, …) and `--config FILE.yaml` may set them. Words
+are only sorted here; `core.settings` and `core.config` check what they mean, so that a file, an
+override and a flag are refused in the same words.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from cxrlab.cli.commands import Command
+from cxrlab.core.config import build, gather, raise_problems
+from cxrlab.core.errors import ConfigError, nearest
+from cxrlab.core.settings import Setting, checked, is_config, parameter_hints, settings
+
+_COMMON = {
+    "--json": "print the result as JSON",
+    "--quiet": "show no progress",
+    "--debug": "show the traceback of an error",
+}
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """One parsed command line.
+
+    Args:
+        arguments: For the function, by name.
+        json: Whether the result is wanted as JSON.
+        quiet: Whether progress is unwanted.
+    """
+
+    arguments: dict[str, Any]
+    json: bool
+    quiet: bool
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a mistake as a `ConfigError` instead of leaving the program."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message[:1].lower()}{message[1:]}; see '{self.prog} --help'.")
+
+
+class _Switch(argparse.Action):
+    """`--name` is true, `--no-name` is false; kept as text, like every other flag."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=None, help=help)
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        setattr(namespace, self.dest, "true" if option_string == self.option_strings[0] else "false")
+
+
+class CommandLine:
+    """The flags of one command.
+
+    Args:
+        name: What the user types after `cxrlab`.
+        command: Its row in the table.
+        function: The loaded target.
+    """
+
+    def __init__(self, name: str, command: Command, function: Callable[..., Any]) -> None:
+        self.name, self.command, self.function = name, command, function
+        configs = {name: hint for name, hint in parameter_hints(function).items() if is_config(hint)}
+        if len(configs) > 1:
+            raise TypeError(f"{command.target} takes more than one config: {', '.join(configs)}")
+        self.config_name: str | None = next(iter(configs), None)
+        self.config_type: Any = next(iter(configs.values()), None)
+        self.own: dict[str, Setting] = {}
+        self.of_config: dict[str, Setting] = {}
+        for setting in settings(function):
+            group, dot, rest = setting.key.partition(".")
+            if dot and group == self.config_name:
+                self.of_config[rest] = replace(setting, key=rest)
+            else:
+                self.own[setting.key] = setting
+        if clash := self.own.keys() & self.of_config.keys():
+            raise TypeError(f"{command.target} and its config share the names {', '.join(sorted(clash))}")
+        self.parser = self._build()
+        self.flags = [flag for action in self.parser._actions for flag in action.option_strings if flag != "-h"]
+
+    def parse(self, argv: Sequence[str]) -> Invocation:
+        """Sort and check the words; every problem is reported at once."""
+        given = vars(self.parser.parse_args(self._tidy(argv)))
+        problems: list[str] = []
+        arguments: dict[str, Any] = {}
+        for key, setting in self.own.items():
+            if given.get(key) not in (None, []):
+                try:
+                    arguments[key] = checked(_as_flag(setting), given[key], typed=True)
+                except ConfigError as error:
+                    problems.append(str(error))
+            elif setting.required:
+                problems.append(f"{_shown(setting, self.command)} is missing; for example: {self.command.example}.")
+        values: dict[str, Any] = {}
+        if self.config_name is not None:
+            overrides = [f"{key}={given[key]}" for key in self.of_config if given.get(key) is not None]
+            values, more = gather(self.config_type, given["--config"], overrides)
+            problems += more
+        raise_problems(problems)
+        if self.config_name is not None:
+            arguments[self.config_name] = build(self.config_type, values)
+        return Invocation(arguments, json=given["--json"], quiet=given["--quiet"])
+
+    def help(self) -> str:
+        """The page that `--help` prints."""
+        return self.parser.format_help()
+
+    def _build(self) -> _Parser:
+        parser = _Parser(
+            prog=f"cxrlab {self.name}",
+            usage=self._usage(),
+            description=_description(self.function) or self.command.help,
+            epilog=f"example:\n  {self.command.example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        for name in self.command.positional:
+            _add_positional(parser, self.own[name])
+        for setting in (*self.own.values(), *self.of_config.values()):
+            if setting.key not in self.command.positional:
+                _add_flag(parser, setting)
+        if self.config_type is not None:
+            parser.add_argument(
+                "--config", dest="--config", metavar="FILE", type=Path, help="YAML file with these settings"
+            )
+        if "seed" not in self.own and "seed" not in self.of_config:
+            parser.add_argument(
+                "--seed", metavar="N", help="accepted by every command; this one draws nothing at random"
+            )
+        for flag, text in _COMMON.items():
+            parser.add_argument(flag, dest=flag, action="store_true", help=text)
+        return parser
+
+    def _usage(self) -> str:
+        words = [f"cxrlab {self.name}"]
+        for name in self.command.positional:
+            word = _positional_name(self.own[name])
+            words.append(word if self.own[name].required else f"[{word}]")
+        needed = [s for s in (*self.own.values(), *self.of_config.values()) if s.required]
+        words += [f"{_flag(s.key)} {_metavar(s.hint)}" for s in needed if s.key not in self.command.positional]
+        return " ".join([*words, "[flags]"])
+
+    def _tidy(self, argv: Sequence[str]) -> list[str]:
+        """Underscores in flags become dashes, `--flag=false` becomes `--no-flag`; an unknown flag is refused here."""
+        known = self.flags
+        tidy: list[str] = []
+        for index, word in enumerate(argv):
+            if word == "--":
+                return [*tidy, *argv[index:]]
+            if not word.startswith("--"):
+                tidy.append(word)
+                continue
+            name, equals, value = word.partition("=")
+            flag = name.replace("_", "-")
+            if flag not in known:
+                raise ConfigError(
+                    f"'cxrlab {self.name}' has no flag {name}.{nearest(flag, known)} See 'cxrlab {self.name} --help'."
+                )
+            if equals and f"--no-{flag[2:]}" in known and value.lower() in ("true", "false", "yes", "no"):
+                tidy.append(flag if value.lower() in ("true", "yes") else f"--no-{flag[2:]}")
+            else:
+                tidy.append(flag + equals + value)
+        return tidy
+
+
+def _add_positional(parser: argparse.ArgumentParser, setting: Setting) -> None:
+    several = _is_list(setting.hint)
+    parser.add_argument(
+        setting.key,
+        metavar=_positional_name(setting),
+        # The count is left open so that a missing one is reported in our words, with an example.
+        nargs="*" if several else "?",
+        default=None,
+        help=setting.help.replace("%", "%%"),
+    )
+
+
+def _positional_name(setting: Setting) -> str:
+    return f"{setting.key.upper().removesuffix('S')}…" if _is_list(setting.hint) else setting.key.upper()
+
+
+def _add_flag(parser: argparse.ArgumentParser, setting: Setting) -> None:
+    flag, note = _flag(setting.key), ""
+    if setting.required:
+        note = " (required)"
+    elif setting.default is not None and setting.default not in ((), ""):
+        note = f" (default: {_default_words(setting.default)})"
+    text = (setting.help + note).strip().replace("%", "%%")
+    if setting.hint is bool:
+        parser.add_argument(flag, f"--no-{flag[2:]}", dest=setting.key, action=_Switch, help=text)
+    else:
+        parser.add_argument(flag, dest=setting.key, metavar=_metavar(setting.hint), help=text)
+
+
+def _default_words(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+
+
+def _flag(key: str) -> str:
+    return "--" + key.replace("_", "-")
+
+
+def _as_flag(setting: Setting) -> Setting:
+    return replace(setting, key=_flag(setting.key))
+
+
+def _shown(setting: Setting, command: Command) -> str:
+    return _positional_name(setting) if setting.key in command.positional else _flag(setting.key)
+
+
+def _is_list(hint: Any) -> bool:
+    return typing.get_origin(hint) in (list, tuple, Sequence)
+
+
+def _metavar(hint: Any) -> str:
+    names = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
+    options = [part for part in typing.get_args(hint) if part is not type(None)] or [hint]
+    if typing.get_origin(hint) is typing.Literal:
+        return "|".join(map(str, options))
+    if _is_list(hint):
+        return "A,B,…"
+    return names.get(options[0], "VALUE")
+
+
+def _description(function: Callable[..., Any]) -> str:
+    from docstring_parser import DocstringStyle, parse
+
+    found = parse(inspect.getdoc(function) or "", style=DocstringStyle.GOOGLE)
+    return "\n\n".join(part for part in (found.short_description, found.long_description) if part)

@@ -1,0 +1,121 @@
+"""`cxrlab doctor`: what is installed, what is missing, how to get it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from cxrlab.cli.result import Result, columns
+from cxrlab.core.install import extras, version
+
+BASE = (
+    "numpy", "pillow", "pydicom", "pylibjpeg", "pylibjpeg-libjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle",
+    "pyyaml", "jsonargparse", "docstring-parser", "rich",
+)  # fmt: skip
+_POISONS = ("torchvision", "timm", "open_clip")
+# In a process of its own: a broken build may end the interpreter, and doctor must live to say so.
+_TORCH = """
+import json, torch
+devices = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+mps = bool(getattr(torch.backends, "mps", None) and torch.backends.mps.is_available())
+print(json.dumps({"version": torch.__version__, "devices": devices or (["mps"] if mps else ["cpu"]),
+                  "threads": torch.get_num_threads()}))
+"""
+
+
+def doctor() -> Result:
+    """Tell what this machine can run: Python, packages, optional parts, device, threads and disk.
+
+    Exit code 1 when something is broken; an optional part that was not installed is not.
+    """
+    data = examine()
+    return Result(_words(data), data, ok=not data["problems"])
+
+
+def examine() -> dict[str, Any]:
+    """Everything that doctor knows, as plain values; `problems` lists what is broken, each with its remedy."""
+    base = {name: version(name) for name in BASE}
+    torch = _ask(_TORCH) if importlib.util.find_spec("torch") else None
+    poisons = {name: _imports(name) for name in _POISONS if importlib.util.find_spec(name)}
+    return {
+        "cxrlab": version("cxrlab"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": base,
+        "extras": {
+            extra.name: {"complete": extra.complete, "packages": dict(extra.versions), "install": extra.command}
+            for extra in extras()
+        },
+        "torch": torch,
+        "threads": {
+            "cores": os.cpu_count(),
+            **{name: os.environ.get(name) for name in ("OMP_WAIT_POLICY", "OMP_NUM_THREADS")},
+        },
+        "disk_free_gb": round(shutil.disk_usage(Path.cwd()).free / 1e9, 1),
+        "poisons": poisons,
+        "problems": _problems(base, torch, poisons),
+    }
+
+
+def _problems(base: dict[str, str | None], torch: dict[str, Any] | None, poisons: dict[str, str | None]) -> list[str]:
+    found = []
+    if not (3, 11) <= sys.version_info[:2] <= (3, 12):
+        found.append(f"Python {platform.python_version()} was not tested; use 3.11 or 3.12.")
+    if missing := [name for name, installed in base.items() if installed is None]:
+        found.append(f"{', '.join(missing)} is missing; run: pip install --force-reinstall cxrlab")
+    if torch is not None and "error" in torch:
+        found.append(f"torch does not import ({torch['error']}); run: pip install --force-reinstall torch")
+    for name, error in poisons.items():
+        if error is not None:
+            found.append(
+                f"{name} does not import ({error}), and transformers and peft fail with it; "
+                f"cxrlab does not need it, run: pip uninstall {name.replace('_', '-')}"
+            )
+    return found
+
+
+def _ask(code: str) -> dict[str, Any]:
+    """What a script prints as JSON, run by this interpreter; `{"error": …}` when it fails."""
+    try:
+        answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+        if answer.returncode == 0:
+            found: dict[str, Any] = json.loads(answer.stdout.strip().splitlines()[-1])
+            return found
+        reason = answer.stderr.strip().splitlines()[-1:] or [f"exit code {answer.returncode}"]
+        return {"error": reason[0]}
+    except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def _imports(module: str) -> str | None:
+    """None when a module imports, else the last line of its error."""
+    error: str | None = _ask(f"import {module}\nprint('{{}}')").get("error")
+    return error
+
+
+def _words(data: dict[str, Any]) -> str:
+    torch = data["torch"]
+    rows = [
+        ("cxrlab", data["cxrlab"] or "run from source"),
+        ("python", data["python"]),
+        ("platform", data["platform"]),
+        ("disk free", f"{data['disk_free_gb']} GB"),
+        ("threads", f"{data['threads']['cores']} cores, OMP_WAIT_POLICY={data['threads']['OMP_WAIT_POLICY']}"),
+    ]
+    if torch and "error" not in torch:
+        rows.append(("torch", f"{torch['version']} on {', '.join(torch['devices'])}, {torch['threads']} threads"))
+    rows += [(name, found or "MISSING") for name, found in data["packages"].items()]
+    for name, extra in data["extras"].items():
+        installed = ", ".join(f"{package} {found}" for package, found in extra["packages"].items() if found)
+        rows.append(
+            (f"[{name}]", installed if extra["complete"] else f"not installed; get it with: {extra['install']}")
+        )
+    problems = [f"problem: {problem}" for problem in data["problems"]] or ["everything that is installed works"]
+    return "\n".join([columns(rows), "", *problems])

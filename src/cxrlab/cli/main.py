@@ -1,0 +1,163 @@
+"""The program `cxrlab`: find the command, call its function, show the result, give an exit code.
+
+0 success · 1 a user's mistake or a failed check, one sentence on the error stream · 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cxrlab.cli.commands import COMMANDS
+from cxrlab.core.errors import CxrlabError, MissingExtra, UnknownName, nearest
+
+if TYPE_CHECKING:
+    from cxrlab.cli.result import Result
+
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code.
+
+    Args:
+        argv: Words after the program's name; those of the process when None.
+    """
+    # Before anything can import torch: idle OpenMP threads should sleep, not spin.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in words
+    try:
+        code = _dispatch(words)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        if debug:
+            raise
+        return _say("stopped; everything finished so far is kept", INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`): not worth a word, also not at the interpreter's exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        sentence = _sentence(error)
+        if debug or sentence is None:
+            raise
+        return _say(sentence, 1)
+
+
+def _dispatch(words: list[str]) -> int:
+    if words == ["--version"]:
+        from cxrlab import __version__
+
+        return _print(f"cxrlab {__version__}")
+    if not words or words[0] in ("-h", "--help", "help"):
+        return _print(overview(words[1:] if words[:1] == ["help"] else ()))
+    name = command_named(words)
+    if name is None:
+        path = [word for word in words if not word.startswith("-")]
+        asked_for_help = "--help" in words or "-h" in words
+        if asked_for_help and _under(path):
+            return _print(overview(path))
+        raise _no_such_command(path, words)
+    return _run(name, words[len(name.split()) :])
+
+
+def command_named(words: Sequence[str]) -> str | None:
+    """The longest row of the table that the words begin with."""
+    for count in range(len(words), 0, -1):
+        if (name := " ".join(words[:count])) in COMMANDS:
+            return name
+    return None
+
+
+def overview(path: Sequence[str] = ()) -> str:
+    """The list of commands, or of those below `path`."""
+    rows = _under(path) or list(COMMANDS)
+    width = max(len(name) for name in rows)
+    lines = [f"  {name.ljust(width)}  {COMMANDS[name].help}" for name in rows]
+    head = f"usage: cxrlab {' '.join([*path, 'COMMAND'])} [flags]"
+    purpose = "" if path else "\nA workbench for chest X-ray report models.\n"
+    tail = "'cxrlab COMMAND --help' explains one command, with an example."
+    return "\n".join([head, purpose, "commands:", *lines, "", tail])
+
+
+def _run(name: str, words: list[str]) -> int:
+    from cxrlab.cli.arguments import CommandLine
+    from cxrlab.cli.result import present
+
+    command = COMMANDS[name]
+    line = CommandLine(name, command, _load(command.target))
+    if "--help" in words or "-h" in words:
+        return _print(line.help().rstrip())
+    invocation = line.parse(words)
+    if invocation.quiet:
+        os.environ["CXRLAB_QUIET"] = "1"
+    result = present(line.function(**invocation.arguments))
+    return 0 if result is None else _show(result, as_json=invocation.json)
+
+
+def _load(target: str) -> Callable[..., Any]:
+    from cxrlab.core.tables import load_reference
+
+    function: Callable[..., Any] = load_reference(target)
+    return function
+
+
+def _show(result: Result, *, as_json: bool) -> int:
+    from cxrlab.core.json_form import dumps
+
+    text = dumps(result.data, indent=2) if as_json else result.text
+    if text:
+        _print(text)
+    return 0 if result.ok else 1
+
+
+def _under(path: Sequence[str]) -> list[str]:
+    prefix = " ".join(path) + " "
+    return [name for name in COMMANDS if path and name.startswith(prefix)]
+
+
+def _no_such_command(path: list[str], words: list[str]) -> CxrlabError:
+    for count in range(len(path), 0, -1):
+        if below := _under(path[:count]):
+            group = " ".join(path[:count])
+            choices = sorted({name.split()[count] for name in below})
+            wrong = path[count] if count < len(path) else None
+            said = (
+                f"'{group}' has no command '{wrong}'.{nearest(wrong, choices)}" if wrong else f"'{group}' is a group."
+            )
+            return UnknownName(f"{said} Choose one of: {', '.join(choices)}.")
+    first = path[0] if path else words[0]
+    tops = list(dict.fromkeys(name.split()[0] for name in COMMANDS))
+    return UnknownName(f"there is no command '{first}'.{nearest(first, tops)} Choose one of: {', '.join(tops)}.")
+
+
+def _sentence(error: Exception) -> str | None:
+    """The error in one sentence when a user can mend it; None for a defect of the program."""
+    if isinstance(error, CxrlabError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "memory ran out; ask for less at once (smaller sizes, fewer workers, a smaller batch)."
+    if isinstance(error, ModuleNotFoundError):
+        from cxrlab.core.install import explain
+
+        missing: MissingExtra | None = explain(error)
+        return None if missing is None else str(missing)
+    if isinstance(error, OSError) and error.errno is not None:
+        from cxrlab.core.files import os_error
+
+        return str(os_error(error, error.filename or "a file", "use"))
+    return None
+
+
+def _print(text: str) -> int:
+    sys.stdout.write(text + "\n")
+    return 0
+
+
+def _say(sentence: str, code: int) -> int:
+    sys.stderr.write(f"cxrlab: {sentence}\n")
+    return code

@@ -1,0 +1,72 @@
+"""What a run ran on: enough to say why two runs differ, and nothing secret."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = (
+    "cxrlab", "numpy", "pillow", "pydicom", "pylibjpeg", "pyyaml", "jsonargparse",
+    "torch", "transformers", "peft", "accelerate", "safetensors", "tokenizers",
+)  # fmt: skip
+_SECRET = re.compile(r"(^|[-_.])(key|apikey|token|secret|password|passwd|authorization|credentials?)($|[-_.])", re.I)
+_URL_LOGIN = re.compile(r"(?<=://)[^/@\s]+@")
+_URL_SECRET = re.compile(r"([?&][^=&]*(?:key|token|secret|password)[^=&]*=)[^&#\s]+", re.I)
+_HIDDEN = "***"
+
+
+def environment(argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """Python, platform, package versions, command line without secrets and the commit of the source."""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "packages": {name: found for name in _PACKAGES if (found := _version(name)) is not None},
+        "command": without_secrets(sys.argv if argv is None else argv),
+        "commit": source_commit(),
+    }
+
+
+def without_secrets(argv: Sequence[str]) -> list[str]:
+    """The command line with the values of `--…key`, `--…token`, … and logins in addresses hidden."""
+    shown: list[str] = []
+    hide_next = False
+    for word in argv:
+        name, equals, value = word.partition("=")
+        secret = bool(_SECRET.search(name.lstrip("-"))) and (word.startswith("-") or bool(equals))
+        if hide_next and not word.startswith("--"):
+            shown.append(_HIDDEN)
+        elif secret and equals:
+            shown.append(f"{name}={_HIDDEN}")
+        else:
+            shown.append(_URL_SECRET.sub(rf"\1{_HIDDEN}", _URL_LOGIN.sub(f"{_HIDDEN}@", word)))
+        hide_next = secret and not equals
+    return shown
+
+
+def source_commit(folder: Path | None = None) -> str | None:
+    """Commit of the checkout this package runs from, with `-dirty` after local changes; None without one."""
+    here = folder or Path(__file__).resolve().parent
+    if "site-packages" in here.parts:  # installed: the repository around it, if any, is somebody else's
+        return None
+    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=40", "--exclude", "*"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() or None if answer.returncode == 0 else None
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None

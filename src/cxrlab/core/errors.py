@@ -1,0 +1,51 @@
+"""The error family: every message says what was given, what is wrong and what to do.
+
+The command line prints the message of a `CxrlabError` as one sentence and exits 1; any other
+exception is a defect of the program and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class CxrlabError(Exception):
+    """Root of everything a user can cause and mend."""
+
+
+class ConfigError(CxrlabError):
+    """A setting that does not exist, has the wrong type or contradicts another."""
+
+
+class DataError(CxrlabError):
+    """A file that is missing, truncated, malformed or inconsistent."""
+
+
+class VocabularyError(DataError):
+    """A word that the shared vocabulary does not hold."""
+
+
+class UnknownName(ConfigError):
+    """A name that a table does not list."""
+
+
+class MissingExtra(CxrlabError):
+    """A part of the program that was not installed."""
+
+
+class RunError(CxrlabError):
+    """A run folder that cannot be opened, resumed or written."""
+
+
+def nearest(word: str, names: Iterable[str], most: int = 3) -> str:
+    """A 'did you mean' clause, or an empty string when nothing is close.
+
+    >>> nearest("sise", ["size", "seed"])
+    " Did you mean 'size'?"
+    """
+    lowered = {name.lower(): name for name in names}
+    close = [lowered[match] for match in difflib.get_close_matches(word.lower(), lowered, n=most, cutoff=0.5)]
+    if not close:
+        return ""
+    return " Did you mean " + " or ".join(f"'{name}'" for name in close) + "?"

@@ -1,0 +1,143 @@
+"""Files that are whole or absent: atomic writes, and readers whose errors name the file.
+
+A write goes to a temporary file in the same folder, is flushed to the disk and then renamed over
+the target, so that a reader, a crash or a full disk never meets half a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from cxrlab.core.errors import CxrlabError, DataError, RunError, nearest
+from cxrlab.core.json_form import dumps
+
+_REMEDIES = {
+    errno.ENOSPC: "the disk is full; free some space, or choose a folder on another disk",
+    errno.EDQUOT: "your disk quota is used up; free some space, or choose a folder on another disk",
+    errno.EACCES: "permission is denied; choose a folder that you may write to, or change its permissions",
+    errno.EPERM: "permission is denied; choose a folder that you may write to, or change its permissions",
+    errno.EROFS: "the file system is read-only; choose another folder",
+    errno.EISDIR: "it is a folder where a file was expected; choose another name",
+    errno.ENOTDIR: "a part of the path is a file where a folder was expected; choose another path",
+    errno.EEXIST: "something of that name is in the way; choose another path",
+    errno.ENOENT: "it does not exist; check the path",
+    errno.ENAMETOOLONG: "the name is too long; choose a shorter one",
+    errno.EMFILE: "too many files are open; close other programs or raise the limit (ulimit -n)",
+    errno.EIO: "the disk reports an input/output error; check the disk",
+}
+
+
+def os_error(error: OSError, path: str | os.PathLike[str], action: str = "write") -> RunError:
+    """One sentence for an operating-system error: what was tried, on which path, why it failed, what to do."""
+    reason = _REMEDIES.get(error.errno or 0, (error.strerror or str(error) or type(error).__name__).lower())
+    return RunError(f"cannot {action} {os.fspath(path)}: {reason}.")
+
+
+def make_folder(path: str | os.PathLike[str]) -> Path:
+    """The folder, made with its parents where it is not there yet."""
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise os_error(error, folder, "make the folder") from error
+    return folder
+
+
+def write_bytes(path: str | os.PathLike[str], data: bytes, *, durable: bool = True) -> Path:
+    """Write the whole file or leave what was there; folders on the way are made.
+
+    Args:
+        path: Where the file will stand.
+        data: Its whole content.
+        durable: Wait until the disk holds the content, which survives a power cut. Without it the file is
+            still whole or absent after a kill; use that for the many images of a corpus.
+    """
+    target = Path(path)
+    make_folder(target.parent)
+    # Dot in front: a leftover of a killed process is never mistaken for a result.
+    temporary = target.parent / f".{target.name[:100]}.{secrets.token_hex(4)}.tmp"
+    try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            write_all(handle, data)
+            if durable:
+                os.fsync(handle)
+        finally:
+            os.close(handle)
+        os.replace(temporary, target)
+    except BaseException as error:  # Ctrl-C too must not leave the temporary file behind
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        if isinstance(error, OSError):
+            raise os_error(error, target) from error
+        raise
+    return target
+
+
+def write_all(handle: int, data: bytes) -> None:
+    """Write every byte to an open file descriptor; the system may take them in several pieces."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(handle, view) :]
+
+
+def write_text(path: str | os.PathLike[str], text: str, *, durable: bool = True) -> Path:
+    """Write UTF-8 text atomically; see `write_bytes`."""
+    return write_bytes(path, text.encode("utf-8"), durable=durable)
+
+
+def write_json(path: str | os.PathLike[str], value: Any, *, durable: bool = True) -> Path:
+    """Write a value (see `json_form.plain`) as indented JSON, atomically, with a final newline."""
+    return write_text(path, dumps(value, indent=2) + "\n", durable=durable)
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """The content of a file; a missing one is a `DataError` that names its nearest neighbours."""
+    source = Path(path)
+    try:
+        return source.read_bytes()
+    except OSError as error:
+        raise unreadable(error, source) from error
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """UTF-8 text of a file; a byte-order mark at its start is dropped."""
+    try:
+        return read_bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{os.fspath(path)} is not UTF-8 text (byte {error.start}); convert it to UTF-8.") from None
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """The value in a JSON file; a malformed one is a `DataError` with line and column."""
+    try:
+        return json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise DataError(
+            f"{os.fspath(path)}:{error.lineno} is not valid JSON ({error.msg.lower()} at column {error.colno}); "
+            f"correct that line, or make the file again."
+        ) from None
+    except RecursionError:
+        raise DataError(
+            f"{os.fspath(path)} is not usable JSON: it is nested too deeply; make the file again."
+        ) from None
+
+
+def unreadable(error: OSError, path: Path) -> CxrlabError:
+    """The `DataError` for a file that cannot be opened for reading."""
+    if error.errno == errno.ENOENT:
+        hint = nearest(path.name, _neighbours(path)) or " Check the path."
+        return DataError(f"{path} does not exist.{hint}")
+    return DataError(str(os_error(error, path, "read")))
+
+
+def _neighbours(path: Path) -> list[str]:
+    with contextlib.suppress(OSError):
+        return [entry.name for entry in os.scandir(path.parent)]
+    return []

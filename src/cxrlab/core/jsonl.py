@@ -1,0 +1,172 @@
+"""One JSON object a line: streaming reader and append-safe writer.
+
+A record is written with its newline in one piece. After a kill at most the last line is torn; the
+writer cuts it off when it opens the file again, so that a resumed run continues exactly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from cxrlab.core.errors import DataError
+from cxrlab.core.files import make_folder, os_error, unreadable, write_all
+from cxrlab.core.json_form import dumps
+
+_BLOCK = 1 << 16
+
+
+def read_jsonl(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line number from 1, object) one line at a time, in flat memory; blank lines are passed over.
+
+    A missing file, a line that is not UTF-8, not JSON, not an object or that repeats a key raises a
+    `DataError` that names file, line and remedy.
+    """
+    source = Path(path)
+    try:
+        stream = source.open("rb")
+    except OSError as error:
+        raise unreadable(error, source) from error
+    with stream:
+        number = 0
+        while True:
+            try:
+                line = stream.readline()
+            except OSError as error:
+                raise unreadable(error, source) from error
+            if not line:
+                return
+            number += 1
+            if line.strip():
+                yield number, parse_line(line, f"{source}:{number}", torn=not line.endswith(b"\n"))
+
+
+def parse_line(line: bytes, place: str, torn: bool = False) -> dict[str, Any]:
+    """The object in one line; `place` names file and line in the error, `torn` says that its newline is missing."""
+    try:
+        value = _decode(line)
+    except json.JSONDecodeError as error:
+        remedy = (
+            "the file ends in the middle of this line; resume the run that writes it, or delete the line"
+            if torn
+            else "correct or delete the line"
+        )
+        raise DataError(f"{place} is not valid JSON ({error.msg.lower()} at column {error.colno}); {remedy}.") from None
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{place} is not UTF-8 text (byte {error.start} of the line); convert the file to UTF-8."
+        ) from None
+    except RecursionError:
+        raise DataError(f"{place} is nested too deeply to be a record; correct or delete the line.") from None
+    except _Repeated as error:
+        raise DataError(f"{place} has the key '{error}' twice in one object; keep one of them.") from None
+    if not isinstance(value, dict):
+        raise DataError(f'{place} holds a {_kind(value)}, not an object; a line must look like {{"id": …}}.')
+    return value
+
+
+class _Repeated(Exception):
+    """A key that stands twice in one object: the first value would be lost without a word."""
+
+
+def _decode(line: bytes) -> Any:
+    return json.loads(line.decode("utf-8-sig"), object_pairs_hook=_unique)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out = dict(pairs)
+    if len(out) != len(pairs):
+        names = [key for key, _ in pairs]
+        raise _Repeated(next(key for key in names if names.count(key) > 1))
+    return out
+
+
+def _kind(value: Any) -> str:
+    return {list: "list", str: "text", bool: "truth value", type(None): "null"}.get(type(value), "number")
+
+
+class JsonlAppender:
+    """Append records to a file, each whole or absent.
+
+    Opening a file whose last line was torn by a kill cuts that line off; a complete last line that only
+    lacks its newline is given one. A write that fails half-way (full disk) is taken back.
+
+    Args:
+        path: The file; made with its folder when absent.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        make_folder(self.path.parent)
+        try:
+            self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        except OSError as error:
+            raise os_error(error, self.path) from error
+        try:
+            self._mend()
+        except OSError as error:
+            os.close(self._handle)
+            raise os_error(error, self.path) from error
+
+    def append(self, record: Any) -> None:
+        """Write one record (see `json_form.plain`); it is in the file when this returns."""
+        if self._handle < 0:
+            raise ValueError(f"{self.path} is closed")
+        line = (dumps(record) + "\n").encode("utf-8")
+        size = os.fstat(self._handle).st_size
+        try:
+            write_all(self._handle, line)
+        except BaseException as error:
+            with contextlib.suppress(OSError):  # a device such as /dev/full has no length to restore
+                os.ftruncate(self._handle, size)
+            if isinstance(error, OSError):
+                raise os_error(error, self.path) from error
+            raise
+
+    def close(self) -> None:
+        """Hand the lines to the disk and close the file; closing twice is allowed."""
+        if self._handle >= 0:
+            with contextlib.suppress(OSError):
+                os.fsync(self._handle)
+            os.close(self._handle)
+            self._handle = -1
+
+    def __enter__(self) -> JsonlAppender:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _mend(self) -> None:
+        """Leave the file empty or ending in a newline."""
+        size = os.fstat(self._handle).st_size
+        start = self._last_line_start(size)
+        if start == size:
+            return
+        tail = os.pread(self._handle, size - start, start)
+        try:
+            complete = isinstance(_decode(tail), dict)
+        except (ValueError, RecursionError, _Repeated):
+            complete = False
+        if complete:
+            write_all(self._handle, b"\n")
+        else:
+            os.ftruncate(self._handle, start)
+
+    def _last_line_start(self, size: int) -> int:
+        """Offset just after the last newline, found from the end; 0 when there is none."""
+        end = size
+        while end > 0:
+            begin = max(0, end - _BLOCK)
+            found = os.pread(self._handle, end - begin, begin).rfind(b"\n")
+            if found >= 0:
+                return begin + found + 1
+            end = begin
+        return 0

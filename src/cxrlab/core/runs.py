@@ -1,0 +1,221 @@
+"""Run folders: everything a run was told, saw and concluded, readable without the program.
+
+    config.yaml        the resolved config
+    environment.json   versions, command line, commit, seed
+    status.json        running, finished or interrupted
+    *.jsonl            evidence, one record a line, appended as it arises
+    *.json             conclusions
+
+A run that was interrupted is opened again with the same config and continues; a finished one, or
+one with another config, is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import fcntl
+import os
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import Any
+
+from cxrlab.core.config import flatten, to_yaml
+from cxrlab.core.environment import environment
+from cxrlab.core.errors import RunError
+from cxrlab.core.files import make_folder, os_error, read_json, write_bytes, write_json, write_text
+from cxrlab.core.jsonl import JsonlAppender, read_jsonl
+from cxrlab.core.yaml_file import read_yaml
+
+CONFIG, ENVIRONMENT, STATUS, LOCK = "config.yaml", "environment.json", "status.json", ".lock"
+_OWN = (CONFIG, ENVIRONMENT, STATUS, LOCK)
+
+
+class Run:
+    """One run folder, open for writing; make it with `Run.open` and use it in a `with` block."""
+
+    def __init__(self, folder: Path, lock: int, *, resumed: bool) -> None:
+        self.folder = folder
+        self.resumed = resumed
+        self._lock = lock
+        self._files: dict[str, JsonlAppender] = {}
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        config: Any,
+        *,
+        seed: int | None = None,
+        resume: bool = True,
+        free: Iterable[str] = (),
+    ) -> Run:
+        """Make the folder, or continue the interrupted run in it.
+
+        Args:
+            path: The run folder.
+            config: A config dataclass or mapping of plain values.
+            seed: Written down, and must be the same on resume.
+            resume: Whether an interrupted run may be continued.
+            free: Dotted config keys that may differ on resume because they do not change the result (`workers`).
+
+        Raises:
+            RunError: When the folder holds a finished run, a run with another config, a run that another
+                process is writing, or files that are no run.
+        """
+        folder = make_folder(path)
+        lock = _take_lock(folder)
+        try:
+            resumed = _may_continue(folder, config, seed, resume, frozenset(free))
+            run = cls(folder, lock, resumed=resumed)
+            run._describe(config, seed)
+        except BaseException:
+            os.close(lock)
+            raise
+        return run
+
+    def append(self, name: str, record: Any) -> None:
+        """Append one record to a `.jsonl` file; it is on file when this returns."""
+        self._appender(name).append(record)
+
+    def write(self, name: str, value: Any) -> Path:
+        """Write a whole file atomically: bytes and text as they are, anything else as JSON."""
+        target = self.path(name)
+        if isinstance(value, bytes):
+            return write_bytes(target, value)
+        if isinstance(value, str) and target.suffix != ".json":
+            return write_text(target, value)
+        return write_json(target, value)
+
+    def done(self, name: str, key: str = "id") -> set[str]:
+        """The ids already in a `.jsonl` file, for skipping them on resume; a torn last line is cut off first."""
+        self._appender(name)
+        return {str(record[key]) for _, record in read_jsonl(self.path(name)) if key in record}
+
+    def path(self, name: str) -> Path:
+        """The place of a file of this run; a name that leads out of the folder is refused."""
+        parts = PurePosixPath(name).parts
+        if not parts or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:
+            raise RunError(
+                f"'{name}' is not a name inside the run folder {self.folder}; give a relative one without '..'."
+            )
+        if name in _OWN:
+            raise RunError(f"'{name}' is written by the run itself; choose another name.")
+        return self.folder / name
+
+    def close(self, state: str = "finished", reason: str | None = None) -> None:
+        """Close every file and write down how the run ended; closing twice is allowed."""
+        if self._lock < 0:
+            return
+        try:
+            for file in self._files.values():
+                file.close()
+            self._status(state, reason)
+        finally:
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        # The error on its way out matters more than a status that cannot be written on a full disk.
+        with contextlib.suppress(RunError):
+            reason = "stopped by Ctrl-C" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
+            self.close("interrupted", reason)
+
+    def _appender(self, name: str) -> JsonlAppender:
+        if self._lock < 0:
+            raise RunError(f"the run in {self.folder} is closed; open it again to add to it.")
+        if name not in self._files:
+            if not name.endswith(".jsonl"):
+                raise RunError(f"'{name}' cannot be appended to; records go into a file that ends in .jsonl.")
+            self._files[name] = JsonlAppender(self.path(name))
+        return self._files[name]
+
+    def _describe(self, config: Any, seed: int | None) -> None:
+        """Write config, environment and status; on resume the environment is added to the first one."""
+        now = environment()
+        if self.resumed:
+            first = read_json(self.folder / ENVIRONMENT)
+            first.setdefault("resumed", []).append(now)
+            write_json(self.folder / ENVIRONMENT, first)
+        else:
+            write_json(self.folder / ENVIRONMENT, {"seed": seed, **now})
+            write_text(self.folder / CONFIG, to_yaml(config))  # last: its presence makes the folder a run
+        self._status("running")
+
+    def _status(self, state: str, reason: str | None = None) -> None:
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        write_json(self.folder / STATUS, {"state": state, "at": now, **({"reason": reason} if reason else {})})
+
+
+def state(path: str | os.PathLike[str]) -> str | None:
+    """'running', 'finished' or 'interrupted'; None when the folder holds no run."""
+    file = Path(path) / STATUS
+    if not file.is_file():
+        return None
+    found = read_json(file)
+    return str(found.get("state")) if isinstance(found, dict) else None
+
+
+def _take_lock(folder: Path) -> int:
+    """An open lock file; the system lets go of it when the process ends, however it ends."""
+    try:
+        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise os_error(error, folder / LOCK) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        if isinstance(error, BlockingIOError):
+            raise RunError(
+                f"{folder} is being written by another process; wait for it, or choose another folder."
+            ) from None
+        raise os_error(error, folder / LOCK, "lock") from error
+    return handle
+
+
+def _may_continue(folder: Path, config: Any, seed: int | None, resume: bool, free: frozenset[str]) -> bool:
+    """False for a new run, True for one to continue; anything else in the folder is a `RunError`."""
+    if not (folder / CONFIG).exists():
+        foreign = sorted(e.name for e in folder.iterdir() if e.name not in _OWN and not e.name.endswith(".tmp"))
+        if foreign:
+            raise RunError(
+                f"{folder} is not empty and not a run ('{foreign[0]}' is in it); choose a new or empty folder."
+            )
+        return False
+    changed = _differences(folder, config, seed, free)
+    if changed:
+        raise RunError(
+            f"{folder} holds a run with other settings ({'; '.join(changed)}); "
+            f"give the same settings to continue it, or choose another folder."
+        )
+    if state(folder) == "finished":
+        raise RunError(f"{folder} holds a finished run with these settings; use it, or choose another folder.")
+    if not resume:
+        raise RunError(f"{folder} holds an unfinished run; allow it to resume, or choose another folder.")
+    return True
+
+
+def _differences(folder: Path, config: Any, seed: int | None, free: frozenset[str]) -> list[str]:
+    """'key was A and is now B' for every setting and the seed that differ."""
+    import yaml
+
+    old = flatten(read_yaml(folder / CONFIG)[0])
+    new = flatten(yaml.safe_load(to_yaml(config)) or {})
+    found = read_json(folder / ENVIRONMENT)
+    old["the seed"], new["the seed"] = (found.get("seed") if isinstance(found, dict) else None), seed
+    absent = "absent"
+    return [
+        f"{key} was {old.get(key, absent)!r} and is now {new.get(key, absent)!r}"
+        for key in {**old, **new}
+        if key not in free and old.get(key, absent) != new.get(key, absent)
+    ]

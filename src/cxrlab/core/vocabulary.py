@@ -1,0 +1,262 @@
+"""The one vocabulary: what can be seen on a chest film, where, how much, and how it changed.
+
+An observation is spelled in lower-case English (`"pleural effusion"`); the fourteen CheXpert
+observations are spelled as CheXpert spells them (`"Pleural Effusion"`). The table below ties the
+two together. A new observation is one row here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+from cxrlab.core.errors import VocabularyError, nearest
+
+
+class Presence(StrEnum):
+    """Whether a report or a film says that a thing is there."""
+
+    PRESENT = "present"
+    ABSENT = "absent"
+
+
+class Certainty(StrEnum):
+    """How sure the statement is."""
+
+    CERTAIN = "certain"
+    POSSIBLE = "possible"
+
+
+class Side(StrEnum):
+    """The patient's side: the patient's right is on the left of the film."""
+
+    LEFT = "left"
+    RIGHT = "right"
+    BILATERAL = "bilateral"
+
+
+class Severity(StrEnum):
+    """How much of it, from least to most; 'small' and 'large' are the same scale."""
+
+    TRACE = "trace"
+    MILD = "mild"
+    MODERATE = "moderate"
+    SEVERE = "severe"
+
+    @property
+    def rank(self) -> int:
+        """0 for trace to 3 for severe."""
+        return list(Severity).index(self)
+
+
+class Change(StrEnum):
+    """Against the prior study."""
+
+    NEW = "new"
+    INCREASED = "increased"
+    UNCHANGED = "unchanged"
+    DECREASED = "decreased"
+    RESOLVED = "resolved"
+
+
+class View(StrEnum):
+    """How the film was taken; `frontal` means PA or AP, unknown which."""
+
+    PA = "PA"
+    AP = "AP"
+    FRONTAL = "frontal"
+    LATERAL = "lateral"
+    OTHER = "other"
+
+
+ZONES = ("upper zone", "mid zone", "lower zone")
+LOBES = ("upper lobe", "middle lobe", "lower lobe", "lingula")
+REGIONS = ("apex", "base", "perihilar", "retrocardiac", "costophrenic angle", "peripheral", "fissure")
+RIBS = tuple(f"rib {number}" for number in range(1, 13))
+LOCATIONS = (*ZONES, *LOBES, *REGIONS, *RIBS, "clavicle", "thoracic spine", "chest wall", "neck", "aortic arch")
+
+TIPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "endotracheal tube": ("above carina", "right main bronchus", "high"),
+        "tracheostomy tube": ("above carina",),
+        "enteric tube": ("stomach", "distal esophagus", "beyond film"),
+        "central venous catheter": (
+            "superior vena cava",
+            "cavoatrial junction",
+            "right atrium",
+            "brachiocephalic vein",
+        ),
+        "port": ("superior vena cava", "cavoatrial junction", "right atrium"),
+        "swan-ganz catheter": ("main pulmonary artery", "right pulmonary artery", "left pulmonary artery"),
+        "intra-aortic balloon pump": ("descending aorta", "aortic arch"),
+        "chest tube": ("apex", "base"),
+        "pacemaker": ("right ventricle", "right atrium and right ventricle"),
+    }
+)
+
+
+class Group(StrEnum):
+    """The part of the film that an observation belongs to."""
+
+    LUNG = "lung"
+    PLEURA = "pleura"
+    HEART = "heart"
+    MEDIASTINUM = "mediastinum"
+    DIAPHRAGM = "diaphragm"
+    BONE = "bone"
+    SOFT_TISSUE = "soft tissue"
+    DEVICE = "device"
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One row of the vocabulary.
+
+    Args:
+        name: The spelling used everywhere in the project.
+        group: Part of the film.
+        chexpert: The CheXpert observation that it counts towards, or None.
+        sided: Whether left, right or bilateral belongs to a complete description.
+        graded: Whether a severity belongs to it.
+        measured: Whether a size in millimetres belongs to it.
+        locations: Where it may be; empty when the place is implied by the name.
+    """
+
+    name: str
+    group: Group
+    chexpert: str | None = None
+    sided: bool = False
+    graded: bool = False
+    measured: bool = False
+    locations: tuple[str, ...] = ()
+
+    @property
+    def tips(self) -> tuple[str, ...]:
+        """Where the end of this device may lie; empty for everything else."""
+        return TIPS.get(self.name, ())
+
+
+CHEXPERT_14 = (
+    "No Finding",
+    "Enlarged Cardiomediastinum",
+    "Cardiomegaly",
+    "Lung Opacity",
+    "Lung Lesion",
+    "Edema",
+    "Consolidation",
+    "Pneumonia",
+    "Atelectasis",
+    "Pneumothorax",
+    "Pleural Effusion",
+    "Pleural Other",
+    "Fracture",
+    "Support Devices",
+)
+CHEXPERT_5 = ("Atelectasis", "Cardiomegaly", "Consolidation", "Edema", "Pleural Effusion")
+
+_LUNG = (*ZONES, *LOBES, "apex", "base", "perihilar", "retrocardiac", "peripheral")
+
+
+def _rows() -> tuple[Observation, ...]:
+    lung, pleura, heart = Group.LUNG, Group.PLEURA, Group.HEART
+    media, bone, device = Group.MEDIASTINUM, Group.BONE, Group.DEVICE
+    row = Observation
+    return (
+        # lung
+        row("lung opacity", lung, "Lung Opacity", sided=True, graded=True, locations=_LUNG),
+        row("consolidation", lung, "Consolidation", sided=True, graded=True, locations=_LUNG),
+        row("pneumonia", lung, "Pneumonia", sided=True, graded=True, locations=_LUNG),
+        row("atelectasis", lung, "Atelectasis", sided=True, graded=True, locations=_LUNG),
+        row("edema", lung, "Edema", graded=True),
+        row("vascular congestion", lung, graded=True),
+        row("nodule", lung, "Lung Lesion", sided=True, measured=True, locations=_LUNG),
+        row("mass", lung, "Lung Lesion", sided=True, measured=True, locations=_LUNG),
+        row("cavity", lung, "Lung Lesion", sided=True, measured=True, locations=_LUNG),
+        row("granuloma", lung, sided=True, measured=True, locations=_LUNG),
+        row("emphysema", lung, graded=True),
+        row("hyperinflation", lung, graded=True),
+        row("bulla", lung, sided=True, measured=True, locations=_LUNG),
+        row("interstitial pattern", lung, graded=True, locations=_LUNG),
+        row("bronchiectasis", lung, sided=True, graded=True, locations=_LUNG),
+        row("bronchial wall thickening", lung, graded=True, locations=_LUNG),
+        row("scarring", lung, sided=True, graded=True, locations=_LUNG),
+        row("low lung volumes", lung, graded=True),
+        # pleura
+        row("pleural effusion", pleura, "Pleural Effusion", sided=True, graded=True),
+        row("pneumothorax", pleura, "Pneumothorax", sided=True, graded=True, locations=("apex", "base", "peripheral")),
+        row("pleural thickening", pleura, "Pleural Other", sided=True, graded=True, locations=(*ZONES, "apex", "base")),
+        row("pleural plaque", pleura, "Pleural Other", sided=True, locations=(*ZONES, "base")),
+        # heart and mediastinum
+        row("cardiomegaly", heart, "Cardiomegaly", graded=True),
+        row("enlarged cardiomediastinum", media, "Enlarged Cardiomediastinum", graded=True),
+        row("hilar enlargement", media, sided=True, graded=True),
+        row("tortuous aorta", media, graded=True),
+        row("aortic calcification", media, graded=True),
+        row("hiatal hernia", media, graded=True),
+        row("mediastinal shift", media, sided=True, graded=True),
+        row("tracheal deviation", media, sided=True),
+        row("pneumomediastinum", media, graded=True),
+        # diaphragm and abdomen
+        row("elevated hemidiaphragm", Group.DIAPHRAGM, sided=True, graded=True),
+        row("pneumoperitoneum", Group.DIAPHRAGM, sided=True, graded=True),
+        # bones and soft tissue
+        row("rib fracture", bone, "Fracture", sided=True, locations=RIBS),
+        row("clavicle fracture", bone, "Fracture", sided=True),
+        row("vertebral fracture", bone, "Fracture", graded=True),
+        row("scoliosis", bone, graded=True),
+        row("degenerative change", bone, graded=True),
+        row("osteopenia", bone, graded=True),
+        row("bone lesion", bone, sided=True),
+        row("subcutaneous emphysema", Group.SOFT_TISSUE, sided=True, graded=True, locations=("chest wall", "neck")),
+        # devices
+        row("endotracheal tube", device, "Support Devices"),
+        row("tracheostomy tube", device, "Support Devices"),
+        row("enteric tube", device, "Support Devices"),
+        row("central venous catheter", device, "Support Devices", sided=True),
+        row("port", device, "Support Devices", sided=True),
+        row("swan-ganz catheter", device, "Support Devices", sided=True),
+        row("intra-aortic balloon pump", device, "Support Devices"),
+        row("chest tube", device, "Support Devices", sided=True),
+        row("pacemaker", device, "Support Devices", sided=True),
+        row("sternal wires", device, "Support Devices"),
+        row("surgical clips", device, "Support Devices", sided=True),
+        row("prosthetic valve", device, "Support Devices"),
+        row("spinal hardware", device, "Support Devices"),
+    )
+
+
+OBSERVATIONS: Mapping[str, Observation] = MappingProxyType({row.name: row for row in _rows()})
+
+# The observations that the phantom draws and the narrator can put into words. The rest of the
+# vocabulary exists for reading other people's reports.
+DRAWN = (
+    "lung opacity", "consolidation", "pneumonia", "atelectasis", "edema", "nodule", "mass", "cavity",
+    "granuloma", "emphysema", "interstitial pattern", "low lung volumes",
+    "pleural effusion", "pneumothorax", "pleural thickening", "pleural plaque",
+    "cardiomegaly", "enlarged cardiomediastinum", "hilar enlargement", "tortuous aorta",
+    "aortic calcification", "hiatal hernia", "elevated hemidiaphragm", "pneumoperitoneum",
+    "rib fracture", "clavicle fracture", "scoliosis", "subcutaneous emphysema",
+    "endotracheal tube", "enteric tube", "central venous catheter", "chest tube", "pacemaker", "sternal wires",
+)  # fmt: skip
+
+
+def observation(name: str) -> Observation:
+    """The row of this observation, or a `VocabularyError` with the nearest names."""
+    try:
+        return OBSERVATIONS[name]
+    except KeyError:
+        raise VocabularyError(
+            f"'{name}' is not an observation of the vocabulary.{nearest(name, OBSERVATIONS)} "
+            f"The {len(OBSERVATIONS)} observations stand in cxrlab/core/vocabulary.py."
+        ) from None
+
+
+def chexpert_label(name: str) -> str:
+    """The same name when it is one of the fourteen, else a `VocabularyError` with the nearest."""
+    if name in CHEXPERT_14:
+        return name
+    raise VocabularyError(
+        f"'{name}' is not one of the 14 CheXpert observations.{nearest(name, CHEXPERT_14)} Spell them as CheXpert does."
+    )

@@ -1,0 +1,1 @@
+"""Bytes on disk, or a seed, turned into studies: corpora, pictures, splits, phantoms and scenes."""

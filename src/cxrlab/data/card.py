@@ -1,0 +1,80 @@
+"""The card of a corpus: what it is, where it comes from, what may be done with it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cxrlab.core.errors import DataError
+from cxrlab.core.json_form import plain
+from cxrlab.core.yaml_file import read_yaml
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+CARD = "card.yaml"
+# Settings that change how a corpus is made but not one byte of it.
+_WITHOUT_EFFECT = ("workers",)
+
+
+@dataclass(frozen=True)
+class Card:
+    """What `card.yaml` says; no times and no paths of a machine, so that equal corpora have equal cards.
+
+    Args:
+        name: Short name of the corpus.
+        source: Where the pictures and texts come from.
+        licence: What may be done with them.
+        citation: How to cite them.
+        settings: Everything its maker was told, as far as it shows in the bytes.
+        counts: Studies, patients, images, and studies by split; filled in when the corpus is complete.
+        extra: Further keys of the file, kept as they are.
+    """
+
+    name: str
+    source: str = ""
+    licence: str = ""
+    citation: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_yaml(self) -> str:
+        """The text of the file, keys in the order above."""
+        import yaml
+
+        values = {f.name: plain(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "extra"}
+        text: str = yaml.safe_dump({**values, **self.extra}, sort_keys=False, allow_unicode=True, width=110)
+        return text
+
+    def difference(self, other: Card) -> str:
+        """A few words on what sets two cards apart, counts left aside; empty when they agree."""
+        mine, theirs = (_flat(card) for card in (self, other))
+        keys = [key for key in {**mine, **theirs} if mine.get(key) != theirs.get(key)]
+        return ", ".join(f"{key} is {theirs.get(key)!r} there and {mine.get(key)!r} here" for key in keys[:3])
+
+
+def read_card(path: Path) -> Card:
+    """Read a `card.yaml`; a malformed one is a sentence that names it."""
+    values, _ = read_yaml(path)
+    if not isinstance(values.get("name"), str):
+        raise DataError(f"{path} is not a corpus card; it needs at least a text 'name'.")
+    known = [f.name for f in dataclasses.fields(Card) if f.name != "extra"]
+    for key in ("settings", "counts"):
+        if not isinstance(values.get(key) or {}, dict):
+            raise DataError(f"{path} has a '{key}' that is not a mapping; correct it or make the corpus again.")
+    given = {key: values[key] for key in known if values.get(key) is not None}
+    return Card(**given, extra={key: value for key, value in values.items() if key not in known})
+
+
+def card_settings(config: DataclassInstance) -> dict[str, Any]:
+    """A maker's config as plain values for a card, without what does not change the result."""
+    return {key: value for key, value in plain(config).items() if key not in _WITHOUT_EFFECT}
+
+
+def _flat(card: Card) -> dict[str, Any]:
+    top = {"name": card.name, "source": card.source, "licence": card.licence, "citation": card.citation}
+    return {**top, **{key: plain(value) for key, value in card.settings.items()}, **plain(card.extra)}

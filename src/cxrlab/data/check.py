@@ -1,0 +1,260 @@
+"""Is a corpus fit for use? Every problem is counted and shown with examples; nothing is mended or replaced."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cxrlab.core.codec import decode
+from cxrlab.core.errors import CxrlabError, DataError, VocabularyError
+from cxrlab.core.files import unreadable
+from cxrlab.core.jsonl import parse_line
+from cxrlab.core.progress import track
+from cxrlab.core.records import Study
+from cxrlab.data.card import CARD, read_card
+from cxrlab.data.corpus import STUDIES, study_of_line
+from cxrlab.data.dicom import decode_dicom, is_dicom
+from cxrlab.data.images import read_bytes
+from cxrlab.data.parallel import ordered_map
+
+EXAMPLES_A_KIND = 10
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong: its kind, and a sentence that names the place."""
+
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What a check found.
+
+    Args:
+        path: The corpus folder.
+        studies: Studies that could be read.
+        patients: Different patients among them.
+        images: Images that could be read.
+        splits: Studies by split; the key "none" counts those without one.
+        counts: Kind of problem → how often.
+        examples: The first few of each kind.
+    """
+
+    path: Path
+    studies: int
+    patients: int
+    images: int
+    splits: Mapping[str, int]
+    counts: Mapping[str, int]
+    examples: tuple[Problem, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """True when nothing is wrong."""
+        return not self.counts
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for `--json`."""
+        return {
+            "ok": self.ok,
+            "studies": self.studies,
+            "patients": self.patients,
+            "images": self.images,
+            "splits": dict(self.splits),
+            "problems": dict(self.counts),
+            "examples": [{"kind": problem.kind, "message": problem.message} for problem in self.examples],
+        }
+
+    def table(self) -> str:
+        """A few lines for people: what there is, then problems by kind with an example of each."""
+        splits = ", ".join(f"{name} {count:,}" for name, count in self.splits.items())
+        size = f"{self.studies:,} studies, {self.patients:,} patients, {self.images:,} images"
+        lines = [f"{self.path}: {size} ({splits or 'no study'})"]
+        if self.ok:
+            return "\n".join([*lines, "no problems"])
+        width = max(len(kind) for kind in self.counts)
+        for kind, count in self.counts.items():
+            example = next(problem.message for problem in self.examples if problem.kind == kind)
+            lines.append(f"  {count:>7,}  {kind:<{width}}  e.g. {example}")
+        return "\n".join(lines)
+
+
+def check_corpus(path: str | Path, workers: int = 0) -> CheckReport:
+    """Read every line and every picture of a corpus folder and report all that is wrong with it.
+
+    Args:
+        path: The folder. Only a missing folder or `studies.jsonl` is an error; the rest is reported.
+        workers: Processes that decode pictures; 0 means one for each core.
+    """
+    folder = Path(path)
+    file = folder / STUDIES
+    if not file.is_file():
+        raise DataError(f"{folder} is not a corpus: it has no {STUDIES}.")
+    tally = _Tally(folder)
+    inspect = partial(_inspect, folder)
+    total = sum(1 for _ in _lines(file))
+    for line in track(ordered_map(inspect, _lines(file), workers), f"checking {folder.name}", total=total):
+        tally.take(line)
+    tally.look_across()
+    return tally.report()
+
+
+@dataclass(frozen=True)
+class _Inspected:
+    """What one line gave: its study unless the line is malformed, image digests, and problems."""
+
+    place: str
+    study: Study | None
+    digests: tuple[bytes, ...]
+    problems: tuple[Problem, ...]
+
+
+def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
+    try:
+        with file.open("rb") as stream:
+            for number, line in enumerate(stream, 1):
+                if line.strip():
+                    yield number, line
+    except OSError as error:
+        raise unreadable(error, file) from error
+
+
+def _inspect(folder: Path, numbered: tuple[int, bytes]) -> _Inspected:
+    number, line = numbered
+    place = f"{folder / STUDIES}:{number}"
+    try:
+        study = study_of_line(parse_line(line, place, torn=not line.endswith(b"\n")), place)
+    except VocabularyError as error:
+        return _Inspected(place, None, (), (Problem("word outside the vocabulary", str(error)),))
+    except DataError as error:
+        return _Inspected(place, None, (), (Problem("malformed line", str(error)),))
+    problems: list[Problem] = []
+    digests: list[bytes] = []
+    shape: tuple[int, ...] | None = None
+    for k, image in enumerate(study.images):
+        read = _read(folder / image.path, f"{place}, image {k}", "image", problems)
+        if read is not None:
+            digests.append(read[0])
+            shape = read[1] if k == 0 else shape
+    if not study.images:
+        problems.append(Problem("study without images", f"{place}: study '{study.id}' lists no image."))
+    problems.extend(_mask_problems(folder, study, place, shape))
+    if study.split == "test" and study.structured:
+        models = ", ".join(study.structured)
+        problems.append(Problem("model text in a test split", f"{place}: 'structured' text by {models}; remove it."))
+    return _Inspected(place, study, tuple(digests), tuple(problems))
+
+
+def _read(path: Path, place: str, what: str, problems: list[Problem]) -> tuple[bytes, tuple[int, ...]] | None:
+    """Digest and [H, W] of a picture; a problem is noted and None returned when it cannot be decoded."""
+    if not path.exists():
+        problems.append(Problem(f"missing {what}", f"{place}: {os.fspath(path)} does not exist."))
+        return None
+    try:
+        data = read_bytes(path)
+        shape = (decode_dicom if is_dicom(data) else decode)(data, str(path)).shape[:2]
+    except CxrlabError as error:
+        problems.append(Problem(f"unreadable {what}", f"{place}: {error}"))
+        return None
+    return hashlib.blake2b(data, digest_size=16).digest(), shape
+
+
+def _mask_problems(folder: Path, study: Study, place: str, shape: tuple[int, ...] | None) -> Iterator[Problem]:
+    known = {str(index) for index in range(len(study.findings or ()))}
+    for key, path in study.masks.items():
+        if key not in known:
+            yield Problem("mask without a finding", f"{place}: mask '{key}' has no finding of that index.")
+        found: list[Problem] = []
+        read = _read(folder / path, f"{place}, mask {key}", "mask", found)
+        yield from found
+        if read is not None and shape is not None and read[1] != shape:
+            sizes = f"{read[1][1]} x {read[1][0]}, its image {shape[1]} x {shape[0]}"
+            yield Problem("mask of another size", f"{place}: mask {key} is {sizes} pixels.")
+
+
+@dataclass
+class _Tally:
+    """Everything that can only be told from many studies together."""
+
+    folder: Path
+    counts: Counter[str] = field(default_factory=Counter)
+    examples: list[Problem] = field(default_factory=list)
+    splits: Counter[str] = field(default_factory=Counter)
+    patients: dict[str, str] = field(default_factory=dict)
+    split_of: dict[str, set[str]] = field(default_factory=dict)
+    priors: list[tuple[str, str, str]] = field(default_factory=list)
+    pictures: dict[bytes, tuple[str | None, str]] = field(default_factory=dict)
+    images: int = 0
+
+    def note(self, problem: Problem) -> None:
+        self.counts[problem.kind] += 1
+        if self.counts[problem.kind] <= EXAMPLES_A_KIND:
+            self.examples.append(problem)
+
+    def take(self, line: _Inspected) -> None:
+        for problem in line.problems:
+            self.note(problem)
+        study = line.study
+        if study is None:
+            return
+        if study.id in self.patients:
+            self.note(Problem("duplicate id", f"{line.place}: the id '{study.id}' was used on an earlier line."))
+            return
+        self.patients[study.id] = study.patient
+        self.splits[study.split or "none"] += 1
+        self.images += len(line.digests)
+        if study.split is not None:
+            self.split_of.setdefault(study.patient, set()).add(study.split)
+        if study.prior is not None:
+            self.priors.append((line.place, study.id, study.prior))
+        for digest in line.digests:
+            split, place = self.pictures.setdefault(digest, (study.split, line.place))
+            if split != study.split:
+                message = f"{line.place} ({study.split}) and {place} ({split}) show the same picture."
+                self.note(Problem("same picture in two splits", message))
+
+    def look_across(self) -> None:
+        for patient, splits in self.split_of.items():
+            if len(splits) > 1:
+                message = f"patient '{patient}' is in {' and '.join(sorted(splits))}; keep each patient in one split."
+                self.note(Problem("patient in two splits", message))
+        for place, study_id, prior in self.priors:
+            if prior not in self.patients:
+                self.note(Problem("prior that does not exist", f"{place}: prior '{prior}' is not in the corpus."))
+            elif prior == study_id or self.patients[prior] != self.patients[study_id]:
+                message = f"{place}: prior '{prior}' is the study itself or of another patient."
+                self.note(Problem("prior of another patient", message))
+        self._compare_card()
+
+    def _compare_card(self) -> None:
+        path = self.folder / CARD
+        if not path.is_file():
+            self.note(Problem("no card", f"{self.folder} has no {CARD}, so it is unfinished; complete it."))
+            return
+        try:
+            counts = read_card(path).counts
+        except CxrlabError as error:
+            self.note(Problem("malformed card", str(error)))
+            return
+        if "studies" in counts and counts["studies"] != len(self.patients):
+            message = f"{path} counts {counts['studies']} studies, {STUDIES} holds {len(self.patients)} readable ones."
+            self.note(Problem("card with another count", message))
+
+    def report(self) -> CheckReport:
+        return CheckReport(
+            path=self.folder,
+            studies=len(self.patients),
+            patients=len(set(self.patients.values())),
+            images=self.images,
+            splits=dict(self.splits),
+            counts=dict(self.counts),
+            examples=tuple(self.examples),
+        )

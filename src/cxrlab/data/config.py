@@ -1,0 +1,119 @@
+"""Settings of the data room: every field is also a flag of the command line and a key of a YAML file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cxrlab.core.errors import ConfigError, nearest
+from cxrlab.core.records import SPLITS
+
+PRESETS = ("standard", "shifted")
+LEXICONS = ("A", "B")
+
+
+def _whole(name: str, value: object, low: int, high: int | None = None) -> None:
+    """Refuse anything but a whole number of [low, high]; True is not a number here."""
+    limit = f"at least {low}" if high is None else f"from {low} to {high}"
+    if isinstance(value, bool) or not isinstance(value, int) or value < low or (high is not None and value > high):
+        raise ConfigError(f"{name}={value!r} is not usable; give a whole number {limit}.")
+
+
+def _share(name: str, value: object) -> None:
+    """Refuse anything but a number of [0, 1]."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value <= 1.0:
+        raise ConfigError(f"{name}={value!r} is not a share; give a number from 0 to 1.")
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        hint = nearest(str(value), allowed)
+        raise ConfigError(f"{name}={value!r} is unknown.{hint} Choose one of {', '.join(allowed)}.")
+
+
+@dataclass(frozen=True)
+class PhantomConfig:
+    """A corpus of synthetic chest films whose truth is known.
+
+    Args:
+        n: Number of studies.
+        size: Side of the square films in pixels, 32 to 2048.
+        seed: The same seed gives the same bytes, whatever the number of workers.
+        preset: How films are taken: standard, or shifted (other geometry, exposure and noise).
+        faint: Share of findings drawn with low contrast, 0 to 1.
+        normal: Share of studies without any finding, 0 to 1.
+        lexicon: Words of the reports: A (training) or B (held out).
+        masks: Write an exact mask for each drawn finding.
+        workers: Processes; 0 means one for each core.
+    """
+
+    n: int = 1000
+    size: int = 224
+    seed: int = 7
+    preset: str = "standard"
+    faint: float = 0.05
+    normal: float = 0.25
+    lexicon: str = "A"
+    masks: bool = True
+    workers: int = 0
+
+    def __post_init__(self) -> None:
+        _whole("n", self.n, 1)
+        _whole("size", self.size, 32, 2048)
+        _whole("seed", self.seed, 0)
+        _one_of("preset", self.preset, PRESETS)
+        _share("faint", self.faint)
+        _share("normal", self.normal)
+        _one_of("lexicon", self.lexicon, LEXICONS)
+        _whole("workers", self.workers, 0)
+
+
+@dataclass(frozen=True)
+class ScenesConfig:
+    """A corpus of small natural-looking colour pictures without any chest, with captions.
+
+    Args:
+        n: Number of pictures.
+        size: Side of the square pictures in pixels, 32 to 2048.
+        seed: The same seed gives the same bytes, whatever the number of workers.
+        workers: Processes; 0 means one for each core.
+    """
+
+    n: int = 1000
+    size: int = 128
+    seed: int = 7
+    workers: int = 0
+
+    def __post_init__(self) -> None:
+        _whole("n", self.n, 1)
+        _whole("size", self.size, 32, 2048)
+        _whole("seed", self.seed, 0)
+        _whole("workers", self.workers, 0)
+
+
+@dataclass(frozen=True)
+class SheetConfig:
+    """A contact sheet: many pictures of a corpus on one page, with what is known of each beneath.
+
+    Args:
+        n: Number of studies shown; all of them when the corpus has fewer.
+        columns: Pictures in a row.
+        seed: Which studies are drawn.
+        split: Only studies of this split (train, val or test); every study when left out.
+        masks: Outline the mask of each finding in colour.
+        size: Side of each picture on the sheet in pixels, 32 to 2048.
+    """
+
+    n: int = 40
+    columns: int = 8
+    seed: int = 7
+    split: str | None = None
+    masks: bool = False
+    size: int = 224
+
+    def __post_init__(self) -> None:
+        _whole("n", self.n, 1, 2000)
+        _whole("columns", self.columns, 1, 50)
+        _whole("seed", self.seed, 0)
+        _whole("size", self.size, 32, 2048)
+        if self.split is not None:
+            _one_of("split", self.split, SPLITS)

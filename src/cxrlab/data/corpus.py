@@ -1,0 +1,192 @@
+"""Corpus folders for reading: `studies.jsonl`, `images/` and `card.yaml`.
+
+Opening one reads the card alone. Studies stream from the disk; lookup by id builds an index of
+line offsets on first use, so that a corpus larger than memory can be opened, walked and sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cxrlab.core.codec import decode
+from cxrlab.core.errors import ConfigError, DataError, nearest
+from cxrlab.core.files import unreadable
+from cxrlab.core.jsonl import parse_line, read_jsonl
+from cxrlab.core.records import SPLITS, Study
+from cxrlab.data.card import CARD, Card, read_card
+from cxrlab.data.images import Film, load_image, load_rgb, read_bytes
+
+STUDIES = "studies.jsonl"
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """Where one study stands in the file."""
+
+    offset: int
+    line: int
+    split: str | None
+
+
+class Corpus:
+    """A complete corpus folder, opened for reading.
+
+    Args:
+        path: The folder.
+        card: What its card says.
+    """
+
+    def __init__(self, path: Path, card: Card) -> None:
+        self.path = path
+        self.card = card
+        self._entries: dict[str, _Entry] | None = None
+
+    @property
+    def file(self) -> Path:
+        """The JSONL file with one study a line."""
+        return self.path / STUDIES
+
+    def studies(self, split: str | None = None) -> Iterator[Study]:
+        """Stream the studies in file order; only those of `split` where one is named.
+
+        A malformed line, a word outside the vocabulary or an id that was there before is a
+        `DataError` with file and line.
+        """
+        _check_split(split)
+        seen: set[str] = set()
+        for number, values in read_jsonl(self.file):
+            study = study_of_line(values, f"{self.file}:{number}")
+            if study.id in seen:
+                raise _duplicate(self.file, number, study.id)
+            seen.add(study.id)
+            if split is None or study.split == split:
+                yield study
+
+    def __iter__(self) -> Iterator[Study]:
+        return self.studies()
+
+    def __len__(self) -> int:
+        return len(self._index())
+
+    def __contains__(self, study_id: object) -> bool:
+        return study_id in self._index()
+
+    def __getitem__(self, study_id: str) -> Study:
+        """The study of this id, read from its place in the file."""
+        entry = self._index().get(study_id)
+        if entry is None:
+            raise DataError(f"{self.path} has no study '{study_id}'.{nearest(study_id, self._index())}")
+        try:
+            with self.file.open("rb") as stream:
+                stream.seek(entry.offset)
+                line = stream.readline()
+        except OSError as error:
+            raise unreadable(error, self.file) from error
+        place = f"{self.file}:{entry.line}"
+        return study_of_line(parse_line(line, place), place)
+
+    def ids(self, split: str | None = None) -> tuple[str, ...]:
+        """Ids in file order, of one split or of all."""
+        _check_split(split)
+        return tuple(key for key, entry in self._index().items() if split is None or entry.split == split)
+
+    def image(self, study: Study, k: int = 0, size: int | None = None) -> Film:
+        """The k-th film of a study, [H, W] in [0, 1]; fitted into size × size where a size is given."""
+        return self._load(study, k, size, rgb=False)
+
+    def rgb(self, study: Study, k: int = 0, size: int | None = None) -> Film:
+        """The k-th picture of a study in colour, [H, W, 3] in [0, 1]."""
+        return self._load(study, k, size, rgb=True)
+
+    def mask(self, study: Study, finding: int) -> NDArray[np.bool_] | None:
+        """Where the finding of this index lies on the first film, [H, W]; None when it has no mask."""
+        path = study.masks.get(str(finding))
+        if path is None:
+            return None
+        try:
+            return np.asarray(decode(read_bytes(self.path / path), str(self.path / path)) > 0)
+        except DataError as error:
+            raise DataError(f"{self._place(study)}, mask {finding}: {error}") from None
+
+    def _load(self, study: Study, k: int, size: int | None, *, rgb: bool) -> Film:
+        if not 0 <= k < len(study.images):
+            raise DataError(f"{self._place(study)} has {len(study.images)} images, so there is no image {k}.")
+        try:
+            return (load_rgb if rgb else load_image)(self.path / study.images[k].path, size)
+        except DataError as error:
+            raise DataError(f"{self._place(study)}, image {k}: {error}") from None
+
+    def _place(self, study: Study) -> str:
+        entry = self._index().get(study.id)
+        return f"{self.file}:{entry.line}" if entry else f"{self.file}, study '{study.id}'"
+
+    def _index(self) -> dict[str, _Entry]:
+        if self._entries is None:
+            self._entries = _scan(self.file)
+        return self._entries
+
+
+def load_corpus(path: str | Path) -> Corpus:
+    """Open a complete corpus folder; the card is its proof of completeness."""
+    folder = Path(path)
+    if not folder.is_dir():
+        what = "is a file, not a corpus folder" if folder.exists() else "does not exist"
+        raise DataError(f"{folder} {what}; name a folder with {STUDIES} and {CARD}.")
+    if not (folder / STUDIES).is_file():
+        raise DataError(f"{folder} is not a corpus: it has no {STUDIES}.")
+    if not (folder / CARD).is_file():
+        raise DataError(
+            f"{folder} has no {CARD}, so it is unfinished; run the command that makes it once more to complete it."
+        )
+    return Corpus(folder, read_card(folder / CARD))
+
+
+def study_of_line(values: dict[str, Any], place: str) -> Study:
+    """The study of one parsed line; errors are led by `place` (file and line)."""
+    try:
+        study = Study.from_json(values)
+    except DataError as error:
+        raise type(error)(f"{place}: {error}") from None
+    except (TypeError, AttributeError, ValueError) as error:
+        raise DataError(f"{place}: a field has the wrong type ({error}); see the corpus contract.") from None
+    for path in (*(image.path for image in study.images), *study.masks.values()):
+        # Both kinds of absolute path: a corpus made on one system is read on another.
+        if PurePosixPath(path).is_absolute() or PureWindowsPath(path).drive or not path:
+            raise DataError(f"{place}: the path '{path}' is absolute or empty; write it relative to the corpus folder.")
+    return study
+
+
+def _scan(file: Path) -> dict[str, _Entry]:
+    entries: dict[str, _Entry] = {}
+    try:
+        stream = file.open("rb")
+    except OSError as error:
+        raise unreadable(error, file) from error
+    with stream:
+        offset = 0
+        for number, line in enumerate(stream, 1):
+            if line.strip():
+                values = parse_line(line, f"{file}:{number}", torn=not line.endswith(b"\n"))
+                study_id = values.get("id")
+                if not isinstance(study_id, str):
+                    raise DataError(f"{file}:{number}: a study needs a text 'id', found {study_id!r}.")
+                if study_id in entries:
+                    raise _duplicate(file, number, study_id)
+                entries[study_id] = _Entry(offset, number, values.get("split"))
+            offset += len(line)
+    return entries
+
+
+def _duplicate(file: Path, line: int, study_id: str) -> DataError:
+    return DataError(f"{file}:{line}: the id '{study_id}' was used on an earlier line; ids must be unique.")
+
+
+def _check_split(split: str | None) -> None:
+    if split is not None and split not in SPLITS:
+        raise ConfigError(f"'{split}' is not a split.{nearest(split, SPLITS)} Splits: {', '.join(SPLITS)}.")

@@ -1,0 +1,99 @@
+"""The phantom corpus: patients from a seed, their films, masks and reports, in a corpus folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from cxrlab.core.codec import encode_png, to_uint8
+from cxrlab.core.records import ImageFile, Study, chexpert_labels
+from cxrlab.data.card import Card, card_settings
+from cxrlab.data.config import PhantomConfig
+from cxrlab.data.corpus import Corpus
+from cxrlab.data.phantom.render import Sitter, render
+from cxrlab.data.splits import assign_split
+from cxrlab.data.writer import Drawn, Recipe, build_corpus
+from cxrlab.findings.cases import PatientCase, Visit, draw_patient, visit_count
+from cxrlab.findings.config import CaseConfig
+from cxrlab.findings.narrator import narrate
+
+
+class Order(NamedTuple):
+    """A patient to draw, and how many of the visits the corpus still has room for."""
+
+    patient: str
+    visits: int
+
+
+def make_phantom(config: PhantomConfig, out: str | Path) -> Corpus:
+    """Make or continue a phantom corpus in the folder `out`.
+
+    Study k of a seed is the same whatever `n` and the number of workers; only the last patient may
+    be cut short so that there are exactly `n` studies.
+    """
+    card = Card(
+        name="phantom",
+        source="Drawn from a seed by cxrlab; no patient behind it.",
+        licence="The licence of cxrlab.",
+        citation="cxrlab, phantom chest radiographs.",
+        settings=card_settings(config),
+    )
+    recipe = Recipe(
+        items=list(orders(config)), ids=_study_ids, draw=partial(draw_studies, config), label="drawing phantoms"
+    )
+    return build_corpus(out, card, recipe, config.workers)
+
+
+def orders(config: PhantomConfig) -> Iterator[Order]:
+    """The patients of a corpus of `config.n` studies, in order."""
+    left, number = config.n, 0
+    while left > 0:
+        patient = f"p{number:06d}"
+        visits = min(visit_count(config.seed, patient), left)
+        yield Order(patient, visits)
+        left -= visits
+        number += 1
+
+
+def draw_studies(config: PhantomConfig, order: Order) -> list[Drawn]:
+    """All studies of one patient with the bytes of their films and masks."""
+    case = draw_patient(config.seed, order.patient, CaseConfig(normal=config.normal, faint=config.faint))
+    return [_draw_study(config, case, visit) for visit in case.visits[: order.visits]]
+
+
+def _study_ids(order: Order) -> list[str]:
+    return [study_id(order.patient, number) for number in range(1, order.visits + 1)]
+
+
+def study_id(patient: str, number: int) -> str:
+    """The id of a patient's visit, counted from 1."""
+    return f"{patient}s{number}"
+
+
+def _draw_study(config: PhantomConfig, case: PatientCase, visit: Visit) -> Drawn:
+    name = study_id(case.patient, visit.number)
+    # The first visit's age, so that the body stays the same while the patient grows older.
+    sitter = Sitter(config.seed, case.patient, visit.sex, case.visits[0].age)
+    film = render(sitter, visit.number, visit.view, visit.findings, config.size, config.preset, config.masks)
+    told = narrate(visit, config.seed, name, config.lexicon)
+    path = f"images/{name}.png"
+    files = {path: encode_png(to_uint8(film.image))}
+    masks = {str(index): f"masks/{name}_{index}.png" for index in film.masks}
+    files.update({masks[str(index)]: encode_png(mask) for index, mask in film.masks.items()})
+    study = Study(
+        id=name,
+        patient=case.patient,
+        images=(ImageFile(path, visit.view),),
+        sections=told.report,
+        split=assign_split(case.patient, config.seed),
+        age=visit.age,
+        sex=visit.sex,
+        prior=study_id(case.patient, visit.number - 1) if visit.number > 1 else None,
+        labels=chexpert_labels(visit.findings, complete=True),
+        findings=told.findings,
+        masks=masks,
+        extra={"context": visit.context},
+    )
+    return Drawn(study, files)

@@ -1,0 +1,179 @@
+"""Pools of ordinary pictures: any folder tree, and CIFAR's python files.
+
+Pictures come one at a time, so that a pool may be larger than memory.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cxrlab.core.codec import to_uint8
+from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.files import read_bytes
+from cxrlab.data.images import load_rgb
+
+ENDINGS = (".png", ".jpg", ".jpeg")
+_SIDE = 32
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One picture of a pool: a name unique in it, uint8 [H, W, 3], and its class."""
+
+    name: str
+    image: NDArray[np.uint8]
+    label: str
+
+
+@dataclass
+class FolderPool:
+    """Every picture in a folder tree, in the order of their paths; iterate it for `Picture`s.
+
+    Args:
+        path: Top of the tree.
+        files: Paths relative to it.
+        unreadable: Name → reason, filled while iterating; such files are passed over, never replaced.
+    """
+
+    path: Path
+    files: tuple[str, ...]
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __iter__(self) -> Iterator[Picture]:
+        for name in self.files:
+            try:
+                image = to_uint8(load_rgb(self.path / name))
+            except DataError as error:
+                self.unreadable[name] = str(error)
+                continue
+            yield Picture(name, image, (self.path / name).parent.name)
+
+
+def folder_pool(path: str | Path) -> FolderPool:
+    """A pool of the PNG and JPEG files under a folder; the class is the name of the file's own folder."""
+    top = Path(path)
+    if not top.is_dir():
+        raise DataError(f"{top} is not a folder; name one that holds pictures.")
+    found = [
+        (Path(folder) / name).relative_to(top).as_posix()
+        for folder, _, names in os.walk(top)
+        for name in names
+        if name.lower().endswith(ENDINGS) and not name.startswith(".")
+    ]
+    if not found:
+        raise DataError(f"{top} holds no picture ({', '.join(ENDINGS)}); check the path.")
+    return FolderPool(top, tuple(sorted(found)))
+
+
+def cifar_pool(path: str | Path, split: str = "train") -> Iterator[Picture]:
+    """The pictures of CIFAR-100 (`train`, `test`, `meta`) or CIFAR-10 (`data_batch_1…5`, `test_batch`).
+
+    Args:
+        path: The unpacked folder, `cifar-100-python` or `cifar-10-batches-py`.
+        split: train or test.
+
+    The files are Python pickles, which can hold programs; only plain values and numpy arrays are
+    let through. CIFAR-100's fine classes are used.
+    """
+    folder = Path(path)
+    if split not in ("train", "test"):
+        raise ConfigError(f"'{split}' is not a split of CIFAR; choose train or test.")
+    if (folder / "meta").is_file():
+        batches, labels_key = [folder / split], b"fine_labels"
+        names = _class_names(folder / "meta", b"fine_label_names")
+    elif (folder / "batches.meta").is_file():
+        batches = sorted(folder.glob("data_batch_*")) if split == "train" else [folder / "test_batch"]
+        labels_key, names = b"labels", _class_names(folder / "batches.meta", b"label_names")
+    else:
+        raise DataError(f"{folder} is not an unpacked CIFAR folder: it has neither 'meta' nor 'batches.meta'.")
+    if not batches:
+        raise DataError(f"{folder} has no data_batch file; unpack the archive again.")
+    return _pictures(batches, labels_key, names)
+
+
+def _pictures(batches: list[Path], labels_key: bytes, names: list[str]) -> Iterator[Picture]:
+    for path in batches:
+        batch = load_plain_pickle(path)
+        data, labels, files = (_field(batch, key, path) for key in (b"data", labels_key, b"filenames"))
+        shape: tuple[int, ...] = getattr(data, "shape", ())
+        if len(shape) != 2 or shape[1] != 3 * _SIDE * _SIDE or data.dtype != np.uint8:
+            raise DataError(f"{path}: 'data' must be uint8 of N x 3072, not {list(shape)}; unpack the archive again.")
+        if not len(data) == len(labels) == len(files):
+            raise DataError(f"{path}: {len(data)} pictures, {len(labels)} labels and {len(files)} names do not match.")
+        for row, label, file in zip(data, labels, files, strict=True):
+            if not 0 <= label < len(names):
+                raise DataError(f"{path}: label {label} has no name among the {len(names)} classes.")
+            image = row.reshape(3, _SIDE, _SIDE).transpose(1, 2, 0).copy()
+            yield Picture(_text(file), image, names[label])
+
+
+def _class_names(path: Path, key: bytes) -> list[str]:
+    return [_text(name) for name in _field(load_plain_pickle(path), key, path)]
+
+
+def _field(batch: Mapping[bytes, Any], key: bytes, path: Path) -> Any:
+    if key not in batch:
+        raise DataError(f"{path} has no '{key.decode()}'; it is not a CIFAR file of the expected kind.")
+    return batch[key]
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Rebuilds numpy arrays and plain containers; anything else in the file is refused before it runs."""
+
+    _ALLOWED = frozenset(
+        {
+            ("numpy", "ndarray"),
+            ("numpy", "dtype"),
+            ("numpy.core.multiarray", "_reconstruct"),
+            ("numpy._core.multiarray", "_reconstruct"),
+            ("_codecs", "encode"),
+        }
+    )
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in self._ALLOWED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        if name == "encode":
+            return _latin_bytes
+        return super().find_class(module.replace("numpy.core", "numpy._core") if hasattr(np, "_core") else module, name)
+
+
+def _latin_bytes(text: str, encoding: str) -> bytes:
+    """How protocol 2 writes bytes; no other codec is let in."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"it asks for the codec {encoding}")
+    return text.encode("latin1")
+
+
+def load_plain_pickle(path: Path) -> dict[bytes, Any]:
+    """A dictionary from a pickle that holds data alone; a pickle with a program in it is refused unrun."""
+    data = read_bytes(path)
+    try:
+        value = _PlainUnpickler(io.BytesIO(data), encoding="bytes").load()
+    except pickle.UnpicklingError as error:
+        if "asks for" in str(error):
+            raise DataError(
+                f"{path} is refused: {error}, which plain data never does; it may be harmful, fetch it from its source."
+            ) from None
+        raise DataError(f"{path} is damaged ({error}); unpack the archive again.") from None
+    except Exception as error:  # a cut or scrambled pickle raises many kinds
+        raise DataError(f"{path} is damaged or no pickle ({type(error).__name__}); unpack the archive again.") from None
+    if not isinstance(value, dict):
+        raise DataError(f"{path} holds a {type(value).__name__}, not a CIFAR dictionary; unpack the archive again.")
+    return value

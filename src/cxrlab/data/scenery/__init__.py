@@ -1,0 +1,1 @@
+"""Parts of the synthetic natural pictures: grounds, objects and the words for them."""

@@ -1,0 +1,56 @@
+"""Which findings cannot stand together on one film."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from cxrlab.core.records import Finding
+from cxrlab.core.vocabulary import Severity, Side
+
+# Never on one film.
+NEVER = frozenset({frozenset({"emphysema", "low lung volumes"})})
+# Never on one side: the layers of the pleura that are thickened together do not separate.
+NEVER_ON_ONE_SIDE = frozenset({frozenset({"pneumothorax", "pleural thickening"})})
+# At most one of these at one place: the second would lie hidden in the first.
+OPAQUE = frozenset(
+    {"lung opacity", "consolidation", "pneumonia", "atelectasis", "nodule", "mass", "cavity", "granuloma"}
+)
+LAYERED = frozenset({"pleural thickening", "pleural plaque"})
+# A large effusion covers these on its side, and what lies in the lower zone.
+COVERED = frozenset({"elevated hemidiaphragm", "pneumoperitoneum"})
+# Possible but seldom: the share of such pairs that is kept.
+SELDOM: Mapping[frozenset[str], float] = {frozenset({"edema", "pneumothorax"}): 0.2}
+
+
+def sides_meet(first: Side | None, second: Side | None) -> bool:
+    """Whether two sides share one; no side at all meets nothing."""
+    if first is None or second is None:
+        return False
+    return first is second or Side.BILATERAL in (first, second)
+
+
+def _covers(effusion: Finding, other: Finding) -> bool:
+    if effusion.observation != "pleural effusion" or not sides_meet(effusion.side, other.side):
+        return False
+    if other.observation in COVERED:
+        return effusion.severity is not Severity.MILD
+    return effusion.severity is Severity.SEVERE and other.location == "lower zone"
+
+
+def clash(first: Finding, second: Finding) -> bool:
+    """Whether the two cannot be on one film, whichever comes first."""
+    names = frozenset({first.observation, second.observation})
+    meet = sides_meet(first.side, second.side)
+    if len(names) == 1:
+        both = Side.BILATERAL in (first.side, second.side)
+        return both or (first.side, first.location) == (second.side, second.location)
+    if names in NEVER or (meet and names in NEVER_ON_ONE_SIDE):
+        return True
+    if meet and first.location == second.location and (names <= OPAQUE or names <= LAYERED):
+        return True
+    return _covers(first, second) or _covers(second, first)
+
+
+def fits(candidate: Finding, others: Iterable[Finding]) -> bool:
+    """Whether `candidate` clashes with none of `others`."""
+    return not any(clash(candidate, other) for other in others)

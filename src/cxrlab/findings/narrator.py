@@ -1,0 +1,188 @@
+"""Findings into a report: the truth of a visit in words that vary with the name of the study.
+
+Everything present is said once in the findings section with side, degree, place, size, tip and
+change; what is possible is hedged, what has resolved is said to have, and a varied choice of true
+negatives stands beside it. The same visit under another name reads differently and says the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from cxrlab.core.randomness import generator
+from cxrlab.core.records import Finding, Report
+from cxrlab.core.vocabulary import Certainty, Presence
+from cxrlab.findings.cases import Visit
+from cxrlab.findings.denials import Denier
+from cxrlab.findings.grammar import capital, interval
+from cxrlab.findings.impression import impression
+from cxrlab.findings.lexicon import load_lexicon
+from cxrlab.findings.negatives import region_of
+from cxrlab.findings.statements import Statement, joined
+from cxrlab.findings.words import Words
+
+
+@dataclass(frozen=True)
+class Narration:
+    """A report and the findings that its text states.
+
+    Args:
+        report: All five sections.
+        findings: The visit's findings in order, each with its span in `report.findings`; then every
+            negative that the text states, presence absent, with the span of its own words.
+    """
+
+    report: Report
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True)
+class Style:
+    """One manner of reporting.
+
+    Args:
+        fragment: Noun phrases instead of sentences.
+        headed: A heading for each region.
+        numbered: A number before each sentence.
+        normal: Share of untouched regions that are called normal.
+        denial: Chance of a list of pertinent negatives.
+        opened: A first sentence that says how the film was taken.
+        join: Chance that two findings of one region share a sentence.
+        orders: Orders of the regions, one of which is taken.
+    """
+
+    fragment: bool = False
+    headed: bool = False
+    numbered: bool = False
+    normal: float = 0.5
+    denial: float = 0.85
+    join: float = 0.0
+    opened: bool = False
+    orders: tuple[tuple[str, ...], ...] = field(default=())
+
+
+_LUNGS_FIRST = ("lungs", "pleura", "heart", "mediastinum", "abdomen", "bones", "lines")
+_HEART_FIRST = ("heart", "mediastinum", "lungs", "pleura", "bones", "abdomen", "lines")
+_DEVICES_FIRST = ("lines", "lungs", "pleura", "heart", "mediastinum", "abdomen", "bones")
+_DEVICES_THEN_HEART = ("lines", "heart", "mediastinum", "lungs", "pleura", "abdomen", "bones")
+_PLEURA_FIRST = ("pleura", "lungs", "heart", "mediastinum", "bones", "abdomen", "lines")
+
+STYLES = {
+    "prose": Style(normal=0.55, join=0.4, orders=(_LUNGS_FIRST, _HEART_FIRST, _PLEURA_FIRST, _DEVICES_FIRST)),
+    "terse": Style(fragment=True, normal=0.3, denial=0.9, orders=(_LUNGS_FIRST, _PLEURA_FIRST, _HEART_FIRST)),
+    "systematic": Style(headed=True, normal=0.85, denial=0.6, join=0.3, orders=(_LUNGS_FIRST, _HEART_FIRST)),
+    "numbered": Style(numbered=True, normal=0.3, orders=(_LUNGS_FIRST, _HEART_FIRST, _DEVICES_FIRST)),
+    "portable": Style(normal=0.35, join=0.2, opened=True, orders=(_DEVICES_FIRST, _DEVICES_THEN_HEART)),
+}
+
+
+def narrate(visit: Visit, seed: int, name: str, lexicon: str = "A") -> Narration:
+    """Write the report of one visit.
+
+    Args:
+        visit: What is on the film and why it was taken.
+        seed: Seed of the corpus.
+        name: Id of the study; it picks the words.
+        lexicon: "A" for training text, "B" for the held-out one.
+    """
+    words = Words(load_lexicon(lexicon), generator(seed, "narrator", lexicon, name))
+    style = _style(visit, words)
+    sentences = _sentences(visit, style, words)
+    text, spans = _written(sentences, style, words)
+    told = [replace(finding, span=spans.told[index]) for index, finding in enumerate(visit.findings)]
+    denied = [Finding(name, presence=Presence.ABSENT, span=span) for name, span in spans.denied]
+    report = Report(
+        examination=words.pick(words.lexicon.examinations[visit.view.value]),
+        indication=_indication(visit, words),
+        comparison=_comparison(visit, words),
+        findings=text,
+        impression=impression(visit, words),
+    )
+    return Narration(report, (*told, *denied))
+
+
+def _style(visit: Visit, words: Words) -> Style:
+    portable = visit.view.value == "AP"
+    names = [name for name in STYLES if portable or name != "portable"]
+    return STYLES[words.pick(names)]
+
+
+def _sentences(visit: Visit, style: Style, words: Words) -> list[Statement]:
+    """Every sentence of the findings section in the order of the text."""
+    denier = Denier(visit, words)
+    by_region: dict[str, list[Statement]] = {}
+    for region in words.pick(style.orders):
+        told = [(i, f) for i, f in enumerate(visit.findings) if region_of(f.observation) == region]
+        by_region[region] = _region(told, style, words)
+        untouched = not by_region[region]
+        if words.chance(style.normal if untouched else 0.35 * style.normal):
+            by_region[region].extend(denier.normal(region))
+        if style.headed and words.chance(style.denial):
+            by_region[region].extend(denier.denial([region], most=2))
+    sentences = [replace(s, region=region) for region, rows in by_region.items() for s in rows]
+    if not style.headed and words.chance(style.denial):
+        extra = denier.denial(list(by_region), most=4)
+        sentences = [*extra, *sentences] if words.chance(0.2) else [*sentences, *extra]
+    if not visit.present:
+        sentences = denier.whole(sentences, headed=style.headed)
+    if style.opened and words.chance(0.7):
+        sentences.insert(0, Statement(words.pick(words.lexicon.openers)))
+    return sentences
+
+
+def _region(told: Sequence[tuple[int, Finding]], style: Style, words: Words) -> list[Statement]:
+    """The statements on one region's findings, present ones first, some of them joined."""
+    rows: list[Statement] = []
+    waiting = [pair for pair in told if pair[1].present]
+    if words.chance(0.5):
+        waiting.reverse()
+    while waiting:
+        first = waiting.pop(0)
+        partner = waiting[0] if waiting and words.chance(style.join) else None
+        if partner and all(f.certainty is Certainty.CERTAIN for _, f in (first, partner)):
+            rows.append(joined(first, waiting.pop(0), words))
+        else:
+            rows.append(Statement.whole(words.present(first[1], fragment=style.fragment), first[0]))
+    rows.extend(Statement.whole(words.resolved(f), i) for i, f in told if not f.present)
+    return rows
+
+
+@dataclass
+class _Spans:
+    told: dict[int, tuple[int, int]] = field(default_factory=dict)
+    denied: list[tuple[str, tuple[int, int]]] = field(default_factory=list)
+
+
+def _written(sentences: Iterable[Statement], style: Style, words: Words) -> tuple[str, _Spans]:
+    """The text of the section and where in it each thing is said."""
+    spans = _Spans()
+    text = ""
+    region = ""
+    for number, sentence in enumerate(sentences, start=1):
+        if style.headed and sentence.region and sentence.region != region:
+            region = sentence.region
+            lead = f"{words.pick(words.lexicon.headings[region])}: "
+        else:
+            lead = f"{number}. " if style.numbered else ""
+        text += (" " if text else "") + lead
+        for start, end, key in sentence.marks:
+            span = (len(text) + start, len(text) + end)
+            if isinstance(key, int):
+                spans.told[key] = span
+            else:
+                spans.denied.append((key, span))
+        text += capital(sentence.text) + "."
+    return text, spans
+
+
+def _indication(visit: Visit, words: Words) -> str:
+    person = {"F": "woman", "M": "man"}[visit.sex]
+    template = words.pick(words.lexicon.indications[visit.context])
+    return capital(template.replace("{age}", str(visit.age)).replace("{person}", person)) + "."
+
+
+def _comparison(visit: Visit, words: Words) -> str:
+    if visit.days_since_prior is None:
+        return words.pick(words.lexicon.no_comparison) + "."
+    return words.pick(words.lexicon.comparisons).replace("{ago}", interval(visit.days_since_prior)) + "."

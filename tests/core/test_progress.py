@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from cxrlab.core.progress import track
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_items_pass_through_in_order_and_a_short_loop_is_silent() -> None:
+    out = io.StringIO()
+    assert list(track([3, 1, 2], "sorting", stream=out)) == [3, 1, 2]
+    assert out.getvalue() == ""
+
+
+def test_plain_lines_tell_count_share_and_end() -> None:
+    out = io.StringIO()
+    assert list(track(range(4), "counting", stream=out, every_s=0.0)) == [0, 1, 2, 3]
+    lines = out.getvalue().splitlines()
+    assert lines[0].startswith("counting: 1 of 4 (25 %)") and lines[-1].startswith("counting: 4 of 4 (100 %)")
+
+
+def test_a_total_that_is_unknown_gives_a_count_alone() -> None:
+    out = io.StringIO()
+    list(track(iter("ab"), "reading", stream=out, every_s=0.0))
+    assert out.getvalue().splitlines()[-1].startswith("reading: 2, 0 s")
+
+
+def test_an_error_passes_and_the_last_line_says_how_far_it_came() -> None:
+    out = io.StringIO()
+
+    def items() -> object:
+        yield 1
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        list(track(items(), "reading", stream=out, every_s=0.0))  # type: ignore[arg-type]
+    assert out.getvalue().splitlines()[-1].startswith("reading: 1,")
+
+
+def test_a_bar_on_a_terminal_shows_label_and_count_and_closes_on_an_error() -> None:
+    out = Terminal()
+    assert list(track(range(3), "drawing", stream=out)) == [0, 1, 2]
+    assert "drawing" in out.getvalue() and "3/3" in out.getvalue()
+    with pytest.raises(RuntimeError):
+        for _ in track(range(3), "drawing", stream=Terminal()):
+            raise RuntimeError
+
+
+def test_quiet_by_argument_and_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    list(track(range(3), "x", quiet=True, stream=out, every_s=0.0))
+    monkeypatch.setenv("CXRLAB_QUIET", "1")
+    list(track(range(3), "x", stream=out, every_s=0.0))
+    assert out.getvalue() == ""
+    monkeypatch.setenv("CXRLAB_QUIET", "0")
+    list(track(range(3), "x", stream=out, every_s=0.0))
+    assert out.getvalue() != ""

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+
+from cxrlab.core.errors import ConfigError
+from cxrlab.core.settings import REQUIRED, Setting, checked, settings, type_words
+from cxrlab.core.vocabulary import Side
+
+if TYPE_CHECKING:
+    from cxrlab.nowhere import Unknown  # type: ignore[import-not-found]
+
+
+@dataclass(frozen=True)
+class Inner:
+    """Inner.
+
+    Args:
+        depth: How deep,
+            on two lines.
+    """
+
+    depth: int = 3
+
+
+def stage(data: Path, inner: Inner, names: Sequence[str] = (), *, fast: bool = False) -> Unknown:
+    """A stage.
+
+    Args:
+        data: Where it is.
+        inner: Settings.
+        names: Which.
+        fast: Hurry.
+    """
+
+
+def test_a_function_gives_its_settings_although_its_return_type_is_unknown() -> None:
+    found = {setting.key: setting for setting in settings(stage)}
+    assert list(found) == ["data", "inner.depth", "names", "fast"]
+    assert found["data"].required and found["data"].default is REQUIRED and found["data"].hint is Path
+    assert found["inner.depth"].default == 3 and found["inner.depth"].help == "How deep, on two lines."
+    assert found["fast"].default is False and found["fast"].help == "Hurry."
+
+
+@pytest.mark.parametrize(
+    ("hint", "text", "value"),
+    [
+        (int, "5", 5),
+        (int | None, "null", None),
+        (int | None, "5", 5),
+        (float, "1e-4", 1e-4),
+        (float, "1", 1.0),
+        (bool, "true", True),
+        (bool, "no", False),
+        (str, "5", "5"),
+        (str, "null", "null"),
+        (str | None, "None", None),
+        (Path, "a/b", Path("a/b")),
+        (tuple[str, ...], "a, b", ("a", "b")),
+        (tuple[str, ...], "", ()),
+        (tuple[float, ...], "[1,2e-3]", (1.0, 0.002)),
+        (tuple[int, int], "1,2", (1, 2)),
+        (list[Path], "a,b", [Path("a"), Path("b")]),
+        (tuple[str, ...] | None, "a,b", ("a", "b")),
+        (Side, "left", Side.LEFT),
+        (Literal["a", "b"], "b", "b"),
+        (dict[str, float], '{"a": 1}', {"a": 1.0}),
+    ],
+)
+def test_typed_text_is_read_as_meant(hint: Any, text: str, value: Any) -> None:
+    found = checked(Setting("k", hint, None, ""), text, typed=True)
+    assert found == value and type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("hint", "value", "words"),
+    [
+        (int, "1.0", "a whole number"),
+        (int, True, "a whole number"),
+        (int, None, "a whole number"),
+        (float, "nan", "a number"),
+        (float, "inf", "a number"),
+        (bool, 1, "true or false"),
+        (str, 5, "text"),
+        (tuple[float, ...], "x", "a list of numbers"),
+        (tuple[int, int], "1", "a list of 2 whole numbers"),
+        (list[str], 3, "a list of text"),
+        (Sequence[Path], 3, "a list of paths"),
+        (Side | None, "up", "one of left, right, bilateral or null"),
+        (Literal["a", "b"], "c", "one of a, b"),
+        (dict[str, float], "x", "a dict"),
+    ],
+)
+def test_a_wrong_type_names_key_value_and_type(hint: Any, value: Any, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        checked(Setting("train.k", hint, None, ""), value, typed=True)
+    assert str(caught.value).startswith(f"train.k is {value!r}; it must be {words}.")
+    assert type_words(hint) == words

@@ -1,0 +1,111 @@
+"""The check counts every kind of problem and changes nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from corpora import content, drawn, toy_corpus
+
+from cxrlab.core.codec import encode_png
+from cxrlab.core.errors import DataError
+from cxrlab.core.records import ImageFile
+from cxrlab.data.check import EXAMPLES_A_KIND, check_corpus
+
+
+def test_a_sound_corpus_is_ok(tmp_path: Path) -> None:
+    """Six studies, two in each split, and nothing to complain of."""
+    toy_corpus(tmp_path / "c")
+    before = content(tmp_path / "c")
+    report = check_corpus(tmp_path / "c", workers=1)
+    assert report.ok and report.counts == {} and "no problems" in report.table()
+    assert (report.studies, report.patients, report.images) == (6, 6, 6)
+    assert report.splits == {"train": 2, "val": 2, "test": 2}
+    assert content(tmp_path / "c") == before
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_every_kind_of_problem_is_counted(tmp_path: Path, workers: int) -> None:
+    """One of each is planted, and each is found once and named with its line."""
+    changes: dict[int, dict[str, object]] = {
+        0: {"patient": "p1"},  # train, while p1 itself is in val
+        3: {"prior": "s99"},
+        4: {"prior": "s5"},  # another patient's
+        5: {"structured": {"some-model": {"findings": "…"}}},  # in test
+        6: {"masks": {"7": "masks/s6_0.png"}},
+        7: {"images": ()},
+    }
+    corpus = toy_corpus(tmp_path / "c", count=12, changes=changes)
+    images, masks = corpus.path / "images", corpus.path / "masks"
+    (images / "s8.png").write_bytes((images / "s3.png").read_bytes())  # test shows a train picture
+    (images / "s9.png").write_bytes(b"not a picture")
+    (images / "s10.png").unlink()
+    (masks / "s11_0.png").write_bytes(encode_png(np.ones((5, 7), bool)))
+    (masks / "s2_0.png").unlink()
+    extra = [
+        "{broken",
+        json.dumps({"id": "x1", "patient": "x1", "labels": {"Edemma": 1}}),
+        json.dumps({**drawn(1).study.to_json(), "patient": "q"}),
+    ]
+    with corpus.file.open("a") as stream:
+        stream.write("\n".join(extra) + "\n")
+    report = check_corpus(corpus.path, workers)
+    assert report.counts == {
+        "patient in two splits": 1,
+        "prior that does not exist": 1,
+        "prior of another patient": 1,
+        "model text in a test split": 1,
+        "mask without a finding": 1,
+        "study without images": 1,
+        "same picture in two splits": 1,
+        "unreadable image": 1,
+        "missing image": 1,
+        "mask of another size": 1,
+        "missing mask": 1,
+        "malformed line": 1,
+        "word outside the vocabulary": 1,
+        "duplicate id": 1,
+    }
+    told = {problem.kind: problem.message for problem in report.examples}
+    assert "studies.jsonl:10, image 0" in told["unreadable image"]
+    assert "studies.jsonl:13" in told["malformed line"] and "Did you mean 'Edema'" in told["word outside the vocabulary"]
+    assert "'p1' is in train and val" in told["patient in two splits"]
+    assert "7 x 5" in told["mask of another size"]
+    assert not report.ok and report.images == 9
+    for kind in report.counts:
+        assert kind in report.table()
+
+
+def test_counts_go_on_where_examples_stop(tmp_path: Path) -> None:
+    """A corpus with a thousand missing films must not fill the screen or the memory."""
+    corpus = toy_corpus(tmp_path / "c", count=EXAMPLES_A_KIND + 5)
+    for path in (corpus.path / "images").iterdir():
+        path.unlink()
+    report = check_corpus(corpus.path, workers=1)
+    assert report.counts == {"missing image": EXAMPLES_A_KIND + 5} and len(report.examples) == EXAMPLES_A_KIND
+    assert report.to_json()["problems"] == {"missing image": EXAMPLES_A_KIND + 5} and report.to_json()["ok"] is False
+
+
+def test_the_same_picture_in_one_split_is_no_leak(tmp_path: Path) -> None:
+    """Two studies of a split may share a film (a repeated import); only across splits does it spoil a test."""
+    toy_corpus(tmp_path / "c", changes={3: {"images": (ImageFile("images/s0.png"),)}})
+    assert check_corpus(tmp_path / "c", workers=1).ok
+
+
+def test_the_card_is_compared(tmp_path: Path) -> None:
+    """Lines lost or added by hand, no card, a broken card."""
+    corpus = toy_corpus(tmp_path / "c")
+    corpus.file.write_bytes(b"".join(corpus.file.read_bytes().splitlines(keepends=True)[:-1]))
+    assert check_corpus(corpus.path, 1).counts == {"card with another count": 1}
+    (corpus.path / "card.yaml").write_text("3")
+    assert check_corpus(corpus.path, 1).counts == {"malformed card": 1}
+    (corpus.path / "card.yaml").unlink()
+    assert check_corpus(corpus.path, 1).counts == {"no card": 1}
+
+
+def test_a_folder_that_is_no_corpus_is_an_error(tmp_path: Path) -> None:
+    """There is nothing to count."""
+    with pytest.raises(DataError, match="no studies.jsonl"):
+        check_corpus(tmp_path)

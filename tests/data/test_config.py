@@ -1,0 +1,48 @@
+"""Settings are refused at the door with a sentence that names the field."""
+
+from __future__ import annotations
+
+import pytest
+
+from cxrlab.core.errors import ConfigError
+from cxrlab.data.config import PhantomConfig, ScenesConfig, SheetConfig
+
+
+@pytest.mark.parametrize(
+    ("config", "field", "value"),
+    [
+        (PhantomConfig, "n", 0),
+        (PhantomConfig, "n", True),
+        (PhantomConfig, "n", 2.5),
+        (PhantomConfig, "size", 16),
+        (PhantomConfig, "size", 4096),
+        (PhantomConfig, "seed", -1),
+        (PhantomConfig, "preset", "shfted"),
+        (PhantomConfig, "faint", 1.5),
+        (PhantomConfig, "normal", -0.1),
+        (PhantomConfig, "normal", "a quarter"),
+        (PhantomConfig, "lexicon", "C"),
+        (PhantomConfig, "workers", -1),
+        (ScenesConfig, "n", -3),
+        (ScenesConfig, "size", 0),
+        (SheetConfig, "columns", 0),
+        (SheetConfig, "split", "tets"),
+    ],
+)
+def test_a_bad_value_is_refused_by_name(config: type, field: str, value: object) -> None:
+    """The message repeats the field and the value, so that the user finds it in a long command."""
+    with pytest.raises(ConfigError, match=f"^{field}={value!r}"):
+        config(**{field: value})
+
+
+def test_a_near_miss_is_suggested() -> None:
+    """A typo should cost seconds."""
+    with pytest.raises(ConfigError, match="Did you mean 'shifted'"):
+        PhantomConfig(preset="shfted")
+
+
+def test_the_limits_themselves_are_allowed() -> None:
+    """Off-by-one at the ends of a range."""
+    PhantomConfig(n=1, size=32, faint=0, normal=1, workers=0)
+    ScenesConfig(size=2048)
+    SheetConfig(split="val", columns=50)

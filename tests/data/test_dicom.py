@@ -1,0 +1,342 @@
+"""DICOM films: every convention of a header ends in the same picture, and what is broken is refused by name."""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from pydicom import Dataset, Sequence, dcmwrite
+from pydicom.dataset import FileMetaDataset
+from pydicom.encaps import encapsulate
+from pydicom.pixels.processing import apply_windowing
+from pydicom.uid import (
+    ExplicitVRLittleEndian,
+    ImplicitVRLittleEndian,
+    JPEG2000Lossless,
+    JPEGBaseline8Bit,
+    JPEGLossless,
+    JPEGLosslessSV1,
+    JPEGLSLossless,
+    RLELossless,
+)
+
+from cxrlab.core.errors import DataError
+from cxrlab.core.vocabulary import View
+from cxrlab.data.dicom import decode_dicom, dicom_info, is_dicom, window_values
+
+RAMP = np.arange(64, dtype=np.uint16).reshape(8, 8) * 65  # 0 … 4095, in equal steps
+
+
+def header(pixels: np.ndarray, **tags: Any) -> Dataset:
+    """A minimal 12-bit MONOCHROME2 film; tags replace or add elements."""
+    film = Dataset()
+    film.SOPClassUID = "1.2.840.10008.5.1.4.1.1.1.1"
+    film.SOPInstanceUID = "1.2.3.4"
+    film.Rows, film.Columns = pixels.shape[:2]
+    film.SamplesPerPixel = 1
+    film.PhotometricInterpretation = "MONOCHROME2"
+    film.BitsAllocated = pixels.dtype.itemsize * 8
+    film.BitsStored = 12 if pixels.dtype.itemsize == 2 else 8
+    film.HighBit = film.BitsStored - 1
+    film.PixelRepresentation = int(pixels.dtype.kind == "i")
+    film.PixelData = pixels.tobytes()
+    for name, value in tags.items():
+        setattr(film, name, value)
+    film["PixelData"].VR = "OW"
+    return film
+
+
+def written(film: Dataset, syntax: str = ExplicitVRLittleEndian, *, preamble: bool = True) -> bytes:
+    film.file_meta = FileMetaDataset()
+    film.file_meta.TransferSyntaxUID = syntax
+    film.file_meta.MediaStorageSOPClassUID = film.SOPClassUID
+    film.file_meta.MediaStorageSOPInstanceUID = film.SOPInstanceUID
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dcmwrite(buffer, film, enforce_file_format=preamble)
+    return buffer.getvalue()
+
+
+def shown(pixels: np.ndarray = RAMP, **tags: Any) -> np.ndarray:
+    return decode_dicom(written(header(pixels, **tags)), "a.dcm")
+
+
+WINDOW = {"WindowCenter": 2048, "WindowWidth": 4096}
+
+
+def test_a_window_over_the_whole_range_is_the_stored_ramp() -> None:
+    """Centre 2048 and width 4096 map 0 to 0 and 4095 to 1, linearly (PS3.3 C.11.2.1.2)."""
+    film = shown(**WINDOW)
+    assert film.dtype == np.float32 and film.shape == (8, 8)
+    assert np.allclose(film, RAMP / 4095, atol=1e-6)
+
+
+def test_monochrome1_is_turned() -> None:
+    """In MONOCHROME1 the least value is white; every later part expects bone to be bright."""
+    assert np.allclose(shown(**WINDOW, PhotometricInterpretation="MONOCHROME1"), 1 - RAMP / 4095, atol=1e-6)
+
+
+def test_inverse_shape_and_monochrome1_turn_it_once() -> None:
+    """A digital radiograph states both for one and the same thing; turning twice would undo it."""
+    alone = shown(**WINDOW, PresentationLUTShape="INVERSE")
+    both = shown(**WINDOW, PresentationLUTShape="INVERSE", PhotometricInterpretation="MONOCHROME1")
+    assert np.array_equal(alone, both) and np.allclose(alone, 1 - RAMP / 4095, atol=1e-6)
+    assert np.allclose(shown(**WINDOW, PresentationLUTShape="IDENTITY"), RAMP / 4095, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", ["LINEAR", "LINEAR_EXACT", "SIGMOID"])
+def test_windows_agree_with_pydicom(shape: str) -> None:
+    """An independent implementation of the same formula, brought from its output range to [0, 1]."""
+    film = header(RAMP, WindowCenter=1500, WindowWidth=900, VOILUTFunction=shape)
+    expected = apply_windowing(RAMP, film) / 4095
+    assert np.allclose(shown(WindowCenter=1500, WindowWidth=900, VOILUTFunction=shape), expected, atol=1e-6)
+
+
+def test_the_standards_own_examples_of_a_linear_window() -> None:
+    """PS3.3: centre 2048, width 4096 → 0 and 4095 are the ends; centre 2048, width 1 → a threshold at 2047/2048."""
+    assert window_values(np.array([0.0, 4095.0]), 2048, 4096).tolist() == [0.0, 1.0]
+    assert window_values(np.array([2047.0, 2048.0]), 2048, 1).tolist() == [0.0, 1.0]
+    assert window_values(np.array([-1e9, 10.0, 1e9]), 10, 20, "SIGMOID").tolist() == [0.0, 0.5, 1.0]
+
+
+def test_the_first_of_several_windows_is_used() -> None:
+    """Viewers open a film with its first window."""
+    several = shown(WindowCenter=[2048, 100], WindowWidth=[4096, 50])
+    assert np.array_equal(several, shown(**WINDOW))
+
+
+def test_the_rescale_comes_before_the_window() -> None:
+    """With slope 2 and intercept -1000 the window that spans the values is centred at 3096, 8192 wide."""
+    film = shown(RescaleSlope=2, RescaleIntercept=-1000, WindowCenter=3095.5, WindowWidth=8191)
+    assert np.allclose(film, RAMP / 4095, atol=1e-3)
+
+
+def test_signed_values() -> None:
+    """Stored -2048 … 2047 with a window around 0 is the same ramp."""
+    film = shown(RAMP.astype(np.int16) - 2048, WindowCenter=0, WindowWidth=4096)
+    assert np.allclose(film, RAMP / 4095, atol=1e-6)
+
+
+def test_a_lookup_table_goes_before_a_window() -> None:
+    """The table doubles dark values (entry k is min(2k, 4095)) and its brightest entry is white."""
+    table = Dataset()
+    table.LUTDescriptor = [4096, 0, 16]
+    table.LUTData = np.minimum(np.arange(4096) * 2, 4095).astype("<u2").tobytes()
+    table["LUTData"].VR = "OW"
+    film = shown(VOILUTSequence=Sequence([table]), WindowCenter=1, WindowWidth=1)
+    assert np.allclose(film, np.minimum(RAMP * 2.0, 4095) / 4095, atol=1e-6)
+
+
+def test_without_a_window_a_deep_film_is_stretched() -> None:
+    """Values 1000 … 1063 use a sixty-fourth of 12 bits; undisturbed they would show as flat grey."""
+    film = shown(np.arange(1000, 1064, dtype=np.uint16).reshape(8, 8))
+    assert film.min() == 0.0 and film.max() == 1.0 and abs(float(film.mean()) - 0.5) < 0.01
+
+
+@pytest.mark.parametrize("tags", [{}, {"WindowCenter": "", "WindowWidth": ""}, {"WindowCenter": 5, "WindowWidth": 0}])
+def test_without_a_usable_window_eight_bits_are_taken_as_they_are(tags: dict[str, Any]) -> None:
+    """8-bit films were prepared for a screen; stretching them would change their exposure. Width 0 is no window."""
+    pixels = np.arange(50, 114, dtype=np.uint8).reshape(8, 8)
+    assert np.allclose(shown(pixels, **tags), pixels / 255, atol=1e-6)
+
+
+def test_padding_is_black_and_does_not_count() -> None:
+    """A bright padding border must neither glow nor squeeze the film's own range."""
+    pixels = RAMP.copy()
+    pixels[0] = 4095
+    film = shown(pixels, PixelPaddingValue=4095)
+    assert (film[0] == 0).all() and film[7, 6] == 1.0
+    turned = shown(pixels, PixelPaddingValue=4000, PixelPaddingRangeLimit=4095, PhotometricInterpretation="MONOCHROME1")
+    assert (turned[0] == 0).all()
+
+
+def test_overlay_bits_above_the_stored_ones_are_dropped() -> None:
+    """Old files keep drawings in bits 12–15; left in, they would be the brightest thing on the film."""
+    pixels = RAMP.copy()
+    pixels[3, 3] |= 0x8000
+    assert np.array_equal(shown(pixels, **WINDOW), shown(**WINDOW))
+
+
+def test_colour_becomes_luminance() -> None:
+    """Pure red, green and blue weigh 0.299, 0.587 and 0.114."""
+    pixels = np.zeros((1, 4, 3), np.uint8)
+    pixels[0, [0, 1, 2], [0, 1, 2]] = 255
+    film = shown(pixels, SamplesPerPixel=3, PhotometricInterpretation="RGB", PlanarConfiguration=0)
+    assert np.allclose(film, [[0.299, 0.587, 0.114, 0.0]], atol=1e-6)
+
+
+@pytest.mark.parametrize("syntax", [RLELossless, JPEG2000Lossless])
+def test_lossless_compression_changes_nothing(syntax: str) -> None:
+    """The same film, compressed, must decode to the same picture."""
+    noise = np.random.default_rng(0).integers(0, 4096, (80, 64), dtype=np.uint16)
+    film = header(noise, **WINDOW)
+    plain = decode_dicom(written(film), "a.dcm")
+    film.compress(syntax, generate_instance_uid=False)
+    assert np.array_equal(decode_dicom(written(film, syntax), "a.dcm"), plain)
+
+
+def encapsulated(pixels: np.ndarray, stream: bytes, syntax: str, **tags: Any) -> bytes:
+    film = header(pixels, **tags, PixelData=encapsulate([stream]))
+    film["PixelData"].VR = "OB"
+    film["PixelData"].is_undefined_length = True
+    return written(film, syntax)
+
+
+def lossless_jpeg(pixels: np.ndarray) -> bytes:
+    """Lossless JPEG of 12-bit pixels, as small as an encoder can be: each pixel is coded by its difference
+    from the left one (from the one above in the first column), every difference size by a 5-bit code."""
+    padded = np.pad(pixels.astype(int), ((1, 0), (1, 0)))
+    padded[1:, 0] = padded[:-1, 1]
+    padded[1, 0] = 2048
+    bits = ""
+    for step in np.diff(padded[1:], axis=1).ravel():
+        size = int(abs(step)).bit_length()
+        low = step if step >= 0 else step + (1 << size) - 1
+        bits += f"{size:05b}" + (f"{low:0{size}b}" if size else "")
+    bits += "1" * (-len(bits) % 8)
+    body = int(bits, 2).to_bytes(len(bits) // 8, "big").replace(b"\xff", b"\xff\x00")
+    height, width = pixels.shape
+    table = bytes([0, 0, 0, 0, 0, 17, *[0] * 11, *range(17)])
+    frame = bytes([12, *height.to_bytes(2, "big"), *width.to_bytes(2, "big"), 1, 1, 0x11, 0])
+    scan = bytes([1, 1, 0, 1, 0, 0])
+    parts = [b"\xff" + bytes([mark]) + (len(data) + 2).to_bytes(2, "big") + data
+             for mark, data in ((0xC4, table), (0xC3, frame), (0xDA, scan))]
+    return b"\xff\xd8" + b"".join(parts) + body + b"\xff\xd9"
+
+
+@pytest.mark.parametrize("syntax", [JPEGLossless, JPEGLosslessSV1])
+def test_lossless_jpeg_changes_nothing(syntax: str) -> None:
+    """The commonest compression of radiograph archives; the stream is made above from the standard's rules."""
+    noise = np.random.default_rng(1).integers(0, 4096, (20, 24), dtype=np.uint16)
+    data = encapsulated(noise, lossless_jpeg(noise), syntax, **WINDOW)
+    assert np.array_equal(decode_dicom(data, "a.dcm"), shown(noise, **WINDOW))
+
+
+# JPEG-LS of the 16 x 16 picture (17xy + 31x + 7y) mod 4096, made once with an independent encoder.
+JPEG_LS = (
+    "|JeWc01FHN5C9MX0TBTI+5iXv0RR910KWbA_uroVdHwh2zg}~=DK9QCFD@-CD=H}{CooRjnAq^#*woO>$i%?BxIme)8JLXt^ziKH<lx-c)"
+    "L@;#NywylVlbEs<>KjZwps|&Hzqa{6pTiLIhe|1F_?@eHCqvxh{*+mLAcs%HJXhkfel8a1_B4-ad_NxIh>9s19+yHN2RB(ghHW^=z2V!4("
+    "DNwMBNn~H9ZoGMx)Sxe?K2bH4<)4ZouF`C>Ra`0E{Ath8l>pBs5lLb|V#x$6**u63sM_VnSk=xZ3(nE}KuHXr^(c_0Nlt)Y%<KrBf-?MHN"
+    "ppysg<<CSv1j=`^}+K8dH|T~OquGZ9sl*o;;)9e^}|d;i%"
+)
+
+
+def test_jpeg_ls_changes_nothing() -> None:
+    """Every pixel of the formula comes back."""
+    y, x = np.mgrid[:16, :16]
+    pixels = ((17 * x * y + 31 * x + 7 * y) % 4096).astype(np.uint16)
+    data = encapsulated(pixels, base64.b85decode(JPEG_LS), JPEGLSLossless, **WINDOW)
+    assert np.array_equal(decode_dicom(data, "a.dcm"), shown(pixels, **WINDOW))
+
+
+def test_jpeg_baseline_is_close() -> None:
+    """Lossy at quality 95: within a few grey steps on a smooth film."""
+    smooth = np.tile(np.arange(64, dtype=np.uint8) * 4, (64, 1))
+    buffer = io.BytesIO()
+    Image.fromarray(smooth).save(buffer, "JPEG", quality=95)
+    data = encapsulated(smooth, buffer.getvalue(), JPEGBaseline8Bit)
+    assert np.abs(decode_dicom(data, "a.dcm") - smooth / 255).max() < 0.03
+
+
+@pytest.mark.parametrize("syntax", [ImplicitVRLittleEndian, ExplicitVRLittleEndian])
+def test_a_file_without_preamble_is_recognised(syntax: str) -> None:
+    """Old archives drop the first 132 bytes; the picture is all there."""
+    data = written(header(RAMP, **WINDOW), syntax)
+    assert is_dicom(data[132:]) and np.allclose(decode_dicom(data[132:], "a"), RAMP / 4095, atol=1e-6)
+    bare = written(header(RAMP, **WINDOW), syntax)
+    at = bare.index(b"\x08\x00\x16\x00")
+    assert is_dicom(bare[at:]) and np.allclose(decode_dicom(bare[at:], "a"), RAMP / 4095, atol=1e-6)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x89PNG\r\n\x1a\n" + bytes(200), b"hello " * 50, bytes(300), b"\x08\x00" * 80])
+def test_other_bytes_are_not_taken_for_dicom(data: bytes) -> None:
+    """Force-reading anything would turn text into an empty header."""
+    assert not is_dicom(data)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.8, 0.95, 0.999])
+def test_a_cut_file_is_refused_by_name(share: float) -> None:
+    """Wherever the download stopped, the message names the file."""
+    data = written(header(np.tile(RAMP, (8, 8)), **WINDOW))
+    with pytest.raises(DataError, match=r"^films/a\.dcm "):
+        decode_dicom(data[: int(len(data) * share)], "films/a.dcm")
+
+
+def test_what_is_no_single_film_is_refused() -> None:
+    """No pixels, several frames, no size, one grey value: each has its own sentence."""
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"PixelData": None}, "without pixels"),
+        ({"NumberOfFrames": 3}, "3 frames"),
+        ({"Rows": None}, "'Rows'"),
+        ({"Rows": 60000, "Columns": 60000}, "limit"),
+    ]
+    for tags, message in cases:
+        film = header(RAMP)
+        for name, value in tags.items():
+            delattr(film, name) if value is None else setattr(film, name, value)
+        with pytest.raises(DataError, match=message):
+            decode_dicom(written(film), "a.dcm")
+    with pytest.raises(DataError, match="single grey value"):
+        shown(np.full((8, 8), 700, np.uint16))
+
+
+def test_scrambled_compressed_pixels_are_refused() -> None:
+    """A decoder's own exception must not reach the user."""
+    film = header(RAMP)
+    written(film)
+    film.compress(RLELossless, generate_instance_uid=False)
+    film.PixelData = film.PixelData[:20] + bytes(len(film.PixelData) - 20)
+    with pytest.raises(DataError, match="cannot be decoded"):
+        decode_dicom(written(film, RLELossless), "a.dcm")
+
+
+def test_info_reads_what_a_corpus_needs_and_no_name() -> None:
+    """View, age in years, sex and spacing; the record has no place for a name."""
+    film = header(RAMP, ViewPosition="AP", PatientAge="018M", PatientSex="F", ImagerPixelSpacing=[0.14, 0.14])
+    film.PatientName = "Someone^Real"
+    info = dicom_info(written(film), "a.dcm")
+    assert (info.view, info.age, info.sex, info.rows, info.spacing_mm) == (View.AP, 1.5, "F", 8, 0.14)
+    assert "Someone" not in repr(info)
+
+
+@pytest.mark.parametrize(
+    ("position", "view"),
+    [("PA", View.PA), ("LL", View.LATERAL), ("LATERAL", View.LATERAL), ("AP LLD", View.OTHER), ("", None)],
+)
+def test_views(position: str, view: View | None) -> None:
+    """Decubitus films are neither plain AP nor lateral; an empty word is unknown, not frontal."""
+    assert dicom_info(written(header(RAMP, ViewPosition=position)), "a").view is view
+
+
+@pytest.mark.parametrize(("text", "years"), [("062Y", 62.0), ("62", 62.0), ("006M", 0.5), ("", None), ("old", None)])
+def test_ages(text: str, years: float | None) -> None:
+    """Some archives leave the unit out and mean years."""
+    film = header(RAMP)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        film.PatientAge = text
+    assert dicom_info(written(film), "a").age == years
+
+
+@pytest.mark.real_data
+def test_real_films() -> None:
+    """Two published JPEG-compressed films that differ in one tag alone, MONOCHROME1 and MONOCHROME2:
+    one is the negative of the other, and in the true one the mediastinum is brighter than the right lung."""
+    root = os.environ.get("CXRLAB_REAL_DATA")
+    if not root or not (Path(root) / "dicom").is_dir():
+        pytest.skip("CXRLAB_REAL_DATA does not name a folder with dicom/")
+    files = {file.name: file.read_bytes() for file in (Path(root) / "dicom").glob("*.dcm")}
+    negative = decode_dicom(files.pop("Fake_MONOHR1.dcm"), "negative")
+    name, data = next(iter(files.items()))
+    film = decode_dicom(data, name)
+    assert film.shape == (dicom_info(data, name).rows, dicom_info(data, name).columns)
+    assert np.allclose(film, 1 - negative, atol=1e-6)
+    assert film[400:640, 460:560].mean() > film[400:640, 150:330].mean() + 0.1

@@ -1,0 +1,172 @@
+"""Imports go downhill: this file holds the order of rooms and fails on a breach."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "cxrlab"
+
+# From the top of the house to its foundation; rooms on one line never import each other.
+FLOORS = (
+    ("cli",),
+    ("studies",),
+    ("serving",),
+    ("preference", "robustness", "extraction"),
+    ("training", "evaluation", "attacks"),
+    ("data", "models", "metrics"),
+    ("findings",),
+    ("core",),
+)
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+ROOMS = {*FLOOR, "render"}
+LIGHT = ("core", "findings", "data", "metrics", "render", "cli")
+HEAVY = {
+    "torch", "transformers", "peft", "accelerate", "safetensors", "tokenizers",
+    "matplotlib", "uvicorn", "starlette", "httpx",
+}  # fmt: skip
+REFERENCE = re.compile(r"cxrlab(\.\w+)+:\w+")
+
+
+def may_import(room: str, other: str) -> bool:
+    """Whether `room` stands above `other`; render is a side house for cli and studies, built on core."""
+    if room == other:
+        return True
+    if room == "render":
+        return other == "core"
+    if other == "render":
+        return room in ("cli", "studies")
+    return FLOOR[room] < FLOOR[other]
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import found in a file: where, what, and whether it happens when the module is imported."""
+
+    file: Path
+    line: int
+    module: str
+    at_once: bool
+
+
+def imports_of(file: Path, package: Path) -> Iterator[Import]:
+    """Every import of a file, also in functions, TYPE_CHECKING blocks and `"module:attribute"` texts."""
+    tree = ast.parse(file.read_text(), str(file))
+    parts = ("cxrlab", *file.relative_to(package).with_suffix("").parts)
+    later = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        or (isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test))
+        for node in ast.walk(block)
+    }
+    for node in ast.walk(tree):
+        for module in modules_of(node, parts):
+            yield Import(file, getattr(node, "lineno", 0), module, id(node) not in later)
+
+
+def modules_of(node: ast.AST, parts: tuple[str, ...]) -> list[str]:
+    """Dotted names that one node imports; `from cxrlab import data` counts as `cxrlab.data`."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        base = ".".join(parts[: len(parts) - node.level]) if node.level else ""
+        stem = ".".join(part for part in (base, node.module) if part)
+        return [f"{stem}.{alias.name}" for alias in node.names] if stem == "cxrlab" else [stem]
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and REFERENCE.fullmatch(node.value):
+        return [node.value.partition(":")[0]]
+    return []
+
+
+def breaches(package: Path) -> list[str]:
+    """Everything that breaks the order, one sentence each."""
+    found = []
+    for file in sorted(package.rglob("*.py")):
+        inside = file.relative_to(package).parts
+        if len(inside) == 1:
+            continue  # the package's own face and `python -m` stand above every room
+        room = inside[0]
+        if room not in ROOMS:
+            found.append(f"{file}: '{room}' is not a room of the plan")
+            continue
+        for item in imports_of(file, package):
+            top, _, rest = item.module.partition(".")
+            other = rest.partition(".")[0]
+            place = f"{file}:{item.line}"
+            if top in HEAVY and item.at_once and room in LIGHT:
+                found.append(
+                    f"{place}: {room} imports {top} when it is imported; move it into the function that needs it"
+                )
+            if top != "cxrlab" or other == "__version__":
+                continue
+            if other not in ROOMS:
+                found.append(f"{place}: {room} imports '{item.module}' instead of a room")
+            elif not may_import(room, other):
+                found.append(f"{place}: {room} imports {other}, which does not stand below it")
+    return found
+
+
+def test_every_import_goes_downhill() -> None:
+    assert breaches(PACKAGE) == []
+
+
+def test_no_file_is_a_drawer_for_everything() -> None:
+    """A name that says nothing gathers everything."""
+    assert [file for file in PACKAGE.rglob("*.py") if file.stem in ("utils", "util", "helpers", "misc")] == []
+
+
+def test_the_room_index_equals_the_tree() -> None:
+    listed = re.findall(r"^- `(\w+)`: \S", (PACKAGE / "README.md").read_text(), re.MULTILINE)
+    rooms = {entry.name for entry in PACKAGE.iterdir() if entry.is_dir() and entry.name != "__pycache__"}
+    assert sorted(listed) == sorted(rooms)
+
+
+@pytest.mark.parametrize(
+    ("room", "planted", "said"),
+    [
+        ("core", "from cxrlab.data.corpus import load_corpus", "core imports data"),
+        ("core", "import cxrlab.cli.main", "core imports cli"),
+        ("findings", "def late():\n    from cxrlab.models import names", "findings imports models"),
+        ("data", "from cxrlab import metrics", "data imports metrics"),
+        ("data", "if TYPE_CHECKING:\n    from cxrlab.models.names import load_model", "data imports models"),
+        ("models", "from ..evaluation import generate", "models imports evaluation"),
+        ("render", "from cxrlab.data.corpus import Corpus", "render imports data"),
+        ("data", "from cxrlab.render.page import write_page", "data imports render"),
+        ("data", "ROWS = {'x': 'cxrlab.studies.tour:run_tour'}", "data imports studies"),
+        ("data", "from cxrlab import load_model", "instead of a room"),
+        ("core", "import torch", "core imports torch"),
+        ("cli", "from transformers import AutoModel", "cli imports transformers"),
+        ("attic", "x = 1", "not a room"),
+    ],
+)
+def test_a_planted_breach_is_caught(tmp_path: Path, room: str, planted: str, said: str) -> None:
+    """The guard itself is tested on a copy of the tree with one bad file more."""
+    copy = shutil.copytree(PACKAGE, tmp_path / "cxrlab", ignore=shutil.ignore_patterns("__pycache__"))
+    before = breaches(copy)
+    (copy / room).mkdir(exist_ok=True)
+    (copy / room / "planted.py").write_text(planted + "\n")
+    added = [breach for breach in breaches(copy) if breach not in before]
+    assert len(added) == 1 and said in added[0] and "planted.py" in added[0]
+
+
+@pytest.mark.parametrize(
+    ("room", "planted"),
+    [
+        ("data", "def late():\n    import torch"),
+        ("core", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
+        ("models", "import torch"),
+        ("studies", "from cxrlab.render import page"),
+        ("core", "from . import errors"),
+    ],
+)
+def test_what_is_allowed_is_let_through(tmp_path: Path, room: str, planted: str) -> None:
+    (tmp_path / room).mkdir()
+    (tmp_path / room / "fine.py").write_text(planted + "\n")
+    assert breaches(tmp_path) == []

@@ -1,0 +1,63 @@
+"""Every row of every table, and every row of the command table, leads somewhere and explains itself."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import shlex
+from pathlib import Path
+
+import pytest
+
+from cxrlab.cli.arguments import CommandLine
+from cxrlab.cli.commands import COMMANDS
+from cxrlab.core.tables import Table, load_reference
+
+SOURCE = Path(__file__).parents[1] / "src"
+
+
+def tables() -> list[tuple[str, str]]:
+    """(module, name) of every `NAME = Table(…)` in the source, found without importing anything."""
+    found = []
+    for file in sorted((SOURCE / "cxrlab").rglob("*.py")):
+        for node in ast.parse(file.read_text()).body:
+            value = getattr(node, "value", None)
+            if not (isinstance(value, ast.Call) and ast.unparse(value.func) == "Table"):
+                continue
+            target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+            module = ".".join(file.relative_to(SOURCE).with_suffix("").parts)
+            found.append((module, ast.unparse(target)) if target is not None else (module, "?"))
+    return found
+
+
+def test_the_makers_are_among_the_tables() -> None:
+    """The search above must find something, or the tests below would test nothing."""
+    assert ("cxrlab.data.makers", "MAKERS") in tables()
+
+
+@pytest.mark.parametrize(("module", "name"), tables())
+def test_every_row_loads(module: str, name: str) -> None:
+    table = getattr(importlib.import_module(module), name)
+    assert isinstance(table, Table)
+    for row in table:
+        assert callable(table.load(row)), row
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_loads_and_teaches(name: str) -> None:
+    """The function exists, says what it does, explains each flag, and its help ends with an example."""
+    command = COMMANDS[name]
+    function = load_reference(command.target)
+    line = CommandLine(name, command, function)
+    assert (function.__doc__ or "").strip()
+    for setting in (*line.own.values(), *line.of_config.values()):
+        assert setting.help, f"--{setting.key} of '{name}' has no help"
+    assert command.example in line.help() and "--seed" in line.help() and "--debug" in line.help()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_example_is_a_valid_command_line(name: str) -> None:
+    words = shlex.split(COMMANDS[name].example)
+    prefix = ["cxrlab", *name.split()]
+    assert words[: len(prefix)] == prefix
+    CommandLine(name, COMMANDS[name], load_reference(COMMANDS[name].target)).parse(words[len(prefix) :])
