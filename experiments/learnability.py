@@ -43,10 +43,12 @@ def films(size: int, preset: str, patient: str) -> tuple[np.ndarray, np.ndarray]
         film = render(sitter, visit.number, visit.view, visit.findings, size, preset, masks=False)
         images.append(np.rint(film.image * 255).astype(np.uint8))
         there = [f for f in visit.findings if f.present]
-        truth.append([
-            any(f.observation == name and (side is None or f.side in (side, Side.BILATERAL)) for f in there)
-            for name, side in TARGETS
-        ])
+        truth.append(
+            [
+                any(f.observation == name and (side is None or f.side in (side, Side.BILATERAL)) for f in there)
+                for name, side in TARGETS
+            ]
+        )
     return np.stack(images), np.array(truth, dtype=np.uint8)
 
 
@@ -168,7 +170,9 @@ def main() -> None:
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters on {device}")
     train(model, *sets["train"], args.epochs)
     cut = best_thresholds(scores(model, sets["val"][0]), sets["val"][1])
-    table = {name: f1(scores(model, x) > cut, y).tolist() for name, (x, y) in sets.items() if name not in ("train", "val")}
+    table = {
+        name: f1(scores(model, x) > cut, y).tolist() for name, (x, y) in sets.items() if name not in ("train", "val")
+    }
     share = sets["test"][1].float().mean(0).tolist()
     print(f"{'finding':34s} {'share':>7s} " + " ".join(f"{name:>8s}" for name in table))
     order = sorted(range(len(TARGETS)), key=lambda k: (TARGETS[k][1] is not None, table["test"][k]))

@@ -128,32 +128,38 @@ def test_the_room_index_equals_the_tree() -> None:
     assert sorted(listed) == sorted(rooms)
 
 
-@pytest.mark.parametrize(
-    ("room", "planted", "said"),
-    [
-        ("core", "from cxrlab.data.corpus import load_corpus", "core imports data"),
-        ("core", "import cxrlab.cli.main", "core imports cli"),
-        ("findings", "def late():\n    from cxrlab.models import names", "findings imports models"),
-        ("data", "from cxrlab import metrics", "data imports metrics"),
-        ("data", "if TYPE_CHECKING:\n    from cxrlab.models.names import load_model", "data imports models"),
-        ("models", "from ..evaluation import generate", "models imports evaluation"),
-        ("render", "from cxrlab.data.corpus import Corpus", "render imports data"),
-        ("data", "from cxrlab.render.page import write_page", "data imports render"),
-        ("data", "ROWS = {'x': 'cxrlab.studies.tour:run_tour'}", "data imports studies"),
-        ("data", "from cxrlab import load_model", "instead of a room"),
-        ("core", "import torch", "core imports torch"),
-        ("cli", "from transformers import AutoModel", "cli imports transformers"),
-        ("attic", "x = 1", "not a room"),
-    ],
-)
-def test_a_planted_breach_is_caught(tmp_path: Path, room: str, planted: str, said: str) -> None:
-    """The guard itself is tested on a copy of the tree with one bad file more."""
-    copy = shutil.copytree(PACKAGE, tmp_path / "cxrlab", ignore=shutil.ignore_patterns("__pycache__"))
-    before = breaches(copy)
-    (copy / room).mkdir(exist_ok=True)
-    (copy / room / "planted.py").write_text(planted + "\n")
-    added = [breach for breach in breaches(copy) if breach not in before]
-    assert len(added) == 1 and said in added[0] and "planted.py" in added[0]
+PLANTED = [
+    ("core", "from cxrlab.data.corpus import load_corpus", "core imports data"),
+    ("core", "import cxrlab.cli.main", "core imports cli"),
+    ("findings", "def late():\n    from cxrlab.models import names", "findings imports models"),
+    ("data", "from cxrlab import metrics", "data imports metrics"),
+    ("data", "if TYPE_CHECKING:\n    from cxrlab.models.names import load_model", "data imports models"),
+    ("models", "from ..evaluation import generate", "models imports evaluation"),
+    ("render", "from cxrlab.data.corpus import Corpus", "render imports data"),
+    ("data", "from cxrlab.render.page import write_page", "data imports render"),
+    ("data", "ROWS = {'x': 'cxrlab.studies.tour:run_tour'}", "data imports studies"),
+    ("data", "from cxrlab import load_model", "instead of a room"),
+    ("core", "import torch", "core imports torch"),
+    ("cli", "from transformers import AutoModel", "cli imports transformers"),
+    ("attic", "x = 1", "not a room"),
+]
+
+
+@pytest.fixture(scope="module")
+def caught(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What the guard says of a copy of the tree with one bad file more for each case."""
+    copy = shutil.copytree(PACKAGE, tmp_path_factory.mktemp("copy") / "cxrlab")
+    for number, (room, planted, _) in enumerate(PLANTED):
+        (copy / room).mkdir(exist_ok=True)
+        (copy / room / f"planted_{number}.py").write_text(planted + "\n")
+    return breaches(copy)
+
+
+@pytest.mark.parametrize("number", range(len(PLANTED)), ids=[said for _, _, said in PLANTED])
+def test_a_planted_breach_is_caught(caught: list[str], number: int) -> None:
+    """The guard itself is tested: each bad file is named once, for the right reason."""
+    told = [sentence for sentence in caught if f"planted_{number}.py" in sentence]
+    assert len(told) == 1 and PLANTED[number][2] in told[0]
 
 
 @pytest.mark.parametrize(

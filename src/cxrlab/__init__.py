@@ -11,9 +11,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from cxrlab.data.corpus import load_corpus as load_corpus
-    from cxrlab.models.names import load_model as load_model
+    from cxrlab.evaluation.loading import load_model as load_model
 
-_PUBLIC = {"load_corpus": "cxrlab.data.corpus:load_corpus", "load_model": "cxrlab.models.names:load_model"}
+_PUBLIC = {"load_corpus": "cxrlab.data.corpus:load_corpus", "load_model": "cxrlab.evaluation.loading:load_model"}
 __all__ = ["__version__", "load_corpus", "load_model"]
 
 

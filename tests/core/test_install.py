@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import sys
 import tomllib
+import types
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,13 @@ def test_a_part_that_is_there_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(install, "EXTRAS", {"plots": {"numpy": "numpy"}})
     require("plots")
     assert extras()[0].complete and extras()[0].versions["numpy"] is not None
+
+
+def test_a_module_without_a_spec_counts_as_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Something that was put into sys.modules by hand has no spec; asking for it must not raise."""
+    monkeypatch.setitem(sys.modules, "handmade", types.ModuleType("handmade"))
+    monkeypatch.setattr(install, "EXTRAS", {"plots": {"handmade": "handmade"}})
+    assert extras()[0].versions == {"handmade": "unknown"}
 
 
 def test_an_unknown_part_is_met_with_the_nearest() -> None:

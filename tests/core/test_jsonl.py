@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cxrlab.core import files
+from cxrlab.core import files, jsonl
 from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.jsonl import JsonlAppender, read_jsonl
 
@@ -135,6 +135,32 @@ def test_a_full_disk_takes_the_half_line_back(tmp_path: Path, monkeypatch: pytes
 def test_a_truly_full_device_is_one_sentence() -> None:
     with JsonlAppender("/dev/full") as out, pytest.raises(RunError, match="cannot write /dev/full: the disk is full"):
         out.append({})
+
+
+def test_errors_of_the_disk_while_mending_and_reading_are_sentences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    (tmp_path / "a").write_bytes(b'{"a": 1}')
+    monkeypatch.setattr(jsonl.os, "pread", broken)
+    with pytest.raises(RunError, match="input/output error"):
+        JsonlAppender(tmp_path / "a")
+
+
+def test_ctrl_c_in_the_middle_of_a_line_takes_it_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.write
+
+    def half_then_stop(handle: int, data: memoryview) -> int:
+        real(handle, bytes(data[:3]))
+        raise KeyboardInterrupt
+
+    with JsonlAppender(tmp_path / "a") as out, monkeypatch.context() as patch:
+        patch.setattr(files.os, "write", half_then_stop)
+        with pytest.raises(KeyboardInterrupt):
+            out.append({"n": 1})
+    assert (tmp_path / "a").read_bytes() == b""
 
 
 def test_a_record_without_json_form_writes_nothing(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cxrlab.core import files
+from cxrlab.core import files, runs
 from cxrlab.core.errors import RunError
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
@@ -144,3 +144,17 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="folder"):
         Run.open(tmp_path / "f" / "r", Settings())
     assert state(tmp_path) is None
+
+
+def test_a_lock_that_cannot_be_taken_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some network folders know no locks; two writers in one run would be worse than a refusal."""
+    (tmp_path / "r" / ".lock").mkdir(parents=True)
+    with pytest.raises(RunError, match=r"\.lock: it is a folder"):
+        Run.open(tmp_path / "r", Settings())
+
+    def unsupported(*_: object) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr(runs.fcntl, "flock", unsupported)
+    with pytest.raises(RunError, match="cannot lock .*: operation not supported"):
+        Run.open(tmp_path / "s", Settings())

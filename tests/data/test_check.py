@@ -31,7 +31,7 @@ def test_every_kind_of_problem_is_counted(tmp_path: Path, workers: int) -> None:
     """One of each is planted, and each is found once and named with its line."""
     changes: dict[int, dict[str, object]] = {
         0: {"patient": "p1"},  # train, while p1 itself is in val
-        3: {"prior": "s99"},
+        3: {"prior": "s99", "structured": {"some-model": {"findings": "…"}}},  # in train, where it is allowed
         4: {"prior": "s5"},  # another patient's
         5: {"structured": {"some-model": {"findings": "…"}}},  # in test
         6: {"masks": {"7": "masks/s6_0.png"}},
@@ -70,7 +70,8 @@ def test_every_kind_of_problem_is_counted(tmp_path: Path, workers: int) -> None:
     }
     told = {problem.kind: problem.message for problem in report.examples}
     assert "studies.jsonl:10, image 0" in told["unreadable image"]
-    assert "studies.jsonl:13" in told["malformed line"] and "Did you mean 'Edema'" in told["word outside the vocabulary"]
+    assert "studies.jsonl:13" in told["malformed line"]
+    assert "Did you mean 'Edema'" in told["word outside the vocabulary"]
     assert "'p1' is in train and val" in told["patient in two splits"]
     assert "7 x 5" in told["mask of another size"]
     assert not report.ok and report.images == 9

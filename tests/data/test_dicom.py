@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 from pydicom import Dataset, Sequence, dcmwrite
 from pydicom.dataset import FileMetaDataset
@@ -30,6 +32,7 @@ from pydicom.uid import (
 from cxrlab.core.errors import DataError
 from cxrlab.core.vocabulary import View
 from cxrlab.data.dicom import decode_dicom, dicom_info, is_dicom, window_values
+from cxrlab.data.images import load_image, load_rgb
 
 RAMP = np.arange(64, dtype=np.uint16).reshape(8, 8) * 65  # 0 … 4095, in equal steps
 
@@ -70,6 +73,7 @@ def shown(pixels: np.ndarray = RAMP, **tags: Any) -> np.ndarray:
 
 
 WINDOW = {"WindowCenter": 2048, "WindowWidth": 4096}
+FUZZED = written(header(RAMP, **WINDOW, RescaleSlope=1, RescaleIntercept=0, PixelPaddingValue=0, ViewPosition="PA"))
 
 
 def test_a_window_over_the_whole_range_is_the_stored_ramp() -> None:
@@ -286,6 +290,50 @@ def test_what_is_no_single_film_is_refused() -> None:
             decode_dicom(written(film), "a.dcm")
     with pytest.raises(DataError, match="single grey value"):
         shown(np.full((8, 8), 700, np.uint16))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_damaged_bytes_give_a_film_or_a_sentence(data: st.DataObject) -> None:
+    """Whatever bytes are changed, no other exception comes out, and a film is finite and in [0, 1]."""
+    film = bytearray(FUZZED)
+    for _ in range(data.draw(st.integers(1, 6))):
+        film[data.draw(st.integers(0, len(film) - 1))] = data.draw(st.integers(0, 255))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            shown_film = decode_dicom(bytes(film), "a.dcm")
+            dicom_info(bytes(film), "a.dcm")
+        except DataError as error:
+            assert str(error).startswith("a.dcm ")
+        else:
+            assert np.isfinite(shown_film).all() and shown_film.min() >= 0.0 and shown_film.max() <= 1.0
+
+
+def test_a_rescale_that_gives_nothing_is_refused() -> None:
+    """A film of NaN would poison every mean that it enters."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data = written(header(RAMP, RescaleSlope="nan", RescaleIntercept="0"))
+    with pytest.raises(DataError, match="finite"):
+        decode_dicom(data, "a.dcm")
+
+
+def test_a_palette_is_looked_up() -> None:
+    """Index 1 is pure green in the tables, so its luminance is 0.587; index 0 is black."""
+    film = header(np.array([[0, 1]], np.uint8), PhotometricInterpretation="PALETTE COLOR")
+    for name, words in (("Red", [0, 0]), ("Green", [0, 65535]), ("Blue", [0, 0])):
+        setattr(film, f"{name}PaletteColorLookupTableDescriptor", [2, 0, 16])
+        setattr(film, f"{name}PaletteColorLookupTableData", np.array(words, "<u2").tobytes())
+    assert np.allclose(decode_dicom(written(film), "a.dcm"), [[0.0, 0.587]], atol=1e-3)
+
+
+def test_dicom_through_the_common_door(tmp_path: Path) -> None:
+    """A DICOM file without an ending is told by its content, as a film and in three channels."""
+    path = tmp_path / "1.2.840.113"
+    path.write_bytes(written(header(RAMP, **WINDOW)))
+    assert np.allclose(load_image(path), RAMP / 4095, atol=1e-6)
+    assert load_rgb(path, size=4).shape == (4, 4, 3)
 
 
 def test_scrambled_compressed_pixels_are_refused() -> None:

@@ -38,7 +38,9 @@ def test_the_name_does_not_decide_the_format(tmp_path: Path) -> None:
     assert np.array_equal(load_image(png(tmp_path / "film", GREY)), load_image(png(tmp_path / "film.png", GREY)))
 
 
-@pytest.mark.parametrize(("brightest", "most"), [(65535, 65535), (40000, 65535), (4095, 4095), (3000, 4095), (1023, 1023)])
+@pytest.mark.parametrize(
+    ("brightest", "most"), [(65535, 65535), (40000, 65535), (4095, 4095), (3000, 4095), (1023, 1023)]
+)
 def test_sixteen_bits_are_scaled_by_their_true_depth(tmp_path: Path, brightest: int, most: int) -> None:
     """A 12-bit film stored unscaled in 16 bits must not come out sixteen times too dark."""
     array = np.linspace(0, brightest, 600).astype(np.uint16).reshape(30, 20)
@@ -79,12 +81,22 @@ def test_fit_never_leaves_the_range(height: int, width: int, size: int) -> None:
     image = (np.random.default_rng(height * width).random((height, width)) > 0.5).astype(np.float32)
     square = fit(image, size)
     assert square.shape == (size, size) and square.min() >= 0.0 and square.max() <= 1.0
+    narrow = fit(0.25 + 0.5 * image, size)
+    shown = narrow[narrow > 0]
+    assert shown.min() > 0.2499 and shown.max() < 0.7501
 
 
 def test_shrinking_averages() -> None:
     """A checkerboard shrunk eightfold is mid-grey; picking single pixels would give black or white."""
     board = (np.indices((256, 256)).sum(0) % 2).astype(np.float32)
     assert np.abs(fit(board, 32) - 0.5).max() < 0.02
+
+
+def test_colour_is_fitted_channel_by_channel() -> None:
+    """Each channel of a fitted colour picture is the fitted channel."""
+    colour = np.random.default_rng(1).random((20, 30, 3)).astype(np.float32)
+    for channel in range(3):
+        assert np.array_equal(fit(colour, 12)[..., channel], fit(np.ascontiguousarray(colour[..., channel]), 12))
 
 
 def test_a_picture_that_fits_is_untouched() -> None:

@@ -109,13 +109,14 @@ def test_no_other_codec_and_no_object_arrays_smuggle_a_program(tmp_path: Path) -
 def test_damaged_cifar_files_are_named(hundred: Path, tmp_path: Path) -> None:
     """Cut at several places, empty, text, a folder, another dictionary, another shape, numbers that do not match."""
     whole = (hundred / "train").read_bytes()
-    broken = [whole[:cut] for cut in (0, 1, 20, len(whole) // 2, len(whole) - 1)] + [b"hello world", pickle.dumps([1], 2)]
-    for data in broken:
+    broken = [whole[:cut] for cut in (0, 1, 20, len(whole) // 2, len(whole) - 1)]
+    for data in [*broken, b"hello world", pickle.dumps([1], 2)]:
         (hundred / "train").write_bytes(data)
         with pytest.raises(DataError, match="train"):
             list(cifar_pool(hundred, "train"))
     good = batch(2, b"fine_labels")
-    for change in ({b"data": np.zeros((2, 5), np.uint8)}, {b"data": [1, 2]}, {b"fine_labels": [0]}, {b"fine_labels": [0, 9]}):
+    shapes = ({b"data": np.zeros((2, 5), np.uint8)}, {b"data": [1, 2]})
+    for change in (*shapes, {b"fine_labels": [0]}, {b"fine_labels": [0, 9]}):
         write(hundred / "train", {**good, **change})
         with pytest.raises(DataError, match="train"):
             list(cifar_pool(hundred, "train"))

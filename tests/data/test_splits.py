@@ -48,8 +48,9 @@ def test_studies_of_one_patient_stay_together() -> None:
 
 def test_leakage_names_the_patient_and_the_splits() -> None:
     """A study without a split is in none."""
-    studies = [Study("a", "p1", split="test"), Study("b", "p1", split="train"), Study("c", "p2", split="val"), Study("d", "p2")]
-    assert leakage(studies) == {"p1": ("train", "test")}
+    first = [Study("a", "p1", split="test"), Study("b", "p1", split="train")]
+    second = [Study("c", "p2", split="val"), Study("d", "p2")]
+    assert leakage(first + second) == {"p1": ("train", "test")}
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def check(corpus: Path) -> Result:
     from cxrlab.data.check import check_corpus
 
     found = check_corpus(corpus)
-    return Result(str(found), found.to_json(), ok=found.ok)
+    return Result(found.table(), found.to_json(), ok=found.ok)
 
 
 def _made(corpus: Corpus) -> Result:

@@ -7,9 +7,9 @@ to the model's wrapper, so that a perturbation of ε means the same everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,11 +45,13 @@ class Generated:
         text: The report.
         mean_logprob: Mean natural-log probability of its tokens, ≤ 0; None when the model does not tell.
         tokens: Number of tokens written; None when the model does not tell.
+        extra: What else the model tells of this answer, plain values; they go into the prediction as they are.
     """
 
     text: str
     mean_logprob: float | None = None
     tokens: int | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @runtime_checkable

@@ -9,6 +9,8 @@ from __future__ import annotations
 import io
 import re
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -79,12 +81,26 @@ def decode_dicom(data: bytes, name: str) -> Film:
     becomes black. Colour becomes luminance. Files of several frames are refused.
     """
     header = _parse(data, name)
+    with _sound_header(name):
+        return _film(header, name)
+
+
+def dicom_info(data: bytes, name: str) -> DicomInfo:
+    """View, age, sex and size from a header, without decoding the pixels."""
+    header = _parse(data, name, pixels=False)
+    with _sound_header(name):
+        return _info(header)
+
+
+def _film(header: Dataset, name: str) -> Film:
     _check_single_film(header, name)
     stored = _stored(header, name)
     if int(header.get("SamplesPerPixel", 1)) > 1 or header.PhotometricInterpretation == "PALETTE COLOR":
         return _luminance(header, stored)
     padded = _padding(header, stored)
     values = _rescaled(header, stored)
+    if not np.isfinite(values).all():
+        raise DataError(f"{name} has a damaged DICOM header (its rescale gives no finite values); fetch it again.")
     film = _displayed(header, values, padded, name)
     # A digital radiograph states both, and they agree; one of them is enough to turn it.
     if header.PhotometricInterpretation == "MONOCHROME1" or header.get("PresentationLUTShape") == "INVERSE":
@@ -93,9 +109,7 @@ def decode_dicom(data: bytes, name: str) -> Film:
     return film
 
 
-def dicom_info(data: bytes, name: str) -> DicomInfo:
-    """View, age, sex and size from a header, without decoding the pixels."""
-    header = _parse(data, name, pixels=False)
+def _info(header: Dataset) -> DicomInfo:
     sex = str(header.get("PatientSex", "")).strip().upper()
     spacing = header.get("PixelSpacing") or header.get("ImagerPixelSpacing")
     return DicomInfo(
@@ -106,6 +120,15 @@ def dicom_info(data: bytes, name: str) -> DicomInfo:
         columns=int(header.get("Columns", 0)),
         spacing_mm=float(spacing[0]) if spacing else None,
     )
+
+
+@contextmanager
+def _sound_header(name: str) -> Iterator[None]:
+    """Elements of a damaged header come as lists, text or nothing where a number should be."""
+    try:
+        yield
+    except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
+        raise DataError(f"{name} has a damaged DICOM header ({_reason(error)}); fetch it again.") from error
 
 
 def _parse(data: bytes, name: str, *, pixels: bool = True) -> Dataset:
@@ -137,12 +160,15 @@ def _check_single_film(header: Dataset, name: str) -> None:
 
 
 def _stored(header: Dataset, name: str) -> Stored:
-    if "TransferSyntaxUID" not in header.file_meta:
-        from pydicom.uid import ExplicitVRLittleEndian, ImplicitVRLittleEndian
+    from pydicom.uid import ExplicitVRLittleEndian, ImplicitVRLittleEndian, RLELossless
 
+    if "TransferSyntaxUID" not in header.file_meta:
         # A file without its meta group is by rule implicit; the parser has noticed if it is not.
         implicit = header.original_encoding[0]
         header.file_meta.TransferSyntaxUID = ImplicitVRLittleEndian if implicit else ExplicitVRLittleEndian
+    if header.file_meta.TransferSyntaxUID == RLELossless:
+        # The faster decoder ends in a panic outside Python's exceptions when a run is damaged.
+        header.pixel_array_options(decoding_plugin="pydicom")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -26,7 +26,7 @@ Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 PAPER, INK, QUIET = (250, 249, 246), (34, 36, 40), (120, 124, 130)
 # Distinct for common colour-vision defects (after Okabe and Ito), readable on black and on grey.
 OUTLINES = ((230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (213, 94, 0), (204, 121, 167))
-_LINES = 7
+_LINES = 10
 
 
 def contact_sheet(corpus: Corpus, config: SheetConfig, out: str | Path) -> Path:

@@ -8,31 +8,25 @@ previous film moves on by its course and new ones join it by the chances of the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import accumulate
 
 import numpy as np
 
 from cxrlab.core.randomness import fraction, generator
 from cxrlab.core.records import Finding
-from cxrlab.core.vocabulary import Certainty, Change, Group, Presence, Severity, Side, View, observation
+from cxrlab.core.vocabulary import Certainty, Group, Side, View, observation
 from cxrlab.findings.config import CaseConfig
-from cxrlab.findings.contexts import CONTEXTS, EXTRA_CHANCE, EXTRAS, Context
-from cxrlab.findings.contradictions import SELDOM, fits
-from cxrlab.findings.courses import COURSES, GRADES, SHAPES, TUBE_HEIGHT_MM, Shape
+from cxrlab.findings.contexts import CONTEXTS
+from cxrlab.findings.film import Film, between, pick
 
-MOST_FINDINGS = 9
 # Cumulative shares of patients with one, two, three and four visits.
 VISITS = (0.50, 0.76, 0.91, 1.00)
 # Chance that a visit keeps the previous one's state (normal or not) without drawing it afresh. The
 # share of normal visits is `normal` at every visit whatever this value.
 STEADY = 0.6
+# Chance that a visit has the context of the one before.
 SAME_CONTEXT = 0.8
-# Share of the context's chances that applies again at a later visit in the same context.
-AGAIN = 0.35
-LEANING = 0.85
-_GRADED = (Severity.MILD, Severity.MODERATE, Severity.SEVERE)
 
 
 @dataclass(frozen=True)
@@ -94,12 +88,12 @@ def draw_patient(seed: int, patient: str, config: CaseConfig | None = None) -> P
         new_context = _next_context(rng, context, is_normal, recovers)
         row = CONTEXTS[new_context]
         if index == 0:
-            age = _between(rng, row.ages)
+            age = between(rng, row.ages)
         else:
             days = _interval(rng, CONTEXTS[context].days)
         age += days / 365
         again = bool(findings) and new_context == context
-        film = _Film(rng, row, lean, days=days, first=index == 0, recovers=recovers, again=again)
+        film = Film(rng, row, lean, days=days, first=index == 0, recovers=recovers, again=again)
         findings = film.normal(findings) if is_normal else film.abnormal(findings)
         findings = tuple(_maybe_faint(rng, finding, config.faint) for finding in findings)
         view = View.AP if rng.random() < row.ap else View.PA
@@ -108,145 +102,6 @@ def draw_patient(seed: int, patient: str, config: CaseConfig | None = None) -> P
         context = new_context
         findings = visits[-1].present
     return PatientCase(patient, tuple(visits))
-
-
-class _Film:
-    """Draws the findings of one visit from those of the visit before."""
-
-    def __init__(
-        self,
-        rng: np.random.Generator,
-        context: Context,
-        lean: Side,
-        *,
-        days: int,
-        first: bool,
-        recovers: bool,
-        again: bool,
-    ) -> None:
-        self.rng = rng
-        self.context = context
-        self.lean = lean
-        self.days = days
-        self.first = first
-        self.recovers = recovers
-        self.again = again
-
-    def normal(self, before: Sequence[Finding]) -> tuple[Finding, ...]:
-        """Nothing is left of what was there."""
-        return tuple(_resolved(finding) for finding in before)
-
-    def abnormal(self, before: Sequence[Finding]) -> tuple[Finding, ...]:
-        """What was there moves on, new findings join; at least one is present."""
-        present: list[Finding] = []
-        gone: list[Finding] = []
-        for finding in before:
-            later = self._later(finding, [*present, *before])
-            (present if later.present else gone).append(later)
-        closed = {finding.observation for finding in before}
-        for name in self._wanted():
-            if name not in closed:
-                closed.add(name)
-                self._add(name, present, room=MOST_FINDINGS - len(gone))
-        while not present:
-            self._add(_pick(self.rng, self._chances()), present, room=MOST_FINDINGS)
-        return (*present, *gone)
-
-    def _chances(self) -> Mapping[str, float]:
-        """The context's chances for what may appear at this visit; never empty."""
-        return {name: chance for name, chance in self.context.chances.items() if self._may_appear(name)}
-
-    def _may_appear(self, name: str) -> bool:
-        course = COURSES[name]
-        return not (self.recovers and course.lasting) and (self.first or course.may_appear)
-
-    def _wanted(self) -> Iterator[str]:
-        factor = AGAIN if self.again else 1.0
-        for name, chance in self.context.chances.items():
-            if self.rng.random() < chance * factor and self._may_appear(name):
-                yield name
-        if self.rng.random() < EXTRA_CHANCE * factor:
-            name = _pick(self.rng, EXTRAS)
-            if self._may_appear(name):
-                yield name
-
-    def _add(self, name: str, present: list[Finding], room: int) -> None:
-        shape = SHAPES.get(name, Shape())
-        for attempt in range(3):
-            if attempt and self.rng.random() >= shape.again:
-                return
-            candidate = self._draw(name, shape)
-            if len(present) < room and fits(candidate, present) and not self._seldom(name, present):
-                present.append(candidate)
-
-    def _seldom(self, name: str, present: Sequence[Finding]) -> bool:
-        keep = min((SELDOM.get(frozenset({name, other.observation}), 1.0) for other in present), default=1.0)
-        return keep < 1.0 and self.rng.random() >= keep
-
-    def _draw(self, name: str, shape: Shape) -> Finding:
-        row = observation(name)
-        rng = self.rng
-        tip = _pick(rng, shape.tips) if shape.tips else None
-        height = TUBE_HEIGHT_MM.get(tip or "") if name == "endotracheal tube" else None
-        return Finding(
-            name,
-            side=self._side(shape) if row.sided else None,
-            location=_pick(rng, shape.places) if shape.places else None,
-            severity=Severity(_pick(rng, GRADES)) if row.graded else None,
-            size_mm=float(_between(rng, shape.size_mm)) if shape.size_mm else None,
-            change=None if self.first else Change.NEW,
-            tip=tip,
-            tip_mm=float(_between(rng, height)) if height else None,
-        )
-
-    def _side(self, shape: Shape) -> Side:
-        if self.rng.random() < shape.both:
-            return Side.BILATERAL
-        if shape.only:
-            return Side(shape.only)
-        towards = LEANING if shape.leans else 0.5
-        other = Side.RIGHT if self.lean is Side.LEFT else Side.LEFT
-        return self.lean if self.rng.random() < towards else other
-
-    def _later(self, finding: Finding, others: Sequence[Finding]) -> Finding:
-        """The same lesion at this visit, on the same side and at the same place."""
-        course = COURSES[finding.observation]
-        u = self.rng.random()
-        if u < course.gone and self.days >= course.after_days:
-            return _resolved(finding)
-        same = replace(finding, change=Change.UNCHANGED)
-        step = 1 if u < course.gone + course.worse else -1 if u < course.gone + course.worse + course.better else 0
-        moved = self._moved(same, step) if step else same
-        rest = [other for other in others if not _same_lesion(other, moved)]
-        return moved if fits(moved, rest) else same
-
-    def _moved(self, finding: Finding, step: int) -> Finding:
-        """One grade or a fifth to a half in size up or down; unchanged where the scale ends."""
-        change = Change.INCREASED if step > 0 else Change.DECREASED
-        if finding.severity is not None:
-            index = _GRADED.index(finding.severity) + step
-            return replace(finding, severity=_GRADED[index], change=change) if 0 <= index < len(_GRADED) else finding
-        limits = SHAPES[finding.observation].size_mm if finding.size_mm is not None else None
-        if limits is None or finding.size_mm is None:
-            return finding
-        low, high = limits
-        size = round(finding.size_mm * (1 + step * (0.2 + 0.3 * self.rng.random())))
-        return replace(finding, size_mm=float(size), change=change) if low <= size <= high else finding
-
-
-def _same_lesion(first: Finding, second: Finding) -> bool:
-    keys = ((f.observation, f.side, f.location) for f in (first, second))
-    return next(keys) == next(keys)
-
-
-def _resolved(finding: Finding) -> Finding:
-    return Finding(
-        finding.observation,
-        presence=Presence.ABSENT,
-        side=finding.side,
-        location=finding.location,
-        change=Change.RESOLVED,
-    )
 
 
 def _maybe_faint(rng: np.random.Generator, finding: Finding, share: float) -> Finding:
@@ -270,21 +125,8 @@ def _next_context(rng: np.random.Generator, before: str, is_normal: bool, recove
     if before and rng.random() < SAME_CONTEXT and not (recovers and not CONTEXTS[before].acute):
         return before
     if is_normal:
-        return _pick(rng, {name: row.normal for name, row in CONTEXTS.items()})
-    return _pick(rng, {name: row.weight for name, row in CONTEXTS.items() if row.acute or not recovers})
-
-
-def _pick(rng: np.random.Generator, weights: Mapping[str, float]) -> str:
-    """One key with probability proportional to its weight."""
-    sums = list(accumulate(weights.values()))
-    u = rng.random() * sums[-1]
-    return next((name for name, total in zip(weights, sums, strict=True) if u < total), next(reversed(list(weights))))
-
-
-def _between(rng: np.random.Generator, limits: tuple[int, int]) -> int:
-    """A whole number from the first limit to the last, both included."""
-    low, high = limits
-    return low + int(rng.random() * (high - low + 1))
+        return pick(rng, {name: row.normal for name, row in CONTEXTS.items()})
+    return pick(rng, {name: row.weight for name, row in CONTEXTS.items() if row.acute or not recovers})
 
 
 def _interval(rng: np.random.Generator, limits: tuple[int, int]) -> int:

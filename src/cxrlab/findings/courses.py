@@ -64,7 +64,7 @@ SHAPES: Mapping[str, Shape] = {
     "endotracheal tube": Shape(tips={"above carina": 0.86, "right main bronchus": 0.07, "high": 0.07}),
     "enteric tube": Shape(tips={"stomach": 0.72, "distal esophagus": 0.14, "beyond film": 0.14}),
     "central venous catheter": Shape(
-        tips={"superior vena cava": 0.5, "cavoatrial junction": 0.25, "right atrium": 0.13, "brachiocephalic vein": 0.12}
+        tips={"superior vena cava": 5, "cavoatrial junction": 2.5, "right atrium": 1.3, "brachiocephalic vein": 1.2}
     ),
     "chest tube": Shape(tips={"apex": 0.6, "base": 0.4}, leans=True),
     "pacemaker": Shape(tips={"right ventricle": 0.4, "right atrium and right ventricle": 0.6}),
@@ -110,7 +110,8 @@ _LESION = Course(worse=0.35, better=0.12)
 
 COURSES: Mapping[str, Course] = {
     "lung opacity": _ACUTE, "consolidation": _ACUTE, "pneumonia": _ACUTE, "atelectasis": _ACUTE, "edema": _ACUTE,
-    "nodule": _LESION, "mass": Course(worse=0.5, better=0.12, may_appear=False), "cavity": Course(worse=0.3, better=0.3, gone=0.05),
+    "nodule": _LESION, "mass": Course(worse=0.5, better=0.12, may_appear=False),
+    "cavity": Course(worse=0.3, better=0.3, gone=0.05, may_appear=False),
     "granuloma": _LIFELONG, "emphysema": _LIFELONG, "interstitial pattern": Course(worse=0.2, may_appear=False),
     "low lung volumes": _ACUTE,
     "pleural effusion": _ACUTE, "pneumothorax": _ACUTE, "pleural thickening": _SLOW, "pleural plaque": _LIFELONG,

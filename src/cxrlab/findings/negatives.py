@@ -59,9 +59,7 @@ _PERTINENT: Mapping[str, float] = {
     "hilar enlargement": 0.5, "rib fracture": 1, "clavicle fracture": 0.5, "pneumoperitoneum": 1.2,
     "subcutaneous emphysema": 0.4,
 }  # fmt: skip
-PERTINENT: Mapping[str, float] = {
-    name: _PERTINENT.get(name, 0.03 if name in _DEVICES else 0.15) for name in DRAWN
-}
+PERTINENT: Mapping[str, float] = {name: _PERTINENT.get(name, 0.03 if name in _DEVICES else 0.15) for name in DRAWN}
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class Anatomy:
     shoulder_y: float = 58.0
 
     def dome(self, side: Side) -> float:
-        """y of the top of one diaphragm."""
+        """Height y of the top of one diaphragm."""
         return self.dome_left if side is Side.LEFT else self.dome_right
 
 
@@ -198,7 +198,9 @@ def _low_volumes(a: Anatomy, f: Finding) -> Anatomy:
 def _emphysema(a: Anatomy, f: Finding) -> Anatomy:
     by = grade(f, 15.0, 19.0, 24.0) * strength(f)
     flat = grade(f, 0.55, 0.7, 0.85) * strength(f)
-    return replace(_breathe(a, by), flatness=flat, lucency=a.lucency + 0.016 * by, heart_ratio=a.heart_ratio - 0.002 * by)
+    return replace(
+        _breathe(a, by), flatness=flat, lucency=a.lucency + 0.016 * by, heart_ratio=a.heart_ratio - 0.002 * by
+    )
 
 
 def _raised_dome(a: Anatomy, f: Finding) -> Anatomy:

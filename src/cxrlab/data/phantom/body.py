@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Side
 from cxrlab.data.phantom.anatomy import grade
-from cxrlab.data.phantom.frame import Patch, ellipse_distance, solid, splat, step, stroke
+from cxrlab.data.phantom.frame import Patch, ellipse_distance, normals, solid, splat, step, stroke
 from cxrlab.data.phantom.lung import sides, together
 from cxrlab.data.phantom.thorax import SIGN, Thorax
 
@@ -80,8 +80,7 @@ def _broken(thorax: Thorax, path: NDArray[np.float64], at: int, width: float, de
     frame = thorax.frame
     outer = path[at + 1 : at + 12]
     old = stroke(frame, path[at - 1 : at + 12], width).scaled(-density)
-    direction = np.gradient(outer, axis=0)
-    normal = np.stack([-direction[:, 1], direction[:, 0]], axis=1) / np.hypot(direction[:, 0], direction[:, 1])[:, None]
+    normal = normals(outer)
     fade = np.linspace(1.0, 0.4, len(outer))[:, None]
     lean = np.sign(normal[0, 1]) or 1.0
     new = stroke(frame, outer + lean * shift * fade * normal, width).scaled(2.2 * density)
@@ -126,5 +125,3 @@ def chest_wall_air(thorax: Thorax, finding: Finding, rng: np.random.Generator) -
         weight = np.full(px.size, 0.42 * min(1.0, 1.5 / frame.mm))
         patches.append(splat(frame, px.ravel(), py.ravel(), weight, 1.5).scaled(-0.30))
     return together(thorax, patches)
-
-

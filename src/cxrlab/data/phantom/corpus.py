@@ -36,7 +36,7 @@ def make_phantom(config: PhantomConfig, out: str | Path) -> Corpus:
     card = Card(
         name="phantom",
         source="Drawn from a seed by cxrlab; no patient behind it.",
-        licence="The licence of cxrlab.",
+        licence="Synthetic; free to use for any purpose.",
         citation="cxrlab, phantom chest radiographs.",
         settings=card_settings(config),
     )

@@ -7,15 +7,14 @@ from numpy.typing import NDArray
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Side
-from cxrlab.data.phantom.frame import Patch, smooth_path, step, stroke
+from cxrlab.data.phantom.frame import Patch, normals, smooth_path, step, stroke
 from cxrlab.data.phantom.lung import sides, together
 from cxrlab.data.phantom.thorax import SIGN, Thorax
 
 
 def _tube(thorax: Thorax, path: NDArray[np.float64], width: float, wall: float, stripe: float) -> Patch:
     """A hollow tube: two walls and a dense stripe."""
-    direction = np.gradient(path, axis=0)
-    normal = np.stack([-direction[:, 1], direction[:, 0]], axis=1) / np.hypot(direction[:, 0], direction[:, 1])[:, None]
+    normal = normals(path)
     parts = [stroke(thorax.frame, path + k * width / 2 * normal, 1.3).scaled(wall) for k in (-1.0, 1.0)]
     parts.append(stroke(thorax.frame, path, 1.6).scaled(stripe))
     return together(thorax, parts)
@@ -45,11 +44,21 @@ def enteric(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch
     elif finding.tip == "beyond film":
         points += [(lean + 9.0, low - 20.0), (lean + 26.0, low + 22.0), (lean + 40.0, low + 120.0)]
     else:
-        points += [(lean + 9.0, low - 20.0), (lean + 22.0, low + 10.0), (0.40 * a.cage, low + 26.0), (0.60 * a.cage, low + 24.0)]
+        points += [
+            (lean + 9.0, low - 20.0),
+            (lean + 22.0, low + 10.0),
+            (0.40 * a.cage, low + 26.0),
+            (0.60 * a.cage, low + 24.0),
+        ]
     return stroke(thorax.frame, smooth_path(points), 3.2).scaled(0.85)
 
 
-_VEIN_END = {"brachiocephalic vein": -22.0, "superior vena cava": 4.0, "cavoatrial junction": 30.0, "right atrium": 58.0}
+_VEIN_END = {
+    "brachiocephalic vein": -22.0,
+    "superior vena cava": 4.0,
+    "cavoatrial junction": 30.0,
+    "right atrium": 58.0,
+}
 
 
 def central_line(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
@@ -62,7 +71,12 @@ def central_line(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> 
         if side is Side.RIGHT:
             points = [(-46.0, -30.0), (-41.0, 20.0), (-27.0, a.apex + 34.0), (cava - 1.0, a.apex + 62.0)]
         else:
-            points = [(118.0, a.clavicle_y - 6.0), (72.0, a.clavicle_y + 8.0), (30.0, a.clavicle_y + 14.0), (-4.0, a.apex + 56.0)]
+            points = [
+                (118.0, a.clavicle_y - 6.0),
+                (72.0, a.clavicle_y + 8.0),
+                (30.0, a.clavicle_y + 14.0),
+                (-4.0, a.apex + 56.0),
+            ]
         if end > points[-1][1] + 6.0:
             points.append((cava, (points[-1][1] + end) / 2 + 4.0))
             points.append((cava - (4.0 if finding.tip == "right atrium" else 0.0), end))
@@ -100,7 +114,12 @@ def pacemaker(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Pat
         box = step(np.float32(12.0) - outside, 1.2)
         inner = step(np.float32(7.0) - outside, 1.0)
         patches.append(Patch(rows, cols, (np.float32(1.9) * box + np.float32(0.5) * inner).astype(np.float32)))
-        start = [(s * 82.0, a.clavicle_y + 12.0), (s * 48.0, a.clavicle_y + 8.0), (-14.0, a.apex + 60.0), (-20.0, a.carina_y + 26.0)]
+        start = [
+            (s * 82.0, a.clavicle_y + 12.0),
+            (s * 48.0, a.clavicle_y + 8.0),
+            (-14.0, a.apex + 60.0),
+            (-20.0, a.carina_y + 26.0),
+        ]
         ends = [[(-20.0, a.heart_y + 10.0), (16.0, a.heart_y + 34.0), (44.0, a.heart_y + 30.0)]]
         if finding.tip == "right atrium and right ventricle":
             ends.append([(-24.0, a.heart_y - 6.0), (-34.0, a.heart_y - 16.0)])
@@ -116,6 +135,9 @@ def sternal_wires(thorax: Thorax, finding: Finding, rng: np.random.Generator) ->
     patches = []
     for y in np.linspace(a.apex + 58.0, a.heart_y + 4.0, 6):
         x, turn = float(rng.uniform(-2.5, 2.5)), float(rng.uniform(-0.25, 0.25))
-        loop = np.stack([x + 8.5 * np.cos(angle) + turn * 3 * np.sin(angle), y + 4.2 * np.sin(angle) + turn * 5 * np.cos(angle)], axis=1)
+        loop = np.stack(
+            [x + 8.5 * np.cos(angle) + turn * 3 * np.sin(angle), y + 4.2 * np.sin(angle) + turn * 5 * np.cos(angle)],
+            axis=1,
+        )
         patches.append(stroke(thorax.frame, loop, 1.4).scaled(1.9))
     return together(thorax, patches)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -87,15 +88,24 @@ def develop(mu: Array, exposure: Exposure, frame: Frame, rng: np.random.Generato
     return np.clip(image, 0.0, 1.0)
 
 
+@cache
+def _squared_frequency(size: int) -> Array:
+    """Cycles a pixel, squared, on the half plane of a real transform: [S, S // 2 + 1]."""
+    fy = np.fft.fftfreq(size).astype(np.float32)[:, None]
+    fx = np.fft.rfftfreq(size).astype(np.float32)[None, :]
+    f2: Array = fy * fy + fx * fx
+    return f2
+
+
 def _spread(image: Array, exposure: Exposure, frame: Frame) -> Array:
     """Focal blur and wide scatter in one pass through the Fourier plane."""
     size = frame.size
-    fy = np.fft.fftfreq(size).astype(np.float32)[:, None]
-    fx = np.fft.rfftfreq(size).astype(np.float32)[None, :]
-    f2 = fy * fy + fx * fx
+    f2 = _squared_frequency(size)
     sharp = np.float32(-2.0 * np.pi**2 * (exposure.blur_mm / frame.mm) ** 2)
     wide = np.float32(-2.0 * np.pi**2 * (38.0 / frame.mm) ** 2)
-    transfer = np.float32(1.0 - exposure.scatter) * np.exp(sharp * f2) + np.float32(exposure.scatter) * np.exp(wide * f2)
+    transfer = np.float32(1.0 - exposure.scatter) * np.exp(sharp * f2) + np.float32(exposure.scatter) * np.exp(
+        wide * f2
+    )
     out: Array = np.fft.irfft2(np.fft.rfft2(image) * transfer, s=(size, size)).astype(np.float32)
     return out
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +55,9 @@ class Frame:
         self.x: Array = u * np.float32(self._cos) + v * np.float32(self._sin) - np.float32(shift[0])
         self.y: Array = v * np.float32(self._cos) - u * np.float32(self._sin) + np.float32(FIELD_MM / 2 - shift[1])
 
-    def pixels(self, x: NDArray[np.floating], y: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def pixels(
+        self, x: NDArray[np.floating], y: NDArray[np.floating]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Column and row (fractional) of patient points."""
         a = np.asarray(x, dtype=np.float64) + self._shift[0]
         b = np.asarray(y, dtype=np.float64) - FIELD_MM / 2 + self._shift[1]
@@ -99,7 +102,9 @@ def step(distance: Array, soft: float) -> Array:
     return t
 
 
-def ellipse_distance(x: Array, y: Array, centre: tuple[float, float], axes: tuple[float, float], turn: float = 0.0) -> Array:
+def ellipse_distance(
+    x: Array, y: Array, centre: tuple[float, float], axes: tuple[float, float], turn: float = 0.0
+) -> Array:
     """Squared normalised radius: 0 at the centre, 1 on the rim."""
     dx, dy = x - np.float32(centre[0]), y - np.float32(centre[1])
     if turn:
@@ -120,7 +125,8 @@ def solid(q: Array, edge: float) -> Array:
 
 def dome(q: Array) -> Array:
     """Thickness of an ellipsoid along the beam: 1 at the centre, 0 from the rim outwards."""
-    return np.sqrt(np.maximum(np.float32(1.0) - q, 0.0))
+    thickness: Array = np.sqrt(np.maximum(np.float32(1.0) - q, np.float32(0.0)))
+    return thickness
 
 
 def resample(points: NDArray[np.floating], spacing: float) -> NDArray[np.float64]:
@@ -136,26 +142,41 @@ def smooth_path(points: NDArray[np.floating] | list[tuple[float, float]], sample
     """A Catmull-Rom curve through the given points [N, 2]."""
     p = np.asarray(points, dtype=np.float64)
     p = np.concatenate([2 * p[:1] - p[1:2], p, 2 * p[-1:] - p[-2:-1]])
-    t = np.linspace(0.0, 1.0, samples, endpoint=False)[:, None]
-    parts = []
-    for a, b, c, d in zip(p[:-3], p[1:-2], p[2:-1], p[3:], strict=True):
-        parts.append(0.5 * (2 * b + (c - a) * t + (2 * a - 5 * b + 4 * c - d) * t**2 + (3 * b - a - 3 * c + d) * t**3))
-    return np.concatenate([*parts, p[-2:-1]])
+    corners = np.stack([p[:-3], p[1:-2], p[2:-1], p[3:]], axis=1)  # [N - 1, 4, 2]
+    return np.concatenate([(_spline(samples) @ corners).reshape(-1, 2), p[-2:-1]])
 
 
-def stroke(frame: Frame, points: NDArray[np.floating], width_mm: float, weights: NDArray[np.floating] | None = None) -> Patch:
+@cache
+def _spline(samples: int) -> NDArray[np.float64]:
+    """Weights [samples, 4] of the four points around a segment."""
+    t = np.linspace(0.0, 1.0, samples, endpoint=False)
+    weights = [-t + 2 * t**2 - t**3, 2 - 5 * t**2 + 3 * t**3, t + 4 * t**2 - 3 * t**3, t**3 - t**2]
+    return 0.5 * np.stack(weights, axis=1)
+
+
+def normals(path: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Unit vectors [N, 2] at right angles to a path."""
+    along = np.empty_like(path)
+    along[1:-1] = path[2:] - path[:-2]
+    along[0], along[-1] = path[1] - path[0], path[-1] - path[-2]
+    along /= np.maximum(np.hypot(along[:, 0], along[:, 1]), 1e-9)[:, None]
+    return np.stack([-along[:, 1], along[:, 0]], axis=1)
+
+
+def stroke(
+    frame: Frame, points: NDArray[np.floating], width_mm: float, weights: NDArray[np.floating] | None = None
+) -> Patch:
     """A line of the given width through patient points; about 1 on the line at any film size.
 
     Lines thinner than a pixel are drawn one pixel wide at full strength: a wire stays visible on a
     small film, as a stated contrast demands.
     """
     path = resample(points, 0.45 * frame.mm)
-    tangent = np.gradient(path, axis=0)
-    tangent /= np.maximum(np.hypot(tangent[:, 0], tangent[:, 1]), 1e-9)[:, None]
     count = max(1, round(width_mm / frame.mm / 0.6))
     lanes = (np.arange(count) - (count - 1) / 2.0) * (width_mm / count)
-    x = (path[:, 0, None] - tangent[:, 1, None] * lanes).ravel()
-    y = (path[:, 1, None] + tangent[:, 0, None] * lanes).ravel()
+    aside = normals(path)
+    x = (path[:, 0, None] + aside[:, 0, None] * lanes).ravel()
+    y = (path[:, 1, None] + aside[:, 1, None] * lanes).ravel()
     strength = np.full(len(x), 0.62 if count > 1 else 0.9)
     if weights is not None:
         along = np.interp(np.linspace(0, 1, len(path)), np.linspace(0, 1, len(weights)), weights)
@@ -164,7 +185,9 @@ def stroke(frame: Frame, points: NDArray[np.floating], width_mm: float, weights:
     return splat(frame, x, y, strength, top)
 
 
-def splat(frame: Frame, x: NDArray[np.floating], y: NDArray[np.floating], weight: NDArray[np.floating], top: float) -> Patch:
+def splat(
+    frame: Frame, x: NDArray[np.floating], y: NDArray[np.floating], weight: NDArray[np.floating], top: float
+) -> Patch:
     """Drop weighted points on the film (shared over four pixels), soften by one pixel, cut at `top`."""
     col, row = frame.pixels(x, y)
     low_c, low_r = int(np.floor(col.min())) - 2, int(np.floor(row.min())) - 2
@@ -194,10 +217,14 @@ def cut_to_film(frame: Frame, image: Array, top: int, left: int) -> Patch:
 
 
 def soften(image: Array) -> Array:
-    """A 1-2-1 filter both ways; keeps the sum inside the box, edges repeat."""
-    padded = np.pad(image, 1, mode="edge")
-    rows = padded[:-2] + 2 * padded[1:-1] + padded[2:]
-    out: Array = (rows[:, :-2] + 2 * rows[:, 1:-1] + rows[:, 2:]) * np.float32(1 / 16)
+    """A 1-2-1 filter both ways; what lies outside the box counts as 0."""
+    rows = image * np.float32(2.0)
+    rows[1:] += image[:-1]
+    rows[:-1] += image[1:]
+    out = rows * np.float32(2.0 / 16.0)
+    rows *= np.float32(1.0 / 16.0)
+    out[:, 1:] += rows[:, :-1]
+    out[:, :-1] += rows[:, 1:]
     return out
 
 
@@ -219,7 +246,8 @@ def _lattice(rng: np.random.Generator, shape: tuple[int, int], cells: float) -> 
     grid = rng.uniform(-1.0, 1.0, (tall, wide)).astype(np.float32)
     rows = _smooth_axis(shape[0], cells / longest, tall)
     cols = _smooth_axis(shape[1], cells / longest, wide)
-    return (rows @ grid) @ cols.T
+    field: Array = np.asarray((rows @ grid) @ cols.T, dtype=np.float32)
+    return field
 
 
 def _smooth_axis(length: int, per_pixel: float, knots: int) -> Array:

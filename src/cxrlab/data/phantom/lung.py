@@ -12,7 +12,7 @@ import numpy as np
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Side
 from cxrlab.data.phantom.anatomy import grade
-from cxrlab.data.phantom.frame import Array, Patch, cloud, ellipse_distance, solid, splat, step, stroke
+from cxrlab.data.phantom.frame import Array, Patch, cloud, ellipse_distance, solid, splat, stroke
 from cxrlab.data.phantom.thorax import SIGN, Thorax
 
 _HEIGHT = {"apex": 0.17, "upper zone": 0.24, "mid zone": 0.50, "perihilar": 0.52, "lower zone": 0.77, "base": 0.86}
@@ -20,10 +20,12 @@ _HEIGHT = {"apex": 0.17, "upper zone": 0.24, "mid zone": 0.50, "perihilar": 0.52
 
 def sides(finding: Finding) -> tuple[Side, ...]:
     """The sides to draw on; a finding without a side is drawn on both."""
-    return (finding.side,) if finding.side in SIGN else (Side.RIGHT, Side.LEFT)  # type: ignore[return-value]
+    return (finding.side,) if finding.side in SIGN else (Side.RIGHT, Side.LEFT)
 
 
-def place(thorax: Thorax, finding: Finding, side: Side, rng: np.random.Generator, out: tuple[float, float]) -> tuple[float, float]:
+def place(
+    thorax: Thorax, finding: Finding, side: Side, rng: np.random.Generator, out: tuple[float, float]
+) -> tuple[float, float]:
     """A point (x, y) in the lung zone that the finding names, `out` of the way to the wall."""
     a = thorax.anatomy
     top, bottom = a.apex, a.dome(side)
@@ -38,11 +40,15 @@ def together(thorax: Thorax, patches: list[Patch]) -> Patch:
     cols = slice(min(p.cols.start for p in patches), max(p.cols.stop for p in patches))
     delta = np.zeros((rows.stop - rows.start, cols.stop - cols.start), dtype=np.float32)
     for p in patches:
-        delta[p.rows.start - rows.start : p.rows.stop - rows.start, p.cols.start - cols.start : p.cols.stop - cols.start] += p.delta
+        delta[
+            p.rows.start - rows.start : p.rows.stop - rows.start, p.cols.start - cols.start : p.cols.stop - cols.start
+        ] += p.delta
     return Patch(rows, cols, delta)
 
 
-def _blob(thorax: Thorax, at: tuple[float, float], half: float, rng: np.random.Generator, ragged: float, edge: float) -> Patch:
+def _blob(
+    thorax: Thorax, at: tuple[float, float], half: float, rng: np.random.Generator, ragged: float, edge: float
+) -> Patch:
     """A body with an uneven rim inside the lungs, 0 to 1; `ragged` 0 is a smooth ellipse."""
     frame = thorax.frame
     rows, cols = frame.box(*at, half * 1.5, half * 1.5)
@@ -114,7 +120,9 @@ def atelectasis(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> P
             middle = np.array([x, y - 13.0 * number])
             reach = np.array([long / 2, long / 2 * tilt])
             band = stroke(thorax.frame, np.stack([middle - reach, middle + [0, 1.5], middle + reach]), 4.6)
-            patches.append(Patch(band.rows, band.cols, np.float32(0.42) * band.delta * thorax.lungs[band.rows, band.cols]))
+            patches.append(
+                Patch(band.rows, band.cols, np.float32(0.42) * band.delta * thorax.lungs[band.rows, band.cols])
+            )
     return together(thorax, patches)
 
 
@@ -139,9 +147,10 @@ def edema(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
 
 def nodule(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
     """One round, well-defined spot of the stated size."""
-    half = (finding.size_mm or 18.0) / 2
+    half = max((finding.size_mm or 18.0) / 2, 0.9 * thorax.frame.mm)
     patches = [
-        _blob(thorax, place(thorax, finding, side, rng, (0.55, 0.72)), half, rng, 0.0, 0.3).scaled(0.46) for side in sides(finding)
+        _blob(thorax, place(thorax, finding, side, rng, (0.55, 0.72)), half, rng, 0.0, 0.3).scaled(0.46)
+        for side in sides(finding)
     ]
     return together(thorax, patches)
 
@@ -164,7 +173,9 @@ def cavity(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
         at = place(thorax, finding, side, rng, (0.5, 0.62))
         outer = _blob(thorax, at, half, rng, 0.0, 0.14)
         frame = thorax.frame
-        q = ellipse_distance(frame.x[outer.rows, outer.cols], frame.y[outer.rows, outer.cols], at, (half * 0.62, half * 0.60))
+        q = ellipse_distance(
+            frame.x[outer.rows, outer.cols], frame.y[outer.rows, outer.cols], at, (half * 0.62, half * 0.60)
+        )
         hole = solid(q, 0.2) * thorax.lungs[outer.rows, outer.cols]
         patches.append(Patch(outer.rows, outer.cols, np.float32(0.62) * outer.delta - np.float32(0.74) * hole))
     return together(thorax, patches)
@@ -174,7 +185,8 @@ def granuloma(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Pat
     """A small calcified spot, much denser than a nodule."""
     half = max((finding.size_mm or 7.0) / 2, 1.1 * thorax.frame.mm)
     patches = [
-        _blob(thorax, place(thorax, finding, side, rng, (0.5, 0.75)), half, rng, 0.0, 0.35).scaled(1.5) for side in sides(finding)
+        _blob(thorax, place(thorax, finding, side, rng, (0.5, 0.75)), half, rng, 0.0, 0.35).scaled(1.5)
+        for side in sides(finding)
     ]
     return together(thorax, patches)
 
@@ -196,4 +208,6 @@ def interstitial(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> 
     px, py = np.concatenate(xs), np.concatenate(ys)
     weight = np.full(len(px), 0.42 * min(1.0, 1.5 / frame.mm))
     net = splat(frame, px, py, weight, 1.6)
-    return Patch(net.rows, net.cols, np.float32(grade(finding, 0.24, 0.28, 0.33)) * net.delta * thorax.lungs[net.rows, net.cols])
+    return Patch(
+        net.rows, net.cols, np.float32(grade(finding, 0.24, 0.28, 0.33)) * net.delta * thorax.lungs[net.rows, net.cols]
+    )

@@ -74,5 +74,7 @@ def plaque(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
         radius = np.sqrt(q) + np.float32(0.30) * cloud(rng, q.shape, 6.0, 2)
         inside = step(np.float32(1.0) - radius, 0.12)
         rim = step(np.float32(0.16) - np.abs(radius - np.float32(0.88)), 0.12)
-        patches.append(Patch(rows, cols, (np.float32(0.30) * inside + np.float32(0.75) * rim) * thorax.lungs[rows, cols]))
+        patches.append(
+            Patch(rows, cols, (np.float32(0.30) * inside + np.float32(0.75) * rim) * thorax.lungs[rows, cols])
+        )
     return together(thorax, patches)

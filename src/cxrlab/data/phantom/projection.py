@@ -10,7 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cxrlab.core.vocabulary import Side
-from cxrlab.data.phantom.frame import CURVE_X, CURVE_Y, Array, dome, ellipse_distance, smooth_path, soften, solid, splat, step, stroke
+from cxrlab.data.phantom.frame import (
+    CURVE_X,
+    CURVE_Y,
+    Array,
+    dome,
+    ellipse_distance,
+    smooth_path,
+    soften,
+    solid,
+    splat,
+    step,
+    stroke,
+)
 from cxrlab.data.phantom.thorax import SIGN, Thorax
 
 
@@ -54,7 +66,9 @@ def _pedicle(thorax: Thorax, mu: Array) -> None:
     band *= step(box.along_y(a.pedicle_left * (0.80 + 0.26 * down)) - box.x, 3.2)
     fade = np.clip((CURVE_Y - a.apex + 40.0) / 50.0, 0.3, 1.0) * np.clip((a.dome_left + 5.0 - CURVE_Y) / 40.0, 0.0, 1.0)
     band *= box.along_y(fade)
-    knob = ellipse_distance(box.x, box.y, (a.pedicle_left + 1.5, a.arch_y), (a.arch_radius * 0.95, a.arch_radius * 1.15))
+    knob = ellipse_distance(
+        box.x, box.y, (a.pedicle_left + 1.5, a.arch_y), (a.arch_radius * 0.95, a.arch_radius * 1.15)
+    )
     trunk = ellipse_distance(box.x, box.y, (a.pedicle_left + 3.0, a.arch_y + 33.0), (13.0, 20.0))
     out = np.float32(0.40) * solid(knob, 0.16) * (np.float32(1.0) - np.float32(0.55) * band)
     out += np.float32(0.30) * solid(trunk, 0.25) * (np.float32(1.0) - np.float32(0.7) * band)
@@ -149,17 +163,18 @@ def _front_fall(x: NDArray[np.floating], cage: float, drop: float) -> NDArray[np
     """How far a front rib lies below its back end: it meets it at the flank and falls inwards."""
     t = np.clip(np.abs(np.asarray(x, dtype=np.float64)) / cage, 0.0, 1.1)
     at_flank = drop * 1.25 * 0.88**2.1
-    return at_flank + 84.0 * (1.0 - t) - 30.0 * (1.0 - t) ** 2 - 10.0 * np.clip(t - 0.8, 0, None) / 0.2
+    fall: NDArray[np.float64] = (
+        at_flank + 84.0 * (1.0 - t) - 30.0 * (1.0 - t) ** 2 - 10.0 * np.clip(t - 0.8, 0, None) / 0.2
+    )
+    return fall
 
 
 def _shoulder(thorax: Thorax, side: Side, mu: Array, body: Array) -> None:
     """Clavicle, head of the humerus and shoulder blade."""
     a, s = thorax.anatomy, SIGN[side]
     high = a.clavicle_y - a.clavicle_rise
-    for path, width, density in (
-        (thorax.clavicle(side), 9.5, 0.25),
-        (thorax.clavicle(side) + np.array([0.0, 4.3]), 1.2, 0.09),
-    ):
+    clavicle = thorax.clavicle(side)
+    for path, width, density in ((clavicle, 9.5, 0.25), (clavicle + np.array([0.0, 4.3]), 1.2, 0.09)):
         bone = stroke(thorax.frame, path, width)
         mu[bone.rows, bone.cols] += np.float32(density) * bone.delta * body[bone.rows, bone.cols]
     box = thorax.region(s * 172.0, high + 30.0, 30.0, 32.0)
@@ -204,7 +219,9 @@ def _breast(thorax: Thorax, side: Side, mu: Array) -> None:
     at = (s * 0.62 * a.cage, a.widest + 8.0)
     box = thorax.region(*at, 64.0, 60.0)
     lower = box.along_y(np.clip((CURVE_Y - at[1] + 52.0) / 64.0, 0.0, 1.0))
-    mu[box.rows, box.cols] += np.float32(0.26 * a.breast) * dome(ellipse_distance(box.x, box.y, at, (62.0, 52.0), s * -12.0)) * lower
+    mu[box.rows, box.cols] += (
+        np.float32(0.26 * a.breast) * dome(ellipse_distance(box.x, box.y, at, (62.0, 52.0), s * -12.0)) * lower
+    )
 
 
 _STEPS = 34  # points of one vessel
@@ -249,12 +266,14 @@ def _branches(rng: np.random.Generator, s: float, hilum_y: float) -> tuple[NDArr
 
 
 def _walk(
-    rng: np.random.Generator, x: NDArray[np.float64], y: NDArray[np.float64], heading: NDArray[np.float64], pace: NDArray[np.float64]
+    rng: np.random.Generator,
+    x: NDArray[np.float64],
+    y: NDArray[np.float64],
+    heading: NDArray[np.float64],
+    pace: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Wandering paths [N, steps] from starting points with a heading (radians from outwards, down)."""
     turn = heading[:, None] + np.cumsum(rng.normal(0, 0.06, (len(x), _STEPS)), axis=1)
     xs = x[:, None] + np.cumsum(np.cos(turn) * pace[:, None], axis=1)
     ys = y[:, None] + np.cumsum(np.sin(turn) * pace[:, None] * 1.12, axis=1)
     return xs, ys, turn
-
-

@@ -25,6 +25,7 @@ from cxrlab.data.phantom.projection import draw_vessels, project
 from cxrlab.data.phantom.thorax import Thorax
 
 MASK_SHARE = 0.2  # of a finding's peak difference: below it, a pixel is outside the mask
+MOST_TRIES = 10  # strengthenings of a drawing that falls short of its contrast
 MASK_LEAST = 0.008  # film density that no mask goes below
 
 
@@ -54,7 +55,13 @@ class Film:
 
 
 def render(
-    sitter: Sitter, visit: int, view: View, findings: Sequence[Finding], size: int = 224, preset: str = "standard", masks: bool = True
+    sitter: Sitter,
+    visit: int,
+    view: View,
+    findings: Sequence[Finding],
+    size: int = 224,
+    preset: str = "standard",
+    masks: bool = True,
 ) -> Film:
     """Draw one film.
 
@@ -104,7 +111,7 @@ class _Layers:
         area = self.mu[patch.rows, patch.cols]
         before = tone(area)
         target = row.contrast * strength(finding)
-        for _ in range(4):
+        for _ in range(MOST_TRIES):
             after = np.maximum(area + patch.delta, np.float32(0.005))
             inside, mean = _inside((tone(after) - before) * np.float32(row.sign))
             faint = target < row.contrast

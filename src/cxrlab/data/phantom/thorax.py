@@ -68,10 +68,11 @@ class Thorax:
         y = np.asarray(y, dtype=np.float64)
         up = np.clip((a.widest - y) / (a.widest - a.apex), 0.0, 1.0)
         down = np.clip((y - a.widest) / 100.0, 0.0, 1.5)
-        return a.cage * (1.0 - up**2.7) ** (1 / 1.9) * (1.0 - 0.06 * down**2)
+        half: NDArray[np.float64] = a.cage * (1.0 - up**2.7) ** (1 / 1.9) * (1.0 - 0.06 * down**2)
+        return half
 
     def diaphragm_at(self, x: NDArray[np.floating] | float) -> NDArray[np.float64]:
-        """y of the upper border of the diaphragm at x; the two domes meet smoothly behind the heart."""
+        """Height y of the upper border of the diaphragm at x; the two domes meet smoothly behind the heart."""
         a = self.anatomy
         x = np.asarray(x, dtype=np.float64)
         middle = 0.46 * a.cage
@@ -79,21 +80,22 @@ class Thorax:
         inside = np.clip((middle - np.abs(x)) / middle, 0.0, 1.0)
         side = np.clip(x / 24.0, -1.0, 1.0)
         top = a.dome_right + (a.dome_left - a.dome_right) * (0.5 + 0.5 * side)
-        return top + (1.0 - 0.8 * a.flatness) * (27.0 * out**2.2 + 10.0 * inside**2)
+        border: NDArray[np.float64] = top + (1.0 - 0.8 * a.flatness) * (27.0 * out**2.2 + 10.0 * inside**2)
+        return border
 
     def spine_at(self, y: NDArray[np.floating] | float) -> NDArray[np.float64]:
-        """x of the middle of the spine at height y."""
+        """Position x of the middle of the spine at height y."""
         a = self.anatomy
         t = (np.asarray(y, dtype=np.float64) - 40.0) / 300.0
         return a.spine_curve * np.sin(np.pi * np.clip(t * (0.8 + 0.8 * a.spine_phase), -0.3, 1.3))
 
     def rib_at(self, number: float, x: NDArray[np.floating] | float) -> NDArray[np.float64]:
-        """y of the middle of a back rib (1 to 12) at x."""
+        """Height y of the middle of a back rib (1 to 12) at x."""
         return self.rib_zero + self.anatomy.rib_gap * (number - 0.5) + self.rib_fall(x)
 
     @property
     def rib_zero(self) -> float:
-        """y of the upper border of the first rib at the spine."""
+        """Height y of the upper border of the first rib at the spine."""
         return self.anatomy.apex - 14.0
 
     def rib_fall(self, x: NDArray[np.floating] | float) -> NDArray[np.float64]:

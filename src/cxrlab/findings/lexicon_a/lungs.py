@@ -141,7 +141,7 @@ emphysema (degree)
   {sev} diffuse emphysema
   = the lungs {are} {adv} emphysematous
 
-interstitial pattern (extent)
+interstitial pattern (degree)
   - interstitial lung disease
   - interstitial abnormality
   - reticular pattern

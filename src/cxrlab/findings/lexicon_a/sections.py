@@ -156,7 +156,7 @@ INDICATIONS = table("""
         critical illness, daily film
         respiratory failure, evaluate
         {age}-year-old {person} with septic shock
-        ICU {person}, age {age}, interval evaluation
+        ICU {person}, age {age}, daily evaluation
         {age}-year-old {person} with hypoxia in the ICU
     trauma:
         {age}-year-old {person} after a fall

@@ -30,10 +30,10 @@ SCALES = {
     "extent": table("""
         mild:
             mild
-            small-volume
+            slight
         moderate:
             moderate
-            moderately extensive
+            middling
         severe:
             severe
             extensive

@@ -132,7 +132,7 @@ emphysema (degree)
   {sev} hyperlucency of emphysematous type
   = the parenchyma {is} {adv} rarefied by emphysema
 
-interstitial pattern (extent)
+interstitial pattern (degree)
   - interstitial fibrosis
   - fibrosing lung disease
   ~ interstitial fibrosis {in}

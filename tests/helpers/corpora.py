@@ -52,4 +52,5 @@ def toy_corpus(path: Path, count: int = 6, changes: dict[int, dict[str, object]]
 
 def content(folder: Path) -> dict[str, bytes]:
     """Every file of a folder with its bytes."""
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}

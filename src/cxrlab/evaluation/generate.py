@@ -1,0 +1,176 @@
+"""A report from a model for every study of a split, in a run folder.
+
+    predictions.jsonl   one `Prediction` a study, in the order of the corpus
+    examples.jsonl      a few studies with film and reference, for a page
+    summary.json        how many, which were missing and why
+
+A run that was stopped goes on at the study where it stopped and ends with the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.progress import track
+from cxrlab.core.randomness import generator
+from cxrlab.core.records import Prediction
+from cxrlab.core.runs import Run
+from cxrlab.data.corpus import Corpus, load_corpus
+from cxrlab.evaluation.config import GenerateConfig
+from cxrlab.evaluation.examples import choose, keep_examples
+from cxrlab.evaluation.loading import load_model
+from cxrlab.evaluation.views import frontal
+from cxrlab.models.names import parse_name
+
+if TYPE_CHECKING:
+    from cxrlab.core.protocols import Generated, Image, ImageToText
+
+PREDICTIONS, SUMMARY = "predictions.jsonl", "summary.json"
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A study without a prediction, and the sentence that says why."""
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What a run of `generate` came to.
+
+    Args:
+        run: Its folder.
+        model: Name of the model.
+        corpus: What the card says of the corpus: name, source, licence, counts.
+        split: Which split.
+        studies: Studies asked for.
+        predictions: Studies with a prediction.
+        distinct_reports: Different texts among the predictions.
+        mean_words: Words in the mean report.
+        missing: Studies without one.
+    """
+
+    run: Path
+    model: str
+    corpus: dict[str, Any]
+    split: str
+    studies: int
+    predictions: int
+    distinct_reports: int
+    mean_words: float
+    missing: tuple[Missing, ...] = ()
+
+
+def generate(config: GenerateConfig, out: Path) -> Path:
+    """Write a report for every study of a split into RUN/predictions.jsonl.
+
+    A study whose film is missing or unreadable gets no prediction: it is listed in RUN/summary.json
+    and the command fails with the count, after all others are written; mend the film and run the
+    command again, or allow it with --allow-missing.
+
+    Args:
+        config: Settings.
+        out: Run folder; a stopped run is continued.
+    """
+    corpus = load_corpus(config.data)
+    ids = _chosen(corpus, config)
+    _refuse_self_retrieval(config)
+    with Run.open(out, config, seed=config.seed, free=("batch_size", "allow_missing")) as run:
+        missing = _predict_all(run, load_model(config.model), corpus, ids, config.batch_size)
+        unread = {item.id for item in missing}
+        keep_examples(run, corpus, choose([key for key in ids if key not in unread], config.examples, config.seed))
+        summary = _summary(run, config, corpus, len(ids), missing)
+        run.write(SUMMARY, summary)
+        if missing and not config.allow_missing:
+            raise DataError(
+                f"{len(missing)} of {len(ids)} studies have no readable frontal film (listed in {out / SUMMARY}; "
+                f"for example: {missing[0].reason}) Mend them and run again, or give --allow-missing."
+            )
+    return out
+
+
+def _chosen(corpus: Corpus, config: GenerateConfig) -> list[str]:
+    """Ids to answer, in corpus order."""
+    ids = corpus.ids(config.split)
+    if not ids:
+        held = sorted({study.split or "none" for study in corpus.studies()})
+        raise DataError(f"{corpus.path} has no study in its {config.split} split (splits there: {', '.join(held)}).")
+    if config.n is None or config.n >= len(ids):
+        return list(ids)
+    drawn = generator(config.seed, "generate").permutation(len(ids))[: config.n]
+    return [ids[index] for index in sorted(drawn.tolist())]
+
+
+def _refuse_self_retrieval(config: GenerateConfig) -> None:
+    """Among its own train split every film would find itself, and the scores would mean nothing."""
+    name = parse_name(config.model)
+    if name.kind == "retrieval" and config.split == "train" and Path(name.argument).resolve() == config.data.resolve():
+        raise ConfigError(
+            f"'{config.model}' looks among the train split of {config.data} itself, where every film finds itself; "
+            "give --split val or test, or another corpus."
+        )
+
+
+def _predict_all(
+    run: Run, model: ImageToText, corpus: Corpus, ids: Sequence[str], batch_size: int
+) -> tuple[Missing, ...]:
+    """Append what is not there yet; returns the studies that could not be read."""
+    done = run.done(PREDICTIONS)
+    missing: list[Missing] = []
+    for batch in track(_batches(ids, batch_size), "writing reports", total=-(-len(ids) // batch_size)):
+        if done.issuperset(batch):
+            continue
+        # A batch that was begun is answered whole again: another grouping may change the last bit of a number.
+        keys, images, indications = [], [], []
+        for key in batch:
+            study = corpus[key]
+            try:
+                images.append(corpus.image(study, frontal(study)))
+            except DataError as error:
+                missing.append(Missing(key, str(error)))
+                continue
+            keys.append(key)
+            indications.append(study.sections.indication if study.sections else None)
+        for key, answer in zip(keys, _answers(model, images, indications), strict=True):
+            if key not in done:
+                run.append(PREDICTIONS, _prediction(key, answer))
+    return tuple(missing)
+
+
+def _answers(model: ImageToText, images: Sequence[Image], indications: Sequence[str | None]) -> list[Generated]:
+    return model.generate(images, indications) if images else []
+
+
+def _batches(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (ids[start : start + size] for start in range(0, len(ids), size))
+
+
+def _prediction(key: str, answer: Generated) -> Prediction:
+    told = {"mean_logprob": answer.mean_logprob, "tokens": answer.tokens}
+    confidence = {name: value for name, value in told.items() if value is not None}
+    return Prediction(key, answer.text, confidence=confidence, extra=answer.extra)
+
+
+def _summary(
+    run: Run, config: GenerateConfig, corpus: Corpus, studies: int, missing: tuple[Missing, ...]
+) -> Generation:
+    reports = [str(record["report"]) for _, record in read_jsonl(run.path(PREDICTIONS))]
+    card = corpus.card
+    return Generation(
+        run=run.folder,
+        model=config.model,
+        corpus={"name": card.name, "source": card.source, "licence": card.licence, "counts": dict(card.counts)},
+        split=config.split,
+        studies=studies,
+        predictions=len(reports),
+        distinct_reports=len(set(reports)),
+        mean_words=sum(len(text.split()) for text in reports) / len(reports) if reports else 0.0,
+        missing=missing,
+    )

@@ -1,0 +1,56 @@
+"""Models by name, with corpora behind those that look among films."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cxrlab.core.errors import DataError
+from cxrlab.core.progress import track
+from cxrlab.data.corpus import Corpus, load_corpus
+from cxrlab.evaluation.views import frontal
+from cxrlab.models.names import load_model as load_named
+from cxrlab.models.retrieval import Exemplar
+
+if TYPE_CHECKING:
+    from cxrlab.core.protocols import ImageToText
+
+
+def load_model(name: str) -> ImageToText:
+    """The model of this name (`cxrlab models ls` lists how to name one)."""
+    return load_named(name, train_films)
+
+
+def train_films(corpus: str) -> Iterator[Exemplar]:
+    """The frontal film and findings text of every study in the train split of a corpus folder.
+
+    A study without findings text is passed over. A film that cannot be read, a patient of the train
+    split who is also in another one, or a split with nothing to look among is a `DataError`.
+    """
+    source = load_corpus(Path(corpus))
+    count = _check_split(source)
+    for study in track(source.studies("train"), "indexing films", total=count):
+        text = study.sections.findings if study.sections else None
+        if text and text.strip():
+            image = source.image(study, frontal(study))
+            yield Exemplar(study.id, study.patient, image, text.strip())
+
+
+def _check_split(corpus: Corpus) -> int:
+    """Number of train studies; a patient in two splits would let a film find itself at another visit."""
+    train, other, count = set(), {}, 0
+    for study in corpus.studies():
+        if study.split == "train":
+            train.add(study.patient)
+            count += 1
+        elif study.split is not None:
+            other[study.patient] = study.split
+    if leaking := sorted(train & other.keys()):
+        raise DataError(
+            f"{corpus.path}: {len(leaking)} patients of the train split are in another one too (for example "
+            f"'{leaking[0]}', also in {other[leaking[0]]}); keep each patient in one split."
+        )
+    if not count:
+        raise DataError(f"{corpus.path} has no study in its train split, so there is no film to look among.")
+    return count

@@ -1,0 +1,147 @@
+"""The nearest film's report: a baseline that looks at the film and writes nothing of its own.
+
+A film is shrunk to 16 × 16, freed of brightness and contrast, and compared in the 128 directions in
+which the library's films differ most, each scaled to equal variance. On 2,400 phantoms in five folds
+by patient, the nearest film found this way shared findings and sides with an F1 of 0.34; without
+the equal variance it was 0.20, at random 0.06. Larger thumbnails did worse (24 × 24: 0.33, 32 × 32:
+0.32), and histograms of edge directions beside the thumbnail added 0.01, too little for the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image as Picture
+
+from cxrlab.core.errors import DataError
+from cxrlab.core.protocols import Capabilities, Generated
+
+Vectors = NDArray[np.float32]
+
+THUMBNAIL, COMPONENTS = 16, 128
+_BATCH = 256
+
+
+@dataclass(frozen=True)
+class Exemplar:
+    """A film to look among: id and patient of its study, the film [H, W] in [0, 1], and its report."""
+
+    id: str
+    patient: str
+    image: NDArray[np.float32]
+    report: str
+
+
+Library = Callable[[str], Iterable[Exemplar]]
+"""Opens the corpus of this name and yields the films to look among."""
+
+
+@dataclass(frozen=True)
+class Index:
+    """The films of a library as vectors.
+
+    Args:
+        mean: Mean description, [256].
+        axes: Directions of largest variance, each divided by its standard deviation, [256, D]; D is at
+            most 128 and less than the number of films.
+        vectors: One row of length 1 a film, [N, D]; a row of zeros for a film of one single grey.
+    """
+
+    mean: Vectors
+    axes: Vectors
+    vectors: Vectors
+
+    @classmethod
+    def build(cls, descriptions: Vectors) -> Index:
+        """Learn the directions from descriptions [N, 256] and place the films."""
+        mean = descriptions.mean(axis=0, dtype=np.float64)
+        spread = np.cov(descriptions, rowvar=False, bias=True).astype(np.float64)
+        variances, directions = np.linalg.eigh(spread)
+        keep = np.argsort(variances)[::-1][: max(1, min(COMPONENTS, len(descriptions) - 1))]
+        # Directions in which nothing varies would be blown up to pure rounding noise.
+        keep = keep[variances[keep] > 1e-6 * max(variances[-1], 1e-12)]
+        axes = (directions[:, keep] / np.sqrt(variances[keep])).astype(np.float32)
+        mean32 = mean.astype(np.float32)
+        return cls(mean32, axes, _unit((descriptions - mean32) @ axes))
+
+    def nearest(self, descriptions: Vectors) -> tuple[NDArray[np.intp], Vectors]:
+        """Row of the most similar film and the cosine in [-1, 1], for each of [B, 256]; ties go to the first."""
+        cosines = _unit((descriptions - self.mean) @ self.axes) @ self.vectors.T
+        rows = cosines.argmax(axis=1)
+        return rows, cosines[np.arange(len(rows)), rows]
+
+
+def describe(image: NDArray[np.float32]) -> Vectors:
+    """A film [H, W] as 256 numbers of mean 0 and variance 1; all 0 for a film of one single grey.
+
+    The film is padded to a square with black, so that its shape is kept.
+    """
+    height, width = image.shape
+    side = max(height, width)
+    top, left = (side - height) // 2, (side - width) // 2
+    square = np.zeros((side, side), np.float32)
+    square[top : top + height, left : left + width] = image
+    # Pillow widens this filter when shrinking: each value is an average over the area it stands for.
+    small = Picture.fromarray(square).resize((THUMBNAIL, THUMBNAIL), Picture.Resampling.BILINEAR)
+    values = np.asarray(small, np.float32).ravel()
+    values = values - values.mean()
+    contrast = float(values.std())
+    return values / np.float32(contrast) if contrast > 1e-6 else np.zeros_like(values)
+
+
+class Retrieval:
+    """Answers with the report of the most similar film of a library.
+
+    Args:
+        source: Name of the library, for messages.
+        films: What to look among; read once, only descriptions (1 kB a film) and reports are kept.
+    """
+
+    USAGES = ("retrieval:CORPUS",)
+    PURPOSE = "the report of the most similar film in the train split of the folder CORPUS"
+
+    def __init__(self, source: str, films: Iterable[Exemplar]) -> None:
+        self.source = source
+        self.ids: list[str] = []
+        self.reports: list[str] = []
+        rows: list[Vectors] = []
+        for film in films:
+            self.ids.append(film.id)
+            self.reports.append(film.report)
+            rows.append(describe(film.image))
+        if not rows:
+            raise DataError(f"{source} holds no film with a findings text, so there is no report to answer with.")
+        self.index = Index.build(np.stack(rows))
+
+    @classmethod
+    def load(cls, argument: str, library: Library) -> Retrieval:
+        """Index the films that the library gives for this corpus."""
+        return cls(argument, library(argument))
+
+    @property
+    def name(self) -> str:
+        """`retrieval:CORPUS`."""
+        return f"retrieval:{self.source}"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Several films go through one matrix product."""
+        return Capabilities(batch=True)
+
+    def generate(self, images: Sequence[Vectors], indications: Sequence[str | None] | None = None) -> list[Generated]:
+        """The nearest film's report for each film, with its id and the similarity in `extra`."""
+        answers: list[Generated] = []
+        for start in range(0, len(images), _BATCH):
+            batch = np.stack([describe(image) for image in images[start : start + _BATCH]])
+            for row, cosine in zip(*self.index.nearest(batch), strict=True):
+                extra = {"neighbour": self.ids[row], "similarity": round(float(cosine), 4)}
+                answers.append(Generated(self.reports[row], extra=extra))
+        return answers
+
+
+def _unit(vectors: Vectors) -> Vectors:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.maximum(lengths, 1e-12), np.float32)

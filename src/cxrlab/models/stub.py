@@ -1,0 +1,62 @@
+"""Models that never look at the film: the floor that any real model has to beat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from cxrlab.core.errors import UnknownName, nearest
+from cxrlab.core.protocols import Capabilities, Generated
+
+if TYPE_CHECKING:
+    from cxrlab.core.protocols import Image
+    from cxrlab.models.retrieval import Library
+
+REPORTS = MappingProxyType(
+    {
+        "normal": (
+            "The heart is normal in size. The mediastinal and hilar contours are unremarkable. The lungs are clear "
+            "without consolidation, edema or nodule. There is no pleural effusion or pneumothorax. "
+            "No acute osseous abnormality is seen."
+        ),
+        "empty": "",
+    }
+)
+
+
+class Stub:
+    """Writes one constant report for every film.
+
+    Args:
+        which: A name of `REPORTS`: `normal`, or `empty` for a report without a word.
+    """
+
+    USAGES = tuple(f"stub:{name}" for name in REPORTS)
+    PURPOSE = "the same report for every film"
+
+    def __init__(self, which: str) -> None:
+        if which not in REPORTS:
+            raise UnknownName(
+                f"there is no stub '{which}'.{nearest(which, REPORTS)} There are: {', '.join(self.USAGES)}."
+            )
+        self.which = which
+
+    @classmethod
+    def load(cls, argument: str, library: Library) -> Stub:
+        """The stub of this name; it needs no library."""
+        return cls(argument)
+
+    @property
+    def name(self) -> str:
+        """`stub:normal`, `stub:empty`."""
+        return f"stub:{self.which}"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """A batch costs nothing; there is nothing to differentiate."""
+        return Capabilities(batch=True)
+
+    def generate(self, images: Sequence[Image], indications: Sequence[str | None] | None = None) -> list[Generated]:
+        """The constant report, once for each image."""
+        return [Generated(REPORTS[self.which]) for _ in images]

@@ -1,0 +1,54 @@
+import pytest
+
+from cxrlab.core.records import Finding
+from cxrlab.core.vocabulary import Severity, Side
+from cxrlab.findings.contradictions import clash, fits, sides_meet
+
+LEFT, RIGHT, BOTH = Side.LEFT, Side.RIGHT, Side.BILATERAL
+
+
+def f(name, side=None, place=None, severity=Severity.MILD):
+    return Finding(name, side=side, location=place, severity=severity)
+
+
+CLASHES = [
+    (f("emphysema"), f("low lung volumes"), "overinflated and underinflated at once"),
+    (f("nodule", LEFT, "mid zone"), f("mass", LEFT, "mid zone"), "one would hide the other"),
+    (f("consolidation", BOTH, "lower zone"), f("nodule", LEFT, "lower zone"), "both sides include the left"),
+    (f("pneumothorax", LEFT, "apex"), f("pleural thickening", LEFT, "upper zone"), "a stuck pleura does not part"),
+    (f("pleural effusion", BOTH), f("pleural effusion", LEFT), "told twice"),
+    (f("rib fracture", LEFT, "rib 4"), f("rib fracture", LEFT, "rib 4"), "the same rib twice"),
+    (f("pleural effusion", LEFT, None, Severity.SEVERE), f("nodule", LEFT, "lower zone"), "drowned"),
+    (f("pleural effusion", RIGHT, None, Severity.MODERATE), f("pneumoperitoneum", RIGHT), "the dome is covered"),
+]
+COMPATIBLE = [
+    (f("nodule", LEFT, "mid zone"), f("mass", RIGHT, "mid zone"), "another side"),
+    (f("nodule", LEFT, "mid zone"), f("nodule", LEFT, "upper zone"), "another place"),
+    (f("pneumothorax", LEFT, "apex"), f("pleural thickening", RIGHT, "upper zone"), "another side"),
+    (f("pneumothorax", LEFT, "apex"), f("pleural effusion", LEFT, None, Severity.SEVERE), "hydropneumothorax"),
+    (f("pleural effusion", LEFT), f("pleural effusion", RIGHT), "unequal effusions"),
+    (f("pleural effusion", LEFT), f("atelectasis", LEFT, "lower zone"), "the usual company"),
+    (f("edema"), f("cardiomegaly"), "neither has a side"),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "why"), CLASHES)
+def test_contradictions_are_found_both_ways(first, second, why):
+    assert clash(first, second) and clash(second, first), why
+    assert not fits(first, [second])
+
+
+@pytest.mark.parametrize(("first", "second", "why"), COMPATIBLE)
+def test_what_can_stand_together_may(first, second, why):
+    assert not clash(first, second) and not clash(second, first), why
+
+
+def test_no_side_meets_nothing():
+    assert not sides_meet(None, LEFT) and not sides_meet(None, None) and sides_meet(BOTH, RIGHT)
+
+
+def test_no_drawn_film_contradicts_itself(visits):
+    """Courses over time must not lead into a contradiction either."""
+    for visit in visits:
+        for index, finding in enumerate(visit.present):
+            assert fits(finding, visit.present[:index])
