@@ -50,6 +50,7 @@ BROKEN = [
     (planted(absent=()), "a name when absent"),
     (planted(scale="none"), "'pleural effusion' is graded and needs a scale"),
     (planted(scale="colour"), "the scale 'colour' has no word for 'mild'"),
+    (without(A, "scales", "adverb"), "the grade 'moderate' has 5 words over all scales, not 6"),
     (without(A, "observations", "mass"), "'mass' has no phrases"),
     (without(A, "indications", "trauma"), "'indication, trauma' has 0 ways"),
     (without(A, "normal", "heart"), "'normal heart' has 0 ways"),

@@ -44,7 +44,7 @@ REGION_TERMS = (
 )
 GRADES = {
     "mild": r"mild(ly)?|slight(ly)?|(fairly )?small|minor|low-grade|limited|slim|somewhat",
-    "moderate": r"moderate(ly|-sized)?|middling|intermediate|medium-(sized|grade)",
+    "moderate": r"moderate(ly|-sized|-grade)?|intermediate|mid-(sized|grade)|medium-(sized|grade|volume)|middle-sized",
     "severe": r"severe(ly)?|marked(ly)?|(very )?large|extensive|massive|substantial|pronounced|high-grade|gross(ly)?|"
     r"considerably",
 }
@@ -76,18 +76,19 @@ FORBIDDEN = [
     (
         {"cardiomegaly"},
         r"heart is (normal|not\b)|heart size is normal|normal (heart|cardiac)|cardiac (silhouette|size) is normal"
-        r"|cardiac size is within|ordinary (cardiac )?dimensions|heart shadow is not|shadow is of ordinary|below one half|slender heart",
+        r"|cardiac size is within|ordinary (cardiac )?dimensions|heart shadow is not|shadow is of ordinary"
+        r"|below one half|slender heart",
     ),
     (
         {"rib fracture", "clavicle fracture"},
-        r"intact (bon|oss)|are intact|bones are unrem|no acute oss|unbroken|no break|without breaks|spine in good"
-        r"|no [^.]*\bfracture",
+        r"intact (bon|oss)|(bones|structures) are intact|bones are unrem|no acute oss|unbroken|no break|without breaks"
+        r"|spine in good|no [^.]*\bfracture",
     ),
     ({"lung opacity", "consolidation", "pneumonia"}, r"no [^.]*\b(focal )?consolidation|no [^.]*\bpneumonia"),
     (
         LUNG,
         r"lungs are (well|clear)|clear lungs|lung fields are clear|free of shadows|even transparency|evenly aerated"
-        r"|good aeration|without shadowing",
+        r"|good aeration|parenchyma without shadowing",
     ),
     (
         {"pleural effusion"},

@@ -57,6 +57,14 @@ def test_a_bilateral_effusion_is_plural_and_one_sided_is_not():
         assert one.startswith("a ") and not two.startswith("a ")
 
 
+def test_the_verb_agrees_with_one_side_or_both():
+    hila = Finding("hilar enlargement", side=Side.BILATERAL, severity=Severity.MILD)
+    for seed in range(10):
+        assert speaker(seed=seed).clause(hila).startswith("both hila are ")
+        assert " hilum is " in speaker(seed=seed).clause(replace(hila, side=Side.RIGHT))
+        assert " are " in speaker(seed=seed).clause(Finding("edema", severity=Severity.MILD))
+
+
 def test_pick_prefers_what_was_not_yet_said():
     """With three tries at two options, the second pick is mostly the other one."""
     changed = 0

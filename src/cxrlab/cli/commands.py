@@ -70,7 +70,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         ),
         "generate": Command(
             "write a report for every study of a split",
-            "cxrlab.evaluation.generate:generate",
+            "cxrlab.cli.evaluation:generate",
             "cxrlab generate --model stub:normal --data corpora/phantom --split test --out runs/normal",
         ),
         "page": Command(

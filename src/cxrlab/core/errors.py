@@ -45,7 +45,7 @@ def nearest(word: str, names: Iterable[str], most: int = 3) -> str:
     " Did you mean 'size'?"
     """
     lowered = {name.lower(): name for name in names}
-    close = [lowered[match] for match in difflib.get_close_matches(word.lower(), lowered, n=most, cutoff=0.5)]
+    close = [lowered[match] for match in difflib.get_close_matches(word.lower(), lowered, n=most, cutoff=0.6)]
     if not close:
         return ""
     return " Did you mean " + " or ".join(f"'{name}'" for name in close) + "?"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from cxrlab.core.codec import encode_png, to_uint8
 from cxrlab.core.examples import EXAMPLES, THUMBS, Example
@@ -22,11 +22,18 @@ def choose(ids: Sequence[str], count: int, seed: int) -> list[str]:
     return [ids[index] for index in sorted(order.tolist())]
 
 
-def keep_examples(run: Run, corpus: Corpus, ids: Sequence[str]) -> None:
-    """Write `examples.jsonl` and the films of these studies into the run; those already there are left."""
+def keep_examples(run: Run, corpus: Corpus, ids: Sequence[str], unreadable: Collection[str] = ()) -> None:
+    """Write `examples.jsonl` and the films of these studies into the run.
+
+    Args:
+        run: The open run.
+        corpus: Where the studies are.
+        ids: Which to keep; those already kept are left as they are.
+        unreadable: Ids to pass over because their film cannot be read.
+    """
     done = run.done(EXAMPLES)
     for number, study_id in enumerate(ids):
-        if study_id in done:
+        if study_id in done or study_id in unreadable:
             continue
         study = corpus[study_id]
         # Numbered, not named after the study: an id may hold characters that a file name may not.

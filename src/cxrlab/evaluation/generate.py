@@ -9,8 +9,10 @@ A run that was stopped goes on at the study where it stopped and ends with the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,18 +48,16 @@ class Generation:
     """What a run of `generate` came to.
 
     Args:
-        run: Its folder.
         model: Name of the model.
         corpus: What the card says of the corpus: name, source, licence, counts.
         split: Which split.
         studies: Studies asked for.
         predictions: Studies with a prediction.
         distinct_reports: Different texts among the predictions.
-        mean_words: Words in the mean report.
+        mean_words: Words in a report, on average; not a number when there is none.
         missing: Studies without one.
     """
 
-    run: Path
     model: str
     corpus: dict[str, Any]
     split: str
@@ -68,7 +68,7 @@ class Generation:
     missing: tuple[Missing, ...] = ()
 
 
-def generate(config: GenerateConfig, out: Path) -> Path:
+def generate(config: GenerateConfig, out: Path) -> Generation:
     """Write a report for every study of a split into RUN/predictions.jsonl.
 
     A study whose film is missing or unreadable gets no prediction: it is listed in RUN/summary.json
@@ -82,10 +82,10 @@ def generate(config: GenerateConfig, out: Path) -> Path:
     corpus = load_corpus(config.data)
     ids = _chosen(corpus, config)
     _refuse_self_retrieval(config)
+    model = load_model(config.model)  # before the folder is made: a wrong name leaves nothing behind
     with Run.open(out, config, seed=config.seed, free=("batch_size", "allow_missing")) as run:
-        missing = _predict_all(run, load_model(config.model), corpus, ids, config.batch_size)
-        unread = {item.id for item in missing}
-        keep_examples(run, corpus, choose([key for key in ids if key not in unread], config.examples, config.seed))
+        missing = _predict_all(run, model, corpus, ids, config.batch_size)
+        keep_examples(run, corpus, choose(ids, config.examples, config.seed), {item.id for item in missing})
         summary = _summary(run, config, corpus, len(ids), missing)
         run.write(SUMMARY, summary)
         if missing and not config.allow_missing:
@@ -93,7 +93,7 @@ def generate(config: GenerateConfig, out: Path) -> Path:
                 f"{len(missing)} of {len(ids)} studies have no readable frontal film (listed in {out / SUMMARY}; "
                 f"for example: {missing[0].reason}) Mend them and run again, or give --allow-missing."
             )
-    return out
+    return summary
 
 
 def _chosen(corpus: Corpus, config: GenerateConfig) -> list[str]:
@@ -124,7 +124,7 @@ def _predict_all(
     """Append what is not there yet; returns the studies that could not be read."""
     done = run.done(PREDICTIONS)
     missing: list[Missing] = []
-    for batch in track(_batches(ids, batch_size), "writing reports", total=-(-len(ids) // batch_size)):
+    for batch in _batches(track(ids, "writing reports"), batch_size):
         if done.issuperset(batch):
             continue
         # A batch that was begun is answered whole again: another grouping may change the last bit of a number.
@@ -148,8 +148,10 @@ def _answers(model: ImageToText, images: Sequence[Image], indications: Sequence[
     return model.generate(images, indications) if images else []
 
 
-def _batches(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    return (ids[start : start + size] for start in range(0, len(ids), size))
+def _batches(ids: Iterable[str], size: int) -> Iterator[list[str]]:
+    source = iter(ids)
+    while batch := list(islice(source, size)):
+        yield batch
 
 
 def _prediction(key: str, answer: Generated) -> Prediction:
@@ -164,13 +166,12 @@ def _summary(
     reports = [str(record["report"]) for _, record in read_jsonl(run.path(PREDICTIONS))]
     card = corpus.card
     return Generation(
-        run=run.folder,
         model=config.model,
         corpus={"name": card.name, "source": card.source, "licence": card.licence, "counts": dict(card.counts)},
         split=config.split,
         studies=studies,
         predictions=len(reports),
         distinct_reports=len(set(reports)),
-        mean_words=sum(len(text.split()) for text in reports) / len(reports) if reports else 0.0,
+        mean_words=sum(len(text.split()) for text in reports) / len(reports) if reports else math.nan,
         missing=missing,
     )

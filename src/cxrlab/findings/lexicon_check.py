@@ -116,6 +116,9 @@ def _template(name: str, template: str, needed: Sequence[set[str]]) -> Iterator[
 
 def _scales(lexicon: Lexicon) -> Iterator[str]:
     for grade in GRADES:
+        words = {word for scale in lexicon.scales.values() for word in scale.get(grade, ())}
+        if len(words) < WAYS:
+            yield f"the grade '{grade}' has {len(words)} words over all scales, not {WAYS}"
         for scale in {row.scale for row in lexicon.observations.values()} - {"none"} | {"adverb"}:
             if not lexicon.scales.get(scale, {}).get(grade):
                 yield f"the scale '{scale}' has no word for '{grade}'"

@@ -7,7 +7,7 @@ negatives stands beside it. The same visit under another name reads differently 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from cxrlab.core.randomness import generator
@@ -154,7 +154,7 @@ class _Spans:
     denied: list[tuple[str, tuple[int, int]]] = field(default_factory=list)
 
 
-def _written(sentences: Iterable[Statement], style: Style, words: Words) -> tuple[str, _Spans]:
+def _written(sentences: Sequence[Statement], style: Style, words: Words) -> tuple[str, _Spans]:
     """The text of the section and where in it each thing is said."""
     spans = _Spans()
     text = ""
@@ -164,7 +164,7 @@ def _written(sentences: Iterable[Statement], style: Style, words: Words) -> tupl
             region = sentence.region
             lead = f"{words.pick(words.lexicon.headings[region])}: "
         else:
-            lead = f"{number}. " if style.numbered else ""
+            lead = f"{number}. " if style.numbered and len(sentences) > 1 else ""
         text += (" " if text else "") + lead
         for start, end, key in sentence.marks:
             span = (len(text) + start, len(text) + end)

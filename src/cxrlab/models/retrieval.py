@@ -57,15 +57,14 @@ class Index:
     @classmethod
     def build(cls, descriptions: Vectors) -> Index:
         """Learn the directions from descriptions [N, 256] and place the films."""
-        mean = descriptions.mean(axis=0, dtype=np.float64)
+        mean = np.asarray(descriptions.mean(axis=0, dtype=np.float64), np.float32)
         spread = np.cov(descriptions, rowvar=False, bias=True).astype(np.float64)
         variances, directions = np.linalg.eigh(spread)
         keep = np.argsort(variances)[::-1][: max(1, min(COMPONENTS, len(descriptions) - 1))]
         # Directions in which nothing varies would be blown up to pure rounding noise.
         keep = keep[variances[keep] > 1e-6 * max(variances[-1], 1e-12)]
-        axes = (directions[:, keep] / np.sqrt(variances[keep])).astype(np.float32)
-        mean32 = mean.astype(np.float32)
-        return cls(mean32, axes, _unit((descriptions - mean32) @ axes))
+        axes = np.asarray(directions[:, keep] / np.sqrt(variances[keep]), np.float32)
+        return cls(mean, axes, _unit((descriptions - mean) @ axes))
 
     def nearest(self, descriptions: Vectors) -> tuple[NDArray[np.intp], Vectors]:
         """Row of the most similar film and the cosine in [-1, 1], for each of [B, 256]; ties go to the first."""
@@ -142,6 +141,7 @@ class Retrieval:
         return answers
 
 
-def _unit(vectors: Vectors) -> Vectors:
+def _unit(vectors: NDArray[np.floating]) -> Vectors:
+    """Rows scaled to length 1; a row of zeros stays one."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.maximum(lengths, 1e-12), np.float32)

@@ -39,8 +39,8 @@ pleural thickening (degree)
   {sev} pleural thickening {in}
   {sev} thickening of the pleura {in}
   a {sev} degree of pleural thickening {in}
-  {sev} smooth pleural thickening {in}
-  {sev} irregular pleural thickening {in}
+  {sev} localized pleural thickening {in}
+  {sev} focal pleural thickening {in}
   pleural thickening of {sev} degree {in}
   = the pleura {is} {adv} thickened {in}
 
@@ -54,7 +54,7 @@ pleural plaque (none)
   [a |]calcified plaque[|s] of the pleura {in}
   [a |]flat pleural plaque[|s] {in}
   pleural plaque formation {in}
-  [an |]asbestos-type pleural plaque[|s] {in}
+  [a |]focal pleural plaque[|s] {in}
 
 cardiomegaly (degree)
   - cardiomegaly
@@ -127,7 +127,7 @@ hiatal hernia (size)
   a {sev} hiatal hernia
   a {sev} hiatus hernia
   a {sev} retrocardiac hiatal hernia
-  a {sev} sliding hiatal hernia
+  a {sev} hernia of the hiatus
   a {sev} hiatal hernia behind the heart
   a {sev} air-containing hiatal hernia
 
@@ -158,14 +158,14 @@ pneumoperitoneum (size)
 
 rib fracture (none)
   - rib fracture
-  - displaced rib fracture
+  - visible rib fracture
   ~ fracture of the {side} {rib} rib
   ~ {side} {rib} rib fracture
   a fracture of the {side} {rib} rib
   a {side} {rib} rib fracture
   a fracture through the {side} {rib} rib
-  a displaced fracture of the {side} {rib} rib
-  a displaced {side} {rib} rib fracture
+  a fracture line in the {side} {rib} rib
+  a visible {side} {rib} rib fracture
   = the {side} {rib} rib {is} fractured
 
 clavicle fracture (none)
@@ -177,8 +177,8 @@ clavicle fracture (none)
   a {side} clavicle fracture
   a {side} clavicular fracture
   a fracture through the {side} clavicle
-  a displaced fracture of the {side} clavicle
-  a midshaft fracture of the {side} clavicle
+  a fracture line in the {side} clavicle
+  a visible {side} clavicle fracture
   = the {side} clavicle {is} fractured
 
 scoliosis (degree)

@@ -11,7 +11,7 @@ endotracheal tube (none)
   ~ ET tube
   an endotracheal tube {tip}
   an ET tube {tip}
-  an oral endotracheal tube {tip}
+  an endotracheal airway tube {tip}
   = an endotracheal tube {is} in place {tip}
   = the tip of the endotracheal tube {is} {at}
   = the endotracheal tube ends {at}
@@ -36,7 +36,7 @@ central venous catheter (none)
   a {side} central venous catheter {tip}
   a {side} central line {tip}
   a {side}-sided central venous catheter {tip}
-  a {side} internal jugular central line {tip}
+  a {side} central venous line {tip}
   = the tip of the {side} central venous catheter {is} {at}
   = the {side} central line ends {at}
 

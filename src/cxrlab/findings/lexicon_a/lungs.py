@@ -97,8 +97,8 @@ mass (none)
   a {size} mass {in}
   a mass measuring {size} {in}
   a {size} lung mass {in}
-  a lobulated mass {in} measuring {size}
-  a spiculated mass of {size} {in}
+  a lung mass {in} measuring {size}
+  a mass of {size} {in}
   a {size} soft tissue mass {in}
   a {size} pulmonary mass {in}
 
@@ -109,7 +109,7 @@ cavity (none)
   ~ cavity {in}
   ~ cavitary lesion {in}
   a {size} cavity {in}
-  a thick-walled cavity of {size} {in}
+  a cavity measuring {size} {in}
   a cavitary lesion {in} measuring {size}
   a {size} cavitary lesion {in}
   a {size} air-filled cavity {in}

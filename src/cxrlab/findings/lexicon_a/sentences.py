@@ -13,6 +13,7 @@ SCALES = {
         moderate:
             moderate
             moderate-sized
+            mid-sized
         severe:
             large
             very large
@@ -23,6 +24,7 @@ SCALES = {
             slight
         moderate:
             moderate
+            moderate-grade
         severe:
             severe
             marked
@@ -33,7 +35,7 @@ SCALES = {
             slight
         moderate:
             moderate
-            middling
+            medium-volume
         severe:
             severe
             extensive

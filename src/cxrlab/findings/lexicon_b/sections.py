@@ -73,14 +73,14 @@ NORMAL = table("""
         neither catheters nor tubes
         the patient carries neither tube nor catheter
         catheters and tubes are lacking
-        tubes and catheters do not exist
+        tubes and catheters absent
         not a single tube or catheter
     devices:
         free of foreign material
         foreign material is lacking
         nothing implanted or inserted
         the patient carries neither implant nor tube
-        implants and tubes do not exist
+        implants and tubes absent
         not a single implant or tube
     whole:
         the thoracic organs are in good order

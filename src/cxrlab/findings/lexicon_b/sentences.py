@@ -12,6 +12,7 @@ SCALES = {
             slim
         moderate:
             medium-sized
+            middle-sized
             intermediate
         severe:
             massive
@@ -24,6 +25,7 @@ SCALES = {
         moderate:
             intermediate
             medium-grade
+            mid-grade
         severe:
             pronounced
             high-grade
@@ -64,7 +66,7 @@ ZONES = {"upper zone": "upper", "mid zone": "middle", "lower zone": "lower"}
 PLACES = pairs("""
     in the {zone} third of the {side} lung = in the {zone} third of both lungs
     inside the {side} {zone} field = inside both {zone} fields
-    of the {side} {zone} lung field = of both {zone} lung fields
+    at the {side} {zone} lung field = at both {zone} lung fields
     at the level of the {side} {zone} field = at the level of both {zone} fields
     at the {zone} third of the {side} lung = at the {zone} third of both lungs
     towards the {side} {zone} field = towards both {zone} fields

@@ -1,0 +1,127 @@
+"""What a page takes from a run folder, read once and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cxrlab.core.errors import DataError
+from cxrlab.core.examples import EXAMPLES, Example
+from cxrlab.core.files import read_bytes, read_json
+from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.records import Prediction
+from cxrlab.core.runs import CONFIG, ENVIRONMENT, STATUS
+from cxrlab.core.yaml_file import read_yaml
+
+PREDICTIONS, SUMMARY, STEPS, SHEET = "predictions.jsonl", "summary.json", "steps.jsonl", "sheet.png"
+# A page is looked at, not searched: of a run without chosen examples it shows the first few predictions.
+UNCHOSEN = 5
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run as a page sees it.
+
+    Args:
+        path: The folder.
+        config: The resolved settings.
+        environment: Versions, command line, commit, seed.
+        status: State and time.
+        summary: Conclusions, empty when the run wrote none.
+        steps: Name, seconds and budget of each step, where the run has steps.
+        examples: Studies to look at.
+        predictions: Those of the examples, by id; the first few when there are no examples.
+        sheet: Bytes of a contact sheet.
+    """
+
+    path: Path
+    config: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    status: Mapping[str, Any]
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    steps: tuple[Mapping[str, Any], ...] = ()
+    examples: tuple[Example, ...] = ()
+    predictions: Mapping[str, Prediction] = field(default_factory=dict)
+    sheet: bytes | None = None
+
+    @property
+    def name(self) -> str:
+        """The model of a run that has one, else the name of its folder; of a long path only the end is shown."""
+        full = str(self.summary.get("model") or self.config.get("model") or self.path.resolve().name)
+        kind, colon, argument = full.partition(":")
+        # One slash is an owner and a name; an address starts with two, and is wanted whole.
+        deep = colon and argument.count("/") > 1 and not argument.startswith("//")
+        return f"{kind}:…/{argument.rstrip('/').rpartition('/')[2]}" if deep else full
+
+    def file(self, name: str) -> bytes:
+        """Bytes of a file of this run; a name that leads out of the folder is refused."""
+        target = (self.path / name).resolve()
+        if not target.is_relative_to(self.path.resolve()):
+            raise DataError(f"{self.path / EXAMPLES} names the file '{name}', which is outside the run folder.")
+        return read_bytes(target)
+
+
+def read_run(path: Path, others: frozenset[str] = frozenset()) -> RunFolder:
+    """Read a run folder.
+
+    Args:
+        path: The folder; one without config and status is not a run and a `DataError`.
+        others: Ids of examples of other runs on the same page, whose predictions are wanted here too.
+    """
+    if not path.is_dir():
+        what = "is a file" if path.exists() else "does not exist"
+        raise DataError(f"{path} {what}; name the folder of a run.")
+    for needed in (CONFIG, STATUS):
+        if not (path / needed).is_file():
+            raise DataError(f"{path} is not a run folder: it has no {needed}.")
+    examples = tuple(_examples(path))
+    wanted = others | {example.id for example in examples}
+    return RunFolder(
+        path=path,
+        config=read_yaml(path / CONFIG)[0],
+        environment=_object(path / ENVIRONMENT),
+        status=_object(path / STATUS),
+        summary=_object(path / SUMMARY),
+        steps=tuple(record for _, record in read_jsonl(path / STEPS)) if (path / STEPS).is_file() else (),
+        examples=examples,
+        predictions=_predictions(path / PREDICTIONS, wanted),
+        sheet=read_bytes(path / SHEET) if (path / SHEET).is_file() else None,
+    )
+
+
+def read_runs(paths: list[Path]) -> list[RunFolder]:
+    """Several runs of one page: each gives its predictions for the examples of all."""
+    ids = frozenset(example.id for path in paths for example in _examples(path))
+    return [read_run(path, ids) for path in paths]
+
+
+def _examples(path: Path) -> list[Example]:
+    file = path / EXAMPLES
+    found = []
+    for number, record in read_jsonl(file) if file.is_file() else ():
+        try:
+            found.append(Example.from_json(record))
+        except DataError as error:
+            raise DataError(f"{file}:{number}: {error}") from None
+    return found
+
+
+def _predictions(file: Path, wanted: frozenset[str]) -> dict[str, Prediction]:
+    found: dict[str, Prediction] = {}
+    for number, record in read_jsonl(file) if file.is_file() else ():
+        if (record.get("id") in wanted) if wanted else len(found) < UNCHOSEN:
+            try:
+                prediction = Prediction.from_json(record)
+            except DataError as error:
+                raise DataError(f"{file}:{number}: {error}") from None
+            found[prediction.id] = prediction
+    return found
+
+
+def _object(file: Path) -> Mapping[str, Any]:
+    value = read_json(file) if file.is_file() else {}
+    if not isinstance(value, dict):
+        raise DataError(f"{file} must hold a JSON object, not a {type(value).__name__}.")
+    return value

@@ -1,0 +1,71 @@
+"""Small pieces of HTML. Whatever comes from a file passes through `text` and cannot become markup."""
+
+from __future__ import annotations
+
+import base64
+import html
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from cxrlab.core.errors import DataError
+
+_KINDS = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
+UNKNOWN = "–"
+
+
+def text(value: Any) -> str:
+    """A value as inert text: numbers rounded for people, nothing as a dash, markup and quotes escaped."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return UNKNOWN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.1f}" if abs(value) >= 1 else f"{value:.3g}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{text(key)} {text(item)}" for key, item in value.items()) or UNKNOWN
+    if isinstance(value, (list, tuple)):
+        return ", ".join(text(item) for item in value) or UNKNOWN
+    return html.escape(str(value), quote=True)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0) -> str:
+    """A table of ready-made cells; the last `numbers` columns are set flush right."""
+    first = len(head) - numbers
+
+    def row(cells: Sequence[str], tag: str) -> str:
+        marked = (
+            f"<{tag}{' class=number' if place >= first else ''}>{cell}</{tag}>" for place, cell in enumerate(cells)
+        )
+        return f"<tr>{''.join(marked)}</tr>"
+
+    body = "".join(row(cells, "td") for cells in rows)
+    return f"<div class=wide><table><thead>{row(head, 'th')}</thead><tbody>{body}</tbody></table></div>"
+
+
+def facts(pairs: Mapping[str, Any]) -> str:
+    """Names and values as a list of two columns; values are escaped."""
+    rows = "".join(f"<dt>{text(key)}</dt><dd>{text(value)}</dd>" for key, value in pairs.items())
+    return f"<dl>{rows}</dl>"
+
+
+def section(title: str, *parts: str, note: str = "") -> str:
+    """A titled part of the page; empty parts are left out, and without any the whole section is."""
+    inside = "".join(parts)
+    lead = f"<p class=note>{note}</p>" if note else ""
+    return f"<section><h2>{text(title)}</h2>{lead}{inside}</section>" if inside else ""
+
+
+def picture(data: bytes, alt: str, name: str, style: str = "film") -> str:
+    """An `<img>` that carries its PNG or JPEG bytes; anything else is a `DataError` that names the file."""
+    kind = next((kind for start, kind in _KINDS.items() if data.startswith(start)), None)
+    if kind is None:
+        raise DataError(f"{name} is not a PNG or JPEG picture; make the run again.")
+    return f'<img class="{style}" alt="{text(alt)}" src="data:{kind};base64,{base64.b64encode(data).decode()}">'
+
+
+def bar(share: float) -> str:
+    """A bar for a share in [0, 1]."""
+    return f'<span class=bar><span style="width:{100 * min(max(share, 0.0), 1.0):.1f}%"></span></span>'

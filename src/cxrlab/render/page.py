@@ -1,0 +1,57 @@
+"""One self-contained HTML file from run folders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from cxrlab.core.errors import ConfigError
+from cxrlab.core.files import write_text
+from cxrlab.render import sections
+from cxrlab.render.folder import RunFolder, read_runs
+from cxrlab.render.html import text
+from cxrlab.render.style import CSS
+
+PAGE = "page.html"
+# What the browser may do with the file, whatever stands in it: show inline pictures and styles, nothing else.
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+_SECTIONS = (
+    sections.corpus,
+    sections.models,
+    sections.examples,
+    sections.sheet,
+    sections.findings,
+    sections.chain,
+    sections.steps,
+    sections.provenance,
+)
+
+
+def write_page(runs: Sequence[Path], out: Path | None = None, title: str = "Chest X-ray reports") -> Path:
+    """Write one HTML file that shows these runs; it needs no network and no script.
+
+    Args:
+        runs: Run folders, the most telling first; the same study in several is shown side by side.
+        out: The file; page.html in the first run folder when left out.
+        title: Heading of the page.
+    """
+    if not runs:
+        raise ConfigError("a page needs at least one run folder; for example: cxrlab page runs/normal.")
+    folders = read_runs([Path(run) for run in runs])
+    return write_text(out if out is not None else Path(runs[0]) / PAGE, render(folders, title))
+
+
+def render(runs: Sequence[RunFolder], title: str) -> str:
+    """The text of the page."""
+    about = next((run.summary["about"] for run in runs if run.summary.get("about")), None)
+    lead = about or ", ".join(run.name for run in runs)
+    body = "".join(make(runs) for make in _SECTIONS)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{text(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n<main>\n"
+        f"<header><h1>{text(title)}</h1><p class=lead>{text(lead)}</p></header>\n"
+        f"{body}\n<footer>Written by cxrlab from run folders. Not for use in the care of patients.</footer>\n"
+        "</main>\n</body>\n</html>\n"
+    )

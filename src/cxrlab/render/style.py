@@ -1,0 +1,67 @@
+"""The look of a page: dark on light, system fonts, one column; prints, and fits a telephone."""
+
+from __future__ import annotations
+
+CSS = """
+:root { --ink: #1d2126; --quiet: #626a73; --line: #dcdfe3; --wash: #f5f6f7; --accent: #24527a; color-scheme: light; }
+* { box-sizing: border-box; }
+html { -webkit-text-size-adjust: 100%; }
+body { margin: 0; background: #fff; color: var(--ink);
+  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
+main { max-width: 68rem; margin: 0 auto; padding: 2.5rem 1.5rem 4rem; }
+h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .35rem; letter-spacing: -.01em; }
+h2 { font-size: 1.2rem; margin: 0 0 .6rem; }
+h3 { font-size: .95rem; margin: 0 0 .3rem; overflow-wrap: anywhere; }
+p { margin: 0 0 .7rem; }
+section { margin-top: 2.6rem; padding-top: 1.3rem; border-top: 1px solid var(--line); }
+.lead, .note, .small { color: var(--quiet); }
+.lead { font-size: 1.05rem; }
+.note { max-width: 52rem; }
+.small { font-size: .82rem; overflow-wrap: anywhere; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-size: .92rem; }
+th, td { text-align: left; vertical-align: top; padding: .32rem .9rem .32rem 0; border-bottom: 1px solid var(--line); }
+th { color: var(--quiet); font-weight: 600; border-bottom-color: #b9bfc6; }
+th:last-child, td:last-child { padding-right: 0; }
+.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .18rem 1rem; margin: 0; font-size: .9rem; }
+dt { color: var(--quiet); }
+dd { margin: 0; overflow-wrap: anywhere; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr)); gap: .8rem; margin: 0 0 1.2rem; }
+.tile { background: var(--wash); border-radius: .4rem; padding: .7rem .9rem; }
+.tile b { display: block; font-size: 1.45rem; line-height: 1.2; font-variant-numeric: tabular-nums; }
+.tile span { color: var(--quiet); font-size: .85rem; }
+.bar { display: block; min-width: 7rem; height: .55rem; margin-top: .45rem; background: var(--wash); }
+.bar span { display: block; height: 100%; background: var(--accent); }
+.film { width: 100%; display: block; background: #000; border-radius: .25rem; }
+.sheet { width: 100%; display: block; border: 1px solid var(--line); border-radius: .25rem; }
+.example { display: grid; grid-template-columns: 14rem 1fr; gap: 0 1.6rem; padding: 1.3rem 0;
+  border-top: 1px solid var(--line); }
+.example:first-of-type { border-top: 0; padding-top: .3rem; }
+.example figure { margin: 0; }
+.example figcaption { margin-top: .4rem; }
+.truth { margin: 0 0 .9rem; padding: 0; list-style: none; display: flex; flex-wrap: wrap; gap: .3rem; }
+.truth li { background: #e8eef4; color: #173a59; border-radius: .25rem; padding: .08rem .5rem; font-size: .84rem; }
+.reports { display: grid; grid-template-columns: repeat(auto-fit, minmax(15rem, 1fr)); gap: 1rem 1.4rem; }
+.report { border-left: 3px solid var(--line); padding-left: .8rem; font-size: .92rem; overflow-wrap: anywhere; }
+.report.reference { border-left-color: var(--accent); }
+.report p { white-space: pre-line; }
+.here { color: #1d6b3c; font-weight: 600; }
+.later { color: var(--quiet); }
+.runs { display: grid; grid-template-columns: repeat(auto-fit, minmax(19rem, 1fr)); gap: 1.6rem 2rem; }
+footer { margin-top: 3rem; color: var(--quiet); font-size: .85rem; }
+@media (max-width: 42rem) {
+  main { padding: 1.4rem 1rem 3rem; }
+  h1 { font-size: 1.5rem; }
+  .example { grid-template-columns: 1fr; gap: .9rem; }
+  .example figure { max-width: 18rem; }
+  .bar { min-width: 4rem; }
+}
+@media print {
+  body { font-size: 10.5pt; }
+  main { max-width: none; padding: 0; }
+  .example, .tile, .report, tr { break-inside: avoid; }
+  h2, h3 { break-after: avoid; }
+  .bar span, .film, .truth li { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
+}
+"""

@@ -1,0 +1,215 @@
+"""The tour: the whole chain on phantoms, from a seed to a page.
+
+    corpus/ scenes/        what the seed gave
+    check.json sheet.png   the corpus, checked and looked at
+    normal/ retrieval/     runs of two baselines
+    steps.jsonl            seconds and budget of each step
+    summary.json page.html the end
+
+A tour that was stopped goes on with the step that it was in.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cxrlab.core.config import to_dict
+from cxrlab.core.files import read_json
+from cxrlab.core.runs import CONFIG, Run, state
+from cxrlab.core.yaml_file import read_yaml
+from cxrlab.render.page import PAGE, write_page
+from cxrlab.studies.config import TourConfig
+
+STEPS = "steps.jsonl"
+CORPUS, SCENES, NORMAL, RETRIEVAL = "corpus", "scenes", "normal", "retrieval"
+CHECK, SHEET, SUMMARY = "check.json", "sheet.png", "summary.json"
+TOTAL_S = 600  # the whole chain, when it stands, on two cores
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much the tour makes: phantoms and scenes with their sides in pixels, films on the sheet, examples."""
+
+    phantoms: int
+    phantom_size: int
+    scenes: int
+    scene_size: int
+    sheet: int
+    examples: int
+
+
+FULL = Scale(phantoms=1500, phantom_size=224, scenes=300, scene_size=96, sheet=24, examples=8)
+QUICK = Scale(phantoms=160, phantom_size=128, scenes=24, scene_size=64, sheet=12, examples=4)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a step is given: the open run, its folder, the settings and the scale."""
+
+    run: Run
+    config: TourConfig
+    scale: Scale
+
+    @property
+    def out(self) -> Path:
+        """The folder of the tour."""
+        return self.run.folder
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step.
+
+    Args:
+        id: Its name.
+        does: What it does, in a few words.
+        work: The function; it may be called again after a stop in its middle.
+        budget_s: Seconds that it may take on two cores in a full tour.
+        quick_s: The same with --quick.
+    """
+
+    id: str
+    does: str
+    work: Callable[[Stage], None]
+    budget_s: float
+    quick_s: float
+
+
+def make_corpus(stage: Stage) -> None:
+    """Phantom films with reports, exact findings and masks."""
+    from cxrlab.data.config import PhantomConfig
+    from cxrlab.data.phantom.corpus import make_phantom
+
+    scale = stage.scale
+    make_phantom(PhantomConfig(n=scale.phantoms, size=scale.phantom_size, seed=stage.config.seed), stage.out / CORPUS)
+
+
+def check_films(stage: Stage) -> None:
+    """Every line and picture of the corpus."""
+    from cxrlab.core.errors import DataError
+    from cxrlab.data.check import check_corpus
+
+    found = check_corpus(stage.out / CORPUS)
+    stage.run.write(CHECK, found.to_json())
+    if not found.ok:
+        raise DataError(f"the phantom corpus has defects:\n{found.table()}")
+
+
+def draw_sheet(stage: Stage) -> None:
+    """A contact sheet with what is known under each film."""
+    from cxrlab.data.config import SheetConfig
+    from cxrlab.data.corpus import load_corpus
+    from cxrlab.data.sheet import contact_sheet
+
+    config = SheetConfig(n=stage.scale.sheet, columns=6, seed=stage.config.seed, masks=True, size=200)
+    contact_sheet(load_corpus(stage.out / CORPUS), config, stage.run.path(SHEET))
+
+
+def make_pictures(stage: Stage) -> None:
+    """Pictures without a chest."""
+    from cxrlab.data.config import ScenesConfig
+    from cxrlab.data.scenes import make_scenes
+
+    scale = stage.scale
+    make_scenes(ScenesConfig(n=scale.scenes, size=scale.scene_size, seed=stage.config.seed), stage.out / SCENES)
+
+
+def write_normal(stage: Stage) -> None:
+    """The constant normal report for every film of the test split."""
+    _generate(stage, "stub:normal", NORMAL)
+
+
+def write_nearest(stage: Stage) -> None:
+    """The report of the nearest training film for every film of the test split."""
+    _generate(stage, f"retrieval:{stage.out / CORPUS}", RETRIEVAL)
+
+
+def sum_up(stage: Stage) -> None:
+    """The corpus in numbers, and which parts of the chain exist."""
+    from cxrlab.data.corpus import load_corpus
+    from cxrlab.studies.chain import chain
+    from cxrlab.studies.overview import corpus_overview
+
+    stage.run.write(
+        SUMMARY,
+        {
+            "about": "From one seed to films, reports and two baselines. No patient is behind any of it.",
+            "corpus": corpus_overview(load_corpus(stage.out / CORPUS)),
+            "scenes": dict(load_corpus(stage.out / SCENES).card.counts),
+            "check": read_json(stage.out / CHECK),
+            "chain": chain(),
+        },
+    )
+
+
+STEPS_OF_THE_TOUR = (
+    Step("phantom", "draw phantom films and write their reports", make_corpus, 60, 10),
+    Step("check", "read every line and picture of the corpus", check_films, 15, 3),
+    Step("sheet", "lay out a contact sheet", draw_sheet, 10, 3),
+    Step("scenes", "draw pictures without a chest", make_pictures, 20, 3),
+    Step("normal", "write the constant normal report", write_normal, 10, 2),
+    Step("retrieval", "write the report of the nearest training film", write_nearest, 20, 3),
+    Step("summary", "count what there is", sum_up, 5, 1),
+)
+
+
+def run_tour(config: TourConfig, out: Path = Path("runs/tour")) -> Path:
+    """Go through the whole chain on phantoms and end with a page.
+
+    A stopped tour is continued; a finished one with the same settings is shown again.
+
+    Args:
+        config: Settings.
+        out: Folder of the tour.
+    """
+    page = out / PAGE
+    if _finished(out, config):
+        _say(f"{out} holds this tour, finished; delete the folder to make it again")
+        if page.is_file():
+            return page
+    else:
+        _take_steps(config, out)
+    return write_page([out, out / NORMAL, out / RETRIEVAL], page, title="A tour of cxrlab")
+
+
+def _take_steps(config: TourConfig, out: Path) -> None:
+    with Run.open(out, config, seed=config.seed) as run:
+        stage = Stage(run, config, QUICK if config.quick else FULL)
+        done = run.done(STEPS)
+        for step in STEPS_OF_THE_TOUR:
+            if step.id in done:
+                _say(f"{step.id:<10} done before")
+                continue
+            start = time.monotonic()
+            step.work(stage)
+            seconds, budget = time.monotonic() - start, step.quick_s if config.quick else step.budget_s
+            run.append(
+                STEPS, {"id": step.id, "does": step.does, "seconds": round(seconds, 2), "budget_s": float(budget)}
+            )
+            over = "  OVER ITS BUDGET" if seconds > budget else ""
+            _say(f"{step.id:<10} {seconds:6.1f} s of {budget:3g}   {step.does}{over}")
+
+
+def _generate(stage: Stage, model: str, name: str) -> None:
+    from cxrlab.evaluation.config import GenerateConfig
+    from cxrlab.evaluation.generate import generate
+
+    out = stage.out / name
+    if state(out) == "finished":  # the tour was stopped between the run's end and its own note of it
+        return
+    seed, examples = stage.config.seed, stage.scale.examples
+    generate(GenerateConfig(model=model, data=stage.out / CORPUS, seed=seed, examples=examples), out)
+
+
+def _finished(out: Path, config: TourConfig) -> bool:
+    return state(out) == "finished" and read_yaml(out / CONFIG)[0] == to_dict(config)
+
+
+def _say(line: str) -> None:
+    # On the error stream, as all progress is: the result on the other one is the path of the page.
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+
+from cxrlab.core.errors import ConfigError, UnknownName
+from cxrlab.core.protocols import ImageToText
+from cxrlab.models.names import KINDS, ModelName, list_models, load_model, parse_name
+from cxrlab.models.retrieval import Exemplar
+
+# One working argument for every row of the table; a new kind without one fails below.
+ARGUMENTS = {"stub": "normal", "retrieval": "some/corpus"}
+
+
+def library(corpus: str) -> Iterable[Exemplar]:
+    assert corpus == "some/corpus"
+    rng = np.random.default_rng(7)
+    return [Exemplar(f"s{k}", f"p{k}", rng.random((20, 20), dtype=np.float32), f"Report {k}.") for k in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "argument"),
+    [
+        ("stub:normal", "stub", "normal"),
+        ("retrieval:corpora/a", "retrieval", "corpora/a"),
+        ("retrieval:C:\\films", "retrieval", "C:\\films"),  # split at the first colon only
+        ("http://localhost:8000/v1#m", "http", "http://localhost:8000/v1#m"),  # an address is taken whole
+        ("https://host/v1#a:b", "https", "https://host/v1#a:b"),
+    ],
+)
+def test_a_name_is_split_at_its_first_colon(name: str, kind: str, argument: str) -> None:
+    assert parse_name(name) == ModelName(kind, argument)
+
+
+@pytest.mark.parametrize("name", ["", "normal", "stub:", ":normal"])
+def test_what_is_not_a_name_is_told_with_an_example(name: str) -> None:
+    with pytest.raises(ConfigError, match="stub:normal"):
+        load_model(name, library)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_loads_and_answers_each_film(kind: str) -> None:
+    """The protocol of every row: its name leads back to it, and one answer comes for each film, whatever its size."""
+    name = f"{kind}:{ARGUMENTS[kind]}"
+    model = load_model(name, library)
+    assert isinstance(model, ImageToText) and model.name == name
+    films = [np.zeros((8, 8), np.float32), np.full((30, 17), 0.5, np.float32)]
+    answers = model.generate(films, ["cough", None])
+    assert [type(answer.text) for answer in answers] == [str, str]
+    assert model.generate([]) == []
+
+
+@pytest.mark.parametrize("name", ["hf:some/model", "http://localhost/v1#m", "builtin:small", "stubs:normal"])
+def test_a_kind_that_does_not_exist_is_said_to_be_missing_with_those_that_do(name: str) -> None:
+    with pytest.raises(UnknownName) as error:
+        load_model(name, library)
+    for usage in ("this version has no", "stub:normal", "retrieval:CORPUS"):
+        assert usage in str(error.value)
+
+
+def test_a_slip_of_the_pen_is_met_with_the_nearest_kind() -> None:
+    with pytest.raises(UnknownName, match="Did you mean 'retrieval'"):
+        load_model("retreival:x", library)
+
+
+def test_the_list_shows_at_least_one_name_for_every_kind() -> None:
+    shown = {row["name"].partition(":")[0] for row in list_models()}
+    assert shown == set(KINDS)
+    assert all(row["does"] for row in list_models())
