@@ -12,15 +12,17 @@ import argparse
 import io
 import multiprocessing
 import resource
-import shutil
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
+from cxrlab.core.vocabulary import View
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.parallel import ordered_map, worker_count
 from cxrlab.data.phantom.corpus import Order, make_phantom, orders
@@ -46,41 +48,39 @@ def drawing_rate(config: PhantomConfig) -> float:
     return count / (time.perf_counter() - start)
 
 
-def writing(config: PhantomConfig) -> tuple[float, float]:
-    """Studies a second with everything on disk, and the peak memory of the process in MiB.
+@dataclass(frozen=True)
+class Cost:
+    """What one corpus cost: wall seconds, CPU seconds of all processes, peak MiB of the one that writes the lines."""
 
-    In a process of its own, so that the peak is this corpus's alone.
-    """
+    wall_s: float
+    cpu_s: float
+    peak_mib: float
+
+
+def writing(config: PhantomConfig) -> Cost:
+    """Make a corpus on disk in a process of its own, so that its memory is its own."""
     with tempfile.TemporaryDirectory() as folder:
-        start = time.perf_counter()
-        context = multiprocessing.get_context("spawn")
-        with context.Pool(1) as pool:
-            peak = pool.apply(_make, (config, folder))
-        return config.n / (time.perf_counter() - start), peak
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+            return pool.submit(_make, config, Path(folder) / "corpus").result()
 
 
-def _make(config: PhantomConfig, folder: str) -> float:
-    # A pool's worker may not have children of its own unless it says that it is no daemon.
-    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
-    make_phantom(config, Path(folder) / "corpus")
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def _make(config: PhantomConfig, folder: Path) -> Cost:
+    start = time.perf_counter()
+    make_phantom(config, folder)
+    wall = time.perf_counter() - start
+    use = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return Cost(wall, sum(u.ru_utime + u.ru_stime for u in use), use[0].ru_maxrss / 1024)
 
 
 def pillow_rate(size: int, seconds: float = 2.0) -> float:
     """Films a second that one core writes as PNG with Pillow's defaults."""
-    film = render(Sitter(1, "p", "M", 60.0), 1, _view(), [], size, masks=False).image
+    film = render(Sitter(1, "p", "M", 60.0), 1, View.PA, [], size, masks=False).image
     picture = Image.fromarray(np.rint(film * 255).astype(np.uint8))
     start, count = time.perf_counter(), 0
     while time.perf_counter() - start < seconds:
         picture.save(io.BytesIO(), "PNG")
         count += 1
     return count / (time.perf_counter() - start)
-
-
-def _view():  # noqa: ANN202
-    from cxrlab.core.vocabulary import View
-
-    return View.PA
 
 
 def main() -> None:
@@ -94,13 +94,13 @@ def main() -> None:
     cores = worker_count(0)
     drawn = drawing_rate(config)
     peer = pillow_rate(args.size) * cores
-    print(f"{args.n} studies of {args.size} px with masks, {cores} cores; free disk {shutil.disk_usage('/').free >> 30} GiB")
-    print(f"drawn:    {drawn:7.1f} studies a second, {drawn / FLOOR:.2f} x the promised {FLOOR:.0f}")
-    print(f"Pillow:   {peer:7.1f} films a second written as PNG; drawing takes {peer / drawn:.2f} x as long")
-    print(f"{'studies':>9s} {'a second':>9s} {'peak MiB':>9s}   written: films, masks, reports")
+    print(f"{args.n} studies of {args.size} px with masks on {cores} cores")
+    print(f"drawn:  {drawn:7.1f} studies a second, {drawn / FLOOR:.2f} x the promised {FLOOR:.0f}")
+    print(f"Pillow: {peer:7.1f} films a second written as PNG: a drawn film costs {peer / drawn:.2f} written ones")
+    print(f"{'written':>9s} {'a second':>9s} {'CPU ms a study':>15s} {'peak MiB':>9s}")
     for n in sorted({args.n, *args.grow}):
-        rate, peak = writing(PhantomConfig(n=n, size=args.size, seed=7))
-        print(f"{n:9d} {rate:9.1f} {peak:9.0f}", flush=True)
+        cost = writing(PhantomConfig(n=n, size=args.size, seed=7))
+        print(f"{n:9d} {n / cost.wall_s:9.1f} {1000 * cost.cpu_s / n:15.2f} {cost.peak_mib:9.0f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Make a small phantom corpus, read it back and look at one film with its truth.
 
-    python examples/look_at_phantoms.py corpora/small
+python examples/look_at_phantoms.py corpora/small
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Ask two baselines about the films of a test split and put their reports side by side on a page.
 
-    python examples/nearest_film.py runs/nearest
+python examples/nearest_film.py runs/nearest
 """
 
 from __future__ import annotations

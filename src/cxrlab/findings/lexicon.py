@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib import import_module
+from typing import Any
 
 from cxrlab.core.errors import UnknownName, nearest
 from cxrlab.core.vocabulary import Change
@@ -165,8 +166,16 @@ def phrases(text: str) -> dict[str, Phrases]:
 
 @cache
 def load_lexicon(name: str) -> Lexicon:
-    """The lexicon of this name; it is checked by the tests, not on every load."""
+    """The lexicon of this name; it is checked by the tests, not on every load.
+
+    Its files hold one upper-case table for each field of `Lexicon`; the phrases of observations stand
+    in three tables.
+    """
     if name not in LEXICONS:
         raise UnknownName(f"'{name}' is not a lexicon.{nearest(name, LEXICONS)} Use one of {', '.join(LEXICONS)}.")
-    lexicon: Lexicon = import_module(LEXICONS[name]).LEXICON
-    return lexicon
+    tables: dict[str, Any] = {}
+    for part in ("lungs", "chest", "devices", "sentences", "sections"):
+        tables.update(vars(import_module(f"{LEXICONS[name]}.{part}")))
+    observations = {**tables["LUNGS"], **tables["CHEST"], **tables["DEVICES"]}
+    others = [field.name for field in fields(Lexicon) if field.name not in ("name", "observations")]
+    return Lexicon(name=name, observations=observations, **{field: tables[field.upper()] for field in others})

@@ -59,14 +59,28 @@ def _blob(
     return Patch(rows, cols, solid(np.maximum(q, 0.0), edge) * thorax.lungs[rows, cols])
 
 
-def opacity(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
-    """A hazy patch without structure through which vessels are still seen."""
+def _bodies(
+    thorax: Thorax,
+    finding: Finding,
+    rng: np.random.Generator,
+    half: float,
+    out: tuple[float, float],
+    ragged: float,
+    edge: float,
+    density: float,
+) -> Patch:
+    """One body of half width `half` on each side that the finding names."""
     patches = []
     for side in sides(finding):
-        half = grade(finding, 27.0, 34.0, 42.0)
-        haze = _blob(thorax, place(thorax, finding, side, rng, (0.52, 0.66)), half, rng, 0.25, 0.75)
-        patches.append(haze.scaled(0.34))
+        at = place(thorax, finding, side, rng, out)
+        patches.append(_blob(thorax, at, half, rng, ragged, edge).scaled(density))
     return together(thorax, patches)
+
+
+def opacity(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
+    """A hazy patch without structure through which vessels are still seen."""
+    half = grade(finding, 27.0, 34.0, 42.0)
+    return _bodies(thorax, finding, rng, half, (0.52, 0.66), ragged=0.25, edge=0.75, density=0.34)
 
 
 def consolidation(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
@@ -148,21 +162,13 @@ def edema(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
 def nodule(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
     """One round, well-defined spot of the stated size."""
     half = max((finding.size_mm or 18.0) / 2, 0.9 * thorax.frame.mm)
-    patches = [
-        _blob(thorax, place(thorax, finding, side, rng, (0.55, 0.72)), half, rng, 0.0, 0.3).scaled(0.46)
-        for side in sides(finding)
-    ]
-    return together(thorax, patches)
+    return _bodies(thorax, finding, rng, half, (0.55, 0.72), ragged=0.0, edge=0.3, density=0.46)
 
 
 def mass(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
     """A large lobed body of the stated size."""
     half = (finding.size_mm or 45.0) / 2
-    patches = []
-    for side in sides(finding):
-        x, y = place(thorax, finding, side, rng, (0.5, 0.6))
-        patches.append(_blob(thorax, (x, y), half, rng, 0.22, 0.12).scaled(0.62))
-    return together(thorax, patches)
+    return _bodies(thorax, finding, rng, half, (0.5, 0.6), ragged=0.22, edge=0.12, density=0.62)
 
 
 def cavity(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
@@ -184,11 +190,7 @@ def cavity(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
 def granuloma(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
     """A small calcified spot, much denser than a nodule."""
     half = max((finding.size_mm or 7.0) / 2, 1.1 * thorax.frame.mm)
-    patches = [
-        _blob(thorax, place(thorax, finding, side, rng, (0.5, 0.75)), half, rng, 0.0, 0.35).scaled(1.5)
-        for side in sides(finding)
-    ]
-    return together(thorax, patches)
+    return _bodies(thorax, finding, rng, half, (0.5, 0.75), ragged=0.0, edge=0.35, density=1.5)
 
 
 def interstitial(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cxrlab.core.errors import ConfigError, CxrlabError, DataError, RunError
+from cxrlab.core.records import Prediction
+from cxrlab.core.runs import state
+from cxrlab.data.corpus import load_corpus
+from cxrlab.evaluation.config import GenerateConfig
+from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY, generate
+from cxrlab.models.stub import REPORTS
+
+
+def config(data: Path, **changes: Any) -> GenerateConfig:
+    return GenerateConfig(**{"model": f"retrieval:{data}", "data": data, "split": "val", "batch_size": 4, **changes})
+
+
+def predictions(run: Path) -> list[Prediction]:
+    return [Prediction.from_json(json.loads(line)) for line in (run / PREDICTIONS).read_text().splitlines()]
+
+
+def break_film(corpus: Path, study_id: str) -> tuple[Path, bytes]:
+    film = corpus / load_corpus(corpus)[study_id].images[0].path
+    whole = film.read_bytes()
+    film.write_bytes(whole[: len(whole) // 2])
+    return film, whole
+
+
+def test_one_report_a_study_in_the_order_of_the_corpus(phantom: Path, tmp_path: Path) -> None:
+    done = generate(config(phantom, model="stub:normal"), tmp_path / "run")
+    ids = list(load_corpus(phantom).ids("val"))
+    found = predictions(tmp_path / "run")
+    assert [item.id for item in found] == ids and {item.report for item in found} == {REPORTS["normal"]}
+    assert (done.predictions, done.distinct_reports, done.missing) == (len(ids), 1, ())
+    assert done.mean_words == len(REPORTS["normal"].split())
+    assert state(tmp_path / "run") == "finished"
+    assert json.loads((tmp_path / "run" / SUMMARY).read_text())["predictions"] == len(ids)
+
+
+def test_retrieval_answers_with_a_training_report_and_names_it(phantom: Path, tmp_path: Path) -> None:
+    generate(config(phantom), tmp_path / "run")
+    corpus = load_corpus(phantom)
+    for item in predictions(tmp_path / "run"):
+        neighbour = corpus[item.extra["neighbour"]]
+        assert neighbour.split == "train" and neighbour.patient != corpus[item.id].patient
+        assert item.report == neighbour.sections.findings
+        assert -1 <= item.extra["similarity"] <= 1
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 1000])
+def test_the_batch_size_does_not_change_the_answers(phantom: Path, tmp_path: Path, batch_size: int) -> None:
+    generate(config(phantom), tmp_path / "four")
+    generate(config(phantom, batch_size=batch_size), tmp_path / "other")
+    reports = [[item.report for item in predictions(tmp_path / name)] for name in ("four", "other")]
+    assert reports[0] == reports[1]
+
+
+def test_a_smaller_number_is_drawn_with_the_seed(phantom: Path, tmp_path: Path) -> None:
+    def drawn(name: str, seed: int) -> list[str]:
+        generate(config(phantom, model="stub:normal", split="train", n=10, seed=seed), tmp_path / name)
+        return [item.id for item in predictions(tmp_path / name)]
+
+    first, again, other = drawn("a", 7), drawn("b", 7), drawn("c", 8)
+    assert first == again != other and len(set(first)) == 10
+    order = load_corpus(phantom).ids("train")
+    assert first == sorted(first, key=order.index)
+
+
+SLOW = """
+import sys, time
+from pathlib import Path
+from cxrlab.evaluation import generate as room
+from cxrlab.evaluation.config import GenerateConfig
+quick = room._prediction
+def slow(*given):
+    time.sleep(0.05)
+    return quick(*given)
+room._prediction = slow
+data, out = map(Path, sys.argv[1:])
+room.generate(GenerateConfig(model=f"retrieval:{data}", data=data, split="val", batch_size=4), out)
+"""
+
+
+def test_a_killed_run_goes_on_where_it_stopped_and_ends_with_the_same_bytes(phantom: Path, tmp_path: Path) -> None:
+    """SIGKILL in the middle of a batch, then the command again: nothing twice, nothing lost, nothing different."""
+    generate(config(phantom), tmp_path / "whole")
+    expected = (tmp_path / "whole" / PREDICTIONS).read_bytes()
+    killed = tmp_path / "killed"
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW, str(phantom), str(killed)], env={**os.environ, "CXRLAB_QUIET": "1"}
+    )
+    written = 0
+    deadline = time.monotonic() + 60
+    while written < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+        written = (killed / PREDICTIONS).read_bytes().count(b"\n") if (killed / PREDICTIONS).exists() else 0
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = (killed / PREDICTIONS).read_bytes()
+    assert 3 <= before.count(b"\n") < expected.count(b"\n")
+    assert expected.startswith(before)
+    with (killed / PREDICTIONS).open("ab") as stream:
+        stream.write(b'{"id": "torn')  # the worst that a kill can leave behind
+    generate(config(phantom), killed)
+    assert (killed / PREDICTIONS).read_bytes() == expected
+    assert (killed / SUMMARY).read_bytes() == (tmp_path / "whole" / SUMMARY).read_bytes()
+    assert (killed / "examples.jsonl").read_bytes() == (tmp_path / "whole" / "examples.jsonl").read_bytes()
+
+
+def test_an_unreadable_film_is_counted_listed_and_fails_the_run(own_phantom: Path, tmp_path: Path) -> None:
+    ids = load_corpus(own_phantom).ids("val")
+    film, whole = break_film(own_phantom, ids[2])
+    run = tmp_path / "run"
+    with pytest.raises(DataError, match=f"1 of {len(ids)} studies .*{film.name}.*--allow-missing"):
+        generate(config(own_phantom, examples=len(ids)), run)
+    assert [item.id for item in predictions(run)] == [key for key in ids if key != ids[2]]
+    listed = json.loads((run / SUMMARY).read_text())["missing"]
+    assert [item["id"] for item in listed] == [ids[2]] and film.name in listed[0]["reason"]
+    assert state(run) == "interrupted"
+    film.write_bytes(whole)  # mended: the same command now completes the run
+    done = generate(config(own_phantom, examples=len(ids)), run)
+    assert {item.id for item in predictions(run)} == set(ids) and done.missing == ()
+    assert state(run) == "finished"
+
+
+def test_missing_films_can_be_allowed(own_phantom: Path, tmp_path: Path) -> None:
+    ids = load_corpus(own_phantom).ids("val")
+    film, _ = break_film(own_phantom, ids[0])
+    film.unlink()
+    with pytest.raises(DataError, match="does not exist"):
+        generate(config(own_phantom), tmp_path / "run")
+    done = generate(config(own_phantom, allow_missing=True), tmp_path / "run")
+    assert done.predictions == len(ids) - 1 and [item.id for item in done.missing] == [ids[0]]
+    assert state(tmp_path / "run") == "finished"
+
+
+def test_when_every_film_is_missing_the_mean_is_unknown(own_phantom: Path, tmp_path: Path) -> None:
+    for study_id in load_corpus(own_phantom).ids("val"):
+        break_film(own_phantom, study_id)
+    generate(config(own_phantom, model="stub:normal", allow_missing=True), tmp_path / "run")
+    summary = json.loads((tmp_path / "run" / SUMMARY).read_text())
+    assert summary["predictions"] == 0 and summary["mean_words"] is None
+
+
+def test_an_empty_split_is_told_with_those_that_are_there(own_phantom: Path, tmp_path: Path) -> None:
+    file = own_phantom / "studies.jsonl"
+    file.write_text(file.read_text().replace('"split": "test"', '"split": "val"'))
+    with pytest.raises(DataError, match=r"no study in its test split \(splits there: train, val\)"):
+        generate(config(own_phantom, split="test"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_retrieval_among_its_own_train_split_is_refused(phantom: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(phantom)  # by whatever path
+    with pytest.raises(ConfigError, match="finds itself"):
+        generate(config(phantom, model=f"retrieval:{tmp_path / 'link'}", split="train"), tmp_path / "run")
+
+
+@pytest.mark.parametrize("model", ["stub:nothing", "hf:x/y", "retrieval:nowhere", "words"])
+def test_a_wrong_model_leaves_no_folder_behind(phantom: Path, tmp_path: Path, model: str) -> None:
+    with pytest.raises(CxrlabError):
+        generate(config(phantom, model=model), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_finished_run_is_not_written_over(phantom: Path, tmp_path: Path) -> None:
+    generate(config(phantom, model="stub:normal"), tmp_path / "run")
+    with pytest.raises(RunError, match="finished run"):
+        generate(config(phantom, model="stub:normal"), tmp_path / "run")
+    with pytest.raises(RunError, match="other settings"):
+        generate(config(phantom, model="stub:empty"), tmp_path / "run")

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import cxrlab
+from cxrlab.core.errors import DataError
+from cxrlab.core.protocols import ImageToText
+from cxrlab.data.corpus import load_corpus
+from cxrlab.evaluation.loading import load_model, train_films
+from cxrlab.models.names import KINDS
+
+
+def rewrite(corpus: Path, change: dict[int, dict[str, object]]) -> None:
+    """Change fields of the studies on these lines (from 0) of studies.jsonl."""
+    file = corpus / "studies.jsonl"
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    for number, fields in change.items():
+        records[number].update(fields)
+    file.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_loads_by_name_alone(kind: str, phantom: Path) -> None:
+    arguments = {"stub": "normal", "retrieval": str(phantom)}
+    model = cxrlab.load_model(f"{kind}:{arguments[kind]}")
+    assert isinstance(model, ImageToText)
+    assert len(model.generate([load_corpus(phantom).image(next(load_corpus(phantom).studies()))])) == 1
+
+
+def test_only_films_of_the_train_split_are_looked_among(phantom: Path) -> None:
+    corpus = load_corpus(phantom)
+    films = list(train_films(str(phantom)))
+    assert [film.id for film in films] == list(corpus.ids("train"))
+    tested = {study.patient for split in ("val", "test") for study in corpus.studies(split)}
+    assert tested and not tested & {film.patient for film in films}
+
+
+def test_a_study_without_findings_text_is_passed_over(own_phantom: Path) -> None:
+    corpus = load_corpus(own_phantom)
+    all_train = list(corpus.ids("train"))
+    first, second = (list(corpus.ids()).index(key) for key in all_train[:2])
+    rewrite(own_phantom, {first: {"sections": {"findings": "  "}}, second: {"sections": None}})
+    assert [film.id for film in train_films(str(own_phantom))] == all_train[2:]
+
+
+def test_a_patient_in_two_splits_is_refused(own_phantom: Path) -> None:
+    corpus = load_corpus(own_phantom)
+    patient = next(corpus.studies("train")).patient
+    line = list(corpus.ids()).index(corpus.ids("test")[0])
+    rewrite(own_phantom, {line: {"patient": patient}})
+    with pytest.raises(DataError, match=f"'{patient}', also in test"):
+        load_model(f"retrieval:{own_phantom}")
+
+
+def test_an_empty_train_split_is_told(own_phantom: Path) -> None:
+    rewrite(own_phantom, {line: {"split": "test"} for line in range(90)})
+    with pytest.raises(DataError, match="no study in its train split"):
+        load_model(f"retrieval:{own_phantom}")
+
+
+def test_an_unreadable_film_is_named_and_not_left_out(own_phantom: Path) -> None:
+    study = next(load_corpus(own_phantom).studies("train"))
+    film = own_phantom / study.images[0].path
+    film.write_bytes(film.read_bytes()[:60])
+    with pytest.raises(DataError, match=study.images[0].path):
+        load_model(f"retrieval:{own_phantom}")
+
+
+def test_a_folder_that_is_no_corpus_is_told(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="does not exist"):
+        load_model(f"retrieval:{tmp_path / 'nowhere'}")

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cxrlab.core.config import config_from
+from cxrlab.core.errors import ConfigError, RunError
+from cxrlab.core.runs import state
+from cxrlab.studies import tour
+from cxrlab.studies.config import TourConfig
+from cxrlab.studies.tour import STEPS_OF_THE_TOUR, TOTAL_S, Scale, run_tour
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tour in a second: the steps are the same, the films few and small."""
+    small = Scale(phantoms=60, phantom_size=32, scenes=3, scene_size=32, sheet=2, examples=2)
+    monkeypatch.setattr(tour, "QUICK", small)
+
+
+def steps(out: Path) -> list[str]:
+    return [json.loads(line)["id"] for line in (out / "steps.jsonl").read_text().splitlines()]
+
+
+def test_the_budgets_leave_room_for_what_is_to_come() -> None:
+    """The whole chain has ten minutes; what stands today may not eat them."""
+    assert sum(step.budget_s for step in STEPS_OF_THE_TOUR) <= TOTAL_S / 3
+    assert sum(step.quick_s for step in STEPS_OF_THE_TOUR) <= 25
+    assert len({step.id for step in STEPS_OF_THE_TOUR}) == len(STEPS_OF_THE_TOUR)
+
+
+def test_a_tour_goes_through_every_step_and_ends_with_a_page(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    page = run_tour(TourConfig(quick=True), tmp_path / "tour")
+    assert page.is_file() and state(tmp_path / "tour") == "finished"
+    assert steps(tmp_path / "tour") == [step.id for step in STEPS_OF_THE_TOUR]
+    told = capsys.readouterr().err
+    for step in STEPS_OF_THE_TOUR:
+        assert f"s of {step.quick_s:3g}   {step.does}" in told
+
+
+def test_a_stopped_tour_goes_on_with_the_step_it_was_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped after its fifth step, it takes the other two and ends with the reports of an unbroken one."""
+    out, whole = tmp_path / "tour", tmp_path / "whole"
+
+    def stop(stage: tour.Stage) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        broken = [tour.Step(s.id, s.does, stop if s.id == "retrieval" else s.work, 1, 1) for s in STEPS_OF_THE_TOUR]
+        patch.setattr(tour, "STEPS_OF_THE_TOUR", tuple(broken))
+        with pytest.raises(KeyboardInterrupt):
+            run_tour(TourConfig(quick=True), out)
+    assert state(out) == "interrupted" and "retrieval" not in steps(out) and "normal" in steps(out)
+    written = (out / "corpus" / "studies.jsonl").stat().st_mtime_ns
+    run_tour(TourConfig(quick=True), out)
+    assert steps(out) == [step.id for step in STEPS_OF_THE_TOUR]
+    assert (out / "corpus" / "studies.jsonl").stat().st_mtime_ns == written
+    run_tour(TourConfig(quick=True), whole)
+    reports = [
+        [json.loads(line)["report"] for line in (folder / "retrieval/predictions.jsonl").read_text().splitlines()]
+        for folder in (out, whole)
+    ]
+    assert reports[0] == reports[1] and reports[0]
+
+
+def test_a_run_that_ended_just_before_its_note_is_not_made_again(tmp_path: Path) -> None:
+    """Killed between the end of a run and the line in steps.jsonl: the run is found finished and kept."""
+    out = tmp_path / "tour"
+    run_tour(TourConfig(quick=True), out)
+    lines = (out / "steps.jsonl").read_text().splitlines(keepends=True)
+    (out / "steps.jsonl").write_text("".join(line for line in lines if '"normal"' not in line))
+    (out / "status.json").write_text('{"state": "running"}')
+    run_tour(TourConfig(quick=True), out)
+    assert sorted(steps(out)) == sorted(step.id for step in STEPS_OF_THE_TOUR)
+
+
+def test_a_finished_tour_is_shown_again_and_its_page_remade_when_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    out = tmp_path / "tour"
+    page = run_tour(TourConfig(quick=True), out)
+    first = page.read_bytes()
+    capsys.readouterr()
+    assert run_tour(TourConfig(quick=True), out) == page
+    assert "finished" in capsys.readouterr().err
+    page.unlink()
+    assert run_tour(TourConfig(quick=True), out).read_bytes() == first
+
+
+def test_other_settings_in_the_same_folder_are_refused(tmp_path: Path) -> None:
+    run_tour(TourConfig(quick=True), tmp_path / "tour")
+    with pytest.raises(RunError, match="seed was 7 and is now 8"):
+        run_tour(TourConfig(quick=True, seed=8), tmp_path / "tour")
+
+
+def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(RunError, match=r"thesis\.tex"):
+        run_tour(TourConfig(quick=True), tmp_path)
+    assert sorted(entry.name for entry in tmp_path.iterdir() if not entry.name.startswith(".")) == ["thesis.tex"]
+
+
+def test_settings_are_checked_and_the_shipped_file_is_the_default() -> None:
+    with pytest.raises(ConfigError, match="seed=-1"):
+        TourConfig(seed=-1)
+    shipped = Path(__file__).parents[2] / "configs" / "studies" / "tour.yaml"
+    assert config_from(TourConfig, shipped) == TourConfig()

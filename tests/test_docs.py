@@ -1,0 +1,81 @@
+"""What the documents say is what the program does."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import cxrlab
+from cxrlab.cli.arguments import CommandLine
+from cxrlab.cli.commands import COMMANDS
+from cxrlab.cli.main import command_named
+from cxrlab.core.tables import load_reference
+from cxrlab.core.vocabulary import DRAWN
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "experiments" / "LOG.md"])
+
+
+def commands() -> list[tuple[str, str]]:
+    """Every `cxrlab …` line of a code block, with the page that shows it."""
+    found = []
+    for page in PAGES:
+        for block in re.findall(r"```[a-z]*\n(.*?)```", page.read_text(), re.S):
+            found += [(page.name, line) for line in block.splitlines() if line.startswith("cxrlab ")]
+    return found
+
+
+def test_readme_begins_with_the_two_commands() -> None:
+    """The first code block is `make tour` and `make test`, and the Makefile has both."""
+    block = re.search(r"```\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert block is not None
+    assert [line.split("#")[0].strip() for line in block[1].strip().splitlines()] == ["make tour", "make test"]
+    makefile = (ROOT / "Makefile").read_text()
+    assert all(f"\n{target}:" in makefile for target in ("tour", "test", "setup", "check", "bench"))
+
+
+def test_there_are_commands_to_check() -> None:
+    """Guards the test below against a README without code blocks."""
+    assert len(commands()) >= 6
+
+
+@pytest.mark.parametrize(("page", "line"), commands())
+def test_every_documented_command_is_one_that_parses(page: str, line: str) -> None:
+    """Command, flags and values are accepted; nothing is run."""
+    words = shlex.split(line, comments=True)[1:]
+    name = command_named(words)
+    assert name is not None, f"{page} shows an unknown command: {line}"
+    CommandLine(name, COMMANDS[name], load_reference(COMMANDS[name].target)).parse(words[len(name.split()) :])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page: Path) -> None:
+    """Relative links and pictures exist."""
+    for link in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        if not link.startswith(("http:", "https:")):
+            assert (page.parent / link).exists(), f"{page.name} links to {link}, which does not exist"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_named_in_text_exist(page: Path) -> None:
+    """A file in backticks with a folder is in the package or the repository."""
+    for name in re.findall(r"`([\w./]+/[\w.]+\.(?:py|md|yaml))`", page.read_text()):
+        places = [ROOT / name, ROOT / "src" / "cxrlab" / name]
+        assert any(place.exists() for place in places), f"{page.name} names {name}, which does not exist"
+
+
+def test_the_changelog_has_an_entry_for_this_version() -> None:
+    """A changelog that nobody is made to update dies."""
+    assert f"\n## {cxrlab.__version__}\n" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_log_has_a_figure_for_every_drawn_finding() -> None:
+    """The learnability table lists all of them, none below 0.6 at 224 px."""
+    text = (ROOT / "experiments" / "LOG.md").read_text()
+    for name in DRAWN:
+        row = re.search(rf"^\| {re.escape(name)} \| [\d.]+ \| ([\d.]+) \|", text, re.M)
+        assert row is not None, f"no learnability figure for {name}"
+        assert float(row[1]) >= 0.6
