@@ -14,7 +14,7 @@ from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.examples import Example
 from cxrlab.render.page import write_page
 
-NASTY = "</p><script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
+NASTY = '" onmouseover="alert(3)</p><script>alert(1)</script><img src=x onerror=alert(2)>"\'&'
 FORBIDDEN = {"script", "iframe", "object", "embed", "link", "form", "base", "audio", "video", "svg"}
 
 

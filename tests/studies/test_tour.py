@@ -1,23 +1,41 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from cxrlab.core.config import config_from
-from cxrlab.core.errors import ConfigError, RunError
-from cxrlab.core.runs import state
+from cxrlab.core.errors import ConfigError, DataError, RunError
+from cxrlab.core.runs import Run, state
+from cxrlab.data.config import PhantomConfig
+from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.studies import tour
 from cxrlab.studies.config import TourConfig
 from cxrlab.studies.tour import STEPS_OF_THE_TOUR, TOTAL_S, Scale, run_tour
 
+# A tour in a second: the steps are the same, the films few and small.
+TINY = Scale(phantoms=60, phantom_size=32, scenes=3, scene_size=32, sheet=2, examples=2)
+
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tour in a second: the steps are the same, the films few and small."""
-    small = Scale(phantoms=60, phantom_size=32, scenes=3, scene_size=32, sheet=2, examples=2)
-    monkeypatch.setattr(tour, "QUICK", small)
+    monkeypatch.setattr(tour, "QUICK", TINY)
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished tour, only for reading."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tour, "QUICK", TINY)
+        return run_tour(TourConfig(quick=True), tmp_path_factory.mktemp("once") / "tour").parent
+
+
+@pytest.fixture
+def finished(once: Path, tmp_path: Path) -> Path:
+    """A copy of a finished tour."""
+    return Path(shutil.copytree(once, tmp_path / "tour"))
 
 
 def steps(out: Path) -> list[str]:
@@ -40,9 +58,11 @@ def test_a_tour_goes_through_every_step_and_ends_with_a_page(tmp_path: Path, cap
         assert f"s of {step.quick_s:3g}   {step.does}" in told
 
 
-def test_a_stopped_tour_goes_on_with_the_step_it_was_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_tour_goes_on_with_the_step_it_was_in(
+    once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Stopped after its fifth step, it takes the other two and ends with the reports of an unbroken one."""
-    out, whole = tmp_path / "tour", tmp_path / "whole"
+    out = tmp_path / "tour"
 
     def stop(stage: tour.Stage) -> None:
         raise KeyboardInterrupt
@@ -57,18 +77,16 @@ def test_a_stopped_tour_goes_on_with_the_step_it_was_in(tmp_path: Path, monkeypa
     run_tour(TourConfig(quick=True), out)
     assert steps(out) == [step.id for step in STEPS_OF_THE_TOUR]
     assert (out / "corpus" / "studies.jsonl").stat().st_mtime_ns == written
-    run_tour(TourConfig(quick=True), whole)
     reports = [
         [json.loads(line)["report"] for line in (folder / "retrieval/predictions.jsonl").read_text().splitlines()]
-        for folder in (out, whole)
+        for folder in (out, once)
     ]
     assert reports[0] == reports[1] and reports[0]
 
 
-def test_a_run_that_ended_just_before_its_note_is_not_made_again(tmp_path: Path) -> None:
+def test_a_run_that_ended_just_before_its_note_is_not_made_again(finished: Path) -> None:
     """Killed between the end of a run and the line in steps.jsonl: the run is found finished and kept."""
-    out = tmp_path / "tour"
-    run_tour(TourConfig(quick=True), out)
+    out = finished
     lines = (out / "steps.jsonl").read_text().splitlines(keepends=True)
     (out / "steps.jsonl").write_text("".join(line for line in lines if '"normal"' not in line))
     (out / "status.json").write_text('{"state": "running"}')
@@ -77,22 +95,19 @@ def test_a_run_that_ended_just_before_its_note_is_not_made_again(tmp_path: Path)
 
 
 def test_a_finished_tour_is_shown_again_and_its_page_remade_when_lost(
-    tmp_path: Path, capsys: pytest.CaptureFixture
+    finished: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    out = tmp_path / "tour"
-    page = run_tour(TourConfig(quick=True), out)
+    out, page = finished, finished / "page.html"
     first = page.read_bytes()
-    capsys.readouterr()
     assert run_tour(TourConfig(quick=True), out) == page
     assert "finished" in capsys.readouterr().err
     page.unlink()
     assert run_tour(TourConfig(quick=True), out).read_bytes() == first
 
 
-def test_other_settings_in_the_same_folder_are_refused(tmp_path: Path) -> None:
-    run_tour(TourConfig(quick=True), tmp_path / "tour")
+def test_other_settings_in_the_same_folder_are_refused(finished: Path) -> None:
     with pytest.raises(RunError, match="seed was 7 and is now 8"):
-        run_tour(TourConfig(quick=True, seed=8), tmp_path / "tour")
+        run_tour(TourConfig(quick=True, seed=8), finished)
 
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
@@ -100,6 +115,19 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"thesis\.tex"):
         run_tour(TourConfig(quick=True), tmp_path)
     assert sorted(entry.name for entry in tmp_path.iterdir() if not entry.name.startswith(".")) == ["thesis.tex"]
+
+
+def test_a_corpus_with_a_defect_stops_the_tour(tmp_path: Path) -> None:
+    make_phantom(PhantomConfig(n=4, size=32, workers=1), tmp_path / "tour" / "corpus")
+    next((tmp_path / "tour/corpus/images").iterdir()).unlink()
+    (tmp_path / "tour" / "config.yaml").write_text("quick: true\nseed: 7\n")
+    (tmp_path / "tour" / "environment.json").write_text('{"seed": 7}')
+    with (
+        Run.open(tmp_path / "tour", TourConfig(quick=True), seed=7) as run,
+        pytest.raises(DataError, match="missing image"),
+    ):
+        tour.check_films(tour.Stage(run, TourConfig(quick=True), tour.QUICK))
+    assert not json.loads((tmp_path / "tour" / "check.json").read_text())["ok"]  # written down before it stops
 
 
 def test_settings_are_checked_and_the_shipped_file_is_the_default() -> None:

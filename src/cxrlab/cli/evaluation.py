@@ -23,5 +23,5 @@ def generate(config: GenerateConfig, out: Path) -> Result:
     from cxrlab.evaluation.generate import generate as run
 
     done = run(config, out)
-    lost = f", {len(done.missing)} studies without a readable frontal film" if done.missing else ""
+    lost = f"; without a readable frontal film: {len(done.missing):,}" if done.missing else ""
     return Result(f"{done.predictions:,} reports in {out / PREDICTIONS}{lost}", done)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cxrlab.core.errors import ConfigError, UnknownName, nearest
 from cxrlab.core.tables import Table
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cxrlab.core.protocols import ImageToText
     from cxrlab.models.retrieval import Library
 
-# Each row is a class with USAGES, PURPOSE and load(argument, library) -> ImageToText.
+# Each row is a class with USAGES (name → what it does) and load(argument, library) -> ImageToText.
 KINDS = Table(
     "kind of model",
     {
@@ -45,7 +45,9 @@ def parse_name(name: str) -> ModelName:
     """Split a name at its first colon; an address is kept whole."""
     kind, colon, argument = name.partition(":")
     if not colon or not kind or not argument:
-        raise ConfigError(f"'{name}' is not the name of a model; write KIND:ARGUMENT, for example {_usages()[0]}.")
+        raise ConfigError(
+            f"'{name}' is not the name of a model; write KIND:ARGUMENT, for example {next(iter(_usages()))}."
+        )
     return ModelName(kind, name if kind in _ADDRESSES else argument)
 
 
@@ -67,10 +69,11 @@ def load_model(name: str, library: Library) -> ImageToText:
     return load(parsed.argument, library)
 
 
-def list_models() -> list[dict[str, Any]]:
-    """How to name a model: one row a kind, with what it does."""
-    return [{"name": usage, "does": kind.PURPOSE} for kind in map(KINDS.load, KINDS) for usage in kind.USAGES]
+def list_models() -> list[dict[str, str]]:
+    """How to name a model, with what each does."""
+    return [{"name": name, "does": purpose} for name, purpose in _usages().items()]
 
 
-def _usages() -> list[str]:
-    return [usage for kind in map(KINDS.load, KINDS) for usage in kind.USAGES]
+def _usages() -> dict[str, str]:
+    """Names as a user writes them, of every kind, each with what it does."""
+    return {name: purpose for kind in map(KINDS.load, KINDS) for name, purpose in kind.USAGES.items()}

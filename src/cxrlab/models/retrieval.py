@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,8 +100,9 @@ class Retrieval:
         films: What to look among; read once, only descriptions (1 kB a film) and reports are kept.
     """
 
-    USAGES = ("retrieval:CORPUS",)
-    PURPOSE = "the report of the most similar film in the train split of the folder CORPUS"
+    USAGES = MappingProxyType(
+        {"retrieval:CORPUS": "the report of the most similar film in the train split of the folder CORPUS"}
+    )
 
     def __init__(self, source: str, films: Iterable[Exemplar]) -> None:
         self.source = source

@@ -32,8 +32,9 @@ class Stub:
         which: A name of `REPORTS`: `normal`, or `empty` for a report without a word.
     """
 
-    USAGES = tuple(f"stub:{name}" for name in REPORTS)
-    PURPOSE = "the same report for every film"
+    USAGES = MappingProxyType(
+        {"stub:normal": "the same normal report for every film", "stub:empty": "a report without a word"}
+    )
 
     def __init__(self, which: str) -> None:
         if which not in REPORTS:
