@@ -211,8 +211,10 @@ def lossless_jpeg(pixels: np.ndarray) -> bytes:
     table = bytes([0, 0, 0, 0, 0, 17, *[0] * 11, *range(17)])
     frame = bytes([12, *height.to_bytes(2, "big"), *width.to_bytes(2, "big"), 1, 1, 0x11, 0])
     scan = bytes([1, 1, 0, 1, 0, 0])
-    parts = [b"\xff" + bytes([mark]) + (len(data) + 2).to_bytes(2, "big") + data
-             for mark, data in ((0xC4, table), (0xC3, frame), (0xDA, scan))]
+    parts = [
+        b"\xff" + bytes([mark]) + (len(data) + 2).to_bytes(2, "big") + data
+        for mark, data in ((0xC4, table), (0xC3, frame), (0xDA, scan))
+    ]
     return b"\xff\xd8" + b"".join(parts) + body + b"\xff\xd9"
 
 
