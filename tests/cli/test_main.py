@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ from cxrlab.cli.arguments import CommandLine
 from cxrlab.cli.commands import Command
 from cxrlab.cli.main import main
 from cxrlab.cli.result import Result, columns, present
+from cxrlab.core import progress
 from cxrlab.core.errors import DataError
 from cxrlab.core.records import Score
 
@@ -50,6 +52,12 @@ def draw(films: list[Path], config: Size, out: Path, *, fast: bool = False) -> R
         fast: Hurry, 100 % of the time.
     """
     return Result(f"drew {len(films)}", {"films": films, "config": config, "out": out, "fast": fast})
+
+
+def loop() -> None:
+    """Go through a few items."""
+    for _ in progress.track(range(3), "looping"):
+        pass
 
 
 def fail(kind: str, seed: int = 0) -> None:
@@ -87,6 +95,7 @@ def table(monkeypatch: pytest.MonkeyPatch) -> None:
         {
             "art draw": Command("draw films", f"{__name__}:draw", "cxrlab art draw a.png --out b", ("films",)),
             "art check": Command("check", f"{__name__}:checked", "cxrlab art check", ("folder",)),
+            "loop": Command("loop", f"{__name__}:loop", "cxrlab loop"),
             "fail": Command("fail", f"{__name__}:fail", "cxrlab fail data", ("kind",)),
         },
     )
@@ -181,8 +190,8 @@ def test_the_overview_of_a_group(capsys: pytest.CaptureFixture[str], words: list
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["atr"], "there is no command 'atr'. Did you mean 'art'? Choose one of: art, fail."),
-        (["--verbose"], "there is no command '--verbose'. Choose one of: art, fail."),
+        (["atr"], "there is no command 'atr'. Did you mean 'art'? Choose one of: art, loop, fail."),
+        (["--verbose"], "there is no command '--verbose'. Choose one of: art, loop, fail."),
         (["art"], "'art' is a group. Choose one of: check, draw."),
         (["art", "drow"], "'art' has no command 'drow'. Did you mean 'draw'? Choose one of: check, draw."),
         (["art", "draw", "a", "--out", "o", "--widht", "3"], "has no flag --widht. Did you mean '--width'"),
@@ -245,9 +254,13 @@ def test_ctrl_c_exits_130(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_quiet_silences_progress_below(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXRLAB_QUIET", "")
-    run(capsys, "art", "draw", "a", "--out", "o", "--quiet")
-    assert os.environ["CXRLAB_QUIET"] == "1"
+    """The flag holds for this one command, not for the process."""
+    monkeypatch.setattr(progress, "_lines", lambda items, *_: pytest.fail("progress was shown"))
+    assert run(capsys, "loop", "--quiet")[0] == 0
+    monkeypatch.undo()
+    shown = io.StringIO()
+    assert list(progress.track([1], "looping", stream=shown, every_s=0.0)) == [1]
+    assert "looping" in shown.getvalue()
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,7 +33,7 @@ def test_the_base_install_has_no_torch_and_nothing_pulls_torchvision() -> None:
 
 
 def test_a_missing_part_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(EXTRAS["plots"], "matplotlib_absent", "matplotlib-absent")  # type: ignore[arg-type]
+    monkeypatch.setattr(install, "EXTRAS", {"plots": {"numpy": "numpy", "matplotlib_absent": "matplotlib-absent"}})
     with pytest.raises(MissingExtra, match=r'matplotlib-absent is not installed. .*pip install "cxrlab\[plots\]"'):
         require("plots")
     status = next(status for status in extras() if status.name == "plots")

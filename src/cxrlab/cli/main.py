@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.cli.commands import COMMANDS
@@ -87,15 +88,15 @@ def overview(path: Sequence[str] = ()) -> str:
 def _run(name: str, words: list[str]) -> int:
     from cxrlab.cli.arguments import CommandLine
     from cxrlab.cli.result import present
+    from cxrlab.core.progress import silenced
 
     command = COMMANDS[name]
     line = CommandLine(name, command, _load(command.target))
     if "--help" in words or "-h" in words:
         return _print(line.help().rstrip())
     invocation = line.parse(words)
-    if invocation.quiet:
-        os.environ["CXRLAB_QUIET"] = "1"
-    result = present(line.function(**invocation.arguments))
+    with silenced() if invocation.quiet else nullcontext():
+        result = present(line.function(**invocation.arguments))
     return 0 if result is None else _show(result, as_json=invocation.json)
 
 

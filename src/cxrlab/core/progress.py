@@ -9,10 +9,23 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sized
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TextIO, TypeVar
 
 T = TypeVar("T")
 QUIET = "CXRLAB_QUIET"
+_silenced: ContextVar[bool] = ContextVar("silenced", default=False)
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Inside, loops show no progress unless they ask for it."""
+    token = _silenced.set(True)
+    try:
+        yield
+    finally:
+        _silenced.reset(token)
 
 
 def track(
@@ -30,14 +43,14 @@ def track(
         items: What to loop over.
         label: A few words on what happens to each item ("drawing phantoms").
         total: Number of items; taken from `len(items)` when it has one, otherwise only a count is shown.
-        quiet: Show nothing. None follows the environment variable CXRLAB_QUIET.
+        quiet: Show nothing. None follows `silenced()` and the environment variable CXRLAB_QUIET.
         every_s: Seconds between plain lines when the stream is not a terminal.
         stream: Where to show it; the error stream by default.
     """
     if total is None and isinstance(items, Sized):
         total = len(items)
     if quiet is None:
-        quiet = os.environ.get(QUIET, "") not in ("", "0")
+        quiet = _silenced.get() or os.environ.get(QUIET, "") not in ("", "0")
     out = stream if stream is not None else sys.stderr
     if quiet:
         return iter(items)
