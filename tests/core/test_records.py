@@ -118,6 +118,14 @@ def test_labels_of_a_complete_list_are_all_fourteen() -> None:
     assert labels["Support Devices"] == 1 and labels["No Finding"] == 1 and labels["Edema"] == 0
 
 
+def test_a_parent_of_something_present_is_unknown_unless_it_is_stated() -> None:
+    """A consolidation is an opacity of the lung: to call the opacity absent would be false."""
+    labels = chexpert_labels([Finding("consolidation"), Finding("cardiomegaly")], complete=True)
+    assert "Lung Opacity" not in labels and "Enlarged Cardiomediastinum" not in labels
+    assert chexpert_labels([Finding("consolidation"), Finding("lung opacity")], complete=True)["Lung Opacity"] == 1
+    assert chexpert_labels([Finding("pleural effusion")], complete=True)["Lung Opacity"] == 0
+
+
 def test_labels_of_a_report_leave_the_unsaid_unknown() -> None:
     assert chexpert_labels([Finding("edema")], complete=False) == {"Edema": 1}
     assert chexpert_labels([], complete=False) == {"No Finding": 1}

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from cxrlab.core.errors import DataError, VocabularyError, nearest
 from cxrlab.core.vocabulary import (
     CHEXPERT_14,
+    CHEXPERT_CHILDREN,
     LOCATIONS,
     Certainty,
     Change,
@@ -267,24 +268,25 @@ def chexpert_labels(findings: Sequence[Finding], *, complete: bool) -> dict[str,
         complete: True when the list is the whole truth, so that what it does not name is absent;
             False when it is what a report says, so that what it does not name stays unknown.
 
-    A certain presence outweighs a possible one, which outweighs an absence. `No Finding` is 1 when
-    none of the other twelve (devices apart) is present or possible; it is never -1.
+    A certain presence outweighs a possible one, which outweighs an absence. A parent in CheXpert's
+    hierarchy that is not stated itself is unknown, not absent, where a child of it is present or
+    possible. `No Finding` follows CheXpert: 1 when none of the other twelve (devices apart) is
+    present or possible, so a film with nothing but a scoliosis has it; it is never -1.
     """
-    labels: dict[str, int] = dict.fromkeys(CHEXPERT_14, 0) if complete else {}
+    labels: dict[str, int] = {}
     rank = {None: -1, 0: 0, -1: 1, 1: 2}
     for finding in findings:
         name = observation(finding.observation).chexpert
-        if name is None:
-            continue
         value = 0 if not finding.present else (1 if finding.certainty is Certainty.CERTAIN else -1)
-        if rank[value] > rank[labels.get(name)]:
+        if name is not None and rank[value] > rank[labels.get(name)]:
             labels[name] = value
-    abnormal = any(labels.get(name) in (1, -1) for name in CHEXPERT_14 if name not in ("No Finding", "Support Devices"))
-    if abnormal:
-        labels.pop("No Finding", None) if not complete else labels.update({"No Finding": 0})
-    else:
+    there = {name for name, value in labels.items() if value}
+    if complete:
+        unknown = {parent for parent, children in CHEXPERT_CHILDREN.items() if there & set(children)}
+        labels = {name: 0 for name in CHEXPERT_14 if name not in unknown} | labels
+    if not there - {"Support Devices"}:
         labels["No Finding"] = 1
-    return labels
+    return {name: labels[name] for name in CHEXPERT_14 if name in labels}
 
 
 @dataclass(frozen=True)

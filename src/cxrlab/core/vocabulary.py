@@ -154,6 +154,13 @@ CHEXPERT_14 = (
     "Fracture",
     "Support Devices",
 )
+# CheXpert's own hierarchy: who has the child has the parent too, whether or not a report names it.
+CHEXPERT_CHILDREN: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "Lung Opacity": ("Lung Lesion", "Edema", "Consolidation", "Pneumonia", "Atelectasis"),
+        "Enlarged Cardiomediastinum": ("Cardiomegaly",),
+    }
+)
 CHEXPERT_5 = ("Atelectasis", "Cardiomegaly", "Consolidation", "Edema", "Pleural Effusion")
 
 _LUNG = (*ZONES, *LOBES, "apex", "base", "perihilar", "retrocardiac", "peripheral")

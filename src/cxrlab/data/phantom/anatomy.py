@@ -191,7 +191,7 @@ def _scoliosis(a: Anatomy, f: Finding) -> Anatomy:
 
 
 def _low_volumes(a: Anatomy, f: Finding) -> Anatomy:
-    by = grade(f, 30.0, 38.0, 47.0) * strength(f)
+    by = grade(f, 24.0, 36.0, 50.0) * strength(f)
     return replace(_breathe(a, -by), lucency=a.lucency - 0.003 * by)
 
 

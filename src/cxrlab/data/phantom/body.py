@@ -32,12 +32,12 @@ def hilum(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
 def aortic_calcification(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
     """A dense arc on the outer rim of the aortic knob."""
     a = thorax.anatomy
-    half = grade(finding, 1.15, 1.45, 1.8)
+    half = grade(finding, 0.8, 1.25, 1.8)
     angle = np.linspace(-half, half, 24) - 0.35
     x = a.pedicle_left + 1.5 + (a.arch_radius - 2.0) * np.cos(angle)
     y = a.arch_y + (a.arch_radius * 1.15 - 2.0) * np.sin(angle)
-    arc = stroke(thorax.frame, np.stack([x, y], axis=1), 2.6)
-    return arc.scaled(1.5)
+    arc = stroke(thorax.frame, np.stack([x, y], axis=1), grade(finding, 1.8, 2.4, 3.2))
+    return arc.scaled(1.1)
 
 
 def hernia(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
@@ -72,20 +72,25 @@ def free_air(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patc
     return together(thorax, patches)
 
 
+def _bone(thorax: Thorax, path: NDArray[np.float64], width: float, density: float) -> list[Patch]:
+    """A piece of bone along a path: a body and two denser edges."""
+    aside = normals(path) * (width / 2 - 0.6)
+    body = stroke(thorax.frame, path, width).scaled(0.7 * density)
+    return [body, *(stroke(thorax.frame, path + k * aside, 1.2).scaled(0.6 * density) for k in (-1.0, 1.0))]
+
+
 def _broken(thorax: Thorax, path: NDArray[np.float64], at: int, width: float, density: float, shift: float) -> Patch:
     """A bone path [N, 2] broken at index `at`: a gap, and the outer piece pushed aside.
 
     `density` is that of the intact bone, which is taken away where the pieces no longer lie.
     """
-    frame = thorax.frame
-    outer = path[at + 1 : at + 12]
-    old = stroke(frame, path[at - 1 : at + 12], width).scaled(-density)
+    outer = path[at + 2 : at + 12]
+    old = stroke(thorax.frame, path[at : at + 12], width + 0.5).scaled(-0.95 * density)
     normal = normals(outer)
-    fade = np.linspace(1.0, 0.4, len(outer))[:, None]
-    lean = np.sign(normal[0, 1]) or 1.0
-    new = stroke(frame, outer + lean * shift * fade * normal, width).scaled(2.2 * density)
-    ends = [stroke(frame, path[at - 4 : at - 1], width).scaled(1.6 * density)]
-    return together(thorax, [old, new, *ends])
+    down = np.sign(normal[0, 1]) or 1.0
+    moved = outer + down * shift * np.linspace(1.0, 0.5, len(outer))[:, None] * normal
+    inner = _bone(thorax, path[at - 3 : at + 1], width, 0.5 * density)
+    return together(thorax, [old, *inner, *_bone(thorax, moved, width, 1.5 * density)])
 
 
 def rib_fracture(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
@@ -106,19 +111,20 @@ def clavicle_fracture(thorax: Thorax, finding: Finding, rng: np.random.Generator
     patches = []
     for side in sides(finding):
         path = thorax.clavicle(side)
-        patches.append(_broken(thorax, path, int(rng.integers(26, 36)), 9.5, 0.22, 12.0))
+        patches.append(_broken(thorax, path, int(rng.integers(20, 28)), 9.5, 0.22, 12.0))
     return together(thorax, patches)
 
 
 def chest_wall_air(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
     """Dark streaks and bubbles in the soft tissue beside the ribs."""
     frame, a = thorax.frame, thorax.anatomy
-    count = round(grade(finding, 90, 130, 180))
+    count = round(grade(finding, 70, 130, 210))
+    low, deep = grade(finding, 90.0, 130.0, 175.0), grade(finding, 17.0, 22.0, 28.0)
     patches = []
     along = np.linspace(-0.5, 0.5, 15)
     for side in sides(finding):
-        y = rng.uniform(a.apex + 38.0, a.widest + 8.0, count)
-        x = SIGN[side] * (thorax.cage_at(y) + rng.uniform(5.0, 25.0, count))
+        y = rng.uniform(a.apex + 34.0, a.apex + 34.0 + low, count)
+        x = SIGN[side] * (thorax.cage_at(y) + rng.uniform(5.0, deep, count))
         long = rng.uniform(8.0, 20.0, count)
         lean = SIGN[side] * rng.uniform(-0.15, 0.5, count)
         px, py = x[:, None] + along * (long * lean)[:, None], y[:, None] + along * long[:, None]

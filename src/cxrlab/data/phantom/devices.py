@@ -37,15 +37,16 @@ def enteric(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch
     """A thin tube down the oesophagus, into the stomach or short of it."""
     a = thorax.anatomy
     lean = float(0.3 * thorax.spine_at(150.0))
-    points = [(lean - 5.0, -40.0), (lean + 2.0, 60.0), (lean + 6.0, 130.0)]
+    # Behind and to the left of the trachea, so that it is told from a tube inside it.
+    points = [(lean + 7.0, -40.0), (lean + 9.0, 60.0), (lean + 10.0, 130.0)]
     low = a.dome_left
     if finding.tip == "distal esophagus":
-        points += [(lean + 9.0, low - 34.0)]
+        points += [(lean + 11.0, low - 34.0)]
     elif finding.tip == "beyond film":
-        points += [(lean + 9.0, low - 20.0), (lean + 26.0, low + 22.0), (lean + 40.0, low + 120.0)]
+        points += [(lean + 12.0, low - 20.0), (lean + 26.0, low + 22.0), (lean + 40.0, low + 120.0)]
     else:
         points += [
-            (lean + 9.0, low - 20.0),
+            (lean + 12.0, low - 20.0),
             (lean + 22.0, low + 10.0),
             (0.40 * a.cage, low + 26.0),
             (0.60 * a.cage, low + 24.0),

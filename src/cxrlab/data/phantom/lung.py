@@ -80,22 +80,23 @@ def _bodies(
 def opacity(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
     """A hazy patch without structure through which vessels are still seen."""
     half = grade(finding, 27.0, 34.0, 42.0)
-    return _bodies(thorax, finding, rng, half, (0.52, 0.66), ragged=0.25, edge=0.75, density=0.34)
+    return _bodies(thorax, finding, rng, half, (0.52, 0.66), ragged=0.25, edge=0.7, density=0.42)
 
 
 def consolidation(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
-    """A dense patch with a ragged rim and dark air bronchograms."""
+    """A dense patch with a ragged, soft rim and dark air bronchograms that branch and thin out."""
     patches = []
     for side in sides(finding):
         half = grade(finding, 24.0, 32.0, 41.0)
         at = place(thorax, finding, side, rng, (0.52, 0.68))
-        body = _blob(thorax, at, half, rng, 0.45, 0.22)
-        dense = np.float32(0.62) * body.delta
-        for angle in rng.uniform(-0.9, 0.9, 4):
-            start = np.array([at[0] - SIGN[side] * half * 0.7, at[1] - half * 0.2 * angle])
-            end = start + half * 1.5 * np.array([SIGN[side] * np.cos(angle), np.sin(angle)])
-            air = stroke(thorax.frame, np.stack([start, (start + end) / 2 + rng.normal(0, 2, 2), end]), 2.4)
-            _under(dense, body, air, 0.30)
+        body = _blob(thorax, at, half, rng, 0.5, 0.45)
+        dense = np.float32(0.66) * body.delta
+        root = np.array([at[0] - SIGN[side] * half * 0.8, at[1] - half * 0.1])
+        for heading in rng.uniform(-0.8, 0.8, 5):
+            steps = heading + np.cumsum(rng.normal(0.0, 0.22, 9))
+            path = root + np.cumsum(np.stack([SIGN[side] * np.cos(steps), np.sin(steps)], axis=1), axis=0) * half * 0.16
+            air = stroke(thorax.frame, np.concatenate([root[None], path]), 1.8, np.linspace(1.0, 0.15, 10))
+            _under(dense, body, air, 0.26)
         patches.append(Patch(body.rows, body.cols, dense))
     return together(thorax, patches)
 
@@ -128,9 +129,10 @@ def atelectasis(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> P
     patches = []
     for side in sides(finding):
         x, y = place(thorax, finding, side, rng, (0.56, 0.66))
+        slope = float(rng.uniform(-0.2, 0.2))
         for number in range(round(grade(finding, 1, 2, 3))):
             long = grade(finding, 52.0, 62.0, 72.0) * float(rng.uniform(0.9, 1.1))
-            tilt = float(rng.uniform(-0.22, 0.22))
+            tilt = slope + float(rng.uniform(-0.05, 0.05))
             middle = np.array([x, y - 13.0 * number])
             reach = np.array([long / 2, long / 2 * tilt])
             band = stroke(thorax.frame, np.stack([middle - reach, middle + [0, 1.5], middle + reach]), 4.6)
@@ -197,11 +199,12 @@ def interstitial(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> 
     """A net of fine crossing lines in both lungs, at the bases or the upper zones."""
     frame, a = thorax.frame, thorax.anatomy
     upper = finding.location in ("upper zone", "apex")
-    count, xs, ys = round(grade(finding, 420, 520, 640)), [], []
+    reach = grade(finding, 0.26, 0.36, 0.48)  # of the height of the lung
+    count, xs, ys = round(1300 * reach), [], []
     along = np.linspace(-0.5, 0.5, 9)
     for side in (Side.RIGHT, Side.LEFT):
         length = a.dome(side) - a.apex
-        down = rng.uniform(0.12, 0.48, count) if upper else rng.uniform(0.56, 1.02, count)
+        down = rng.uniform(0.10, 0.10 + reach, count) if upper else rng.uniform(1.02 - reach, 1.02, count)
         y = a.apex + length * down
         x = SIGN[side] * np.sqrt(rng.uniform(0.1, 1.0, count)) * thorax.cage_at(y)
         angle, long = rng.uniform(0, np.pi, count), rng.uniform(5.0, 11.0, count)

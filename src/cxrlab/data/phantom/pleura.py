@@ -44,7 +44,8 @@ def pneumothorax(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> 
         down = np.clip((CURVE_Y - a.apex) / (a.dome(side) - a.apex), 0.0, 1.0)
         inward = box.along_y(rim * (1.0 - down) ** 0.6 + cap * np.exp(-down * 7.0)) - box.of(thorax.wall)
         line = step(np.float32(max(1.1, 0.75 * thorax.frame.mm)) - np.abs(inward), 1.2)
-        delta = (np.float32(0.32) * line - np.float32(0.26) * step(inward, 1.4)) * lung
+        air = step(inward, 1.4)
+        delta = (np.float32(0.32) * line - (np.float32(0.24) + box.of(thorax.vessels)) * air) * lung
         patches.append(Patch(box.rows, box.cols, delta))
     return together(thorax, patches)
 
@@ -55,8 +56,9 @@ def thickening(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Pa
     for side in sides(finding):
         box, lung = _half(thorax, side)
         _, y = place(thorax, finding, side, rng, (0.9, 0.9))
-        thick = grade(finding, 11.0, 14.0, 18.0)
-        reach = np.clip(1.0 - ((CURVE_Y - y) / 44.0) ** 2, 0.0, 1.0) ** 0.5
+        thick = grade(finding, 9.0, 14.0, 20.0)
+        long = grade(finding, 36.0, 46.0, 58.0)
+        reach = np.clip(1.0 - ((CURVE_Y - y) / long) ** 2, 0.0, 1.0) ** 0.5
         wave = np.interp(CURVE_Y, np.arange(-60, 460, 9.0), rng.uniform(0.7, 1.2, 58))
         band = step(box.along_y(thick * reach * wave) - box.of(thorax.wall), 1.8)
         patches.append(Patch(box.rows, box.cols, np.float32(0.60) * band * lung))
@@ -75,6 +77,6 @@ def plaque(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
         inside = step(np.float32(1.0) - radius, 0.12)
         rim = step(np.float32(0.16) - np.abs(radius - np.float32(0.88)), 0.12)
         patches.append(
-            Patch(rows, cols, (np.float32(0.30) * inside + np.float32(0.75) * rim) * thorax.lungs[rows, cols])
+            Patch(rows, cols, (np.float32(0.36) * inside + np.float32(0.42) * rim) * thorax.lungs[rows, cols])
         )
     return together(thorax, patches)

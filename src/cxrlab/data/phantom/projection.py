@@ -26,13 +26,13 @@ from cxrlab.data.phantom.frame import (
 from cxrlab.data.phantom.thorax import SIGN, Thorax
 
 
-def project(thorax: Thorax, vessels: Array) -> Array:
-    """The attenuation [S, S] of a chest; `vessels` as drawn by `draw_vessels`."""
+def project(thorax: Thorax) -> Array:
+    """The attenuation [S, S] of a chest with its `vessels`."""
     a = thorax.anatomy
     mu = _soft_tissue(thorax)
     body = np.minimum(mu * np.float32(4.0), np.float32(1.0))  # nothing sticks out of the skin
     mu -= np.float32(0.56 * a.lucency) * thorax.lung_depth
-    mu += vessels * thorax.lungs
+    mu += thorax.vessels * thorax.lungs
     for add in (_pedicle, _aorta, _airway, _heart, _spine, _ribs, _abdomen):
         add(thorax, mu)
     for side in (Side.LEFT, Side.RIGHT):

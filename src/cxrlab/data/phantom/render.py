@@ -82,8 +82,8 @@ def render(
     frame = Frame(size, exposure.turn, exposure.shift, exposure.zoom)
     anatomy = reshape(healthy, findings)
     thorax = Thorax(frame, anatomy)
-    vessels = draw_vessels(thorax, generator(seed, "vessels", patient))
-    mu = project(thorax, vessels)
+    thorax.vessels = draw_vessels(thorax, generator(seed, "vessels", patient))
+    mu = project(thorax)
     film = _Layers(mu, masks)
     for index, finding in enumerate(findings):
         draw = APPEARANCE[finding.observation].draw
@@ -91,7 +91,7 @@ def render(
             rng = generator(seed, "finding", patient, finding.observation, str(finding.side), str(finding.location))
             film.add(index, finding, draw(thorax, finding, rng))
     if masks:
-        _mask_reshaped(film, healthy, findings, frame, mu, vessels)
+        _mask_reshaped(film, healthy, findings, thorax, mu)
     image = develop(film.mu, exposure, frame, generator(seed, "noise", patient, visit))
     return Film(image, film.masks, film.contrast)
 
@@ -113,7 +113,7 @@ class _Layers:
         target = row.contrast * strength(finding)
         for _ in range(MOST_TRIES):
             after = np.maximum(area + patch.delta, np.float32(0.005))
-            inside, mean = _inside((tone(after) - before) * np.float32(row.sign))
+            inside, mean = _inside((tone(after) - before) * np.float32(row.sign), target)
             faint = target < row.contrast
             if mean <= 0.0 or (mean >= target and not (faint and mean > 1.1 * target)):
                 break
@@ -126,21 +126,25 @@ class _Layers:
             self.masks[index] = mask
 
 
-def _inside(difference: Array) -> tuple[NDArray[np.bool_], float]:
-    """The mask of a signed difference of film density, and the mean difference in it."""
-    level = max(MASK_LEAST, MASK_SHARE * float(difference.max()))
+def _inside(difference: Array, contrast: float) -> tuple[NDArray[np.bool_], float]:
+    """The mask of a signed difference of film density, and the mean difference in it.
+
+    The peak counts up to twice the contrast: the white box of a pacemaker must not hide its leads.
+    """
+    level = max(MASK_LEAST, MASK_SHARE * min(float(difference.max()), 2.0 * contrast))
     inside = difference > np.float32(level)
     return inside, float(difference[inside].mean()) if inside.any() else 0.0
 
 
-def _mask_reshaped(
-    film: _Layers, healthy: Anatomy, findings: Sequence[Finding], frame: Frame, mu: Array, vessels: Array
-) -> None:
+def _mask_reshaped(film: _Layers, healthy: Anatomy, findings: Sequence[Finding], thorax: Thorax, mu: Array) -> None:
     """Masks of the findings that changed the chest itself: project it once more without each."""
     for index, finding in enumerate(findings):
         if finding.observation not in RESHAPES or not finding.present:
             continue
+        row = APPEARANCE[finding.observation]
         others = [other for other in findings if other is not finding]
-        without = film.mu - mu + project(Thorax(frame, reshape(healthy, others)), vessels)
+        normal = Thorax(thorax.frame, reshape(healthy, others))
+        normal.vessels = thorax.vessels
+        without = film.mu - mu + project(normal)
         difference = tone(film.mu) - tone(np.maximum(without, np.float32(0.005)))
-        film.masks[index], film.contrast[index] = _inside(difference * np.float32(APPEARANCE[finding.observation].sign))
+        film.masks[index], film.contrast[index] = _inside(difference * np.float32(row.sign), row.contrast)

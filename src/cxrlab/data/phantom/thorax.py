@@ -55,6 +55,7 @@ class Thorax:
         self.index_y = curve_index(frame.y, CURVE_Y)
         self.index_x = curve_index(frame.x, CURVE_X)
         self.film = Region(self, slice(0, frame.size), slice(0, frame.size))
+        self.vessels: Array = np.zeros_like(frame.x)  # attenuation of the lung vessels, set by whoever draws them
 
     def region(self, x: float, y: float, half_x: float, half_y: float) -> Region:
         """The box of the film around a patient point."""
