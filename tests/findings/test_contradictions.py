@@ -19,6 +19,13 @@ CLASHES = [
     (f("pleural effusion", BOTH), f("pleural effusion", LEFT), "told twice"),
     (f("rib fracture", LEFT, "rib 4"), f("rib fracture", LEFT, "rib 4"), "the same rib twice"),
     (f("pleural effusion", LEFT, None, Severity.SEVERE), f("nodule", LEFT, "lower zone"), "drowned"),
+    (
+        f("pneumothorax", LEFT, "apex", Severity.MODERATE),
+        f("nodule", LEFT, "upper zone"),
+        "the lung has left the place",
+    ),
+    (f("pneumothorax", BOTH, "apex", Severity.SEVERE), f("cavity", LEFT, "upper zone"), "both sides include the left"),
+    (f("pneumothorax", LEFT, "apex", Severity.SEVERE), f("interstitial pattern", None, "upper zone"), "on both sides"),
     (f("pleural effusion", RIGHT, None, Severity.MODERATE), f("pneumoperitoneum", RIGHT), "the dome is covered"),
 ]
 COMPATIBLE = [
@@ -28,6 +35,9 @@ COMPATIBLE = [
     (f("pneumothorax", LEFT, "apex"), f("pleural effusion", LEFT, None, Severity.SEVERE), "hydropneumothorax"),
     (f("pleural effusion", LEFT), f("pleural effusion", RIGHT), "unequal effusions"),
     (f("pleural effusion", LEFT), f("atelectasis", LEFT, "lower zone"), "the usual company"),
+    (f("pneumothorax", LEFT, "apex"), f("nodule", LEFT, "upper zone"), "a thin rim of air"),
+    (f("pneumothorax", LEFT, "apex", Severity.SEVERE), f("nodule", RIGHT, "upper zone"), "another side"),
+    (f("pneumothorax", LEFT, "apex", Severity.SEVERE), f("atelectasis", LEFT, "lower zone"), "another place"),
     (f("edema"), f("cardiomegaly"), "neither has a side"),
 ]
 

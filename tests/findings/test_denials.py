@@ -1,9 +1,12 @@
+import re
+
 import pytest
 
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Change, Presence, Severity, Side
 from cxrlab.findings.denials import Denier
+from cxrlab.findings.grammar import without_article
 from cxrlab.findings.lexicon import load_lexicon
 from cxrlab.findings.negatives import NORMAL
 from cxrlab.findings.words import Words
@@ -37,7 +40,8 @@ def test_each_item_of_a_list_has_its_own_words(film, lexicon):
             ends = [0, *(end for _, end, _ in row.marks)]
             assert all(start >= before for (start, _, _), before in zip(row.marks, ends, strict=False))
             for start, end, name in row.marks:
-                assert row.text[start:end] in load_lexicon(lexicon).observations[name].absent
+                names = [item.removeprefix("+ ") for item in load_lexicon(lexicon).observations[name].absent]
+                assert row.text[start:end] in {*names, *map(without_article, names)}
 
 
 def test_a_present_or_resolved_thing_is_not_denied(film):
@@ -59,6 +63,39 @@ def test_a_lone_negative_never_follows_neither(film):
     several = [row.text for seed in range(150) for row in denier(film(), seed, "B").denial(REGIONS, most=4)]
     assert not any(text.startswith("neither") for text in lone)
     assert any(text.startswith("neither") for text in several)
+
+
+def wires(visit, seed, lexicon, first):
+    """A list of two negatives, the plural sternal wires first or last."""
+    names = ["sternal wires", "pneumothorax"] if first else ["pneumothorax", "sternal wires"]
+    return denier(visit, seed, lexicon)._list(names).text
+
+
+@pytest.mark.parametrize("lexicon", ["A", "B"])
+def test_the_verb_agrees_with_the_item_beside_it(film, lexicon):
+    """'No sternal wires is seen' and 'there is no sternal wires' are not English; nor is 'a and b is'."""
+    verbs = set()
+    for seed in range(200):
+        for first in (True, False):
+            text = wires(film(), seed, lexicon, first)
+            before = re.match(r"there (is|are) no (?!evidence)", text)
+            after = re.search(r" (is|are) (seen|not demonstrated)$", text)
+            if before:
+                assert before[1] == ("are" if first else "is"), text
+            if after:
+                assert after[1] == ("is" if first and lexicon == "A" else "are"), text
+            verbs.update(match[1] for match in (before, after) if match)
+        lone = denier(film(), seed, lexicon)._list(["sternal wires"]).text
+        assert not re.search(r"there is no (?!evidence)| is (seen|not)", lone), lone
+    assert "are" in verbs
+
+
+def test_what_can_be_counted_has_its_article_in_a_sentence(film):
+    """'Absence of broken rib' and 'nothing indicates coin lesion' lack one; 'not found' is a note."""
+    for seed in range(200):
+        text = denier(film(), seed, "B")._list(["rib fracture", "nodule", "pneumothorax"]).text
+        bare = re.search(r"(?<!\ba )\b(broken rib|rib break|coin lesion|rounded focus|nodular lesion)", text)
+        assert bool(bare) == text.endswith("not found"), text
 
 
 def test_a_short_normal_report_gets_a_verdict(film):

@@ -5,18 +5,24 @@ import pytest
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import DRAWN, Change, Severity, Side
+from cxrlab.findings.company import FOLLOWERS
 from cxrlab.findings.contexts import CONTEXTS, EXTRAS
-from cxrlab.findings.courses import COURSES, SHAPES
+from cxrlab.findings.courses import COURSES, SHAPES, days_to_clear
 from cxrlab.findings.film import Film, between, pick, resolved
 
+LEFT, RIGHT = Side.LEFT, Side.RIGHT
 
-def film(context, rng, *, days=30, first=False, recovers=False, again=False):
-    return Film(rng, CONTEXTS[context], Side.LEFT, days=days, first=first, recovers=recovers, again=again)
+
+def film(context, rng, *, days=30, **settings):
+    return Film(rng, context, Side.LEFT, days=days, **settings)
 
 
 def test_the_tables_name_drawn_observations_only_and_leave_none_out():
     """A typo in a table would silently lose an observation."""
-    assert set(EXTRAS) == set(COURSES) == set(DRAWN)
+    assert set(COURSES) == set(DRAWN)
+    assert set(DRAWN) - set(EXTRAS) == {"endotracheal tube", "enteric tube", *FOLLOWERS}
+    assert {course.arises for course in COURSES.values()} <= {None, *CONTEXTS}
+    assert all(row.alone_in <= set(CONTEXTS) and set(row.leaders) < set(DRAWN) for row in FOLLOWERS.values())
     assert set(SHAPES) <= set(DRAWN)
     assert all(set(row.chances) <= set(DRAWN) for row in CONTEXTS.values())
     assert all(0 < chance < 1 for row in CONTEXTS.values() for chance in row.chances.values())
@@ -45,6 +51,38 @@ def test_a_normal_film_says_that_everything_is_gone():
 def test_resolved_keeps_the_place_and_drops_the_degree():
     gone = resolved(Finding("nodule", side=Side.RIGHT, location="mid zone", size_mm=12.0))
     assert (gone.side, gone.location, gone.size_mm, gone.change) == (Side.RIGHT, "mid zone", None, Change.RESOLVED)
+
+
+def test_what_must_go_has_the_time_to():
+    """The longest stay leaves room for three steps down, else the two rules would contradict."""
+    for name, course in COURSES.items():
+        assert course.stays is None or course.stays >= 3 * course.eases, name
+        assert course.lasting or course.gone > 0
+
+
+@pytest.mark.parametrize(("grade", "days"), [(Severity.MILD, 7), (Severity.MODERATE, 14), (Severity.SEVERE, 21)])
+def test_a_worse_pneumonia_takes_longer_to_clear(grade, days):
+    """A week for each grade."""
+    assert days_to_clear(Finding("pneumonia", side=Side.LEFT, location="mid zone", severity=grade)) == days
+
+
+def test_an_overdue_tube_is_removed_and_something_new_is_found():
+    """After 50 days no tube stays; the film is still not normal."""
+    tube = Finding("endotracheal tube", tip="above carina", tip_mm=40.0)
+    for number in range(60):
+        drawn = film("critical care", generator(number), days=50).abnormal((tube,))
+        assert [f.change for f in drawn if f.observation == "endotracheal tube"] == [Change.RESOLVED]
+        assert any(f.present for f in drawn)
+
+
+def test_a_full_film_can_be_renewed():
+    """Eight findings that all have to go leave room for one that comes."""
+    names = ("endotracheal tube", "enteric tube", "edema", "pneumoperitoneum", "pneumonia", "consolidation")
+    before = [Finding(n, side=Side.RIGHT, location="mid zone", severity=Severity.MILD) for n in names]
+    before += [Finding("pneumothorax", side=side, location="apex", severity=Severity.MILD) for side in (LEFT, RIGHT)]
+    for number in range(60):
+        drawn = film("routine", generator(number), days=500, recovers=True).abnormal(before)
+        assert sum(not f.present for f in drawn) == 8 and len(drawn) == 9
 
 
 def test_a_severe_finding_cannot_get_worse():

@@ -4,8 +4,8 @@ import pytest
 
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
-from cxrlab.core.vocabulary import Change, Presence, Severity, Side
-from cxrlab.findings.impression import calm, impression, weight
+from cxrlab.core.vocabulary import Certainty, Change, Presence, Severity, Side
+from cxrlab.findings.impression import ALWAYS, always, calm, grouped, impression, weight
 from cxrlab.findings.lexicon import load_lexicon
 from cxrlab.findings.words import Words
 
@@ -56,3 +56,65 @@ def test_a_tube_in_the_wrong_place_outweighs_one_in_the_right_place():
     assert (
         weight(wrong) > weight(PNEUMOTHORAX) - 1 > weight(Finding("endotracheal tube", tip="above carina", tip_mm=40.0))
     )
+
+
+@pytest.mark.parametrize("lexicon", ["A", "B"])
+def test_nothing_that_matters_is_left_out(film, examples, lexicon):
+    """Nine findings, eight of which must be told: each has its own word in every impression."""
+    words = {
+        "A": ("pneumothora", "mass", "nodul", "cavit", "consolidat", "pneumon|infectious", "edema", "effusion"),
+        "B": ("air|pneumothora", "tumo|space-occ", "coin|nodular|rounded", "cavern|hollow|ring|excavat",
+              "alveolar|airspace|consolidated", "infecti|pneumonic|infiltr", "oedema|overload", "fluid|hydrothora"),
+    }  # fmt: skip
+    names = ("pneumothorax", "mass", "nodule", "cavity", "consolidation", "pneumonia", "edema")
+    present = [examples[name][0] for name in names]
+    present.append(Finding("pleural effusion", side=Side.LEFT, severity=Severity.MODERATE))
+    for seed in range(30):
+        told = text(film(SCOLIOSIS, *present), seed, lexicon)
+        assert all(re.search(word, told, re.I) for word in words[lexicon]), told
+
+
+def test_importance_begins_at_a_grade():
+    effusion = Finding("pleural effusion", side=Side.LEFT, severity=Severity.MILD)
+    assert not always(effusion) and always(Finding("pleural effusion", side=Side.LEFT, severity=Severity.MODERATE))
+    assert not always(SCOLIOSIS) and always(PNEUMOTHORAX) and "pneumoperitoneum" in ALWAYS
+
+
+@pytest.mark.parametrize("tip", ["high", "right main bronchus"])
+def test_a_misplaced_tube_is_always_told(film, tip):
+    tube = Finding("endotracheal tube", tip=tip, tip_mm=80.0 if tip == "high" else None)
+    others = [Finding("atelectasis", side=s, location="lower zone", severity=Severity.SEVERE) for s in Side]
+    effusion = Finding("pleural effusion", side=Side.LEFT, severity=Severity.SEVERE)
+    for seed in range(40):
+        told = text(film(*others, effusion, PNEUMOTHORAX, tube), seed)
+        assert re.search("(?i)endotracheal|ET tube", told) and re.search("high|bronchus", told), told
+
+
+def rib(number, side=Side.LEFT, **fields):
+    return Finding("rib fracture", side=side, location=f"rib {number}", **fields)
+
+
+@pytest.mark.parametrize(("lexicon", "ribs"), [("A", "fourth, fifth, and seventh"), ("B", "4th, 5th, and 7th")])
+def test_broken_ribs_of_one_side_share_a_line(film, lexicon, ribs):
+    for seed in range(30):
+        told = text(film(rib(7), rib(4), rib(5)), seed, lexicon)
+        assert f"left {ribs} rib" in told.lower(), told
+        assert len(re.findall(r"\bribs?\b", told)) == 1
+
+
+def test_only_what_is_alike_is_grouped():
+    """Another side, another change or a doubt has its own line."""
+    findings = (
+        rib(4), rib(5), rib(4, Side.RIGHT), rib(8, change=Change.NEW), rib(9, certainty=Certainty.POSSIBLE), SCOLIOSIS,
+    )  # fmt: skip
+    assert [len(line) for line in grouped(findings)] == [2, 1, 1, 1, 1]
+
+
+def test_devices_and_side_findings_are_not_announced_as_disease(film):
+    """'Study positive for a chest tube' is no diagnosis, a scoliosis nothing to be emphasised."""
+    tube = Finding("chest tube", side=Side.LEFT, tip="apex")
+    disease = re.compile("positive for|findings of|presence of|picture of|demonstration of|emphasised", re.I)
+    for lexicon in ("A", "B"):
+        for finding in (tube, SCOLIOSIS, LOW, Finding("sternal wires")):
+            assert not any(disease.search(text(film(finding), seed, lexicon)) for seed in range(60))
+        assert any(disease.search(text(film(PNEUMOTHORAX), seed, lexicon)) for seed in range(60))

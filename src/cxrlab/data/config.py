@@ -39,7 +39,7 @@ class PhantomConfig:
         size: Side of the square films in pixels, 32 to 2048.
         seed: The same seed gives the same bytes, whatever the number of workers.
         preset: How films are taken: standard, or shifted (other geometry, exposure and noise).
-        faint: Share of findings drawn with low contrast, 0 to 1.
+        faint: Share of findings drawn with low contrast from when they are first seen, 0 to 1.
         normal: Share of studies without any finding, 0 to 1.
         lexicon: Words of the reports: A (training) or B (held out).
         masks: Write an exact mask for each drawn finding.

@@ -1,24 +1,26 @@
 """Plausible cases from a seed: patients, their visits, and what is on each film.
 
 A patient's visits are drawn in order. Whether a film is normal comes first, so that the share of
-normal studies is what the settings ask for; then the clinical context; then each finding of the
-previous film moves on by its course and new ones join it by the chances of the context.
+normal studies is what the settings ask for; then the clinical context and the days since the film
+before, so that what was there has had the time to go; then each finding of the previous film moves
+on by its course and new ones join it by the chances of the context.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from cxrlab.core.randomness import fraction, generator
 from cxrlab.core.records import Finding
-from cxrlab.core.vocabulary import Certainty, Group, Side, View, observation
+from cxrlab.core.vocabulary import Side, View
 from cxrlab.findings.config import CaseConfig
 from cxrlab.findings.contexts import CONTEXTS
-from cxrlab.findings.film import Film, between, pick
+from cxrlab.findings.courses import days_to_clear
+from cxrlab.findings.film import Film, Lesion, between, lesion, pick
 
 # Cumulative shares of patients with one, two, three and four visits.
 VISITS = (0.50, 0.76, 0.91, 1.00)
@@ -27,6 +29,8 @@ VISITS = (0.50, 0.76, 0.91, 1.00)
 STEADY = 0.6
 # Chance that a visit has the context of the one before.
 SAME_CONTEXT = 0.8
+# Whoever carries one of these is filmed in bed.
+BEDSIDE = frozenset({"endotracheal tube"})
 
 
 @dataclass(frozen=True)
@@ -81,34 +85,37 @@ def draw_patient(seed: int, patient: str, config: CaseConfig | None = None) -> P
     sex = "F" if rng.random() < 0.5 else "M"
     lean = Side.LEFT if rng.random() < 0.5 else Side.RIGHT
     visits: list[Visit] = []
-    findings: tuple[Finding, ...] = ()
-    context, age, days = "", 0.0, 0
+    first_day: dict[Lesion, int] = {}
+    day, first_age = 0, 0
     for index, is_normal in enumerate(normal):
-        recovers = any(normal[index + 1 :])
-        new_context = _next_context(rng, context, is_normal, recovers)
-        row = CONTEXTS[new_context]
-        if index == 0:
-            age = between(rng, row.ages)
-        else:
-            days = _interval(rng, CONTEXTS[context].days)
-        age += days / 365
-        again = bool(findings) and new_context == context
-        film = Film(rng, row, lean, days=days, first=index == 0, recovers=recovers, again=again)
-        findings = film.normal(findings) if is_normal else film.abnormal(findings)
-        findings = tuple(_maybe_faint(rng, finding, config.faint) for finding in findings)
-        view = View.AP if rng.random() < row.ap else View.PA
-        prior = days if index else None
-        visits.append(Visit(index + 1, int(age), sex, view, new_context, prior, findings))
-        context = new_context
-        findings = visits[-1].present
+        before = visits[-1] if visits else None
+        context, days = _occasion(rng, before, is_normal, recovers=any(normal[index + 1 :]))
+        if before is None:
+            first_age = between(rng, CONTEXTS[context].ages)
+        day += days
+        film = Film(
+            rng,
+            context,
+            lean,
+            age=first_age + day / 365,
+            days=days,
+            first=before is None,
+            recovers=any(normal[index + 1 :]),
+            entered=before is None or before.context != context,
+            faint=config.faint,
+            seen={key: day - since for key, since in first_day.items()},
+        )
+        findings = (film.normal if is_normal else film.abnormal)(before.present if before else ())
+        first_day = {lesion(f): first_day.get(lesion(f), day) for f in findings if f.present}
+        prior = days if before else None
+        visits.append(Visit(index + 1, int(film.age), sex, _view(rng, context, findings), context, prior, findings))
     return PatientCase(patient, tuple(visits))
 
 
-def _maybe_faint(rng: np.random.Generator, finding: Finding, share: float) -> Finding:
-    faint = rng.random() < share
-    if not finding.present or observation(finding.observation).group is Group.DEVICE:
-        return finding
-    return replace(finding, certainty=Certainty.POSSIBLE if faint else Certainty.CERTAIN)
+def _view(rng: np.random.Generator, context: str, findings: Sequence[Finding]) -> View:
+    """AP by the share of the context, and always for who cannot be brought to the stand."""
+    bedside = rng.random() < CONTEXTS[context].ap
+    return View.AP if bedside or any(f.present and f.observation in BEDSIDE for f in findings) else View.PA
 
 
 def _normal_flags(rng: np.random.Generator, count: int, share: float) -> Iterator[bool]:
@@ -120,13 +127,31 @@ def _normal_flags(rng: np.random.Generator, count: int, share: float) -> Iterato
         yield flag
 
 
-def _next_context(rng: np.random.Generator, before: str, is_normal: bool, recovers: bool) -> str:
-    """The context of this visit; one to recover from when a normal film is still to come."""
-    if before and rng.random() < SAME_CONTEXT and not (recovers and not CONTEXTS[before].acute):
-        return before
+def _occasion(rng: np.random.Generator, before: Visit | None, is_normal: bool, *, recovers: bool) -> tuple[str, int]:
+    """Why this film is taken and how many days after the one before.
+
+    A normal film comes late enough for everything on the one before to have gone, and where the
+    context has no such long intervals, for another reason.
+    """
+    if before is None:
+        return _context(rng, None, is_normal, recovers), 0
+    row = CONTEXTS[before.context]
+    clear = max((days_to_clear(finding) for finding in before.present), default=0) if is_normal else 0
+    stays = rng.random() < SAME_CONTEXT and clear <= row.days[1] and (row.acute or not recovers)
+    context = before.context if stays else _context(rng, before, is_normal, recovers)
+    low, high = (max(limits) for limits in zip(row.days, CONTEXTS[context].days, strict=True))
+    days = _interval(rng, (low, high))
+    return context, days if days >= clear else round(clear * (1 + rng.random() / 2))
+
+
+def _context(rng: np.random.Generator, before: Visit | None, is_normal: bool, recovers: bool) -> str:
+    """A context that suits the patient's age; one to recover from when a normal film is still to come."""
+    rows = {name: row for name, row in CONTEXTS.items() if before is None or row.suits(before.age)}
     if is_normal:
-        return pick(rng, {name: row.normal for name, row in CONTEXTS.items()})
-    return pick(rng, {name: row.weight for name, row in CONTEXTS.items() if row.acute or not recovers})
+        weights = {name: row.normal for name, row in rows.items()}
+    else:
+        weights = {name: row.weight for name, row in rows.items() if row.acute or not recovers}
+    return pick(rng, weights) if weights or before is None else before.context
 
 
 def _interval(rng: np.random.Generator, limits: tuple[int, int]) -> int:

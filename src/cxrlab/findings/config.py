@@ -13,8 +13,8 @@ class CaseConfig:
 
     Args:
         normal: Share of studies without any present finding, 0 to 1.
-        faint: Share of present findings (devices apart) that are drawn faint, 0 to 1; they carry
-            the certainty `possible` and are hedged in the text.
+        faint: Share of findings (devices apart) that are faint when they are first seen, 0 to 1; they
+            carry the certainty `possible` and are hedged in the text until they grow.
     """
 
     normal: float = 0.25

@@ -18,6 +18,8 @@ OPAQUE = frozenset(
 LAYERED = frozenset({"pleural thickening", "pleural plaque"})
 # A large effusion covers these on its side, and what lies in the lower zone.
 COVERED = frozenset({"elevated hemidiaphragm", "pneumoperitoneum"})
+# A collapsed lung leaves its upper zone empty: nothing of this is seen there.
+COLLAPSED = OPAQUE | {"interstitial pattern"}
 # Possible but seldom: the share of such pairs that is kept.
 SELDOM: Mapping[frozenset[str], float] = {frozenset({"edema", "pneumothorax"}): 0.2}
 
@@ -37,6 +39,12 @@ def _covers(effusion: Finding, other: Finding) -> bool:
     return effusion.severity is Severity.SEVERE and other.location == "lower zone"
 
 
+def _empties(air: Finding, other: Finding) -> bool:
+    if air.observation != "pneumothorax" or air.severity is Severity.MILD or other.location != "upper zone":
+        return False
+    return other.observation in COLLAPSED and (other.side is None or sides_meet(air.side, other.side))
+
+
 def clash(first: Finding, second: Finding) -> bool:
     """Whether the two cannot be on one film, whichever comes first."""
     names = frozenset({first.observation, second.observation})
@@ -48,7 +56,7 @@ def clash(first: Finding, second: Finding) -> bool:
         return True
     if meet and first.location == second.location and (names <= OPAQUE or names <= LAYERED):
         return True
-    return _covers(first, second) or _covers(second, first)
+    return any(_covers(*pair) or _empties(*pair) for pair in ((first, second), (second, first)))
 
 
 def fits(candidate: Finding, others: Iterable[Finding]) -> bool:

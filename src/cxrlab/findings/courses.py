@@ -1,14 +1,16 @@
 """What each drawn observation looks like and how it behaves from one visit to the next.
 
 `Shape` says how a complete finding is drawn; `Course` gives the probabilities that it is worse,
-the same, better or gone at the next visit, and whether it may appear on a later film at all (a
-scoliosis does not turn up within a month).
+the same, better or gone at the next visit and how many days each of these takes at least: a nodule
+does not double within a week, a tube does not stay for a year, a scoliosis never turns up late.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from cxrlab.core.records import Finding
 
 Weights = Mapping[str, float]
 
@@ -75,6 +77,15 @@ TUBE_HEIGHT_MM: Mapping[str, tuple[int, int]] = {"above carina": (20, 70), "high
 # A tube in the right main bronchus lies below the carina: no height is given.
 
 GRADES: Weights = {"mild": 0.45, "moderate": 0.33, "severe": 0.22}
+# What is hard to see is not severe; a faint finding that reshapes the chest is always mild, since
+# drawing it faint means drawing it small.
+FAINT_GRADES: Weights = {"mild": 0.7, "moderate": 0.3}
+RESHAPING = frozenset(
+    {
+        "cardiomegaly", "enlarged cardiomediastinum", "tortuous aorta", "scoliosis", "low lung volumes", "emphysema",
+        "elevated hemidiaphragm",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -85,43 +96,74 @@ class Course:
         worse: One step up in degree or size.
         better: One step down.
         gone: No longer there.
-        may_appear: Whether it may turn up on a later film.
-        after_days: Days that must pass before it can be gone; a broken bone takes weeks.
+        appears: Days since the film before that it needs to be new; None when it never appears late.
+        grows: Days that one step up takes at least.
+        eases: Days that one step down takes at least; from severe to gone it is three steps.
+        stays: Most days from the first film that shows it to the last; None without a limit.
+        arises: The context that brings it: new on a later film only when the patient has just come
+            into it. None for any.
+        least_age: Years below which it does not occur.
     """
 
     worse: float = 0.0
     better: float = 0.0
     gone: float = 0.0
-    may_appear: bool = True
-    after_days: int = 0
+    appears: int | None = 1
+    grows: int = 1
+    eases: int = 1
+    stays: int | None = None
+    arises: str | None = None
+    least_age: int = 0
 
     @property
     def lasting(self) -> bool:
-        """True for what no early film can be free of again."""
-        return self.gone == 0.0 or self.after_days > 0
+        """True for what no later film can be free of again."""
+        return self.gone == 0.0
 
 
-_ACUTE = Course(worse=0.22, better=0.28, gone=0.22)
-_SLOW = Course(worse=0.15, better=0.05)
-_LIFELONG = Course(may_appear=False)
-_TUBE = Course(gone=0.3)
-_FRACTURE = Course(gone=0.5, after_days=60)
-_LESION = Course(worse=0.35, better=0.12)
+_AIRSPACE = Course(worse=0.22, better=0.28, gone=0.22, eases=7, stays=90)
+_FRACTURE = Course(gone=0.5, eases=60, stays=400, arises="trauma")
+_LIFELONG = Course(appears=None)
 
 COURSES: Mapping[str, Course] = {
-    "lung opacity": _ACUTE, "consolidation": _ACUTE, "pneumonia": _ACUTE, "atelectasis": _ACUTE, "edema": _ACUTE,
-    "nodule": _LESION, "mass": Course(worse=0.5, better=0.12, may_appear=False),
-    "cavity": Course(worse=0.3, better=0.3, gone=0.05, may_appear=False),
-    "granuloma": _LIFELONG, "emphysema": _LIFELONG, "interstitial pattern": Course(worse=0.2, may_appear=False),
-    "low lung volumes": _ACUTE,
-    "pleural effusion": _ACUTE, "pneumothorax": _ACUTE, "pleural thickening": _SLOW, "pleural plaque": _LIFELONG,
-    "cardiomegaly": _SLOW, "enlarged cardiomediastinum": Course(worse=0.15, better=0.2, gone=0.1),
-    "hilar enlargement": Course(worse=0.2, better=0.2, gone=0.1), "tortuous aorta": _LIFELONG,
-    "aortic calcification": _LIFELONG, "hiatal hernia": _LIFELONG,
-    "elevated hemidiaphragm": Course(worse=0.1, better=0.2, gone=0.1),
-    "pneumoperitoneum": Course(worse=0.05, better=0.35, gone=0.3),
-    "rib fracture": _FRACTURE, "clavicle fracture": _FRACTURE, "scoliosis": _LIFELONG,
-    "subcutaneous emphysema": Course(worse=0.2, better=0.3, gone=0.25),
-    "endotracheal tube": _TUBE, "enteric tube": _TUBE, "central venous catheter": Course(gone=0.15),
-    "chest tube": _TUBE, "pacemaker": Course(), "sternal wires": Course(),
-}  # fmt: skip
+    "lung opacity": Course(worse=0.22, better=0.28, gone=0.22, eases=4, stays=90),
+    "consolidation": _AIRSPACE,
+    "pneumonia": _AIRSPACE,
+    "atelectasis": Course(worse=0.22, better=0.28, gone=0.22, eases=2),
+    "edema": Course(worse=0.22, better=0.28, gone=0.22, stays=60),
+    "nodule": Course(worse=0.35, better=0.12, appears=60, grows=45, eases=30, least_age=25),
+    "mass": Course(worse=0.5, better=0.12, appears=None, grows=30, eases=21, least_age=35),
+    "cavity": Course(worse=0.3, better=0.3, gone=0.05, appears=21, grows=14, eases=30),
+    "granuloma": _LIFELONG,
+    "emphysema": Course(appears=None, least_age=40),
+    "interstitial pattern": Course(worse=0.2, appears=None, grows=90, least_age=35),
+    "low lung volumes": Course(worse=0.22, better=0.28, gone=0.22),
+    "pleural effusion": Course(worse=0.22, better=0.28, gone=0.22, eases=3),
+    "pneumothorax": Course(worse=0.18, better=0.32, gone=0.22, eases=2, stays=28),
+    "pleural thickening": Course(worse=0.15, better=0.05, appears=60, grows=60, eases=60),
+    "pleural plaque": Course(appears=None, least_age=45),
+    "cardiomegaly": Course(worse=0.15, better=0.05, appears=21, grows=21, eases=21, least_age=25),
+    "enlarged cardiomediastinum": Course(worse=0.15, better=0.2, gone=0.1, grows=3, eases=7),
+    "hilar enlargement": Course(worse=0.2, better=0.2, gone=0.1, appears=21, grows=21, eases=21),
+    "tortuous aorta": Course(appears=None, least_age=50),
+    "aortic calcification": Course(appears=None, least_age=45),
+    "hiatal hernia": Course(appears=None, least_age=40),
+    "elevated hemidiaphragm": Course(worse=0.1, better=0.2, gone=0.1, grows=2, eases=5),
+    "pneumoperitoneum": Course(worse=0.05, better=0.35, gone=0.3, eases=3, stays=21),
+    "rib fracture": _FRACTURE,
+    "clavicle fracture": _FRACTURE,
+    "scoliosis": _LIFELONG,
+    "subcutaneous emphysema": Course(worse=0.2, better=0.3, gone=0.25, eases=2, stays=21),
+    "endotracheal tube": Course(gone=0.3, stays=21),
+    "enteric tube": Course(gone=0.3, stays=42),
+    "central venous catheter": Course(gone=0.15, stays=180),
+    "chest tube": Course(gone=0.3, stays=28),
+    "pacemaker": Course(least_age=35),
+    "sternal wires": Course(arises="after surgery", least_age=30),
+}
+
+
+def days_to_clear(finding: Finding) -> int:
+    """Days after which a film may be free of it: one step for each grade, one where there is none."""
+    steps = finding.severity.rank if finding.severity else 1
+    return COURSES[finding.observation].eases * max(1, steps)

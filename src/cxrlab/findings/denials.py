@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from cxrlab.findings.cases import Visit
-from cxrlab.findings.grammar import listed
-from cxrlab.findings.negatives import NORMAL, PERTINENT, deniable, region_of
+from cxrlab.findings.grammar import agreed, listed, without_article
+from cxrlab.findings.negatives import NORMAL, PERTINENT, circumstances, deniable, region_of
 from cxrlab.findings.statements import Statement
 from cxrlab.findings.words import Words
 
@@ -17,7 +18,7 @@ class Denier:
     def __init__(self, visit: Visit, words: Words) -> None:
         """Deny what `visit` does not show, in the words of `words`."""
         self.words = words
-        self.present = frozenset(finding.observation for finding in visit.present)
+        self.present = circumstances(visit.present)
         # What has resolved is said elsewhere; repeating it as a plain negative would be padding.
         self.said = {finding.observation for finding in visit.findings if not finding.present}
 
@@ -59,12 +60,16 @@ class Denier:
     def _list(self, names: Sequence[str]) -> Statement:
         self.said.update(names)
         words = self.words
-        items = [words.pick(words.lexicon.observations[name].absent) for name in names]
-        frames = [pair for pair in words.lexicon.denials if len(items) > 1 or pair[1] != "nor"]
+        chosen = [words.pick(words.lexicon.observations[name].absent) for name in names]
+        frames = [pair for pair in words.lexicon.denials if len(chosen) > 1 or pair[1] != "nor"]
         frame, word = words.pick(frames)
-        many = "[" in frame and len(items) > 1
-        before, _, after = frame.partition("{list}")
-        before, after = (_agree(part, many) for part in (before, after))
+        before, slot, after = re.split(r"\{(list|bare)\}", frame)
+        items = [item.removeprefix("+ ") for item in chosen]
+        items = [without_article(item) for item in items] if slot == "bare" else items
+        # A verb agrees with the item next to it, or with all of them when they are joined by "and".
+        summed = word == "and" and len(items) > 1
+        before = agreed(before, summed or chosen[0].startswith("+"))
+        after = agreed(after, summed or chosen[-1].startswith("+"))
         text = before + listed(items, word) + after
         marks = []
         cursor = len(before)
@@ -73,7 +78,3 @@ class Denier:
             cursor = start + len(item)
             marks.append((start, cursor, name))
         return Statement(text, tuple(marks))
-
-
-def _agree(text: str, many: bool) -> str:
-    return text.replace("[is|are]", "are" if many else "is").replace("[was|were]", "were" if many else "was")

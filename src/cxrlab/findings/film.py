@@ -7,46 +7,73 @@ by the chances of the clinical context, unless they contradict what is already t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 import numpy as np
 
 from cxrlab.core.records import Finding
-from cxrlab.core.vocabulary import Change, Presence, Severity, Side, observation
-from cxrlab.findings.contexts import EXTRA_CHANCE, EXTRAS, Context
+from cxrlab.core.vocabulary import Certainty, Change, Group, Presence, Severity, Side, observation
+from cxrlab.findings.company import FOLLOWERS, order, side_beside
+from cxrlab.findings.contexts import CONTEXTS, EXTRA_CHANCE, EXTRAS
 from cxrlab.findings.contradictions import SELDOM, fits
-from cxrlab.findings.courses import COURSES, GRADES, SHAPES, TUBE_HEIGHT_MM, Shape
+from cxrlab.findings.courses import (
+    COURSES,
+    FAINT_GRADES,
+    GRADES,
+    RESHAPING,
+    SHAPES,
+    TUBE_HEIGHT_MM,
+    Shape,
+    days_to_clear,
+)
 
-MOST_FINDINGS = 9
+# One place fewer than a visit may list, so that what is new has room when everything has gone.
+MOST_FINDINGS, MOST_PRESENT = 9, 8
 # Share of the context's chances that applies again at a later visit in the same context.
 AGAIN = 0.35
 # Chance that a finding which leans is on the patient's diseased side.
 LEANING = 0.85
+# Part of its diameter by which a lesion changes in one step: least, and how much more after half a year.
+GROWTH, MORE_GROWTH, SLOW_DAYS = 0.15, 0.35, 180
 _GRADED = (Severity.MILD, Severity.MODERATE, Severity.SEVERE)
+_FRESH = (None, Change.NEW, Change.INCREASED)
+
+Lesion = tuple[str, Side | None, str | None]
 
 
+def lesion(finding: Finding) -> Lesion:
+    """What makes two statements on two films speak of one thing: kind, side and place."""
+    return finding.observation, finding.side, finding.location
+
+
+@dataclass(frozen=True)
 class Film:
-    """Draws the findings of one visit from those of the visit before."""
+    """Draws the findings of one visit from those of the visit before.
 
-    def __init__(
-        self,
-        rng: np.random.Generator,
-        context: Context,
-        lean: Side,
-        *,
-        days: int,
-        first: bool,
-        recovers: bool,
-        again: bool,
-    ) -> None:
-        self.rng = rng
-        self.context = context
-        self.lean = lean
-        self.days = days
-        self.first = first
-        self.recovers = recovers
-        self.again = again
+    Args:
+        rng: Source of every choice.
+        context: Why the film was taken, a key of `contexts.CONTEXTS`.
+        lean: The patient's diseased or injured side.
+        age: Years at this visit.
+        days: Days since the film before; 0 on the first.
+        first: Whether there is no film before.
+        recovers: Whether a normal film follows, which rules out everything that lasts.
+        entered: Whether the film before was taken for another reason.
+        faint: Share of new findings that are faint, and hence only possible.
+        seen: Days since each lesion was first seen.
+    """
+
+    rng: np.random.Generator
+    context: str
+    lean: Side
+    age: float = 60.0
+    days: int = 0
+    first: bool = False
+    recovers: bool = False
+    entered: bool = False
+    faint: float = 0.0
+    seen: Mapping[Lesion, int] = field(default_factory=dict)
 
     def normal(self, before: Sequence[Finding]) -> tuple[Finding, ...]:
         """Nothing is left of what was there."""
@@ -56,32 +83,48 @@ class Film:
         """What was there moves on, new findings join; at least one is present."""
         present: list[Finding] = []
         gone: list[Finding] = []
-        for finding in before:
-            later = self._later(finding, [*present, *before])
+        for finding in sorted(before, key=lambda finding: order(finding.observation)):
+            later = self._later(finding, present, before)
             (present if later.present else gone).append(later)
-        closed = {finding.observation for finding in before}
-        for name in self._wanted():
-            if name not in closed:
-                closed.add(name)
-                self._add(name, present, room=MOST_FINDINGS - len(gone))
-        if not present and gone:  # not everything may go: the first stays as it was
-            present.append(replace(before[0], change=Change.UNCHANGED))
-            del gone[0]
-        elif not present:
-            self._add(pick(self.rng, self._chances()), present, room=MOST_FINDINGS)
+        room = min(MOST_PRESENT, MOST_FINDINGS - len(gone))
+        known = {finding.observation for finding in before}
+        factor = AGAIN if before and not self.entered else 1.0
+        for name in self._wanted(factor):
+            if name not in known and name not in FOLLOWERS:
+                known.add(name)
+                self._add(name, present, room)
+        self._follow(present, gone, room, factor)
+        if not present:
+            self._never_empty(before, present, gone)
         return (*present, *gone)
 
-    def _chances(self) -> Mapping[str, float]:
-        """The context's chances for what may appear at this visit; never empty."""
-        return {name: chance for name, chance in self.context.chances.items() if self._may_appear(name)}
+    def _never_empty(self, before: Sequence[Finding], present: list[Finding], gone: list[Finding]) -> None:
+        """Keep the first thing that may stay, else let something new appear."""
+        kept = next((f for f in before if not self._overdue(f) and f.observation not in FOLLOWERS), None)
+        if kept:
+            present.append(replace(kept, change=Change.UNCHANGED))
+            gone[:] = [finding for finding in gone if lesion(finding) != lesion(kept)]
+            return
+        known = {finding.observation for finding in before} | set(FOLLOWERS)
+        for table in (CONTEXTS[self.context].chances, EXTRAS):
+            open_names = {
+                name: chance for name, chance in table.items() if name not in known and self._may_appear(name)
+            }
+            if open_names:
+                self._add(pick(self.rng, open_names), present, MOST_FINDINGS - len(gone))
+                return
 
     def _may_appear(self, name: str) -> bool:
         course = COURSES[name]
-        return not (self.recovers and course.lasting) and (self.first or course.may_appear)
+        if (self.recovers and course.lasting) or self.age < course.least_age:
+            return False
+        if self.first:
+            return True
+        in_time = course.appears is not None and self.days >= course.appears
+        return in_time and (course.arises is None or (self.entered and course.arises == self.context))
 
-    def _wanted(self) -> Iterator[str]:
-        factor = AGAIN if self.again else 1.0
-        for name, chance in self.context.chances.items():
+    def _wanted(self, factor: float) -> Iterator[str]:
+        for name, chance in CONTEXTS[self.context].chances.items():
             if self.rng.random() < chance * factor and self._may_appear(name):
                 yield name
         if self.rng.random() < EXTRA_CHANCE * factor:
@@ -89,12 +132,25 @@ class Film:
             if self._may_appear(name):
                 yield name
 
-    def _add(self, name: str, present: list[Finding], room: int) -> None:
+    def _follow(self, present: list[Finding], gone: Sequence[Finding], room: int, factor: float) -> None:
+        """Add what comes with the findings of this film; what has just gone does not come back."""
+        for name, row in FOLLOWERS.items():
+            if name in {finding.observation for finding in gone} or not self._may_appear(name):
+                continue
+            leaders = [finding for finding in present if finding.observation in row.leaders]
+            for leader in leaders:
+                if (leader.change in _FRESH or not row.fresh) and self.rng.random() < row.chance(leader):
+                    self._add(name, present, room, leader)
+            alone = CONTEXTS[self.context].chances.get(name, 0.0) * factor if self.context in row.alone_in else 0.0
+            if not leaders and self.rng.random() < alone:
+                self._add(name, present, room)
+
+    def _add(self, name: str, present: list[Finding], room: int, leader: Finding | None = None) -> None:
         shape = SHAPES.get(name, Shape())
         for attempt in range(3):
             if attempt and self.rng.random() >= shape.again:
                 return
-            candidate = self._draw(name, shape)
+            candidate = self._draw(name, shape, leader)
             if len(present) < room and fits(candidate, present) and not self._seldom(name, present):
                 present.append(candidate)
 
@@ -102,21 +158,29 @@ class Film:
         keep = min((SELDOM.get(frozenset({name, other.observation}), 1.0) for other in present), default=1.0)
         return keep < 1.0 and self.rng.random() >= keep
 
-    def _draw(self, name: str, shape: Shape) -> Finding:
+    def _draw(self, name: str, shape: Shape, leader: Finding | None) -> Finding:
         row = observation(name)
         rng = self.rng
         tip = pick(rng, shape.tips) if shape.tips else None
         height = TUBE_HEIGHT_MM.get(tip or "") if name == "endotracheal tube" else None
+        faint = row.group is not Group.DEVICE and rng.random() < self.faint
+        side = side_beside(leader, shape.both, self.lean) if leader else self._side(shape)
         return Finding(
             name,
-            side=self._side(shape) if row.sided else None,
+            certainty=Certainty.POSSIBLE if faint else Certainty.CERTAIN,
+            side=side if row.sided else None,
             location=pick(rng, shape.places) if shape.places else None,
-            severity=Severity(pick(rng, GRADES)) if row.graded else None,
+            severity=self._grade(name, faint) if row.graded else None,
             size_mm=float(between(rng, shape.size_mm)) if shape.size_mm else None,
             change=None if self.first else Change.NEW,
             tip=tip,
             tip_mm=float(between(rng, height)) if height else None,
         )
+
+    def _grade(self, name: str, faint: bool) -> Severity:
+        if faint and name in RESHAPING:
+            return Severity.MILD
+        return Severity(pick(self.rng, FAINT_GRADES if faint else GRADES))
 
     def _side(self, shape: Shape) -> Side:
         if self.rng.random() < shape.both:
@@ -127,35 +191,53 @@ class Film:
         other = Side.RIGHT if self.lean is Side.LEFT else Side.LEFT
         return self.lean if self.rng.random() < towards else other
 
-    def _later(self, finding: Finding, others: Sequence[Finding]) -> Finding:
+    def _later(self, finding: Finding, present: Sequence[Finding], before: Sequence[Finding]) -> Finding:
         """The same lesion at this visit, on the same side and at the same place."""
-        course = COURSES[finding.observation]
+        course, row = COURSES[finding.observation], FOLLOWERS.get(finding.observation)
         u = self.rng.random()
-        if u < course.gone and self.days >= course.after_days:
+        if self._overdue(finding) or self._deserted(finding, [*present, *before]):
+            return resolved(finding)
+        held = row is not None and row.held(finding, present)
+        if u < course.gone and self.days >= days_to_clear(finding) and not held:
             return resolved(finding)
         same = replace(finding, change=Change.UNCHANGED)
         step = 1 if u < course.gone + course.worse else -1 if u < course.gone + course.worse + course.better else 0
+        if u < course.gone or self.days < (course.grows if step > 0 else course.eases):
+            return same
         moved = self._moved(same, step) if step else same
-        rest = [other for other in others if not _same_lesion(other, moved)]
+        rest = [other for other in (*present, *before) if lesion(other) != lesion(moved)]
         return moved if fits(moved, rest) else same
 
+    def _overdue(self, finding: Finding) -> bool:
+        """Whether it has been there longer than such a thing stays."""
+        stays = COURSES[finding.observation].stays
+        return stays is not None and self.seen.get(lesion(finding), self.days) > stays
+
+    def _deserted(self, finding: Finding, others: Sequence[Finding]) -> bool:
+        """Whether what it came with is on neither this film nor the one before."""
+        row = FOLLOWERS.get(finding.observation)
+        return row is not None and self.context not in row.alone_in and not row.accompanied(finding, others)
+
     def _moved(self, finding: Finding, step: int) -> Finding:
-        """One grade or a fifth to a half in size up or down; unchanged where the scale ends."""
+        """One grade or some millimetres up or down; unchanged where the scale ends.
+
+        What has grown is no longer only possible.
+        """
         change = Change.INCREASED if step > 0 else Change.DECREASED
+        certainty = Certainty.CERTAIN if step > 0 else finding.certainty
         if finding.severity is not None:
             index = _GRADED.index(finding.severity) + step
-            return replace(finding, severity=_GRADED[index], change=change) if 0 <= index < len(_GRADED) else finding
+            if not 0 <= index < len(_GRADED):
+                return finding
+            return replace(finding, severity=_GRADED[index], change=change, certainty=certainty)
         limits = SHAPES[finding.observation].size_mm if finding.size_mm is not None else None
         if limits is None or finding.size_mm is None:
             return finding
-        low, high = limits
-        size = round(finding.size_mm * (1 + step * (0.2 + 0.3 * self.rng.random())))
-        return replace(finding, size_mm=float(size), change=change) if low <= size <= high else finding
-
-
-def _same_lesion(first: Finding, second: Finding) -> bool:
-    keys = ((f.observation, f.side, f.location) for f in (first, second))
-    return next(keys) == next(keys)
+        part = GROWTH + MORE_GROWTH * min(1.0, self.days / SLOW_DAYS) * self.rng.random()
+        size = round(finding.size_mm * (1 + step * part))
+        if size == finding.size_mm or not limits[0] <= size <= limits[1]:
+            return finding
+        return replace(finding, size_mm=float(size), change=change, certainty=certainty)
 
 
 def resolved(finding: Finding) -> Finding:

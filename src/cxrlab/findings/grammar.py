@@ -22,6 +22,11 @@ def compiled(template: str, both: bool) -> tuple[tuple[str, ...], bool]:
     return tuple(_SLOT.split(text)), plural
 
 
+def agreed(text: str, many: bool) -> str:
+    """The text with every fork read for one thing or for many; the spaces around it stay."""
+    return _FORK.sub(lambda fork: fork.group(2 if many else 1), text)
+
+
 def fill(parts: Sequence[str], slot: Callable[[str], str]) -> str:
     """Put words into the slots of compiled parts and mend the articles."""
     text = "".join(slot(part) if index % 2 else part for index, part in enumerate(parts))

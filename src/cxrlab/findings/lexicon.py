@@ -30,24 +30,26 @@ class Phrases:
     """The ways to say one observation.
 
     Args:
-        absent: Bare names for a list of negatives.
+        absent: Names for a list of negatives, with their article where one is needed.
         gone: Noun phrases without article and degree, for what has resolved.
         nouns: Noun phrases with their article.
         clauses: Whole clauses without a full stop.
+        mild: More noun phrases that fit the mild grade alone.
         scale: Which of the lexicon's scales `{sev}` reads from; "none" where there is no degree.
 
-    A noun phrase that is plural by itself starts with a plus sign ("+ sternal wires").
+    A name or noun phrase that is plural by itself starts with a plus sign ("+ sternal wires").
     """
 
     absent: Lines
     gone: Lines
     nouns: Lines
     clauses: Lines = ()
+    mild: Lines = ()
     scale: str = "degree"
 
     @property
     def ways(self) -> Lines:
-        """All templates that state the observation as present."""
+        """The templates that state the observation as present in every grade."""
         return (*self.nouns, *self.clauses)
 
 
@@ -73,8 +75,9 @@ class Lexicon:
         changes: Kind of finding → change → trailing phrases.
         leads: Change → words put before `{bare}`.
         resolved: Kind of finding → sentences around `{bare}`.
-        denials: Sentences around `{list}` with the word that joins the list.
-        impression: Fragments around `{np}` or `{bare}` for the impression.
+        denials: Sentences around `{list}` (`{bare}` without articles) with the word that joins it.
+        impression: Disease, incidental or device → fragments around `{np}` or `{bare}`.
+        rib_groups: Several broken ribs of one `{side}` as one noun phrase around `{ribs}`.
         openers: First words of a portable film.
         normal: Region → normal statements; "whole" for the entire film.
         headings: Region → headings of the systematic style.
@@ -104,7 +107,8 @@ class Lexicon:
     leads: Mapping[Change, Lines]
     resolved: Mapping[str, Lines]
     denials: tuple[Pair, ...]
-    impression: Lines
+    impression: Mapping[str, Lines]
+    rib_groups: Lines
     openers: Lines
     normal: Mapping[str, Lines]
     headings: Mapping[str, Lines]
@@ -142,14 +146,14 @@ def phrases(text: str) -> dict[str, Phrases]:
     """Blocks of a line `observation (scale)` followed by its phrases.
 
     A phrase that starts with `-` names the absent thing, one with `~` the resolved one, one with
-    `=` is a clause; every other one is a noun phrase.
+    `=` is a clause, one with `.` a noun phrase for the mild grade; every other one is a noun phrase.
     """
     out: dict[str, Phrases] = {}
     for line in lines(text):
         head = re.fullmatch(r"([a-z -]+) \((\w+)\)", line)
         if head:
             name, scale = head.groups()
-            out[name] = Phrases((), (), (), (), scale)
+            out[name] = Phrases((), (), (), scale=scale)
             continue
         row = out[name]
         mark, rest = line[0], line[1:].strip()
@@ -159,6 +163,8 @@ def phrases(text: str) -> dict[str, Phrases]:
             out[name] = replace(row, gone=(*row.gone, rest))
         elif mark == "=":
             out[name] = replace(row, clauses=(*row.clauses, rest))
+        elif mark == ".":
+            out[name] = replace(row, mild=(*row.mild, rest))
         else:
             out[name] = replace(row, nouns=(*row.nouns, line))
     return out

@@ -15,7 +15,8 @@ from cxrlab.findings.lexicon import Lexicon, Phrases
 from cxrlab.findings.negatives import NORMAL
 
 WAYS = 6
-KINDS = ("finding", "lesion", "device", "bone")
+KINDS = ("finding", "lesion", "device", "bone", "inflation")
+IMPORTANCE = ("disease", "incidental", "device")
 _SLOTS = {"sev", "adv", "side", "on", "in", "size", "rib", "tip", "at", "is", "are"}
 _HEDGE = re.compile(
     r"\b(possibl\w+|may|might|could|suspect\w*|perhaps|likely|probabl\w+|question\w*|query|equivocal|suggest\w*|"
@@ -71,7 +72,7 @@ def _texts(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Phrases):
-        yield from (*value.absent, *value.gone, *value.ways)
+        yield from (*value.absent, *value.gone, *value.ways, *value.mild)
     elif isinstance(value, Mapping):
         for item in value.values():
             yield from _texts(item)
@@ -90,7 +91,7 @@ def _observations(lexicon: Lexicon) -> Iterator[str]:
             yield f"'{name}' has {len(set(row.ways))} ways to be said, not {WAYS}"
         if not row.nouns or not row.absent or len(row.gone) < 2:
             yield f"'{name}' needs a noun phrase, a name when absent and two when resolved"
-        for template in row.ways:
+        for template in (*row.ways, *row.mild):
             yield from _template(name, template, needed_slots(name))
         for template in row.gone:
             yield from _template(name, template, needed_slots(name, gone=True))
@@ -131,14 +132,15 @@ def _counts(lexicon: Lexicon) -> Iterator[str]:
     lists: dict[str, Sequence[object]] = {
         name: getattr(lexicon, name)
         for name in (
-            "on_side", "places", "tip_frames", "full", "terse", "hedged", "hedged_verbs", "denials", "impression",
-            "openers", "comparisons", "no_comparison", "impression_normal", "impression_calm",
+            "on_side", "places", "tip_frames", "full", "terse", "hedged", "hedged_verbs", "denials", "openers",
+             "comparisons", "no_comparison", "impression_normal", "impression_calm",
         )
     }  # fmt: skip
     changes = [change for change in Change if change is not Change.RESOLVED]
     for kind in KINDS:
         lists[f"resolved, {kind}"] = lexicon.resolved.get(kind, ())
         lists.update({f"{change}, {kind}": lexicon.changes.get(kind, {}).get(change, ()) for change in changes})
+    lists.update({f"impression, {kind}": lexicon.impression.get(kind, ()) for kind in IMPORTANCE})
     lists.update({f"normal {kind}": lexicon.normal.get(kind, ()) for kind in (*NORMAL, "whole")})
     lists.update({f"indication, {context}": lexicon.indications.get(context, ()) for context in CONTEXTS})
     lists.update({f"examination, {view}": lexicon.examinations.get(view, ()) for view in ("PA", "AP")})
@@ -149,14 +151,18 @@ def _counts(lexicon: Lexicon) -> Iterator[str]:
 
 def _frames(lexicon: Lexicon) -> Iterator[str]:
     nouns = {"np", "bare"}
-    frames = [*lexicon.full, *lexicon.terse, *lexicon.hedged, *lexicon.impression]
+    summary = [frame for rows in lexicon.impression.values() for frame in rows]
+    frames = [*lexicon.full, *lexicon.terse, *lexicon.hedged, *summary]
     frames += [frame for rows in lexicon.resolved.values() for frame in rows]
     yield from (f"the frame '{frame}' has no noun phrase" for frame in frames if len(slots(frame) & nouns) != 1)
-    certain = [*lexicon.full, *lexicon.terse, *lexicon.impression]
+    certain = [*lexicon.full, *lexicon.terse, *summary]
     yield from (f"the frame '{frame}' hedges what is certain" for frame in certain if _HEDGE.search(frame))
     if not any(frame.endswith("{np}") for frame in lexicon.full):
         yield "no full frame ends with its noun phrase, so that two findings cannot be joined"
-    yield from (f"the denial '{frame}' has no list" for frame, _ in lexicon.denials if "{list}" not in frame)
+    lists = {"list", "bare"}
+    yield from (f"the denial '{frame}' has no list" for frame, _ in lexicon.denials if len(slots(frame) & lists) != 1)
+    ribs = [text for text in lexicon.rib_groups if slots(text) != {"side", "ribs"}]
+    yield from (f"the rib group '{text}' needs {{side}} and {{ribs}}" for text in ribs)
     yield from (f"the comparison '{text}' has no interval" for text in lexicon.comparisons if "{ago}" not in text)
 
 

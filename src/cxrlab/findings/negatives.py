@@ -6,10 +6,11 @@ pneumonia, "the lungs are clear" beside any finding in the lungs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cxrlab.core.vocabulary import DRAWN, Group, observation
+from cxrlab.core.records import Finding
+from cxrlab.core.vocabulary import DRAWN, Group, Severity, Side, observation
 
 REGIONS: Mapping[Group, str] = {
     Group.LUNG: "lungs",
@@ -29,12 +30,49 @@ _AIRSPACE = ("consolidation", "pneumonia", "lung opacity")
 _BONES = ("rib fracture", "clavicle fracture")
 _TUBES = ("endotracheal tube", "enteric tube", "central venous catheter", "chest tube")
 
+
+@dataclass(frozen=True)
+class Condition:
+    """Findings that hide or contradict something only by their degree, side or place.
+
+    Args:
+        names: Observations, any of which may fulfil it.
+        grades: Severities that do; empty for every one.
+        sides: Sides that do; empty for every one.
+        places: Locations that do; empty for every one.
+    """
+
+    names: tuple[str, ...]
+    grades: tuple[Severity, ...] = ()
+    sides: tuple[Side, ...] = ()
+    places: tuple[str, ...] = ()
+
+    def met(self, finding: Finding) -> bool:
+        """Whether this finding fulfils it."""
+        wanted = (
+            (self.names, finding.observation),
+            (self.grades, finding.severity),
+            (self.sides, finding.side),
+            (self.places, finding.location),
+        )
+        return all(not allowed or value in allowed for allowed, value in wanted)
+
+
+# Named circumstances that the tables below may list beside observations.
+CONDITIONS: Mapping[str, Condition] = {
+    "effusion over the dome": Condition(("pleural effusion",), (Severity.MODERATE, Severity.SEVERE)),
+    "effusion beside the heart": Condition(("pleural effusion",), (Severity.SEVERE,), (Side.LEFT, Side.BILATERAL)),
+    "dense base": Condition((*_AIRSPACE, "atelectasis"), (Severity.SEVERE,), places=("lower zone",)),
+    "large lesion at the base": Condition(("mass", "cavity"), places=("lower zone",)),
+}
+_HIDDEN_BASE = ("dense base", "large lesion at the base")
+
 # Denied observation → others that would make the denial false or misleading; itself always would.
 ALSO_DENIED: Mapping[str, tuple[str, ...]] = {
     "consolidation": _AIRSPACE,
     "pneumonia": _AIRSPACE,
     "lung opacity": tuple(name for name in _LUNG if name not in ("emphysema", "low lung volumes")),
-    "atelectasis": ("low lung volumes",),
+    "atelectasis": ("low lung volumes", "effusion over the dome"),
     "edema": ("interstitial pattern",),
     "interstitial pattern": ("edema",),
     "nodule": ("mass", "cavity", "granuloma"),
@@ -45,9 +83,10 @@ ALSO_DENIED: Mapping[str, tuple[str, ...]] = {
     "low lung volumes": ("atelectasis", "elevated hemidiaphragm"),
     "pleural thickening": ("pleural plaque",),
     "pleural plaque": ("pleural thickening",),
-    "cardiomegaly": ("enlarged cardiomediastinum",),
+    "cardiomegaly": ("enlarged cardiomediastinum", "effusion beside the heart"),
     "enlarged cardiomediastinum": ("cardiomegaly", "tortuous aorta", "hilar enlargement", "hiatal hernia"),
     "hilar enlargement": ("enlarged cardiomediastinum",),
+    "elevated hemidiaphragm": ("low lung volumes", "effusion over the dome", *_HIDDEN_BASE),
     "rib fracture": _BONES,
     "clavicle fracture": _BONES,
 }
@@ -68,7 +107,7 @@ class Normal:
 
     Args:
         region: Where in the report it stands.
-        requires: Observations that must not be present, not even possibly.
+        requires: Observations and conditions that must not be there, not even possibly.
         states: Observations that the statement says are absent.
     """
 
@@ -78,7 +117,9 @@ class Normal:
 
 
 NORMAL: Mapping[str, Normal] = {
-    "heart": Normal("heart", ("cardiomegaly", "enlarged cardiomediastinum"), ("cardiomegaly",)),
+    "heart": Normal(
+        "heart", ("cardiomegaly", "enlarged cardiomediastinum", "effusion beside the heart"), ("cardiomegaly",)
+    ),
     "mediastinum": Normal(
         "mediastinum",
         ("enlarged cardiomediastinum", "hilar enlargement", "tortuous aorta", "aortic calcification", "hiatal hernia"),
@@ -92,12 +133,15 @@ NORMAL: Mapping[str, Normal] = {
     "lungs": Normal(
         "lungs", (*_LUNG, *_PLEURA, "elevated hemidiaphragm"), ("lung opacity", "consolidation")
     ),
-    "angles": Normal("pleura", ("pleural effusion", "pleural thickening"), ("pleural effusion",)),
+    "angles": Normal("pleura", ("pleural effusion", "pleural thickening", *_HIDDEN_BASE), ("pleural effusion",)),
     "pleura": Normal("pleura", _PLEURA, ("pleural effusion", "pneumothorax")),
     "bones": Normal("bones", (*_BONES, "scoliosis"), _BONES),
     "diaphragm": Normal(
         "abdomen",
-        ("elevated hemidiaphragm", "pneumoperitoneum", "hiatal hernia", "low lung volumes", "emphysema"),
+        (
+            "elevated hemidiaphragm", "pneumoperitoneum", "hiatal hernia", "low lung volumes", "emphysema",
+            "pleural effusion", *_HIDDEN_BASE,
+        ),
         ("elevated hemidiaphragm",),
     ),
     "abdomen": Normal("abdomen", ("pneumoperitoneum", "hiatal hernia"), ("pneumoperitoneum",)),
@@ -114,8 +158,15 @@ CALM = frozenset(
 )  # fmt: skip
 
 
+def circumstances(present: Iterable[Finding]) -> frozenset[str]:
+    """The observations of a film and the conditions that they fulfil."""
+    findings = tuple(present)
+    met = {name for name, condition in CONDITIONS.items() if any(condition.met(finding) for finding in findings)}
+    return frozenset({*met, *(finding.observation for finding in findings)})
+
+
 def deniable(name: str, present: frozenset[str]) -> bool:
-    """Whether "no <name>" is true and not misleading on a film with these observations."""
+    """Whether "no <name>" is true and not misleading in these circumstances."""
     return name not in present and present.isdisjoint(ALSO_DENIED.get(name, ()))
 
 

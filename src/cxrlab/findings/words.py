@@ -11,7 +11,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Certainty, Change, Group, Severity, Side, observation
 from cxrlab.findings.courses import SHAPES, Shape
-from cxrlab.findings.grammar import centimetres, compiled, fill, millimetres, without_article
+from cxrlab.findings.grammar import centimetres, compiled, fill, listed, millimetres, without_article
 from cxrlab.findings.lexicon import Lexicon, Phrases
 
 T = TypeVar("T")
@@ -60,7 +60,16 @@ class Words:
 
     def noun(self, finding: Finding) -> tuple[str, bool]:
         """A noun phrase with its article, and whether it is plural."""
-        return self._render(self.pick(self.phrases(finding).nouns), finding)
+        row = self.phrases(finding)
+        fitting = (*row.nouns, *row.mild) if finding.severity is Severity.MILD else row.nouns
+        return self._render(self.pick(fitting), finding)
+
+    def ribs(self, findings: Sequence[Finding]) -> tuple[str, bool]:
+        """Several broken ribs of one side as one noun phrase, which is plural."""
+        ordinals = [self.lexicon.ribs[f.location or ""][0] for f in sorted(findings, key=lambda f: f.location or "")]
+        side = findings[0].side.value if findings[0].side else ""
+        group = self.pick(self.lexicon.rib_groups).replace("{side}", side)
+        return group.replace("{ribs}", listed(ordinals, "and")), True
 
     def gone(self, finding: Finding) -> tuple[str, bool]:
         """A noun phrase without article for something that was there."""
@@ -151,12 +160,17 @@ class Words:
 
 
 def kind_of(finding: Finding) -> str:
-    """How the finding changes over time: as a device, a broken bone, a measured lesion or otherwise."""
+    """How the finding changes over time: as a device, a broken bone, a measured lesion or otherwise.
+
+    Low lung volumes stand apart: "less" of a lack may mean more or less air.
+    """
     row = observation(finding.observation)
     if row.group is Group.DEVICE:
         return "device"
     if finding.observation.endswith("fracture"):
         return "bone"
+    if finding.observation == "low lung volumes":
+        return "inflation"
     return "lesion" if row.measured else "finding"
 
 

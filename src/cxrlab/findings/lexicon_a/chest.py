@@ -5,7 +5,7 @@ from __future__ import annotations
 from cxrlab.findings.lexicon import phrases
 
 CHEST = phrases("""
-pleural effusion (size)
+pleural effusion (space)
   - pleural effusion
   - effusion
   - layering effusion
@@ -18,7 +18,7 @@ pleural effusion (size)
   [a |]{sev} {side} layering pleural effusion[|s]
   [a |]{sev} [{side}-sided|bilateral] pleural effusion[|s]
 
-pneumothorax (size)
+pneumothorax (space)
   - pneumothorax
   - apical pneumothorax
   - visible pneumothorax
@@ -143,7 +143,7 @@ elevated hemidiaphragm (degree)
   = the {side} hemidiaphragm {is} {adv} elevated
   = the {side} hemidiaphragm {is} {adv} raised
 
-pneumoperitoneum (size)
+pneumoperitoneum (amount)
   - pneumoperitoneum
   - free intraperitoneal air
   - free air under the diaphragm

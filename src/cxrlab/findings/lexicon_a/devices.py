@@ -65,8 +65,8 @@ pacemaker (none)
   = a {side} pacemaker {is} in place with {at}
 
 sternal wires (none)
-  - sternal wires
-  - sternotomy wires
+  - + sternal wires
+  - + sternotomy wires
   ~+ sternal wires
   ~+ sternotomy wires
   + sternal wires

@@ -53,12 +53,16 @@ atelectasis (extent)
   ~ atelectasis {in}
   ~ atelectatic change {in}
   {sev} atelectasis {in}
-  {sev} linear atelectasis {in}
-  {sev} plate-like atelectasis {in}
-  {sev} subsegmental atelectasis {in}
-  {sev} discoid atelectasis {in}
   {sev} atelectatic change {in}
-  [a band|bands] of {sev} atelectasis {in}
+  {sev} volume loss from atelectasis {in}
+  {sev} atelectatic opacification {in}
+  [an area|areas] of {sev} atelectasis {in}
+  {sev} patchy atelectasis {in}
+  . {sev} linear atelectasis {in}
+  . {sev} plate-like atelectasis {in}
+  . {sev} subsegmental atelectasis {in}
+  . {sev} discoid atelectasis {in}
+  . [a band|bands] of {sev} atelectasis {in}
 
 edema (degree)
   - pulmonary edema

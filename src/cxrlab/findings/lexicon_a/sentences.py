@@ -11,9 +11,32 @@ SCALES = {
             small
             fairly small
         moderate:
-            moderate
             moderate-sized
             mid-sized
+            medium
+        severe:
+            large
+            very large
+    """),
+    "space": table("""
+        mild:
+            small
+            fairly small
+        moderate:
+            moderate
+            moderate-sized
+            moderate-volume
+        severe:
+            large
+            very large
+    """),
+    "amount": table("""
+        mild:
+            small
+            fairly small
+        moderate:
+            moderate
+            medium
         severe:
             large
             very large
@@ -24,7 +47,6 @@ SCALES = {
             slight
         moderate:
             moderate
-            moderate-grade
         severe:
             severe
             marked
@@ -35,7 +57,6 @@ SCALES = {
             slight
         moderate:
             moderate
-            medium-volume
         severe:
             severe
             extensive
@@ -188,7 +209,7 @@ _LESION = {
         reduced in size in the interval
         decreased in size from the prior study
         smaller since the prior film
-        less large than on the prior study
+        reduced in size since the prior study
     """),
 }
 _DEVICE = {
@@ -210,7 +231,27 @@ _DEVICE = {
         in the same position as on the prior study
     """),
 }
-CHANGES = {"finding": _FINDING, "lesion": _LESION, "device": _DEVICE, "bone": _FINDING}
+# Of a lack of air, "more" and "less" would mean their opposite to half of the readers.
+_INFLATION = {
+    **_FINDING,
+    Change.INCREASED: lines("""
+        worse than on the prior study
+        worsened since the prior film
+        with poorer aeration than on the prior study
+        with worse inflation than on the prior film
+        worse in the interval
+        with interval worsening
+    """),
+    Change.DECREASED: lines("""
+        improved since the prior study
+        improved in the interval
+        better than on the prior film
+        with better aeration than on the prior study
+        with improved inflation since the prior film
+        with interval improvement
+    """),
+}
+CHANGES = {"finding": _FINDING, "lesion": _LESION, "device": _DEVICE, "bone": _FINDING, "inflation": _INFLATION}
 LEADS = {
     Change.NEW: lines("""
         new
@@ -229,7 +270,7 @@ LEADS = {
         improving
     """),
 }
-RESOLVED = table("""
+_RESOLVED = table("""
     finding:
         the previously seen {bare} [has|have] resolved
         the prior {bare} [has|have] resolved
@@ -260,22 +301,44 @@ RESOLVED = table("""
         the {bare} seen on the prior film [has|have] healed
 """)
 
+RESOLVED = {**_RESOLVED, "inflation": _RESOLVED["finding"]}
+
 DENIALS = pairs("""
     no {list} = or
-    there is no {list} = or
+    there [is|are] no {list} = or
     no evidence of {list} = or
     there is no evidence of {list} = or
-    no {list} is seen = or
+    no {list} [is|are] seen = or
     no {list} identified = or
     negative for {list} = or
 """)
-IMPRESSION = lines("""
-    {bare}
-    {np}
-    findings of {np}
-    {bare} as described
-    {bare} as above
-    study positive for {np}
+IMPRESSION = table("""
+    disease:
+        {bare}
+        {np}
+        findings of {np}
+        {bare} as described
+        {bare} as above
+        study positive for {np}
+    incidental:
+        {bare}
+        {np}
+        {bare} as described
+        {bare} as above
+        note of {np}
+        {bare} incidentally noted
+    device:
+        {bare}
+        {np}
+        {bare} as described
+        {bare} as above
+        {bare} noted
+        {np} as described
+""")
+RIB_GROUPS = lines("""
+    fractures of the {side} {ribs} ribs
+    {side} {ribs} rib fractures
+    fractures through the {side} {ribs} ribs
 """)
 OPENERS = lines("""
     portable film

@@ -7,18 +7,18 @@ from cxrlab.findings.lexicon import phrases
 CHEST = phrases("""
 pleural effusion (size)
   - pleural fluid
-  - hydrothorax
+  - a hydrothorax
   - fluid in the pleural space
   ~ {side} pleural fluid collection[|s]
   ~ {side} hydrothora[x|ces]
-  a {sev} amount of {side} pleural fluid
   [a |]{sev} {side} pleural fluid collection[|s]
   [a |]{sev} collection[|s] of pleural fluid {on}
   [a |]{sev} {side} hydrothora[x|ces]
-  a {sev} amount of fluid in <the {side} pleural space|both pleural spaces>
+  [a |]{sev} fluid collection[|s] in <the {side} pleural space|both pleural spaces>
+  [a |]{sev} accumulation[|s] of fluid in <the {side} pleural space|both pleural spaces>
   [a |]{sev} hydrothora[x|ces] {on}
 
-pneumothorax (size)
+pneumothorax (width)
   - pleural air
   - air in the pleural space
   - intrapleural air
@@ -29,10 +29,10 @@ pneumothorax (size)
   [a |]{sev} {side} apical air cap[|s]
   a {sev} rim of intrapleural air at <the {side} lung apex|both lung apices>
   [a |]{sev} pneumothora[x|ces] capping <the {side} lung apex|both lung apices>
-  [an apical air cap|apical air caps] of {sev} width {on}
+  a {sev} margin of apical pleural air {on}
 
 pleural thickening (degree)
-  - pleural rind
+  - a pleural rind
   - pleural fibrosis
   ~ pleural rind {in}
   ~ pleural fibrosis {in}
@@ -44,7 +44,7 @@ pleural thickening (degree)
   = the pleural lining {is} {adv} thick {in}
 
 pleural plaque (none)
-  - hyaline plaque
+  - a hyaline plaque
   - pleural calcification
   ~ hyaline plaque[|s] {in}
   ~ pleural calcification[|s] {in}
@@ -65,7 +65,7 @@ cardiomegaly (degree)
   {sev} broadening of the cardiac shadow
   a {adv} dilated heart
   = the heart shadow {is} {adv} broadened
-  = the cardiothoracic ratio {is} {adv} raised
+  = the outline of the heart {is} {adv} broadened
   = the cardiac shadow {is} {adv} broadened
 
 enlarged cardiomediastinum (degree)
@@ -117,8 +117,8 @@ aortic calcification (degree)
   = the aortic wall {is} {adv} chalky
 
 hiatal hernia (size)
-  - diaphragmatic hernia
-  - intrathoracic stomach
+  - a diaphragmatic hernia
+  - an intrathoracic stomach
   ~ gastric herniation into the chest
   ~ diaphragmatic hernia at the hiatus
   a {sev} gastric herniation into the chest
@@ -129,7 +129,7 @@ hiatal hernia (size)
   a {sev} axial hernia of the stomach
 
 elevated hemidiaphragm (degree)
-  - high diaphragm
+  - a high diaphragm
   - upward displacement of the diaphragm
   ~ upward displacement of the {side} diaphragm
   ~ high stand of the {side} diaphragm
@@ -140,21 +140,21 @@ elevated hemidiaphragm (degree)
   = the {side} dome of the diaphragm {is} {adv} high
   = the {side} diaphragm {is} {adv} displaced upwards
 
-pneumoperitoneum (size)
+pneumoperitoneum (width)
   - free abdominal gas
   - subphrenic gas
   ~ free gas below <the {side} dome|both domes> of the diaphragm
   ~ subphrenic gas below <the {side} dome|both domes>
-  a {sev} amount of free gas below <the {side} dome|both domes> of the diaphragm
+  a {sev} band of free gas below <the {side} dome|both domes> of the diaphragm
   a {sev} layer of subphrenic gas below <the {side} dome|both domes>
   a {sev} gas sickle below <the {side} dome|both domes> of the diaphragm
-  a {sev} quantity of free abdominal gas below <the {side} dome|both domes>
-  a {sev} extraluminal gas collection below <the {side} dome|both domes>
+  a {sev} strip of free abdominal gas below <the {side} dome|both domes>
+  a {sev} rim of extraluminal gas below <the {side} dome|both domes>
   a {sev} free gas crescent under <the {side} dome|both domes> of the diaphragm
 
 rib fracture (none)
-  - broken rib
-  - rib break
+  - a broken rib
+  - a rib break
   ~ break of the {side} {rib} rib
   ~ {side} {rib} rib break
   a break of the {side} {rib} rib
@@ -165,8 +165,8 @@ rib fracture (none)
   = the {side} {rib} rib {is} broken
 
 clavicle fracture (none)
-  - broken collarbone
-  - collarbone fracture
+  - a broken collarbone
+  - a collarbone fracture
   ~ break of the {side} collarbone
   ~ {side} collarbone fracture
   a break of the {side} collarbone

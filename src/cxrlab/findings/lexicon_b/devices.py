@@ -6,7 +6,7 @@ from cxrlab.findings.lexicon import lines, phrases, table
 
 DEVICES = phrases("""
 endotracheal tube (none)
-  - tracheal tube
+  - a tracheal tube
   ~ tracheal tube
   ~ breathing tube
   a tracheal tube {tip}
@@ -17,8 +17,8 @@ endotracheal tube (none)
   = the tracheal tube can be followed to its end {at}
 
 enteric tube (none)
-  - gastric tube
-  - feeding tube
+  - a gastric tube
+  - a feeding tube
   ~ gastric tube
   ~ feeding tube
   a gastric tube {tip}
@@ -29,8 +29,8 @@ enteric tube (none)
   = the feeding tube can be followed to its end {at}
 
 central venous catheter (none)
-  - central access
-  - central vein catheter
+  - a central access
+  - a central vein catheter
   ~ {side} CVC
   ~ {side} central access
   a {side} CVC {tip}
@@ -41,8 +41,8 @@ central venous catheter (none)
   = the {side} central access can be followed to its end {at}
 
 chest tube (none)
-  - pleural drain
-  - thoracic drain
+  - a pleural drain
+  - a thoracic drain
   ~ {side} pleural drain
   ~ {side} thoracic drain
   a {side} pleural drain {tip}
@@ -53,8 +53,8 @@ chest tube (none)
   = the {side} thoracic drain can be followed to its end {at}
 
 pacemaker (none)
-  - pacing device
-  - pacing system
+  - a pacing device
+  - a pacing system
   ~ {side} pacing device
   ~ {side} pacing system
   a {side} pacing device with {at}
@@ -65,8 +65,8 @@ pacemaker (none)
   = a pacing device has been implanted on the {side} with {at}
 
 sternal wires (none)
-  - sternal cerclages
-  - wire sutures of the sternum
+  - + sternal cerclages
+  - + wire sutures of the sternum
   ~+ sternal cerclages
   ~+ wire sutures of the sternum
   + sternal cerclages

@@ -7,7 +7,7 @@ from cxrlab.findings.lexicon import phrases
 LUNGS = phrases("""
 lung opacity (extent)
   - shadowing
-  - abnormal density
+  - an abnormal density
   - parenchymal shadowing
   ~ shadow[|s] {in}
   ~ cloudy densit[y|ies] {in}
@@ -20,7 +20,7 @@ lung opacity (extent)
 
 consolidation (extent)
   - alveolar filling
-  - consolidated lung
+  - consolidated lung tissue
   - airspace solidification
   ~ alveolar filling {in}
   ~ airspace solidification {in}
@@ -32,8 +32,8 @@ consolidation (extent)
   [a |]{sev} zone[|s] of alveolar filling {in}
 
 pneumonia (extent)
-  - lung infection
-  - pneumonic process
+  - a lung infection
+  - a pneumonic process
   - infective infiltration
   ~ lung infection {in}
   ~ infective infiltration {in}
@@ -51,15 +51,17 @@ atelectasis (extent)
   ~ partial collapse {in}
   ~ loss of aeration {in}
   {sev} partial collapse {in}
-  {sev} streaky collapse {in}
   {sev} loss of aeration {in}
   {sev} collapse of lung tissue {in}
-  {sev} compressive collapse {in}
-  [a |]{sev} strip[|s] of collapse {in}
+  {sev} airless collapse {in}
+  [an area|areas] of {sev} collapse {in}
+  {sev} parenchymal collapse {in}
+  . {sev} streaky collapse {in}
+  . [a |]{sev} strip[|s] of collapse {in}
 
 edema (degree)
   - lung oedema
-  - fluid overload
+  - oedema of the interstitium
   - pulmonary oedema
   ~ lung oedema
   ~ pulmonary oedema
@@ -72,9 +74,9 @@ edema (degree)
   = the interstitium {is} {adv} oedematous
 
 nodule (none)
-  - coin lesion
-  - rounded focus
-  - nodular lesion
+  - a coin lesion
+  - a rounded focus
+  - a nodular lesion
   ~ coin lesion {in}
   ~ nodular lesion {in}
   a rounded focus of {size} {in}
@@ -85,8 +87,8 @@ nodule (none)
   a spherical nodular lesion of {size} {in}
 
 mass (none)
-  - tumour
-  - space-occupying lesion
+  - a tumour
+  - a space-occupying lesion
   ~ tumour {in}
   ~ space-occupying lesion {in}
   a {size} tumour {in}
@@ -97,8 +99,8 @@ mass (none)
   a {size} tumorous lesion {in}
 
 cavity (none)
-  - cavern
-  - excavated lesion
+  - a cavern
+  - an excavated lesion
   ~ cavern {in}
   ~ excavated lesion {in}
   a {size} cavern {in}
@@ -109,8 +111,8 @@ cavity (none)
   a hollow lesion {in} with a width of {size}
 
 granuloma (none)
-  - granulomatous residue
-  - calcified residue
+  - a granulomatous residue
+  - a calcified residue
   ~ granulomatous residue {in}
   ~ calcified residue {in}
   a {size} calcified residue {in}
@@ -146,7 +148,7 @@ interstitial pattern (degree)
 
 low lung volumes (degree)
   - poor inflation
-  - shallow inspiration
+  - a shallow inspiration
   ~ poor inflation
   ~ shallow inspiration
   {sev} under-expansion of the lungs

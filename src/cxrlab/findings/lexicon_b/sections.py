@@ -9,7 +9,7 @@ NORMAL = table("""
         the cardiac shadow is of ordinary width
         ordinary cardiac dimensions
         the heart shadow is not broadened
-        cardiothoracic ratio below one half
+        heart shadow of ordinary width
         the heart has its ordinary dimensions
         slender heart shadow
     mediastinum:
@@ -55,7 +55,7 @@ NORMAL = table("""
         the thoracic skeleton has no break
         ribs, collarbones and spine in good order
     diaphragm:
-        the domes of the diaphragm stand at equal height
+        neither dome of the diaphragm is raised
         both domes stand at their usual height
         diaphragm at its usual height
         usual stand of the diaphragm

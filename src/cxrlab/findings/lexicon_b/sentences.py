@@ -9,14 +9,24 @@ SCALES = {
     "size": table("""
         mild:
             minor
-            slim
+            limited
         moderate:
             medium-sized
             middle-sized
-            intermediate
         severe:
             massive
             substantial
+    """),
+    "width": table("""
+        mild:
+            thin
+            narrow
+        moderate:
+            intermediate
+            mid-width
+        severe:
+            wide
+            very wide
     """),
     "degree": table("""
         mild:
@@ -44,9 +54,10 @@ SCALES = {
     "adverb": table("""
         mild:
             somewhat
-            slightly
+            marginally
         moderate:
-            moderately
+            appreciably
+            noticeably
         severe:
             grossly
             considerably
@@ -54,7 +65,7 @@ SCALES = {
 }
 
 ON_SIDE = pairs("""
-    in the {side} pleural cavity = in each pleural cavity on both sides
+    in the {side} pleural cavity = in both of the pleural cavities
     inside the {side} pleural cavity = inside both pleural cavities
     around the {side} lung = around both lungs
     inside the {side} hemithorax = inside both hemithoraces
@@ -128,7 +139,7 @@ HEDGED = lines("""
     {np} [is|are] conceivable
     query {bare}
     equivocal {bare}
-    the question of {np} arises
+    this raises the question of {np}
 """)
 HEDGED_VERBS = pairs("""
     could be = could be
@@ -211,7 +222,27 @@ _DEVICE = {
         as on the earlier examination
     """),
 }
-CHANGES = {"finding": _FINDING, "lesion": _LESION, "device": _DEVICE, "bone": _FINDING}
+# Of a lack of air, "more" and "less" would mean their opposite to half of the readers.
+_INFLATION = {
+    **_FINDING,
+    Change.INCREASED: lines("""
+        having deteriorated since last time
+        having worsened after the earlier image
+        with poorer aeration than last time
+        with a weaker breath than previously
+        worse against the earlier image
+        poorer against the earlier examination
+    """),
+    Change.DECREASED: lines("""
+        having improved after the earlier image
+        with better aeration than last time
+        with a fuller breath than previously
+        better against the earlier image
+        with recovery against the earlier examination
+        recovering since last time
+    """),
+}
+CHANGES = {"finding": _FINDING, "lesion": _LESION, "device": _DEVICE, "bone": _FINDING, "inflation": _INFLATION}
 LEADS = {
     Change.NEW: lines("""
         fresh
@@ -230,7 +261,7 @@ LEADS = {
         receding
     """),
 }
-RESOLVED = table("""
+_RESOLVED = table("""
     finding:
         the earlier {bare} [has|have] disappeared
         the former {bare} [has|have] vanished
@@ -261,28 +292,50 @@ RESOLVED = table("""
         union of the former {bare}
 """)
 
+RESOLVED = {**_RESOLVED, "inflation": _RESOLVED["finding"]}
+
 DENIALS = pairs("""
     {list} can be ruled out = and
     absence of {list} = and
     {list} [is|are] not demonstrated = and
-    {list} not found = and
+    {bare} not found = and
     nothing indicates {list} = or
     without {list} = or
     neither {list} = nor
 """)
-IMPRESSION = lines("""
-    principally {np}
-    {bare} as detailed
-    picture of {np}
-    in summary {np}
-    {bare} to be emphasised
-    {bare} demonstrated here
+IMPRESSION = table("""
+    disease:
+        presence of {np}
+        {bare} as detailed
+        picture of {np}
+        demonstration of {np}
+        {bare} to be emphasised
+        {bare} demonstrated here
+    incidental:
+        {bare} as detailed
+        {bare} as outlined
+        {bare} demonstrated here
+        side finding of {np}
+        {bare} as a side finding
+        {bare} for completeness
+    device:
+        {bare} as detailed
+        {bare} as outlined
+        {bare} as listed
+        patient with {np}
+        patient carrying {np}
+        {bare} for completeness
+""")
+RIB_GROUPS = lines("""
+    breaks of the {side} {ribs} ribs
+    {side} {ribs} rib breaks
+    broken {side} {ribs} ribs
 """)
 OPENERS = lines("""
     bedside exposure
     exposure taken in bed
     mobile exposure at the bedside
-    supine bedside image
+    bedside image in one projection
     bedside image
     image taken in bed
 """)
