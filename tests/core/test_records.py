@@ -124,6 +124,9 @@ def test_a_parent_of_something_present_is_unknown_unless_it_is_stated() -> None:
     assert "Lung Opacity" not in labels and "Enlarged Cardiomediastinum" not in labels
     assert chexpert_labels([Finding("consolidation"), Finding("lung opacity")], complete=True)["Lung Opacity"] == 1
     assert chexpert_labels([Finding("pleural effusion")], complete=True)["Lung Opacity"] == 0
+    gone = Finding("lung opacity", presence=Presence.ABSENT)
+    assert "Lung Opacity" not in chexpert_labels([gone, Finding("pneumonia")], complete=True)
+    assert chexpert_labels([gone, Finding("pneumonia")], complete=False)["Lung Opacity"] == 0
 
 
 def test_labels_of_a_report_leave_the_unsaid_unknown() -> None:

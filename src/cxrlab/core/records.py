@@ -268,10 +268,10 @@ def chexpert_labels(findings: Sequence[Finding], *, complete: bool) -> dict[str,
         complete: True when the list is the whole truth, so that what it does not name is absent;
             False when it is what a report says, so that what it does not name stays unknown.
 
-    A certain presence outweighs a possible one, which outweighs an absence. A parent in CheXpert's
-    hierarchy that is not stated itself is unknown, not absent, where a child of it is present or
-    possible. `No Finding` follows CheXpert: 1 when none of the other twelve (devices apart) is
-    present or possible, so a film with nothing but a scoliosis has it; it is never -1.
+    A certain presence outweighs a possible one, which outweighs an absence. In the whole truth a
+    parent of CheXpert's hierarchy is unknown, not absent, where a child of it is present or possible
+    and the parent itself is not. `No Finding` follows CheXpert: 1 when none of the other twelve
+    (devices apart) is present or possible, so a film with nothing but a scoliosis has it; it is never -1.
     """
     labels: dict[str, int] = {}
     rank = {None: -1, 0: 0, -1: 1, 1: 2}
@@ -282,8 +282,8 @@ def chexpert_labels(findings: Sequence[Finding], *, complete: bool) -> dict[str,
             labels[name] = value
     there = {name for name, value in labels.items() if value}
     if complete:
-        unknown = {parent for parent, children in CHEXPERT_CHILDREN.items() if there & set(children)}
-        labels = {name: 0 for name in CHEXPERT_14 if name not in unknown} | labels
+        unknown = {parent for parent, children in CHEXPERT_CHILDREN.items() if there & set(children)} - there
+        labels = {name: labels.get(name, 0) for name in CHEXPERT_14 if name not in unknown}
     if not there - {"Support Devices"}:
         labels["No Finding"] = 1
     return {name: labels[name] for name in CHEXPERT_14 if name in labels}

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import fcntl
 import os
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
@@ -24,18 +23,19 @@ from typing import Any
 from cxrlab.core.config import flatten, to_yaml
 from cxrlab.core.environment import environment
 from cxrlab.core.errors import RunError
-from cxrlab.core.files import make_folder, os_error, read_json, write_bytes, write_json, write_text
+from cxrlab.core.files import make_folder, read_json, write_bytes, write_json, write_text
 from cxrlab.core.jsonl import JsonlAppender, read_jsonl
+from cxrlab.core.locks import LOCK, Lock, take_lock
 from cxrlab.core.yaml_file import read_yaml
 
-CONFIG, ENVIRONMENT, STATUS, LOCK = "config.yaml", "environment.json", "status.json", ".lock"
+CONFIG, ENVIRONMENT, STATUS = "config.yaml", "environment.json", "status.json"
 _OWN = (CONFIG, ENVIRONMENT, STATUS, LOCK)
 
 
 class Run:
     """One run folder, open for writing; make it with `Run.open` and use it in a `with` block."""
 
-    def __init__(self, folder: Path, lock: int, *, resumed: bool) -> None:
+    def __init__(self, folder: Path, lock: Lock, *, resumed: bool) -> None:
         self.folder = folder
         self.resumed = resumed
         self._lock = lock
@@ -65,13 +65,13 @@ class Run:
                 process is writing, or files that are no run.
         """
         folder = make_folder(path)
-        lock = _take_lock(folder)
+        lock = take_lock(folder)
         try:
             resumed = _may_continue(folder, config, seed, resume, frozenset(free))
             run = cls(folder, lock, resumed=resumed)
             run._describe(config, seed)
         except BaseException:
-            os.close(lock)
+            lock.release()
             raise
         return run
 
@@ -106,15 +106,14 @@ class Run:
 
     def close(self, state: str = "finished", reason: str | None = None) -> None:
         """Close every file and write down how the run ended; closing twice is allowed."""
-        if self._lock < 0:
+        if not self._lock.held:
             return
         try:
             for file in self._files.values():
                 file.close()
             self._status(state, reason)
         finally:
-            os.close(self._lock)
-            self._lock = -1
+            self._lock.release()
 
     def __enter__(self) -> Run:
         return self
@@ -131,7 +130,7 @@ class Run:
             self.close("interrupted", reason)
 
     def _appender(self, name: str) -> JsonlAppender:
-        if self._lock < 0:
+        if not self._lock.held:
             raise RunError(f"the run in {self.folder} is closed; open it again to add to it.")
         if name not in self._files:
             if not name.endswith(".jsonl"):
@@ -163,24 +162,6 @@ def state(path: str | os.PathLike[str]) -> str | None:
         return None
     found = read_json(file)
     return str(found.get("state")) if isinstance(found, dict) else None
-
-
-def _take_lock(folder: Path) -> int:
-    """An open lock file; the system lets go of it when the process ends, however it ends."""
-    try:
-        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise os_error(error, folder / LOCK) from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(handle)
-        if isinstance(error, BlockingIOError):
-            raise RunError(
-                f"{folder} is being written by another process; wait for it, or choose another folder."
-            ) from None
-        raise os_error(error, folder / LOCK, "lock") from error
-    return handle
 
 
 def _may_continue(folder: Path, config: Any, seed: int | None, resume: bool, free: frozenset[str]) -> bool:

@@ -27,6 +27,10 @@ from cxrlab.data.splits import assign_split
 from cxrlab.data.writer import Drawn, Recipe, build_corpus
 
 
+# Raised whenever the same settings give other pictures or captions than before; it stands in every card.
+DRAWING = 1
+
+
 @dataclass(frozen=True)
 class Scene:
     """A picture with its truth.
@@ -62,9 +66,9 @@ def make_scenes(config: ScenesConfig, out: str | Path) -> Corpus:
     card = Card(
         name="scenes",
         source="Drawn from a seed by cxrlab; no photograph and no patient behind it.",
-        licence="The licence of cxrlab.",
+        licence="Synthetic; free to use for any purpose.",
         citation="cxrlab, synthetic scenes.",
-        settings=card_settings(config),
+        settings={"drawing": DRAWING, **card_settings(config)},
     )
     draw = partial(_draw_study, config.seed, config.size)
     recipe = Recipe(items=range(config.n), ids=_study_ids, draw=draw, label="drawing scenes")

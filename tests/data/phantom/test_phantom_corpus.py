@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from drawing import fingerprint
 
 from cxrlab.core.errors import RunError
 from cxrlab.core.records import chexpert_labels
@@ -14,7 +16,9 @@ from cxrlab.data.check import check_corpus
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.phantom import corpus as phantom
-from cxrlab.data.phantom.corpus import make_phantom, orders
+from cxrlab.data.phantom.corpus import make_phantom, orders, study_id
+from cxrlab.data.phantom.render import Sitter, render
+from cxrlab.findings.cases import draw_patient
 
 SMALL = PhantomConfig(n=24, size=48, seed=3, workers=1)
 
@@ -57,8 +61,7 @@ def test_labels_masks_and_spans_agree_with_the_findings(tmp_path: Path) -> None:
     seen = 0
     for study in corpus:
         findings = study.findings or ()
-        drawn = [finding for finding in findings if finding.present]
-        assert study.labels == chexpert_labels(drawn, complete=True)
+        assert study.labels == chexpert_labels(findings, complete=True)
         assert set(study.masks) == {str(k) for k, finding in enumerate(findings) if finding.present}
         text = study.sections.findings if study.sections else None
         assert text
@@ -73,13 +76,41 @@ def test_labels_masks_and_spans_agree_with_the_findings(tmp_path: Path) -> None:
     assert seen > 20
 
 
-def test_a_stored_film_is_the_rendered_one_within_a_grey_level(tmp_path: Path) -> None:
-    """Eight bits are kept."""
+def test_stored_films_and_masks_are_the_rendered_ones(tmp_path: Path) -> None:
+    """Every film within half a grey level, every mask bit for bit, in their own orientation."""
     corpus = make_phantom(SMALL, tmp_path / "c")
-    study = next(iter(corpus))
-    image = corpus.image(study)
-    assert image.shape == (48, 48)
-    assert 0.1 < float(np.mean(image)) < 0.9
+    for order in orders(SMALL):
+        case = draw_patient(SMALL.seed, order.patient)
+        sitter = Sitter(SMALL.seed, order.patient, case.visits[0].sex, case.visits[0].age)
+        for visit in case.visits[: order.visits]:
+            study = corpus[study_id(order.patient, visit.number)]
+            film = render(sitter, visit.number, visit.view, visit.findings, SMALL.size)
+            assert np.abs(corpus.image(study) - film.image).max() <= 0.51 / 255
+            assert set(study.masks) == {str(index) for index in film.masks}
+            for index, mask in film.masks.items():
+                stored = corpus.mask(study, index)
+                assert stored is not None and np.array_equal(stored, mask)
+
+
+def test_who_and_when_agree_with_the_case(tmp_path: Path) -> None:
+    """Age, sex, view and prior of each study are those of the visit."""
+    corpus = make_phantom(SMALL, tmp_path / "c")
+    for order in orders(SMALL):
+        before = None
+        for visit in draw_patient(SMALL.seed, order.patient).visits[: order.visits]:
+            study = corpus[study_id(order.patient, visit.number)]
+            assert (study.age, study.sex, study.images[0].view) == (visit.age, visit.sex, visit.view)
+            assert study.prior == before
+            before = study.id
+
+
+def test_a_changed_drawing_raises_its_number() -> None:
+    """The mean grey of quarter films, to a hundredth, and the words of reports, as they were for this number.
+
+    When this fails because films or words were changed on purpose, raise `DRAWING` and renew both
+    lines with `python tests/data/phantom/renew_drawing.py`.
+    """
+    assert fingerprint() == json.loads(Path(__file__).with_name("drawing.json").read_text())
 
 
 def test_an_interrupted_corpus_continues_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,89 @@
+"""One writer a folder: a lock that the system lets go of when its process ends, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+
+from cxrlab.core.errors import RunError
+from cxrlab.core.files import os_error
+
+LOCK = ".lock"
+
+
+class Lock:
+    """The right to write into one folder; made by `take_lock`, given back by `release` or a `with` block.
+
+    Args:
+        file: The lock file in the folder.
+        handle: Its open, locked descriptor.
+    """
+
+    def __init__(self, file: Path, handle: int) -> None:
+        self._file = file
+        self._handle = handle
+
+    @property
+    def held(self) -> bool:
+        """Whether it was not released yet."""
+        return self._handle >= 0
+
+    def release(self) -> None:
+        """Remove the lock file and let the next writer in; releasing twice is allowed."""
+        if not self.held:
+            return
+        # A file with content was somebody else's before; ours is empty.
+        if os.fstat(self._handle).st_size == 0:
+            with contextlib.suppress(OSError):
+                self._file.unlink()
+        os.close(self._handle)
+        self._handle = -1
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def take_lock(folder: Path) -> Lock:
+    """Lock a folder for writing, without waiting; the folder must exist.
+
+    The file `.lock` stands in the folder while the lock is held. After a kill it may stay behind,
+    which does no harm: the lock itself ended with the process.
+
+    Raises:
+        RunError: When another writer holds the lock, or the file system cannot lock.
+    """
+    file = folder / LOCK
+    while True:
+        try:
+            handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise os_error(error, file) from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_open(file, handle):
+                return Lock(file, handle)
+        except OSError as error:
+            os.close(handle)
+            if isinstance(error, BlockingIOError):
+                raise RunError(
+                    f"{folder} is being written by another process; wait for it, or choose another folder."
+                ) from None
+            raise os_error(error, file, "lock") from error
+        # The last holder removed the file between our opening and our locking it: what we hold has no name.
+        os.close(handle)
+
+
+def _is_open(file: Path, handle: int) -> bool:
+    """Whether the descriptor is the file that stands at the path now."""
+    try:
+        return os.path.samestat(file.stat(), os.fstat(handle))
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,18 @@
+"""Write `drawing.json` anew, after `DRAWING` was raised for a change made on purpose.
+
+python tests/data/phantom/renew_drawing.py
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "helpers"))
+
+from drawing import fingerprint  # noqa: E402
+
+if __name__ == "__main__":
+    (HERE / "drawing.json").write_text(json.dumps(fingerprint(), indent=1) + "\n")
