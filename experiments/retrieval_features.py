@@ -1,0 +1,79 @@
+"""Which description of a film finds the film with the same findings? The choice behind `retrieval:CORPUS`.
+
+    python experiments/retrieval_features.py [--n 2400]
+
+Draws phantoms, divides them in five folds by patient, and looks for each film's nearest neighbour in
+the other four. The figure is the F1 of (finding, side) pairs that the two films share, over all films.
+Two cores, about half a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+
+import numpy as np
+
+from cxrlab.core.randomness import fraction, generator
+from cxrlab.data.config import PhantomConfig
+from cxrlab.data.parallel import ordered_map
+from cxrlab.data.phantom.corpus import Order, orders
+from cxrlab.data.phantom.render import Sitter, render
+from cxrlab.findings.cases import draw_patient
+from cxrlab.models import retrieval
+
+Film = tuple[int, np.ndarray, frozenset]
+
+
+def films(config: PhantomConfig, order: Order) -> list[Film]:
+    """Fold, film and its (finding, side) pairs for each visit of one patient."""
+    case = draw_patient(config.seed, order.patient)
+    out = []
+    for visit in case.visits[: order.visits]:
+        sitter = Sitter(config.seed, case.patient, visit.sex, case.visits[0].age)
+        film = render(sitter, visit.number, visit.view, visit.findings, config.size, masks=False).image
+        pairs = frozenset((f.observation, f.side) for f in visit.present)
+        out.append((int(5 * fraction(config.seed, "fold", order.patient)), film, pairs))
+    return out
+
+
+def shared_f1(truth: list[frozenset], found: list[frozenset]) -> float:
+    """F1 over all films of the pairs that two lists of films share."""
+    hits = sum(len(a & b) for a, b in zip(truth, found, strict=True))
+    return 2 * hits / (sum(map(len, truth)) + sum(map(len, found)))
+
+
+def folded(rows: np.ndarray, folds: np.ndarray, pairs: list[frozenset], whiten: bool) -> float:
+    """Nearest neighbour across folds, with or without equal variance of the directions."""
+    truth, found = [], []
+    for fold in range(5):
+        library, asked = np.nonzero(folds != fold)[0], np.nonzero(folds == fold)[0]
+        if whiten:
+            near, _ = retrieval.Index.build(rows[library]).nearest(rows[asked])
+        else:
+            near = (rows[asked] @ rows[library].T).argmax(axis=1)
+        truth += [pairs[k] for k in asked]
+        found += [pairs[library[k]] for k in near]
+    return shared_f1(truth, found)
+
+
+def main() -> None:
+    """Draw, describe, compare."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--n", type=int, default=2400)
+    args = parser.parse_args()
+    config = PhantomConfig(n=args.n, size=96, seed=7)
+    drawn = [film for some in ordered_map(partial(films, config), orders(config)) for film in some]
+    folds, pairs = np.array([fold for fold, _, _ in drawn]), [pair for _, _, pair in drawn]
+    order = generator(7, "random neighbour").permutation(len(pairs))
+    print(f"random neighbour                  {shared_f1(pairs, [pairs[k] for k in order]):.3f}")
+    for side in (16, 24, 32):
+        retrieval.THUMBNAIL = side
+        rows = np.stack([retrieval.describe(film) for _, film, _ in drawn])
+        for whiten in (False, True):
+            name = f"{side} x {side}, {'equal variance' if whiten else 'as it is'}"
+            print(f"{name:33s} {folded(rows, folds, pairs, whiten):.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
