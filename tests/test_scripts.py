@@ -1,0 +1,39 @@
+"""Experiments and benchmarks still run: each on a size that says nothing but that it works."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SMALL = {
+    "experiments/learnability.py": ("--n", "300", "--size", "32", "--epochs", "1", "--shifted"),
+    "experiments/retrieval_features.py": ("--n", "150"),
+    "benchmarks/phantom.py": ("--n", "8", "--size", "32", "--grow"),
+}
+EXPECTED = {
+    "experiments/learnability.py": "pleural effusion (left)",
+    "experiments/retrieval_features.py": "32 x 32, equal variance",
+    "benchmarks/phantom.py": "CPU ms a study",
+}
+
+
+def test_every_script_has_its_small_run() -> None:
+    """A new script needs a row here."""
+    there = {
+        str(path.relative_to(ROOT)) for folder in ("experiments", "benchmarks") for path in (ROOT / folder).glob("*.py")
+    }
+    assert there == set(SMALL) == set(EXPECTED)
+
+
+@pytest.mark.parametrize("script", sorted(SMALL))
+def test_the_script_runs_and_prints_its_table(script: str) -> None:
+    """Exit 0 and the last row or heading of its table."""
+    if script.endswith("learnability.py"):
+        pytest.importorskip("torch")
+    run = subprocess.run([sys.executable, ROOT / script, *SMALL[script]], capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert EXPECTED[script] in run.stdout
