@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,22 @@ def test_ls_lists_makers_and_corpora(corpora: Path, capsys: pytest.CaptureFixtur
     assert [Path(item["path"]).name for item in found["corpora"]] == ["phantom", "scenes"]
     assert main(["data", "ls", str(corpora)]) == 0
     assert "6 studies" in capsys.readouterr().out
+
+
+def test_ls_lists_a_broken_corpus_with_its_defect_beside_the_others(
+    corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("good", "bad", "worse"):
+        shutil.copytree(corpora / "scenes", tmp_path / name)
+    (tmp_path / "bad" / "card.yaml").write_text("name: [\n")
+    (tmp_path / "worse" / "studies.jsonl").unlink()
+    assert main(["data", "ls", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "6 studies" in out and "broken" in out and "card.yaml:2 is not valid YAML" in out
+    assert main(["data", "ls", str(tmp_path), "--json"]) == 0
+    found = {Path(item["path"]).name: item for item in json.loads(capsys.readouterr().out)["corpora"]}
+    assert found["good"]["card"]["counts"]["studies"] == 6 and "problem" not in found["good"]
+    assert "not valid YAML" in found["bad"]["problem"] and "studies.jsonl" in found["worse"]["problem"]
 
 
 def test_ls_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

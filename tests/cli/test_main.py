@@ -200,6 +200,13 @@ def test_the_overview_of_a_group(capsys: pytest.CaptureFixture[str], words: list
         (["art", "draw", "a"], "--out is missing; for example:"),
         (["art", "check", "a", "b"], "unrecognized arguments: b"),
         (["art", "draw", "a", "--out", "o", "--width", "x"], "width is 'x'; it must be a whole number."),
+        (
+            ["art", "draw", "a", "--out", "o", "--masks=maybe"],
+            "--masks is 'maybe'; it must be one of true, false, yes, no, or write --masks or --no-masks alone.",
+        ),
+        (["art", "draw", "a", "--out", "o", "--no-masks=no"], "--no-masks takes no value, not 'no'; write --no-masks"),
+        (["art", "draw", "a", "--out", "o", "--json=1"], "--json takes no value, not '1'; write --json alone."),
+        (["art", "draw", "a", "--out", "o", "--max-height", "1e999"], "max_height is '1e999'; it must be finite"),
         (["fail", "data", "--seed", "x"], "--seed is 'x'; it must be a whole number."),
     ],
 )
@@ -225,7 +232,7 @@ def test_words_after_two_dashes_are_no_flags(capsys: pytest.CaptureFixture[str])
         ("data", "s.jsonl:3 is wrong; mend it."),
         ("memory", "memory ran out"),
         ("disk", "/data/x: the disk is full"),
-        ("extra", 'pip install "cxrlab[models]"'),
+        ("extra", 'pip install ".[models]" (in the folder of cxrlab)'),
     ],
 )
 def test_what_a_user_can_mend_is_one_sentence_and_exit_1(
@@ -318,14 +325,63 @@ def test_a_command_without_models_never_imports_torch() -> None:
     assert answer.returncode == 0, answer.stderr
 
 
+def plain_environment() -> dict[str, str]:
+    """Buffered streams, as most people have them: what is left in a buffer can still fail at the exit."""
+    return {key: value for key, value in os.environ.items() if key not in ("PYTHONUNBUFFERED", "CXRLAB_QUIET")}
+
+
 def test_a_closed_pipe_is_met_in_silence() -> None:
     """`| head` has gone before we write: no word, no traceback, not even at the interpreter's exit."""
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "cxrlab", "--help"]
-    answer = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    answer = subprocess.run(
+        command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False, env=plain_environment()
+    )
     os.close(writer)
     assert answer.returncode == 0 and answer.stderr == ""
+
+
+SCRIPT = (
+    "import sys, types; from cxrlab.cli import main as room; from cxrlab.cli.commands import Command\n"
+    "from cxrlab.cli.result import Result; from cxrlab.core.progress import track\n"
+    "def work(path: str, ok: bool = True) -> Result:\n"
+    "    for item in track(range(3), 'working', every_s=0.0):\n"
+    "        open(path, 'a').write(str(item))\n"
+    "    return Result('done', {}, ok=ok)\n"
+    "module = types.ModuleType('module'); module.work = work; sys.modules['module'] = module\n"
+    "room.COMMANDS = {'work': Command('w', 'module:work', 'cxrlab work x', ('path',))}\n"
+    "sys.exit(room.main(sys.argv[1:]))"
+)
+
+
+@pytest.mark.parametrize("dead", ["stdout", "stderr", "both"])
+@pytest.mark.parametrize(("flag", "code"), [("--ok", 0), ("--no-ok", 1), ("--nothing", 1)])
+def test_a_closed_pipe_changes_neither_the_work_nor_the_exit_code(
+    tmp_path: Path, dead: str, flag: str, code: int
+) -> None:
+    """A failed check, or a mistake, must not pass for success because nobody reads what it says."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    out, err = (writer if dead in (name, "both") else subprocess.PIPE for name in ("stdout", "stderr"))
+    command = [sys.executable, "-c", SCRIPT, "work", str(tmp_path / "x"), flag]
+    answer = subprocess.run(
+        command, stdout=out, stderr=err, text=True, timeout=60, check=False, env=plain_environment()
+    )
+    os.close(writer)
+    assert answer.returncode == code and "Traceback" not in (answer.stderr or "")
+    if flag != "--nothing":
+        assert (tmp_path / "x").read_text() == "012"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+def test_a_result_that_cannot_be_written_is_an_error() -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "cxrlab", "--help"]
+        answer = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False, env=plain_environment()
+        )
+    assert answer.returncode == 1 and answer.stderr.startswith("cxrlab: cannot write the output: the disk is full")
 
 
 @pytest.mark.parametrize("function", ["two_configs", "same_names"])

@@ -52,6 +52,10 @@ class Needy:
     inner: Training = field(default_factory=Training)
 
 
+# Each line doubles the one before: 40 lines would stand for a million million values.
+BILLION = "".join(f"a{k}: &a{k} [{'x' if k == 0 else f'*a{k - 1}, *a{k - 1}'}]\n" for k in range(40))
+
+
 def yaml_at(folder: Path, text: str) -> Path:
     file = folder / "c.yaml"
     file.write_text(text)
@@ -150,6 +154,11 @@ def test_an_empty_file_or_group_means_defaults(tmp_path: Path, text: str) -> Non
         ("- 1\n", "no 'key: value' lines"),
         ("just words\n", "no 'key: value' lines"),
         ("a: !!python/object/apply:os.system [echo]\n", "not valid YAML"),
+        ("a: &a\n  x: *a\n", r"c\.yaml:2 .*'\*a' stands for a value elsewhere; write the value out"),
+        ("a: &a {x: 1}\nb:\n  <<: *a\n", r"c\.yaml:3 .*'\*a' stands for"),
+        (BILLION, r"c\.yaml:2 .*'\*a0' stands for"),
+        ("steps: " + "9" * 5000, "not valid YAML"),
+        ("steps: " + "[" * 10**4, "not valid YAML"),
     ],
 )
 def test_a_broken_file_is_named_with_its_line(tmp_path: Path, text: str, said: str) -> None:

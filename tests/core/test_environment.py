@@ -32,6 +32,11 @@ def test_the_environment_is_complete() -> None:
     assert "torchvision" not in found["packages"]
 
 
+def test_a_path_that_is_not_utf8_can_be_written_down() -> None:
+    """Its odd bytes reach Python as half characters, which no JSON file may hold."""
+    assert environment(["cxrlab", "nd\udcff"])["command"] == ["cxrlab", "nd\\udcff"]
+
+
 def test_the_commit_is_that_of_the_checkout(tmp_path: Path) -> None:
     def git(*words: str) -> str:
         identity = ["-c", "user.name=n", "-c", "user.email=e"]

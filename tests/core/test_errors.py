@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from cxrlab.core import errors
-from cxrlab.core.errors import CxrlabError, nearest
+from cxrlab.core.errors import CxrlabError, nearest, shown
 
 
 def test_nearest_finds_a_slip_whatever_the_case() -> None:
@@ -17,6 +17,12 @@ def test_nearest_is_silent_when_nothing_is_close() -> None:
     assert nearest("zzzz", ["size", "seed"]) == ""
 
 
+def test_nearest_wants_more_than_half_of_the_letters() -> None:
+    """'abcxyz' shares half of its letters with 'abcdef' (ratio 0.5): too far; two thirds is near enough."""
+    assert nearest("abcxyz", ["abcdef"]) == ""
+    assert nearest("abcdxy", ["abcdef"]) == " Did you mean 'abcdef'?"
+
+
 def test_nearest_names_at_most_three() -> None:
     assert nearest("ab1", ["ab2", "ab3", "ab4", "ab5"]).count("'") == 6
 
@@ -27,3 +33,9 @@ def test_nearest_names_at_most_three() -> None:
 def test_every_error_is_of_the_family(name: str) -> None:
     """The command line catches the root alone."""
     assert issubclass(getattr(errors, name), CxrlabError)
+
+
+def test_a_value_is_shown_short_and_in_the_words_of_json() -> None:
+    assert shown(None) == "null" and shown("a") == "'a'" and shown([1, "b"]) == "[1, 'b']"
+    assert len(shown("x" * 10**6)) < 100 and len(shown(list(range(10**6)))) < 100
+    assert shown(10**5000) == "a number of thousands of digits"

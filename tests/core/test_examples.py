@@ -27,7 +27,7 @@ def test_the_json_form_leads_back(example: Example) -> None:
         ({"thumb": "a.png"}, "'id'"),
         ({"id": "s1", "thumb": 3}, "'thumb'"),
         ({"id": "s1", "thumb": "a.png", "truth": "edema"}, "'truth'"),
-        ({"id": "s1", "thumb": "a.png", "truth": [1]}, "'truth'"),
+        ({"id": "s1", "thumb": "a.png", "truth": [1]}, r"'truth\[0\]' is 1; it must be text"),
         ({"id": "s1", "thumb": "a.png", "reference": {}}, "'reference'"),
     ],
 )

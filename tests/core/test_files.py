@@ -121,8 +121,17 @@ def test_a_byte_order_mark_is_dropped(tmp_path: Path) -> None:
     assert read_json(tmp_path / "a") == {}
 
 
-@pytest.mark.parametrize(("text", "named"), [('{\n"a": }', ":2 is not valid JSON"), ("", ":1"), ("[" * 10**5, "deep")])
+@pytest.mark.parametrize(
+    ("text", "named"), [('{\n"a": }', ":2 is not valid JSON"), ("", ":1"), ("[" * 10**5, "deep"), ("NaN", "NaN")]
+)
 def test_malformed_json_names_the_line(tmp_path: Path, text: str, named: str) -> None:
     (tmp_path / "a").write_text(text)
     with pytest.raises(DataError, match=named):
         read_json(tmp_path / "a")
+
+
+def test_half_a_character_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    """A file name that is not UTF-8 reaches Python as half a character, which no UTF-8 file can hold."""
+    with pytest.raises(DataError, match=r"cannot write .*a\.txt: the text holds \\udcff, half a character; .*rename"):
+        write_text(tmp_path / "a.txt", "x\udcff")
+    assert list(tmp_path.iterdir()) == []

@@ -34,7 +34,10 @@ def test_the_base_install_has_no_torch_and_nothing_pulls_torchvision() -> None:
 
 def test_a_missing_part_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(install, "EXTRAS", {"plots": {"numpy": "numpy", "matplotlib_absent": "matplotlib-absent"}})
-    with pytest.raises(MissingExtra, match=r'matplotlib-absent is not installed. .*pip install "cxrlab\[plots\]"'):
+    with pytest.raises(
+        MissingExtra,
+        match=r'matplotlib-absent is not installed. .*pip install "\.\[plots\]" \(in the folder of cxrlab\)',
+    ):
         require("plots")
     status = next(status for status in extras() if status.name == "plots")
     assert not status.complete and status.missing == ("matplotlib-absent",)
@@ -60,6 +63,6 @@ def test_an_unknown_part_is_met_with_the_nearest() -> None:
 
 def test_a_failed_import_is_explained_when_it_is_ours_to_explain() -> None:
     told = explain(ModuleNotFoundError("no", name="transformers.models"))
-    assert told is not None and 'pip install "cxrlab[models]"' in str(told)
+    assert told is not None and 'pip install ".[models]" (in the folder of cxrlab)' in str(told)
     assert explain(ModuleNotFoundError("no", name="tensorflow")) is None
     assert explain(ModuleNotFoundError("no")) is None

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import DataError
-from cxrlab.core.json_form import dumps, plain
+from cxrlab.core.json_form import BadJson, dumps, loads, plain
 from cxrlab.core.records import Score
 from cxrlab.core.vocabulary import Side
 
@@ -65,3 +65,28 @@ def test_what_has_no_json_form_is_refused(value: object) -> None:
 
 def test_letters_stay_readable() -> None:
     assert dumps({"word": "œdème"}) == '{"word": "œdème"}'
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"a": NaN}', "NaN is no number of JSON"),
+        ("[-Infinity]", "-Infinity is no number of JSON"),
+        ('{"a": 1e999}', "the number 1e999 is too large"),
+        ('{"a": ' + "9" * 5000 + "}", "a whole number of thousands of digits"),
+        ('{"a": "\\ud800"}', r"half a character, such as \ud800 alone"),
+        ('{"\\uDFFFx": 1}', r"half a character, such as \uDFFF alone"),
+        ('{"a": 1, "a": 2}', "the key 'a' twice in one object"),
+        ("[" * 10**5, "nested too deeply"),
+        ("[1, }", "expecting value at column 5"),
+    ],
+)
+def test_what_would_be_lost_or_fail_later_is_refused_at_reading(text: str, reason: str) -> None:
+    with pytest.raises(BadJson) as caught:
+        loads(text)
+    assert str(caught.value).startswith(reason)
+
+
+def test_a_whole_character_written_as_two_halves_is_read() -> None:
+    """Two halves in the right order are how JSON in ASCII writes 𝛼; a backslash before the u is no escape at all."""
+    assert loads(r'["\ud835\udefc", "\\ud800", 1e308, 5]') == ["𝛼", r"\ud800", 1e308, 5]

@@ -40,6 +40,13 @@ def test_lines_are_numbered_and_blank_ones_passed_over(tmp_path: Path) -> None:
         (b"true", "a truth value"),
         (b'{"a": 1, "b": {"c": 1, "c": 2}}', "'c' twice"),
         (b'{"a":' * 10**5, "deep"),
+        (b'{"a": NaN}', "NaN"),
+        (b'{"a": -Infinity}', "-Infinity"),
+        (b'{"a": 1e999}', "too large"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "thousands of digits"),
+        (b'{"a": "\\ud800"}', "half a character"),
+        (b'{"a": "b', "at column 7"),
+        (b'{"a": 1,', "at column 9"),
     ],
 )
 def test_a_bad_line_is_named_with_its_fault(tmp_path: Path, line: bytes, said: str) -> None:
@@ -167,6 +174,32 @@ def test_a_record_without_json_form_writes_nothing(tmp_path: Path) -> None:
     with JsonlAppender(tmp_path / "a") as out, pytest.raises(DataError):
         out.append({"f": len})
     assert (tmp_path / "a").read_bytes() == b""
+
+
+def test_half_a_character_is_refused_and_nothing_written(tmp_path: Path) -> None:
+    with JsonlAppender(tmp_path / "a") as out:
+        with pytest.raises(DataError, match="half a character"):
+            out.append({"path": "x\udcff"})
+        out.append({"n": 1})
+    assert records(tmp_path / "a") == [{"n": 1}]
+
+
+def test_a_disk_that_does_not_take_the_lines_is_told_at_closing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some file systems report a full disk or a lost server only when the lines are handed over."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(jsonl.os, "fsync", full)
+    out = JsonlAppender(tmp_path / "a")
+    out.append({"n": 1})
+    with pytest.raises(RunError, match="cannot write .*a: the disk is full"):
+        out.close()
+    out.close()  # it is closed all the same
+    with pytest.raises(KeyError, match="first"), JsonlAppender(tmp_path / "a"):
+        raise KeyError("first")  # and an error that came before is the one told
 
 
 def test_closed_means_closed(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import errno
 import io
 
 import pytest
 
+from cxrlab.core import progress
 from cxrlab.core.progress import track
 
 
@@ -50,6 +52,35 @@ def test_a_bar_on_a_terminal_shows_label_and_count_and_closes_on_an_error() -> N
     with pytest.raises(RuntimeError):
         for _ in track(range(3), "drawing", stream=Terminal()):
             raise RuntimeError
+
+
+class Dead(io.StringIO):
+    """A stream whose reader has gone; as a terminal it takes a few pieces first."""
+
+    def __init__(self, terminal: bool) -> None:
+        super().__init__()
+        self.terminal, self.left = terminal, 3
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+    def write(self, text: str) -> int:
+        self.left -= 1
+        if self.left < 0:
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+        return len(text)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_work_goes_on_when_nobody_watches(terminal: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    out = Dead(terminal)
+    assert list(track(range(5), "drawing", stream=out, every_s=0.0)) == [0, 1, 2, 3, 4]
+    assert out.left < 0 and capsys.readouterr().err == ""
+
+
+def test_a_process_without_an_error_stream_works_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress.sys, "stderr", None)
+    assert list(track(range(3), "drawing", every_s=0.0)) == [0, 1, 2]
 
 
 def test_quiet_by_argument_and_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:

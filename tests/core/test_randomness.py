@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cxrlab.core import randomness
 from cxrlab.core.randomness import fraction, generator, stream_key
 
 
@@ -29,6 +31,14 @@ def test_names_are_not_glued_together() -> None:
 @given(st.integers(0, 2**40), st.text(max_size=8))
 def test_fraction_is_in_the_unit_interval(seed: int, name: str) -> None:
     assert 0.0 <= fraction(seed, name) < 1.0
+
+
+def test_the_largest_key_stays_below_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2^128 - 1 over 2^128 is nearer to 1 than to any other float."""
+    monkeypatch.setattr(randomness, "stream_key", lambda *_: 2**128 - 1)
+    assert fraction(7) == 1 - 2**-53
+    monkeypatch.setattr(randomness, "stream_key", lambda *_: 2**127)
+    assert fraction(7) == 0.5
 
 
 def test_fractions_fill_the_interval_evenly() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import math
 from typing import Any
 
 import pytest
@@ -7,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cxrlab.core.errors import CxrlabError, DataError, VocabularyError
+from cxrlab.core.json_form import dumps
 from cxrlab.core.records import (
+    SECTIONS,
     Finding,
     ImageFile,
     Prediction,
@@ -19,6 +23,8 @@ from cxrlab.core.records import (
     chexpert_labels,
 )
 from cxrlab.core.vocabulary import LOCATIONS, OBSERVATIONS, Certainty, Change, Presence, Severity, Side, View
+
+paths = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
 
 
 def maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -33,21 +39,27 @@ findings = st.builds(
     side=maybe(st.sampled_from(Side)),
     location=maybe(st.sampled_from(LOCATIONS)),
     severity=maybe(st.sampled_from(Severity)),
-    size_mm=maybe(st.floats(0.1, 300)),
+    size_mm=maybe(st.floats(0, 300)),
     change=maybe(st.sampled_from(Change)),
-    span=maybe(st.tuples(st.integers(0, 99), st.integers(100, 200))),
+    span=maybe(st.tuples(st.integers(0, 99), st.integers(99, 200))),
 )
 studies = st.builds(
     Study,
     id=st.text(min_size=1),
     patient=st.text(min_size=1),
-    images=st.lists(st.builds(ImageFile, st.text(min_size=1), st.sampled_from(View)), max_size=3).map(tuple),
+    images=st.lists(st.builds(ImageFile, paths, st.sampled_from(View)), max_size=3).map(tuple),
     sections=maybe(st.builds(Report, findings=maybe(st.text()), impression=maybe(st.text()))),
     split=maybe(st.sampled_from(("train", "val", "test"))),
-    age=maybe(st.integers(0, 110)),
+    age=maybe(st.integers(0, 110) | st.floats(0, 110)),
+    sex=maybe(st.sampled_from(("F", "M"))),
+    prior=maybe(st.text(min_size=1)),
     labels=st.dictionaries(st.sampled_from(("Edema", "Fracture")), st.sampled_from((1, 0, -1))),
     findings=maybe(st.lists(findings, max_size=4).map(tuple)),
-    masks=st.dictionaries(st.sampled_from(("0", "1")), st.text(min_size=1)),
+    masks=st.dictionaries(st.sampled_from(("0", "1")), paths),
+    structured=st.dictionaries(
+        st.text(), st.dictionaries(st.sampled_from(SECTIONS), st.text(), max_size=2), max_size=2
+    ),
+    caption=maybe(st.text()),
     extra=st.dictionaries(st.just("scanner"), st.text()),
 )
 
@@ -101,6 +113,136 @@ def test_foreign_keys_of_a_study_are_kept() -> None:
 def test_a_bad_study_is_refused_with_the_word_that_is_wrong_or_right(source: dict[str, Any], named: str) -> None:
     with pytest.raises(CxrlabError, match=named):
         Study.from_json(source)
+
+
+BASE = {"id": "s", "patient": "p"}
+MASS = {"observation": "mass"}
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("id", [5, True, None, ["s"]]),
+        ("patient", [5, "", {}]),
+        ("images", ["a.png", {"path": "a"}, 5, [{"path": 5}], [{"path": ""}], [{"path": "a\0b"}], [None]]),
+        ("images", [[{"path": "a", "view": ""}], [{"path": "a", "view": 5}], [{"path": "a", "view": ["PA"]}]]),
+        ("sections", ["clear", ["clear"], 5, {"findings": ["clear"]}]),
+        ("split", ["", 5, ["test"], True]),
+        ("age", ["old", "71", math.nan, math.inf, -4, True, [71], 10**400]),
+        ("sex", [5, "", "female", ["F"], True]),
+        ("prior", [5, "", ["s0"], {}]),
+        ("labels", [["Edema"], "Edema", 5, {"Edema": True}, {"Edema": None}, {"Edema": 0.5}, {"Edema": math.nan}]),
+        ("findings", ["edema", MASS, 5, ["edema"], [None], [[]]]),
+        ("masks", [["m.png"], "m.png", 5, {"0": 5}, {"0": ""}, {"0": "a\0b"}, {"0": None}]),
+        ("structured", [["x"], "x", 5, {"m": "x"}, {"m": ["x"]}, {"m": {"findings": 5}}]),
+        ("caption", [5, True, ["a"], {}]),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_refused_with_its_key(key: str, values: list[Any]) -> None:
+    for value in values:
+        with pytest.raises(DataError, match=rf"'(a key of )?{key}"):
+            Study.from_json({**BASE, key: value})
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("observation", [5, None, ["mass"]]),
+        ("presence", ["", "maybe", 5, True]),
+        ("side", ["", 5, ["left"]]),
+        ("location", [5, ["apex"]]),
+        ("size_mm", ["big", True, math.nan, math.inf, -1, [3]]),
+        ("tip", [5, ["stomach"]]),
+        ("tip_mm", ["high", True, math.nan]),
+        ("span", [[True, False], [3, 1], [-2, 1], [1, 2, 3], "ab", 5, [0.0, 1.0]]),
+    ],
+)
+def test_a_finding_is_checked_field_by_field(key: str, values: list[Any]) -> None:
+    for value in values:
+        with pytest.raises(DataError, match=rf"'findings\[1\]': '{key}' is "):
+            Study.from_json({**BASE, "findings": [MASS, {**MASS, key: value}]})
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("id", ["", 5]),
+        ("report", [5, None, ["clear"]]),
+        ("confidence", ["high", 0.8, [0.8], {"mean_logprob": "low"}, {"mean_logprob": True}, {"tokens": math.inf}]),
+        ("label_probs", [0.8, ["Edema"], {"Oedema": 0.5}, {"Edema": "0.5"}, {"Edema": 1.5}, {"Edema": None}]),
+    ],
+)
+def test_a_prediction_is_checked_field_by_field(key: str, values: list[Any]) -> None:
+    for value in values:
+        with pytest.raises(DataError, match=rf"'(a key of )?{key}"):
+            Prediction.from_json({"id": "s", "report": "clear", key: value})
+
+
+def test_what_is_empty_or_zero_is_not_taken_for_nothing() -> None:
+    """0, "", () and [0, 0] are values; only null and a missing key stand for the default."""
+    study = Study("s", "p", age=0, caption="", sections=Report(findings=""), findings=(Finding("mass", span=(0, 0)),))
+    found = Study.from_json(json.loads(dumps(study)))
+    assert found == study and found.age == 0 and found.caption == "" and found.findings is not None
+    assert found.findings[0].span == (0, 0) and found.sections == Report(findings="")
+    assert type(found.age) is int and type(Study.from_json({**BASE, "age": 0.0}).age) is float
+    nulls = dict.fromkeys(set(Study.checks) - {"id", "patient"})
+    assert Study.from_json({**BASE, **nulls}) == Study("s", "p")
+
+
+def test_plain_text_becomes_a_word_of_the_vocabulary() -> None:
+    """`is` and `.value` must hold however a record was made."""
+    finding = Finding("edema", presence="present", side="left", change="new")  # type: ignore[arg-type]
+    assert finding.present and finding.side is Side.LEFT and finding.change is Change.NEW
+    assert ImageFile("a.png", "PA").view is View.PA  # type: ignore[arg-type]
+    with pytest.raises(VocabularyError, match="'presence' is 'here'; it must be one of present, absent"):
+        Finding("edema", presence="here")  # type: ignore[arg-type]
+    with pytest.raises(VocabularyError, match="'view'"):
+        ImageFile("a.png", "pa")  # type: ignore[arg-type]
+
+
+def test_a_foreign_key_cannot_take_the_place_of_a_field() -> None:
+    for make in (
+        lambda: Study("s", "p", extra={"id": "t"}),
+        lambda: ImageFile("a.png", extra={"path": "b.png"}),
+        lambda: Prediction("s", "clear", extra={"report": "mass"}),
+    ):
+        with pytest.raises(DataError, match="'extra' of an? .* which is a field of its own"):
+            make()
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        PreferencePair("s", "", "b", "rules", 0.0, -1.5),
+        Query("q", "00", "", 0, 0.0, 0.25, 3),
+        Score("bleu4", 0.0, 0, 0.0, 1.0, 2),
+        Score("bleu4", 0.5, 3),
+        Prediction("s", "", {"mean_logprob": 0.0}, {"Edema": 0}),
+    ],
+)
+def test_the_smaller_records_survive_their_json_form(record: PreferencePair | Query | Score | Prediction) -> None:
+    assert type(record).from_json(json.loads(dumps(record))) == record
+
+
+def test_an_undefined_score_is_null_in_the_file_and_undefined_again() -> None:
+    found = Score.from_json(json.loads(dumps(Score("bleu4", math.nan, 0))))
+    assert math.isnan(found.value) and found.n == 0
+
+
+@pytest.mark.parametrize(
+    ("record", "source", "named"),
+    [
+        (PreferencePair, {"id": "s", "chosen": "a", "rejected": "b"}, "'judge'"),
+        (PreferencePair, {"id": "s", "chosen": "a", "rejected": "b", "judge": "r", "score": 1}, "'score'"),
+        (Query, {"id": "q", "image_sha256": "00", "tokens": -1}, "'tokens'"),
+        (Query, {"id": "q", "image_sha256": "00", "cost_usd": "free"}, "'cost_usd'"),
+        (Score, {"metric": "m", "value": 1, "n": 1.5}, "'n'"),
+        (Score, {"metric": "m", "n": 1}, "'value'"),
+    ],
+)
+def test_the_smaller_records_are_checked_too(record: Any, source: dict[str, Any], named: str) -> None:
+    with pytest.raises(DataError, match=named):
+        record.from_json(source)
 
 
 def test_sections_by_name() -> None:

@@ -4,12 +4,13 @@ import errno
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from cxrlab.core import files, runs
+from cxrlab.core import files, jsonl
 from cxrlab.core.errors import RunError
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
@@ -102,7 +103,8 @@ def test_a_refused_folder_is_left_as_it_was_and_unlocked(tmp_path: Path) -> None
     for _ in range(2):
         with pytest.raises(RunError, match=r"not a run \('thesis.txt' is in it\)"):
             Run.open(tmp_path, Settings())
-    assert (tmp_path / "thesis.txt").read_text() == "x" and not (tmp_path / "config.yaml").exists()
+    assert (tmp_path / "thesis.txt").read_text() == "x"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.txt"]
 
 
 @pytest.mark.parametrize(
@@ -126,12 +128,9 @@ def test_records_go_to_jsonl_files_of_an_open_run(tmp_path: Path) -> None:
 def test_a_full_disk_ends_the_run_with_its_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first error is the one told, also when the status cannot be written either."""
 
-    def full(*_: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with pytest.raises(RunError, match=r"x\.jsonl: the disk is full"):
         with Run.open(tmp_path / "r", Settings()) as run:
-            monkeypatch.setattr(files.os, "write", full)
+            monkeypatch.setattr(files.os, "write", failing(errno.ENOSPC))
             run.append("x.jsonl", {"id": 1})
     monkeypatch.undo()
     assert state(tmp_path / "r") == "running"
@@ -146,15 +145,32 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     assert state(tmp_path) is None
 
 
-def test_a_lock_that_cannot_be_taken_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some network folders know no locks; two writers in one run would be worse than a refusal."""
+def test_a_lock_that_cannot_be_taken_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "r" / ".lock").mkdir(parents=True)
     with pytest.raises(RunError, match=r"\.lock: it is a folder"):
         Run.open(tmp_path / "r", Settings())
 
-    def unsupported(*_: object) -> None:
-        raise OSError(errno.ENOTSUP, "Operation not supported")
 
-    monkeypatch.setattr(runs.fcntl, "flock", unsupported)
-    with pytest.raises(RunError, match="cannot lock .*: operation not supported"):
-        Run.open(tmp_path / "s", Settings())
+def test_a_disk_that_fails_at_the_end_leaves_the_run_unfinished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines that never reached the disk must not be called finished; every file is closed all the same."""
+    run = Run.open(tmp_path / "r", Settings())
+    run.append("x.jsonl", {"id": 1})
+    run.append("y.jsonl", {"id": 1})
+    with monkeypatch.context() as patch, pytest.raises(RunError, match="input/output error"):
+        patch.setattr(jsonl.os, "fsync", failing(errno.EIO))
+        run.close()
+    assert state(tmp_path / "r") == "running" and not (tmp_path / "r" / ".lock").exists()
+    assert all(file._handle < 0 for file in run._files.values())
+    with pytest.raises(RunError, match="is closed"):
+        run.append("y.jsonl", {"id": 2})
+    with Run.open(tmp_path / "r", Settings()) as again:
+        assert again.resumed and again.done("y.jsonl") == {"1"}
+
+
+def failing(number: int) -> Callable[..., int]:
+    def fail(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    return fail

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from cxrlab.core.errors import ConfigError
+from cxrlab.core.errors import ConfigError, shown
 from cxrlab.core.settings import REQUIRED, Setting, checked, settings, type_words
 from cxrlab.core.vocabulary import Side
 
@@ -98,5 +99,24 @@ def test_typed_text_is_read_as_meant(hint: Any, text: str, value: Any) -> None:
 def test_a_wrong_type_names_key_value_and_type(hint: Any, value: Any, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         checked(Setting("train.k", hint, None, ""), value, typed=True)
-    assert str(caught.value).startswith(f"train.k is {value!r}; it must be {words}.")
+    assert str(caught.value).startswith(f"train.k is {shown(value)}; it must be {words}.")
     assert type_words(hint) == words
+
+
+@pytest.mark.parametrize(
+    ("hint", "value"),
+    [
+        (float, "1e999"),
+        (float, math.inf),
+        (float, math.nan),
+        (tuple[float, ...], "1,1e999"),
+        (float | None, -math.inf),
+        (float, 10**400),
+        (int, "9" * 5000),
+    ],
+)
+def test_a_number_beyond_all_bounds_is_refused_in_a_short_sentence(hint: Any, value: Any) -> None:
+    """An infinity would spoil a result hours later; the digits of a long number would fill the screen."""
+    with pytest.raises(ConfigError, match=r"^rate is .*; it must be") as caught:
+        checked(Setting("rate", hint, None, ""), value, typed=True)
+    assert len(str(caught.value)) < 200

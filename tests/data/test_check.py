@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 from corpora import content, drawn, toy_corpus
+from PIL import Image
 
 from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import DataError
 from cxrlab.core.records import ImageFile
+from cxrlab.data import images
 from cxrlab.data.check import EXAMPLES_A_KIND, check_corpus
+from cxrlab.data.corpus import Corpus
 
 
 def test_a_sound_corpus_is_ok(tmp_path: Path) -> None:
@@ -38,10 +42,10 @@ def test_every_kind_of_problem_is_counted(tmp_path: Path, workers: int) -> None:
         7: {"images": ()},
     }
     corpus = toy_corpus(tmp_path / "c", count=12, changes=changes)
-    images, masks = corpus.path / "images", corpus.path / "masks"
-    (images / "s8.png").write_bytes((images / "s3.png").read_bytes())  # test shows a train picture
-    (images / "s9.png").write_bytes(b"not a picture")
-    (images / "s10.png").unlink()
+    films, masks = corpus.path / "images", corpus.path / "masks"
+    (films / "s8.png").write_bytes((films / "s3.png").read_bytes())  # test shows a train picture
+    (films / "s9.png").write_bytes(b"not a picture")
+    (films / "s10.png").unlink()
     (masks / "s11_0.png").write_bytes(encode_png(np.ones((5, 7), bool)))
     (masks / "s2_0.png").unlink()
     extra = [
@@ -110,3 +114,67 @@ def test_a_folder_that_is_no_corpus_is_an_error(tmp_path: Path) -> None:
     """There is nothing to count."""
     with pytest.raises(DataError, match="no studies.jsonl"):
         check_corpus(tmp_path)
+
+
+def test_a_folder_that_does_not_exist_is_told_from_one_that_is_no_corpus(tmp_path: Path) -> None:
+    """A typo in the path needs another remedy than a wrong folder."""
+    with pytest.raises(DataError, match="nope does not exist"):
+        check_corpus(tmp_path / "nope")
+
+
+def line_with(corpus: Corpus, path: str) -> None:
+    """Let the first study list this path instead of its film."""
+    lines = [json.loads(line) for line in corpus.file.read_text().splitlines()]
+    lines[0]["images"][0]["path"] = path
+    corpus.file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_one_bad_file_does_not_stop_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that no file system takes, a pipe, a device, and a decoder that fails in a way nobody foresaw."""
+    corpus = toy_corpus(tmp_path / "c")
+    line_with(corpus, "images/" + "n" * 300 + ".png")
+    for name in ("s1", "s2"):
+        (corpus.path / "images" / f"{name}.png").unlink()
+    os.mkfifo(corpus.path / "images" / "s1.png")
+    (corpus.path / "images" / "s2.png").symlink_to("/dev/zero")
+    assert check_corpus(corpus.path, 1).counts == {"missing image": 1, "unreadable image": 2}
+    real = images.decode
+
+    def fails(data: bytes, name: str) -> object:
+        if name.endswith("s3.png"):
+            raise ZeroDivisionError("never seen before")
+        return real(data, name)
+
+    monkeypatch.setattr(images, "decode", fails)
+    report = check_corpus(corpus.path, 1)
+    assert report.counts == {"missing image": 1, "unreadable image": 3} and report.studies == 6
+    assert any("s3.png" in one.message and "never seen before" in one.message for one in report.examples)
+
+
+def test_a_path_that_leaves_the_folder_is_a_malformed_line(tmp_path: Path) -> None:
+    """A corpus given to others must not read their files."""
+    corpus = toy_corpus(tmp_path / "c")
+    line_with(corpus, "../../etc/film.png")
+    assert check_corpus(corpus.path, 1).counts == {"malformed line": 1, "card with another count": 1}
+
+
+def test_a_picture_saved_in_another_way_is_still_the_same(tmp_path: Path) -> None:
+    """Another compression, three equal channels or 16 bits: other bytes, the same film of another split."""
+    corpus = toy_corpus(tmp_path / "c", count=9)
+    first = np.asarray(Image.open(corpus.path / "images" / "s0.png"))
+    Image.fromarray(first).save(corpus.path / "images" / "s1.png", compress_level=9)
+    (corpus.path / "images" / "s4.png").write_bytes(encode_png(np.repeat(first[..., None], 3, axis=2)))
+    (corpus.path / "images" / "s5.png").write_bytes(encode_png(first.astype(np.uint16) * 257))
+    names = ("s0", "s1", "s4", "s5")
+    assert len({(corpus.path / "images" / f"{name}.png").read_bytes() for name in names}) == 4
+    assert check_corpus(corpus.path, 1).counts == {"same picture in two splits": 3}
+
+
+def test_counts_given_as_text_are_the_cards_fault(tmp_path: Path) -> None:
+    """'6' is not 6; the message must not say that 6 differs from 6."""
+    corpus = toy_corpus(tmp_path / "c")
+    card = corpus.path / "card.yaml"
+    card.write_text(card.read_text().replace("studies: 6", "studies: '6'"))
+    report = check_corpus(corpus.path, 1)
+    assert report.counts == {"malformed card": 1}
+    assert "counts 'studies' as '6'" in report.examples[0].message and "whole number" in report.examples[0].message

@@ -6,12 +6,15 @@ import pytest
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.data.config import PhantomConfig, ScenesConfig, SheetConfig
+from cxrlab.data.phantom.presets import PRESETS
+from cxrlab.findings.lexicon import LEXICONS
 
 
 @pytest.mark.parametrize(
     ("config", "field", "value"),
     [
         (PhantomConfig, "n", 0),
+        (PhantomConfig, "n", 10_000_001),
         (PhantomConfig, "n", True),
         (PhantomConfig, "n", 2.5),
         (PhantomConfig, "size", 16),
@@ -24,6 +27,7 @@ from cxrlab.data.config import PhantomConfig, ScenesConfig, SheetConfig
         (PhantomConfig, "lexicon", "C"),
         (PhantomConfig, "workers", -1),
         (ScenesConfig, "n", -3),
+        (ScenesConfig, "n", 10**12),
         (ScenesConfig, "size", 0),
         (SheetConfig, "columns", 0),
         (SheetConfig, "split", "tets"),
@@ -43,6 +47,15 @@ def test_a_near_miss_is_suggested() -> None:
 
 def test_the_limits_themselves_are_allowed() -> None:
     """Off-by-one at the ends of a range."""
+    PhantomConfig(n=10_000_000)
     PhantomConfig(n=1, size=32, faint=0, normal=1, workers=0)
     ScenesConfig(size=2048)
     SheetConfig(split="val", columns=50)
+
+
+def test_every_preset_and_lexicon_can_be_asked_for() -> None:
+    """The lists are those of the rooms that hold them, so that a new one needs no second entry."""
+    for preset in PRESETS:
+        assert PhantomConfig(preset=preset).preset == preset
+    for lexicon in LEXICONS:
+        assert PhantomConfig(lexicon=lexicon).lexicon == lexicon

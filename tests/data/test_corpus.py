@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from corpora import CARD, drawn, film, toy_corpus
 
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
+from cxrlab.core.records import ImageFile
 from cxrlab.data.card import Card, card_settings, read_card
 from cxrlab.data.config import ScenesConfig
 from cxrlab.data.corpus import load_corpus
@@ -51,12 +53,18 @@ def test_opening_reads_the_card_alone(tmp_path: Path) -> None:
         ("[1, 2]", "not an object"),
         ('{"id": "s1"}', "'patient'"),
         ('{"id": "s1", "patient": "p", "labels": {"Cardiomegalie": 1}}', "Did you mean 'Cardiomegaly'"),
-        ('{"id": "s1", "patient": "p", "labels": {"Edema": 2}}', "'Edema' is 2"),
-        ('{"id": "s1", "patient": "p", "labels": 3}', "wrong type"),
+        ('{"id": "s1", "patient": "p", "labels": {"Edema": 2}}', "Edema' is 2"),
+        ('{"id": "s1", "patient": "p", "labels": 3}', "'labels' is 3"),
         ('{"id": "s1", "patient": "p", "split": "tset"}', "Did you mean 'test'"),
         ('{"id": "s1", "patient": "p", "images": [{"view": "PA"}]}', "'path'"),
         ('{"id": "s1", "patient": "p", "images": [{"path": "/data/x.png"}]}', "relative"),
         ('{"id": "s1", "patient": "p", "images": [{"path": "C:/x.png"}]}', "relative"),
+        ('{"id": "s1", "patient": "p", "images": [{"path": "\\\\server\\\\x.png"}]}', "relative"),
+        ('{"id": "s1", "patient": "p", "images": [{"path": ""}]}', "path"),
+        ('{"id": "s1", "patient": "p", "images": [{"path": "../x.png"}]}', "leaves the corpus folder"),
+        ('{"id": "s1", "patient": "p", "images": [{"path": "a\\\\..\\\\..\\\\x.png"}]}', "leaves the corpus folder"),
+        ('{"id": "s1", "patient": "p", "masks": {"0": "images/../../x.png"}}', "leaves the corpus folder"),
+        ('{"id": "s1", "patient": "p", "masks": {"0": 5}}', "masks"),
         ('{"id": "s1", "patient": "p", "findings": [{"observation": "efusion"}]}', "not an observation"),
         ('{"id": "s0", "patient": "p"}', "earlier line"),
         ("\xff", "is not"),
@@ -73,15 +81,24 @@ def test_a_bad_line_is_named_with_its_number(tmp_path: Path, line: str, message:
     assert str(caught.value).startswith(f"{corpus.file}:2")
 
 
-def test_a_path_beside_the_folder_is_allowed(tmp_path: Path) -> None:
-    """The contract lets films stay where they are, relative to the folder."""
+def test_films_elsewhere_are_reached_through_links_inside(tmp_path: Path) -> None:
+    """A path stays inside the folder by its words; a link there may lead to a film of another disk."""
+    corpus = toy_corpus(tmp_path / "c", count=1)
+    film_file = tmp_path / "c" / "images" / "s0.png"
+    film_file.rename(tmp_path / "film.png")
+    film_file.symlink_to(tmp_path / "film.png")
+    assert corpus.image(corpus["s0"]).shape == (24, 24)
+
+
+def test_a_study_made_in_memory_stays_inside_too(tmp_path: Path) -> None:
+    """A study need not come from the file; its path is asked again before anything is opened."""
     corpus = toy_corpus(tmp_path / "c", count=1)
     (tmp_path / "c" / "images" / "s0.png").rename(tmp_path / "film.png")
-    line = json.loads(corpus.file.read_text())
-    line["images"][0]["path"] = "../film.png"
-    corpus.file.write_text(json.dumps(line) + "\n")
-    corpus = load_corpus(tmp_path / "c")
-    assert corpus.image(corpus["s0"]).shape == (24, 24)
+    outside = dataclasses.replace(corpus["s0"], images=(ImageFile("../film.png"),), masks={"0": "../film.png"})
+    with pytest.raises(DataError, match="leaves the corpus folder"):
+        corpus.image(outside)
+    with pytest.raises(DataError, match="leaves the corpus folder"):
+        corpus.mask(outside, 0)
 
 
 def test_a_missing_film_is_named_with_its_line(tmp_path: Path) -> None:
@@ -141,7 +158,8 @@ def test_card_round_trip_and_foreign_keys(tmp_path: Path) -> None:
     path = tmp_path / "card.yaml"
     path.write_text(card.to_yaml())
     assert read_card(path) == card
-    for text in ("", "name: 3", "name: x\nsettings: 5", "{{{"):
+    counts = ["name: x\ncounts: {studies: '6'}", "name: x\ncounts: {studies: yes}", "name: x\ncounts: {studies: -1}"]
+    for text in ("", "name: 3", "name: x\nsettings: 5", "{{{", *counts):
         path.write_text(text)
         with pytest.raises(CxrlabError, match="card.yaml"):
             read_card(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import os
+import tracemalloc
 import warnings
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from pydicom.dataset import FileMetaDataset
 from pydicom.encaps import encapsulate
 from pydicom.pixels.processing import apply_windowing
 from pydicom.uid import (
+    DeflatedExplicitVRLittleEndian,
     ExplicitVRLittleEndian,
     ImplicitVRLittleEndian,
     JPEG2000Lossless,
@@ -31,7 +33,8 @@ from pydicom.uid import (
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.vocabulary import View
-from cxrlab.data.dicom import decode_dicom, dicom_info, is_dicom, window_values
+from cxrlab.data.dicom import decode_dicom, dicom_info, is_dicom
+from cxrlab.data.dicom_display import window_values
 from cxrlab.data.images import load_image, load_rgb
 
 RAMP = np.arange(64, dtype=np.uint16).reshape(8, 8) * 65  # 0 … 4095, in equal steps
@@ -50,8 +53,10 @@ def header(pixels: np.ndarray, **tags: Any) -> Dataset:
     film.HighBit = film.BitsStored - 1
     film.PixelRepresentation = int(pixels.dtype.kind == "i")
     film.PixelData = pixels.tobytes()
-    for name, value in tags.items():
-        setattr(film, name, value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some tests need values that the standard forbids
+        for name, value in tags.items():
+            setattr(film, name, value)
     film["PixelData"].VR = "OW"
     return film
 
@@ -145,11 +150,97 @@ def test_without_a_window_a_deep_film_is_stretched() -> None:
     assert film.min() == 0.0 and film.max() == 1.0 and abs(float(film.mean()) - 0.5) < 0.01
 
 
-@pytest.mark.parametrize("tags", [{}, {"WindowCenter": "", "WindowWidth": ""}, {"WindowCenter": 5, "WindowWidth": 0}])
+EIGHT = np.arange(50, 114, dtype=np.uint8).reshape(8, 8)
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        {},
+        {"WindowCenter": "", "WindowWidth": ""},
+        {"WindowCenter": 5, "WindowWidth": 0},
+        {"WindowCenter": "nan", "WindowWidth": 10},
+        {"WindowCenter": 5, "WindowWidth": "inf"},
+        {"WindowCenter": 5, "WindowWidth": "nan", "VOILUTFunction": "SIGMOID"},
+        {"RescaleSlope": 1, "RescaleIntercept": 0},
+        {"RescaleSlope": "1.0", "RescaleIntercept": ""},
+    ],
+)
 def test_without_a_usable_window_eight_bits_are_taken_as_they_are(tags: dict[str, Any]) -> None:
-    """8-bit films were prepared for a screen; stretching them would change their exposure. Width 0 is no window."""
-    pixels = np.arange(50, 114, dtype=np.uint8).reshape(8, 8)
-    assert np.allclose(shown(pixels, **tags), pixels / 255, atol=1e-6)
+    """8-bit films were prepared for a screen; stretching them would change their exposure. A width of 0 or a number
+    that is none makes no window, and a rescale that changes nothing is none."""
+    assert np.allclose(shown(EIGHT, **tags), EIGHT / 255, atol=1e-6)
+
+
+def test_a_rescale_that_changes_eight_bits_means_that_they_were_not_ready() -> None:
+    """With slope 2 the values 100 … 226 are in a unit of their own and are stretched over the screen."""
+    film = shown(EIGHT, RescaleSlope=2, RescaleIntercept=0)
+    assert film.min() == 0.0 and film.max() == 1.0
+
+
+def test_a_range_too_wide_for_numbers_is_refused() -> None:
+    """Ends of -1.6e308 and 1.6e308 are finite and their difference is not: 0 / 0 would be a film of NaN."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data = written(header(RAMP, RescaleSlope="8e304", RescaleIntercept="-1.64e308"))
+        with pytest.raises(DataError, match="finite"):
+            decode_dicom(data, "a.dcm")
+
+
+def lookup(entries: int, data: bytes, bits: int, first: int = 0) -> Sequence:
+    """A lookup table as it stands in a header."""
+    table = Dataset()
+    table.LUTDescriptor = [entries % 65536, first, bits]
+    table.LUTData = data
+    table["LUTData"].VR = "OW"
+    return Sequence([table])
+
+
+def test_a_table_of_bytes_is_unpacked_by_its_bits() -> None:
+    """Eight-bit entries stand one in a byte (with a pad byte where their number is odd) or one in a word; 255 - k."""
+    pixels = np.arange(64, dtype=np.uint8).reshape(8, 8)
+    for entries in (64, 63):
+        falling = 255 - np.minimum(np.arange(entries), 62)
+        packed = falling.astype(np.uint8).tobytes() + b"\0" * (entries % 2)
+        wide = falling.astype("<u2").tobytes()
+        for data in (packed, wide):
+            film = shown(pixels, VOILUTSequence=lookup(entries, data, 8))
+            assert np.allclose(film, (255 - np.minimum(pixels, 62)) / 255, atol=1e-6)
+
+
+def test_values_outside_a_table_take_its_ends() -> None:
+    """The table begins at 1000 and has 3 entries: everything darker is the first, everything brighter the last."""
+    table = lookup(3, np.array([10, 20, 40], "<u2").tobytes(), 16, first=1000)
+    film = shown(np.array([[0, 1000, 1001, 1002, 4095]], np.uint16), VOILUTSequence=table)
+    assert np.allclose(film, [[0.25, 0.25, 0.5, 1.0, 1.0]])
+
+
+@pytest.mark.parametrize("where", ["VOILUTSequence", "ModalityLUTSequence"])
+@pytest.mark.parametrize(("entries", "size", "bits"), [(4096, 100, 16), (65536, 8192, 16), (64, 40, 8), (64, 128, 60)])
+def test_a_table_shorter_than_declared_is_refused(where: str, entries: int, size: int, bits: int) -> None:
+    """Cut tables and impossible descriptors; 0 stands for 65,536 entries."""
+    with pytest.raises(DataError, match=f"a.dcm declares a lookup table of {entries} entries"):
+        shown(**{where: lookup(entries, bytes(size), bits)})
+
+
+def test_a_modality_table_comes_before_the_window() -> None:
+    """Entry k of the table is 4095 - k, so the ramp is turned before it is windowed."""
+    table = lookup(4096, np.arange(4096)[::-1].astype("<u2").tobytes(), 16)
+    table[0].ModalityLUTType = "US"
+    assert np.allclose(shown(**WINDOW, ModalityLUTSequence=table), 1 - RAMP / 4095, atol=1e-6)
+
+
+def test_a_deflated_file_is_refused_before_it_is_unpacked() -> None:
+    """40 MB of zeros deflate to 40 kB; unpacking must not even begin, for the pixels or for the header."""
+    data = written(header(np.zeros((4000, 5000), np.uint16), **WINDOW), DeflatedExplicitVRLittleEndian)
+    assert len(data) < 100_000
+    tracemalloc.start()
+    for read in (decode_dicom, dicom_info):
+        with pytest.raises(DataError, match="a.dcm is a deflated DICOM file"):
+            read(data, "a.dcm")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4_000_000
 
 
 def test_padding_is_black_and_does_not_count() -> None:

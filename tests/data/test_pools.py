@@ -116,13 +116,23 @@ def test_damaged_cifar_files_are_named(hundred: Path, tmp_path: Path) -> None:
             list(cifar_pool(hundred, "train"))
     good = batch(2, b"fine_labels")
     shapes = ({b"data": np.zeros((2, 5), np.uint8)}, {b"data": [1, 2]})
-    for change in (*shapes, {b"fine_labels": [0]}, {b"fine_labels": [0, 9]}):
+    labels = ([0], [0, 9], ["0", "1"], [0.0, 1.0], [None, 0], [True, 0], 3, None)
+    files = (7, [1, 2], [None, b"a"])
+    for change in (*shapes, *({b"fine_labels": one} for one in labels), *({b"filenames": one} for one in files)):
         write(hundred / "train", {**good, **change})
         with pytest.raises(DataError, match="train"):
             list(cifar_pool(hundred, "train"))
     write(hundred / "train", {b"data": good[b"data"]})
     with pytest.raises(DataError, match="no 'fine_labels'"):
         list(cifar_pool(hundred, "train"))
+
+
+@pytest.mark.parametrize("names", [5, [1, 2, 3], b"abc", [None]])
+def test_class_names_that_are_no_texts_are_named(hundred: Path, names: object) -> None:
+    """A number would fail later, far from its cause."""
+    write(hundred / "meta", {b"fine_label_names": names})
+    with pytest.raises(DataError, match="meta: 'fine_label_names' must be a list of texts"):
+        cifar_pool(hundred, "train")
 
 
 def test_a_wrong_cifar_folder_or_split(hundred: Path, tmp_path: Path) -> None:

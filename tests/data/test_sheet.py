@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -9,15 +12,15 @@ import pytest
 from corpora import toy_corpus
 from PIL import Image, ImageFont
 
-from cxrlab.core.errors import DataError, RunError
+from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.records import Finding, Report
 from cxrlab.core.vocabulary import Certainty, Change, Severity, Side
 from cxrlab.data.config import SheetConfig
-from cxrlab.data.sheet import OUTLINES, _outline, _wrapped, contact_sheet, finding_words
+from cxrlab.data.sheet import OUTLINES, Sheet, _outline, _wrapped, contact_sheet, finding_words
 
 
-def pixels(path: Path) -> np.ndarray:
-    return np.asarray(Image.open(path).convert("RGB"))
+def pixels(sheet: Sheet) -> np.ndarray:
+    return np.asarray(Image.open(sheet.path).convert("RGB"))
 
 
 def test_a_sheet_has_its_grid(tmp_path: Path) -> None:
@@ -42,7 +45,7 @@ def test_the_choice_is_random_but_repeatable(tmp_path: Path) -> None:
     """The same seed gives the same bytes, another seed other studies."""
     corpus = toy_corpus(tmp_path / "c", count=30)
     sheets = [
-        contact_sheet(corpus, SheetConfig(n=4, size=32, seed=seed), tmp_path / f"{n}.png").read_bytes()
+        contact_sheet(corpus, SheetConfig(n=4, size=32, seed=seed), tmp_path / f"{n}.png").path.read_bytes()
         for n, seed in enumerate((1, 1, 2))
     ]
     assert sheets[0] == sheets[1] != sheets[2]
@@ -67,6 +70,38 @@ def test_a_film_that_cannot_be_read_is_shown_as_such(tmp_path: Path) -> None:
     (corpus.path / "images" / "s0.png").write_bytes(b"x")
     page = pixels(contact_sheet(corpus, SheetConfig(size=200), tmp_path / "s.png")).astype(int)
     assert ((page[..., 0] - page[..., 1]) > 80).sum() > 20
+
+
+def test_what_cannot_be_read_is_counted(tmp_path: Path) -> None:
+    """Two studies of six: one without its film, one without its mask; both are on the sheet and in the sentence."""
+    corpus = toy_corpus(tmp_path / "c")
+    (corpus.path / "images" / "s0.png").unlink()
+    (corpus.path / "masks" / "s0_0.png").unlink()
+    (corpus.path / "masks" / "s3_0.png").write_bytes(b"x")
+    sheet = contact_sheet(corpus, SheetConfig(size=200, masks=True), tmp_path / "s.png")
+    assert sheet == Sheet(tmp_path / "s.png", shown=6, unreadable=2)
+    assert "6 studies, 2 of them with a film or mask that cannot be read" in str(sheet)
+    assert contact_sheet(corpus, SheetConfig(size=32), tmp_path / "s.png").unreadable == 1
+    (corpus.path / "images" / "s0.png").write_bytes((corpus.path / "images" / "s1.png").read_bytes())
+    assert str(contact_sheet(corpus, SheetConfig(size=32), tmp_path / "s.png")).endswith("s.png: 6 studies")
+
+
+def test_a_mask_that_cannot_be_read_is_said_on_the_film(tmp_path: Path) -> None:
+    """The film stays, without that outline, and a red line of text tells why."""
+    corpus = toy_corpus(tmp_path / "c", count=1)
+    (corpus.path / "masks" / "s0_0.png").unlink()
+    page = pixels(contact_sheet(corpus, SheetConfig(size=200, masks=True), tmp_path / "s.png")).astype(int)
+    assert ((page[..., 0] - page[..., 1]) > 80).sum() > 20
+    film = page[40:200, 10:200]
+    assert film.std() > 20 and not (film == np.array(OUTLINES[0])).all(-1).any()
+
+
+def test_a_sheet_too_large_is_refused_before_it_is_drawn(tmp_path: Path) -> None:
+    """60 films of 2048 pixels in 8 columns would be 17,244 pixels wide and about as high: over 200 million."""
+    corpus = toy_corpus(tmp_path / "c", count=60)
+    with pytest.raises(ConfigError, match=r"60 pictures of 2048 pixels would be 17,\d{3} x .* fewer \(n\)"):
+        contact_sheet(corpus, SheetConfig(n=60, size=2048), tmp_path / "s.png")
+    assert not (tmp_path / "s.png").exists()
 
 
 @pytest.mark.parametrize(
@@ -99,9 +134,30 @@ def test_no_line_is_wider_than_the_picture() -> None:
     """Words break at spaces; a word too long for a line is cut; nothing is lost."""
     font = ImageFont.load_default(12)
     text = "an example with a " + "v" * 80 + " word"
-    lines = _wrapped(text, font, 90)
+    lines = list(_wrapped(text, font, 90))
     assert all(font.getlength(line) <= 90 for line in lines)
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+
+
+@pytest.mark.parametrize("text", ["v" * 2_000_000, "v " * 1_000_000, "a \x00\u200d\u0301 b"])
+def test_strange_texts_cost_no_time(tmp_path: Path, text: str) -> None:
+    """A word of two million letters, a million words, letters without width: a dozen lines are drawn, the rest
+    is never measured."""
+    corpus = toy_corpus(tmp_path / "c", count=1)
+    line = json.loads(corpus.file.read_text())
+    corpus.file.write_text(json.dumps({**line, "findings": None, "caption": text}) + "\n")
+    start = time.process_time()
+    contact_sheet(corpus, SheetConfig(size=64), tmp_path / "s.png")
+    assert time.process_time() - start < 2.0
+
+
+def test_a_word_is_cut_where_the_line_is_full() -> None:
+    """Halving finds the longest piece: with one letter more it would not fit."""
+    font = ImageFont.load_default(12)
+    word = "".join("il mW"[k % 5] for k in range(300)).replace(" ", "o")
+    pieces = list(_wrapped(word, font, 90))
+    for piece, following in pairwise(pieces):
+        assert font.getlength(piece) <= 90 < font.getlength(piece + following[0])
 
 
 def test_an_empty_choice_and_a_bad_target_are_sentences(tmp_path: Path) -> None:

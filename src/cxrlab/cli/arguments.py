@@ -26,6 +26,7 @@ _COMMON = {
     "--quiet": "show no progress",
     "--debug": "show the traceback of an error",
 }
+_TRUTH = {"true": True, "false": False, "yes": True, "no": False}
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,9 @@ class CommandLine:
         if clash := self.own.keys() & self.of_config.keys():
             raise TypeError(f"{command.target} and its config share the names {', '.join(sorted(clash))}")
         self.parser = self._build()
-        self.flags = [flag for action in self.parser._actions for flag in action.option_strings if flag != "-h"]
+        actions = self.parser._actions
+        self.flags = [flag for action in actions for flag in action.option_strings if flag != "-h"]
+        self.switches = {flag for action in actions if action.nargs == 0 for flag in action.option_strings}
 
     def parse(self, argv: Sequence[str]) -> Invocation:
         """Sort and check the words; every problem is reported at once."""
@@ -173,11 +176,19 @@ class CommandLine:
                 raise ConfigError(
                     f"'cxrlab {self.name}' has no flag {name}.{nearest(flag, known)} See 'cxrlab {self.name} --help'."
                 )
-            if equals and f"--no-{flag[2:]}" in known and value.lower() in ("true", "false", "yes", "no"):
-                tidy.append(flag if value.lower() in ("true", "yes") else f"--no-{flag[2:]}")
-            else:
-                tidy.append(flag + equals + value)
+            tidy.append(self._switched(flag, value) if equals and flag in self.switches else flag + equals + value)
         return tidy
+
+    def _switched(self, flag: str, value: str) -> str:
+        """`--masks=false` as `--no-masks`; a flag without an opposite takes no value."""
+        opposite = f"--no-{flag[2:]}"
+        if opposite not in self.switches:
+            raise ConfigError(f"{flag} takes no value, not '{value}'; write {flag} alone.")
+        if value.lower() not in _TRUTH:
+            raise ConfigError(
+                f"{flag} is '{value}'; it must be one of {', '.join(_TRUTH)}, or write {flag} or {opposite} alone."
+            )
+        return flag if _TRUTH[value.lower()] else opposite
 
 
 def _add_positional(parser: argparse.ArgumentParser, setting: Setting) -> None:

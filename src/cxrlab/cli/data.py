@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cxrlab.cli.result import Result, columns
-from cxrlab.core.errors import DataError
+from cxrlab.core.errors import CxrlabError, DataError
 from cxrlab.core.files import unreadable
 from cxrlab.data.config import PhantomConfig, ScenesConfig, SheetConfig
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def list_corpora(folder: Path | None = None) -> Result:
-    """List the corpora that can be made and, with a folder, the complete ones in it.
+    """List the corpora that can be made and, with a folder, the complete and the broken ones in it.
 
     Args:
         folder: A folder whose subfolders are corpora, or a corpus itself.
@@ -27,13 +28,9 @@ def list_corpora(folder: Path | None = None) -> Result:
     text = "can be made with 'cxrlab data make NAME':\n" + columns(list(makers.items()), "  ")
     data: dict[str, object] = {"makers": makers}
     if folder is not None:
-        found = _corpora(folder)
-        rows = [
-            (str(corpus.path), corpus.card.name, f"{corpus.card.counts.get('studies', '?')} studies")
-            for corpus in found
-        ]
-        text += f"\nin {folder}:\n" + (columns(rows, "  ") or "  no complete corpus")
-        data["corpora"] = [{"path": corpus.path, "card": corpus.card} for corpus in found]
+        found = [_look(path) for path in _corpora(folder)]
+        text += f"\nin {folder}:\n" + (columns([row for row, _ in found], "  ") or "  no complete corpus")
+        data["corpora"] = [entry for _, entry in found]
     return Result(text, data)
 
 
@@ -76,8 +73,8 @@ def show(corpus: Path, config: SheetConfig, out: Path) -> Result:
     from cxrlab.data.corpus import load_corpus
     from cxrlab.data.sheet import contact_sheet
 
-    path = contact_sheet(load_corpus(corpus), config, out)
-    return Result(f"wrote {path}", {"path": path})
+    sheet = contact_sheet(load_corpus(corpus), config, out)
+    return Result(f"wrote {sheet}", {"path": sheet.path, "shown": sheet.shown, "unreadable": sheet.unreadable})
 
 
 def check(corpus: Path) -> Result:
@@ -98,12 +95,22 @@ def _made(corpus: Corpus) -> Result:
     return Result(f"{studies} studies in {corpus.path}", {"path": corpus.path, "counts": counts})
 
 
-def _corpora(folder: Path) -> list[Corpus]:
-    from cxrlab.data.corpus import load_corpus
-
+def _corpora(folder: Path) -> list[Path]:
+    """The folder itself and those in it, as far as they have a card."""
     if not folder.is_dir():
         if folder.exists():
             raise DataError(f"{folder} is a file; name a folder.")
         raise unreadable(FileNotFoundError(2, "no such file"), folder)
     candidates = [folder, *sorted(entry for entry in folder.iterdir() if entry.is_dir())]
-    return [load_corpus(path) for path in candidates if (path / "card.yaml").is_file()]
+    return [path for path in candidates if os.path.lexists(path / "card.yaml")]
+
+
+def _look(path: Path) -> tuple[list[str], dict[str, object]]:
+    """One corpus as a row for people and an entry for programs; a broken one with its defect."""
+    from cxrlab.data.corpus import load_corpus
+
+    try:
+        card = load_corpus(path).card
+    except CxrlabError as error:
+        return [str(path), "broken", str(error)], {"path": path, "problem": str(error)}
+    return [str(path), card.name, f"{card.counts.get('studies', '?')} studies"], {"path": path, "card": card}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.cli.result import Result, columns
-from cxrlab.core.install import extras, version
+from cxrlab.core.install import BASE_INSTALL, extras, version
 
 BASE = (
     "numpy", "pillow", "pydicom", "pylibjpeg", "pylibjpeg-libjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle",
@@ -69,7 +69,7 @@ def _problems(base: dict[str, str | None], torch: dict[str, Any] | None, poisons
     if not (3, 11) <= sys.version_info[:2] <= (3, 12):
         found.append(f"Python {platform.python_version()} was not tested; use 3.11 or 3.12.")
     if missing := [name for name, installed in base.items() if installed is None]:
-        found.append(f"{', '.join(missing)} is missing; run: pip install --force-reinstall cxrlab")
+        found.append(f"{', '.join(missing)} is missing; run: {BASE_INSTALL}")
     if torch is not None and "error" in torch:
         found.append(f"torch does not import ({torch['error']}); run: pip install --force-reinstall torch")
     for name, error in poisons.items():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cxrlab.cli.commands import COMMANDS
 from cxrlab.core.errors import CxrlabError, MissingExtra, UnknownName, nearest
+from cxrlab.core.streams import Remarks, deliver
 
 if TYPE_CHECKING:
     from cxrlab.cli.result import Result
@@ -31,17 +32,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
     try:
-        code = _dispatch(words)
-        sys.stdout.flush()
-        return code
+        return _dispatch(words)
     except KeyboardInterrupt:
         if debug:
             raise
         return _say("stopped; everything finished so far is kept", INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of our output has gone (`| head`): not worth a word, also not at the interpreter's exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:
         sentence = _sentence(error)
         if debug or sentence is None:
@@ -111,9 +106,8 @@ def _show(result: Result, *, as_json: bool) -> int:
     from cxrlab.core.json_form import dumps
 
     text = dumps(result.data, indent=2) if as_json else result.text
-    if text:
-        _print(text)
-    return 0 if result.ok else 1
+    code = 0 if result.ok else 1
+    return _print(text, code) if text else code
 
 
 def _under(path: Sequence[str]) -> list[str]:
@@ -154,11 +148,12 @@ def _sentence(error: Exception) -> str | None:
     return None
 
 
-def _print(text: str) -> int:
-    sys.stdout.write(text + "\n")
-    return 0
+def _print(text: str, code: int = 0) -> int:
+    """Show the result; the code is the command's own, also when nobody reads what it says."""
+    deliver(text)
+    return code
 
 
 def _say(sentence: str, code: int) -> int:
-    sys.stderr.write(f"cxrlab: {sentence}\n")
+    Remarks(sys.stderr).write(f"cxrlab: {sentence}\n")
     return code

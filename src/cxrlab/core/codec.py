@@ -127,8 +127,8 @@ def _pixels(picture: Image.Image, name: str) -> Array:
 
 
 def _too_large(name: str, width: int = 0, height: int = 0) -> str:
-    size = f"{width} x {height}" if width else "more"
-    return f"{name} claims {size} pixels, above the limit of {MOST_PIXELS:,}; it is not a radiograph, remove it."
+    size = f"{width} x {height} pixels, more than" if width else "more pixels than"
+    return f"{name} claims {size} the {MOST_PIXELS:,} that are allowed; it is not a radiograph, remove it."
 
 
 def _reason(error: BaseException) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import re
@@ -11,6 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from cxrlab.core.install import version
 
 _PACKAGES = (
     "cxrlab", "numpy", "pillow", "pydicom", "pylibjpeg", "pyyaml", "jsonargparse",
@@ -29,8 +30,12 @@ def environment(argv: Sequence[str] | None = None) -> dict[str, Any]:
         "platform": platform.platform(),
         "machine": platform.machine(),
         "cores": os.cpu_count(),
-        "packages": {name: found for name in _PACKAGES if (found := _version(name)) is not None},
-        "command": without_secrets(sys.argv if argv is None else argv),
+        "packages": {name: found for name in _PACKAGES if (found := version(name)) is not None},
+        # A path that is not UTF-8 has no JSON form; its odd bytes are written as escapes.
+        "command": [
+            word.encode("utf-8", "backslashreplace").decode()
+            for word in without_secrets(sys.argv if argv is None else argv)
+        ],
         "commit": source_commit(),
     }
 
@@ -63,10 +68,3 @@ def source_commit(folder: Path | None = None) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return answer.stdout.strip() or None if answer.returncode == 0 else None
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None

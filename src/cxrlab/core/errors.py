@@ -7,7 +7,9 @@ exception is a defect of the program and keeps its traceback.
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable
+from typing import Any
 
 
 class CxrlabError(Exception):
@@ -49,3 +51,17 @@ def nearest(word: str, names: Iterable[str], most: int = 3) -> str:
     if not close:
         return ""
     return " Did you mean " + " or ".join(f"'{name}'" for name in close) + "?"
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it: as Python writes it, null for None, and long ones cut in the middle."""
+    if value is None:
+        return "null"
+    try:
+        return _SHORT.repr(value)
+    except ValueError:  # Python refuses to write out a whole number of thousands of digits
+        return "a number of thousands of digits"
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 80

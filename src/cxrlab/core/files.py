@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import secrets
 from pathlib import Path
 from typing import Any
 
 from cxrlab.core.errors import CxrlabError, DataError, RunError, nearest
-from cxrlab.core.json_form import dumps
+from cxrlab.core.json_form import BadJson, dumps, loads
 
 _REMEDIES = {
     errno.ENOSPC: "the disk is full; free some space, or choose a folder on another disk",
@@ -89,7 +88,19 @@ def write_all(handle: int, data: bytes) -> None:
 
 def write_text(path: str | os.PathLike[str], text: str, *, durable: bool = True) -> Path:
     """Write UTF-8 text atomically; see `write_bytes`."""
-    return write_bytes(path, text.encode("utf-8"), durable=durable)
+    return write_bytes(path, utf8(text, path), durable=durable)
+
+
+def utf8(text: str, path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a text that goes into the file `path`; half a character is a `DataError`."""
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        half = text[error.start].encode("unicode_escape").decode()
+        raise DataError(
+            f"cannot write {os.fspath(path)}: the text holds {half}, half a character; "
+            "it may come from a file name that is not UTF-8: rename that file."
+        ) from None
 
 
 def write_json(path: str | os.PathLike[str], value: Any, *, durable: bool = True) -> Path:
@@ -115,18 +126,12 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """The value in a JSON file; a malformed one is a `DataError` with line and column."""
+    """The value in a JSON file; a malformed one is a `DataError` that says where and why."""
     try:
-        return json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise DataError(
-            f"{os.fspath(path)}:{error.lineno} is not valid JSON ({error.msg.lower()} at column {error.colno}); "
-            f"correct that line, or make the file again."
-        ) from None
-    except RecursionError:
-        raise DataError(
-            f"{os.fspath(path)} is not usable JSON: it is nested too deeply; make the file again."
-        ) from None
+        return loads(read_text(path))
+    except BadJson as error:
+        place = f"{os.fspath(path)}:{error.line}" if error.line else os.fspath(path)
+        raise DataError(f"{place} is not valid JSON ({error}); correct it, or make the file again.") from None
 
 
 def unreadable(error: OSError, path: Path) -> CxrlabError:

@@ -25,6 +25,9 @@ EXTRAS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "plots": {"matplotlib": "matplotlib"},
     }
 )
+# From a copy of the source: no package index lists cxrlab.
+_INSTALL = 'pip install "{}" (in the folder of cxrlab)'
+BASE_INSTALL = _INSTALL.format(".")
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class ExtraStatus:
     @property
     def command(self) -> str:
         """The command that installs it."""
-        return f'pip install "cxrlab[{self.name}]"'
+        return _INSTALL.format(f".[{self.name}]")
 
 
 def version(distribution: str) -> str | None:

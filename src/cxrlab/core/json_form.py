@@ -1,8 +1,9 @@
-"""The JSON form of any value that the project writes down.
+"""The JSON form of any value that the project writes down, and reading it back.
 
 Records speak for themselves (`to_json`); other dataclasses, enums, paths and numpy values are
 turned into plain ones. Not-a-number becomes null, since JSON has no word for it and "undefined"
-is what it means here; an infinity is refused, since it is a defect of whatever computed it.
+is what it means here; an infinity is refused, since it is a defect of whatever computed it. The
+reader is as strict as the writer.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NoReturn
 
 from cxrlab.core.errors import DataError
 
@@ -53,6 +55,67 @@ def plain(value: Any, where: str = "value") -> Any:
 def dumps(value: Any, *, indent: int | None = None) -> str:
     """JSON text of `value` (see `plain`), readable characters kept as they are, keys in given order."""
     return json.dumps(plain(value), ensure_ascii=False, allow_nan=False, indent=indent)
+
+
+class BadJson(ValueError):
+    """Text that is not JSON as this project reads it: a few words on why.
+
+    Args:
+        reason: What is wrong, for a message.
+        line: Where, counted from 1; None when the reader does not tell.
+    """
+
+    def __init__(self, reason: str, line: int | None = None) -> None:
+        super().__init__(reason)
+        self.line = line
+
+
+def loads(text: str) -> Any:
+    """The value in JSON text, or `BadJson`.
+
+    Beyond the grammar it refuses what would be lost or fail later: a key that stands twice in one
+    object, NaN and infinities (also a number too large for a float), half a character (a lone
+    surrogate), whole numbers of thousands of digits, and nesting without end.
+    """
+    try:
+        value = _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        raise BadJson(f"{error.msg.lower()} at column {error.colno}", error.lineno) from None
+    except BadJson:
+        raise
+    except ValueError:
+        raise BadJson("a whole number of thousands of digits") from None
+    except RecursionError:
+        raise BadJson("nested too deeply") from None
+    if half := _HALF.search(text):
+        try:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError:
+            raise BadJson(f"half a character, such as {half[0]} alone") from None
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out = dict(pairs)
+    if len(out) != len(pairs):
+        names = [key for key, _ in pairs]
+        raise BadJson(f"the key '{next(key for key in names if names.count(key) > 1)}' twice in one object")
+    return out
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise BadJson(f"the number {text[:40]} is too large")
+    return value
+
+
+def _not_a_number(name: str) -> NoReturn:
+    raise BadJson(f"{name} is no number of JSON; write null or leave it out")
+
+
+_HALF = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_not_a_number)
 
 
 def _number(value: float, where: str) -> float | None:

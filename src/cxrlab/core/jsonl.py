@@ -7,16 +7,16 @@ writer cuts it off when it opens the file again, so that a resumed run continues
 from __future__ import annotations
 
 import contextlib
-import json
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from cxrlab.core.errors import DataError
-from cxrlab.core.files import make_folder, os_error, unreadable, write_all
-from cxrlab.core.json_form import dumps
+from cxrlab.core.errors import DataError, RunError
+from cxrlab.core.files import make_folder, os_error, unreadable, utf8, write_all
+from cxrlab.core.json_form import BadJson, dumps, loads
 
 _BLOCK = 1 << 16
 
@@ -24,7 +24,7 @@ _BLOCK = 1 << 16
 def read_jsonl(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line number from 1, object) one line at a time, in flat memory; blank lines are passed over.
 
-    A missing file, a line that is not UTF-8, not JSON, not an object or that repeats a key raises a
+    A missing file, a line that is not UTF-8, not JSON (see `json_form.loads`) or not an object raises a
     `DataError` that names file, line and remedy.
     """
     source = Path(path)
@@ -50,40 +50,25 @@ def parse_line(line: bytes, place: str, torn: bool = False) -> dict[str, Any]:
     """The object in one line; `place` names file and line in the error, `torn` says that its newline is missing."""
     try:
         value = _decode(line)
-    except json.JSONDecodeError as error:
+    except BadJson as error:
         remedy = (
             "the file ends in the middle of this line; resume the run that writes it, or delete the line"
             if torn
             else "correct or delete the line"
         )
-        raise DataError(f"{place} is not valid JSON ({error.msg.lower()} at column {error.colno}); {remedy}.") from None
+        raise DataError(f"{place} is not valid JSON ({error}); {remedy}.") from None
     except UnicodeDecodeError as error:
         raise DataError(
             f"{place} is not UTF-8 text (byte {error.start} of the line); convert the file to UTF-8."
         ) from None
-    except RecursionError:
-        raise DataError(f"{place} is nested too deeply to be a record; correct or delete the line.") from None
-    except _Repeated as error:
-        raise DataError(f"{place} has the key '{error}' twice in one object; keep one of them.") from None
     if not isinstance(value, dict):
         raise DataError(f'{place} holds a {_kind(value)}, not an object; a line must look like {{"id": …}}.')
     return value
 
 
-class _Repeated(Exception):
-    """A key that stands twice in one object: the first value would be lost without a word."""
-
-
 def _decode(line: bytes) -> Any:
-    return json.loads(line.decode("utf-8-sig"), object_pairs_hook=_unique)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    out = dict(pairs)
-    if len(out) != len(pairs):
-        names = [key for key, _ in pairs]
-        raise _Repeated(next(key for key in names if names.count(key) > 1))
-    return out
+    # Without its newline: a line that was cut is then reported at its end, not on the next line.
+    return loads(line.decode("utf-8-sig").rstrip("\r\n"))
 
 
 def _kind(value: Any) -> str:
@@ -117,7 +102,7 @@ class JsonlAppender:
         """Write one record (see `json_form.plain`); it is in the file when this returns."""
         if self._handle < 0:
             raise ValueError(f"{self.path} is closed")
-        line = (dumps(record) + "\n").encode("utf-8")
+        line = utf8(dumps(record) + "\n", self.path)
         size = os.fstat(self._handle).st_size
         try:
             write_all(self._handle, line)
@@ -130,9 +115,14 @@ class JsonlAppender:
 
     def close(self) -> None:
         """Hand the lines to the disk and close the file; closing twice is allowed."""
-        if self._handle >= 0:
-            with contextlib.suppress(OSError):
-                os.fsync(self._handle)
+        if self._handle < 0:
+            return
+        try:
+            os.fsync(self._handle)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # a device such as /dev/full has no disk behind it
+                raise os_error(error, self.path) from error
+        finally:
             os.close(self._handle)
             self._handle = -1
 
@@ -142,7 +132,9 @@ class JsonlAppender:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        # An error on its way out says more than that the disk did not take the lines either.
+        with contextlib.suppress(RunError) if error is not None else contextlib.nullcontext():
+            self.close()
 
     def _mend(self) -> None:
         """Leave the file empty or ending in a newline."""
@@ -153,7 +145,7 @@ class JsonlAppender:
         tail = os.pread(self._handle, size - start, start)
         try:
             complete = isinstance(_decode(tail), dict)
-        except (ValueError, RecursionError, _Repeated):
+        except ValueError:
             complete = False
         if complete:
             write_all(self._handle, b"\n")

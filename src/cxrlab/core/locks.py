@@ -70,12 +70,13 @@ def take_lock(folder: Path) -> Lock:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_open(file, handle):
                 return Lock(file, handle)
-        except OSError as error:
+        except BlockingIOError:
             os.close(handle)
-            if isinstance(error, BlockingIOError):
-                raise RunError(
-                    f"{folder} is being written by another process; wait for it, or choose another folder."
-                ) from None
+            raise RunError(
+                f"{folder} is being written by another process; wait for it, or choose another folder."
+            ) from None
+        except OSError as error:
+            Lock(file, handle).release()
             raise os_error(error, file, "lock") from error
         # The last holder removed the file between our opening and our locking it: what we hold has no name.
         os.close(handle)

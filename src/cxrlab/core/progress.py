@@ -1,6 +1,7 @@
 """Progress of a long loop: a bar on a terminal, a plain line every few seconds elsewhere.
 
-Everything goes to the error stream, so that the result of a command can be piped.
+Everything goes to the error stream, so that the result of a command can be piped. Nobody has to
+listen: a loop goes on when that stream is closed, cut off or full.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import time
 from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TextIO, TypeVar
+from typing import IO, TextIO, TypeVar, cast
+
+from cxrlab.core.streams import Remarks
 
 T = TypeVar("T")
 QUIET = "CXRLAB_QUIET"
@@ -51,13 +54,13 @@ def track(
         total = len(items)
     if quiet is None:
         quiet = _silenced.get() or os.environ.get(QUIET, "") not in ("", "0")
-    out = stream if stream is not None else sys.stderr
     if quiet:
         return iter(items)
+    out = Remarks(stream if stream is not None else sys.stderr)
     return _bar(items, label, total, out) if out.isatty() else _lines(items, label, total, out, every_s)
 
 
-def _bar(items: Iterable[T], label: str, total: int | None, out: TextIO) -> Iterator[T]:
+def _bar(items: Iterable[T], label: str, total: int | None, out: Remarks) -> Iterator[T]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -75,14 +78,14 @@ def _bar(items: Iterable[T], label: str, total: int | None, out: TextIO) -> Iter
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(file=out)) as bar:
+    with Progress(*columns, console=Console(file=cast(IO[str], out))) as bar:
         task = bar.add_task(label, total=total)
         for item in items:
             yield item
             bar.advance(task)
 
 
-def _lines(items: Iterable[T], label: str, total: int | None, out: TextIO, every_s: float) -> Iterator[T]:
+def _lines(items: Iterable[T], label: str, total: int | None, out: Remarks, every_s: float) -> Iterator[T]:
     start = told = time.monotonic()
     done = 0
     try:
@@ -99,8 +102,7 @@ def _lines(items: Iterable[T], label: str, total: int | None, out: TextIO, every
             _tell(out, label, done, total, time.monotonic() - start)
 
 
-def _tell(out: TextIO, label: str, done: int, total: int | None, seconds: float) -> None:
+def _tell(out: Remarks, label: str, done: int, total: int | None, seconds: float) -> None:
     share = f"{done:,} of {total:,} ({100 * done / total:.0f} %)" if total else f"{done:,}"
     rate = f", {done / seconds:.1f} a second" if done and seconds > 0 else ""
     out.write(f"{label}: {share}, {seconds:.0f} s{rate}\n")
-    out.flush()

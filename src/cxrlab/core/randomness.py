@@ -24,4 +24,5 @@ def generator(seed: int, *names: str | int) -> np.random.Generator:
 
 def fraction(seed: int, *names: str | int) -> float:
     """A uniform number in [0, 1) for these names, without building a generator."""
-    return stream_key(seed, *names) / 2.0**128
+    # The top 53 bits, all that a float holds: the whole key could round up to 1.
+    return (stream_key(seed, *names) >> 75) / 2.0**53

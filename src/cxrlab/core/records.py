@@ -1,20 +1,20 @@
 """The frozen records that rooms exchange, and their JSON form.
 
 `Study → Prediction → Score` is the main road; `PreferencePair` and `Query` are its two branches.
-`record.to_json()` drops what is None or empty, `Record.from_json()` refuses what it does not know
-where a typo would silently lose data (findings, labels, views), and keeps foreign keys of a study
-in `extra`, since the corpus contract lets others add fields.
+`to_json` drops what is None or an empty mapping; `from_json` checks every field by the class's own
+table. Foreign keys of a study, film or prediction are kept in `extra`, since the contract lets
+others add fields; elsewhere they are refused, since a typo would silently lose data.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 
-from cxrlab.core.errors import DataError, VocabularyError, nearest
+from cxrlab.core import fields
+from cxrlab.core.errors import DataError, VocabularyError, nearest, shown
+from cxrlab.core.fields import Record
 from cxrlab.core.vocabulary import (
     CHEXPERT_14,
     CHEXPERT_CHILDREN,
@@ -34,27 +34,9 @@ Span = tuple[int, int]
 SECTIONS = ("examination", "indication", "comparison", "findings", "impression")
 SPLITS = ("train", "val", "test")
 
-E_ = TypeVar("E_", bound=StrEnum)
-
-
-def _word(kind: type[E_], value: object, field_name: str) -> E_:
-    """`value` as a member of `kind`, or an error that lists what is allowed."""
-    try:
-        return kind(str(value))
-    except ValueError:
-        allowed = ", ".join(f"'{member.value}'" for member in kind)
-        raise VocabularyError(f"{field_name} is '{value}'; it must be one of {allowed}.") from None
-
-
-def _known_keys(source: Mapping[str, Any], record: type, what: str) -> None:
-    names = [f.name for f in dataclasses.fields(record)]
-    for key in source:
-        if key not in names:
-            raise DataError(f"{what} has an unknown key '{key}'.{nearest(key, names)} Known keys: {', '.join(names)}.")
-
 
 @dataclass(frozen=True)
-class Finding:
+class Finding(Record):
     """One statement about a film: the record that drives the whole project.
 
     Args:
@@ -71,6 +53,21 @@ class Finding:
         span: Characters [start, end) of the report text that say it.
     """
 
+    what = "a finding"
+    checks = {
+        "observation": fields.text,
+        "presence": fields.Word(Presence),
+        "certainty": fields.Word(Certainty),
+        "side": fields.Word(Side),
+        "location": fields.text,
+        "severity": fields.Word(Severity),
+        "size_mm": fields.number(low=0),
+        "change": fields.Word(Change),
+        "tip": fields.text,
+        "tip_mm": fields.number(),
+        "span": fields.span,
+    }
+
     observation: str
     presence: Presence = Presence.PRESENT
     certainty: Certainty = Certainty.CERTAIN
@@ -84,6 +81,7 @@ class Finding:
     span: Span | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         row = observation(self.observation)
         if self.location is not None and self.location not in LOCATIONS:
             raise VocabularyError(
@@ -99,44 +97,13 @@ class Finding:
         """True for what is there, hedged or not."""
         return self.presence is Presence.PRESENT
 
-    def to_json(self) -> Json:
-        """Plain values; fields that are None are left out."""
-        return _plain(self)
-
-    @classmethod
-    def from_json(cls, source: Mapping[str, Any]) -> Finding:
-        """Read the JSON form; an unknown key or word is an error."""
-        _known_keys(source, cls, "a finding")
-        if "observation" not in source:
-            raise DataError("a finding has no 'observation'.")
-        words: dict[str, type[StrEnum]] = {
-            "presence": Presence,
-            "certainty": Certainty,
-            "side": Side,
-            "severity": Severity,
-            "change": Change,
-        }
-        values: Json = {}
-        for key, value in source.items():
-            if value is None:
-                continue
-            if key in words:
-                value = _word(words[key], value, key)
-            elif key == "span":
-                value = _span(value)
-            values[key] = value
-        return cls(**values)
-
-
-def _span(value: Any) -> Span:
-    if not (isinstance(value, Sequence) and len(value) == 2 and all(isinstance(v, int) for v in value)):
-        raise DataError(f"a span must be two whole numbers [start, end), not {value!r}.")
-    return (value[0], value[1])
-
 
 @dataclass(frozen=True)
-class Report:
+class Report(Record):
     """The text of a radiology report by section; None is a section that the source does not have."""
+
+    what = "the text of a report"
+    checks = dict.fromkeys(SECTIONS, fields.text)
 
     examination: str | None = None
     indication: str | None = None
@@ -153,43 +120,31 @@ class Report:
         text: str | None = getattr(self, name)
         return text
 
-    @classmethod
-    def from_json(cls, source: Mapping[str, Any]) -> Report:
-        """Read the JSON form; an unknown section or a non-text value is an error."""
-        _known_keys(source, cls, "'sections'")
-        for key, value in source.items():
-            if value is not None and not isinstance(value, str):
-                raise DataError(f"section '{key}' must be text or null, not {type(value).__name__}.")
-        return cls(**source)
-
     def to_json(self) -> Json:
         """All five sections, null where absent: the reader of the file sees what was looked for."""
         return {name: getattr(self, name) for name in SECTIONS}
 
 
 @dataclass(frozen=True)
-class ImageFile:
+class ImageFile(Record):
     """One film of a study: a path relative to the corpus folder, and its view."""
+
+    what = "an image"
+    checks = {"path": fields.path, "view": fields.Word(View)}
 
     path: str
     view: View = View.FRONTAL
     extra: Mapping[str, Any] = field(default_factory=dict)
 
-    def to_json(self) -> Json:
-        """Plain values."""
-        return {"path": self.path, "view": self.view.value, **self.extra}
 
-    @classmethod
-    def from_json(cls, source: Mapping[str, Any]) -> ImageFile:
-        """Read the JSON form; foreign keys are kept."""
-        if not isinstance(source, Mapping) or not isinstance(source.get("path"), str):
-            raise DataError(f"an image must be an object with a text 'path', not {source!r}.")
-        view = _word(View, source.get("view") or View.FRONTAL, "view")
-        return cls(source["path"], view, {k: v for k, v in source.items() if k not in ("path", "view")})
+def _label(value: Any, key: str) -> int:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value in (-1, 0, 1):
+        return int(value)
+    raise DataError(f"'{key}' is {shown(value)}; it must be 1 (present), 0 (absent) or -1 (uncertain), or be left out.")
 
 
 @dataclass(frozen=True)
-class Study:
+class Study(Record):
     """One visit to the X-ray room: films, text and what is known of the truth.
 
     Args:
@@ -209,6 +164,23 @@ class Study:
         extra: Keys of the source that this project does not use, kept as they are.
     """
 
+    what = "a study"
+    checks = {
+        "id": fields.filled,
+        "patient": fields.filled,
+        "images": fields.list_of(fields.by(ImageFile.from_json)),
+        "sections": fields.by(Report.from_json),
+        "split": fields.one_of(*SPLITS),
+        "age": fields.number(low=0),
+        "sex": fields.one_of("F", "M"),
+        "prior": fields.filled,
+        "labels": fields.mapping_of(_label, fields.by(chexpert_label)),
+        "findings": fields.list_of(fields.by(Finding.from_json)),
+        "masks": fields.mapping_of(fields.path),
+        "structured": fields.mapping_of(fields.mapping_of(fields.text)),
+        "caption": fields.text,
+    }
+
     id: str
     patient: str
     images: tuple[ImageFile, ...] = ()
@@ -223,41 +195,6 @@ class Study:
     structured: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     caption: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> Json:
-        """The contract's JSON form; what is None or empty is left out, foreign keys stand last."""
-        out = _plain(self)
-        if self.findings is not None:
-            out["findings"] = [finding.to_json() for finding in self.findings]
-        out.pop("extra", None)
-        return {**out, **self.extra}
-
-    @classmethod
-    def from_json(cls, source: Mapping[str, Any]) -> Study:
-        """Read one line of studies.jsonl and check every word of it."""
-        known = {f.name for f in dataclasses.fields(cls)} - {"extra"}
-        values: Json = {k: v for k, v in source.items() if k in known and v is not None}
-        for key in ("id", "patient"):
-            if not isinstance(values.get(key), str) or not values[key]:
-                raise DataError(f"a study needs a non-empty text '{key}', found {source.get(key)!r}.")
-        split = values.get("split")
-        if split is not None and split not in SPLITS:
-            raise DataError(f"split is '{split}'; it must be one of {', '.join(SPLITS)}.{nearest(str(split), SPLITS)}")
-        values["images"] = tuple(ImageFile.from_json(image) for image in values.get("images", ()))
-        values["labels"] = {chexpert_label(k): _label(k, v) for k, v in values.get("labels", {}).items()}
-        if "sections" in values:
-            values["sections"] = Report.from_json(values["sections"])
-        if "findings" in values:
-            values["findings"] = tuple(Finding.from_json(finding) for finding in values["findings"])
-        return cls(**values, extra={k: v for k, v in source.items() if k not in known})
-
-
-def _label(name: str, value: Any) -> int:
-    if isinstance(value, (int, float)) and value in (-1, 0, 1):
-        return int(value)
-    raise DataError(
-        f"label '{name}' is {value!r}; it must be 1 (present), 0 (absent) or -1 (uncertain), or be left out."
-    )
 
 
 def chexpert_labels(findings: Sequence[Finding], *, complete: bool) -> dict[str, int]:
@@ -290,8 +227,16 @@ def chexpert_labels(findings: Sequence[Finding], *, complete: bool) -> dict[str,
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Prediction(Record):
     """What a model wrote for one study (or `study#k` for its k-th image)."""
+
+    what = "a prediction"
+    checks = {
+        "id": fields.filled,
+        "report": fields.text,
+        "confidence": fields.mapping_of(fields.number(or_undefined=True)),
+        "label_probs": fields.mapping_of(fields.number(0, 1), fields.by(chexpert_label)),
+    }
 
     id: str
     report: str
@@ -299,26 +244,20 @@ class Prediction:
     label_probs: Mapping[str, float] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
-    def to_json(self) -> Json:
-        """The contract's JSON form."""
-        out = _plain(self)
-        out.pop("extra", None)
-        return {**out, **self.extra}
-
-    @classmethod
-    def from_json(cls, source: Mapping[str, Any]) -> Prediction:
-        """Read one line of predictions.jsonl; foreign keys are kept."""
-        for key in ("id", "report"):
-            if not isinstance(source.get(key), str):
-                raise DataError(f"a prediction needs a text '{key}', found {source.get(key)!r}.")
-        known = ("id", "report", "confidence", "label_probs")
-        values = {k: v for k, v in source.items() if k in known and v is not None}
-        return cls(**values, extra={k: v for k, v in source.items() if k not in known})
-
 
 @dataclass(frozen=True)
-class PreferencePair:
+class PreferencePair(Record):
     """Two reports for one study, one judged better, and by how much."""
+
+    what = "a preference pair"
+    checks = {
+        "id": fields.filled,
+        "chosen": fields.text,
+        "rejected": fields.text,
+        "judge": fields.filled,
+        "chosen_score": fields.number(),
+        "rejected_score": fields.number(),
+    }
 
     id: str
     chosen: str
@@ -327,14 +266,21 @@ class PreferencePair:
     chosen_score: float | None = None
     rejected_score: float | None = None
 
-    def to_json(self) -> Json:
-        """Plain values."""
-        return _plain(self)
-
 
 @dataclass(frozen=True)
-class Query:
+class Query(Record):
     """One question to a victim: the image by its hash, what came back and what it cost."""
+
+    what = "a query"
+    checks = {
+        "id": fields.filled,
+        "image_sha256": fields.filled,
+        "report": fields.text,
+        "tokens": fields.whole(),
+        "cost_usd": fields.number(low=0),
+        "latency_s": fields.number(low=0),
+        "round": fields.whole(),
+    }
 
     id: str
     image_sha256: str
@@ -344,14 +290,20 @@ class Query:
     latency_s: float | None = None
     round: int = 0
 
-    def to_json(self) -> Json:
-        """Plain values."""
-        return _plain(self)
-
 
 @dataclass(frozen=True)
-class Score:
+class Score(Record):
     """One metric over a set of studies, with its interval and denominator."""
+
+    what = "a score"
+    checks = {
+        "metric": fields.filled,
+        "value": fields.number(or_undefined=True),
+        "n": fields.whole(),
+        "low": fields.number(),
+        "high": fields.number(),
+        "undefined": fields.whole(),
+    }
 
     metric: str
     value: float
@@ -359,30 +311,3 @@ class Score:
     low: float | None = None
     high: float | None = None
     undefined: int = 0
-
-    def to_json(self) -> Json:
-        """Plain values."""
-        return _plain(self)
-
-
-def _plain(record: Any) -> Json:
-    """Fields in order as JSON values; None and empty mappings are left out."""
-    out: Json = {}
-    for item in dataclasses.fields(record):
-        value = getattr(record, item.name)
-        if value is None or (isinstance(value, Mapping) and not value):
-            continue
-        out[item.name] = _plain_value(value)
-    return out
-
-
-def _plain_value(value: Any) -> Any:
-    if isinstance(value, StrEnum):
-        return value.value
-    if hasattr(value, "to_json"):
-        return value.to_json()
-    if isinstance(value, tuple):
-        return [_plain_value(item) for item in value]
-    if isinstance(value, Mapping):
-        return {key: _plain_value(item) for key, item in value.items()}
-    return value

@@ -109,8 +109,9 @@ class Run:
         if not self._lock.held:
             return
         try:
-            for file in self._files.values():
-                file.close()
+            with contextlib.ExitStack() as files:  # closes every file, also when one of them fails
+                for file in self._files.values():
+                    files.callback(file.close)
             self._status(state, reason)
         finally:
             self._lock.release()

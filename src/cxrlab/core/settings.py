@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import inspect
+import math
 import types
 import typing
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.errors import ConfigError
+from cxrlab.core.errors import ConfigError, shown
 
 REQUIRED = dataclasses.MISSING
 _LISTS = (tuple, list, collections.abc.Sequence)
@@ -106,10 +107,13 @@ def checked(setting: Setting, value: Any, *, typed: bool = False) -> Any:
     try:
         if given is None and not _optional(setting.hint):
             raise ValueError  # jsonargparse takes null for any type
-        return parser.parse_object({"value": _enum_name(setting.hint, given)}).value
-    except (ArgumentError, TypeError, ValueError):
+        found = parser.parse_object({"value": _enum_name(setting.hint, given)}).value
+    except (ArgumentError, TypeError, ValueError, OverflowError):
         quotes = " Put it in quotes." if setting.hint is str and isinstance(value, (bool, int, float)) else ""
-        raise ConfigError(f"{setting.key} is {value!r}; it must be {type_words(setting.hint)}.{quotes}") from None
+        raise ConfigError(f"{setting.key} is {shown(value)}; it must be {type_words(setting.hint)}.{quotes}") from None
+    if not _finite(found):
+        raise ConfigError(f"{setting.key} is {shown(value)}; it must be finite, that is at most about 1e308.")
+    return found
 
 
 def type_words(hint: Any) -> str:
@@ -158,6 +162,13 @@ def _spoken(hint: Any, text: str) -> Any:
     if any(typing.get_origin(option) in _LISTS for option in _options(hint)):
         return [part.strip() for part in text.strip().removeprefix("[").removesuffix("]").split(",") if part.strip()]
     return text
+
+
+def _finite(value: Any) -> bool:
+    """Whether every float in a value is a number that can be computed with."""
+    if isinstance(value, (tuple, list)):
+        return all(map(_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _enum_name(hint: Any, value: Any) -> Any:

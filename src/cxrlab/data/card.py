@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.errors import DataError
+from cxrlab.core.errors import DataError, shown
 from cxrlab.core.json_form import plain
 from cxrlab.core.yaml_file import read_yaml
 
@@ -66,6 +66,9 @@ def read_card(path: Path) -> Card:
     for key in ("settings", "counts"):
         if not isinstance(values.get(key) or {}, dict):
             raise DataError(f"{path} has a '{key}' that is not a mapping; correct it or make the corpus again.")
+    for key, count in (values.get("counts") or {}).items():
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise DataError(f"{path} counts '{key}' as {shown(count)}; write a whole number, or make the corpus again.")
     given = {key: values[key] for key in known if values.get(key) is not None}
     return Card(**given, extra={key: value for key, value in values.items() if key not in known})
 

@@ -11,17 +11,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.codec import decode
+import numpy as np
+
 from cxrlab.core.errors import CxrlabError, DataError, VocabularyError
 from cxrlab.core.files import unreadable
 from cxrlab.core.jsonl import parse_line
 from cxrlab.core.progress import track
 from cxrlab.core.records import Study
 from cxrlab.data.card import CARD, read_card
-from cxrlab.data.corpus import STUDIES, study_of_line
-from cxrlab.data.dicom import decode_dicom, is_dicom
-from cxrlab.data.images import read_bytes
+from cxrlab.data.corpus import STUDIES, corpus_folder, study_of_line
+from cxrlab.data.images import Picture, eight_bits, read_picture
 from cxrlab.data.parallel import ordered_map
+from cxrlab.data.splits import leakage
 
 EXAMPLES_A_KIND = 10
 
@@ -94,10 +95,8 @@ def check_corpus(path: str | Path, workers: int = 0) -> CheckReport:
         path: The folder. Only a missing folder or `studies.jsonl` is an error; the rest is reported.
         workers: Processes that decode pictures; 0 means one for each core.
     """
-    folder = Path(path)
+    folder = corpus_folder(path)
     file = folder / STUDIES
-    if not file.is_file():
-        raise DataError(f"{folder} is not a corpus: it has no {STUDIES}.")
     tally = _Tally(folder)
     inspect = partial(_inspect, folder)
     total = sum(1 for _ in _lines(file))
@@ -109,7 +108,7 @@ def check_corpus(path: str | Path, workers: int = 0) -> CheckReport:
 
 @dataclass(frozen=True)
 class _Inspected:
-    """What one line gave: its study unless the line is malformed, image digests, and problems."""
+    """What one line gave: its study unless the line is malformed, digests of its pictures, and problems."""
 
     place: str
     study: Study | None
@@ -140,10 +139,10 @@ def _inspect(folder: Path, numbered: tuple[int, bytes]) -> _Inspected:
     digests: list[bytes] = []
     shape: tuple[int, ...] | None = None
     for k, image in enumerate(study.images):
-        read = _read(folder / image.path, f"{place}, image {k}", "image", problems)
-        if read is not None:
-            digests.append(read[0])
-            shape = read[1] if k == 0 else shape
+        picture = _read(folder / image.path, f"{place}, image {k}", "image", problems)
+        if picture is not None:
+            digests.append(_digest(picture))
+            shape = picture.shape[:2] if k == 0 else shape
     if not study.images:
         problems.append(Problem("study without images", f"{place}: study '{study.id}' lists no image."))
     problems.extend(_mask_problems(folder, study, place, shape))
@@ -153,18 +152,24 @@ def _inspect(folder: Path, numbered: tuple[int, bytes]) -> _Inspected:
     return _Inspected(place, study, tuple(digests), tuple(problems))
 
 
-def _read(path: Path, place: str, what: str, problems: list[Problem]) -> tuple[bytes, tuple[int, ...]] | None:
-    """Digest and [H, W] of a picture; a problem is noted and None returned when it cannot be decoded."""
-    if not path.exists():
-        problems.append(Problem(f"missing {what}", f"{place}: {os.fspath(path)} does not exist."))
-        return None
+def _read(path: Path, place: str, what: str, problems: list[Problem]) -> Picture | None:
+    """The pixels of a picture; where they cannot be read, a problem is noted and None returned."""
     try:
-        data = read_bytes(path)
-        shape = (decode_dicom if is_dicom(data) else decode)(data, str(path)).shape[:2]
-    except CxrlabError as error:
-        problems.append(Problem(f"unreadable {what}", f"{place}: {error}"))
+        return read_picture(path)
+    except Exception as error:  # also what no decoder should raise: one file must never stop the check
+        kind = f"unreadable {what}" if os.path.exists(path) else f"missing {what}"
+        why = str(error) if isinstance(error, CxrlabError) else f"{path} cannot be decoded ({error!r})."
+        problems.append(Problem(kind, f"{place}: {why}"))
         return None
-    return hashlib.blake2b(data, digest_size=16).digest(), shape
+
+
+def _digest(picture: Picture) -> bytes:
+    """A mark of what a picture shows: the same film saved in another way has the same one."""
+    pixels = eight_bits(picture)
+    # The shape counts: a blank film of 2 x 8 and one of 4 x 4 hold the same bytes.
+    mark = hashlib.blake2b(repr(pixels.shape).encode(), digest_size=16)
+    mark.update(np.ascontiguousarray(pixels).data)
+    return mark.digest()
 
 
 def _mask_problems(folder: Path, study: Study, place: str, shape: tuple[int, ...] | None) -> Iterator[Problem]:
@@ -173,10 +178,10 @@ def _mask_problems(folder: Path, study: Study, place: str, shape: tuple[int, ...
         if key not in known:
             yield Problem("mask without a finding", f"{place}: mask '{key}' has no finding of that index.")
         found: list[Problem] = []
-        read = _read(folder / path, f"{place}, mask {key}", "mask", found)
+        mask = _read(folder / path, f"{place}, mask {key}", "mask", found)
         yield from found
-        if read is not None and shape is not None and read[1] != shape:
-            sizes = f"{read[1][1]} x {read[1][0]}, its image {shape[1]} x {shape[0]}"
+        if mask is not None and shape is not None and mask.shape[:2] != shape:
+            sizes = f"{mask.shape[1]} x {mask.shape[0]}, its image {shape[1]} x {shape[0]}"
             yield Problem("mask of another size", f"{place}: mask {key} is {sizes} pixels.")
 
 
@@ -188,8 +193,7 @@ class _Tally:
     counts: Counter[str] = field(default_factory=Counter)
     examples: list[Problem] = field(default_factory=list)
     splits: Counter[str] = field(default_factory=Counter)
-    patients: dict[str, str] = field(default_factory=dict)
-    split_of: dict[str, set[str]] = field(default_factory=dict)
+    places: dict[str, tuple[str, str | None]] = field(default_factory=dict)
     priors: list[tuple[str, str, str]] = field(default_factory=list)
     pictures: dict[bytes, tuple[str | None, str]] = field(default_factory=dict)
     images: int = 0
@@ -205,14 +209,12 @@ class _Tally:
         study = line.study
         if study is None:
             return
-        if study.id in self.patients:
+        if study.id in self.places:
             self.note(Problem("duplicate id", f"{line.place}: the id '{study.id}' was used on an earlier line."))
             return
-        self.patients[study.id] = study.patient
+        self.places[study.id] = (study.patient, study.split)
         self.splits[study.split or "none"] += 1
         self.images += len(line.digests)
-        if study.split is not None:
-            self.split_of.setdefault(study.patient, set()).add(study.split)
         if study.prior is not None:
             self.priors.append((line.place, study.id, study.prior))
         for digest in line.digests:
@@ -222,14 +224,13 @@ class _Tally:
                 self.note(Problem("same picture in two splits", message))
 
     def look_across(self) -> None:
-        for patient, splits in self.split_of.items():
-            if len(splits) > 1:
-                message = f"patient '{patient}' is in {' and '.join(sorted(splits))}; keep each patient in one split."
-                self.note(Problem("patient in two splits", message))
+        for patient, splits in leakage(self.places.values()).items():
+            message = f"patient '{patient}' is in {' and '.join(splits)}; keep each patient in one split."
+            self.note(Problem("patient in two splits", message))
         for place, study_id, prior in self.priors:
-            if prior not in self.patients:
+            if prior not in self.places:
                 self.note(Problem("prior that does not exist", f"{place}: prior '{prior}' is not in the corpus."))
-            elif prior == study_id or self.patients[prior] != self.patients[study_id]:
+            elif prior == study_id or self.places[prior][0] != self.places[study_id][0]:
                 message = f"{place}: prior '{prior}' is the study itself or of another patient."
                 self.note(Problem("prior of another patient", message))
         self._compare_card()
@@ -244,15 +245,15 @@ class _Tally:
         except CxrlabError as error:
             self.note(Problem("malformed card", str(error)))
             return
-        if "studies" in counts and counts["studies"] != len(self.patients):
-            message = f"{path} counts {counts['studies']} studies, {STUDIES} holds {len(self.patients)} readable ones."
+        if "studies" in counts and counts["studies"] != len(self.places):
+            message = f"{path} counts {counts['studies']} studies, {STUDIES} holds {len(self.places)} readable ones."
             self.note(Problem("card with another count", message))
 
     def report(self) -> CheckReport:
         return CheckReport(
             path=self.folder,
-            studies=len(self.patients),
-            patients=len(set(self.patients.values())),
+            studies=len(self.places),
+            patients=len({patient for patient, _ in self.places.values()}),
             images=self.images,
             splits=dict(self.splits),
             counts=dict(self.counts),

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from cxrlab.core.errors import ConfigError, nearest
 from cxrlab.core.records import SPLITS
+from cxrlab.data.phantom.presets import PRESETS
+from cxrlab.findings.lexicon import LEXICONS
 
-PRESETS = ("standard", "shifted")
-LEXICONS = ("A", "B")
+# A hundred times the largest public corpus of chest films; more is a slip of the finger.
+MOST_STUDIES = 10_000_000
 
 
 def _whole(name: str, value: object, low: int, high: int | None = None) -> None:
     """Refuse anything but a whole number of [low, high]; True is not a number here."""
-    limit = f"at least {low}" if high is None else f"from {low} to {high}"
+    limit = f"at least {low}" if high is None else f"from {low} to {high:,}"
     if isinstance(value, bool) or not isinstance(value, int) or value < low or (high is not None and value > high):
         raise ConfigError(f"{name}={value!r} is not usable; give a whole number {limit}.")
 
@@ -24,7 +27,7 @@ def _share(name: str, value: object) -> None:
         raise ConfigError(f"{name}={value!r} is not a share; give a number from 0 to 1.")
 
 
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+def _one_of(name: str, value: str, allowed: Collection[str]) -> None:
     if value not in allowed:
         hint = nearest(str(value), allowed)
         raise ConfigError(f"{name}={value!r} is unknown.{hint} Choose one of {', '.join(allowed)}.")
@@ -35,7 +38,7 @@ class PhantomConfig:
     """A corpus of synthetic chest films whose truth is known.
 
     Args:
-        n: Number of studies.
+        n: Number of studies, at most ten million.
         size: Side of the square films in pixels, 32 to 2048.
         seed: The same seed gives the same bytes, whatever the number of workers.
         preset: How films are taken: standard, or shifted (other geometry, exposure and noise).
@@ -57,7 +60,7 @@ class PhantomConfig:
     workers: int = 0
 
     def __post_init__(self) -> None:
-        _whole("n", self.n, 1)
+        _whole("n", self.n, 1, MOST_STUDIES)
         _whole("size", self.size, 32, 2048)
         _whole("seed", self.seed, 0)
         _one_of("preset", self.preset, PRESETS)
@@ -72,7 +75,7 @@ class ScenesConfig:
     """A corpus of small natural-looking colour pictures without any chest, with captions.
 
     Args:
-        n: Number of pictures.
+        n: Number of pictures, at most ten million.
         size: Side of the square pictures in pixels, 32 to 2048.
         seed: The same seed gives the same bytes, whatever the number of workers.
         workers: Processes; 0 means one for each core.
@@ -84,7 +87,7 @@ class ScenesConfig:
     workers: int = 0
 
     def __post_init__(self) -> None:
-        _whole("n", self.n, 1)
+        _whole("n", self.n, 1, MOST_STUDIES)
         _whole("size", self.size, 32, 2048)
         _whole("seed", self.seed, 0)
         _whole("workers", self.workers, 0)

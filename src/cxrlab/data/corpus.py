@@ -6,21 +6,24 @@ line offsets on first use, so that a corpus larger than memory can be opened, wa
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cxrlab.core.codec import decode
-from cxrlab.core.errors import ConfigError, DataError, nearest
+from cxrlab.core.errors import ConfigError, DataError, nearest, shown
 from cxrlab.core.files import unreadable
 from cxrlab.core.jsonl import parse_line, read_jsonl
 from cxrlab.core.records import SPLITS, Study
+from cxrlab.data.bounded import read_bounded
 from cxrlab.data.card import CARD, Card, read_card
-from cxrlab.data.images import Film, load_image, load_rgb, read_bytes
+from cxrlab.data.grey import Film
+from cxrlab.data.images import load_image, load_rgb
 
 STUDIES = "studies.jsonl"
 
@@ -63,7 +66,7 @@ class Corpus:
         for number, values in read_jsonl(self.file):
             study = study_of_line(values, f"{self.file}:{number}")
             if study.id in seen:
-                raise _duplicate(self.file, number, study.id)
+                raise repeated_id(self.file, number, study.id)
             seen.add(study.id)
             if split is None or study.split == split:
                 yield study
@@ -110,7 +113,8 @@ class Corpus:
         if path is None:
             return None
         try:
-            return np.asarray(decode(read_bytes(self.path / path), str(self.path / path)) > 0)
+            file = inside(self.path, path)
+            return np.asarray(decode(read_bounded(file), str(file)) > 0)
         except DataError as error:
             raise DataError(f"{self._place(study)}, mask {finding}: {error}") from None
 
@@ -118,7 +122,7 @@ class Corpus:
         if not 0 <= k < len(study.images):
             raise DataError(f"{self._place(study)} has {len(study.images)} images, so there is no image {k}.")
         try:
-            return (load_rgb if rgb else load_image)(self.path / study.images[k].path, size)
+            return (load_rgb if rgb else load_image)(inside(self.path, study.images[k].path), size)
         except DataError as error:
             raise DataError(f"{self._place(study)}, image {k}: {error}") from None
 
@@ -134,12 +138,7 @@ class Corpus:
 
 def load_corpus(path: str | Path) -> Corpus:
     """Open a complete corpus folder; the card is its proof of completeness."""
-    folder = Path(path)
-    if not folder.is_dir():
-        what = "is a file, not a corpus folder" if folder.exists() else "does not exist"
-        raise DataError(f"{folder} {what}; name a folder with {STUDIES} and {CARD}.")
-    if not (folder / STUDIES).is_file():
-        raise DataError(f"{folder} is not a corpus: it has no {STUDIES}.")
+    folder = corpus_folder(path)
     if not (folder / CARD).is_file():
         raise DataError(
             f"{folder} has no {CARD}, so it is unfinished; run the command that makes it once more to complete it."
@@ -147,19 +146,51 @@ def load_corpus(path: str | Path) -> Corpus:
     return Corpus(folder, read_card(folder / CARD))
 
 
+def corpus_folder(path: str | Path) -> Path:
+    """The path, if a corpus stands there, finished or not."""
+    folder = Path(path)
+    if not os.path.isdir(folder):
+        what = "is a file, not a corpus folder" if os.path.exists(folder) else "does not exist"
+        raise DataError(f"{folder} {what}; name a folder with {STUDIES} and {CARD}.")
+    if not (folder / STUDIES).is_file():
+        raise DataError(f"{folder} is not a corpus: it has no {STUDIES}.")
+    return folder
+
+
 def study_of_line(values: dict[str, Any], place: str) -> Study:
     """The study of one parsed line; errors are led by `place` (file and line)."""
     try:
         study = Study.from_json(values)
+        for path in study_files(study):
+            check_inside(path)
     except DataError as error:
         raise type(error)(f"{place}: {error}") from None
-    except (TypeError, AttributeError, ValueError) as error:
-        raise DataError(f"{place}: a field has the wrong type ({error}); see the corpus contract.") from None
-    for path in (*(image.path for image in study.images), *study.masks.values()):
-        # Both kinds of absolute path: a corpus made on one system is read on another.
-        if PurePosixPath(path).is_absolute() or PureWindowsPath(path).drive or not path:
-            raise DataError(f"{place}: the path '{path}' is absolute or empty; write it relative to the corpus folder.")
     return study
+
+
+def study_files(study: Study) -> tuple[str, ...]:
+    """Every path that a study lists: its films, then its masks."""
+    return (*(image.path for image in study.images), *study.masks.values())
+
+
+def inside(folder: Path, path: str) -> Path:
+    """Where a path of a study stands (see `check_inside`)."""
+    check_inside(path)
+    return folder / path
+
+
+def check_inside(path: str) -> None:
+    """Refuse a path that is empty or absolute or climbs out of the corpus folder with `..`.
+
+    Films that must stay where they are belong to the corpus through links that stand inside the
+    folder; where such a link leads is not asked. Both kinds of separator and of absolute path count,
+    since a corpus made on one system is read on another.
+    """
+    parts = PureWindowsPath(path)
+    if not path or parts.anchor or "\0" in path:
+        raise DataError(f"the path {shown(path)} is absolute or empty; write it relative to the corpus folder.")
+    if ".." in parts.parts:
+        raise DataError(f"the path {shown(path)} leaves the corpus folder; put the file, or a link to it, inside.")
 
 
 def _scan(file: Path) -> dict[str, _Entry]:
@@ -177,13 +208,14 @@ def _scan(file: Path) -> dict[str, _Entry]:
                 if not isinstance(study_id, str):
                     raise DataError(f"{file}:{number}: a study needs a text 'id', found {study_id!r}.")
                 if study_id in entries:
-                    raise _duplicate(file, number, study_id)
+                    raise repeated_id(file, number, study_id)
                 entries[study_id] = _Entry(offset, number, values.get("split"))
             offset += len(line)
     return entries
 
 
-def _duplicate(file: Path, line: int, study_id: str) -> DataError:
+def repeated_id(file: Path, line: int, study_id: str) -> DataError:
+    """The error for an id that stands on two lines."""
     return DataError(f"{file}:{line}: the id '{study_id}' was used on an earlier line; ids must be unique.")
 
 

@@ -1,34 +1,32 @@
 """DICOM radiographs: stored numbers to the picture a radiologist would see, as float32 in [0, 1].
 
-The order is the standard's: modality rescale, then the value-of-interest window, then the
-photometric direction. Bone ends up bright and air dark, whatever the file's convention.
+Here the file is opened and its pixels are decoded; `dicom_display` turns them into what is shown.
+Bone ends up bright and air dark, whatever the file's convention.
 """
 
 from __future__ import annotations
 
 import io
 import re
+import struct
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cxrlab.core.codec import MOST_PIXELS
 from cxrlab.core.errors import DataError
 from cxrlab.core.vocabulary import View
+from cxrlab.data.dicom_display import Stored, displayed
+from cxrlab.data.grey import Film
 
 if TYPE_CHECKING:
     from pydicom import Dataset
 
-Film = NDArray[np.float32]
-Stored = NDArray[Any]
-
-# Without a window: what share of the darkest and of the brightest pixels may saturate.
-TAIL_PERCENT = 0.5
+_DEFLATED = b"1.2.840.10008.1.2.1.99"
 _LATERAL = frozenset({"LL", "RL", "L", "LAT", "LATERAL", "LLAT", "RLAT", "XTABLE LATERAL"})
 _DAYS_A_YEAR = {"Y": 1.0, "M": 12.0, "W": 52.1775, "D": 365.2425}
 
@@ -78,11 +76,12 @@ def decode_dicom(data: bytes, name: str) -> Film:
     A lookup table goes before a window, and the first of several windows is used, as viewers do.
     Without either, 8-bit values are taken as ready for display; deeper ones are stretched between
     their 0.5th and 99.5th percentiles, since detectors fill an unknown part of their range. Padding
-    becomes black. Colour becomes luminance. Files of several frames are refused.
+    becomes black. Colour becomes luminance. Files of several frames and deflated files are refused.
     """
     header = _parse(data, name)
     with _sound_header(name):
-        return _film(header, name)
+        _check_single_film(header, name)
+        return displayed(header, _stored(header, name), name)
 
 
 def dicom_info(data: bytes, name: str) -> DicomInfo:
@@ -90,23 +89,6 @@ def dicom_info(data: bytes, name: str) -> DicomInfo:
     header = _parse(data, name, pixels=False)
     with _sound_header(name):
         return _info(header)
-
-
-def _film(header: Dataset, name: str) -> Film:
-    _check_single_film(header, name)
-    stored = _stored(header, name)
-    if int(header.get("SamplesPerPixel", 1)) > 1 or header.PhotometricInterpretation == "PALETTE COLOR":
-        return _luminance(header, stored)
-    padded = _padding(header, stored)
-    values = _rescaled(header, stored)
-    if not np.isfinite(values).all():
-        raise DataError(f"{name} has a damaged DICOM header (its rescale gives no finite values); fetch it again.")
-    film = _displayed(header, values, padded, name)
-    # A digital radiograph states both, and they agree; one of them is enough to turn it.
-    if header.PhotometricInterpretation == "MONOCHROME1" or header.get("PresentationLUTShape") == "INVERSE":
-        film = np.float32(1.0) - film
-    film[padded] = 0.0
-    return film
 
 
 def _info(header: Dataset) -> DicomInfo:
@@ -127,13 +109,16 @@ def _sound_header(name: str) -> Iterator[None]:
     """Elements of a damaged header come as lists, text or nothing where a number should be."""
     try:
         yield
-    except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
+    except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, struct.error) as error:
         raise DataError(f"{name} has a damaged DICOM header ({_reason(error)}); fetch it again.") from error
 
 
 def _parse(data: bytes, name: str, *, pixels: bool = True) -> Dataset:
     from pydicom import dcmread
 
+    if _DEFLATED in data:
+        # A megabyte of it may unpack to gigabytes, and the parser unpacks all before it reads anything.
+        raise DataError(f"{name} is a deflated DICOM file, which is not supported; save it in another transfer syntax.")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a header that breaks a rule of form is common and harmless
@@ -180,87 +165,6 @@ def _stored(header: Dataset, name: str) -> Stored:
     if stored.ndim == 2 and stored.dtype.kind == "u" and bits < stored.dtype.itemsize * 8:
         stored = stored & np.array((1 << bits) - 1, stored.dtype)  # old files keep overlays in the unused bits
     return stored
-
-
-def _luminance(header: Dataset, stored: Stored) -> Film:
-    from pydicom.pixels.processing import apply_color_lut
-
-    if header.PhotometricInterpretation == "PALETTE COLOR":
-        stored = apply_color_lut(stored, header)
-        most = float(np.iinfo(stored.dtype).max)
-    else:
-        most = float((1 << int(header.BitsStored)) - 1)
-    weights = np.array([0.299, 0.587, 0.114], np.float32)
-    return np.asarray(np.clip(stored[..., :3].astype(np.float32) @ weights / np.float32(most), 0.0, 1.0))
-
-
-def _padding(header: Dataset, stored: Stored) -> NDArray[np.bool_]:
-    """Pixels that the header declares to be outside the picture, by their stored value."""
-    value = header.get("PixelPaddingValue")
-    if value is None:
-        return np.zeros(stored.shape, bool)
-    limit = header.get("PixelPaddingRangeLimit", value)
-    return np.asarray((stored >= min(value, limit)) & (stored <= max(value, limit)))
-
-
-def _rescaled(header: Dataset, stored: Stored) -> NDArray[np.float64]:
-    from pydicom.pixels.processing import apply_modality_lut
-
-    return np.asarray(apply_modality_lut(stored, header), dtype=np.float64)
-
-
-def _displayed(header: Dataset, values: NDArray[np.float64], padded: NDArray[np.bool_], name: str) -> Film:
-    """Values of interest to [0, 1], before the photometric direction."""
-    if header.get("VOILUTSequence"):
-        from pydicom.pixels.processing import apply_voi
-
-        shown = np.asarray(apply_voi(values.astype(np.int64), header, index=0), np.float64)
-        # Tables often declare 16 bits and fill 12; the brightest entry is white.
-        table = header.VOILUTSequence[0].LUTData
-        words = np.frombuffer(table, "<u2") if isinstance(table, bytes) else np.asarray(table)
-        return (shown / max(1.0, float(words.max()))).clip(0.0, 1.0).astype(np.float32)
-    window = _window(header)
-    if window is not None:
-        return window_values(values, *window)
-    if int(header.get("BitsStored", 8)) <= 8 and not header.get("RescaleSlope"):
-        return (values / ((1 << int(header.BitsStored)) - 1)).clip(0.0, 1.0).astype(np.float32)
-    inside = values[~padded]
-    low, high = np.percentile(inside, (TAIL_PERCENT, 100.0 - TAIL_PERCENT)) if inside.size else (0.0, 0.0)
-    if high <= low and inside.size:
-        low, high = float(inside.min()), float(inside.max())
-    if high <= low:
-        raise DataError(f"{name} holds a single grey value and no window; there is no film to show, leave it out.")
-    return ((values - low) / (high - low)).clip(0.0, 1.0).astype(np.float32)
-
-
-def _window(header: Dataset) -> tuple[float, float, str] | None:
-    """Centre, width and shape of the first window; None where the header has no usable one."""
-    centre, width = header.get("WindowCenter"), header.get("WindowWidth")
-    if centre in (None, "") or width in (None, ""):
-        return None
-    first_centre, first_width = (float(value[0] if hasattr(value, "__len__") else value) for value in (centre, width))
-    shape = str(header.get("VOILUTFunction") or "LINEAR").upper()
-    usable = first_width >= 1 if shape == "LINEAR" else first_width > 0
-    return (first_centre, first_width, shape) if usable else None
-
-
-def window_values(values: NDArray[np.float64], centre: float, width: float, shape: str = "LINEAR") -> Film:
-    """A window as the standard defines it (PS3.3, C.11.2.1), scaled to [0, 1].
-
-    Args:
-        values: After the modality rescale.
-        centre: Value shown as mid-grey.
-        width: Values from black to white; at least 1 for LINEAR, above 0 for the others.
-        shape: LINEAR, LINEAR_EXACT or SIGMOID.
-    """
-    if shape == "SIGMOID":
-        shown = 1.0 / (1.0 + np.exp(np.clip(-4.0 * (values - centre) / width, -700.0, 700.0)))
-    elif shape == "LINEAR_EXACT":
-        shown = (values - centre) / width + 0.5
-    else:
-        # The standard counts whole grey steps here, hence the halves; a width of 1 is a threshold.
-        shown = (values - (centre - 0.5)) / max(width - 1.0, 1e-9) + 0.5
-    return np.clip(shown, 0.0, 1.0).astype(np.float32)
 
 
 def _view(text: str) -> View | None:

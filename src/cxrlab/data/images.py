@@ -7,20 +7,21 @@ JPEG files named .png.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from cxrlab.core.codec import Array, decode, to_unit
-from cxrlab.core.errors import DataError
+from cxrlab.core.codec import decode, to_uint8, to_unit
+from cxrlab.data.bounded import read_bounded
 from cxrlab.data.dicom import decode_dicom, is_dicom
+from cxrlab.data.grey import Film, luminance
 
-Film = NDArray[np.float32]
+# uint8, uint16, bool or float32 in [0, 1]; [H, W] or [H, W, 3].
+Picture = NDArray[Any]
 
-MOST_BYTES = 1 << 30
 _DEPTHS = (8, 10, 12, 14, 16)
-_LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
 
 
 def load_image(path: str | Path, size: int | None = None) -> Film:
@@ -34,22 +35,34 @@ def load_image(path: str | Path, size: int | None = None) -> Film:
     brightest pixel: exporters often keep a detector's 12 bits unscaled, and dividing those by
     65535 would give a film that is almost black. EXIF rotation is ignored.
     """
-    data = read_bytes(path)
-    film = decode_dicom(data, str(path)) if is_dicom(data) else _grey(decode(data, str(path)))
+    film = _grey(read_picture(path))
     return film if size is None else fit(film, size)
 
 
 def load_rgb(path: str | Path, size: int | None = None) -> Film:
     """One colour picture, [H, W, 3] in [0, 1]; a grey one has three equal channels."""
-    data = read_bytes(path)
-    if is_dicom(data):
-        picture = decode_dicom(data, str(path))
-    else:
-        array = decode(data, str(path))
-        picture = to_unit(array) if array.ndim == 3 else _grey(array)
+    stored = read_picture(path)
+    picture = _unit(stored) if stored.ndim == 3 else _grey(stored)
     if size is not None:
         picture = fit(picture, size)
     return picture if picture.ndim == 3 else np.repeat(picture[..., None], 3, axis=2)
+
+
+def read_picture(path: str | Path) -> Picture:
+    """The pixels of a file as they are stored; a DICOM film as float32 in [0, 1] (see `decode_dicom`)."""
+    data = read_bounded(path)
+    return decode_dicom(data, str(path)) if is_dicom(data) else decode(data, str(path))
+
+
+def eight_bits(picture: Picture) -> NDArray[np.uint8]:
+    """What a picture shows, in the plainest form: uint8, [H, W] where it is grey, [H, W, 3] where it has colour.
+
+    The same film saved with another compression, depth or number of channels comes out the same.
+    """
+    if picture.ndim == 3:
+        grey = (picture[..., :1] == picture).all()
+        return to_uint8(_unit(picture[..., 0] if grey else picture))
+    return picture if picture.dtype == np.uint8 else to_uint8(_grey(picture))
 
 
 def fit(image: Film, size: int) -> Film:
@@ -78,33 +91,18 @@ def fit(image: Film, size: int) -> Film:
     return np.clip(square, 0.0, 1.0, out=square)
 
 
-def read_bytes(path: str | Path) -> bytes:
-    """A picture file's bytes, or a sentence that says why there are none."""
-    path = Path(path)
-    try:
-        if path.is_dir():
-            raise DataError(f"{path} is a folder, not a picture; name the file itself.")
-        if path.stat().st_size > MOST_BYTES:
-            raise DataError(f"{path} is larger than 1 GiB; it is not a radiograph, remove it.")
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise DataError(f"{path} does not exist; check the path or fetch the picture.") from None
-    except OSError as error:
-        why = error.strerror or error
-        raise DataError(f"{path} cannot be read ({why}); check its permissions and the disk.") from None
-    if not data:
-        raise DataError(f"{path} is empty (0 bytes); fetch or write it again.")
-    return data
+def _unit(picture: Picture) -> Film:
+    return picture if picture.dtype == np.float32 else to_unit(picture)
 
 
-def _grey(array: Array) -> Film:
-    if array.ndim == 3:
-        return np.asarray(np.clip(to_unit(array) @ _LUMINANCE, 0.0, 1.0))
-    if array.dtype == np.uint16:
-        brightest = int(array.max())
+def _grey(picture: Picture) -> Film:
+    if picture.ndim == 3:
+        return luminance(_unit(picture))
+    if picture.dtype == np.uint16:
+        brightest = int(picture.max())
         most = next((1 << bits) - 1 for bits in _DEPTHS if brightest < (1 << bits))
-        return array.astype(np.float32) / np.float32(most)
-    return to_unit(array)
+        return picture.astype(np.float32) / np.float32(most)
+    return _unit(picture)
 
 
 def _resize(channel: Film, width: int, height: int) -> Film:

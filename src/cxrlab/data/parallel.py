@@ -1,8 +1,9 @@
-"""A parallel map that keeps order, holds little in memory and stops cleanly.
+"""A parallel map that keeps order, holds little in memory and stops at once.
 
 Results come back in the order of the items, so that a file written from them has the same bytes
 with any number of workers. At most `ahead` items are under way, so that memory stays flat however
-many there are.
+many there are. Each worker has a pipe of its own and one item at a time: whoever is killed, on
+either side, leaves nobody waiting.
 """
 
 from __future__ import annotations
@@ -10,32 +11,34 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
-import time
+import traceback
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from itertools import islice
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from cxrlab.core.errors import RunError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+# More processes than this for each core only take memory from one another.
+MOST_A_CORE = 4
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 _THREAD_SETTERS = ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_", "openblas_set_num_threads")
 
 
 def worker_count(workers: int) -> int:
-    """Processes to use: 0 means every core this process may run on."""
-    if workers > 0:
-        return workers
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Processes to use: 0 means every core this process may run on; four for each core are the most."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(workers, MOST_A_CORE * cores) if workers > 0 else cores
 
 
 def ordered_map(
@@ -46,53 +49,158 @@ def ordered_map(
     Args:
         function: Importable by name (or a `functools.partial` of such a one); runs in the workers.
         items: Read lazily, at most `ahead` before the result being yielded.
-        workers: Processes; 0 is one for each core, 1 runs in this process.
+        workers: Most processes (see `worker_count`), never more than there are items; 1 runs in this process.
         ahead: Most items under way or waiting to be yielded; four for each worker by default.
 
     An error of the function reaches the caller at the item's turn, after all earlier results. On
-    any error, on Ctrl-C and when the caller stops early, no worker outlives the iterator.
+    any error, on Ctrl-C and when the caller stops early, the workers are killed where they stand,
+    so what they write must be whole or absent at every moment.
     """
     count = worker_count(workers)
     if count == 1:
         yield from map(function, items)
         return
-    yield from _in_processes(function, items, count, max(count, ahead or 4 * count))
-
-
-def _in_processes(
-    function: Callable[[Item], Result], items: Iterable[Item], count: int, ahead: int
-) -> Iterator[Result]:
-    methods = multiprocessing.get_all_start_methods()
-    context = multiprocessing.get_context("fork" if "fork" in methods else methods[0])
-    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_start_worker, initargs=(os.getpid(),))
-    waiting: deque[Future[Result]] = deque()
-    source = iter(items)
+    team = _Team(function, count)
     try:
-        with warnings.catch_warnings():
-            # The first submission forks every worker. Python 3.12 warns of it whenever a library has
-            # started threads, which linear algebra does at import; workers take none of its locks.
-            warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
-            waiting.extend(pool.submit(function, item) for item in islice(source, ahead))
-        while waiting:
-            result = waiting.popleft().result()
-            waiting.extend(pool.submit(function, item) for item in islice(source, 1))
-            yield result
-    except BrokenProcessPool:
-        raise RunError(
-            f"One of {count} worker processes was ended from outside, most often for want of memory; "
-            "run again with fewer workers."
-        ) from None
+        yield from team.results(iter(items), max(count, ahead or 4 * count))
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        team.end()
 
 
-def _start_worker(parent: int) -> None:
+class _Worker:
+    """One process with its pipe, and the number of the item that it works on."""
+
+    def __init__(self, context: BaseContext, function: Callable[[Any], Any]) -> None:
+        self.pipe, theirs = multiprocessing.Pipe()
+        self.number = -1
+        self.process: BaseProcess = context.Process(  # type: ignore[attr-defined]
+            target=_work, args=(function, theirs, self.pipe), daemon=True
+        )
+        self.process.start()
+        theirs.close()
+
+
+class _Team(Generic[Item, Result]):
+    """Workers, started one by one as items need them."""
+
+    def __init__(self, function: Callable[[Item], Result], most: int) -> None:
+        methods = multiprocessing.get_all_start_methods()
+        self._context = multiprocessing.get_context("fork" if "fork" in methods else methods[0])
+        self._function = function
+        self._most = most
+        self._workers: list[_Worker] = []
+        self._busy: dict[Connection, _Worker] = {}
+        self._idle: list[_Worker] = []
+
+    def results(self, source: Iterator[Item], ahead: int) -> Iterator[Result]:
+        """The results in order; `source` is read while workers are free and fewer than `ahead` items are out."""
+        answers: dict[int, Any] = {}
+        handed, turn = 0, 0
+        more = True
+        while True:
+            while more and handed - turn < ahead and (self._idle or len(self._workers) < self._most):
+                try:
+                    item = next(source)
+                except StopIteration:
+                    more = False
+                else:
+                    self._hand(item, handed)
+                    handed += 1
+            if turn in answers:
+                turn += 1
+                yield _opened(answers.pop(turn - 1))
+            elif self._busy:
+                answers.update(self._collected())
+            else:
+                return
+
+    def _hand(self, item: Item, number: int) -> None:
+        worker = self._idle.pop() if self._idle else self._started()
+        worker.number = number
+        self._busy[worker.pipe] = worker
+        with suppress(OSError):  # a dead worker's pipe is found closed when its answer is due
+            worker.pipe.send(item)
+
+    def _collected(self) -> Iterator[tuple[int, Any]]:
+        """Number and answer of every item that is done, after waiting for at least one."""
+        ready = wait(list(self._busy))
+        for worker in [worker for pipe, worker in self._busy.items() if pipe in ready]:
+            del self._busy[worker.pipe]
+            try:
+                answer = worker.pipe.recv()
+            except (EOFError, OSError):
+                raise RunError(
+                    f"One of {len(self._workers)} worker processes was ended from outside, most often for want of "
+                    "memory; run again with fewer workers."
+                ) from None
+            self._idle.append(worker)
+            yield worker.number, answer
+
+    def _started(self) -> _Worker:
+        # Blocked until the worker ignores it: a Ctrl-C in its first moments would print its traceback.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            with warnings.catch_warnings():
+                # Python 3.12 warns of a fork whenever a library has started threads, which linear algebra
+                # does at import; workers take none of its locks.
+                warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
+                worker = _Worker(self._context, self._function)
+                self._workers.append(worker)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return worker
+
+    def end(self) -> None:
+        """Kill every worker first and wait for them second: a further Ctrl-C then finds nothing left to do."""
+        for worker in self._workers:
+            worker.process.kill()
+        for worker in self._workers:
+            worker.process.join()
+            worker.pipe.close()
+
+
+class _InWorker(Exception):
+    """The traceback of an error in a worker, shown above it by `--debug`."""
+
+
+def _opened(answer: tuple[bool, Any, str]) -> Any:
+    done, value, trace = answer
+    if done:
+        return value
+    raise value from _InWorker(f"\n{trace}")
+
+
+def _work(function: Callable[[Any], Any], pipe: Connection, parents: Connection) -> None:
+    """A worker's life: an item in, an answer out, until the pipe closes."""
+    _start_worker()
+    parents.close()
+    with suppress(EOFError, OSError):
+        while True:
+            item = pipe.recv()
+            try:
+                answer = pickle.dumps((True, function(item), ""))
+            except BaseException as error:  # whatever it is, it is the parent's to raise
+                answer = _packed(error)
+            pipe.send_bytes(answer)
+
+
+def _packed(error: BaseException) -> bytes:
+    trace = traceback.format_exc()
+    try:
+        answer = pickle.dumps((False, error, trace))
+        pickle.loads(answer)  # some errors can be packed and not be unpacked
+    except Exception:
+        return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}"), trace))
+    return answer
+
+
+def _start_worker() -> None:
     """One thread for each worker's linear algebra; Ctrl-C is the parent's to handle."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in _THREAD_VARIABLES:
         os.environ[name] = "1"
     _pin_loaded_blas()
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _pin_loaded_blas() -> None:
@@ -107,8 +215,9 @@ def _pin_loaded_blas() -> None:
                 getattr(library, name)(1)
 
 
-def _end_with(parent: int) -> None:
-    """A worker whose parent was killed would wait for work for ever."""
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(1)
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would finish its item for nobody, and keep the folder's lock meanwhile."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

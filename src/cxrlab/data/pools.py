@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cxrlab.core.codec import to_uint8
-from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.core.files import read_bytes
+from cxrlab.core.errors import ConfigError, DataError, shown
+from cxrlab.data.bounded import read_bounded
 from cxrlab.data.images import load_rgb
 
 ENDINGS = (".png", ".jpg", ".jpeg")
@@ -106,21 +106,23 @@ def cifar_pool(path: str | Path, split: str = "train") -> Iterator[Picture]:
 def _pictures(batches: list[Path], labels_key: bytes, names: list[str]) -> Iterator[Picture]:
     for path in batches:
         batch = load_plain_pickle(path)
-        data, labels, files = (_field(batch, key, path) for key in (b"data", labels_key, b"filenames"))
-        shape: tuple[int, ...] = getattr(data, "shape", ())
-        if len(shape) != 2 or shape[1] != 3 * _SIDE * _SIDE or data.dtype != np.uint8:
-            raise DataError(f"{path}: 'data' must be uint8 of N x 3072, not {list(shape)}; unpack the archive again.")
+        data = _field(batch, b"data", path)
+        labels = _list(batch, labels_key, path, (int,), "whole numbers")
+        files = _texts(batch, b"filenames", path)
+        if not isinstance(data, np.ndarray) or data.shape[1:] != (3 * _SIDE * _SIDE,) or data.dtype != np.uint8:
+            found = f"{data.dtype} {list(data.shape)}" if isinstance(data, np.ndarray) else f"a {type(data).__name__}"
+            raise DataError(f"{path}: 'data' must be uint8 [N, 3072], not {found}; unpack the archive again.")
         if not len(data) == len(labels) == len(files):
             raise DataError(f"{path}: {len(data)} pictures, {len(labels)} labels and {len(files)} names do not match.")
         for row, label, file in zip(data, labels, files, strict=True):
             if not 0 <= label < len(names):
                 raise DataError(f"{path}: label {label} has no name among the {len(names)} classes.")
             image = row.reshape(3, _SIDE, _SIDE).transpose(1, 2, 0).copy()
-            yield Picture(_text(file), image, names[label])
+            yield Picture(file, image, names[label])
 
 
 def _class_names(path: Path, key: bytes) -> list[str]:
-    return [_text(name) for name in _field(load_plain_pickle(path), key, path)]
+    return _texts(load_plain_pickle(path), key, path)
 
 
 def _field(batch: Mapping[bytes, Any], key: bytes, path: Path) -> Any:
@@ -129,8 +131,19 @@ def _field(batch: Mapping[bytes, Any], key: bytes, path: Path) -> Any:
     return batch[key]
 
 
-def _text(value: bytes | str) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+def _texts(batch: Mapping[bytes, Any], key: bytes, path: Path) -> list[str]:
+    values = _list(batch, key, path, (bytes, str), "texts")
+    return [value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in values]
+
+
+def _list(batch: Mapping[bytes, Any], key: bytes, path: Path, kinds: tuple[type, ...], what: str) -> list[Any]:
+    """A list of `batch` whose items are all of one of these kinds; True is no whole number."""
+    values = _field(batch, key, path)
+    wrong = [value for value in values if type(value) not in kinds] if isinstance(values, list) else [values]
+    if wrong:
+        must = f"'{key.decode()}' must be a list of {what}"
+        raise DataError(f"{path}: {must}, but holds {shown(wrong[0])}; unpack the archive again.")
+    return list(values)
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -163,7 +176,7 @@ def _latin_bytes(text: str, encoding: str) -> bytes:
 
 def load_plain_pickle(path: Path) -> dict[bytes, Any]:
     """A dictionary from a pickle that holds data alone; a pickle with a program in it is refused unrun."""
-    data = read_bytes(path)
+    data = read_bounded(path)
     try:
         value = _PlainUnpickler(io.BytesIO(data), encoding="bytes").load()
     except pickle.UnpicklingError as error:

@@ -26,7 +26,6 @@ from cxrlab.data.scenery.words import write_caption
 from cxrlab.data.splits import assign_split
 from cxrlab.data.writer import Drawn, Recipe, build_corpus
 
-
 # Raised whenever the same settings give other pictures or captions than before; it stands in every card.
 DRAWING = 1
 
@@ -71,7 +70,7 @@ def make_scenes(config: ScenesConfig, out: str | Path) -> Corpus:
         settings={"drawing": DRAWING, **card_settings(config)},
     )
     draw = partial(_draw_study, config.seed, config.size)
-    recipe = Recipe(items=range(config.n), ids=_study_ids, draw=draw, label="drawing scenes")
+    recipe = Recipe(items=range(config.n), ids=_study_ids, draw=draw, label="drawing scenes", total=config.n)
     return build_corpus(out, card, recipe, config.workers)
 
 

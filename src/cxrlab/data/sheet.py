@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from cxrlab.core.codec import to_uint8
-from cxrlab.core.errors import DataError
+from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import write_bytes
 from cxrlab.core.progress import track
 from cxrlab.core.randomness import generator
@@ -22,19 +25,49 @@ from cxrlab.data.corpus import Corpus
 from cxrlab.data.images import fit
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+Colour = tuple[int, int, int]
 
-PAPER, INK, QUIET = (250, 249, 246), (34, 36, 40), (120, 124, 130)
+PAPER, INK, QUIET, BLANK, ALARM = (250, 249, 246), (34, 36, 40), (120, 124, 130), (225, 222, 215), (170, 40, 30)
 # Distinct for common colour-vision defects (after Okabe and Ito), readable on black and on grey.
 OUTLINES = ((230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (213, 94, 0), (204, 121, 167))
-_LINES = 10
+MOST_PIXELS = 200_000_000
+_HEADING, _LINES = 2, 10
 
 
-def contact_sheet(corpus: Corpus, config: SheetConfig, out: str | Path) -> Path:
-    """Write a PNG with a random choice of studies, in file order, and return its path.
+@dataclass(frozen=True)
+class Sheet:
+    """A sheet that was written.
+
+    Args:
+        path: The PNG file.
+        shown: Studies on it.
+        unreadable: How many of them have a film, or with masks a mask, that cannot be read.
+    """
+
+    path: Path
+    shown: int
+    unreadable: int
+
+    def __str__(self) -> str:
+        lost = f", {self.unreadable} of them with a film or mask that cannot be read" if self.unreadable else ""
+        return f"{self.path}: {self.shown} studies{lost}"
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line of text under a film; `mark` is the colour of the finding's outline."""
+
+    text: str
+    ink: Colour
+    mark: Colour | None = None
+
+
+def contact_sheet(corpus: Corpus, config: SheetConfig, out: str | Path) -> Sheet:
+    """Write a PNG with a random choice of studies, in file order.
 
     Under each picture stand the id, split, view, age and sex, and then what is known: exact
     findings, else a caption, else labels, else the report's first words. With masks, each finding
-    and its outline share a colour. A picture that cannot be read is shown as such.
+    and its outline share a colour. A picture or mask that cannot be read is shown as such and counted.
     """
     ids = corpus.ids(config.split)
     if not ids:
@@ -42,69 +75,92 @@ def contact_sheet(corpus: Corpus, config: SheetConfig, out: str | Path) -> Path:
         raise DataError(f"{where}{corpus.path} holds no study, so there is nothing to show.")
     chosen = np.sort(generator(config.seed, "sheet").permutation(len(ids))[: config.n])
     studies = [corpus[ids[int(index)]] for index in chosen]
-    tiles = [_tile(corpus, study, config) for study in track(studies, "laying out the sheet")]
-    page = _page(tiles, config.columns, title=f"{corpus.card.name}: {len(tiles)} of {len(ids):,} studies")
+    title = f"{corpus.card.name}: {len(studies)} of {len(ids):,} studies"
+    page, unreadable = _page(corpus, studies, config, title)
     buffer = io.BytesIO()
-    page.save(buffer, "PNG", optimize=True)
-    return write_bytes(out, buffer.getvalue())
+    page.save(buffer, "PNG")
+    return Sheet(write_bytes(out, buffer.getvalue()), len(studies), unreadable)
 
 
-def _page(tiles: Sequence[Image.Image], columns: int, title: str) -> Image.Image:
-    columns = min(columns, len(tiles))
-    rows = [tiles[at : at + columns] for at in range(0, len(tiles), columns)]
-    width = max(tile.width for tile in tiles)
-    gap, head = max(8, width // 20), max(26, width // 6)
-    heights = [max(tile.height for tile in row) for row in rows]
-    size = (gap + columns * (width + gap), head + sum(heights) + len(rows) * gap)
-    page = Image.new("RGB", size, PAPER)
-    ImageDraw.Draw(page).text((gap, head // 2), title, INK, _font(max(13, width // 13)), anchor="lm")
-    top = head
-    for row, height in zip(rows, heights, strict=True):
-        for column, tile in enumerate(row):
-            page.paste(tile, (gap + column * (width + gap), top))
-        top += height + gap
-    return page
+def _page(corpus: Corpus, studies: list[Study], config: SheetConfig, title: str) -> tuple[Image.Image, int]:
+    """The page, and how many studies could not be shown in full."""
+    size, font = config.size, _font(max(10, config.size // 18))
+    leading = round(1.3 * font.size) if isinstance(font, ImageFont.FreeTypeFont) else 13
+    captions = [_caption(study, config, font, leading) for study in studies]
+    columns = min(config.columns, len(studies))
+    rows = [captions[at : at + columns] for at in range(0, len(studies), columns)]
+    heights = [size + leading // 3 + leading * max(len(caption) for caption in row) for row in rows]
+    gap, head = max(8, size // 20), max(26, size // 6)
+    width, height = gap + columns * (size + gap), head + sum(heights) + len(rows) * gap
+    if width * height > MOST_PIXELS:
+        raise ConfigError(
+            f"a sheet of {len(studies)} pictures of {size} pixels would be {width:,} x {height:,} pixels large, above "
+            f"the limit of {MOST_PIXELS:,}; show fewer (n) or smaller ones (size)."
+        )
+    page = Image.new("RGB", (width, height), PAPER)
+    draw = ImageDraw.Draw(page)
+    draw.text((gap, head // 2), title, INK, _font(max(13, size // 13)), anchor="lm")
+    tops = [head + sum(heights[:row]) + row * gap for row in range(len(rows))]
+    unreadable = 0
+    for place, study in enumerate(track(studies, "laying out the sheet")):
+        left, top = gap + (place % columns) * (size + gap), tops[place // columns]
+        picture, whole = _picture(corpus, study, config)
+        unreadable += not whole
+        page.paste(picture, (left, top))
+        _write(draw, captions[place], (left, top + size + leading // 3), font, leading)
+    return page, unreadable
 
 
-def _tile(corpus: Corpus, study: Study, config: SheetConfig) -> Image.Image:
-    """One picture with its lines of text beneath."""
-    size, text = config.size, _font(max(10, config.size // 18))
-    line_height = round(1.3 * text.size) if isinstance(text, ImageFont.FreeTypeFont) else 13
+def _caption(study: Study, config: SheetConfig, font: Font, leading: int) -> list[_Line]:
+    """The lines under a film; what does not fit into a dozen is cut with an ellipsis."""
     colours = _outline_colours(study) if config.masks else {}
-    lines: list[tuple[str, tuple[int, int, int], tuple[int, int, int] | None]] = []
-    for line in _wrapped(_heading(study), text, size)[:2]:
-        lines.append((line, QUIET, None))
+    lines = [_Line(text, QUIET) for text in islice(_wrapped(_heading(study), font, config.size), _HEADING)]
+    most = len(lines) + _LINES
     for index, statement in _statements(study):
-        for number, line in enumerate(_wrapped(statement, text, size - line_height)):
-            lines.append((line, INK, colours.get(index) if number == 0 else None))
-    if len(lines) > _LINES + 2:
-        lines = [*lines[: _LINES + 1], ("…", QUIET, None)]
-    tile = Image.new("RGB", (size, size + line_height // 3 + len(lines) * line_height), PAPER)
-    tile.paste(_picture(corpus, study, config, colours), (0, 0))
-    draw = ImageDraw.Draw(tile)
-    for number, (line, ink, mark) in enumerate(lines):
-        top = size + line_height // 3 + number * line_height
-        if mark is not None:
-            draw.rectangle((0, top + line_height * 0.25, line_height * 0.5, top + line_height * 0.75), fill=mark)
-        draw.text((line_height * 0.75 if colours and ink is INK else 0, top), line, ink, text)
-    return tile
+        # One line more than there is room for tells that something was cut.
+        for number, text in enumerate(islice(_wrapped(statement, font, config.size - leading), most + 1 - len(lines))):
+            lines.append(_Line(text, INK, colours.get(index) if number == 0 else None))
+    return lines if len(lines) <= most else [*lines[: most - 1], _Line("…", QUIET)]
 
 
-def _picture(
-    corpus: Corpus, study: Study, config: SheetConfig, colours: dict[int, tuple[int, int, int]]
-) -> Image.Image:
+def _write(draw: ImageDraw.ImageDraw, lines: list[_Line], where: tuple[int, int], font: Font, leading: int) -> None:
+    left, top = where
+    # Lines without a mark line up with those that have one.
+    indent = round(leading * 0.75) if any(line.mark for line in lines) else 0
+    for line in lines:
+        if line.mark is not None:
+            draw.rectangle((left, top + leading * 0.25, left + leading * 0.5, top + leading * 0.75), fill=line.mark)
+        draw.text((left + indent if line.ink is INK else left, top), line.text, line.ink, font)
+        top += leading
+
+
+def _picture(corpus: Corpus, study: Study, config: SheetConfig) -> tuple[Image.Image, bool]:
+    """The first film with its outlines, and whether all of it could be read; what could not is said on it."""
     try:
         array = to_uint8(corpus.rgb(study, 0, config.size))
     except DataError:
-        blank = Image.new("RGB", (config.size, config.size), (225, 222, 215))
-        where = (config.size / 2, config.size / 2)
-        ImageDraw.Draw(blank).text(where, "cannot be read", (170, 40, 30), _font(config.size // 13), anchor="mm")
-        return blank
-    for index, colour in colours.items():
-        mask = corpus.mask(study, index)
+        blank = Image.new("RGB", (config.size, config.size), BLANK)
+        _say(blank, "cannot be read", config.size // 2)
+        return blank, False
+    whole = True
+    for index, colour in (_outline_colours(study) if config.masks else {}).items():
+        try:
+            mask = corpus.mask(study, index)
+        except DataError:
+            whole = False
+            continue
         if mask is not None:
             array[_outline(_fitted(mask, config.size))] = colour
-    return Image.fromarray(array)
+    picture = Image.fromarray(array)
+    if not whole:
+        picture.paste(BLANK, (0, config.size - config.size // 10, config.size, config.size))
+        _say(picture, "mask cannot be read", config.size - config.size // 20)
+    return picture, whole
+
+
+def _say(picture: Image.Image, words: str, middle: int) -> None:
+    where = (picture.width / 2, middle)
+    ImageDraw.Draw(picture).text(where, words, ALARM, _font(max(6, picture.width // 13)), anchor="mm")
 
 
 def _fitted(mask: NDArray[np.bool_], size: int) -> NDArray[np.bool_]:
@@ -120,7 +176,7 @@ def _outline(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return grown & ~mask
 
 
-def _outline_colours(study: Study) -> dict[int, tuple[int, int, int]]:
+def _outline_colours(study: Study) -> dict[int, Colour]:
     drawn = sorted(int(key) for key in study.masks if key.isdigit())
     return {index: OUTLINES[place % len(OUTLINES)] for place, index in enumerate(drawn)}
 
@@ -156,23 +212,35 @@ def finding_words(finding: Finding) -> str:
     return ", ".join([" ".join(str(word) for word in lead if word), *(str(word) for word in rest if word)])
 
 
-def _wrapped(text: str, font: Font, width: int) -> list[str]:
-    """Break text at spaces so that each line fits; a word longer than a line is cut into pieces."""
-    lines: list[str] = []
+def _wrapped(text: str, font: Font, width: int) -> Iterator[str]:
+    """Break text at spaces so that each line fits; a word longer than a line is cut into pieces.
+
+    A line takes at most `width` characters, so that nothing longer is ever measured.
+    """
+
+    def fits(words: str) -> bool:
+        return len(words) <= width and font.getlength(words) <= width
+
     line = ""
     for word in text.split():
-        longer = f"{line} {word}".strip()
-        if font.getlength(longer) <= width:
+        longer = f"{line} {word}" if line else word
+        if fits(longer):
             line = longer
             continue
         if line:
-            lines.append(line)
-        while font.getlength(word) > width and len(word) > 1:
-            fits = next(n for n in range(len(word) - 1, 0, -1) if n == 1 or font.getlength(word[:n]) <= width)
-            lines.append(word[:fits])
-            word = word[fits:]
+            yield line
+        while not fits(word) and len(word) > 1:
+            piece = _longest(word[:width], fits)
+            yield word[:piece]
+            word = word[piece:]
         line = word
-    return [*lines, line] if line else lines
+    if line:
+        yield line
+
+
+def _longest(word: str, fits: Callable[[str], bool]) -> int:
+    """Characters of the longest beginning that fits, by halving; at least one."""
+    return 1 + bisect_left(range(2, len(word) + 1), True, key=lambda length: not fits(word[:length]))
 
 
 @lru_cache(maxsize=8)

@@ -44,15 +44,16 @@ def with_splits(studies: Iterable[Study], seed: int, fractions: Mapping[str, flo
         yield dataclasses.replace(study, split=assign_split(study.patient, seed, fractions))
 
 
-def leakage(studies: Iterable[Study]) -> dict[str, tuple[str, ...]]:
+def leakage(places: Iterable[tuple[str, str | None]]) -> dict[str, tuple[str, ...]]:
     """Patients that stand in more than one split, with those splits in order; empty is good.
 
-    Studies without a split are passed over.
+    Args:
+        places: Patient and split of each study; None, a study without a split, is passed over.
     """
     seen: dict[str, set[str]] = {}
-    for study in studies:
-        if study.split is not None:
-            seen.setdefault(study.patient, set()).add(study.split)
+    for patient, split in places:
+        if split is not None:
+            seen.setdefault(patient, set()).add(split)
     return {patient: tuple(s for s in SPLITS if s in splits) for patient, splits in seen.items() if len(splits) > 1}
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from cxrlab.core.config import to_dict
 from cxrlab.core.files import read_json
 from cxrlab.core.runs import CONFIG, Run, state
+from cxrlab.core.streams import Remarks
 from cxrlab.core.yaml_file import read_yaml
 from cxrlab.render.page import PAGE, write_page
 from cxrlab.studies.config import TourConfig
@@ -211,5 +212,4 @@ def _finished(out: Path, config: TourConfig) -> bool:
 
 def _say(line: str) -> None:
     # On the error stream, as all progress is: the result on the other one is the path of the page.
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()
+    Remarks(sys.stderr).write(line + "\n")

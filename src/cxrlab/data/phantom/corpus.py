@@ -46,7 +46,11 @@ def make_phantom(config: PhantomConfig, out: str | Path) -> Corpus:
         settings={"drawing": DRAWING, **card_settings(config)},
     )
     recipe = Recipe(
-        items=list(orders(config)), ids=_study_ids, draw=partial(draw_studies, config), label="drawing phantoms"
+        items=orders(config),
+        ids=_study_ids,
+        draw=partial(draw_studies, config),
+        label="drawing phantoms",
+        total=config.n,
     )
     return build_corpus(out, card, recipe, config.workers)
 

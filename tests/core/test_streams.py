@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from cxrlab.core import streams
+from cxrlab.core.errors import RunError
+from cxrlab.core.streams import Remarks, deliver
+
+
+class Dead(io.StringIO):
+    """A stream whose other end has gone."""
+
+    def __init__(self, number: int = errno.EPIPE) -> None:
+        super().__init__()
+        self.number, self.tried = number, 0
+
+    def write(self, text: str) -> int:
+        self.tried += 1
+        raise OSError(self.number, os.strerror(self.number))
+
+
+def ascii_stream() -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(), encoding="ascii", newline="\n")
+
+
+def written(stream: io.TextIOWrapper) -> str:
+    stream.seek(0)
+    return stream.read()
+
+
+@pytest.mark.parametrize("number", [errno.EPIPE, errno.ENOSPC, errno.EIO])
+def test_a_remark_that_nobody_can_read_is_dropped(number: int) -> None:
+    stream = Dead(number)
+    assert Remarks(stream).write("hello") == 5 and stream.tried == 1
+
+
+def test_a_remark_needs_no_stream_at_all() -> None:
+    """A process without an error stream has None, a daemon may have closed it."""
+    closed = io.StringIO()
+    closed.close()
+    for stream in (None, closed):
+        remarks = Remarks(stream)
+        assert remarks.write("x") == 1 and not remarks.isatty()
+        remarks.flush()
+
+
+def test_the_rest_of_a_stream_shows_through() -> None:
+    assert Remarks(ascii_stream()).encoding == "ascii"
+
+
+def test_the_result_is_a_line_on_the_output(capsys: pytest.CaptureFixture[str]) -> None:
+    deliver("hello")
+    assert capsys.readouterr().out == "hello\n"
+
+
+def test_a_reader_that_has_gone_is_met_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams.sys, "stdout", Dead())
+    deliver("hello")
+    monkeypatch.setattr(streams.sys, "stdout", None)
+    deliver("hello")
+
+
+def test_a_result_that_the_disk_does_not_take_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams.sys, "stdout", Dead(errno.ENOSPC))
+    with pytest.raises(RunError, match="cannot write the output: the disk is full"):
+        deliver("hello")
+
+
+@pytest.mark.parametrize("text", ["naïve … 𝛼", "half \udcff of a character"])
+def test_what_an_encoding_lacks_is_escaped_as_json_does(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """The output of --json must stay JSON, also on a terminal of the last century."""
+    stream = ascii_stream()
+    monkeypatch.setattr(streams.sys, "stdout", stream)
+    deliver(json.dumps({"a": text}, ensure_ascii=False))
+    assert json.loads(written(stream)) == {"a": text}
+
+
+@pytest.mark.parametrize(
+    ("code", "left"),
+    [
+        ("Remarks(sys.stderr).write('x')", "stderr"),
+        ("deliver('x')", "stdout"),
+    ],
+)
+def test_a_dead_pipe_does_not_change_the_exit_code(code: str, left: str) -> None:
+    """The interpreter flushes both streams at its exit and gives 120 where that fails."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    script = f"import sys; from cxrlab.core.streams import Remarks, deliver; {code}; sys.exit(7)"
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, left: writer}
+    # With PYTHONUNBUFFERED nothing is left for the exit, and the fault could not show.
+    buffered = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    answer = subprocess.run([sys.executable, "-c", script], **pipes, env=buffered, check=False)  # type: ignore[call-overload]
+    os.close(writer)
+    assert answer.returncode == 7 and not answer.stderr and not answer.stdout
