@@ -30,7 +30,7 @@ def main(out: Path) -> None:
             print(f"  {finding_words(finding)}: mean {inside:.2f} inside its mask, {around:.2f} around it")
     print(f"  report: {study.sections.findings if study.sections else None}")
 
-    print(contact_sheet(corpus, SheetConfig(n=12, columns=6, masks=True), out / "sheet.png"))
+    print(contact_sheet(corpus, SheetConfig(n=12, columns=6, masks=True), out / "sheet.png").path)
 
 
 if __name__ == "__main__":

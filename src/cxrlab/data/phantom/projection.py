@@ -27,7 +27,7 @@ from cxrlab.data.phantom.thorax import SIGN, Thorax
 
 
 def project(thorax: Thorax) -> Array:
-    """The attenuation [S, S] of a chest with its `vessels`."""
+    """The attenuation [S, S] of a chest with its `vessels` and `shoulders`."""
     a = thorax.anatomy
     mu = _soft_tissue(thorax)
     body = np.minimum(mu * np.float32(4.0), np.float32(1.0))  # nothing sticks out of the skin
@@ -35,9 +35,9 @@ def project(thorax: Thorax) -> Array:
     mu += thorax.vessels * thorax.lungs
     for add in (_pedicle, _aorta, _airway, _heart, _spine, _ribs, _abdomen):
         add(thorax, mu)
-    for side in (Side.LEFT, Side.RIGHT):
-        _shoulder(thorax, side, mu, body)
-        if a.breast:
+    mu += thorax.shoulders * body
+    if a.breast:
+        for side in (Side.LEFT, Side.RIGHT):
             _breast(thorax, side, mu)
     return np.maximum(mu, np.float32(0.01), out=mu)
 
@@ -169,33 +169,40 @@ def _front_fall(x: NDArray[np.floating], cage: float, drop: float) -> NDArray[np
     return fall
 
 
-def _shoulder(thorax: Thorax, side: Side, mu: Array, body: Array) -> None:
-    """Clavicle, head of the humerus and shoulder blade."""
+def draw_shoulders(thorax: Thorax) -> Array:
+    """Attenuation [S, S] of clavicles, heads of the humeri and shoulder blades."""
+    out = np.zeros_like(thorax.frame.x)
+    for side in (Side.LEFT, Side.RIGHT):
+        _shoulder(thorax, side, out)
+    return out
+
+
+def _shoulder(thorax: Thorax, side: Side, out: Array) -> None:
     a, s = thorax.anatomy, SIGN[side]
     high = a.clavicle_y - a.clavicle_rise
     clavicle = thorax.clavicle(side)
     for path, width, density in ((clavicle, 9.5, 0.25), (clavicle + np.array([0.0, 4.3]), 1.2, 0.09)):
         bone = stroke(thorax.frame, path, width)
-        mu[bone.rows, bone.cols] += np.float32(density) * bone.delta * body[bone.rows, bone.cols]
+        out[bone.rows, bone.cols] += np.float32(density) * bone.delta
     box = thorax.region(s * 172.0, high + 30.0, 30.0, 32.0)
     head = ellipse_distance(box.x, box.y, (s * 172.0, high + 30.0), (25.0, 27.0))
-    mu[box.rows, box.cols] += np.float32(0.26) * solid(head, 0.22) * box.of(body)
-    _scapula(thorax, s, high, mu)
+    out[box.rows, box.cols] += np.float32(0.26) * solid(head, 0.22)
+    _scapula(thorax, s, high, out)
 
 
-def _scapula(thorax: Thorax, s: float, high: float, mu: Array) -> None:
+def _scapula(thorax: Thorax, s: float, high: float, out: Array) -> None:
     inner = 150.0 - 42.0 * thorax.anatomy.scapula
     border = [(10, 24), (-2, 60), (4, 105), (22, 138)]
     outer = [(22, 138), (34, 90), (44, 45)]
     for points, width, density in ((border, 3.5, 0.13), (outer, 4.5, 0.15)):
         line = stroke(thorax.frame, smooth_path([(s * (inner + x), high + y) for x, y in points]), width)
-        mu[line.rows, line.cols] += np.float32(density) * line.delta
+        out[line.rows, line.cols] += np.float32(density) * line.delta
     box = thorax.region(s * (inner + 23.0), high + 79.0, 26.0, 62.0)
     t = np.clip((CURVE_Y - high - 20.0) / 118.0, 0.0, 1.0)
     alive = ((CURVE_Y > high + 20) & (CURVE_Y < high + 138)).astype(np.float64)
     x = box.x * np.float32(s)
     plate = step(x - box.along_y(inner + 22.0 * t**2), 2.0) * step(box.along_y(inner + 46.0 - 24.0 * t) - x, 3.0)
-    mu[box.rows, box.cols] += plate * box.along_y(0.085 * alive)
+    out[box.rows, box.cols] += plate * box.along_y(0.085 * alive)
 
 
 def _abdomen(thorax: Thorax, mu: Array) -> None:

@@ -21,7 +21,7 @@ from cxrlab.data.phantom.appearance import APPEARANCE
 from cxrlab.data.phantom.film import develop, draw_exposure, tone
 from cxrlab.data.phantom.frame import Array, Frame, Patch
 from cxrlab.data.phantom.presets import preset as preset_named
-from cxrlab.data.phantom.projection import draw_vessels, project
+from cxrlab.data.phantom.projection import draw_shoulders, draw_vessels, project
 from cxrlab.data.phantom.thorax import Thorax
 
 MASK_SHARE = 0.2  # of a finding's peak difference: below it, a pixel is outside the mask
@@ -83,6 +83,7 @@ def render(
     anatomy = reshape(healthy, findings)
     thorax = Thorax(frame, anatomy)
     thorax.vessels = draw_vessels(thorax, generator(seed, "vessels", patient))
+    thorax.shoulders = draw_shoulders(thorax)
     mu = project(thorax)
     film = _Layers(mu, masks)
     for index, finding in enumerate(findings):
@@ -143,8 +144,6 @@ def _mask_reshaped(film: _Layers, healthy: Anatomy, findings: Sequence[Finding],
             continue
         row = APPEARANCE[finding.observation]
         others = [other for other in findings if other is not finding]
-        normal = Thorax(thorax.frame, reshape(healthy, others))
-        normal.vessels = thorax.vessels
-        without = film.mu - mu + project(normal)
+        without = film.mu - mu + project(thorax.reshaped(reshape(healthy, others)))
         difference = tone(film.mu) - tone(np.maximum(without, np.float32(0.005)))
         film.masks[index], film.contrast[index] = _inside(difference * np.float32(row.sign), row.contrast)

@@ -55,7 +55,15 @@ class Thorax:
         self.index_y = curve_index(frame.y, CURVE_Y)
         self.index_x = curve_index(frame.x, CURVE_X)
         self.film = Region(self, slice(0, frame.size), slice(0, frame.size))
-        self.vessels: Array = np.zeros_like(frame.x)  # attenuation of the lung vessels, set by whoever draws them
+        # Attenuation of what findings do not reshape: drawn once for a film and shared by its variants.
+        self.vessels: Array = np.zeros_like(frame.x)
+        self.shoulders: Array = np.zeros_like(frame.x)
+
+    def reshaped(self, anatomy: Anatomy) -> Thorax:
+        """Another anatomy on the same film, with the same vessels and shoulders."""
+        other = Thorax(self.frame, anatomy)
+        other.vessels, other.shoulders = self.vessels, self.shoulders
+        return other
 
     def region(self, x: float, y: float, half_x: float, half_y: float) -> Region:
         """The box of the film around a patient point."""
