@@ -166,75 +166,74 @@ CHEXPERT_5 = ("Atelectasis", "Cardiomegaly", "Consolidation", "Edema", "Pleural 
 _LUNG = (*ZONES, *LOBES, "apex", "base", "perihilar", "retrocardiac", "peripheral")
 
 
-def _rows() -> tuple[Observation, ...]:
-    lung, pleura, heart = Group.LUNG, Group.PLEURA, Group.HEART
-    media, bone, device = Group.MEDIASTINUM, Group.BONE, Group.DEVICE
-    row = Observation
-    return (
-        # lung
-        row("lung opacity", lung, "Lung Opacity", sided=True, graded=True, locations=_LUNG),
-        row("consolidation", lung, "Consolidation", sided=True, graded=True, locations=_LUNG),
-        row("pneumonia", lung, "Pneumonia", sided=True, graded=True, locations=_LUNG),
-        row("atelectasis", lung, "Atelectasis", sided=True, graded=True, locations=_LUNG),
-        row("edema", lung, "Edema", graded=True),
-        row("vascular congestion", lung, graded=True),
-        row("nodule", lung, "Lung Lesion", sided=True, measured=True, locations=_LUNG),
-        row("mass", lung, "Lung Lesion", sided=True, measured=True, locations=_LUNG),
-        row("cavity", lung, "Lung Lesion", sided=True, measured=True, locations=_LUNG),
-        row("granuloma", lung, sided=True, measured=True, locations=_LUNG),
-        row("emphysema", lung, graded=True),
-        row("hyperinflation", lung, graded=True),
-        row("bulla", lung, sided=True, measured=True, locations=_LUNG),
-        row("interstitial pattern", lung, graded=True, locations=_LUNG),
-        row("bronchiectasis", lung, sided=True, graded=True, locations=_LUNG),
-        row("bronchial wall thickening", lung, graded=True, locations=_LUNG),
-        row("scarring", lung, sided=True, graded=True, locations=_LUNG),
-        row("low lung volumes", lung, graded=True),
-        # pleura
-        row("pleural effusion", pleura, "Pleural Effusion", sided=True, graded=True),
-        row("pneumothorax", pleura, "Pneumothorax", sided=True, graded=True, locations=("apex", "base", "peripheral")),
-        row("pleural thickening", pleura, "Pleural Other", sided=True, graded=True, locations=(*ZONES, "apex", "base")),
-        row("pleural plaque", pleura, "Pleural Other", sided=True, locations=(*ZONES, "base")),
-        # heart and mediastinum
-        row("cardiomegaly", heart, "Cardiomegaly", graded=True),
-        row("enlarged cardiomediastinum", media, "Enlarged Cardiomediastinum", graded=True),
-        row("hilar enlargement", media, sided=True, graded=True),
-        row("tortuous aorta", media, graded=True),
-        row("aortic calcification", media, graded=True),
-        row("hiatal hernia", media, graded=True),
-        row("mediastinal shift", media, sided=True, graded=True),
-        row("tracheal deviation", media, sided=True),
-        row("pneumomediastinum", media, graded=True),
-        # diaphragm and abdomen
-        row("elevated hemidiaphragm", Group.DIAPHRAGM, sided=True, graded=True),
-        row("pneumoperitoneum", Group.DIAPHRAGM, sided=True, graded=True),
-        # bones and soft tissue
-        row("rib fracture", bone, "Fracture", sided=True, locations=RIBS),
-        row("clavicle fracture", bone, "Fracture", sided=True),
-        row("vertebral fracture", bone, "Fracture", graded=True),
-        row("scoliosis", bone, graded=True),
-        row("degenerative change", bone, graded=True),
-        row("osteopenia", bone, graded=True),
-        row("bone lesion", bone, sided=True),
-        row("subcutaneous emphysema", Group.SOFT_TISSUE, sided=True, graded=True, locations=("chest wall", "neck")),
-        # devices
-        row("endotracheal tube", device, "Support Devices"),
-        row("tracheostomy tube", device, "Support Devices"),
-        row("enteric tube", device, "Support Devices"),
-        row("central venous catheter", device, "Support Devices", sided=True),
-        row("port", device, "Support Devices", sided=True),
-        row("swan-ganz catheter", device, "Support Devices", sided=True),
-        row("intra-aortic balloon pump", device, "Support Devices"),
-        row("chest tube", device, "Support Devices", sided=True),
-        row("pacemaker", device, "Support Devices", sided=True),
-        row("sternal wires", device, "Support Devices"),
-        row("surgical clips", device, "Support Devices", sided=True),
-        row("prosthetic valve", device, "Support Devices"),
-        row("spinal hardware", device, "Support Devices"),
-    )
+_ROWS = (
+    # lung
+    Observation("lung opacity", Group.LUNG, "Lung Opacity", sided=True, graded=True, locations=_LUNG),
+    Observation("consolidation", Group.LUNG, "Consolidation", sided=True, graded=True, locations=_LUNG),
+    Observation("pneumonia", Group.LUNG, "Pneumonia", sided=True, graded=True, locations=_LUNG),
+    Observation("atelectasis", Group.LUNG, "Atelectasis", sided=True, graded=True, locations=_LUNG),
+    Observation("edema", Group.LUNG, "Edema", graded=True),
+    Observation("vascular congestion", Group.LUNG, graded=True),
+    Observation("nodule", Group.LUNG, "Lung Lesion", sided=True, measured=True, locations=_LUNG),
+    Observation("mass", Group.LUNG, "Lung Lesion", sided=True, measured=True, locations=_LUNG),
+    Observation("cavity", Group.LUNG, "Lung Lesion", sided=True, measured=True, locations=_LUNG),
+    Observation("granuloma", Group.LUNG, sided=True, measured=True, locations=_LUNG),
+    Observation("emphysema", Group.LUNG, graded=True),
+    Observation("hyperinflation", Group.LUNG, graded=True),
+    Observation("bulla", Group.LUNG, sided=True, measured=True, locations=_LUNG),
+    Observation("interstitial pattern", Group.LUNG, graded=True, locations=_LUNG),
+    Observation("bronchiectasis", Group.LUNG, sided=True, graded=True, locations=_LUNG),
+    Observation("bronchial wall thickening", Group.LUNG, graded=True, locations=_LUNG),
+    Observation("scarring", Group.LUNG, sided=True, graded=True, locations=_LUNG),
+    Observation("low lung volumes", Group.LUNG, graded=True),
+    # pleura
+    Observation("pleural effusion", Group.PLEURA, "Pleural Effusion", sided=True, graded=True),
+    Observation(
+        "pneumothorax", Group.PLEURA, "Pneumothorax", sided=True, graded=True, locations=("apex", "base", "peripheral")
+    ),
+    Observation(
+        "pleural thickening", Group.PLEURA, "Pleural Other", sided=True, graded=True, locations=(*ZONES, "apex", "base")
+    ),
+    Observation("pleural plaque", Group.PLEURA, "Pleural Other", sided=True, locations=(*ZONES, "base")),
+    # heart and mediastinum
+    Observation("cardiomegaly", Group.HEART, "Cardiomegaly", graded=True),
+    Observation("enlarged cardiomediastinum", Group.MEDIASTINUM, "Enlarged Cardiomediastinum", graded=True),
+    Observation("hilar enlargement", Group.MEDIASTINUM, sided=True, graded=True),
+    Observation("tortuous aorta", Group.MEDIASTINUM, graded=True),
+    Observation("aortic calcification", Group.MEDIASTINUM, graded=True),
+    Observation("hiatal hernia", Group.MEDIASTINUM, graded=True),
+    Observation("mediastinal shift", Group.MEDIASTINUM, sided=True, graded=True),
+    Observation("tracheal deviation", Group.MEDIASTINUM, sided=True),
+    Observation("pneumomediastinum", Group.MEDIASTINUM, graded=True),
+    # diaphragm and abdomen
+    Observation("elevated hemidiaphragm", Group.DIAPHRAGM, sided=True, graded=True),
+    Observation("pneumoperitoneum", Group.DIAPHRAGM, sided=True, graded=True),
+    # bones and soft tissue
+    Observation("rib fracture", Group.BONE, "Fracture", sided=True, locations=RIBS),
+    Observation("clavicle fracture", Group.BONE, "Fracture", sided=True),
+    Observation("vertebral fracture", Group.BONE, "Fracture", graded=True),
+    Observation("scoliosis", Group.BONE, graded=True),
+    Observation("degenerative change", Group.BONE, graded=True),
+    Observation("osteopenia", Group.BONE, graded=True),
+    Observation("bone lesion", Group.BONE, sided=True),
+    Observation("subcutaneous emphysema", Group.SOFT_TISSUE, sided=True, graded=True, locations=("chest wall", "neck")),
+    # devices
+    Observation("endotracheal tube", Group.DEVICE, "Support Devices"),
+    Observation("tracheostomy tube", Group.DEVICE, "Support Devices"),
+    Observation("enteric tube", Group.DEVICE, "Support Devices"),
+    Observation("central venous catheter", Group.DEVICE, "Support Devices", sided=True),
+    Observation("port", Group.DEVICE, "Support Devices", sided=True),
+    Observation("swan-ganz catheter", Group.DEVICE, "Support Devices", sided=True),
+    Observation("intra-aortic balloon pump", Group.DEVICE, "Support Devices"),
+    Observation("chest tube", Group.DEVICE, "Support Devices", sided=True),
+    Observation("pacemaker", Group.DEVICE, "Support Devices", sided=True),
+    Observation("sternal wires", Group.DEVICE, "Support Devices"),
+    Observation("surgical clips", Group.DEVICE, "Support Devices", sided=True),
+    Observation("prosthetic valve", Group.DEVICE, "Support Devices"),
+    Observation("spinal hardware", Group.DEVICE, "Support Devices"),
+)
 
-
-OBSERVATIONS: Mapping[str, Observation] = MappingProxyType({row.name: row for row in _rows()})
+OBSERVATIONS: Mapping[str, Observation] = MappingProxyType({row.name: row for row in _ROWS})
 
 # The observations that the phantom draws and the narrator can put into words. The rest of the
 # vocabulary exists for reading other people's reports.
