@@ -234,3 +234,25 @@ def test_no_worker_outlives_the_program(how: signal.Signals, times: int, codes: 
     while not all(gone(pid) for pid in workers) and time.monotonic() < limit:
         time.sleep(0.05)
     assert all(gone(pid) for pid in workers)
+
+
+def test_a_library_in_a_folder_with_a_space_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The path is all that follows five columns of the memory map; one that is gone is passed over."""
+    asked = []
+
+    class Maps:
+        def exists(self) -> bool:
+            return True
+
+        def read_text(self) -> str:
+            start = "7f00-8000 r-xp 00000000 fe:00 42   "
+            return f"{start}/my libs/libopenblas.so\n{start}/gone/libopenblas.so (deleted)\n"
+
+    def open_library(path: str) -> object:
+        asked.append(path)
+        raise OSError(path)
+
+    monkeypatch.setattr(parallel, "Path", lambda _: Maps())
+    monkeypatch.setattr(parallel.ctypes, "CDLL", open_library)
+    parallel._pin_loaded_blas()
+    assert sorted(asked) == ["/gone/libopenblas.so (deleted)", "/my libs/libopenblas.so"]

@@ -191,16 +191,19 @@ def test_the_lock_ends_with_every_kind_of_end(tmp_path: Path) -> None:
     assert len(toy_corpus(tmp_path / "c")) == 6
 
 
-def build_slowly(out: Path, told: Path, start: Barrier) -> None:
+def build_beside_another(out: Path, told: Path, start: Barrier) -> None:
     start.wait(30)
     try:
-        build_corpus(out, CARD, dataclasses.replace(recipe(20), draw=draw_slowly), 2)
+        build_corpus(out, CARD, dataclasses.replace(recipe(20), draw=partial(draw_once_refused, told.parent)), 2)
     except RunError as error:
         told.write_text(str(error))
 
 
-def draw_slowly(number: int) -> tuple[Drawn, ...]:
-    time.sleep(0.02)
+def draw_once_refused(folder: Path, number: int) -> tuple[Drawn, ...]:
+    """Wait until the other process has been told, so that the two overlap on the slowest machine."""
+    limit = time.monotonic() + 20
+    while time.monotonic() < limit and not list(folder.glob("*.txt")):
+        time.sleep(0.01)
     return draw(number)
 
 
@@ -208,7 +211,10 @@ def test_two_processes_on_one_folder(tmp_path: Path) -> None:
     """Started together, one makes the corpus and the other is told so; twenty lines, not forty."""
     context = multiprocessing.get_context("fork")
     start = context.Barrier(2)
-    both = [context.Process(target=build_slowly, args=(tmp_path / "c", tmp_path / f"{k}.txt", start)) for k in (0, 1)]
+    both = [
+        context.Process(target=build_beside_another, args=(tmp_path / "c", tmp_path / f"{k}.txt", start))
+        for k in (0, 1)
+    ]
     for process in both:
         process.start()
     for process in both:

@@ -173,8 +173,10 @@ def test_a_wrong_model_leaves_no_folder_behind(phantom: Path, tmp_path: Path, mo
 
 
 def test_a_finished_run_is_not_written_over(phantom: Path, tmp_path: Path) -> None:
-    generate(config(phantom, model="stub:normal"), tmp_path / "run")
-    with pytest.raises(RunError, match="finished run"):
-        generate(config(phantom, model="stub:normal"), tmp_path / "run")
+    """The same command again changes nothing and says the same; another one is refused."""
+    first = generate(config(phantom, model="stub:normal"), tmp_path / "run")
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert generate(config(phantom, model="stub:normal"), tmp_path / "run") == first
+    assert before == {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     with pytest.raises(RunError, match="other settings"):
         generate(config(phantom, model="stub:empty"), tmp_path / "run")

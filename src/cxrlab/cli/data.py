@@ -77,15 +77,16 @@ def show(corpus: Path, config: SheetConfig, out: Path) -> Result:
     return Result(f"wrote {sheet}", {"path": sheet.path, "shown": sheet.shown, "unreadable": sheet.unreadable})
 
 
-def check(corpus: Path) -> Result:
+def check(corpus: Path, workers: int = 0) -> Result:
     """Look for every defect of a corpus: unreadable images, malformed lines, leaking patients and more.
 
     Args:
         corpus: Folder of the corpus.
+        workers: Processes; 0 means one for each core.
     """
     from cxrlab.data.check import check_corpus
 
-    found = check_corpus(corpus)
+    found = check_corpus(corpus, workers)
     return Result(found.table(), found.to_json(), ok=found.ok)
 
 

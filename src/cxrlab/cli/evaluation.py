@@ -11,9 +11,9 @@ from cxrlab.evaluation.config import GenerateConfig
 def generate(config: GenerateConfig, out: Path) -> Result:
     """Write a report for every study of a split into RUN/predictions.jsonl.
 
-    A stopped run is continued by running the command again. A study whose film is missing or
-    unreadable gets no prediction: it is listed in RUN/summary.json, and the command fails with
-    the count unless --allow-missing is given.
+    A stopped run is continued by running the command again; a finished one is left as it is. A
+    study whose film is missing or unreadable gets no prediction: it is listed in RUN/summary.json,
+    and the command fails with the count unless --allow-missing is given.
 
     Args:
         config: Settings.

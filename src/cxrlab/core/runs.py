@@ -187,6 +187,12 @@ def _may_continue(folder: Path, config: Any, seed: int | None, resume: bool, fre
     return True
 
 
+def finished(path: str | os.PathLike[str], config: Any, *, seed: int | None = None, free: Iterable[str] = ()) -> bool:
+    """Whether the folder holds a finished run with these settings; `free` ones may differ."""
+    folder = Path(path)
+    return state(folder) == "finished" and not _differences(folder, config, seed, frozenset(free))
+
+
 def _differences(folder: Path, config: Any, seed: int | None, free: frozenset[str]) -> list[str]:
     """'key was A and is now B' for every setting and the seed that differ."""
     import yaml

@@ -217,7 +217,7 @@ class _Tally:
         self.images += len(line.digests)
         if study.prior is not None:
             self.priors.append((line.place, study.id, study.prior))
-        for digest in line.digests:
+        for digest in line.digests if study.split else ():
             split, place = self.pictures.setdefault(digest, (study.split, line.place))
             if split != study.split:
                 message = f"{line.place} ({study.split}) and {place} ({split}) show the same picture."

@@ -8,6 +8,7 @@ either side, leaves nobody waiting.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import multiprocessing
 import os
@@ -16,7 +17,7 @@ import signal
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
@@ -43,7 +44,7 @@ def worker_count(workers: int) -> int:
 
 def ordered_map(
     function: Callable[[Item], Result], items: Iterable[Item], workers: int = 0, ahead: int | None = None
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """Yield `function(item)` for each item, in order.
 
     Args:
@@ -208,11 +209,14 @@ def _pin_loaded_blas() -> None:
     maps = Path("/proc/self/maps")
     if not maps.exists():
         return
-    for path in {line.split()[-1] for line in maps.read_text().splitlines() if "openblas" in line}:
-        library = ctypes.CDLL(path)
-        for name in _THREAD_SETTERS:
-            if hasattr(library, name):
-                getattr(library, name)(1)
+    # Five columns stand before the path, which may hold spaces.
+    for path in {line.split(maxsplit=5)[-1] for line in maps.read_text().splitlines() if "openblas" in line}:
+        # A library that was replaced on disk since it was loaded cannot be asked; it keeps its threads.
+        with contextlib.suppress(OSError):
+            library = ctypes.CDLL(path)
+            for name in _THREAD_SETTERS:
+                if hasattr(library, name):
+                    getattr(library, name)(1)
 
 
 def _end_with_parent() -> None:

@@ -8,6 +8,7 @@ corpus.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections import Counter
@@ -92,6 +93,7 @@ class CorpusWriter:
             return
         if self._lines is None:
             raise ValueError(f"{self.path} is closed")
+        Study.from_json(study.to_json())  # a study that could not be read back is refused before it is written
         write_files(self.path, files or {})
         listed = self._incomplete.get(study.id)
         if listed is None:
@@ -251,11 +253,13 @@ def build_corpus(out: str | Path, card: Card, recipe: Recipe[Item], workers: int
     with CorpusWriter(out, card) as writer:
         if not writer.complete:
             left = (item for item in recipe.items if not all(name in writer for name in recipe.ids(item)))
-            drawn = ordered_map(partial(_draw_and_write, recipe.draw, writer.path), left, workers)
-            studies = (study for several in drawn for study in several if study.id not in writer)
             total = None if recipe.total is None else recipe.total - len(writer)
-            for study in track(studies, recipe.label, total=total):
-                writer.add(study)
+            make = partial(_draw_and_write, recipe.draw, writer.path)
+            # Closed before the writer is: no worker may still write when the folder is given free.
+            with contextlib.closing(ordered_map(make, left, workers)) as drawn:
+                studies = (study for several in drawn for study in several if study.id not in writer)
+                for study in track(studies, recipe.label, total=total):
+                    writer.add(study)
     return load_corpus(out)
 
 

@@ -1,6 +1,6 @@
 """A report from a model for every study of a split, in a run folder.
 
-    predictions.jsonl   one `Prediction` a study, in the order of the corpus
+    predictions.jsonl   one `Prediction` a study, in the order of the corpus; that of a film mended later stands last
     examples.jsonl      a few studies with film and reference, for a page
     summary.json        how many, which were missing and why
 
@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.progress import track
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Prediction
-from cxrlab.core.runs import Run
+from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.examples import choose, keep_examples
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from cxrlab.core.protocols import Generated, Image, ImageToText
 
 PREDICTIONS, SUMMARY = "predictions.jsonl", "summary.json"
+FREE = ("batch_size", "allow_missing")  # settings that may change when a run is continued
 
 
 @dataclass(frozen=True)
@@ -77,13 +79,15 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
 
     Args:
         config: Settings.
-        out: Run folder; a stopped run is continued.
+        out: Run folder; a stopped run is continued, a finished one with the same settings is left as it is.
     """
+    if finished(out, config, seed=config.seed, free=FREE):
+        return _stored(read_json(out / SUMMARY))
     corpus = load_corpus(config.data)
     ids = _chosen(corpus, config)
     _refuse_self_retrieval(config)
     model = load_model(config.model)  # before the folder is made: a wrong name leaves nothing behind
-    with Run.open(out, config, seed=config.seed, free=("batch_size", "allow_missing")) as run:
+    with Run.open(out, config, seed=config.seed, free=FREE) as run:
         missing = _predict_all(run, model, corpus, ids, config.batch_size)
         keep_examples(run, corpus, choose(ids, config.examples, config.seed), {item.id for item in missing})
         summary = _summary(run, config, corpus, len(ids), missing)
@@ -94,6 +98,13 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
                 f"for example: {missing[0].reason}) Mend them and run again, or give --allow-missing."
             )
     return summary
+
+
+def _stored(summary: dict[str, Any]) -> Generation:
+    """What an earlier run came to."""
+    missing = tuple(Missing(**item) for item in summary.pop("missing", ()))
+    words = summary.pop("mean_words", None)
+    return Generation(**summary, mean_words=math.nan if words is None else words, missing=missing)
 
 
 def _chosen(corpus: Corpus, config: GenerateConfig) -> list[str]:

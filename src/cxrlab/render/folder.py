@@ -75,7 +75,9 @@ def read_run(path: Path, others: frozenset[str] = frozenset()) -> RunFolder:
         raise DataError(f"{path} {what}; name the folder of a run.")
     for needed in (CONFIG, STATUS):
         if not (path / needed).is_file():
-            raise DataError(f"{path} is not a run folder: it has no {needed}.")
+            raise DataError(
+                f"{path} is not a run folder: it has no {needed}; name one that 'generate' or 'tour' wrote."
+            )
     examples = tuple(_examples(path))
     wanted = others | {example.id for example in examples}
     return RunFolder(

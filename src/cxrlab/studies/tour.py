@@ -17,11 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from cxrlab.core.config import to_dict
 from cxrlab.core.files import read_json
-from cxrlab.core.runs import CONFIG, Run, state
+from cxrlab.core.runs import Run, finished, state
 from cxrlab.core.streams import Remarks
-from cxrlab.core.yaml_file import read_yaml
 from cxrlab.render.page import PAGE, write_page
 from cxrlab.studies.config import TourConfig
 
@@ -168,7 +166,7 @@ def run_tour(config: TourConfig, out: Path = Path("runs/tour")) -> Path:
         out: Folder of the tour.
     """
     page = out / PAGE
-    if _finished(out, config):
+    if finished(out, config, seed=config.seed):
         _say(f"{out} holds this tour, finished; delete the folder to make it again")
         if page.is_file():
             return page
@@ -204,10 +202,6 @@ def _generate(stage: Stage, model: str, name: str) -> None:
         return
     seed, examples = stage.config.seed, stage.scale.examples
     generate(GenerateConfig(model=model, data=stage.out / CORPUS, seed=seed, examples=examples), out)
-
-
-def _finished(out: Path, config: TourConfig) -> bool:
-    return state(out) == "finished" and read_yaml(out / CONFIG)[0] == to_dict(config)
 
 
 def _say(line: str) -> None:
