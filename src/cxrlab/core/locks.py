@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from pathlib import Path
 from types import TracebackType
 
@@ -12,6 +13,7 @@ from cxrlab.core.errors import RunError
 from cxrlab.core.files import os_error
 
 LOCK = ".lock"
+PATIENCE_S = 1.0
 
 
 class Lock:
@@ -52,7 +54,10 @@ class Lock:
 
 
 def take_lock(folder: Path) -> Lock:
-    """Lock a folder for writing, without waiting; the folder must exist.
+    """Lock a folder for writing; the folder must exist.
+
+    A holder is given a second to end: the workers of a process that was killed keep its lock until
+    they have noticed, and a run started again at once should not be refused for that.
 
     The file `.lock` stands in the folder while the lock is held. After a kill it may stay behind,
     which does no harm: the lock itself ended with the process.
@@ -61,6 +66,7 @@ def take_lock(folder: Path) -> Lock:
         RunError: When another writer holds the lock, or the file system cannot lock.
     """
     file = folder / LOCK
+    limit = time.monotonic() + PATIENCE_S
     while True:
         try:
             handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
@@ -72,6 +78,9 @@ def take_lock(folder: Path) -> Lock:
                 return Lock(file, handle)
         except BlockingIOError:
             os.close(handle)
+            if time.monotonic() < limit:
+                time.sleep(0.02)
+                continue
             raise RunError(
                 f"{folder} is being written by another process; wait for it, or choose another folder."
             ) from None
