@@ -61,8 +61,10 @@ def test_the_result_is_a_line_on_the_output(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_reader_that_has_gone_is_met_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams.sys, "stdout", Dead())
+    gone = Dead()
+    monkeypatch.setattr(streams.sys, "stdout", gone)
     deliver("hello")
+    assert gone.tried
     monkeypatch.setattr(streams.sys, "stdout", None)
     deliver("hello")
 

@@ -47,10 +47,10 @@ def test_a_near_miss_is_suggested() -> None:
 
 def test_the_limits_themselves_are_allowed() -> None:
     """Off-by-one at the ends of a range."""
-    PhantomConfig(n=10_000_000)
-    PhantomConfig(n=1, size=32, faint=0, normal=1, workers=0)
-    ScenesConfig(size=2048)
-    SheetConfig(split="val", columns=50)
+    assert PhantomConfig(n=10_000_000).n == 10_000_000
+    assert PhantomConfig(n=1, size=32, faint=0, normal=1, workers=0).size == 32
+    assert ScenesConfig(size=2048).size == 2048
+    assert SheetConfig(split="val", columns=50).columns == 50
 
 
 def test_every_preset_and_lexicon_can_be_asked_for() -> None:

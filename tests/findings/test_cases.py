@@ -27,7 +27,7 @@ def test_the_same_arguments_give_the_same_patient_and_another_seed_another():
 
 def test_visit_count_is_what_is_drawn(patients):
     """A corpus maker lays out studies by the count alone."""
-    assert all(visit_count(5, case.patient, CaseConfig()) == len(case.visits) for case in patients)
+    assert all(visit_count(5, case.patient) == len(case.visits) for case in patients)
     assert {len(case.visits) for case in patients} == {1, 2, 3, 4}
 
 

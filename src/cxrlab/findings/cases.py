@@ -70,9 +70,8 @@ class PatientCase:
     visits: tuple[Visit, ...]
 
 
-def visit_count(seed: int, patient: str, config: CaseConfig | None = None) -> int:
+def visit_count(seed: int, patient: str) -> int:
     """How many visits `draw_patient` gives this patient, 1 to 4, without drawing them."""
-    del config  # the number of visits does not depend on the settings
     u = fraction(seed, "visits", patient)
     return next(number for number, share in enumerate(VISITS, start=1) if u < share)
 

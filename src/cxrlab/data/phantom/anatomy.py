@@ -40,7 +40,6 @@ class Anatomy:
         aorta_bow: How far the descending aorta bows to the left.
         carina_y: y where the trachea divides.
         spine_curve: Sideways reach of the spine (positive: to the patient's left).
-        spine_phase: Where the curve has its peak, 0 to 1 down the film.
         rib_gap: Distance of neighbouring ribs.
         rib_half: Half height of a rib.
         rib_drop: How far a back rib falls from spine to flank.
@@ -71,7 +70,6 @@ class Anatomy:
     aorta_bow: float = 0.0
     carina_y: float = 138.0
     spine_curve: float = 0.0
-    spine_phase: float = 0.45
     rib_gap: float = 21.0
     rib_half: float = 4.3
     rib_drop: float = 44.0
@@ -187,7 +185,7 @@ def _tortuous(a: Anatomy, f: Finding) -> Anatomy:
 
 
 def _scoliosis(a: Anatomy, f: Finding) -> Anatomy:
-    return replace(a, spine_curve=grade(f, 15.0, 21.0, 28.0) * strength(f) * (1 if a.spine_phase < 0.5 else -1))
+    return replace(a, spine_curve=grade(f, 15.0, 21.0, 28.0) * strength(f))
 
 
 def _low_volumes(a: Anatomy, f: Finding) -> Anatomy:

@@ -25,7 +25,7 @@ def hilum(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
             rows, cols = frame.box(*at, size, size)
             q = ellipse_distance(frame.x[rows, cols], frame.y[rows, cols], at, (size * share * 0.95, size * share))
             patches.append(Patch(rows, cols, np.float32(0.36) * solid(q, 0.3)))
-    out = together(thorax, patches)
+    out = together(patches)
     return Patch(out.rows, out.cols, np.minimum(out.delta, np.float32(0.58)))
 
 
@@ -69,7 +69,7 @@ def free_air(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patc
         depth = -thorax.above[rows, cols] - np.float32(2.4)
         air = step(depth, 0.9) * step(thick - depth, 1.2)
         patches.append(Patch(rows, cols, np.float32(-1.0) * air))
-    return together(thorax, patches)
+    return together(patches)
 
 
 def _bone(thorax: Thorax, path: NDArray[np.float64], width: float, density: float) -> list[Patch]:
@@ -90,7 +90,7 @@ def _broken(thorax: Thorax, path: NDArray[np.float64], at: int, width: float, de
     down = np.sign(normal[0, 1]) or 1.0
     moved = outer + down * shift * np.linspace(1.0, 0.5, len(outer))[:, None] * normal
     inner = _bone(thorax, path[at - 3 : at + 1], width, 0.5 * density)
-    return together(thorax, [old, *inner, *_bone(thorax, moved, width, 1.5 * density)])
+    return together([old, *inner, *_bone(thorax, moved, width, 1.5 * density)])
 
 
 def rib_fracture(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
@@ -103,7 +103,7 @@ def rib_fracture(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> 
         x = SIGN[side] * np.linspace(where - 0.2, where + 0.3, 26) * a.cage * (0.78 if number < 4 else 1.0)
         path = np.stack([x, thorax.rib_at(number, x)], axis=1)
         patches.append(_broken(thorax, path, 10, 2 * a.rib_half, 0.12, 9.0))
-    return together(thorax, patches)
+    return together(patches)
 
 
 def clavicle_fracture(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
@@ -112,7 +112,7 @@ def clavicle_fracture(thorax: Thorax, finding: Finding, rng: np.random.Generator
     for side in sides(finding):
         path = thorax.clavicle(side)
         patches.append(_broken(thorax, path, int(rng.integers(20, 28)), 9.5, 0.22, 12.0))
-    return together(thorax, patches)
+    return together(patches)
 
 
 def chest_wall_air(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
@@ -130,4 +130,4 @@ def chest_wall_air(thorax: Thorax, finding: Finding, rng: np.random.Generator) -
         px, py = x[:, None] + along * (long * lean)[:, None], y[:, None] + along * long[:, None]
         weight = np.full(px.size, 0.42 * min(1.0, 1.5 / frame.mm))
         patches.append(splat(frame, px.ravel(), py.ravel(), weight, 1.5).scaled(-0.30))
-    return together(thorax, patches)
+    return together(patches)

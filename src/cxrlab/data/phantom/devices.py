@@ -17,7 +17,7 @@ def _tube(thorax: Thorax, path: NDArray[np.float64], width: float, wall: float, 
     normal = normals(path)
     parts = [stroke(thorax.frame, path + k * width / 2 * normal, 1.3).scaled(wall) for k in (-1.0, 1.0)]
     parts.append(stroke(thorax.frame, path, 1.6).scaled(stripe))
-    return together(thorax, parts)
+    return together(parts)
 
 
 def endotracheal(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
@@ -82,7 +82,7 @@ def central_line(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> 
             points.append((cava, (points[-1][1] + end) / 2 + 4.0))
             points.append((cava - (4.0 if finding.tip == "right atrium" else 0.0), end))
         patches.append(stroke(thorax.frame, smooth_path(points), 2.6).scaled(1.0))
-    return together(thorax, patches)
+    return together(patches)
 
 
 def chest_tube(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
@@ -99,7 +99,7 @@ def chest_tube(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Pa
         else:
             points = [entry, wall, (s * 0.68 * a.cage, a.apex + 95.0), (s * 0.40 * a.cage, a.apex + 30.0)]
         patches.append(_tube(thorax, smooth_path(points), 7.5, 0.42, 0.70))
-    return together(thorax, patches)
+    return together(patches)
 
 
 def pacemaker(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
@@ -126,7 +126,7 @@ def pacemaker(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Pat
             ends.append([(-24.0, a.heart_y - 6.0), (-34.0, a.heart_y - 16.0)])
         for end in ends:
             patches.append(stroke(frame, smooth_path([*start, *end]), 2.0).scaled(1.1))
-    return together(thorax, patches)
+    return together(patches)
 
 
 def sternal_wires(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
@@ -141,4 +141,4 @@ def sternal_wires(thorax: Thorax, finding: Finding, rng: np.random.Generator) ->
             axis=1,
         )
         patches.append(stroke(thorax.frame, loop, 1.4).scaled(1.9))
-    return together(thorax, patches)
+    return together(patches)

@@ -34,7 +34,7 @@ def place(
     return SIGN[side] * share * float(thorax.cage_at(y)), y
 
 
-def together(thorax: Thorax, patches: list[Patch]) -> Patch:
+def together(patches: list[Patch]) -> Patch:
     """One patch that covers several."""
     rows = slice(min(p.rows.start for p in patches), max(p.rows.stop for p in patches))
     cols = slice(min(p.cols.start for p in patches), max(p.cols.stop for p in patches))
@@ -74,7 +74,7 @@ def _bodies(
     for side in sides(finding):
         at = place(thorax, finding, side, rng, out)
         patches.append(_blob(thorax, at, half, rng, ragged, edge).scaled(density))
-    return together(thorax, patches)
+    return together(patches)
 
 
 def opacity(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
@@ -98,7 +98,7 @@ def consolidation(thorax: Thorax, finding: Finding, rng: np.random.Generator) ->
             air = stroke(thorax.frame, np.concatenate([root[None], path]), 1.8, np.linspace(1.0, 0.15, 10))
             _under(dense, body, air, 0.26)
         patches.append(Patch(body.rows, body.cols, dense))
-    return together(thorax, patches)
+    return together(patches)
 
 
 def _under(dense: Array, body: Patch, line: Patch, strength: float) -> None:
@@ -121,7 +121,7 @@ def pneumonia(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Pat
         for _ in range(round(grade(finding, 8, 11, 15))):
             at = (x + float(rng.normal(0, spread * 0.62)), y + float(rng.normal(0, spread * 0.62)))
             patches.append(_blob(thorax, at, float(rng.uniform(5.0, 10.5)), rng, 0.0, 0.7).scaled(0.36))
-    return together(thorax, patches)
+    return together(patches)
 
 
 def atelectasis(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
@@ -139,7 +139,7 @@ def atelectasis(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> P
             patches.append(
                 Patch(band.rows, band.cols, np.float32(0.42) * band.delta * thorax.lungs[band.rows, band.cols])
             )
-    return together(thorax, patches)
+    return together(patches)
 
 
 def edema(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
@@ -186,7 +186,7 @@ def cavity(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
         )
         hole = solid(q, 0.2) * thorax.lungs[outer.rows, outer.cols]
         patches.append(Patch(outer.rows, outer.cols, np.float32(0.62) * outer.delta - np.float32(0.74) * hole))
-    return together(thorax, patches)
+    return together(patches)
 
 
 def granuloma(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:

@@ -30,7 +30,7 @@ def effusion(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patc
         t = np.clip(CURVE_X * SIGN[side] / a.cage, 0.0, 1.1)
         surface = box.along_x(a.dome(side) + 6.0 - rise * (0.42 + 0.75 * t**2.4))
         patches.append(Patch(box.rows, box.cols, np.float32(0.88) * step(box.y - surface, 5.0) * lung))
-    return together(thorax, patches)
+    return together(patches)
 
 
 def pneumothorax(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
@@ -47,7 +47,7 @@ def pneumothorax(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> 
         air = step(inward, 1.4)
         delta = (np.float32(0.32) * line - (np.float32(0.24) + box.of(thorax.vessels)) * air) * lung
         patches.append(Patch(box.rows, box.cols, delta))
-    return together(thorax, patches)
+    return together(patches)
 
 
 def thickening(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
@@ -62,7 +62,7 @@ def thickening(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Pa
         wave = np.interp(CURVE_Y, np.arange(-60, 460, 9.0), rng.uniform(0.7, 1.2, 58))
         band = step(box.along_y(thick * reach * wave) - box.of(thorax.wall), 1.8)
         patches.append(Patch(box.rows, box.cols, np.float32(0.60) * band * lung))
-    return together(thorax, patches)
+    return together(patches)
 
 
 def plaque(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
@@ -79,4 +79,4 @@ def plaque(thorax: Thorax, finding: Finding, rng: np.random.Generator) -> Patch:
         patches.append(
             Patch(rows, cols, (np.float32(0.36) * inside + np.float32(0.42) * rim) * thorax.lungs[rows, cols])
         )
-    return together(thorax, patches)
+    return together(patches)

@@ -2,7 +2,8 @@
 
 A mask is where the noise-free film would look different without the finding, in the finding's own
 direction (whiter or darker). Anatomy, exposure, noise and each finding have generators of their own,
-so the same visit without one finding differs from the full one by that finding alone.
+so the same visit without one finding differs from the full one by that finding, and by what it moves,
+alone.
 """
 
 from __future__ import annotations

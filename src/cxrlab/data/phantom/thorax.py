@@ -96,7 +96,7 @@ class Thorax:
         """Position x of the middle of the spine at height y."""
         a = self.anatomy
         t = (np.asarray(y, dtype=np.float64) - 40.0) / 300.0
-        return a.spine_curve * np.sin(np.pi * np.clip(t * (0.8 + 0.8 * a.spine_phase), -0.3, 1.3))
+        return a.spine_curve * np.sin(np.pi * np.clip(1.16 * t, -0.3, 1.3))
 
     def rib_at(self, number: float, x: NDArray[np.floating] | float) -> NDArray[np.float64]:
         """Height y of the middle of a back rib (1 to 12) at x."""
