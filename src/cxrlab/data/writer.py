@@ -8,12 +8,11 @@ corpus.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -256,7 +255,7 @@ def build_corpus(out: str | Path, card: Card, recipe: Recipe[Item], workers: int
             total = None if recipe.total is None else recipe.total - len(writer)
             make = partial(_draw_and_write, recipe.draw, writer.path)
             # Closed before the writer is: no worker may still write when the folder is given free.
-            with contextlib.closing(ordered_map(make, left, workers)) as drawn:
+            with closing(ordered_map(make, left, workers)) as drawn:
                 studies = (study for several in drawn for study in several if study.id not in writer)
                 for study in track(studies, recipe.label, total=total):
                     writer.add(study)

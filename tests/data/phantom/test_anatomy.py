@@ -12,6 +12,7 @@ from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Certainty, Presence, Severity, Side, View
 from cxrlab.data.phantom.anatomy import RESHAPES, Anatomy, at_visit, draw_anatomy, grade, reshape
 from cxrlab.data.phantom.presets import PRESETS
+from cxrlab.findings.courses import RESHAPING
 
 
 def bodies(count: int = 60) -> list[Anatomy]:
@@ -67,3 +68,8 @@ def test_women_are_smaller_on_average_and_have_breast_shadows() -> None:
     women, men = bodies()[0::2], bodies()[1::2]
     assert np.mean([b.cage for b in women]) < np.mean([b.cage for b in men])
     assert all(b.breast > 0 for b in women) and all(b.breast == 0 for b in men)
+
+
+def test_cases_and_drawing_agree_on_what_reshapes_a_chest() -> None:
+    """Cases keep such findings mild while they are only possible; the two lists stand in two rooms."""
+    assert set(RESHAPING) == set(RESHAPES)
