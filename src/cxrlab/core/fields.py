@@ -118,6 +118,13 @@ def number(low: float = -math.inf, high: float = math.inf, *, or_undefined: bool
     return check
 
 
+def flag(value: Any, key: str) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise _wrong(value, key, "true or false")
+    return value
+
+
 def one_of(*options: str) -> Check:
     """One of a few texts."""
 

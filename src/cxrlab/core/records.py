@@ -21,6 +21,7 @@ from cxrlab.core.vocabulary import (
     LOCATIONS,
     Certainty,
     Change,
+    ErrorKind,
     Presence,
     Severity,
     Side,
@@ -96,6 +97,43 @@ class Finding(Record):
     def present(self) -> bool:
         """True for what is there, hedged or not."""
         return self.presence is Presence.PRESENT
+
+
+@dataclass(frozen=True)
+class ReportError(Record):
+    """One thing that a candidate report gets wrong about its reference.
+
+    Args:
+        kind: One of the six kinds.
+        significant: Whether it is likely to change what is done for the patient.
+        observation: What the error is about.
+        reference_span: Characters [start, end) of the reference that say it right; None when nothing there does.
+        candidate_span: Characters of the candidate that say it wrong; None for an omission.
+        detail: A few words for a person: what was said against what should have been.
+    """
+
+    what = "an error of a report"
+    checks = {
+        "kind": fields.Word(ErrorKind),
+        "significant": fields.flag,
+        "observation": fields.text,
+        "reference_span": fields.span,
+        "candidate_span": fields.span,
+        "detail": fields.text,
+    }
+
+    kind: ErrorKind
+    significant: bool
+    observation: str
+    reference_span: Span | None = None
+    candidate_span: Span | None = None
+    detail: str = ""
+
+    def to_json(self) -> Json:
+        """Both spans always, null where there is none: an omission shows that nothing was said."""
+        spans = {"reference_span": self.reference_span, "candidate_span": self.candidate_span}
+        plain = {key: list(value) if value else None for key, value in spans.items()}
+        return {**super().to_json(), **plain}
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,17 @@ class Change(StrEnum):
     RESOLVED = "resolved"
 
 
+class ErrorKind(StrEnum):
+    """The six ways in which a candidate report can be wrong about a reference (CheXprompt, ReXVal)."""
+
+    FALSE_FINDING = "false_positive_finding"
+    OMITTED_FINDING = "omission_finding"
+    WRONG_LOCATION = "incorrect_location"
+    WRONG_SEVERITY = "incorrect_severity"
+    FALSE_COMPARISON = "false_positive_comparison"
+    OMITTED_COMPARISON = "omission_comparison"
+
+
 class View(StrEnum):
     """How the film was taken; `frontal` means PA or AP, unknown which."""
 
@@ -197,8 +208,14 @@ _ROWS = (
     Observation("pleural plaque", Group.PLEURA, "Pleural Other", sided=True, locations=(*ZONES, "base")),
     # heart and mediastinum
     Observation("cardiomegaly", Group.HEART, "Cardiomegaly", graded=True),
+    Observation("heart failure", Group.HEART, graded=True),
+    Observation("pericardial effusion", Group.HEART, graded=True),
     Observation("enlarged cardiomediastinum", Group.MEDIASTINUM, "Enlarged Cardiomediastinum", graded=True),
     Observation("hilar enlargement", Group.MEDIASTINUM, sided=True, graded=True),
+    Observation("lymphadenopathy", Group.MEDIASTINUM, sided=True, graded=True),
+    Observation("mediastinal mass", Group.MEDIASTINUM, sided=True, measured=True),
+    Observation("pulmonary artery enlargement", Group.MEDIASTINUM, graded=True),
+    Observation("aortic aneurysm", Group.MEDIASTINUM, graded=True, measured=True),
     Observation("tortuous aorta", Group.MEDIASTINUM, graded=True),
     Observation("aortic calcification", Group.MEDIASTINUM, graded=True),
     Observation("hiatal hernia", Group.MEDIASTINUM, graded=True),
@@ -208,15 +225,22 @@ _ROWS = (
     # diaphragm and abdomen
     Observation("elevated hemidiaphragm", Group.DIAPHRAGM, sided=True, graded=True),
     Observation("pneumoperitoneum", Group.DIAPHRAGM, sided=True, graded=True),
+    Observation("bowel distension", Group.DIAPHRAGM, graded=True),
     # bones and soft tissue
     Observation("rib fracture", Group.BONE, "Fracture", sided=True, locations=RIBS),
     Observation("clavicle fracture", Group.BONE, "Fracture", sided=True),
     Observation("vertebral fracture", Group.BONE, "Fracture", graded=True),
+    Observation("other fracture", Group.BONE, "Fracture", sided=True),
+    Observation("bone deformity", Group.BONE, sided=True),
+    Observation("dislocation", Group.BONE, sided=True),
+    Observation("kyphosis", Group.BONE, graded=True),
     Observation("scoliosis", Group.BONE, graded=True),
     Observation("degenerative change", Group.BONE, graded=True),
     Observation("osteopenia", Group.BONE, graded=True),
     Observation("bone lesion", Group.BONE, sided=True),
     Observation("subcutaneous emphysema", Group.SOFT_TISSUE, sided=True, graded=True, locations=("chest wall", "neck")),
+    Observation("foreign body", Group.SOFT_TISSUE, sided=True, measured=True),
+    Observation("postsurgical change", Group.SOFT_TISSUE, sided=True),
     # devices
     Observation("endotracheal tube", Group.DEVICE, "Support Devices"),
     Observation("tracheostomy tube", Group.DEVICE, "Support Devices"),
@@ -231,6 +255,8 @@ _ROWS = (
     Observation("surgical clips", Group.DEVICE, "Support Devices", sided=True),
     Observation("prosthetic valve", Group.DEVICE, "Support Devices"),
     Observation("spinal hardware", Group.DEVICE, "Support Devices"),
+    Observation("monitoring leads", Group.DEVICE),
+    Observation("other device", Group.DEVICE, "Support Devices", sided=True),
 )
 
 OBSERVATIONS: Mapping[str, Observation] = MappingProxyType({row.name: row for row in _ROWS})

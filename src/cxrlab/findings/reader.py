@@ -1,0 +1,44 @@
+"""Report text into findings: what is said to be there, to be absent or to be possible, and where it says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+from cxrlab.core.records import Finding, Span
+
+
+@dataclass(frozen=True)
+class Reading(Sequence[Finding]):
+    """What a text says. It is itself the sequence of its findings.
+
+    Args:
+        text: What was read, unchanged; every span points into it.
+        findings: Statements in the order of the text, each with the span of the words that carry it.
+        normal: Spans of statements that something is normal or clear without naming an observation.
+        unread: Spans of sentences that sound like a finding and say nothing the vocabulary knows.
+    """
+
+    text: str
+    findings: tuple[Finding, ...] = ()
+    normal: tuple[Span, ...] = ()
+    unread: tuple[Span, ...] = ()
+
+    @overload
+    def __getitem__(self, index: int) -> Finding: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Finding, ...]: ...
+    def __getitem__(self, index: int | slice) -> Finding | tuple[Finding, ...]:
+        return self.findings[index]
+
+    def __len__(self) -> int:
+        return len(self.findings)
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+
+
+def read(text: str | None) -> Reading:
+    """Every statement of a report about the film; None and text without a word give an empty reading."""
+    return Reading(text or "")

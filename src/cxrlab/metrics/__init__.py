@@ -1,0 +1,1 @@
+"""References and candidates in, values with direction, range and signature out."""

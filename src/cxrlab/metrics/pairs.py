@@ -1,0 +1,147 @@
+"""What is scored: pairs of a reference and a candidate, and what several metrics want to know of them.
+
+No pair is ever dropped. A pair whose texts are missing or empty stays in the batch with a status,
+and each metric says by its tally whether the pair has a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from cxrlab.core.errors import DataError
+from cxrlab.core.records import Finding
+
+if TYPE_CHECKING:
+    from cxrlab.findings.reader import Reading
+    from cxrlab.metrics.comparison import Comparison
+
+
+class Status(StrEnum):
+    """What became of a pair."""
+
+    SCORED = "scored"
+    NO_REFERENCE = "no reference"  # null: the source has no such text; no metric has a value
+    EMPTY_REFERENCE = "empty reference"  # text without a word
+    EMPTY_CANDIDATE = "empty candidate"
+    MISSING_CANDIDATE = "missing candidate"  # scored as an empty report
+    BOTH_EMPTY = "both empty"
+
+
+@dataclass(frozen=True)
+class Context:
+    """What is known of the patient beside the film; it may change what an error means.
+
+    Args:
+        age: Years; None when unknown.
+        indication: Why the film was taken; None when unknown.
+    """
+
+    age: float | None = None
+    indication: str | None = None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One reference and one candidate.
+
+    Args:
+        id: Study, or `study#k`.
+        reference: Text; None when the source has none.
+        candidate: Text; None when there is no prediction (scored as an empty report).
+        patient: Groups pairs for intervals; the id where unknown.
+        findings: The exact findings of the reference where the corpus carries them; None to read its text.
+        context: Age and indication.
+    """
+
+    id: str
+    reference: str | None
+    candidate: str | None
+    patient: str = ""
+    findings: tuple[Finding, ...] | None = None
+    context: Context = Context()
+
+    @property
+    def status(self) -> Status:
+        """What can be said of this pair before any metric looks at it."""
+        if self.reference is None:
+            return Status.NO_REFERENCE
+        if self.candidate is None:
+            return Status.MISSING_CANDIDATE
+        told, said = wordless(self.reference), wordless(self.candidate)
+        if told and said:
+            return Status.BOTH_EMPTY
+        return Status.EMPTY_REFERENCE if told else Status.EMPTY_CANDIDATE if said else Status.SCORED
+
+
+def wordless(text: str) -> bool:
+    """True for text without a letter or digit once de-identification masks (`___`, `XXXX`) are taken out."""
+    return not any(c.isalnum() for c in text.replace("XXXX", " "))
+
+
+class Batch:
+    """Pairs in order, with what is computed once and shared by the metrics.
+
+    Args:
+        pairs: At least one; ids must differ.
+        readings: Texts that were read already; shared between batches of the same references.
+    """
+
+    def __init__(self, pairs: Sequence[Pair], readings: dict[str, Reading] | None = None) -> None:
+        if not pairs:
+            raise DataError("there is nothing to score: no pair of a reference and a candidate was given.")
+        self.pairs = tuple(pairs)
+        self._readings = {} if readings is None else readings
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def with_candidates(self, candidates: Sequence[str]) -> Batch:
+        """The same references with other candidates, in order; readings are shared."""
+        pairs = [replace(pair, candidate=text) for pair, text in zip(self.pairs, candidates, strict=True)]
+        return Batch(pairs, self._readings)
+
+    @cached_property
+    def references(self) -> tuple[str, ...]:
+        """Reference texts, "" where there is none."""
+        return tuple(pair.reference or "" for pair in self.pairs)
+
+    @cached_property
+    def candidates(self) -> tuple[str, ...]:
+        """Candidate texts, "" where there is none."""
+        return tuple(pair.candidate or "" for pair in self.pairs)
+
+    @cached_property
+    def statuses(self) -> tuple[Status, ...]:
+        """Status of each pair."""
+        return tuple(pair.status for pair in self.pairs)
+
+    def read(self, text: str) -> Reading:
+        """The findings in a text, read once however often it occurs."""
+        from cxrlab.findings.reader import read
+
+        if text not in self._readings:
+            self._readings[text] = read(text)
+        return self._readings[text]
+
+    @cached_property
+    def reference_findings(self) -> tuple[tuple[Finding, ...], ...]:
+        """Of each reference: the exact findings where the pair carries them, else what its text says."""
+        return tuple(
+            self.read(pair.reference or "").findings if pair.findings is None else pair.findings for pair in self.pairs
+        )
+
+    @cached_property
+    def candidate_findings(self) -> tuple[tuple[Finding, ...], ...]:
+        """What each candidate's text says."""
+        return tuple(self.read(text).findings for text in self.candidates)
+
+    @cached_property
+    def comparisons(self) -> tuple[Comparison | None, ...]:
+        """Finding by finding, what the candidate got right and wrong; None where there is nothing to compare with."""
+        from cxrlab.metrics.comparison import compare_pair
+
+        return tuple(compare_pair(self, index) for index in range(len(self)))

@@ -1,0 +1,127 @@
+"""What every metric is made of: a card that says what the number means, and one row of counts a pair.
+
+A metric never returns a bare mean. It returns a `Tally`: for each pair a row of sufficient
+statistics, and a function from *sums of rows* to the value. The value of a corpus, of a bootstrap
+sample, of a slice and of a permuted pair of systems are then all the same function of a matrix
+product, and no report is scored twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from cxrlab.metrics.pairs import Batch
+
+Matrix = NDArray[np.float64]
+
+# Raised when a metric gives another value for the same texts; it is part of every signature.
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Metric:
+    """The card of one metric.
+
+    Args:
+        name: As a user types it; a convention stands after the colon (`bleu4:coco`).
+        direction: Whether higher or lower is better.
+        range: Smallest and largest possible value; infinite where there is no bound.
+        identity: Value of a corpus scored against itself; None where that depends on the texts.
+        undefined: Which pairs have no value and stay out of the mean, in words.
+        conventions: What had to be decided, name → choice, in the order of the signature.
+        about: One line for `cxrlab metrics ls`.
+        quirk: A published oddity that is kept on purpose; empty for our own metrics.
+        by_pair: Whether the value of a single pair means something on its own.
+    """
+
+    name: str
+    direction: Literal["higher", "lower"]
+    range: tuple[float, float]
+    identity: float | None
+    undefined: str
+    conventions: Mapping[str, str] = field(default_factory=dict)
+    about: str = ""
+    quirk: str = ""
+    by_pair: bool = True
+
+    @property
+    def signature(self) -> str:
+        """Everything that must agree before two numbers may be compared: `bleu4:coco|case:lower|…|v:1`."""
+        parts = [f"{key}:{value}" for key, value in self.conventions.items()]
+        return "|".join([self.name, *parts, f"v:{VERSION}"])
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """One metric over a batch, before it is summed.
+
+    Args:
+        metric: Its card.
+        rows: Sufficient statistics [N, K]; rows of undefined pairs are all zero.
+        defined: [N], False where the pair has no value.
+        value_of: Sums of rows [..., K] → values [...]; not-a-number where the sums do not define one.
+    """
+
+    metric: Metric
+    rows: Matrix
+    defined: NDArray[np.bool_]
+    value_of: Callable[[Matrix], Matrix]
+
+    @property
+    def n(self) -> int:
+        """Pairs that entered the value."""
+        return int(self.defined.sum())
+
+    @property
+    def undefined(self) -> int:
+        """Pairs without a value."""
+        return int((~self.defined).sum())
+
+    @property
+    def value(self) -> float:
+        """Over the whole batch; not-a-number when no pair has a value."""
+        return float(self.value_of(self.rows.sum(axis=0))) if self.n else float("nan")
+
+    @property
+    def by_pair(self) -> Matrix:
+        """The value of each pair on its own [N]; not-a-number where undefined."""
+        return np.where(self.defined, self.value_of(self.rows), np.nan)
+
+
+def mean_tally(metric: Metric, values: Sequence[float] | Matrix) -> Tally:
+    """A metric that is the mean of one value a pair; a pair that is not-a-number is undefined."""
+    column = np.asarray(values, dtype=np.float64).reshape(-1)
+    defined = ~np.isnan(column)
+    rows = np.stack([np.where(defined, column, 0.0), defined.astype(np.float64)], axis=1)
+    return Tally(metric, rows, defined, mean_of)
+
+
+def mean_of(sums: Matrix) -> Matrix:
+    """[..., 2] of (sum, count) → mean."""
+    return ratio(sums[..., 0], sums[..., 1])
+
+
+def ratio(above: Matrix, below: Matrix) -> Matrix:
+    """`above / below`, not-a-number (and no warning) where `below` is 0."""
+    below = np.asarray(below, dtype=np.float64)
+    quotient: Matrix = np.divide(above, below, out=np.full(below.shape, np.nan), where=below != 0)
+    return quotient
+
+
+class Family(Protocol):
+    """Metrics that are counted together because they share their work."""
+
+    @property
+    def metrics(self) -> Sequence[Metric]:
+        """The cards, in the order of the tallies."""
+        ...
+
+    def tallies(self, batch: Batch) -> list[Tally]:
+        """One tally a metric, over the whole batch."""
+        ...
