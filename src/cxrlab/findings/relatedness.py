@@ -1,0 +1,152 @@
+"""How far one finding stands for another: credit for naming a neighbour of what is there.
+
+A report that says "opacity" where the reference says "pneumonia" is not as wrong as one that says
+nothing. Each row gives the share of the credit that either name earns for the other, from 0 (not
+listed) to 1 (the same observation). The shares are judgements, in steps of a tenth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from cxrlab.core.vocabulary import OBSERVATIONS, Group
+
+
+@dataclass(frozen=True)
+class Related:
+    """Two observations that overlap.
+
+    Args:
+        one: An observation.
+        other: Another one.
+        credit: What naming one earns where the other is meant, in (0, 1).
+        reason: What they share.
+    """
+
+    one: str
+    other: str
+    credit: float
+    reason: str
+
+
+RELATED: tuple[Related, ...] = (
+    # airspace
+    Related("lung opacity", "consolidation", 0.8, "a consolidation is a dense opacity"),
+    Related("lung opacity", "pneumonia", 0.6, "the sign without the diagnosis"),
+    Related("consolidation", "pneumonia", 0.8, "the sign and its commonest cause"),
+    Related("lung opacity", "atelectasis", 0.6, "collapsed lung is an opacity"),
+    Related("consolidation", "atelectasis", 0.4, "often not told apart on one film"),
+    Related("pneumonia", "atelectasis", 0.4, "compete for the same opacity at the base"),
+    Related("lung opacity", "edema", 0.4, "edema is a spread opacity"),
+    Related("lung opacity", "scarring", 0.4, "a scar is a streak of opacity"),
+    Related("lung opacity", "interstitial pattern", 0.4, "both are added density in the lung"),
+    Related("lung opacity", "mass", 0.3, "a mass is an opacity, but asks for something else"),
+    Related("lung opacity", "nodule", 0.3, "a nodule is a small opacity, but asks for something else"),
+    Related("consolidation", "mass", 0.3, "a rounded consolidation may look like a mass"),
+    # fluid
+    Related("edema", "vascular congestion", 0.7, "two degrees of the same"),
+    Related("edema", "heart failure", 0.8, "the sign and its commonest cause"),
+    Related("vascular congestion", "heart failure", 0.7, "the sign and its commonest cause"),
+    Related("cardiomegaly", "heart failure", 0.4, "often together"),
+    Related("edema", "interstitial pattern", 0.5, "interstitial edema is both"),
+    Related("vascular congestion", "interstitial pattern", 0.4, "prominent markings may be vessels"),
+    # lesions
+    Related("nodule", "mass", 0.7, "divided at 3 cm"),
+    Related("nodule", "granuloma", 0.6, "a granuloma is a healed nodule"),
+    Related("mass", "cavity", 0.6, "a cavity is a hollow mass"),
+    Related("nodule", "cavity", 0.4, "a small cavity is a hollow nodule"),
+    # chronic lung disease
+    Related("emphysema", "hyperinflation", 0.8, "the disease and its sign"),
+    Related("emphysema", "bulla", 0.6, "a bulla is emphysema in one place"),
+    Related("interstitial pattern", "scarring", 0.5, "fibrosis is both"),
+    Related("interstitial pattern", "bronchial wall thickening", 0.5, "both read as increased markings"),
+    Related("bronchiectasis", "bronchial wall thickening", 0.5, "diseased airways"),
+    Related("interstitial pattern", "bronchiectasis", 0.3, "scarred lung pulls the airways open"),
+    Related("scarring", "atelectasis", 0.6, "a linear band may be either"),
+    Related("low lung volumes", "atelectasis", 0.3, "shallow breath crowds the bases"),
+    # pleura
+    Related("pleural thickening", "pleural plaque", 0.7, "a plaque is a thickening in one place"),
+    Related("pleural effusion", "pleural thickening", 0.4, "both blunt the angle"),
+    Related("scarring", "pleural thickening", 0.5, "apical caps are both"),
+    # heart and mediastinum
+    Related("cardiomegaly", "enlarged cardiomediastinum", 0.8, "the heart is most of the silhouette"),
+    Related("cardiomegaly", "pericardial effusion", 0.5, "both widen the heart"),
+    Related("hilar enlargement", "lymphadenopathy", 0.7, "nodes are a common cause"),
+    Related("hilar enlargement", "pulmonary artery enlargement", 0.7, "the artery is most of the hilum"),
+    Related("hilar enlargement", "mass", 0.3, "a hilar mass is both"),
+    Related("lymphadenopathy", "mediastinal mass", 0.6, "nodes may form a mass"),
+    Related("enlarged cardiomediastinum", "mediastinal mass", 0.6, "a mass widens it"),
+    Related("enlarged cardiomediastinum", "lymphadenopathy", 0.5, "nodes widen it"),
+    Related("enlarged cardiomediastinum", "aortic aneurysm", 0.5, "an aneurysm widens it"),
+    Related("enlarged cardiomediastinum", "tortuous aorta", 0.4, "a long aorta widens it"),
+    Related("tortuous aorta", "aortic aneurysm", 0.5, "both are a prominent aorta"),
+    Related("tortuous aorta", "aortic calcification", 0.4, "both are an aged aorta"),
+    Related("mediastinal shift", "tracheal deviation", 0.7, "the trachea moves with the mediastinum"),
+    Related("pneumomediastinum", "subcutaneous emphysema", 0.4, "the same leak of air"),
+    # bones
+    Related("rib fracture", "other fracture", 0.7, "a fracture, its bone unnamed"),
+    Related("clavicle fracture", "other fracture", 0.7, "a fracture, its bone unnamed"),
+    Related("vertebral fracture", "other fracture", 0.6, "a fracture, its bone unnamed"),
+    Related("rib fracture", "bone deformity", 0.5, "a healed fracture is a deformity"),
+    Related("vertebral fracture", "bone deformity", 0.5, "a wedged vertebra is a deformity"),
+    Related("clavicle fracture", "bone deformity", 0.5, "a healed fracture is a deformity"),
+    Related("other fracture", "bone deformity", 0.5, "a healed fracture is a deformity"),
+    Related("other fracture", "dislocation", 0.4, "an injured joint"),
+    Related("kyphosis", "scoliosis", 0.4, "a bent spine"),
+    Related("kyphosis", "vertebral fracture", 0.4, "wedged vertebrae bend the spine"),
+    Related("kyphosis", "degenerative change", 0.3, "an aged spine"),
+    # devices and operations
+    Related("central venous catheter", "port", 0.7, "a port ends in a central line"),
+    Related("central venous catheter", "swan-ganz catheter", 0.5, "a line through the same vein"),
+    Related("endotracheal tube", "tracheostomy tube", 0.5, "an airway tube"),
+    Related("sternal wires", "postsurgical change", 0.7, "traces of the same operation"),
+    Related("surgical clips", "postsurgical change", 0.7, "traces of the same operation"),
+    Related("prosthetic valve", "postsurgical change", 0.5, "traces of the same operation"),
+    Related("sternal wires", "surgical clips", 0.5, "traces of the same operation"),
+    Related("foreign body", "other device", 0.4, "something that does not belong to the body"),
+)
+# A device that a report does not name is still a device.
+UNNAMED_DEVICE = 0.5
+
+# What the reason for the film can make of a sign: (the two names, words of the indication, credit, reason).
+INFECTION = ("fever", "febrile", "cough", "infection", "infectious", "pneumonia", "sepsis", "septic", "sputum", "chills")
+FLUID = ("heart failure", "chf", "fluid", "volume overload", "edema", "dialysis")
+IN_CONTEXT: tuple[tuple[frozenset[str], tuple[str, ...], float, str], ...] = (
+    (frozenset({"consolidation", "pneumonia"}), INFECTION, 1.0, "with signs of infection they are one statement"),
+    (frozenset({"lung opacity", "pneumonia"}), INFECTION, 0.8, "with signs of infection an opacity is read as one"),
+    (frozenset({"edema", "heart failure"}), FLUID, 1.0, "in known failure they are one statement"),
+    (frozenset({"vascular congestion", "heart failure"}), FLUID, 0.9, "in known failure they are one statement"),
+)
+
+
+def _table() -> Mapping[tuple[str, str], float]:
+    credit = {(name, name): 1.0 for name in OBSERVATIONS}
+    devices = [name for name, row in OBSERVATIONS.items() if row.group is Group.DEVICE and name != "monitoring leads"]
+    for name in devices:
+        if name != "other device":
+            credit[name, "other device"] = credit["other device", name] = UNNAMED_DEVICE
+    for row in RELATED:
+        credit[row.one, row.other] = credit[row.other, row.one] = row.credit
+    return MappingProxyType(credit)
+
+
+_CREDIT = _table()
+
+
+def relatedness(one: str, other: str, indication: str | None = None) -> float:
+    """Credit in [0, 1] for saying `one` where `other` is meant; 1 for the same, 0 for strangers.
+
+    Args:
+        one: An observation.
+        other: Another one.
+        indication: Why the film was taken; it can make a sign and its cause one statement.
+    """
+    credit = _CREDIT.get((one, other), 0.0)
+    if indication and 0.0 < credit < 1.0:
+        text = indication.lower()
+        for names, words, stronger, _ in IN_CONTEXT:
+            if names == {one, other} and any(word in text for word in words):
+                return stronger
+    return credit

@@ -1,0 +1,173 @@
+"""One number a report from one comparison: `green:rules`, `crimson:rules` and our own `clinical:rules`.
+
+The first two put the errors that our rules find into the formulas of GREEN and CRIMSON. They are not
+those judges: the counts come from the reader and the tables in `findings/`, not from a language model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cxrlab.core.records import ReportError
+from cxrlab.core.vocabulary import Certainty
+from cxrlab.findings.significance import Urgency
+from cxrlab.metrics.comparison import Comparison, Lone, Match
+from cxrlab.metrics.pairs import Batch
+from cxrlab.metrics.tally import Metric, Tally, mean_tally
+
+_UNDEFINED = "pairs whose reference has no word"
+
+
+def green(comparison: Comparison) -> float:
+    """Matched findings ÷ (matched findings + significant errors); 1 when there is neither.
+
+    The published formula gives 0 when nothing matched, also to two normal reports; ours gives 1 there,
+    since nothing was there to find and nothing is wrong.
+    """
+    matched = len(comparison.matches)
+    wrong = sum(error.significant for error in comparison.errors)
+    return matched / (matched + wrong) if matched + wrong else 1.0
+
+
+CRIMSON_WEIGHT = {
+    Urgency.URGENT: 1.0,
+    Urgency.ACTIONABLE: 0.5,
+    Urgency.NOT_ACTIONABLE: 0.25,
+    Urgency.BENIGN: 0.0,
+}
+CRIMSON_SLIP = {True: 0.5, False: 0.0}
+
+
+def crimson(comparison: Comparison) -> float:
+    """CRIMSON's formula, in (-1, 1], over the abnormal findings and their clinical weights."""
+    weight = CRIMSON_WEIGHT
+    correct = 0.0
+    for match in comparison.matches:
+        worth, off = weight[match.urgency], sum(CRIMSON_SLIP[slip.significant] for slip in match.slips)
+        correct += worth * worth / (worth + off) if worth else 0.0
+    named = sum(weight[match.urgency] for match in comparison.matches)
+    missed = sum(weight[lone.urgency] for lone in comparison.missing)
+    false = sum(weight[lone.urgency] for lone in comparison.invented)
+    total = named + missed
+    if not total:
+        return 1.0 if not false else -false / (1.0 + false)
+    score = (correct - false) / total
+    if score >= 0:
+        return score
+    return -(false - correct) / (1.0 + false - correct)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What `clinical:rules` gives and takes; see docs/metrics.md for how the figures were chosen.
+
+    Args:
+        finding: Weight of a finding by how much it matters.
+        start: Credit that every report begins with, so that one error in a normal report is not the end.
+        significant: Weight of a significant slip about a matched finding.
+        minor: Weight of another slip.
+        hedged: Factor on a finding that is only possible.
+        denied: Factor on a finding that the other report denies in words.
+    """
+
+    finding: Mapping[Urgency, float] = field(
+        default_factory=lambda: {
+            Urgency.URGENT: 1.0,
+            Urgency.ACTIONABLE: 0.5,
+            Urgency.NOT_ACTIONABLE: 0.25,
+            Urgency.BENIGN: 0.1,
+        }
+    )
+    start: float = 0.15
+    significant: float = 0.25
+    minor: float = 0.05
+    hedged: float = 0.5
+    denied: float = 1.0
+
+
+WEIGHTS = Weights()
+
+
+def clinical(comparison: Comparison, weights: Weights = WEIGHTS) -> float:
+    """(right + start) ÷ (right + start + wrong) in clinical weights, in (0, 1]; 1 for a report without an error."""
+    right = wrong = 0.0
+    for match in comparison.matches:
+        worth, off = _worth(match, weights), _slip_weight(match.slips, weights)
+        gained = worth * match.credit * worth / (worth + off)
+        right += gained
+        wrong += worth - gained
+    for lone in (*comparison.missing, *comparison.invented):
+        wrong += _cost(lone, weights)
+    wrong += _slip_weight(comparison.unspoken, weights)
+    return (right + weights.start) / (right + weights.start + wrong)
+
+
+def _worth(match: Match, weights: Weights) -> float:
+    both = Certainty.POSSIBLE is match.reference.certainty is match.candidate.certainty
+    return weights.finding[match.urgency] * (weights.hedged if both else 1.0)
+
+
+def _slip_weight(slips: Sequence[ReportError], weights: Weights) -> float:
+    return sum(weights.significant if slip.significant else weights.minor for slip in slips)
+
+
+def _cost(lone: Lone, weights: Weights) -> float:
+    cost = weights.finding[lone.urgency] * (1.0 - lone.nearest)
+    cost *= weights.hedged if lone.finding.certainty is Certainty.POSSIBLE else 1.0
+    return cost * (weights.denied if lone.contradicted else 1.0)
+
+
+_RULES = {"reader": "rules", "weights": "table"}
+_SCORES = (
+    (
+        green,
+        Metric(
+            "green:rules",
+            "higher",
+            (0.0, 1.0),
+            1.0,
+            _UNDEFINED,
+            {"formula": "green", "nothing-to-match": "1", **_RULES},
+            "matched findings against significant errors, GREEN's formula",
+        ),
+    ),
+    (
+        crimson,
+        Metric(
+            "crimson:rules",
+            "higher",
+            (-1.0, 1.0),
+            1.0,
+            _UNDEFINED,
+            {"formula": "crimson", **_RULES},
+            "abnormal findings in clinical weights, CRIMSON's formula",
+        ),
+    ),
+    (
+        clinical,
+        Metric(
+            "clinical:rules",
+            "higher",
+            (0.0, 1.0),
+            1.0,
+            _UNDEFINED,
+            {"formula": "right/(right+wrong)", **_RULES},
+            "right against wrong in clinical weights, with credit for related findings",
+        ),
+    ),
+)
+
+
+class RuleScores:
+    """The three scores, each the mean over reports."""
+
+    metrics: Sequence[Metric] = tuple(metric for _, metric in _SCORES)
+
+    def tallies(self, batch: Batch) -> list[Tally]:
+        """One tally a score."""
+        return [
+            mean_tally(metric, [math.nan if c is None else formula(c) for c in batch.comparisons])
+            for formula, metric in _SCORES
+        ]

@@ -1,0 +1,37 @@
+"""Credit between neighbouring findings."""
+
+from __future__ import annotations
+
+import pytest
+
+from cxrlab.core.vocabulary import OBSERVATIONS
+from cxrlab.findings.relatedness import IN_CONTEXT, RELATED, relatedness
+
+
+def test_every_row_names_two_different_observations_once_with_a_reason() -> None:
+    pairs = [frozenset((row.one, row.other)) for row in RELATED]
+    assert all(len(pair) == 2 and pair <= set(OBSERVATIONS) for pair in pairs)
+    assert len(set(pairs)) == len(pairs)
+    assert all(row.reason and 0 < row.credit < 1 for row in RELATED)
+
+
+def test_credit_is_the_same_both_ways() -> None:
+    assert all(relatedness(a, b) == relatedness(b, a) for a in OBSERVATIONS for b in OBSERVATIONS)
+
+
+def test_the_same_is_one_and_strangers_are_nothing() -> None:
+    assert relatedness("edema", "edema") == 1
+    assert relatedness("pneumothorax", "scoliosis") == 0
+
+
+@pytest.mark.parametrize(("names", "words", "credit"), [(tuple(n), w, c) for n, w, c, _ in IN_CONTEXT])
+def test_the_indication_can_make_a_sign_and_its_cause_one(
+    names: tuple[str, str], words: tuple[str, ...], credit: float
+) -> None:
+    assert relatedness(*names, indication=f"Patient with {words[0].upper()}.") == credit > relatedness(*names)
+    assert relatedness(*names, indication="Preoperative.") < credit
+
+
+def test_an_unnamed_device_is_half_of_any_device() -> None:
+    assert relatedness("port", "other device") == 0.5
+    assert relatedness("monitoring leads", "other device") == 0

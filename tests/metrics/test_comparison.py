@@ -1,0 +1,119 @@
+"""Two lists of findings, compared: each rule by a case that a person can check."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cxrlab.core.records import Finding
+from cxrlab.core.vocabulary import ErrorKind, Presence
+from cxrlab.metrics.comparison import compare_findings
+from cxrlab.metrics.pairs import Context
+
+
+def kinds(reference: list[Finding], candidate: list[Finding], **context: Any) -> list[tuple[str, bool]]:
+    compared = compare_findings(reference, candidate, Context(**context))
+    return [(error.kind.value, error.significant) for error in compared.errors]
+
+
+def effusion(**attributes: Any) -> Finding:
+    return Finding("pleural effusion", **attributes)
+
+
+def test_a_report_against_itself_has_no_error_and_matches_all() -> None:
+    told = [effusion(side="left", severity="mild", change="new"), Finding("edema"), Finding("pneumothorax", "absent")]
+    same = compare_findings(told, told)
+    assert not same.errors and len(same.matches) == 2 and all(match.credit == 1 for match in same.matches)
+
+
+def test_an_invented_pneumothorax_is_significant_and_an_invented_granuloma_is_not() -> None:
+    assert kinds([], [Finding("pneumothorax")]) == [("false_positive_finding", True)]
+    assert kinds([], [Finding("granuloma")]) == [("false_positive_finding", False)]
+
+
+def test_an_omission_points_into_the_reference_only() -> None:
+    (error,) = compare_findings([effusion(span=(3, 9))], []).errors
+    assert (error.kind, error.reference_span, error.candidate_span) == (ErrorKind.OMITTED_FINDING, (3, 9), None)
+
+
+def test_a_denied_finding_points_at_the_denial() -> None:
+    (error,) = compare_findings([effusion(span=(3, 9))], [effusion(presence=Presence.ABSENT, span=(0, 11))]).errors
+    assert (error.kind, error.candidate_span) == (ErrorKind.OMITTED_FINDING, (0, 11))
+
+
+def test_the_other_side_is_one_significant_error_of_place() -> None:
+    assert kinds([effusion(side="left")], [effusion(side="right")]) == [("incorrect_location", True)]
+
+
+def test_another_zone_is_a_lesser_error_and_a_neighbouring_word_none() -> None:
+    at = lambda place: [Finding("consolidation", side="left", location=place)]  # noqa: E731
+    assert kinds(at("upper zone"), at("base")) == [("incorrect_location", False)]
+    assert kinds(at("lower lobe"), at("base")) == []
+
+
+def test_leaving_out_a_side_or_a_degree_is_not_wrong() -> None:
+    assert kinds([effusion(side="left", severity="mild")], [effusion()]) == []
+    assert kinds([effusion()], [effusion(side="left", severity="mild")]) == []
+
+
+def test_a_degree_two_steps_off_is_significant_and_one_step_is_not() -> None:
+    assert kinds([effusion(severity="mild")], [effusion(severity="severe")]) == [("incorrect_severity", True)]
+    assert kinds([effusion(severity="mild")], [effusion(severity="moderate")]) == [("incorrect_severity", False)]
+
+
+def test_sizes_within_reading_error_agree() -> None:
+    mass = lambda size: [Finding("mass", size_mm=size)]  # noqa: E731
+    assert kinds(mass(32), mass(34)) == []
+    assert kinds(mass(50), mass(20)) == [("incorrect_severity", True)]
+
+
+def test_a_made_up_comparison_and_a_missing_one_are_different_kinds() -> None:
+    assert kinds([effusion()], [effusion(change="increased")]) == [("false_positive_comparison", True)]
+    assert kinds([effusion(change="increased")], [effusion()]) == [("omission_comparison", True)]
+    assert kinds([effusion(change="unchanged")], [effusion()]) == [("omission_comparison", False)]
+
+
+def test_worse_and_new_point_the_same_way() -> None:
+    assert kinds([effusion(change="new")], [effusion(change="increased")]) == []
+    assert kinds([effusion(change="increased")], [effusion(change="decreased")]) == [
+        ("false_positive_comparison", True)
+    ]
+
+
+def test_a_resolution_left_out_is_an_omitted_comparison() -> None:
+    gone = effusion(presence="absent", change="resolved")
+    assert kinds([gone], [effusion(presence="absent")]) == [("omission_comparison", True)]
+    assert kinds([gone], [gone]) == []
+
+
+def test_a_misplaced_tube_is_significant() -> None:
+    tube = lambda tip: [Finding("endotracheal tube", tip=tip)]  # noqa: E731
+    assert kinds(tube("right main bronchus"), tube("above carina")) == [("incorrect_location", True)]
+
+
+def test_a_related_word_stands_for_the_thing_and_is_neither_missing_nor_invented() -> None:
+    compared = compare_findings([Finding("pneumonia", side="right")], [Finding("lung opacity", side="right")])
+    assert not compared.errors and 0 < compared.matches[0].credit < 1
+
+
+def test_a_related_word_on_the_other_side_is_another_thing() -> None:
+    told = kinds([Finding("pneumonia", side="right")], [Finding("lung opacity", side="left")])
+    assert sorted(told) == [("false_positive_finding", True), ("omission_finding", True)]
+
+
+def test_explanations_of_one_opacity_are_echoes_of_it() -> None:
+    reference = [
+        Finding("lung opacity", side="left", location="base"),
+        Finding("atelectasis", certainty="possible", side="left", location="base"),
+    ]
+    assert kinds(reference, [Finding("lung opacity", side="left", location="base")]) == []
+    assert kinds([reference[0]], reference) == []
+
+
+def test_both_sides_told_one_by_one_are_both_sides() -> None:
+    assert kinds([effusion(side="bilateral")], [effusion(side="left"), effusion(side="right")]) == []
+
+
+def test_the_patients_age_decides_what_a_calcified_aorta_means() -> None:
+    aorta = [Finding("aortic calcification")]
+    assert kinds(aorta, [], age=25) == [("omission_finding", True)]
+    assert kinds(aorta, [], age=82) == [("omission_finding", False)]
