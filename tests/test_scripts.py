@@ -11,13 +11,34 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = {
     "experiments/learnability.py": ("--n", "300", "--size", "32", "--epochs", "1", "--shifted"),
+    "experiments/openi_agreement.py": ("--root", str(ROOT / "tests/findings/cases/openi"), "--disagreements", "5"),
     "experiments/retrieval_features.py": ("--n", "150"),
+    "benchmarks/install.py": ("--plan",),
     "benchmarks/phantom.py": ("--n", "8", "--size", "32", "--grow"),
+    "benchmarks/rouge.py": ("--n", "20"),
+    "benchmarks/scoring.py": ("--n", "6"),
+    "benchmarks/significance.py": (
+        "--n",
+        "30",
+        "--trials",
+        "500",
+        "--recounted",
+        "5",
+        "--metrics",
+        "3",
+        "--pairs",
+        "40",
+    ),
 }
 EXPECTED = {
     "experiments/learnability.py": "pleural effusion (left)",
+    "experiments/openi_agreement.py": "coded as normal: 2 reports; nothing read as present in 2 (100.0%)",
     "experiments/retrieval_features.py": "32 x 32, equal variance",
+    "benchmarks/install.py": "under 35 packages",
     "benchmarks/phantom.py": "CPU ms a study",
+    "benchmarks/rouge.py": "values equal to the last digit",
+    "benchmarks/scoring.py": "as many metrics a second as the peer",
+    "benchmarks/significance.py": "intervals of 3 metrics over 40 pairs",
 }
 
 

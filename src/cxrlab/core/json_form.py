@@ -70,15 +70,19 @@ class BadJson(ValueError):
         self.line = line
 
 
-def loads(text: str) -> Any:
+def loads(text: str, *, undefined: bool = False) -> Any:
     """The value in JSON text, or `BadJson`.
+
+    Args:
+        text: The JSON.
+        undefined: Take `NaN`, which other programs write for a missing value, as not-a-number.
 
     Beyond the grammar it refuses what would be lost or fail later: a key that stands twice in one
     object, NaN and infinities (also a number too large for a float), half a character (a lone
     surrogate), whole numbers of thousands of digits, and nesting without end.
     """
     try:
-        value = _DECODER.decode(text)
+        value = (_LENIENT if undefined else _DECODER).decode(text)
     except json.JSONDecodeError as error:
         raise BadJson(f"{error.msg.lower()} at column {error.colno}", error.lineno) from None
     except BadJson:
@@ -114,8 +118,13 @@ def _not_a_number(name: str) -> NoReturn:
     raise BadJson(f"{name} is no number of JSON; write null or leave it out")
 
 
+def _undefined(name: str) -> float:
+    return math.nan if name == "NaN" else _not_a_number(name)
+
+
 _HALF = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_not_a_number)
+_LENIENT = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_undefined)
 
 
 def _number(value: float, where: str) -> float | None:

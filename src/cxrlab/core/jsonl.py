@@ -21,8 +21,12 @@ from cxrlab.core.json_form import BadJson, dumps, loads
 _BLOCK = 1 << 16
 
 
-def read_jsonl(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_jsonl(path: str | os.PathLike[str], *, undefined: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line number from 1, object) one line at a time, in flat memory; blank lines are passed over.
+
+    Args:
+        path: The file.
+        undefined: Take `NaN` as not-a-number; our own files never hold it, those of other programs may.
 
     A missing file, a line that is not UTF-8, not JSON (see `json_form.loads`) or not an object raises a
     `DataError` that names file, line and remedy.
@@ -43,13 +47,21 @@ def read_jsonl(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, An
                 return
             number += 1
             if line.strip():
-                yield number, parse_line(line, f"{source}:{number}", torn=not line.endswith(b"\n"))
+                torn = not line.endswith(b"\n")
+                yield number, parse_line(line, f"{source}:{number}", torn=torn, undefined=undefined)
 
 
-def parse_line(line: bytes, place: str, torn: bool = False) -> dict[str, Any]:
-    """The object in one line; `place` names file and line in the error, `torn` says that its newline is missing."""
+def parse_line(line: bytes, place: str, torn: bool = False, undefined: bool = False) -> dict[str, Any]:
+    """The object in one line.
+
+    Args:
+        line: Its bytes.
+        place: File and line, for the error.
+        torn: Its newline is missing.
+        undefined: Take `NaN` as not-a-number.
+    """
     try:
-        value = _decode(line)
+        value = _decode(line, undefined)
     except BadJson as error:
         remedy = (
             "the file ends in the middle of this line; resume the run that writes it, or delete the line"
@@ -66,9 +78,9 @@ def parse_line(line: bytes, place: str, torn: bool = False) -> dict[str, Any]:
     return value
 
 
-def _decode(line: bytes) -> Any:
+def _decode(line: bytes, undefined: bool = False) -> Any:
     # Without its newline: a line that was cut is then reported at its end, not on the next line.
-    return loads(line.decode("utf-8-sig").rstrip("\r\n"))
+    return loads(line.decode("utf-8-sig").rstrip("\r\n"), undefined=undefined)
 
 
 def _kind(value: Any) -> str:

@@ -107,6 +107,49 @@ class Labeler(Protocol):
 
 
 @runtime_checkable
+class TextEmbedder(Protocol):
+    """Turns texts into vectors."""
+
+    @property
+    def name(self) -> str:
+        """Which encoder."""
+        ...
+
+    def embed_texts(self, texts: Sequence[str]) -> Image:
+        """Vectors [N, D] float32 of length 1 for texts."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class TokenVectors:
+    """One text as an encoder sees it.
+
+    Args:
+        tokens: The T tokens, those that the tokenizer adds included.
+        vectors: One row a token, [T, D] float32.
+        special: [T], True for tokens that stand for no part of the text ([CLS], [SEP]).
+    """
+
+    tokens: tuple[str, ...]
+    vectors: Image
+    special: NDArray[np.bool_]
+
+
+@runtime_checkable
+class TokenEncoder(Protocol):
+    """Turns each token of a text into a vector that knows its context."""
+
+    @property
+    def name(self) -> str:
+        """Which encoder and which layer of it."""
+        ...
+
+    def encode_tokens(self, texts: Sequence[str]) -> list[TokenVectors]:
+        """Tokens and vectors of each text, in order; a text without a word has special tokens alone."""
+        ...
+
+
+@runtime_checkable
 class Embedder(Protocol):
     """Turns films or texts into vectors of one space."""
 

@@ -1,0 +1,73 @@
+"""BLEU from counts: what is counted is one thing, what is made of the counts differs between tools.
+
+A row holds [matches of 1..4 words, runs of 1..4 words in the candidate, words of the reference, 1].
+Rows of several pairs add up to the row of their corpus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from cxrlab.metrics.ngrams import Numbers, RunCounts, RunIndex, Shared, Words
+from cxrlab.metrics.tally import Matrix
+
+ORDER = 4
+MATCHES, RUNS, REFERENCE_WORDS, PAIRS = slice(0, ORDER), slice(ORDER, 2 * ORDER), 2 * ORDER, 2 * ORDER + 1
+WIDTH = 2 * ORDER + 2
+
+
+def bleu_rows(counts: Sequence[RunCounts], shared: Sequence[Shared], reference: Numbers, candidate: Numbers) -> Matrix:
+    """One row for each pair [N, 10].
+
+    Args:
+        counts: Runs of 1..4 words over all texts.
+        shared: Of each length, what the candidate (left) and the reference (right) have in common.
+        reference: Text of each pair's reference [N].
+        candidate: Text of each pair's candidate [N].
+    """
+    rows = np.ones((len(reference), WIDTH))
+    for order in range(ORDER):
+        rows[:, order] = shared[order].matches(len(reference))
+        rows[:, ORDER + order] = counts[order].totals[candidate]
+    rows[:, REFERENCE_WORDS] = counts[0].totals[reference]
+    return rows
+
+
+def rows_of_words(references: Sequence[Words], candidates: Sequence[Words]) -> Matrix:
+    """The same from words, for texts that were split by someone else [N, 10]."""
+    index = RunIndex(ORDER)
+    reference, candidate = index.add(references), index.add(candidates)
+    shared = [count.shared(candidate, reference) for count in index.counts]
+    return bleu_rows(index.counts, shared, reference, candidate)
+
+
+def coco_bleu(sums: Matrix, order: int) -> Matrix:
+    """BLEU as in coco-caption of sums of rows [..., 10] → [...], 0..1; not-a-number for no pair.
+
+    Two tiny numbers keep its quotients finite: where nothing matches the value is almost 0, not 0.
+    """
+    small, tiny = 1e-9, 1e-15
+    precisions = (sums[..., MATCHES] + tiny) / (sums[..., RUNS] + small)
+    value = precisions[..., :order].prod(axis=-1) ** (1.0 / order)
+    ratio = (sums[..., ORDER] + tiny) / (sums[..., REFERENCE_WORDS] + small)
+    value = value * np.exp(np.minimum(0.0, 1.0 - 1.0 / ratio))
+    return np.where(sums[..., PAIRS] > 0, value, np.nan)
+
+
+def sacre_bleu(sums: Matrix) -> Matrix:
+    """Corpus BLEU-4 as in sacreBLEU, smoothed exponentially, of sums of rows [..., 10] → [...], 0..1.
+
+    The k-th order without a match counts as 1 / 2^k of a match. 0 where no word matches or no candidate
+    has four words; not-a-number for no pair.
+    """
+    matches, runs = sums[..., MATCHES], sums[..., RUNS]
+    halvings = np.cumsum(matches == 0, axis=-1)
+    smoothed = np.where(matches > 0, matches, 0.5**halvings)
+    precisions = np.divide(smoothed, runs, out=np.zeros_like(smoothed), where=runs > 0)
+    words, wanted = sums[..., ORDER], sums[..., REFERENCE_WORDS]
+    brevity = np.exp(np.minimum(0.0, 1.0 - wanted / np.maximum(words, 1.0)))
+    value = brevity * precisions.prod(axis=-1) ** (1.0 / ORDER)
+    value = np.where(matches.any(axis=-1), value, 0.0)
+    return np.where(sums[..., PAIRS] > 0, value, np.nan)

@@ -1,0 +1,102 @@
+"""BLEU-1..4, ROUGE-L and CIDEr with coco-caption's formulas, the numbers most report papers print."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from cxrlab.metrics.bleu import ORDER, WIDTH, bleu_rows, coco_bleu
+from cxrlab.metrics.cider import SCALE, cider
+from cxrlab.metrics.lcs import common_length
+from cxrlab.metrics.ngrams import Shelf
+from cxrlab.metrics.pairs import Batch, Status
+from cxrlab.metrics.tally import Metric, Tally, mean_tally
+from cxrlab.metrics.text_tokens import coco_words
+
+BETA = 1.2  # ROUGE-L weighs recall BETA² times as much as precision
+UNDEFINED = "pairs without a reference"
+_WORDS = {"case": "lower", "tok": "prose-marks-split"}
+
+
+def _bleu(order: int) -> Metric:
+    short = f"a report of fewer than {order} words scores near 0, even against itself; " if order > 1 else ""
+    return Metric(
+        name=f"bleu{order}:coco",
+        direction="higher",
+        range=(0.0, 1.0),
+        identity=1.0 if order == 1 else None,
+        undefined=UNDEFINED,
+        conventions={**_WORDS, "n": str(order), "counts": "corpus", "smooth": "1e-15/1e-9", "reflen": "closest"},
+        about=f"share of runs of up to {order} words found in the reference, short candidates punished",
+        quirk=f"{short}empty text scores 0, also against itself",
+    )
+
+
+METRICS = (
+    *(_bleu(order) for order in range(1, ORDER + 1)),
+    Metric(
+        name="rougeL:coco",
+        direction="higher",
+        range=(0.0, 1.0),
+        identity=1.0,
+        undefined=UNDEFINED,
+        conventions={**_WORDS, "stem": "no", "beta": str(BETA), "mean": "pairs"},
+        about="longest common subsequence of words, recall weighed above precision",
+        quirk=(
+            "in text that is already split a second space counts as a word, as published; "
+            "text without a word scores 0, also against itself"
+        ),
+    ),
+    Metric(
+        name="cider:coco",
+        direction="higher",
+        range=(0.0, SCALE),
+        identity=None,
+        undefined=UNDEFINED,
+        conventions={**_WORDS, "variant": "D", "n": "4", "sigma": "6", "idf": "references-of-this-batch"},
+        about="agreement on runs of up to 4 words, each weighted by its rarity among the references",
+        quirk=(
+            "weights come from the references scored together, so other pairs change a pair's value; "
+            "a single reference, or references that are all alike, have no weights and score 0"
+        ),
+    ),
+)
+
+
+def rouge_l(reference: Sequence[str], candidate: Sequence[str]) -> float:
+    """ROUGE-L as in coco-caption of two lists of words, 0..1; 0 where one is empty."""
+    common = common_length(reference, candidate)
+    if not common:
+        return 0.0
+    precision, recall = common / len(candidate), common / len(reference)
+    return (1 + BETA**2) * precision * recall / (recall + BETA**2 * precision)
+
+
+class Coco:
+    """The six metrics, counted together; texts are remembered between batches."""
+
+    metrics = METRICS
+
+    def __init__(self) -> None:
+        self._shelf = Shelf(lambda text: [word for word in coco_words(text) if word], ORDER)
+
+    def tallies(self, batch: Batch) -> list[Tally]:
+        """BLEU by corpus counts, ROUGE-L and CIDEr as means of pairs."""
+        defined = np.array([status is not Status.NO_REFERENCE for status in batch.statuses])
+        reference, candidate = (side[defined] for side in self._shelf.numbers(batch.references, batch.candidates))
+        counts = self._shelf.counts
+        shared = [count.shared(candidate, reference) for count in counts]
+
+        rows = np.zeros((len(batch), WIDTH))
+        rows[defined] = bleu_rows(counts, shared, reference, candidate)
+        bleus = [
+            Tally(metric, rows, defined, partial(coco_bleu, order=order))
+            for order, metric in enumerate(METRICS[:ORDER], start=1)
+        ]
+        texts = zip(batch.references, batch.candidates, defined, strict=True)
+        means = np.full((2, len(batch)), np.nan)
+        means[0, defined] = [rouge_l(coco_words(told), coco_words(said)) for told, said, ok in texts if ok]
+        means[1, defined] = cider(counts, shared, reference, candidate)
+        return bleus + [mean_tally(metric, values) for metric, values in zip(METRICS[ORDER:], means, strict=True)]

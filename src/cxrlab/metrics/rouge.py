@@ -1,0 +1,88 @@
+"""ROUGE-1, ROUGE-2 and ROUGE-L with the values of the rouge-score package, stemmed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from cxrlab.metrics.lcs import common_length
+from cxrlab.metrics.ngrams import Numbers, RunCounts, Shelf, Words
+from cxrlab.metrics.pairs import Batch, Status
+from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_tally
+from cxrlab.metrics.text_tokens import stems
+
+_WHAT = {"1": "words", "2": "runs of two words", "L": "words of the longest common subsequence"}
+
+
+def _card(kind: str) -> Metric:
+    return Metric(
+        name=f"rouge{kind}:google",
+        direction="higher",
+        range=(0.0, 1.0),
+        identity=None if kind == "2" else 1.0,
+        undefined="pairs without a reference",
+        conventions={"case": "lower", "tok": "a-z0-9", "stem": "porter-nltk", "value": "f1", "mean": "pairs"},
+        about=f"F1 of shared {_WHAT[kind]}, stemmed, as rouge-score prints it",
+        quirk=(
+            "text without a letter a-z or digit scores 0, also against itself"
+            if kind != "2"
+            else "text of fewer than two words scores 0, also against itself"
+        ),
+    )
+
+
+ROUGE_1, ROUGE_2, ROUGE_L = (_card(kind) for kind in _WHAT)
+
+
+class GoogleRuns:
+    """ROUGE-1 and ROUGE-2, counted together; texts are remembered between batches."""
+
+    metrics = (ROUGE_1, ROUGE_2)
+
+    def __init__(self) -> None:
+        self._shelf = Shelf(stems, len(self.metrics))
+
+    def tallies(self, batch: Batch) -> list[Tally]:
+        """Means of pairs."""
+        defined = np.array([status is not Status.NO_REFERENCE for status in batch.statuses])
+        reference, candidate = (side[defined] for side in self._shelf.numbers(batch.references, batch.candidates))
+        values = np.full((len(self.metrics), len(batch)), np.nan)
+        values[:, defined] = [rouge_n(count, reference, candidate) for count in self._shelf.counts]
+        return [mean_tally(metric, row) for metric, row in zip(self.metrics, values, strict=True)]
+
+
+class GoogleLongest:
+    """ROUGE-L."""
+
+    metrics = (ROUGE_L,)
+
+    def tallies(self, batch: Batch) -> list[Tally]:
+        """Mean of pairs."""
+        values = rouge_l([stems(text) for text in batch.references], [stems(text) for text in batch.candidates])
+        undefined = [status is Status.NO_REFERENCE for status in batch.statuses]
+        return [mean_tally(ROUGE_L, np.where(undefined, np.nan, values))]
+
+
+def rouge_n(counts: RunCounts, reference: Numbers, candidate: Numbers) -> Matrix:
+    """F1 of shared runs of one length [N]."""
+    common = counts.shared(candidate, reference).matches(len(reference))
+    return f1(common, counts.totals[reference], counts.totals[candidate])
+
+
+def rouge_l(references: Sequence[Words], candidates: Sequence[Words]) -> Matrix:
+    """F1 of the longest common subsequence of lists of words [N]."""
+    common = [common_length(told, said) for told, said in zip(references, candidates, strict=True)]
+    return f1(*(np.array(column, dtype=np.float64) for column in (common, *_lengths(references, candidates))))
+
+
+def f1(common: Matrix, reference: Matrix, candidate: Matrix) -> Matrix:
+    """F1 [N] of what is common among what each side has; 0 where nothing is."""
+    precision, recall = common / np.maximum(candidate, 1.0), common / np.maximum(reference, 1.0)
+    # In the order of operations of the published code, so that not even the last digit differs.
+    both = precision + recall
+    return np.divide(2.0 * precision * recall, both, out=np.zeros_like(both), where=both > 0)
+
+
+def _lengths(*sides: Sequence[Words]) -> list[list[int]]:
+    return [[len(words) for words in side] for side in sides]

@@ -1,0 +1,140 @@
+"""Two systems on the same studies: the difference, its interval, and a permutation test by patient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cxrlab.metrics.statistics.bootstrap import UNKNOWN, Resamples, percentiles
+from cxrlab.metrics.statistics.clusters import (
+    Clusters,
+    check_rows,
+    check_share,
+    check_trials,
+)
+from cxrlab.metrics.statistics.permutation import SLACK, PermutationTest, permutation_tests
+from cxrlab.metrics.tally import Tally
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """System b minus system a on one metric.
+
+    Args:
+        metric: Its name.
+        a: Value of the first system.
+        b: Value of the second.
+        difference: b − a, in the metric's own direction.
+        low: Lower end of its bootstrap interval.
+        high: Upper end.
+        p: Two-sided, of swapping the systems within patients.
+        trials: Swaps tried.
+        exact: Whether these were all there are.
+        smallest_p: The least p that any data with as many differing patients could reach.
+        too_few: True when `smallest_p` is above alpha, so that the test cannot reject whatever the data.
+        patients: Patients on whom the two differ in this metric's counts; only these bear on the test.
+    """
+
+    metric: str
+    a: float
+    b: float
+    difference: float
+    low: float
+    high: float
+    p: float
+    trials: int
+    exact: bool
+    smallest_p: float
+    too_few: bool
+    patients: int
+
+
+def paired_difference(
+    a: Tally,
+    b: Tally,
+    clusters: Sequence[str],
+    *,
+    trials: int = 10_000,
+    resamples: int = 1000,
+    alpha: float = 0.05,
+    level: float = 0.95,
+    rng: np.random.Generator,
+) -> PairedDifference:
+    """One metric of two systems; see `paired_differences`."""
+    found = paired_differences(
+        [a], [b], clusters, trials=trials, resamples=resamples, alpha=alpha, level=level, rng=rng
+    )
+    return found[0]
+
+
+def paired_differences(
+    a: Sequence[Tally],
+    b: Sequence[Tally],
+    clusters: Sequence[str] | Clusters,
+    *,
+    trials: int = 10_000,
+    resamples: int = 1000,
+    alpha: float = 0.05,
+    level: float = 0.95,
+    rng: np.random.Generator,
+) -> list[PairedDifference]:
+    """Every metric of two systems, on the same resamples and the same swaps.
+
+    A value is taken over the pairs that have one, as in a score. A pair that only one system defines
+    moves with its report, so that leaving a report blank is part of what is compared.
+
+    Args:
+        a: Tallies of the first system.
+        b: Tallies of the second, metric by metric and pair by pair in the same order.
+        clusters: One name a pair, usually the patient.
+        trials: Swaps; where the differing patients allow no more than that, all of them are tried instead.
+        resamples: Bootstrap samples for the interval.
+        alpha: For `too_few`.
+        level: Of the interval.
+        rng: Source of both.
+    """
+    check_trials(trials)
+    check_share("alpha", alpha)
+    if [tally.metric.name for tally in a] != [tally.metric.name for tally in b]:
+        raise ValueError("the two systems must have the same metrics in the same order")
+    groups = clusters if isinstance(clusters, Clusters) else Clusters(clusters)
+    check_rows([*a, *b], groups)
+    intervals = _intervals(a, b, Resamples(groups, trials=resamples, rng=rng), level)
+    tests = permutation_tests(a, b, groups, trials, rng)
+    return [_record(one, two, ends, test, alpha) for one, two, ends, test in zip(a, b, intervals, tests, strict=True)]
+
+
+def _record(a: Tally, b: Tally, ends: tuple[float, float], test: PermutationTest, alpha: float) -> PairedDifference:
+    # The data as they are and with every patient swapped are equally far from zero: two of 2^patients at best.
+    least = min(1.0, 2.0 ** (1 - test.patients))
+    if not test.exact:
+        least = max(least, 1 / (test.trials + 1))
+    return PairedDifference(
+        metric=a.metric.name,
+        a=a.value,
+        b=b.value,
+        difference=b.value - a.value,
+        low=ends[0],
+        high=ends[1],
+        p=test.p,
+        trials=test.trials,
+        exact=test.exact,
+        smallest_p=least,
+        too_few=least > alpha,
+        patients=test.patients,
+    )
+
+
+def _intervals(a: Sequence[Tally], b: Sequence[Tally], draws: Resamples, level: float) -> list[tuple[float, float]]:
+    values = draws.values([*a, *b])
+    ends: list[tuple[float, float]] = []
+    for index, (one, two) in enumerate(zip(a, b, strict=True)):
+        enough = min(draws.clusters.holding(one.defined), draws.clusters.holding(two.defined)) > 1
+        mine, yours = values[index], values[len(a) + index]
+        # Equal rows summed in two places may differ in the last bit; that is no difference.
+        change = np.where(np.isclose(mine, yours, rtol=SLACK, atol=0), 0.0, yours - mine)
+        change[np.isnan(mine) | np.isnan(yours)] = np.nan
+        ends.append(percentiles(change, level) if enough else UNKNOWN)
+    return ends

@@ -1,0 +1,47 @@
+"""What transformers loads from a folder that the user has: nothing is fetched, and errors are one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cxrlab.core.errors import DataError
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer in a local folder."""
+    from transformers import AutoTokenizer
+
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder; name the folder that holds the tokenizer's files.")
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{folder} holds no tokenizer that transformers can load ({first_line(error)}); "
+            "it needs tokenizer.json and tokenizer_config.json, or vocab.txt."
+        ) from error
+
+
+@contextmanager
+def quiet_loading() -> Iterator[None]:
+    """Within it transformers reports errors alone and shows no bar; for loading part of a checkpoint on purpose."""
+    from transformers.utils import logging as typed
+
+    logging: Any = typed
+    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bar:
+            logging.enable_progress_bar()
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message; those of transformers and torch go on for paragraphs."""
+    return str(error).strip().partition("\n")[0]

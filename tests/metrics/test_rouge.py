@@ -1,0 +1,60 @@
+"""ROUGE as rouge-score has it, against the package."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rouge_score.rouge_scorer import RougeScorer
+
+from cxrlab.findings.cases import draw_patient
+from cxrlab.findings.narrator import narrate
+from cxrlab.metrics.pairs import Batch, Pair
+from cxrlab.metrics.rouge import GoogleLongest, GoogleRuns
+
+NAMES = ("rouge1", "rouge2", "rougeL")
+SCORER = RougeScorer(list(NAMES), use_stemmer=True)
+REPORT = st.lists(
+    st.sampled_from(["no", "No", "effusions.", "effusion", "enlarged", "enlarging", "1.5", "é", "🫁", "\n", "the"]),
+    max_size=70,
+).map(" ".join)
+
+
+def ours(pairs: list[tuple[str, str]]) -> dict[str, list[float]]:
+    batch = Batch([Pair(str(n), told, said) for n, (told, said) in enumerate(pairs)])
+    tallies = [*GoogleRuns().tallies(batch), *GoogleLongest().tallies(batch)]
+    return {name: tally.by_pair.tolist() for name, tally in zip(NAMES, tallies, strict=True)}
+
+
+def theirs(pairs: list[tuple[str, str]]) -> dict[str, list[float]]:
+    scores = [SCORER.score(told, said) for told, said in pairs]
+    return {name: [score[name].fmeasure for score in scores] for name in NAMES}
+
+
+def test_narrated_reports_equal_the_package_to_the_last_digit() -> None:
+    """One visit told twice: hundreds of words a pair, shared in part."""
+    visits = [visit for number in range(25) for visit in draw_patient(2, f"p{number}").visits]
+    pairs = [(narrate(v, 2, "a").report.findings or "", narrate(v, 2, "b").report.findings or "") for v in visits]
+    assert len(pairs) > 25 and ours(pairs) == theirs(pairs)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(REPORT, REPORT), min_size=1, max_size=3))
+def test_any_text_equals_the_package(pairs: list[tuple[str, str]]) -> None:
+    """Empty, one word, symbols alone, more than 64 words."""
+    assert ours(pairs) == theirs(pairs)
+
+
+def test_published_two_pairs() -> None:
+    """RadEval's example: ROUGE-1 0.7727, ROUGE-2 0.65, ROUGE-L 0.7727 as means."""
+    told = "Mild cardiomegaly with small bilateral pleural effusions and basilar atelectasis."
+    said = "Mildly enlarged cardiac silhouette with small pleural effusions and dependent bibasilar atelectasis."
+    same = "No pleural effusions or pneumothoraces."
+    values = ours([(told, said), (same, same)])
+    assert values["rouge2"] == pytest.approx([0.3, 1.0])
+    assert values["rouge1"] == values["rougeL"] == [0.5454545454545454, 1.0]
+
+
+def test_text_without_a_word_scores_nothing() -> None:
+    """The published value, also of `...` against itself."""
+    assert ours([("...", "..."), ("", ""), ("a", ""), ("", "a")]) == {name: [0.0] * 4 for name in NAMES}
