@@ -22,10 +22,13 @@ def test_one_version() -> None:
 def test_public_names_are_loaded_when_used() -> None:
     from cxrlab.data.corpus import load_corpus
     from cxrlab.evaluation.loading import load_model
+    from cxrlab.evaluation.score import score
+    from cxrlab.findings.reader import read
 
     assert cxrlab.load_corpus is load_corpus and cxrlab.load_model is load_model
+    assert cxrlab.read is read and cxrlab.score is score
     assert len(inspect.signature(cxrlab.load_model).parameters) == 1, "a name is all it takes"
-    assert {"load_corpus", "load_model", "__version__"} <= set(dir(cxrlab))
+    assert {"load_corpus", "load_model", "read", "score", "__version__"} <= set(dir(cxrlab))
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
@@ -39,6 +42,16 @@ def test_importing_the_package_imports_nothing_else() -> None:
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
         == "['cxrlab']\n"
     )
+
+
+def test_scoring_a_few_reports_imports_neither_torch_nor_scipy() -> None:
+    """Importing either costs a second; ten pairs are scored in about half of one."""
+    code = (
+        "import sys, cxrlab; sheet = cxrlab.score(['Clear lungs.'] * 10, ['Clear lungs.'] * 10); "
+        "print(sheet.n, [m for m in ('torch', 'scipy', 'transformers', 'sklearn') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "10 []\n"
 
 
 def test_constraints_pin_every_dependency_exactly() -> None:

@@ -133,6 +133,12 @@ def test_flags_reach_the_function(capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
+def test_a_list_flag_given_twice_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first of two gates must not be lost without a word."""
+    code, out, _ = run(capsys, "art", "draw", "a.png", "--out", "o", "--names", "x,y", "--names", "z", "--json")
+    assert code == 0 and json.loads(out)["config"]["names"] == ["x", "y", "z"]
+
+
 @pytest.mark.parametrize(
     ("words", "masks"), [(["--masks"], True), (["--masks=false"], False), (["--no-masks=false"], True)]
 )

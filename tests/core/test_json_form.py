@@ -90,3 +90,14 @@ def test_what_would_be_lost_or_fail_later_is_refused_at_reading(text: str, reaso
 def test_a_whole_character_written_as_two_halves_is_read() -> None:
     """Two halves in the right order are how JSON in ASCII writes 𝛼; a backslash before the u is no escape at all."""
     assert loads(r'["\ud835\udefc", "\\ud800", 1e308, 5]') == ["𝛼", r"\ud800", 1e308, 5]
+
+
+def test_not_a_number_is_read_only_where_others_files_are() -> None:
+    """Python's own writer gives NaN for a missing value; infinities stay refused."""
+    found = loads('[NaN, {"a": NaN}, 1]', undefined=True)
+    assert math.isnan(found[0]) and math.isnan(found[1]["a"]) and found[2] == 1
+    for text in ("Infinity", "-Infinity"):
+        with pytest.raises(BadJson, match="no number of JSON"):
+            loads(text, undefined=True)
+    with pytest.raises(BadJson, match="NaN"):
+        loads("NaN")

@@ -44,7 +44,8 @@ def dies(number: int) -> int:
 def blas_threads(_: int) -> int:
     """Threads of the linear algebra that numpy has loaded, asked of the library itself."""
     lines = Path("/proc/self/maps").read_text().splitlines()
-    library = ctypes.CDLL(next(line.split()[-1] for line in lines if "openblas" in line))
+    # numpy's own: another package may have loaded a second copy under other names.
+    library = ctypes.CDLL(next(line.split()[-1] for line in lines if "openblas" in line and "numpy" in line))
     names = ("scipy_openblas_get_num_threads64_", "openblas_get_num_threads64_", "openblas_get_num_threads")
     return int(next(getattr(library, name) for name in names if hasattr(library, name))())
 

@@ -48,3 +48,10 @@ def test_left_and_right_are_bilateral_where_the_other_report_says_so() -> None:
     (both,) = paired(sides, [Finding("pleural effusion", side=Side.BILATERAL)])
     assert (both.side, both.severity) == (Side.BILATERAL, Severity.MODERATE)
     assert paired(sides, [Finding("pleural effusion", side=Side.LEFT)]) == tuple(sides)
+
+
+def test_one_side_that_differs_from_both_stays_apart() -> None:
+    told = [Finding("lung opacity", side=Side.BILATERAL, change="unchanged")]
+    told.append(Finding("lung opacity", side=Side.RIGHT, change="decreased"))
+    assert len(merged(told)) == 2
+    assert len(merged([told[0], Finding("lung opacity", side=Side.RIGHT)])) == 1

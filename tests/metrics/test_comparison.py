@@ -117,3 +117,23 @@ def test_the_patients_age_decides_what_a_calcified_aorta_means() -> None:
     aorta = [Finding("aortic calcification")]
     assert kinds(aorta, [], age=25) == [("omission_finding", True)]
     assert kinds(aorta, [], age=82) == [("omission_finding", False)]
+
+
+def test_one_side_told_again_is_an_echo_of_both() -> None:
+    reference = [effusion(side="bilateral", change="unchanged"), effusion(side="right", change="increased")]
+    assert kinds(reference, [effusion(side="bilateral", change="unchanged")]) == []
+
+
+def test_leads_on_the_skin_make_no_report_better_or_worse() -> None:
+    assert kinds([], [Finding("monitoring leads")]) == [] == kinds([Finding("monitoring leads")], [])
+
+
+def test_what_was_asked_for_matters_one_class_more() -> None:
+    line = [Finding("central venous catheter")]
+    assert kinds(line, []) == [("omission_finding", False)]
+    assert kinds(line, [], indication="Line placement") == [("omission_finding", True)]
+    assert kinds([], line, indication="Line placement") == [("false_positive_finding", False)]
+
+
+def test_tiny_and_small_are_one_degree() -> None:
+    assert kinds([effusion(severity="trace")], [effusion(severity="mild")]) == []

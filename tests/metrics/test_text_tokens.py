@@ -13,7 +13,7 @@ from cxrlab.metrics import text_tokens
 from cxrlab.metrics.text_tokens import coco_words, stems, words_13a
 
 # Letters, digits, every kind of mark and space, and what lower-casing changes in length.
-ODD = st.text("aAbBeE09 .,-;:!?'\"&<>/()[]{}%_\n\t\r\u00a0\u2028“”—…éİΣß🫁", max_size=60)
+ODD = st.text("aAbBeE09 .,-;:!?'\"&<>/()[]{}%_\n\t\r\u00a0\u2028“”—…éİΣßK²🫁", max_size=60)
 PIECES = st.lists(
     st.sampled_from(
         ["3.5", "1,000", "2.", ".5", "5-6", "x-ray", "&quot;", "&amp;lt;", "<skipped>", "-\n", "end.\n", "T.i.d."]

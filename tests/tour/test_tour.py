@@ -45,6 +45,8 @@ def test_the_page_holds_everything_it_shows(toured) -> None:
     assert len(sources) == 5 and all(source.startswith("data:image/png;base64,") for source in sources)
     for said in ("stub:normal", "retrieval:", "reference", "Findings", "The chain", "How it was run"):
         assert said in page
+    for said in ("Scores", "Comparison", "Errors by kind", "By view, sex, age and device", "Reports with their errors"):
+        assert f"<h2>{said}</h2>" in page
 
 
 def test_the_run_folders_can_be_read_without_the_program(toured) -> None:
@@ -55,6 +57,10 @@ def test_the_run_folders_can_be_read_without_the_program(toured) -> None:
         lines = [json.loads(line) for line in (out / run / "predictions.jsonl").read_text().splitlines()]
         assert [line["id"] for line in lines] == ids and ids
         assert json.loads((out / run / "status.json").read_text())["state"] == "finished"
+        scores = json.loads((out / "scores" / run / "scores.json").read_text())
+        assert scores["n"] == len(ids) and scores["metrics"]["bleu4:coco"]["n"] == len(ids)
+    compared = json.loads((out / "scores" / "comparison" / "comparison.json").read_text())
+    assert compared["baseline"] == "normal" and compared["n"] == len(ids)
     check = json.loads((out / "check.json").read_text())
     assert check["ok"] and check["studies"] == len(tests)
 

@@ -67,6 +67,20 @@ class _Switch(argparse.Action):
         setattr(namespace, self.dest, "true" if option_string == self.option_strings[0] else "false")
 
 
+class _Gather(argparse.Action):
+    """A list flag that is given twice adds to the list; kept as text, like every other flag."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        before = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, f"{values}" if before is None else f"{before},{values}")
+
+
 class CommandLine:
     """The flags of one command.
 
@@ -217,7 +231,8 @@ def _add_flag(parser: argparse.ArgumentParser, setting: Setting) -> None:
     if setting.hint is bool:
         parser.add_argument(flag, f"--no-{flag[2:]}", dest=setting.key, action=_Switch, help=text)
     else:
-        parser.add_argument(flag, dest=setting.key, metavar=_metavar(setting.hint), help=text)
+        action: Any = _Gather if _is_list(setting.hint) else "store"
+        parser.add_argument(flag, dest=setting.key, action=action, metavar=_metavar(setting.hint), help=text)
 
 
 def _default_words(value: Any) -> str:

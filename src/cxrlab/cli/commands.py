@@ -73,6 +73,33 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "cxrlab.cli.evaluation:generate",
             "cxrlab generate --model stub:normal --data corpora/phantom --split test --out runs/normal",
         ),
+        "read": Command(
+            "findings of a report with the words that say them",
+            "cxrlab.cli.reading:read",
+            'cxrlab read "Small left effusion, no pneumothorax."',
+            ("text",),
+        ),
+        "score": Command(
+            "predictions against references, with intervals and floors",
+            "cxrlab.cli.scoring:score",
+            "cxrlab score --references corpora/phantom --predictions runs/normal --out runs/normal_scored",
+        ),
+        "compare": Command(
+            "scored runs, paired study by study; exit 1 when a gate fails",
+            "cxrlab.cli.scoring:compare",
+            "cxrlab compare runs/normal_scored runs/retrieval_scored --noninferior clinical:rules=0.02",
+            ("runs",),
+        ),
+        "metrics ls": Command(
+            "every metric with direction, range and convention",
+            "cxrlab.cli.scoring:list_metrics",
+            "cxrlab metrics ls",
+        ),
+        "metrics validate": Command(
+            "the metrics against radiologists or known errors",
+            "cxrlab.cli.scoring:validate",
+            "cxrlab metrics validate --benchmark phantom --n 500 --out runs/validation",
+        ),
         "page": Command(
             "one HTML file from run folders",
             "cxrlab.render.page:write_page",

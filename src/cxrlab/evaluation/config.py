@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from cxrlab.core.errors import ConfigError, nearest
 from cxrlab.core.records import SPLITS
@@ -40,3 +41,125 @@ class GenerateConfig:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {least}.")
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What the user has.
+
+    Args:
+        graphs: JSON with RadGraph graphs of references and candidates, by id or text.
+        encoder: Folder of a transformers encoder, for BERTScore.
+        layer: Of the encoder.
+        chexbert: The published checkpoint, chexbert.pth.
+        bert: Folder with the tokenizer of bert-base-uncased, for CheXbert.
+    """
+
+    graphs: Path | None = None
+    encoder: Path | None = None
+    layer: int = 5
+    chexbert: Path | None = None
+    bert: Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.chexbert is None) != (self.bert is None):
+            given, missing = ("chexbert", "bert") if self.bert is None else ("bert", "chexbert")
+            raise ConfigError(f"--{given} needs --{missing} beside it: the weights and the tokenizer's folder.")
+        if self.layer < 1:
+            raise ConfigError(f"layer={self.layer} is not usable; give a whole number of at least 1.")
+
+
+@dataclass(frozen=True)
+class ScoreConfig:
+    """Predictions against references.
+
+    Args:
+        references: Corpus folder, or a file: JSONL, JSON, CSV with id and report, or text with one report a line.
+        predictions: Run folder or file; left out when the references' file has a candidate beside each.
+        section: Section of the reference report, where it has sections; several joined with +.
+        split: Split of the corpus; every split that holds a predicted study when left out.
+        unit: study, or image for predictions with ids study#k; auto looks at the ids.
+        metrics: Names or groups of metrics; the default ones when left out.
+        all: Every metric that needs nothing extra.
+        allow_missing: Score a missing prediction as an empty report.
+        floors: Score five controls too: a repeated word, nothing, unrelated text, a normal report, shuffled references.
+        slices: Score by view, sex, age band and device too, where they are known.
+        trials: Bootstrap resamples behind each interval.
+        level: Share of resamples inside the interval.
+        seed: Decides the resamples and the shuffled control.
+        graphs: JSON with RadGraph graphs of references and candidates, for RadGraph F1.
+        encoder: Folder of a transformers encoder, for BERTScore.
+        layer: Layer of the encoder.
+        chexbert: The published checkpoint chexbert.pth, for labels by CheXbert; with the other two also RadCliQ.
+        bert: Folder with the tokenizer of bert-base-uncased, for CheXbert.
+    """
+
+    references: Path
+    predictions: Path | None = None
+    section: str = "findings"
+    split: str | None = None
+    unit: Literal["auto", "study", "image"] = "auto"
+    metrics: tuple[str, ...] = ()
+    all: bool = False
+    allow_missing: bool = False
+    floors: bool = True
+    slices: bool = True
+    trials: int = 1000
+    level: float = 0.95
+    seed: int = 7
+    graphs: Path | None = None
+    encoder: Path | None = None
+    layer: int = 5
+    chexbert: Path | None = None
+    bert: Path | None = None
+
+    @property
+    def extras(self) -> Extras:
+        """What the user has beyond the two texts."""
+        return Extras(self.graphs, self.encoder, self.layer, self.chexbert, self.bert)
+
+    def __post_init__(self) -> None:
+        self.extras  # noqa: B018 - refuses what does not belong together
+        for name, least in (("trials", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(
+                    f"{name}={getattr(self, name)} is not usable; give a whole number of at least {least}."
+                )
+        if not 0 < self.level < 1:
+            raise ConfigError(f"level={self.level} is not usable; give a share between 0 and 1, such as 0.95.")
+        if self.all and self.metrics:
+            raise ConfigError("--all and --metrics contradict each other; give one of them.")
+
+
+@dataclass(frozen=True)
+class ValidateConfig:
+    """Metrics against judgements that are not theirs.
+
+    Args:
+        benchmark: radpref, radjudge or rexval (a folder of theirs), or phantom (made here from the seed).
+        root: Folder of the benchmark's files; phantom needs none.
+        metrics: Names or groups of metrics; the default ones when left out.
+        n: Number of cases; of phantom alone.
+        tie: Largest difference at which two values count as equal in a ranking; of radjudge alone.
+        trials: Bootstrap resamples behind each interval.
+        seed: Decides the resamples, and the cases of phantom.
+    """
+
+    benchmark: Literal["radpref", "radjudge", "rexval", "phantom"]
+    root: Path | None = None
+    metrics: tuple[str, ...] = ()
+    n: int = 500
+    tie: float = 0.01
+    trials: int = 1000
+    seed: int = 7
+
+    def __post_init__(self) -> None:
+        if self.root is None and self.benchmark != "phantom":
+            raise ConfigError(f"--root is missing; name the folder with the files of {self.benchmark}.")
+        for name, least in (("n", 2), ("trials", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(
+                    f"{name}={getattr(self, name)} is not usable; give a whole number of at least {least}."
+                )
+        if self.tie < 0:
+            raise ConfigError(f"tie={self.tie} is not usable; give a difference of at least 0.")

@@ -41,7 +41,8 @@ def same_side(one: Side | None, other: Side | None) -> bool:
 def merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """One finding for each thing that is said to be there or not, in the order of first mention.
 
-    Statements about one observation are the same thing when their sides and places may be the same.
+    Statements about one observation are the same thing when their sides and places may be the same;
+    one side and both sides only where they do not differ in degree or change ("the right one is larger").
     The merged one keeps the first side, place, degree, size, change and tip that were given, is
     certain if any of them is, and has the span of the first. An absence is dropped where the same
     thing is also said to be there: "no large effusion … small effusion".
@@ -64,7 +65,14 @@ def _same(one: Finding, other: Finding) -> bool:
         and one.presence is other.presence
         and same_side(one.side, other.side)
         and same_place(one.location, other.location)
+        and (one.side is other.side or Side.BILATERAL not in (one.side, other.side) or _agree(one, other))
     )
+
+
+def _agree(one: Finding, other: Finding) -> bool:
+    """Whether neither degree nor change is given differently."""
+    pairs = ((one.severity, other.severity), (one.change, other.change))
+    return all(None in pair or pair[0] is pair[1] for pair in pairs)
 
 
 def _united(one: Finding, other: Finding) -> Finding:

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from typing import overload
 
 from cxrlab.core.records import Finding, Span
+from cxrlab.findings.reading.drafts import Draft, understand
+from cxrlab.findings.reading.phrases import load
+from cxrlab.findings.reading.sentences import sentences
+from cxrlab.findings.reading.tokens import tokens
 
 
 @dataclass(frozen=True)
@@ -41,4 +45,18 @@ class Reading(Sequence[Finding]):
 
 def read(text: str | None) -> Reading:
     """Every statement of a report about the film; None and text without a word give an empty reading."""
-    return Reading(text or "")
+    if not text:
+        return Reading("")
+    tables = load()
+    found = tokens(text, tables.spelling)
+    drafts: list[Draft] = []
+    normal: list[Span] = []
+    unread: list[Span] = []
+    for sentence in sentences(found, tables.find(found)):
+        result = understand(sentence, drafts)
+        drafts += result.drafts
+        normal += [(found[first].start, found[last - 1].end) for first, last in result.normal]
+        if result.alarmed and not result.drafts and not result.normal:
+            unread.append((found[sentence.first].start, found[sentence.last - 1].end))
+    findings = tuple(draft.finding((found[draft.first].start, found[draft.last - 1].end)) for draft in drafts)
+    return Reading(text, findings, tuple(normal), tuple(unread))

@@ -173,6 +173,62 @@ DEGREE_RULES: Mapping[tuple[str, Severity], Row] = {
 }
 
 
+@dataclass(frozen=True)
+class Question:
+    """What the reason for the film asks after; an answer to it matters one class more.
+
+    Args:
+        words: Any of which, in the indication, asks it.
+        observations: What answers it.
+        reason: Why.
+    """
+
+    words: tuple[str, ...]
+    observations: tuple[str, ...]
+    reason: str
+
+
+_LINES = (
+    "endotracheal tube", "tracheostomy tube", "enteric tube", "central venous catheter", "port",
+    "swan-ganz catheter", "intra-aortic balloon pump", "chest tube", "pacemaker", "other device",
+)  # fmt: skip
+QUESTIONS: tuple[Question, ...] = (
+    Question(
+        ("placement", "line", "tube", "catheter", "intubat", "picc", "central venous"),
+        (*_LINES, "pneumothorax"),
+        "the film was taken to see where it lies and what it did",
+    ),
+    Question(
+        ("trauma", "fall", "fell", "mvc", "mva", "accident", "injury", "assault"),
+        ("rib fracture", "clavicle fracture", "vertebral fracture", "other fracture", "dislocation", "pneumothorax"),
+        "an injury is looked for",
+    ),
+    Question(
+        ("fever", "febrile", "cough", "infection", "pneumonia", "sepsis", "chills"),
+        ("pneumonia", "consolidation", "lung opacity"),
+        "an infection is looked for",
+    ),
+    Question(
+        ("cancer", "carcinoma", "malignan", "metasta", "nodule", "mass", "smok", "hemoptysis", "weight loss"),
+        ("nodule", "mass", "cavity", "lymphadenopathy", "mediastinal mass", "bone lesion"),
+        "a tumour is looked for",
+    ),
+    Question(
+        ("heart failure", "chf", "fluid", "edema", "volume overload", "dialysis"),
+        ("edema", "vascular congestion", "pleural effusion", "cardiomegaly", "heart failure"),
+        "fluid is looked for",
+    ),
+)
+
+
+def asked_for(name: str, indication: str | None) -> bool:
+    """Whether the reason for the film asks after this observation."""
+    if not indication:
+        return False
+    text = indication.lower()
+    return any(name in row.observations and any(word in text for word in row.words) for row in QUESTIONS)
+
+
 def urgency(name: str, age: float | None = None) -> Urgency:
     """The class of an observation of the vocabulary, at this age in years where it is known."""
     observation(name)
@@ -183,8 +239,20 @@ def urgency(name: str, age: float | None = None) -> Urgency:
     return CLASSES[name][0]
 
 
-def urgency_of(finding: Finding, age: float | None = None) -> Urgency:
-    """The class of one finding: its observation's, moved by a misplaced tip or by its degree."""
+def urgency_of(finding: Finding, age: float | None = None, indication: str | None = None) -> Urgency:
+    """The class of one finding: its observation's, moved by a misplaced tip, by its degree or by what was asked.
+
+    Args:
+        finding: The finding.
+        age: Years; None when unknown.
+        indication: Why the film was taken; None when unknown.
+    """
+    plain = _urgency_of(finding, age)
+    raised = plain.rank < Urgency.URGENT.rank and asked_for(finding.observation, indication)
+    return list(Urgency)[list(Urgency).index(plain) - 1] if raised else plain
+
+
+def _urgency_of(finding: Finding, age: float | None) -> Urgency:
     name = finding.observation
     if finding.tip is not None and (name, finding.tip) in MISPLACED:
         return MISPLACED[name, finding.tip][0]

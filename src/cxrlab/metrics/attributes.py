@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cxrlab.core.records import Finding, ReportError
-from cxrlab.core.vocabulary import Change, ErrorKind, Side, observation
+from cxrlab.core.vocabulary import Change, ErrorKind, Severity, Side, observation
 from cxrlab.findings.merge import same_place
 from cxrlab.findings.significance import MISPLACED, Urgency
 
@@ -78,10 +78,27 @@ def _degree(reference: Finding, candidate: Finding, urgency: Urgency) -> Iterato
             said, meant = f"{candidate.size_mm:g} mm", f"{reference.size_mm:g} mm"
             yield _error(kind, large >= SIZE_SIGNIFICANT * small, reference, candidate, said, meant)
     elif reference.severity and candidate.severity and observation(reference.observation).graded:
-        steps = abs(reference.severity.rank - candidate.severity.rank)
+        steps = abs(_step(reference.severity) - _step(candidate.severity))
         if steps:
             far = steps >= 2 and urgency.rank >= Urgency.NOT_ACTIONABLE.rank
             yield _error(kind, far, reference, candidate, candidate.severity, reference.severity)
+
+
+def _step(severity: Severity) -> int:
+    """Rank with trace and mild as one: "tiny" and "small" are said of the same film."""
+    return max(severity.rank, Severity.MILD.rank)
+
+
+def vagueness(reference: Finding, candidate: Finding) -> int:
+    """How many of side, place, degree and size the reference gives and the candidate leaves out; not an error."""
+    row = observation(reference.observation)
+    given = (
+        (row.sided, reference.side, candidate.side),
+        (True, reference.location, candidate.location),
+        (row.graded, reference.severity, candidate.severity),
+        (row.measured, reference.size_mm, candidate.size_mm),
+    )
+    return sum(asked and meant is not None and said is None for asked, meant, said in given)
 
 
 def _comparison(reference: Finding, candidate: Finding, urgency: Urgency) -> Iterator[ReportError]:

@@ -15,12 +15,14 @@ from cxrlab.core.vocabulary import Change, ErrorKind, Side
 from cxrlab.findings.merge import merged, paired, same_place
 from cxrlab.findings.relatedness import relatedness
 from cxrlab.findings.significance import Urgency, urgency_of
-from cxrlab.metrics.attributes import slips, wrong_side
+from cxrlab.metrics.attributes import slips, vagueness, wrong_side
 from cxrlab.metrics.pairs import Context, Status
 
 if TYPE_CHECKING:
     from cxrlab.metrics.pairs import Batch
 
+# What lies on the skin belongs to the monitor: naming it or not makes no report better or worse.
+NOT_COMPARED = frozenset({"monitoring leads"})
 # From this relatedness on, another name is a less exact word and not another finding.
 SAME_THING = 0.5
 
@@ -35,6 +37,7 @@ class Match:
         credit: How far the one stands for the other, in (0, 1]: their relatedness.
         urgency: How much the reference finding matters.
         slips: What is wrong about the attributes.
+        vague: How many attributes the reference gives and the candidate leaves out.
     """
 
     reference: Finding
@@ -42,6 +45,7 @@ class Match:
     credit: float
     urgency: Urgency
     slips: tuple[ReportError, ...] = ()
+    vague: int = 0
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,7 @@ def compare_findings(
         context: Age and indication, which can change how much a finding matters and what stands for it.
     """
     context = context or Context()
-    meant, said = merged(reference), merged(candidate)
+    meant, said = _compared(reference), _compared(candidate)
     meant, said = paired(meant, said), paired(said, meant)
     there, named = [f for f in meant if f.present], [f for f in said if f.present]
     matches = _matched(there, named, context)
@@ -134,9 +138,14 @@ def compare_findings(
         matches=tuple(matches),
         echoes=tuple(echoes),
         missing=tuple(_lone(f, said, named, context) for f in left if id(f) not in known),
-        invented=tuple(_lone(f, meant, there, context) for f in over if id(f) not in known),
+        # The question asked makes an answer weigh more, not an invention.
+        invented=tuple(_lone(f, meant, there, Context(context.age)) for f in over if id(f) not in known),
         unspoken=tuple(_resolutions(meant, said, context)),
     )
+
+
+def _compared(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    return merged(finding for finding in findings if finding.observation not in NOT_COMPARED)
 
 
 def _matched(there: Sequence[Finding], named: Sequence[Finding], context: Context) -> list[Match]:
@@ -155,9 +164,9 @@ def _matched(there: Sequence[Finding], named: Sequence[Finding], context: Contex
             rows.add(row)
             columns.add(column)
             meant, said = there[row], named[column]
-            urgency = urgency_of(meant, context.age)
+            urgency = urgency_of(meant, context.age, context.indication)
             off = tuple(slips(meant, said, urgency))
-            matches.append((row, Match(meant, said, credit, urgency, off)))
+            matches.append((row, Match(meant, said, credit, urgency, off, vagueness(meant, said))))
     return [match for _, match in sorted(matches, key=lambda item: item[0])]
 
 
@@ -188,15 +197,22 @@ def _closeness(meant: Finding, said: Finding, credit: float) -> float:
 
 
 def _echoes(findings: Sequence[Finding], others: Sequence[Finding], context: Context) -> list[Match]:
-    """Findings that restate, in a related word, something which the other report says."""
+    """Findings that restate something which the other report says: in a related word, or one side of both."""
     found = []
     for finding in findings:
         near = [(credit, other) for other in others if (credit := _credit(finding, other, context)) >= SAME_THING]
-        near = [(credit, other) for credit, other in near if finding.observation != other.observation]
+        near = [(credit, other) for credit, other in near if _restates(finding, other)]
         if near:
             credit, other = max(near, key=lambda item: item[0])
-            found.append(Match(finding, other, credit, urgency_of(finding, context.age)))
+            found.append(Match(finding, other, credit, urgency_of(finding, context.age, context.indication)))
     return found
+
+
+def _restates(finding: Finding, other: Finding) -> bool:
+    """Whether it may be another word for the same thing, or one side of what the other report says of both."""
+    if finding.observation != other.observation:
+        return True
+    return Side.BILATERAL in (finding.side, other.side) and _overlap(finding, other)
 
 
 def _mirrored(echoes: Sequence[Match]) -> list[Match]:
@@ -209,7 +225,7 @@ def _lone(finding: Finding, other: Sequence[Finding], present: Sequence[Finding]
     nearest = max((_credit(finding, f, context) for f in present), default=0.0)
     # Two of a kind where the other report has one: the second is not half there.
     nearest = nearest if nearest < SAME_THING else 0.0
-    return Lone(finding, urgency_of(finding, context.age), denial, nearest)
+    return Lone(finding, urgency_of(finding, context.age, context.indication), denial, nearest)
 
 
 def _resolutions(meant: Sequence[Finding], said: Sequence[Finding], context: Context) -> Iterator[ReportError]:
@@ -219,11 +235,11 @@ def _resolutions(meant: Sequence[Finding], said: Sequence[Finding], context: Con
     still = {f.observation for f in (*meant, *said) if f.present}
     for name, finding in gone.items():
         if name not in told and name not in still:
-            matters = urgency_of(finding, context.age).matters
+            matters = urgency_of(finding, context.age, context.indication).matters
             detail = "none instead of resolved"
             yield ReportError(ErrorKind.OMITTED_COMPARISON, matters, name, finding.span, None, detail)
     for name, finding in told.items():
         if name not in gone and name not in still:
-            matters = urgency_of(finding, context.age).matters
+            matters = urgency_of(finding, context.age, context.indication).matters
             detail = "resolved instead of none"
             yield ReportError(ErrorKind.FALSE_COMPARISON, matters, name, None, finding.span, detail)

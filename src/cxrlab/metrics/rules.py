@@ -68,6 +68,8 @@ class Weights:
         start: Credit that every report begins with, so that one error in a normal report is not the end.
         significant: Weight of a significant slip about a matched finding.
         minor: Weight of another slip.
+        vague: Weight of an attribute that the reference gives and the candidate leaves out.
+        doubt: Weight of a hedge that only one of the two reports has.
         hedged: Factor on a finding that is only possible.
         denied: Factor on a finding that the other report denies in words.
     """
@@ -77,12 +79,14 @@ class Weights:
             Urgency.URGENT: 1.0,
             Urgency.ACTIONABLE: 0.5,
             Urgency.NOT_ACTIONABLE: 0.25,
-            Urgency.BENIGN: 0.1,
+            Urgency.BENIGN: 0.05,
         }
     )
-    start: float = 0.15
-    significant: float = 0.25
+    start: float = 0.2
+    significant: float = 0.5
     minor: float = 0.05
+    vague: float = 0.05
+    doubt: float = 0.05
     hedged: float = 0.5
     denied: float = 1.0
 
@@ -94,7 +98,7 @@ def clinical(comparison: Comparison, weights: Weights = WEIGHTS) -> float:
     """(right + start) ÷ (right + start + wrong) in clinical weights, in (0, 1]; 1 for a report without an error."""
     right = wrong = 0.0
     for match in comparison.matches:
-        worth, off = _worth(match, weights), _slip_weight(match.slips, weights)
+        worth, off = _worth(match, weights), _off(match, weights)
         gained = worth * match.credit * worth / (worth + off)
         right += gained
         wrong += worth - gained
@@ -107,6 +111,11 @@ def clinical(comparison: Comparison, weights: Weights = WEIGHTS) -> float:
 def _worth(match: Match, weights: Weights) -> float:
     both = Certainty.POSSIBLE is match.reference.certainty is match.candidate.certainty
     return weights.finding[match.urgency] * (weights.hedged if both else 1.0)
+
+
+def _off(match: Match, weights: Weights) -> float:
+    doubted = match.reference.certainty is not match.candidate.certainty
+    return _slip_weight(match.slips, weights) + weights.vague * match.vague + weights.doubt * doubted
 
 
 def _slip_weight(slips: Sequence[ReportError], weights: Weights) -> float:

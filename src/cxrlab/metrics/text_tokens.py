@@ -17,9 +17,12 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import chain
+from typing import Generic, TypeVar
 
 from cxrlab.metrics.porter import stem
 
+Piece = TypeVar("Piece", str, bytes)
+Parts = TypeVar("Parts")
 _TEXTS = 1 << 14  # texts whose words are remembered
 _PIECES = 1 << 16  # distinct pieces that are remembered
 
@@ -27,7 +30,8 @@ _PIECES = 1 << 16  # distinct pieces that are remembered
 # a number, belong to the number. Hyphens, slashes, apostrophes, per cent signs and angle brackets stay in the
 # word: collections that come with their words already apart use them so.
 _MARK = re.compile(r"""(?<=\d)[.,](?=\d) | ^\.(?=\d) | (([.,;:!?()\[\]{}"“”…—])\2*)""", re.VERBOSE)
-_WORD = re.compile(r"[a-z0-9]+")
+# What each byte becomes: letters lower case, digits themselves, everything else a space.
+_LETTERS = bytes(ord(c.lower()) if c.isascii() and c.isalnum() else ord(" ") for c in map(chr, range(256)))
 
 # 13a: every ASCII mark but the apostrophe, comma, hyphen and point stands alone; points and commas do unless
 # they are inside a number; a hyphen does after a digit.
@@ -38,22 +42,18 @@ _HYPHEN_13A = re.compile(r"([0-9])-")
 _ENTITIES_13A = (("&quot;", '"'), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">"))
 
 
-class _Pieces(dict[str, tuple[str, ...]]):
-    """Piece of text → its words; starts afresh when full."""
+class _Known(dict[Piece, Parts], Generic[Piece, Parts]):
+    """Piece of text → what it is made of, worked out once; starts afresh when full."""
 
-    def __init__(self, part: Callable[[str], tuple[str, ...]]) -> None:
+    def __init__(self, part: Callable[[Piece], Parts]) -> None:
         super().__init__()
-        self._part = part
+        self._part: Callable[[Piece], Parts] = part
 
-    def __missing__(self, piece: str) -> tuple[str, ...]:
+    def __missing__(self, piece: Piece) -> Parts:
         if len(self) >= _PIECES:
             self.clear()
-        words = self[piece] = self._part(piece)
-        return words
-
-    def words(self, text: str) -> tuple[str, ...]:
-        """Words of all pieces of a text."""
-        return tuple(chain.from_iterable(map(self.__getitem__, text.split())))
+        parts = self[piece] = self._part(piece)
+        return parts
 
 
 @lru_cache(_TEXTS)
@@ -64,20 +64,23 @@ def coco_words(text: str) -> tuple[str, ...]:
     a row leave an empty word between them, as in the published ROUGE-L, whose scores of such text then
     come out to the last digit. Text without a word has none, not one that is empty.
     """
-    words, at_spaces = _PROSE.words(text), tuple(text.split(" "))
+    words = tuple(chain.from_iterable(map(_PROSE.__getitem__, text.split())))
+    at_spaces = tuple(text.split(" "))
     return at_spaces if words and tuple(filter(None, at_spaces)) == words else words
 
 
 @lru_cache(_TEXTS)
 def words_13a(text: str) -> tuple[str, ...]:
     """Words as the 13a script splits them, case kept."""
-    return _13A.words(text.rstrip().replace("<skipped>", "").replace("-\n", ""))
+    line = text.rstrip().replace("<skipped>", "").replace("-\n", "")
+    return tuple(chain.from_iterable(map(_13A.__getitem__, line.split())))
 
 
 @lru_cache(_TEXTS)
 def stems(text: str) -> tuple[str, ...]:
     """Runs of `a-z0-9` of the lower-cased text; those of more than three letters are stemmed."""
-    return _STEMS.words(text)
+    plain = text if text.isascii() else text.lower()  # some signs are letters a-z in lower case
+    return tuple(map(_STEMS.__getitem__, plain.encode("ascii", "replace").translate(_LETTERS).split()))
 
 
 def _prose(piece: str) -> tuple[str, ...]:
@@ -93,8 +96,8 @@ def _13a(piece: str) -> tuple[str, ...]:
     return tuple(_HYPHEN_13A.sub(r"\1 - ", piece).split())
 
 
-def _stems(piece: str) -> tuple[str, ...]:
-    return tuple(stem(word) if len(word) > 3 else word for word in _WORD.findall(piece.lower()))
+def _stem(word: bytes) -> str:
+    return stem(word.decode()) if len(word) > 3 else word.decode()
 
 
-_PROSE, _13A, _STEMS = _Pieces(_prose), _Pieces(_13a), _Pieces(_stems)
+_PROSE, _13A, _STEMS = _Known(_prose), _Known(_13a), _Known(_stem)

@@ -14,6 +14,7 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import CONFIG, ENVIRONMENT, STATUS
 from cxrlab.core.yaml_file import read_yaml
+from cxrlab.render.score_folder import COMPARISON, VALIDATION, ScoreFolder, read_scored
 
 PREDICTIONS, SUMMARY, STEPS, SHEET = "predictions.jsonl", "summary.json", "steps.jsonl", "sheet.png"
 # A page is looked at, not searched: of a run without chosen examples it shows the first few predictions.
@@ -34,6 +35,9 @@ class RunFolder:
         examples: Studies to look at.
         predictions: Those of the examples, by id; the first few when there are no examples.
         sheet: Bytes of a contact sheet.
+        scored: Scores with the studies behind them, where the run scored.
+        comparison: Content of comparison.json, empty when the run compared nothing.
+        validation: Content of validation.json, empty when the run measured no metric.
     """
 
     path: Path
@@ -45,6 +49,9 @@ class RunFolder:
     examples: tuple[Example, ...] = ()
     predictions: Mapping[str, Prediction] = field(default_factory=dict)
     sheet: bytes | None = None
+    scored: ScoreFolder | None = None
+    comparison: Mapping[str, Any] = field(default_factory=dict)
+    validation: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -76,7 +83,8 @@ def read_run(path: Path, others: frozenset[str] = frozenset()) -> RunFolder:
     for needed in (CONFIG, STATUS):
         if not (path / needed).is_file():
             raise DataError(
-                f"{path} is not a run folder: it has no {needed}; name one that 'generate' or 'tour' wrote."
+                f"{path} is not a run folder: it has no {needed}; "
+                "name one that 'generate', 'score', 'compare', 'metrics validate' or 'tour' wrote."
             )
     examples = tuple(_examples(path))
     wanted = others | {example.id for example in examples}
@@ -90,6 +98,9 @@ def read_run(path: Path, others: frozenset[str] = frozenset()) -> RunFolder:
         examples=examples,
         predictions=_predictions(path / PREDICTIONS, wanted),
         sheet=read_bytes(path / SHEET) if (path / SHEET).is_file() else None,
+        scored=read_scored(path),
+        comparison=_object(path / COMPARISON),
+        validation=_object(path / VALIDATION),
     )
 
 

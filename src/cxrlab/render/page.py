@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import write_text
-from cxrlab.render import sections
+from cxrlab.render import marked, scores, sections, validation
 from cxrlab.render.folder import RunFolder, read_runs
 from cxrlab.render.html import text
 from cxrlab.render.style import CSS
@@ -18,6 +18,12 @@ _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 _SECTIONS = (
     sections.corpus,
     sections.models,
+    scores.scores,
+    scores.comparison,
+    scores.errors,
+    scores.slices,
+    marked.marked,
+    validation.validation,
     sections.examples,
     sections.sheet,
     sections.findings,

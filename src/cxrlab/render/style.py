@@ -46,6 +46,24 @@ dd { margin: 0; overflow-wrap: anywhere; }
 .report { border-left: 3px solid var(--line); padding-left: .8rem; font-size: .92rem; overflow-wrap: anywhere; }
 .report.reference { border-left-color: var(--accent); }
 .report p { white-space: pre-line; }
+.scale { display: block; position: relative; min-width: 5.5rem; height: 1rem; margin-top: .2rem;
+  background: linear-gradient(var(--line), var(--line)) center / 100% 1px no-repeat; }
+.scale span, .scale i, .scale b { position: absolute; display: block; }
+.scale span { top: .32rem; height: .36rem; background: #9db8cf; }
+.scale b { top: .1rem; width: 3px; height: .8rem; margin-left: -1.5px; background: var(--accent); }
+.scale i { top: 0; width: 2px; height: 1rem; margin-left: -1px; background: #b4541c; }
+.figure { font-variant-numeric: tabular-nums; white-space: nowrap; }
+.figure .later { font-size: .82rem; margin-left: .25rem; }
+details { margin-top: 1rem; }
+summary { cursor: pointer; color: var(--accent); }
+.marked { padding: 1rem 0; border-top: 1px solid var(--line); }
+mark { background: #fbe7c6; color: inherit; border-radius: .15rem; padding: 0 .1rem; }
+mark.grave { background: #f3c3b4; }
+sup { font-size: .68rem; color: #8f2f12; margin-left: .1rem; }
+.faults { margin: .7rem 0 0; padding-left: 1.4rem; font-size: .88rem; color: var(--quiet); }
+.faults b { font-weight: 600; color: var(--ink); }
+.faults .grave { color: #8f2f12; }
+.bad { color: #8f2f12; font-weight: 600; }
 .here { color: #1d6b3c; font-weight: 600; }
 .later { color: var(--quiet); }
 .runs { display: grid; grid-template-columns: repeat(auto-fit, minmax(19rem, 1fr)); gap: 1.6rem 2rem; }
@@ -62,6 +80,7 @@ footer { margin-top: 3rem; color: var(--quiet); font-size: .85rem; }
   main { max-width: none; padding: 0; }
   .example, .tile, .report, tr { break-inside: avoid; }
   h2, h3 { break-after: avoid; }
-  .bar span, .film, .truth li { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
+  .bar span, .film, .truth li, .scale, .scale span, .scale i, .scale b, mark {
+    -webkit-print-color-adjust: exact; print-color-adjust: exact; }
 }
 """

@@ -3,6 +3,7 @@
     corpus/ scenes/        what the seed gave
     check.json sheet.png   the corpus, checked and looked at
     normal/ retrieval/     runs of two baselines
+    scores/                both scored against the corpus, and compared
     steps.jsonl            seconds and budget of each step
     summary.json page.html the end
 
@@ -25,6 +26,7 @@ from cxrlab.studies.config import TourConfig
 
 STEPS = "steps.jsonl"
 CORPUS, SCENES, NORMAL, RETRIEVAL = "corpus", "scenes", "normal", "retrieval"
+SCORES, COMPARISON = "scores", "scores/comparison"
 CHECK, SHEET, SUMMARY = "check.json", "sheet.png", "summary.json"
 TOTAL_S = 600  # the whole chain, when it stands, on two cores
 
@@ -127,6 +129,27 @@ def write_nearest(stage: Stage) -> None:
     _generate(stage, f"retrieval:{stage.out / CORPUS}", RETRIEVAL)
 
 
+def score_both(stage: Stage) -> None:
+    """Both baselines against the corpus, with intervals, floors and errors."""
+    from cxrlab.evaluation.config import ScoreConfig
+    from cxrlab.evaluation.score import run_score
+
+    for name in (NORMAL, RETRIEVAL):
+        out = stage.out / SCORES / name
+        if state(out) != "finished":
+            config = ScoreConfig(references=stage.out / CORPUS, predictions=stage.out / name, seed=stage.config.seed)
+            run_score(config, out)
+
+
+def compare_both(stage: Stage) -> None:
+    """The nearest film's report against the constant one, study by study."""
+    from cxrlab.evaluation.compare import compare
+
+    out = stage.out / COMPARISON
+    if state(out) != "finished":
+        compare([stage.out / SCORES / name for name in (NORMAL, RETRIEVAL)], seed=stage.config.seed, out=out)
+
+
 def sum_up(stage: Stage) -> None:
     """The corpus in numbers, and which parts of the chain exist."""
     from cxrlab.data.corpus import load_corpus
@@ -136,7 +159,7 @@ def sum_up(stage: Stage) -> None:
     stage.run.write(
         SUMMARY,
         {
-            "about": "From one seed to films, reports and two baselines. No patient is behind any of it.",
+            "about": "From one seed to films, reports, two baselines and their scores. No patient is behind any of it.",
             "corpus": corpus_overview(load_corpus(stage.out / CORPUS)),
             "scenes": dict(load_corpus(stage.out / SCENES).card.counts),
             "check": read_json(stage.out / CHECK),
@@ -146,12 +169,14 @@ def sum_up(stage: Stage) -> None:
 
 
 STEPS_OF_THE_TOUR = (
-    Step("phantom", "draw phantom films and write their reports", make_corpus, 60, 10),
-    Step("check", "read every line and picture of the corpus", check_films, 15, 3),
-    Step("sheet", "lay out a contact sheet", draw_sheet, 10, 3),
-    Step("scenes", "draw pictures without a chest", make_pictures, 20, 3),
+    Step("phantom", "draw phantom films and write their reports", make_corpus, 60, 6),
+    Step("check", "read every line and picture of the corpus", check_films, 15, 2),
+    Step("sheet", "lay out a contact sheet", draw_sheet, 10, 2),
+    Step("scenes", "draw pictures without a chest", make_pictures, 20, 2),
     Step("normal", "write the constant normal report", write_normal, 10, 2),
     Step("retrieval", "write the report of the nearest training film", write_nearest, 20, 3),
+    Step("score", "score both against the corpus", score_both, 20, 4),
+    Step("compare", "compare them study by study", compare_both, 10, 3),
     Step("summary", "count what there is", sum_up, 5, 1),
 )
 
@@ -172,7 +197,8 @@ def run_tour(config: TourConfig, out: Path = Path("runs/tour")) -> Path:
             return page
     else:
         _take_steps(config, out)
-    return write_page([out, out / NORMAL, out / RETRIEVAL], page, title="A tour of cxrlab")
+    parts = (NORMAL, RETRIEVAL, f"{SCORES}/{NORMAL}", f"{SCORES}/{RETRIEVAL}", COMPARISON)
+    return write_page([out, *(out / part for part in parts)], page, title="A tour of cxrlab")
 
 
 def _take_steps(config: TourConfig, out: Path) -> None:

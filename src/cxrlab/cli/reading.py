@@ -1,0 +1,137 @@
+"""`cxrlab read`: what a report says, with the words that say it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cxrlab.cli.result import Result, columns
+from cxrlab.core.errors import DataError
+from cxrlab.core.files import read_text
+from cxrlab.core.json_form import dumps
+from cxrlab.core.records import Finding, chexpert_labels
+from cxrlab.core.vocabulary import Certainty
+
+if TYPE_CHECKING:
+    from cxrlab.findings.reader import Reading
+
+_MANY = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
+_FILES = (*_MANY, ".txt", ".text", ".md")
+_SGR = {"present": "1;31", "possible": "33", "absent": "32"}
+# What a terminal would obey instead of show: a report may come from anywhere.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def read(text: str) -> Result:
+    """Read a report: what it says is there, possible or absent, and the words that say it.
+
+    Takes the report itself, a text file with one report, a JSONL, JSON or CSV file with many (one JSON line each comes
+    back), or - for the standard input.
+
+    Args:
+        text: The report, a file, or -.
+    """
+    from cxrlab.evaluation.report_files import read_reports
+    from cxrlab.findings.reader import read as read_text_of
+
+    file = _file(text)
+    if file is not None and file.suffix.lower() in _MANY:
+        rows = read_reports(file).rows
+        found = [{"id": row.id, **_data(read_text_of(_report(row)))} for row in rows]
+        return Result("\n".join(dumps(item) for item in found), found)
+    reading = read_text_of(read_text(file) if file is not None else sys.stdin.read() if text == "-" else text)
+    return Result(_page(reading), _data(reading))
+
+
+def _report(row: Any) -> str | None:
+    sections = row.values.get("sections")
+    if isinstance(sections, dict):
+        found = sections.get("findings")
+        return found if isinstance(found, str) else None
+    report: str | None = row.text("report", "reference", "findings")
+    return report
+
+
+def _file(text: str) -> Path | None:
+    """The file that is meant; None for a report. A name that ends like a file and is none is refused."""
+    if text == "-" or not text.strip() or "\n" in text or "\0" in text:
+        return None
+    path = Path(text)
+    try:
+        if path.is_file():
+            return path
+    except OSError:  # a report is longer than any file name may be
+        return None
+    if path.suffix.lower() in _FILES and not any(c.isspace() for c in text):
+        raise DataError(f"{text} does not exist; name a file that does, or put the text of a report in quotes.")
+    return None
+
+
+def _data(reading: Reading) -> dict[str, Any]:
+    return {
+        "text": reading.text,
+        "findings": [{**finding.to_json(), "words": _words(reading.text, finding)} for finding in reading],
+        "normal": reading.normal,
+        "unread": reading.unread,
+        "labels": chexpert_labels(reading.findings, complete=False),
+    }
+
+
+def _page(reading: Reading) -> str:
+    """The report, coloured on a terminal, and one line a finding."""
+    head = [] if not _colours() else [_coloured(reading), ""]
+    rows = [
+        [
+            finding.observation,
+            _kind(finding),
+            ", ".join(_attributes(finding)),
+            f'"{_shown(_words(reading.text, finding))}"' if finding.span else "",
+        ]
+        for finding in reading
+    ]
+    body = columns(rows) if rows else "nothing that the vocabulary knows is said to be there or absent"
+    tail = [f'normal: "{_shown(reading.text[a:b])}"' for a, b in reading.normal]
+    tail += [f'not understood: "{_shown(reading.text[a:b])}"' for a, b in reading.unread]
+    return "\n".join([*head, body, *tail])
+
+
+def _kind(finding: Finding) -> str:
+    return "absent" if not finding.present else "possible" if finding.certainty is Certainty.POSSIBLE else "present"
+
+
+def _attributes(finding: Finding) -> list[str]:
+    said: list[Any] = [finding.severity, finding.side, finding.location, finding.change, finding.tip]
+    words = [str(getattr(item, "value", item)) for item in said if item is not None]
+    sizes = {"": finding.size_mm, "tip at ": finding.tip_mm}
+    return words + [f"{name}{size:g} mm" for name, size in sizes.items() if size is not None]
+
+
+def _words(text: str, finding: Finding) -> str:
+    return text[slice(*finding.span)] if finding.span else ""
+
+
+def _shown(text: str) -> str:
+    return _CONTROLS.sub(" ", " ".join(text.split()))
+
+
+def _colours() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def _coloured(reading: Reading) -> str:
+    """The text with each finding in the colour of its kind; where two overlap the first one's stays."""
+    marks: list[str | None] = [None] * len(reading.text)
+    for finding in reversed(reading.findings):
+        if finding.span:
+            start, end = finding.span
+            marks[start:end] = [_SGR[_kind(finding)]] * (end - start)
+    out, now = [], None
+    for character, mark in zip(reading.text, marks, strict=True):
+        if mark != now:
+            out.append(("\033[0m" if now else "") + (f"\033[{mark}m" if mark else ""))
+            now = mark
+        out.append(_CONTROLS.sub(" ", character))
+    return "".join([*out, "\033[0m" if now else ""]).strip()

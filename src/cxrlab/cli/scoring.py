@@ -1,0 +1,177 @@
+"""`cxrlab score`, `compare`, `metrics ls` and `metrics validate`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cxrlab.cli.result import Result, columns
+from cxrlab.core.errors import ConfigError
+from cxrlab.evaluation.config import ScoreConfig, ValidateConfig
+from cxrlab.render.scores import HEADLINES
+
+ARROWS = {"higher": "↑", "lower": "↓"}
+
+
+def score(config: ScoreConfig, out: Path | None = None) -> Result:
+    """Score predictions against references: every metric with its interval and what nonsense would score.
+
+    References are a corpus folder, or JSONL, JSON or CSV with id and report, or text with one report a line;
+    predictions are a run folder or a file of the same kinds. Ids must match: a reference without a prediction is
+    refused unless --allow-missing scores it as an empty report, and a prediction without a reference always is.
+
+    Args:
+        config: Settings.
+        out: Run folder for scores.json, per_study.jsonl and the counts that compare needs; nothing is kept without it.
+    """
+    from cxrlab.evaluation.score import run_score
+
+    found = run_score(config, out)
+    return Result(score_table(found, config.level, everything=config.all or bool(config.metrics)), found)
+
+
+def score_table(scores: Mapping[str, Any], level: float, *, everything: bool = True) -> str:
+    """Scores as a person reads them; a star marks what a control reaches too.
+
+    Args:
+        scores: Content of scores.json.
+        level: Of the intervals.
+        everything: Show every metric; else those most people ask for first.
+    """
+    names = list(scores["metrics"])
+    shown = names if everything else [name for name in HEADLINES if name in names] or names
+    statuses = ", ".join(f"{count:,} {status}" for status, count in scores["statuses"].items())
+    head = ["metric", "", f"value [{100 * level:g} %]", "best floor", "n", "undefined"]
+    rows, reached = [head], False
+    for name in shown:
+        score = scores["metrics"][name]
+        floor = _best_floor(name, score, scores["floors"])
+        star = ""
+        if floor is not None and score["value"] is not None:
+            beaten = floor[1] >= score["value"] if score["direction"] == "higher" else floor[1] <= score["value"]
+            star = " *" if beaten else ""
+            reached |= beaten
+        interval = f" [{_number(score['low'])}, {_number(score['high'])}]" if score["low"] is not None else ""
+        rows.append(
+            [
+                name,
+                ARROWS[score["direction"]],
+                f"{_number(score['value'])}{interval}",
+                f"{_number(floor[1])} {floor[0]}{star}" if floor else "",
+                f"{score['n']:,}",
+                f"{score['undefined']:,}",
+            ]
+        )
+    notes = [*scores.get("notes", ())]
+    if len(shown) < len(names):
+        notes.append(f"{len(names) - len(shown)} more metrics in scores.json; --metrics default shows them all here")
+    if reached:
+        notes.append("* a control that never saw a film scores at least as well: do not trust this number alone")
+    return "\n".join([f"{scores['n']:,} pairs: {statuses}", columns(rows), *notes])
+
+
+def compare(
+    runs: list[Path],
+    noninferior: tuple[str, ...] = (),
+    metrics: tuple[str, ...] = (),
+    out: Path | None = None,
+    trials: int = 10_000,
+    seed: int = 7,
+) -> Result:
+    """Compare scored runs study by study, clustered by patient; the first is the baseline. Exit 1 when a gate fails.
+
+    Args:
+        runs: Two or more folders that 'cxrlab score --out' wrote, of the same references.
+        noninferior: METRIC=MARGIN: every other run may be worse than the first by less than the margin, or the
+            exit code is 1.
+        metrics: Names of metrics; every one that the runs share when left out.
+        out: Run folder for comparison.json; nothing is kept without it.
+        trials: Permutations behind each p.
+        seed: Decides permutations and resamples.
+    """
+    from cxrlab.evaluation.compare import compare as compare_runs
+
+    if trials < 1 or seed < 0:
+        raise ConfigError(
+            f"trials={trials}, seed={seed} is not usable; give at least 1 trial and a seed of at least 0."
+        )
+    found = compare_runs(runs, gates(noninferior), seed=seed, out=out, metrics=metrics, trials=trials)
+    return Result(found.text(), found, ok=found.ok)
+
+
+def gates(words: tuple[str, ...]) -> dict[str, float]:
+    """`METRIC=MARGIN` as metric → margin; a margin must be a number above 0."""
+    found: dict[str, float] = {}
+    for word in words:
+        name, equals, text = word.rpartition("=")
+        try:
+            margin = float(text)
+        except ValueError:
+            margin = -1.0
+        if not equals or not name or not 0 < margin < float("inf"):
+            raise ConfigError(
+                f"--noninferior is '{word}'; write METRIC=MARGIN with a margin above 0: clinical:rules=0.02."
+            )
+        if name in found:
+            raise ConfigError(f"--noninferior names '{name}' twice; give one margin for each metric.")
+        found[name] = margin
+    return found
+
+
+def validate(config: ValidateConfig, out: Path | None = None) -> Result:
+    """Measure the metrics themselves: against radiologists' judgements, ranking cases, or reports with known errors.
+
+    radpref, radjudge and rexval read the folder of that benchmark; phantom makes its own reports from the seed.
+
+    Args:
+        config: Settings.
+        out: Run folder for validation.json; nothing is kept without it.
+    """
+    from cxrlab.evaluation.validate import run_validation, validation_text
+
+    found = run_validation(config, out)
+    return Result(validation_text(found), found)
+
+
+def list_metrics(metrics: tuple[str, ...] = (), all: bool = False, long: bool = False) -> Result:
+    """List the metrics: direction, range, value of a report scored against itself, what is undefined, what it needs.
+
+    The text shows those scored by default and those that need something of yours; --json always holds all.
+
+    Args:
+        metrics: Names, patterns or families to list.
+        all: Show every metric.
+        long: Also what is undefined, published quirks and the signature.
+    """
+    from cxrlab.evaluation.listing import metric_rows
+
+    found = metric_rows(metrics or None)
+    shown = [row for row in found if all or metrics or row["default"] or row["needs"]]
+    keys = ["name", "direction", "range", "identity", "default", "needs", "about"]
+    keys += ["undefined", "quirk", "signature"] if long else []
+    head = {"default": "on", "identity": "self"}
+    rows = [[head.get(key, key) for key in keys], *([_cell(item[key]) for key in keys] for item in shown)]
+    more = [f"{len(found) - len(shown)} more with --all"] if len(shown) < len(found) else []
+    return Result("\n".join([columns(rows), *more]), found)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    if isinstance(value, (list, tuple)):
+        ends = zip(("-∞", "∞"), value, strict=True)
+        return " to ".join(none if bound is None else f"{bound:g}" for none, bound in ends)
+    return f"{value:.3g}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+def _best_floor(
+    name: str, score: Mapping[str, Any], floors: Mapping[str, Mapping[str, float | None]]
+) -> tuple[str, float] | None:
+    known = [(control, value) for control, values in floors.items() if (value := values.get(name)) is not None]
+    sign = 1 if score["direction"] == "higher" else -1
+    return max(known, key=lambda item: sign * item[1], default=None)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"

@@ -1,0 +1,193 @@
+"""RadPref: pairs of candidate reports that radiologists rated from 1 to 5.
+
+    preference_data.json   a list: id, ground_truth_report, C1_report, C2_report, PatientAge, Indication, …
+    user_*.json            (or radiologist_annotations/user_*.json) annotations by id: C1, C2 → rating, …
+
+Intervals are by study: the candidates of a study share one reference.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cxrlab.core.errors import DataError, shown
+from cxrlab.core.files import read_json
+from cxrlab.core.randomness import generator
+from cxrlab.evaluation.config import ValidateConfig
+from cxrlab.evaluation.oriented import oriented
+from cxrlab.evaluation.person import age_years
+from cxrlab.evaluation.report_files import report_text
+from cxrlab.metrics.pairs import Batch, Context, Pair
+from cxrlab.metrics.tally import Matrix
+
+DATA, FOLDER = "preference_data.json", "radiologist_annotations"
+PEER = "rougeL:google"  # what a new metric is asked to beat
+_CANDIDATE = re.compile(r"(C\d+)_report")
+
+
+@dataclass(frozen=True)
+class RadPref:
+    """The benchmark as read.
+
+    Args:
+        pairs: One a candidate that someone rated; `patient` is the study.
+        raters: Names of the raters.
+        ratings: [pairs, raters], not-a-number where a rater gave none.
+        unrated: Candidates without any rating, which stay out.
+    """
+
+    pairs: tuple[Pair, ...]
+    raters: tuple[str, ...]
+    ratings: Matrix
+    unrated: int = 0
+
+    @property
+    def mean(self) -> Matrix:
+        """Mean rating of each pair [pairs]."""
+        found: Matrix = np.nanmean(self.ratings, axis=1)
+        return found
+
+    @property
+    def studies(self) -> tuple[str, ...]:
+        """The study of each pair."""
+        return tuple(pair.patient for pair in self.pairs)
+
+
+def read_radpref(root: Path) -> RadPref:
+    """Read the folder; a layout that is not RadPref's is a `DataError` that names file and entry."""
+    file = root / DATA
+    cases = read_json(file)
+    if not isinstance(cases, list) or not cases:
+        raise DataError(f"{file} must hold a list of studies; is {root} the folder of RadPref?")
+    raters = {name: _annotations(path) for name, path in _rater_files(root).items()}
+    pairs, ratings, unrated = [], [], 0
+    for number, case in enumerate(cases):
+        place = f"{file}, entry {number + 1}"
+        for key, pair in _pairs(case, place):
+            row = [_rating(given, pair.patient, key, name) for name, given in raters.items()]
+            if all(np.isnan(value) for value in row):
+                unrated += 1
+            else:
+                pairs.append(pair)
+                ratings.append(row)
+    if not pairs:
+        raise DataError(f"no candidate of {file} is rated in {', '.join(raters)}; the files do not belong together.")
+    return RadPref(tuple(pairs), tuple(raters), np.array(ratings), unrated)
+
+
+def validate_radpref(config: ValidateConfig) -> dict[str, Any]:
+    """Kendall τ-b of every metric against the mean rating, preferences, and what the raters reach themselves."""
+    from cxrlab.metrics.statistics.agreement import (
+        leave_one_out_tau,
+        preference_accuracy,
+        tau_difference,
+        tau_with_interval,
+    )
+
+    assert config.root is not None  # the settings see to it
+    data = read_radpref(config.root)
+    values = oriented(Batch(data.pairs), config.metrics or None)
+    found: dict[str, dict[str, Any]] = {}
+    for name, scores in values.items():
+        rng = generator(config.seed, "radpref")  # the same resamples for every metric
+        tau = tau_with_interval(scores, data.mean, data.studies, trials=config.trials, rng=rng)
+        preference = preference_accuracy(scores, data.mean, data.studies)
+        found[name] = {**asdict(tau), "preference_accuracy": preference.accuracy, "preferences": preference.n}
+        if PEER in values and name != PEER:
+            rng = generator(config.seed, "radpref", "peer")
+            above = tau_difference(scores, values[PEER], data.mean, data.studies, trials=config.trials, rng=rng)
+            found[name][f"above {PEER}"] = {key: getattr(above, key) for key in ("difference", "low", "high")}
+    return {
+        "benchmark": "radpref",
+        "n": len(data.pairs),
+        "studies": len(set(data.studies)),
+        "unrated": data.unrated,
+        "metrics": found,
+        "ceiling": {"leave_one_out_tau": leave_one_out_tau(data.ratings) if len(data.raters) > 1 else []},
+        "raters": rater_table(data, values, found),
+    }
+
+
+def rater_table(data: RadPref, values: Mapping[str, Matrix], found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Each rater's mean absolute difference to the mean of the others, beside that of the best metric.
+
+    A metric does not speak in ratings from 1 to 5, so a straight line from value to mean rating is
+    fitted on all studies but the one in question.
+    """
+    from cxrlab.metrics.statistics.raters import leave_one_rater_out
+
+    taus = {name: row["tau"] for name, row in found.items() if not np.isnan(row["tau"])}
+    if not taus or len(data.raters) < 2:
+        return {}
+    best = max(taus, key=lambda name: taus[name])
+    judged = left_out_line(values[best], data.mean, data.studies)
+    rows = leave_one_rater_out(data.ratings, judged)
+    return {
+        "judge": best,
+        "scale": "a straight line from value to mean rating, fitted without the study in question",
+        "by_rater": {data.raters[row.rater]: {k: v for k, v in asdict(row).items() if k != "rater"} for row in rows},
+    }
+
+
+def left_out_line(values: Matrix, ratings: Matrix, studies: Sequence[str]) -> Matrix:
+    """Ratings predicted from values by least squares on the other studies [N]; not-a-number where undefined."""
+    groups = np.array(studies)
+    known = ~np.isnan(values)
+    judged = np.full(len(values), np.nan)
+    for study in dict.fromkeys(studies):
+        others, own = known & (groups != study), known & (groups == study)
+        if others.sum() < 2 or not own.any():
+            continue
+        x, y = values[others], ratings[others]
+        spread = float(((x - x.mean()) ** 2).sum())
+        slope = float(((x - x.mean()) * (y - y.mean())).sum()) / spread if spread else 0.0
+        judged[own] = y.mean() + slope * (values[own] - x.mean())
+    return judged
+
+
+def _rater_files(root: Path) -> dict[str, Path]:
+    places = [root, root / FOLDER]
+    files = next((found for place in places if (found := sorted(place.glob("user_*.json")))), [])
+    if not files:
+        raise DataError(f"{root} has no user_*.json, nor has its folder {FOLDER}; name the folder of RadPref.")
+    return {file.stem: file for file in files}
+
+
+def _annotations(file: Path) -> Mapping[str, Any]:
+    value = read_json(file)
+    found = value.get("annotations") if isinstance(value, dict) else None
+    if not isinstance(found, dict):
+        raise DataError(f"{file} has no object 'annotations'; it is not a rater's file of RadPref.")
+    return found
+
+
+def _pairs(case: Any, place: str) -> list[tuple[str, Pair]]:
+    if not isinstance(case, dict) or not isinstance(case.get("id"), str):
+        raise DataError(f"{place} must be an object with a text 'id', not {shown(case)}.")
+    if "ground_truth_report" not in case:
+        raise DataError(f"{place} ('{case['id']}') has no 'ground_truth_report'.")
+    indication = case.get("Indication")
+    context = Context(age_years(case.get("PatientAge"), place), indication if isinstance(indication, str) else None)
+    told = report_text(case["ground_truth_report"], f"{place}, 'ground_truth_report'")
+    keys = [found[1] for key in case if (found := _CANDIDATE.fullmatch(key))]
+    if not keys:
+        raise DataError(f"{place} ('{case['id']}') has no candidate such as 'C1_report'.")
+    texts = {key: report_text(case[f"{key}_report"], f"{place}, '{key}_report'") for key in keys}
+    return [(key, Pair(f"{case['id']}:{key}", told, text, case["id"], context=context)) for key, text in texts.items()]
+
+
+def _rating(given: Mapping[str, Any], study: str, candidate: str, rater: str) -> float:
+    entry = given.get(study)
+    judged = entry.get(candidate) if isinstance(entry, dict) else None
+    rating = judged.get("rating") if isinstance(judged, dict) else None
+    if rating is None:
+        return float("nan")
+    if isinstance(rating, bool) or not isinstance(rating, (int, float)):
+        raise DataError(f"the rating of {rater} for '{study}', {candidate}, is {shown(rating)}; it must be a number.")
+    return float(rating)

@@ -1,0 +1,212 @@
+"""Predictions against references: every metric with interval, floors, slices and the errors behind it.
+
+scores.json       the numbers, with what they mean and what nonsense would score
+per_study.jsonl   each study: both texts, what became of it, its values and its errors
+tallies.json/.npz sufficient statistics, from which runs are compared without scoring again
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cxrlab.core.errors import ConfigError, RunError
+from cxrlab.core.files import read_json
+from cxrlab.core.json_form import dumps, plain
+from cxrlab.core.progress import track
+from cxrlab.core.randomness import generator
+from cxrlab.core.runs import Run, finished
+from cxrlab.evaluation.config import ScoreConfig
+from cxrlab.evaluation.controls import CONTROLS
+from cxrlab.evaluation.extra_families import extra_families
+from cxrlab.evaluation.generate import PREDICTIONS
+from cxrlab.evaluation.score_inputs import Inputs, Unit, load_inputs
+from cxrlab.evaluation.score_sheet import MetricScore, ScoreSheet, StudyScore
+from cxrlab.metrics.families import families, metric_names
+from cxrlab.metrics.pairs import Batch
+
+if TYPE_CHECKING:
+    from cxrlab.evaluation.score_sources import Texts
+    from cxrlab.evaluation.slices import Attributes, SliceScore
+    from cxrlab.metrics.tally import Family, Tally
+
+SCORES, PER_STUDY = "scores.json", "per_study.jsonl"
+
+
+def score(
+    references: Texts,
+    predictions: Texts | None = None,
+    *,
+    metrics: Sequence[str] | None = None,
+    section: str = "findings",
+    split: str | None = None,
+    unit: Unit = "auto",
+    allow_missing: bool = False,
+    floors: bool = True,
+    slices: bool = True,
+    trials: int = 1000,
+    level: float = 0.95,
+    seed: int = 7,
+    extra: Sequence[Family] = (),
+) -> ScoreSheet:
+    """Score predictions against references.
+
+    Args:
+        references: Corpus folder, file, list of reports, or mapping of id to report.
+        predictions: Run folder, file, list or mapping; None when the references' file has a `candidate` beside each.
+        metrics: Names or groups of metrics; the default ones when None.
+        section: Of the reference report, where it has sections; several joined with `+`.
+        split: Of a corpus; left out, every split that holds a predicted study.
+        unit: `study`, or `image` for predictions with ids `study#k`; `auto` looks at the ids.
+        allow_missing: Score a missing prediction as an empty report instead of refusing.
+        floors: Score the controls too.
+        slices: Score by view, sex, age band and device too, where they are known.
+        trials: Bootstrap resamples behind each interval.
+        level: Share of resamples inside the interval.
+        seed: Decides the resamples and the shuffled control.
+        extra: Further families (`extra_families`), scored without floors.
+    """
+    inputs = load_inputs(references, predictions, section=section, split=split, unit=unit, allow_missing=allow_missing)
+    return score_inputs(
+        inputs, metrics, floors=floors, slices=slices, trials=trials, level=level, seed=seed, extra=extra
+    )
+
+
+def score_inputs(
+    inputs: Inputs,
+    metrics: Sequence[str] | None = None,
+    *,
+    floors: bool = True,
+    slices: bool = True,
+    trials: int = 1000,
+    level: float = 0.95,
+    seed: int = 7,
+    extra: Sequence[Family] = (),
+) -> ScoreSheet:
+    """Score pairs that were matched before; see `score`."""
+    from cxrlab.metrics.statistics.bootstrap import Resamples
+
+    batch = Batch(inputs.pairs)
+    others, notes = _control_batches(batch, seed) if floors else ({}, ())
+    counted = _tallies({"": batch, **others}, metrics)
+    tallies = counted.pop("")
+    if all(pair.reference is None for pair in batch.pairs):
+        notes = (*notes, "no reference has a text, so nothing has a value; is --section the right one?")
+    for family in track(extra, "scoring with what you gave"):
+        chosen = getattr(family, "default", None) or [metric.name for metric in family.metrics]
+        tallies += [tally for tally in family.tallies(batch) if tally.metric.name in chosen]
+    patients = [pair.patient or pair.id for pair in batch.pairs]
+    resamples = Resamples(patients, trials=trials, rng=generator(seed, "score", "intervals"))
+    scores = {
+        tally.metric.name: MetricScore(tally.metric, tally.value, ends.low, ends.high, tally.n, tally.undefined)
+        for tally, ends in zip(tallies, resamples.intervals(tallies, level), strict=True)
+    }
+    return ScoreSheet(
+        metrics=scores,
+        floors={name: {tally.metric.name: tally.value for tally in found} for name, found in counted.items()},
+        statuses=Counter(status.value for status in batch.statuses),
+        studies=tuple(_studies(batch, tallies)),
+        slices=_slices(batch, tallies, patients, inputs.attributes, seed) if slices else {},
+        tallies=tuple(tallies),
+        batch=batch,
+        digest=inputs.digest,
+        notes=notes,
+    )
+
+
+def run_score(config: ScoreConfig, out: Path | None = None) -> Mapping[str, Any]:
+    """Score as the settings say and write the run folder; returns the content of `scores.json`.
+
+    A finished run with the same settings and the same texts is left as it is; one of other texts is refused.
+    """
+    inputs = load_inputs(
+        config.references,
+        config.predictions,
+        section=config.section,
+        split=config.split,
+        unit=config.unit,
+        allow_missing=config.allow_missing,
+    )
+    if out is not None and finished(out, config, seed=config.seed):
+        stored: Mapping[str, Any] = read_json(out / SCORES)
+        if stored.get("inputs_sha256") != inputs.digest:
+            raise RunError(f"{out} holds scores of other texts under the same paths; choose another folder.")
+        return stored
+    if out is not None and (out / PREDICTIONS).exists():
+        raise RunError(f"{out} holds the run that wrote predictions; choose another folder for the scores.")
+    names = ("all",) if config.all else config.metrics or None
+    metric_names(names)  # before the folder is made: a wrong name leaves nothing behind
+    asked: dict[str, Any] = {
+        "extra": extra_families(config.extras),
+        "floors": config.floors,
+        "slices": config.slices,
+        "trials": config.trials,
+        "level": config.level,
+        "seed": config.seed,
+    }
+    if out is None:
+        return _plain(score_inputs(inputs, names, **asked))
+    with Run.open(out, config, seed=config.seed) as run:
+        sheet = score_inputs(inputs, names, **asked)
+        write_sheet(run, sheet)
+    return _plain(sheet)
+
+
+def write_sheet(run: Run, sheet: ScoreSheet) -> None:
+    """Write evidence first, conclusions last."""
+    from cxrlab.evaluation.score_files import write_tallies
+
+    run.write(PER_STUDY, "".join(dumps(study) + "\n" for study in sheet.studies))
+    write_tallies(run, sheet.batch, sheet.tallies)
+    run.write(SCORES, sheet.to_json())
+
+
+def _plain(sheet: ScoreSheet) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = plain(sheet.to_json())
+    return found
+
+
+def _control_batches(batch: Batch, seed: int) -> tuple[dict[str, Batch], tuple[str, ...]]:
+    made, notes = {}, []
+    for name, control in CONTROLS.items():
+        candidates = control(batch, generator(seed, "control", name))
+        if candidates is None:
+            notes.append(f"no floor '{name}': it needs studies of several patients, none with more than half of them")
+        else:
+            made[name] = batch.with_candidates(candidates)
+    return made, tuple(notes)
+
+
+def _tallies(batches: Mapping[str, Batch], names: Sequence[str] | None) -> dict[str, list[Tally]]:
+    """Of each batch every metric, family by family, so that what a family knows of the references is used again."""
+    wanted = set(metric_names(names))
+    if not wanted:
+        raise ConfigError("no metric was chosen; 'cxrlab metrics ls' lists their names.")
+    found: dict[str, list[Tally]] = {key: [] for key in batches}
+    for family, key in track([(family, key) for family in families(names) for key in batches], "scoring"):
+        found[key] += [tally for tally in family.tallies(batches[key]) if tally.metric.name in wanted]
+    return found
+
+
+def _studies(batch: Batch, tallies: Sequence[Tally]) -> Iterator[StudyScore]:
+    columns = {tally.metric.name: tally.by_pair.tolist() for tally in tallies}
+    for index, pair in enumerate(batch.pairs):
+        comparison = batch.comparisons[index]
+        errors = () if comparison is None else tuple(comparison.errors)
+        yield StudyScore(pair, {name: values[index] for name, values in columns.items()}, errors)
+
+
+def _slices(
+    batch: Batch, tallies: Sequence[Tally], patients: Sequence[str], attributes: Sequence[Attributes], seed: int
+) -> Mapping[str, Mapping[str, SliceScore]]:
+    from cxrlab.evaluation.slices import has_device, score_slices
+
+    devices = [
+        None if pair.reference is None else has_device(findings)
+        for pair, findings in zip(batch.pairs, batch.reference_findings, strict=True)
+    ]
+    known = [replace(item, device=device) for item, device in zip(attributes, devices, strict=True)]
+    return score_slices(tallies, patients, known, rng=generator(seed, "score", "slices"))

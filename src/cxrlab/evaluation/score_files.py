@@ -1,0 +1,220 @@
+"""The counts behind a score, kept in its run folder, so that two runs are compared without scoring again.
+
+    tallies.json   ids, patients, a digest of the references; for each metric its card, value and function
+    tallies.npz    the rows of counts, one array for all metrics that share them; no pickled objects
+
+The function from sums to a value is written down by name. It is looked up among the metrics alone, and
+what it gives must equal the value in the file: counts that mean something else today are refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import math
+import re
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cxrlab.core.errors import DataError
+from cxrlab.core.files import read_bytes, read_json
+from cxrlab.core.json_form import dumps
+from cxrlab.core.runs import Run
+from cxrlab.core.tables import load_reference
+from cxrlab.metrics.pairs import Batch
+from cxrlab.metrics.tally import Metric, Tally
+
+INDEX, ARRAYS = "tallies.json", "tallies.npz"
+_FUNCTION = re.compile(r"cxrlab\.metrics(\.\w+)+:\w+")
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredRun:
+    """What a scored run keeps for comparison.
+
+    Args:
+        folder: Where it came from.
+        ids: Pairs in the order of the rows.
+        patients: Patient of each pair.
+        references: Digest of ids, reference texts and exact findings.
+        tallies: By metric name.
+        signatures: By metric name, as they were when the run was scored.
+    """
+
+    folder: Path
+    ids: tuple[str, ...]
+    patients: tuple[str, ...]
+    references: str
+    tallies: Mapping[str, Tally]
+    signatures: Mapping[str, str]
+
+
+def references_digest(batch: Batch) -> str:
+    """SHA-256 of what was scored against: ids, texts and exact findings, whatever their order."""
+    digest = hashlib.sha256()
+    for pair in sorted(batch.pairs, key=lambda pair: pair.id):
+        digest.update(dumps([pair.id, pair.reference, pair.findings]).encode("utf-8", "surrogatepass") + b"\n")
+    return digest.hexdigest()
+
+
+def write_tallies(run: Run, batch: Batch, tallies: Sequence[Tally]) -> None:
+    """Write the counts of every metric into an open run."""
+    if len({tally.metric.name for tally in tallies}) < len(tallies):
+        raise ValueError("two tallies have the same metric name")
+    arrays = _Arrays()
+    metrics = {tally.metric.name: _described(tally, arrays) for tally in tallies}
+    index = {
+        "ids": [pair.id for pair in batch.pairs],
+        "patients": [pair.patient or pair.id for pair in batch.pairs],
+        "references": references_digest(batch),
+        "metrics": metrics,
+    }
+    run.write(ARRAYS, arrays.bytes())
+    run.write(INDEX, index)
+
+
+def read_tallies(folder: Path) -> ScoredRun:
+    """The counts of a scored run; a folder without them, or damaged ones, is a `DataError`."""
+    folder = Path(folder)
+    place = folder / INDEX
+    if not place.is_file():
+        raise DataError(f"{folder} holds no {INDEX}; give the folder of a finished run of 'cxrlab score'.")
+    index = read_json(place)
+    try:
+        ids, patients = tuple(map(str, index["ids"])), tuple(map(str, index["patients"]))
+        described = dict(index["metrics"])
+        arrays = _load(folder / ARRAYS)
+        tallies = {name: _rebuilt(name, told, arrays, len(ids)) for name, told in described.items()}
+        signatures = {name: str(told["signature"]) for name, told in described.items()}
+        references = str(index["references"])
+    except (KeyError, TypeError, ValueError, AttributeError, ImportError) as error:
+        raise DataError(f"{place} is damaged ({type(error).__name__}: {error}); score the run again.") from error
+    if len(patients) != len(ids) or len(set(ids)) != len(ids):
+        raise DataError(f"{place} is damaged (ids repeat, or do not fit the patients); score the run again.")
+    return ScoredRun(folder, ids, patients, references, tallies, signatures)
+
+
+class _Arrays:
+    """Arrays under short names; equal ones are kept once, whole numbers in the smallest type that holds them."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, NDArray[Any]] = {}
+        self._names: dict[bytes, str] = {}
+
+    def add(self, array: NDArray[Any]) -> str:
+        """The name under which the array is kept."""
+        small = _smallest(array)
+        content = hashlib.sha256(f"{small.dtype}{small.shape}".encode() + np.ascontiguousarray(small).tobytes())
+        name = self._names.setdefault(content.digest(), f"array{len(self._names)}")
+        self._kept.setdefault(name, small)
+        return name
+
+    def bytes(self) -> bytes:
+        """The arrays as a compressed .npz file; the same arrays give the same bytes."""
+        stream = io.BytesIO()
+        np.savez_compressed(stream, allow_pickle=False, **self._kept)
+        return stream.getvalue()
+
+
+def _smallest(array: NDArray[Any]) -> NDArray[Any]:
+    if array.dtype == np.bool_ or not array.size or array.min() < 0:
+        return array
+    for kind in (np.uint8, np.uint16, np.uint32):
+        if array.max() <= np.iinfo(kind).max:
+            small = array.astype(kind)
+            return small if np.array_equal(small, array) else array
+    return array
+
+
+def _described(tally: Tally, arrays: _Arrays) -> dict[str, Any]:
+    card = tally.metric
+    named = _named(tally.value_of, card.name)
+    return {
+        "signature": card.signature,
+        "direction": card.direction,
+        "range": [end if math.isfinite(end) else None for end in card.range],
+        "identity": card.identity,
+        "undefined": card.undefined,
+        "conventions": dict(card.conventions),
+        "about": card.about,
+        "quirk": card.quirk,
+        "by_pair": card.by_pair,
+        "value": tally.value,
+        "value_of": named,
+        "rows": arrays.add(tally.rows),
+        "defined": arrays.add(tally.defined),
+    }
+
+
+def _named(function: Any, metric: str) -> dict[str, Any]:
+    """`module:function` and keyword arguments of an aggregation; anything that has no such name is refused."""
+    arguments: dict[str, Any] = {}
+    while isinstance(function, functools.partial):
+        if function.args:
+            raise ValueError(f"the aggregation of {metric} must bind its arguments by keyword")
+        arguments = {**function.keywords, **arguments}
+        function = function.func
+    name = f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
+    if not _FUNCTION.fullmatch(name):
+        raise ValueError(f"the aggregation of {metric} ({name}) is not a function at the top of a module of metrics")
+    told = {key: _named(value, metric) if callable(value) else value for key, value in arguments.items()}
+    return {"function": name, "arguments": told}
+
+
+def _function(told: Mapping[str, Any]) -> Callable[..., Any]:
+    """The function that `_named` wrote down."""
+    name = told["function"]
+    if not _FUNCTION.fullmatch(name):
+        raise ValueError(f"'{name}' is no function of a metric")
+    arguments = {key: _argument(value) for key, value in told["arguments"].items()}
+    function: Callable[..., Any] = load_reference(name)
+    return functools.partial(function, **arguments) if arguments else function
+
+
+def _argument(value: Any) -> Any:
+    """A function, or a plain value with tuples for lists, as they are in the code."""
+    if isinstance(value, dict):
+        return _function(value)
+    return tuple(map(_argument, value)) if isinstance(value, list) else value
+
+
+def _load(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays, counts as floats: converted once, so that metrics go on sharing them."""
+    try:
+        with np.load(io.BytesIO(read_bytes(path)), allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        return {name: a if a.dtype == np.bool_ else a.astype(np.float64) for name, a in arrays.items()}
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} is not a readable file of counts ({error}); score the run again.") from None
+
+
+def _rebuilt(name: str, told: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], count: int) -> Tally:
+    low, high = told["range"]
+    card = Metric(
+        name=name,
+        direction=told["direction"],
+        range=(-math.inf if low is None else low, math.inf if high is None else high),
+        identity=told["identity"],
+        undefined=told["undefined"],
+        conventions=told["conventions"],
+        about=told["about"],
+        quirk=told["quirk"],
+        by_pair=told["by_pair"],
+    )
+    rows, defined = arrays[told["rows"]], arrays[told["defined"]]
+    if rows.dtype != np.float64 or defined.dtype != np.bool_:
+        raise ValueError(f"{name} has arrays of types {rows.dtype} and {defined.dtype}")
+    if rows.ndim != 2 or len(rows) != count or defined.shape != (count,):
+        raise ValueError(f"{name} has arrays of shapes {rows.shape} and {defined.shape} for {count} ids")
+    tally = Tally(card, rows, defined, _function(told["value_of"]))
+    stored = math.nan if told["value"] is None else float(told["value"])
+    if not np.isclose(tally.value, stored, rtol=1e-9, atol=1e-12, equal_nan=True):
+        raise ValueError(f"{name} is {stored} in the file and {tally.value} by the program as it is now")
+    return tally

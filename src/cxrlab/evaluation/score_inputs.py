@@ -1,0 +1,189 @@
+"""References and predictions brought together, id by id: no report is dropped, doubled or paired with a stranger's."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from cxrlab.core.errors import DataError
+from cxrlab.evaluation.score_sources import (
+    Reference,
+    Source,
+    Texts,
+    predictions_from,
+    references_from,
+    shown_view,
+)
+from cxrlab.evaluation.slices import Attributes
+from cxrlab.metrics.pairs import Pair
+
+Unit = Literal["auto", "study", "image"]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What is scored.
+
+    Args:
+        pairs: In the order of the references.
+        attributes: Of each pair's patient and film; whether a device is there is not known yet.
+        digest: SHA-256 of every id and text, by which a finished run is recognised.
+    """
+
+    pairs: tuple[Pair, ...]
+    attributes: tuple[Attributes, ...]
+    digest: str
+
+
+def load_inputs(
+    references: Texts,
+    predictions: Texts | None = None,
+    *,
+    section: str = "findings",
+    split: str | None = None,
+    unit: Unit = "auto",
+    allow_missing: bool = False,
+) -> Inputs:
+    """Read both sides and match them.
+
+    Args:
+        references: Corpus folder, file, list of reports, or mapping of id to report.
+        predictions: Run folder, file, list or mapping; None when the references' file has a `candidate` beside each.
+        section: Of the reference report, where it has sections; several joined with `+`.
+        split: Of the corpus; left out, every split that holds a predicted study.
+        unit: `study`, or `image` for predictions with ids `study#k`; `auto` looks at the ids.
+        allow_missing: Score a missing prediction as an empty report instead of refusing.
+
+    A prediction without a reference is refused always: nobody can say what it should have been.
+    """
+    told = references_from(references, section)
+    if predictions is None or (told.inline is not None and str(predictions) == told.name):
+        if told.inline is None:
+            raise DataError(f"{told.name} has no 'candidate' beside each reference; give --predictions.")
+        said = Source(told.name, told.inline, told.numbered)
+    else:
+        said = predictions_from(predictions)
+    _check_ids_comparable(told, said)
+    homes = _homes(told, said, unit)
+    wanted = _wanted(told, said, homes, split)
+    _check_matched(told, said, homes, wanted, allow_missing)
+    films: dict[str, list[tuple[str, int | None]]] = {}
+    for key, (study, film) in homes.items():
+        films.setdefault(study, []).append((key, film))
+    pairs, attributes = [], []
+    for study in wanted:
+        reference = told.items[study]
+        # Order of the references, and within a study that of its films: the order of the predictions never matters.
+        for key, film in sorted(films.get(study, [(study, None)]), key=lambda item: item[1] or 0):
+            pairs.append(_pair(key, reference, said.items.get(key)))
+            attributes.append(Attributes(shown_view(reference, film), reference.sex, reference.context.age, None))
+    return Inputs(tuple(pairs), tuple(attributes), digest_of(pairs))
+
+
+def digest_of(pairs: Iterable[Pair]) -> str:
+    """SHA-256 of ids, patients, texts and exact findings, in order."""
+    found = hashlib.sha256()
+    for pair in pairs:
+        told = (pair.id, pair.patient, pair.reference, pair.candidate, pair.findings, pair.context)
+        found.update(repr(told).encode())
+    return found.hexdigest()
+
+
+def _pair(key: str, reference: Reference, candidate: str | None) -> Pair:
+    return Pair(key, reference.text, candidate, reference.patient, reference.findings, reference.context)
+
+
+def _check_ids_comparable(told: Source, said: Source) -> None:
+    if told.numbered and said.numbered and len(told.items) != len(said.items):
+        raise DataError(
+            f"{told.name} has {len(told.items)} reports and {said.name} has {len(said.items)}; without ids "
+            "the first belongs to the first and so on, so both need equally many."
+        )
+    if told.numbered != said.numbered:
+        bare, named = (told, said) if told.numbered else (said, told)
+        raise DataError(f"{named.name} names its reports by id and {bare.name} does not; give both ids, or neither.")
+
+
+def _homes(told: Source, said: Source, unit: Unit) -> dict[str, tuple[str, int | None]]:
+    """Prediction id → (study, film); an id that fits nothing is its own study, and refused later."""
+    homes: dict[str, tuple[str, int | None]] = {}
+    for key in said.items:
+        study, film = _film(key)
+        exact = key in told.items and unit != "image"
+        homes[key] = (
+            (key, None) if exact or unit == "study" or film is None or study not in told.items else (study, film)
+        )
+    whole = [key for key, (_, film) in homes.items() if film is None and key in told.items]
+    single = [key for key, (_, film) in homes.items() if film is not None]
+    if whole and single:
+        raise DataError(
+            f"{said.name} has predictions for whole studies ('{whole[0]}') and for single films ('{single[0]}'); "
+            "keep to one kind, or choose with --unit."
+        )
+    for key in single:
+        study, film = homes[key]
+        views = told.items[study].views
+        if views is not None and film is not None and film >= len(views):
+            raise DataError(
+                f"'{key}' in {said.name} is film {film} of study '{study}', which has {len(views)} (from 0)."
+            )
+    return homes
+
+
+def _film(key: str) -> tuple[str, int | None]:
+    """`s1#2` is film 2 of s1; anything else is a study."""
+    study, mark, number = key.rpartition("#")
+    return (study, int(number)) if mark and number.isascii() and number.isdigit() else (key, None)
+
+
+def _wanted(told: Source, said: Source, homes: Mapping[str, tuple[str, int | None]], split: str | None) -> list[str]:
+    """Studies that must have a prediction, in the order of the references."""
+    studies: Mapping[str, Reference] = told.items
+    if split is not None:
+        chosen = [key for key, item in studies.items() if item.split == split]
+        if not chosen:
+            held = sorted({item.split or "none" for item in studies.values()})
+            raise DataError(f"{told.name} has no study in the split '{split}' (splits there: {', '.join(held)}).")
+        return chosen
+    if said.expected is not None:
+        asked = {_film(key)[0] if key not in studies else key for key in said.expected}
+        return [key for key in studies if key in asked]
+    splits = {studies[study].split for study, _ in homes.values() if study in studies}
+    return [key for key, item in studies.items() if item.split in splits]
+
+
+def _check_matched(
+    told: Source,
+    said: Source,
+    homes: Mapping[str, tuple[str, int | None]],
+    wanted: list[str],
+    allow_missing: bool,
+) -> None:
+    places = set(wanted)
+    extra = [key for key, (study, _) in homes.items() if study not in places]
+    if len(extra) == len(homes):
+        raise DataError(
+            f"no prediction of {said.name} belongs to a reference of {told.name} "
+            f"(predictions: {_examples(extra)}; references: {_examples(wanted or list(told.items))}); check the ids."
+        )
+    there = {study for study, _ in homes.values()}
+    missing = [key for key in wanted if key not in there]
+    problems = []
+    if extra:
+        problems.append(
+            f"{len(extra)} of {len(homes)} predictions have no reference (for example {_examples(extra)}); "
+            "take them out, or name the references they belong to"
+        )
+    if missing and not allow_missing:
+        problems.append(
+            f"{len(missing)} of {len(wanted)} references have no prediction (for example {_examples(missing)}); "
+            "add them, or score them as empty reports with --allow-missing"
+        )
+    if problems:
+        raise DataError(f"{told.name} and {said.name} do not match: {'; '.join(problems)}.")
+
+
+def _examples(keys: list[str], most: int = 3) -> str:
+    return ", ".join(f"'{key}'" for key in keys[:most])

@@ -1,0 +1,257 @@
+"""One edit to one report: harmful ones that a metric must notice, harmless ones that it must not.
+
+Every edit starts from a narrated report whose findings and their characters are known, so that it
+changes exactly one thing. A harmful edit is always clinically significant and about a finding that
+matters; where the report offers nothing to edit the answer is None.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from cxrlab.core.randomness import generator
+from cxrlab.core.records import Finding
+from cxrlab.core.vocabulary import Certainty, ErrorKind
+from cxrlab.findings.cases import Visit
+from cxrlab.findings.errors import draw_plan
+from cxrlab.findings.grammar import capital, without_article
+from cxrlab.findings.lexicon import load_lexicon
+from cxrlab.findings.mistakes import Mistake, significant, slips
+from cxrlab.findings.narrator import narrate
+from cxrlab.findings.negatives import NORMAL, circumstances, deniable
+from cxrlab.findings.relatedness import relatedness
+from cxrlab.findings.words import Words
+
+LEXICON, OTHER_LEXICON = "A", "B"
+# Tries to find words that serve the sentence before and after the edit alike.
+TRIES = 12
+# A sentence ends where a full stop is followed by a space and a capital: "2.4 cm" and "1. " do not.
+_BETWEEN = re.compile(r"(?<=[a-z)]\.) (?=[A-Z])")
+_LEAD = re.compile(r"(?:^|(?<= ))(?:\d+\. )?$")
+
+
+@dataclass(frozen=True)
+class Told:
+    """A visit and its report.
+
+    Args:
+        visit: The truth.
+        seed: Seed of the words.
+        name: Id of the case; it picks the words.
+        text: The findings section.
+        findings: The visit's findings with their spans in `text`.
+        denied: Observations that `text` calls absent.
+    """
+
+    visit: Visit
+    seed: int
+    name: str
+    text: str
+    findings: tuple[Finding, ...]
+    denied: frozenset[str]
+
+    @classmethod
+    def of(cls, visit: Visit, seed: int, name: str) -> Told:
+        """Tell a visit."""
+        narration = narrate(visit, seed, name, LEXICON)
+        told = narration.findings[: len(visit.findings)]
+        absent = frozenset(finding.observation for finding in narration.findings[len(told) :])
+        return cls(visit, seed, name, narration.report.findings or "", told, absent)
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The same stream each time."""
+        return generator(self.seed, "edit", self.name)
+
+    @property
+    def sentences(self) -> tuple[Finding, ...]:
+        """Certain, present findings that have a sentence to themselves and a kind that no other finding has."""
+        names = [finding.observation for finding in self.findings]
+        return tuple(
+            finding
+            for finding in self.findings
+            if finding.present
+            and finding.certainty is Certainty.CERTAIN
+            and names.count(finding.observation) == 1
+            and self._alone(finding)
+        )
+
+    def _alone(self, finding: Finding) -> bool:
+        start, end = finding.span or (0, 0)
+        before = self.text[:start]
+        return self.text[end : end + 1] == "." and (not before or before.endswith((". ", ": ")))
+
+    def rest(self, finding: Finding) -> tuple[Finding, ...]:
+        """The other present findings."""
+        return tuple(other for other in self.findings if other.present and other is not finding)
+
+    def with_sentence(self, finding: Finding, sentence: str) -> str:
+        """The text with another sentence in place of the finding's own."""
+        start, end = finding.span or (0, 0)
+        return self.text[:start] + capital(sentence) + self.text[end:]
+
+    def without_sentence(self, finding: Finding) -> str | None:
+        """The text without the finding's sentence and its number; None where a heading would stand bare."""
+        start, end = finding.span or (0, 0)
+        before, after = self.text[:start], self.text[end + 1 :]
+        if before.endswith(": "):
+            return None
+        return (_LEAD.sub("", before).rstrip() + after).strip()
+
+
+@dataclass(frozen=True)
+class Edited:
+    """A report before and after the edit."""
+
+    reference: str
+    candidate: str
+
+
+Edit = Callable[[Told], Edited | None]
+
+
+# ── harmful ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def negation_flip(told: Told) -> Edited | None:
+    """A sentence that something is there becomes one that it is not."""
+    for finding in told.sentences:
+        names = circumstances(told.rest(finding))
+        if _matters(told, finding) and deniable(finding.observation, names):
+            words = Words(load_lexicon(LEXICON), told.rng)
+            name = words.pick(words.lexicon.observations[finding.observation].absent).removeprefix("+ ")
+            return Edited(told.text, told.with_sentence(finding, f"no {without_article(name)}"))
+    return None
+
+
+def side_flip(told: Told) -> Edited | None:
+    """Left becomes right, or right left."""
+    return _slip(told, lambda was, now: was.side is not now.side)
+
+
+def severity_flip(told: Told) -> Edited | None:
+    """Mild becomes severe, or severe mild."""
+    return _slip(told, lambda was, now: was.severity is not now.severity)
+
+
+def measurement_change(told: Told) -> Edited | None:
+    """A size is doubled or halved."""
+    return _slip(told, lambda was, now: was.size_mm != now.size_mm)
+
+
+def omission(told: Told) -> Edited | None:
+    """A sentence is taken out, and nothing that is left could stand for it."""
+    for finding in told.sentences:
+        near = any(relatedness(finding.observation, other.observation) for other in told.rest(finding))
+        text = told.without_sentence(finding)
+        if text and not near and _matters(told, finding):
+            return Edited(told.text, text)
+    return None
+
+
+def invention(told: Told) -> Edited | None:
+    """A sentence is added on something that is not there and that nothing in the report denies."""
+    for mistake in draw_plan(told.rng, told.visit, count=6).mistakes:
+        new = mistake.told
+        if mistake.kind is not ErrorKind.FALSE_FINDING or new is None or not significant(mistake, told.visit.age):
+            continue
+        if not _denied(new, told.denied):
+            return Edited(told.text, f"{told.text} {capital(_sentence(new, told))}.")
+    return None
+
+
+def _matters(told: Told, finding: Finding) -> bool:
+    return significant(Mistake(ErrorKind.OMITTED_FINDING, finding, None), told.visit.age)
+
+
+def _denied(finding: Finding, denied: Iterable[str]) -> bool:
+    """Whether a report that denies these observations also rules out the finding."""
+    names = set(denied)
+    there = circumstances([finding])
+    said = [row for row in NORMAL.values() if names.issuperset(row.states)]
+    return any(there & set(row.requires) for row in said) or any(not deniable(name, there) for name in names)
+
+
+def _slip(told: Told, wanted: Callable[[Finding, Finding], bool]) -> Edited | None:
+    """The first significant slip of the wanted kind, with one sentence said in the same words but for it."""
+    for finding in told.sentences:
+        for mistake in slips(finding) if _matters(told, finding) else ():
+            changed = mistake.told
+            if changed is not None and wanted(finding, changed) and significant(mistake, told.visit.age):
+                if pair := _parallel(told, finding, changed):
+                    return Edited(*(told.with_sentence(finding, sentence) for sentence in pair))
+    return None
+
+
+def _parallel(told: Told, was: Finding, now: Finding) -> tuple[str, str] | None:
+    """Two sentences of equal length in words that differ only in the slip."""
+    for attempt in range(TRIES):
+        before, after = (_sentence(finding, told, attempt) for finding in (was, now))
+        pairs = list(zip(before.split(), after.split(), strict=False))
+        apart = [one for one, other in pairs if one != other]
+        # An article may change with the word after it: "a mild", "an extensive".
+        if len(before.split()) == len(after.split()) and 1 <= len([w for w in apart if w not in ("a", "an")]) <= 2:
+            return before, after
+    return None
+
+
+def _sentence(finding: Finding, told: Told, attempt: int = 0) -> str:
+    rng = generator(told.seed, "sentence", told.name, attempt)
+    return Words(load_lexicon(LEXICON), rng).present(finding, fragment=False)
+
+
+# ── harmless ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def paraphrase(told: Told) -> Edited:
+    """The same visit in the words of the other lexicon."""
+    other = narrate(told.visit, told.seed, f"{told.name}/again", OTHER_LEXICON)
+    return Edited(told.text, other.report.findings or "")
+
+
+def casing(told: Told) -> Edited:
+    """All capitals, or none."""
+    return Edited(told.text, told.text.upper() if told.rng.random() < 0.5 else told.text.lower())
+
+
+def sentence_order(told: Told) -> Edited | None:
+    """The sentences in another order; None for numbered or headed text, whose order means something."""
+    parts = _BETWEEN.split(told.text)
+    if len(parts) < 2 or re.search(r"^\d+\. |[a-z]: ", told.text):
+        return None
+    order = told.rng.permutation(len(parts)).tolist()
+    order = order if order != sorted(order) else order[::-1]
+    return Edited(told.text, " ".join(parts[index] for index in order))
+
+
+def mask_tokens(told: Told) -> Edited:
+    """De-identification marks before the text, between its sentences and after it."""
+    mask = "XXXX" if told.rng.random() < 0.5 else "___"
+    parts = _BETWEEN.split(told.text)
+    return Edited(told.text, f"{mask} " + f" {mask} ".join(parts) + f" {mask}.")
+
+
+@dataclass(frozen=True)
+class EditRow:
+    """One edit and what a metric must do: fall, or stay where it is."""
+
+    edit: Edit
+    must_fall: bool
+
+
+EDITS: Mapping[str, EditRow] = {
+    "negation flip": EditRow(negation_flip, must_fall=True),
+    "side flip": EditRow(side_flip, must_fall=True),
+    "severity flip": EditRow(severity_flip, must_fall=True),
+    "measurement change": EditRow(measurement_change, must_fall=True),
+    "omission": EditRow(omission, must_fall=True),
+    "invention": EditRow(invention, must_fall=True),
+    "paraphrase": EditRow(paraphrase, must_fall=False),
+    "casing": EditRow(casing, must_fall=False),
+    "sentence order": EditRow(sentence_order, must_fall=False),
+    "mask tokens": EditRow(mask_tokens, must_fall=False),
+}

@@ -1,0 +1,172 @@
+"""Statements of one sentence: what is named, and what is said of the parts of the body."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from cxrlab.core.vocabulary import Change, Severity, Side
+from cxrlab.findings.reading.phrases import Item
+from cxrlab.findings.reading.rows import Kind
+from cxrlab.findings.reading.statements import Meaning, meanings
+
+# What may stand between an adjective and its part ("mild enlargement of the left hilum"), and between a part and what
+# is said of it ("the left hilum is again mildly enlarged").
+_BEFORE_PART = frozenset(
+    {
+        Kind.SIDE, Kind.PLACE, Kind.LEVEL, Kind.DEGREE, Kind.PREPOSITION, Kind.CHANGE, Kind.ORDINAL, Kind.ARTICLE,
+        Kind.FILLER, Kind.PRONOUN, Kind.END, Kind.SERIES,
+    }
+)  # fmt: skip
+_AFTER_PART = _BEFORE_PART | {
+    Kind.VERB, Kind.COLON, Kind.NEGATION, Kind.HEDGE, Kind.HEDGE_EITHER, Kind.HEDGE_LINK, Kind.COMMA, Kind.AND, Kind.PREDICATE,
+    Kind.UNLIKELY, Kind.OR, Kind.BREAK, Kind.END, Kind.THERE,
+}  # fmt: skip
+_FINITE = frozenset({Kind.VERB, Kind.COLON})
+_JOINS = frozenset({Kind.AND, Kind.OR, Kind.COMMA})
+_GOES_ON = frozenset({Kind.PREDICATE, Kind.ORDINAL, Kind.SIDE, Kind.LEVEL})
+
+
+class Claim:
+    """One statement while it is being worked out.
+
+    Attributes:
+        observations: What it is about; empty for a statement that something is normal or wrong.
+        start: Index of its first item in the sentence.
+        at: Index of the item that says it: a mention or a predicate.
+        part: Index of the part of the body, or -1.
+        absent: Denied; `normal` when the words themselves deny ("normal heart size").
+        possible: Hedged.
+        predicative: Part, verb, predicate: a sentence of its own.
+        change: Only `resolved` is set by the rules of scope; the rest are attributes.
+        dropped: Not a finding after all.
+    """
+
+    __slots__ = (
+        "absent", "at", "change", "degree", "dropped", "normal", "observations", "part", "place", "possible", "predicative",
+        "side", "start",
+    )  # fmt: skip
+
+    def __init__(self, observations: tuple[str, ...], at: int, part: int = -1, absent: bool = False) -> None:
+        self.observations = observations
+        self.start = min(at, part) if part >= 0 else at
+        self.at = at
+        self.part = part
+        self.absent = self.normal = absent
+        self.predicative = False
+        self.possible = False
+        self.dropped = False
+        self.change: Change | None = None
+        self.side: Side | None = None
+        self.place: str | None = None
+        self.degree: Severity | None = None
+
+    @property
+    def end(self) -> int:
+        """Index of its last item."""
+        return max(self.at, self.part)
+
+
+def claims(items: Sequence[Item]) -> list[Claim]:
+    """Statements in the order of the items that say them."""
+    found: list[Claim] = []
+    told: set[int] = set()  # parts of which something was said already
+    for at, item in enumerate(items):
+        kind = item.kind
+        if kind is Kind.MENTION:
+            claim = Claim(item.row.observations, at)
+            row = item.row
+            claim.side, claim.place, claim.degree, claim.possible = row.side, row.place, row.degree, row.possible
+            if row.gone:
+                claim.absent, claim.change = True, Change.RESOLVED
+            found.append(claim)
+        elif kind is Kind.PREDICATE or (kind in _SAID and item.row.said):
+            found += _statement(items, at, told)
+    return found
+
+
+_SAID = (Kind.DEGREE, Kind.CHANGE)
+
+
+@functools.cache
+def _meanings() -> dict[tuple[str, str], Meaning]:
+    return meanings()
+
+
+def _statement(items: Sequence[Item], at: int, told: set[int]) -> list[Claim]:
+    row = items[at].row
+    loose = items[at].kind is not Kind.PREDICATE
+    said = row.said if loose else row.name
+    table = _meanings()
+    before = _part_before(items, at, loose)
+    after = _part_after(items, at, loose)
+    if before >= 0 and (items[before].row.name, said) not in table:
+        before = -1
+    if after >= 0 and (items[after].row.name, said) not in table:
+        after = -1
+    if after >= 0 and (items[at + 1].kind is Kind.PREPOSITION or _headed(items, before, at)):
+        before = -1  # "widening of the mediastinum" under the heading "Hila:"
+    if before >= 0 and (after < 0 or before not in told):
+        parts = _joined(items, before, -1, said, told)
+    elif after >= 0:
+        parts = _joined(items, after, 1, said, told)
+    elif not loose and row.observations:
+        claim = Claim(row.observations, at)
+        claim.degree = row.degree
+        return [claim]
+    else:
+        return []
+    told.update(parts)
+    statements = []
+    for part in sorted(parts):
+        meaning = table[items[part].row.name, said]
+        claim = Claim(meaning.observations, at, part, meaning.absent)
+        claim.possible, claim.place = meaning.possible, meaning.place
+        claim.side = items[part].row.side
+        claim.predicative = part < at and (meaning.absent or any(one.kind in _FINITE for one in items[part + 1 : at]))
+        claim.degree = row.degree if loose is False else None
+        statements.append(claim)
+    return statements
+
+
+def _headed(items: Sequence[Item], before: int, at: int) -> bool:
+    return any(item.kind is Kind.COLON for item in items[before + 1 : at])
+
+
+def _part_before(items: Sequence[Item], at: int, loose: bool) -> int:
+    for index in range(at - 1, -1, -1):
+        kind = items[index].kind
+        if kind is Kind.SUBJECT:
+            return index
+        if kind not in _AFTER_PART or (loose and kind not in (Kind.VERB, Kind.CHANGE)):
+            return -1
+    return -1
+
+
+def _part_after(items: Sequence[Item], at: int, loose: bool) -> int:
+    for index in range(at + 1, len(items)):
+        kind = items[index].kind
+        if kind is Kind.SUBJECT:
+            return index
+        if kind is Kind.PREDICATE or (kind in _JOINS and index + 1 < len(items) and items[index + 1].kind in _GOES_ON):
+            continue
+        if kind not in _BEFORE_PART or loose:
+            return -1
+    return -1
+
+
+def _joined(items: Sequence[Item], part: int, step: int, said: str, told: set[int]) -> list[int]:
+    """The part and those joined to it by "and" or commas in one direction, as far as the predicate fits them."""
+    parts, index, table = [part], part + step, _meanings()
+    while 0 <= index < len(items):
+        kind = items[index].kind
+        if kind is Kind.SUBJECT:
+            if index in told or (items[index].row.name, said) not in table:
+                break
+            if step > 0 and index + 1 < len(items) and items[index + 1].kind in (Kind.VERB, Kind.PREDICATE):
+                break  # it has a predicate of its own
+            parts.append(index)
+        elif kind not in _JOINS and kind not in (Kind.SIDE, Kind.PREPOSITION, Kind.ARTICLE, Kind.FILLER, Kind.ORDINAL):
+            break
+        index += step
+    return parts

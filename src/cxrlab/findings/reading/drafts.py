@@ -1,0 +1,191 @@
+"""From statements and their attributes to findings, with the ends of devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cxrlab.core.records import Finding, Span
+from cxrlab.core.vocabulary import TIPS, Certainty, Change, Presence, Severity, Side
+from cxrlab.findings.reading.attributes import Traits, Where, share, territories, traits
+from cxrlab.findings.reading.claims import Claim, claims
+from cxrlab.findings.reading.phrases import Item
+from cxrlab.findings.reading.rows import Kind
+from cxrlab.findings.reading.mentions_devices import COLLECTIVE
+from cxrlab.findings.reading.scope import Scope
+from cxrlab.findings.reading.sentences import Sentence
+
+
+_TIES = frozenset({Kind.PREPOSITION, Kind.SIDE, Kind.PLACE, Kind.LEVEL, Kind.LINK, Kind.ARTICLE})
+
+
+class Draft:
+    """A finding while later words may still add to it: `Finding` with fields that can be set."""
+
+    __slots__ = (
+        "absent", "at", "change", "degree", "first", "last", "name", "place", "possible", "side", "size", "tip", "tip_mm", "tips",
+    )  # fmt: skip
+
+    def __init__(self, name: str, claim: Claim, own: Traits, group: Where | None) -> None:
+        self.name = name
+        self.at = claim.at
+        self.absent = claim.absent
+        self.possible = claim.possible
+        self.side: Side | None = claim.side or (group.side if group else None)
+        self.place: str | None = claim.place or (group.places[0] if group and group.places else None)
+        self.degree: Severity | None = (group.degree if group else None) or own.degree or claim.degree
+        self.change: Change | None = claim.change or (None if claim.absent else own.change)
+        self.size = own.size
+        self.tips: list[str] = []
+        self.tip: str | None = None
+        self.tip_mm: float | None = None
+        self.first, self.last = own.first, own.last
+
+    def finding(self, span: Span) -> Finding:
+        """The finished record."""
+        return Finding(
+            observation=self.name,
+            presence=Presence.ABSENT if self.absent else Presence.PRESENT,
+            certainty=Certainty.POSSIBLE if self.possible else Certainty.CERTAIN,
+            side=self.side,
+            location=self.place,
+            severity=self.degree,
+            size_mm=self.size,
+            change=self.change,
+            tip=self.tip,
+            tip_mm=self.tip_mm,
+            span=span,
+        )
+
+
+class Result:
+    """What one sentence says: findings, and whether it says that something is normal."""
+
+    __slots__ = ("alarmed", "drafts", "normal")
+
+    def __init__(self) -> None:
+        self.drafts: list[Draft] = []
+        self.normal: list[tuple[int, int]] = []  # token ranges
+        self.alarmed = False
+
+
+def understand(sentence: Sentence, earlier: Sequence[Draft]) -> Result:
+    """The statements of one sentence; those of earlier ones gain what a pronoun adds to them."""
+    items, result = sentence.items, Result()
+    if any(item.kind is Kind.OTHER_BODY for item in items):
+        return result
+    found = claims(items)
+    Scope(items, found, sentence.last).judge()
+    _drop_headings(items, found)
+    left, right = territories(items, found)
+    all_traits = [traits(items, claim, left, right) for claim in found]
+    share(items, found, all_traits)
+    _merge(items, found, all_traits)
+    for claim, own in zip(found, all_traits, strict=True):
+        if claim.dropped:
+            continue
+        if not claim.observations:
+            if claim.absent:
+                result.normal.append((own.first, own.last))
+            else:
+                result.alarmed = True
+            continue
+        result.drafts += [Draft(name, claim, own, group) for name in claim.observations for group in own.groups or [None]]
+    _place_ends(items, result.drafts, earlier)
+    if not found:
+        _refine(items, earlier)
+        result.alarmed = _alarming(items)
+    return result
+
+
+def _alarming(items: Sequence[Item]) -> bool:
+    """Whether a word that sounds like a finding stands there and nothing before it denies it or puts it aside."""
+    for item in items:
+        if item.kind in (Kind.NEGATION, Kind.ASIDE):
+            return False
+        if item.kind is Kind.ALARM:
+            return True
+    return False
+
+
+def _merge(items: Sequence[Item], found: Sequence[Claim], all_traits: Sequence[Traits]) -> None:
+    """ "Postoperative changes after lobectomy" is one statement: a thing named again by what it comes from."""
+    for index in range(1, len(found)):
+        a, b, first, second = found[index - 1], found[index], all_traits[index - 1], all_traits[index]
+        between = items[a.end + 1 : b.start]
+        same = a.observations and a.observations == b.observations and not a.dropped and a.absent == b.absent
+        ties = _TIES | {Kind.WITH} if same and a.observations[0] in TIPS else _TIES
+        if same and all(item.kind in ties for item in between) and not (first.groups and second.groups):
+            a.dropped = True
+            second.groups = second.groups or first.groups
+            second.degree, second.change = second.degree or first.degree, second.change or first.change
+            second.first = first.first
+
+
+def _drop_headings(items: Sequence[Item], found: Sequence[Claim]) -> None:
+    """ "Lines and tubes: …" is a heading where a statement follows, and never a device of its own."""
+    colon = next((index for index, item in enumerate(items) if item.kind is Kind.COLON), -1)
+    headed = any(claim.start > colon for claim in found)
+    for claim in found:
+        if claim.end < colon and (headed or items[claim.at].row is COLLECTIVE):
+            claim.dropped = True
+
+
+def _place_ends(items: Sequence[Item], drafts: Sequence[Draft], earlier: Sequence[Draft]) -> None:
+    for draft in drafts:
+        if draft.name in TIPS and draft.place in TIPS[draft.name]:
+            draft.tip, draft.place = draft.place, None
+    for index, item in enumerate(items):
+        if item.kind is Kind.TIP:
+            for draft in _device(item.row.tip, index, drafts, earlier):
+                draft.tips.append(item.row.tip)
+                if draft.name == "other device":
+                    draft.name = "central venous catheter"  # a catheter that ends in a great vein is one
+                draft.tip = _end(draft.name, draft.tips)
+        elif item.kind is Kind.ABOVE:
+            height = next((one.value for one in reversed(items[max(0, index - 3) : index]) if one.kind is Kind.UNIT), None)
+            for draft in _device("above carina", index, drafts, earlier):
+                draft.tip, draft.tip_mm, draft.size = draft.tip or "above carina", height, None
+
+
+def _device(tip: str, index: int, drafts: Sequence[Draft], earlier: Sequence[Draft]) -> list[Draft]:
+    """The device that ends there: the nearest before, else the next after, else the last one spoken of."""
+    fitting = [draft for draft in drafts if tip in _ends(draft.name)]
+    before = [draft for draft in fitting if draft.at < index]
+    after = [draft for draft in fitting if draft.at > index]
+    if before:
+        return [draft for draft in before if draft.at == before[-1].at]
+    if after:
+        return after[:1]
+    devices = [draft for draft in earlier[-3:] if draft.name in TIPS]
+    return [draft for draft in devices[-1:] if tip in _ends(draft.name)] if not drafts else []
+
+
+def _ends(name: str) -> tuple[str, ...]:
+    tips = TIPS.get("central venous catheter" if name == "other device" else name, ())
+    return (*tips, "right atrium") if name == "pacemaker" else tips
+
+
+def _end(name: str, tips: Sequence[str]) -> str | None:
+    """Where a device ends that was said to pass or reach several places."""
+    if name == "pacemaker":
+        if {"right atrium", "right ventricle"} <= set(tips):
+            return "right atrium and right ventricle"
+        return next((tip for tip in reversed(tips) if tip in TIPS[name]), None)
+    # A tube that goes on out of the picture was seen to reach what was named before.
+    return next((tip for tip in reversed(tips) if tip != "beyond film"), tips[-1])
+
+
+def _refine(items: Sequence[Item], earlier: Sequence[Draft]) -> None:
+    """ "It has increased": a sentence that names nothing speaks of the finding before it."""
+    if not earlier or not items or items[0].kind is not Kind.PRONOUN:
+        return
+    last = earlier[-1]
+    for item in items:
+        if item.kind is Kind.CHANGE and last.change is None and not last.absent:
+            last.change = item.row.change
+        elif item.kind is Kind.DEGREE and last.degree is None:
+            last.degree = item.row.degree
+        elif item.kind is Kind.UNIT and last.size is None:
+            last.size = item.value
+
+

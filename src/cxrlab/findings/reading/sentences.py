@@ -1,0 +1,94 @@
+"""Items into sentences, without the sections that say nothing of the film."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cxrlab.findings.reading.phrases import Item
+from cxrlab.findings.reading.rows import Kind
+from cxrlab.findings.reading.tokens import Token
+
+# First words of headings. What stands under the second kind is why and how the film was taken.
+_REPORT = frozenset({"finding", "impression", "conclusion", "report", "summary", "opinion", "interpretation", "assessment"})
+_FRAME = frozenset(
+    "indication history technique comparison reason clinical procedure information type date protocol ordering"
+    " diagnosis symptom complaint views view".split()
+)
+_LONGEST_HEADING = 5  # words before a colon
+# A line that ends in one of these, or begins with one of those below, goes on over the line break.
+_OPEN_END = frozenset(
+    {
+        Kind.COMMA, Kind.AND, Kind.OR, Kind.VERSUS, Kind.WITH, Kind.PREPOSITION, Kind.ARTICLE, Kind.THERE, Kind.NEGATION,
+        Kind.HEDGE, Kind.HEDGE_EITHER, Kind.HEDGE_LINK, Kind.LINK, Kind.DEGREE, Kind.SIDE, Kind.LEVEL, Kind.VERB,
+        Kind.ASIDE, Kind.RESOLUTION, Kind.ORDINAL, Kind.COLON,
+    }
+)  # fmt: skip
+_OPEN_START = frozenset(
+    {
+        Kind.COMMA, Kind.AND, Kind.OR, Kind.VERSUS, Kind.WITH, Kind.PREPOSITION, Kind.VERB, Kind.DENIED, Kind.HEDGED,
+        Kind.RESOLVED, Kind.UNSEEN, Kind.UNLIKELY, Kind.LINK, Kind.HEDGE_LINK, Kind.BREAK, Kind.TIP, Kind.ABOVE,
+    }
+)  # fmt: skip
+
+
+class Sentence:
+    """The items of one sentence, and the tokens [first, last) that it covers."""
+
+    __slots__ = ("first", "items", "last")
+
+    def __init__(self, items: list[Item], first: int, last: int) -> None:
+        self.items = items
+        self.first = first
+        self.last = last
+
+
+def sentences(found: Sequence[Token], items: Sequence[Item]) -> Iterator[Sentence]:
+    """Sentences about the film, in order; headings, and what stands under history and technique, are left out."""
+    aside, part, first = False, [], 0
+    previous: Item | None = None
+    for item in items:
+        start = item.first
+        if previous is not None and previous.kind is not Kind.STOP:
+            lines = _lines(found, previous.last, start)
+            if lines > 1 or (lines and previous.kind not in _OPEN_END and item.kind not in _OPEN_START):
+                if part and not aside:
+                    yield Sentence(part, first, previous.last)
+                part, first = [], start
+                aside = aside and lines < 2
+        elif previous is not None and aside and found[start].lines:
+            aside = False
+        if item.kind is Kind.COLON and (heading := _heading(found, first, start)):
+            if part and heading[1] > first and not aside:
+                yield Sentence([before for before in part if before.last <= heading[1]], first, heading[1])
+            aside = heading[0]
+            if aside or heading[2]:
+                part, first = [], item.last
+                previous = item
+                continue
+        if item.kind is Kind.STOP:
+            if part and not aside:
+                yield Sentence(part, first, start)
+            part, first = [], item.last
+        else:
+            part.append(item)
+        previous = item
+    if part and not aside:
+        yield Sentence(part, first, len(found))
+
+
+def _lines(found: Sequence[Token], after: int, until: int) -> int:
+    return max((found[index].lines for index in range(after, min(until + 1, len(found)))), default=0)
+
+
+def _heading(found: Sequence[Token], first: int, colon: int) -> tuple[bool, int, bool] | None:
+    """Whether the words before a colon head a part that is put aside, where they begin, and whether they name no part of the body."""
+    begin = colon - 1
+    if begin >= 0 and found[begin].word in _REPORT:
+        return False, begin, True
+    words = [found[index].word for index in range(max(first, colon - _LONGEST_HEADING), colon)]
+    for offset, word in enumerate(words):
+        if word in _FRAME and (colon - first <= _LONGEST_HEADING or len(words) - offset <= 2):
+            return True, max(first, colon - len(words) + offset) if colon - first > _LONGEST_HEADING else first, True
+    if colon - first <= _LONGEST_HEADING and colon > first:
+        return False, first, False
+    return None

@@ -1,0 +1,208 @@
+"""Sections of a page on scored runs: the numbers beside their floors, errors by kind, and comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cxrlab.core.vocabulary import ErrorKind
+from cxrlab.render.folder import RunFolder
+from cxrlab.render.html import UNKNOWN, bar, section, table, text
+from cxrlab.render.marked import KINDS
+from cxrlab.render.score_folder import ScoreFolder
+
+Runs = Sequence[RunFolder]
+ARROWS = {"higher": "↑", "lower": "↓"}
+# What most people ask for first; a run without any of these shows all it has.
+HEADLINES = (
+    "clinical:rules", "green:rules", "crimson:rules", "errors.significant", "error-free.significant", "findings.f1",
+    "findings.f1.full", "chexpert14.micro.f1:uncertain-positive", "chexpert14.macro.f1:uncertain-positive",
+    "chexpert5.micro.f1:uncertain-positive", "rougeL:google", "bleu1:coco", "bleu4:coco", "cider:coco",
+)  # fmt: skip
+
+
+def scores(runs: Runs) -> str:
+    """One row a metric: value and interval of each run, and the best of the controls; the rest folded away."""
+    scored = scored_runs(runs)
+    if not scored:
+        return ""
+    names = list(dict.fromkeys(name for _, part in scored for name in part.scores["metrics"]))
+    first = [name for name in HEADLINES if name in names] or names
+    rest = [name for name in names if name not in first]
+    parts = [_score_table(scored, first)]
+    if rest:
+        parts.append(
+            f"<details><summary>{len(rest)} more metrics, with every signature</summary>"
+            f"{_score_table(scored, rest)}{_signatures(scored, names)}</details>"
+        )
+    level = scored[0][0].config.get("level")
+    share = f"{100 * level:g} % " if isinstance(level, float) else ""
+    note = (
+        f"Bars span the {share}interval by patient on the metric's own scale. The tick is the best floor: what the "
+        "best of five controls scores that never saw a film (a repeated word, nothing, unrelated prose, one normal "
+        "report for all, other patients' reports). ↑ higher is better, ↓ lower."
+    )
+    return section("Scores", *parts, note=note)
+
+
+def errors(runs: Runs) -> str:
+    """How often each kind of error was made, significant or not."""
+    scored = scored_runs(runs)
+    if not any(part.kinds for _, part in scored):
+        return ""
+    most = max(part.kinds[kind, True] + part.kinds[kind, False] for _, part in scored for kind in ErrorKind) or 1
+    head = ["kind of error", *(cell for run, _ in scored for cell in (text(run.name), "significant", "other"))]
+    rows = [
+        [
+            text(KINDS[kind]),
+            *(
+                cell
+                for _, part in scored
+                for cell in (
+                    bar((part.kinds[kind, True] + part.kinds[kind, False]) / most),
+                    text(part.kinds[kind, True]),
+                    text(part.kinds[kind, False]),
+                )
+            ),
+        ]
+        for kind in ErrorKind
+    ]
+    note = "Counted by rule over all studies. Significant: likely to change what is done for the patient."
+    return section("Errors by kind", table(head, rows), note=note)
+
+
+def slices(runs: Runs) -> str:
+    """The first headline metric by view, sex, age and device."""
+    scored = [(run, part) for run, part in scored_runs(runs) if part.scores.get("slices")]
+    if not scored:
+        return ""
+    known = scored[0][1].scores["metrics"]
+    name = next((name for name in HEADLINES if name in known), next(iter(known)))
+    rows = []
+    for key in dict.fromkeys(key for _, part in scored for key in part.scores["slices"]):
+        found = [part.scores["slices"].get(key, {}).get(name) for _, part in scored]
+        low, high = _scale([known[name], *(item for item in found if item)], [])
+        first = next(item for item in found if item)
+        few = " <span class=later>(few)</span>" if first.get("small") else ""
+        cells = [cell for item in found for cell in (_value(item), _interval(item, None, low, high))]
+        rows.append([text(key), *cells, f"{text(first.get('n'))}{few}"])
+    head = ["slice", *(cell for run, _ in scored for cell in (text(run.name), "")), "n"]
+    note = (
+        f"{text(name)} {ARROWS.get(known[name].get('direction'), '')} in parts of the test set; few: under 30 patients."
+    )
+    return section("By view, sex, age and device", table(head, rows, 1), note=note)
+
+
+def comparison(runs: Runs) -> str:
+    """The difference of each run to the baseline, study by study."""
+    parts = []
+    for run in runs:
+        found = run.comparison
+        metrics = found.get("metrics")
+        if not isinstance(metrics, Mapping) or not metrics:
+            continue
+        shown = [name for name in HEADLINES if name in metrics] or list(metrics)
+        for other in list(found.get("runs") or ())[1:]:
+            rows = [_difference(name, metrics[name], other) for name in shown]
+            head = ["metric", "baseline", "this run", "difference", "p", "win / tie / lose", "verdict"]
+            parts.append(f"<h3>{text(other)} against {text(found.get('baseline'))}</h3>{table(head, rows)}")
+        parts += [f"<p>{text(gate.get('sentence'))}</p>" for gate in found.get("gates") or ()]
+    note = "Paired by study, drawn and swapped by patient; p after Holm's correction over all metrics compared."
+    return section("Comparison", *parts, note=note)
+
+
+def scored_runs(runs: Runs) -> list[tuple[RunFolder, ScoreFolder]]:
+    """The runs that hold scores, with them."""
+    return [(run, run.scored) for run in runs if run.scored is not None]
+
+
+def _score_table(scored: Sequence[tuple[RunFolder, ScoreFolder]], names: Sequence[str]) -> str:
+    head = ["metric", *(cell for run, _ in scored for cell in (text(run.name), "")), "best floor", "n"]
+    rows = []
+    for name in names:
+        found = [(part.scores["metrics"].get(name), part.scores.get("floors") or {}) for _, part in scored]
+        known = next(score for score, _ in found if score)
+        floors = [_best_floor(name, known, floor) for _, floor in found]
+        low, high = _scale([score for score, _ in found if score], [floor[1] for floor in floors if floor])
+        cells = [f"{text(name)} {ARROWS.get(known.get('direction'), '')}"]
+        for (score, _), floor in zip(found, floors, strict=True):
+            cells += [_value(score), _interval(score, floor[1] if floor else None, low, high)]
+        best = next((floor for floor in floors if floor), None)
+        told = f"{_figure(best[1])} <span class=later>{text(best[0])}</span>" if best else UNKNOWN
+        cells.append(f"<span class=figure>{told}</span>")
+        left_out = f" <span class=later>({text(known['undefined'])} undefined)</span>" if known.get("undefined") else ""
+        rows.append([*cells, f"{text(known.get('n'))}{left_out}"])
+    return table(head, rows, 1)
+
+
+def _value(score: Mapping[str, Any] | None) -> str:
+    if not score:
+        return UNKNOWN
+    ends = (
+        ""
+        if score.get("low") is None
+        else f" <span class=later>{_figure(score['low'])}–{_figure(score['high'])}</span>"
+    )
+    return f"<span class=figure>{_figure(score.get('value'))}{ends}</span>"
+
+
+def _figure(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, (int, float)) and not isinstance(value, bool) else UNKNOWN
+
+
+def _scale(found: Sequence[Mapping[str, Any]], floors: Sequence[float]) -> tuple[float, float]:
+    """Both ends of the bar: the metric's range where it has one, else what has to fit on it."""
+    low, high = (list(found[0].get("range") or ()) + [None, None])[:2]
+    there = [value for score in found for key in ("value", "low", "high") if (value := score.get(key)) is not None]
+    there += floors
+    low = low if low is not None else min([0.0, *there])
+    high = high if high is not None else max([0.0, *there]) * 1.05
+    return (low, high) if high > low else (low, low + 1)
+
+
+def _interval(score: Mapping[str, Any] | None, floor: float | None, low: float, high: float) -> str:
+    if not score or score.get("value") is None:
+        return ""
+
+    def place(value: float) -> float:
+        return 100 * min(max((value - low) / (high - low), 0.0), 1.0)
+
+    ends = [score["value"] if score.get(key) is None else score[key] for key in ("low", "high")]
+    left, right = map(place, ends)
+    tick = "" if floor is None else f'<i style="left:{place(floor):.1f}%"></i>'
+    dot = f'<b style="left:{place(score["value"]):.1f}%"></b>'
+    span = f'<span style="left:{left:.1f}%;width:{max(right - left, 0.5):.1f}%"></span>'
+    return f"<span class=scale>{span}{tick}{dot}</span>"
+
+
+def _best_floor(
+    name: str, score: Mapping[str, Any], floors: Mapping[str, Mapping[str, float | None]]
+) -> tuple[str, float] | None:
+    known = [(control, value) for control, values in floors.items() if (value := values.get(name)) is not None]
+    sign = 1 if score.get("direction") == "higher" else -1
+    return max(known, key=lambda item: sign * item[1], default=None)
+
+
+def _signatures(scored: Sequence[tuple[RunFolder, ScoreFolder]], names: Sequence[str]) -> str:
+    known = {name: score for _, part in scored for name, score in part.scores["metrics"].items()}
+    return table(["metric", "signature"], [[text(name), text(known[name].get("signature"))] for name in names])
+
+
+def _difference(name: str, metric: Mapping[str, Any], other: str) -> list[str]:
+    found = metric["against"][other]
+    study = found.get("by_study") or {}
+    tally = " / ".join(text(study.get(key)) for key in ("win", "tie", "lose")) if study else UNKNOWN
+    ends = f"{_figure(found.get('low'))} to {_figure(found.get('high'))}"
+    gap = f"{_figure(found.get('difference'))} <span class=later>{ends}</span>"
+    style = {"better": "here", "worse": "bad"}.get(found.get("verdict"), "later")
+    verdict = f"<span class={style}>{text(found.get('verdict'))}</span>"
+    arrow = ARROWS.get(metric.get("direction", ""), "")
+    return [
+        f"{text(name)} {arrow}",
+        _figure(found.get("a")),
+        _figure(found.get("b")),
+        gap,
+        _figure(found.get("p_holm")),
+        tally,
+        verdict,
+    ]

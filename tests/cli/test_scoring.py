@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cxrlab.cli.main import main
+from cxrlab.cli.scoring import gates, score_table
+from cxrlab.core.errors import ConfigError
+
+ONE = {"low": 0.1, "high": 0.3, "n": 9, "undefined": 1, "direction": "higher"}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """Two text files of three reports each, and a second prediction that is the reference itself."""
+    (tmp_path / "r.txt").write_text("Small left pleural effusion.\nThe lungs are clear.\nLarge pneumothorax.\n")
+    (tmp_path / "p.txt").write_text("Small right pleural effusion.\nThe lungs are clear.\n\n")
+    (tmp_path / "same.txt").write_text((tmp_path / "r.txt").read_text())
+    return tmp_path
+
+
+def score(folder: Path, *words: str) -> int:
+    return main(["score", "--references", str(folder / "r.txt"), "--quiet", *words])
+
+
+def test_a_table_with_floors_and_a_run(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert score(files, "--predictions", str(files / "p.txt"), "--out", str(files / "run")) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("3 pairs: 2 scored, 1 empty candidate")
+    assert "bleu4:coco" in out and "best floor" in out and "more metrics in scores.json" in out
+    assert {"scores.json", "per_study.jsonl", "tallies.npz"} <= {path.name for path in (files / "run").iterdir()}
+
+
+def test_json_is_the_content_of_scores_json(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (
+        "--predictions",
+        str(files / "p.txt"),
+        "--out",
+        str(files / "run"),
+        "--metrics",
+        "bleu1:coco",
+        "--metrics",
+        "rules",
+    )
+    assert score(files, *words, "--json", "--no-floors") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == json.loads((files / "run/scores.json").read_text())
+    assert "bleu1:coco" in found["metrics"] and "clinical:rules" in found["metrics"] and found["floors"] == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--predictions", "nowhere.txt"), "nowhere.txt does not exist"),
+        ((), "give --predictions"),
+        (("--predictions", "{p}", "--metrics", "blue4:coco"), "there is no metric 'blue4:coco'"),
+        (("--predictions", "{p}", "--unit", "film"), "--unit|unit"),
+        (("--predictions", "{p}", "--section", "finding"), "not a section"),
+        (("--predictions", "{short}"), "both need equally many"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    files: Path, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (files / "short.txt").write_text("one\n")
+    places = {"{p}": str(files / "p.txt"), "{short}": str(files / "short.txt")}
+    assert score(files, *(places.get(word, word) for word in words)) == 1
+    err = capsys.readouterr().err
+    assert any(part in err for part in said.split("|")) and len(err.strip().splitlines()) == 1
+
+
+def test_a_star_marks_what_a_control_reaches() -> None:
+    scores = {
+        "n": 10,
+        "statuses": {"scored": 10},
+        "metrics": {
+            "up": {**ONE, "value": 0.2},
+            "down": {**ONE, "value": 0.2, "direction": "lower"},
+            "none": {**ONE, "value": None, "low": None, "high": None},
+        },
+        "floors": {"empty": {"up": 0.2, "down": 0.3, "none": None}, "other": {"up": 0.1, "down": 0.4, "none": None}},
+    }
+    lines = score_table(scores, 0.95).splitlines()
+    assert "0.200 [0.100, 0.300]" in lines[2] and "0.200 empty *" in lines[2]
+    assert "0.300 empty" in lines[3] and "*" not in lines[3]
+    assert "–" in lines[4] and lines[5].startswith("* a control")
+
+
+def test_runs_are_compared_and_a_gate_decides_the_exit_code(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The reference against itself is better; the other way round it fails a narrow gate."""
+    for name in ("p", "same"):
+        assert score(files, "--predictions", str(files / f"{name}.txt"), "--out", str(files / name)) == 0
+    capsys.readouterr()
+    worse, better = str(files / "p"), str(files / "same")
+    assert main(["compare", worse, better, "--metrics", "rougeL:google", "--quiet"]) == 0
+    assert "rougeL:google" in capsys.readouterr().out
+    gate = ("--noninferior", "rougeL:google=0.001", "--noninferior", "bleu1:coco=0.001")
+    assert main(["compare", better, worse, *gate, "--quiet", "--out", str(files / "compared")]) == 1
+    assert capsys.readouterr().out.count("FAIL") == 2
+    assert json.loads((files / "compared/comparison.json").read_text())["ok"] is False
+    assert main(["compare", worse, better, *gate, "--quiet", "--json"]) in (0, 1)
+    assert json.loads(capsys.readouterr().out)["baseline"]
+
+
+@pytest.mark.parametrize(
+    "words", [("m",), ("m=",), ("=0.1",), ("m=0",), ("m=-1",), ("m=nan",), ("m=inf",), ("m=1", "m=2")]
+)
+def test_a_gate_needs_a_metric_and_a_margin(words: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError, match="--noninferior"):
+        gates(words)
+
+
+def test_gates_by_metric() -> None:
+    assert gates(("bleu4:coco=0.02", "errors.total=.5")) == {"bleu4:coco": 0.02, "errors.total": 0.5}
+
+
+def test_comparing_asks_for_usable_numbers(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "a", "b", "--trials", "0"]) == 1
+    assert "trials=0" in capsys.readouterr().err
+    assert main(["compare"]) == 1
+
+
+def test_metrics_are_listed_with_what_their_numbers_mean(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["metrics", "ls"]) == 0
+    out = capsys.readouterr().out
+    assert "bleu4:coco" in out and "-∞ to ∞" in out and "--graphs" in out and "more with --all" in out
+    assert main(["metrics", "ls", "--metrics", "bleu4:coco", "--long"]) == 0
+    assert "bleu4:coco|" in capsys.readouterr().out
+    assert main(["metrics", "ls", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) > 100 and {
+        "name",
+        "direction",
+        "range",
+        "identity",
+        "undefined",
+        "signature",
+        "quirk",
+        "needs",
+    } <= set(rows[0])
+
+
+def test_a_metric_is_validated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    case = {"id": "1a", "ground_truth": "a b", "candidates": {"C1": "a b", "C2": "a"}, "expected_ranking": "C1 > C2"}
+    (tmp_path / "cases.json").write_text(json.dumps([case]))
+    words = [
+        "metrics",
+        "validate",
+        "--benchmark",
+        "radjudge",
+        "--root",
+        str(tmp_path),
+        "--metrics",
+        "rouge1:google",
+        "--quiet",
+    ]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 0
+    assert "1 of 1" in capsys.readouterr().out
+    assert json.loads((tmp_path / "run/validation.json").read_text())["metrics"]["rouge1:google"]["cases"] == {
+        "1a": True
+    }
+    assert main(["metrics", "validate", "--benchmark", "radpref"]) == 1
+    assert "--root is missing" in capsys.readouterr().err

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from scored import batch, scored
+from tallies import mean
+
+from cxrlab.evaluation.compare import compare
+from cxrlab.evaluation.comparison_record import ComparisonResult
+
+IDS = [f"s{k}" for k in range(40)]
+VALUES = [k / 40 for k in range(40)]
+
+
+def shifted(by: float) -> list[float]:
+    return [value + by for value in VALUES]
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> list[Path]:
+    """The second run is 0.2 higher in both metrics, which is good in one and bad in the other."""
+    pairs = batch(IDS, [f"p{k // 2}" for k in range(40)])
+    return [
+        scored(tmp_path / name, pairs, [mean(shifted(by)), mean(shifted(by), "errors", "lower")])
+        for name, by in (("a", 0.0), ("b", 0.2))
+    ]
+
+
+@pytest.fixture
+def result(pair: list[Path]) -> ComparisonResult:
+    return compare(pair, {"mean": 0.1, "errors": 0.1})
+
+
+def test_the_table_names_runs_metrics_and_signs(result: ComparisonResult) -> None:
+    text = result.text()
+    assert "b against a" in text and "mean ↑" in text and "errors ↓" in text
+    assert "40 studies of 20 patients" in text and "Holm over 2 tests" in text
+    assert "+0.2000 [+0.2000, +0.2000]" in text
+    assert "40/0/0" in text and "0/0/40" in text
+    assert "gate PASS for b: mean: non-inferior" in text and "gate FAIL for b: errors: NOT shown" in text
+
+
+def test_the_json_is_complete_and_strict(result: ComparisonResult) -> None:
+    told = result.to_json()
+    assert json.loads(json.dumps(told, allow_nan=False)) == told
+    assert (told["baseline"], told["n"], told["patients"], told["ok"]) == ("a", 40, 20, False)
+    against = told["metrics"]["errors"]["against"]["b"]
+    assert against["difference"] == pytest.approx(0.2) and against["verdict"] == "worse"
+    assert set(against) >= {"a", "b", "low", "high", "p", "p_holm", "by_study", "mcnemar", "exact", "smallest_p"}
+    assert told["metrics"]["errors"]["values"]["a"]["rank"] == 1
+    assert [gate["shown"] for gate in told["gates"]] == [True, False]
+
+
+def test_what_does_not_differ_is_named_in_one_line(tmp_path: Path) -> None:
+    """Equal counts and missing values make no rows; one patient has a value and no interval."""
+    nan = math.nan
+    tallies = [[mean([x, 1.0]), mean([1, 2], "same"), mean([nan] * 2, "none")] for x in (0.5, 0.75)]
+    runs = [
+        scored(tmp_path / name, batch(["x", "y"], ["p", "p"]), told) for name, told in zip("ab", tallies, strict=True)
+    ]
+    text = compare(runs).text()
+    assert "the same counts on every study: same" in text and "no value in one of the two: none" in text
+    row = next(line for line in text.splitlines() if line.startswith("mean"))
+    assert row.split() == ["mean", "↑", "0.7500", "0.8750", "+0.1250", "[–,", "–]", "1.0000", "too", "few", "1/1/0"]
+
+
+def test_long_names_are_not_broken(tmp_path: Path) -> None:
+    name = "chexpert.Enlarged Cardiomediastinum.f1:uncertain-positive"
+    runs = [scored(tmp_path / str(by), batch(IDS), [mean(shifted(by), name)]) for by in (0.0, 0.1)]
+    assert f"{name} ↑" in compare(runs).text()
+
+
+def test_three_runs_are_ranked(pair: list[Path], tmp_path: Path) -> None:
+    """Folders of one name are told apart by their path, and brackets in a name are not markup."""
+    (tmp_path / "[red]").mkdir()
+    third = scored(tmp_path / "[red]" / "b", batch(IDS, [f"p{k // 2}" for k in range(40)]), [mean(shifted(0.4))])
+    result = compare([*pair, third])
+    assert [value.rank for value in result.metrics[0].values.values()] == [3, 2, 1]
+    assert result.runs == ("a", str(pair[1]), str(third))
+    assert "values and ranks" in result.text() and "[red]" in result.text()
+
+
+def test_a_folder_is_named_by_its_last_part_also_when_given_as_a_dot(
+    pair: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(pair[0])
+    assert compare([Path("."), pair[1]]).runs == ("a", "b")

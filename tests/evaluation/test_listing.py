@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+from cxrlab.evaluation.listing import metric_rows
+from cxrlab.metrics.families import cards, default_names
+
+
+def test_every_metric_has_a_row_and_what_needs_something_says_so() -> None:
+    rows = {row["name"]: row for row in metric_rows()}
+    assert set(cards()) <= set(rows)
+    assert {name for name, row in rows.items() if row["default"]} == set(default_names())
+    assert rows["radcliq1"]["needs"] and rows["radgraph.partial"]["needs"] == "--graphs" and rows["bertscore"]["needs"]
+    assert rows["radcliq1"]["direction"] == "lower" and rows["radcliq1"]["range"] == [None, None]
+    assert all(row["signature"].startswith(name) for name, row in rows.items())
+
+
+def test_chosen_ones_in_table_order() -> None:
+    assert [row["name"] for row in metric_rows(["bleu4:coco", "bleu1:coco"])] == ["bleu1:coco", "bleu4:coco"]

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from corpora import toy_corpus
+
+from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.records import ImageFile, Report
+from cxrlab.core.runs import Run
+from cxrlab.core.vocabulary import View
+from cxrlab.evaluation.config import GenerateConfig
+from cxrlab.evaluation.generate import generate
+from cxrlab.evaluation.score_inputs import load_inputs
+from cxrlab.metrics.pairs import Status
+
+
+def jsonl(path: Path, *rows: dict[str, object]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """Six studies s0…s5, two of each split; s2 and s5 are the test split and s5 has two films."""
+    films = (ImageFile("images/s5.png", View.AP), ImageFile("images/s5.png", View.LATERAL))
+    changes = {
+        5: {"images": films, "sex": "M", "sections": Report(findings="Clear.", impression="Fine.", indication="Cough")}
+    }
+    return toy_corpus(tmp_path / "corpus", changes=changes).path
+
+
+def test_lists_are_paired_by_place() -> None:
+    inputs = load_inputs(["a", None, float("nan")], ["x", "", "z"])
+    assert [(pair.id, pair.reference, pair.candidate) for pair in inputs.pairs] == [
+        ("1", "a", "x"), ("2", None, ""), ("3", None, "z"),
+    ]  # fmt: skip
+    assert inputs.pairs[1].status is Status.NO_REFERENCE
+
+
+def test_mappings_are_paired_by_id_whatever_their_order() -> None:
+    inputs = load_inputs({"a": "A", "b": "B"}, {"b": "y", "a": "x"})
+    assert [(pair.id, pair.candidate) for pair in inputs.pairs] == [("a", "x"), ("b", "y")]
+    again = load_inputs({"a": "A", "b": "B"}, {"a": "x", "b": "y"})
+    assert inputs.digest == again.digest != load_inputs({"a": "A", "b": "B"}, {"a": "x", "b": "Y"}).digest
+
+
+@pytest.mark.parametrize("text", ["The lungs are clear.", "clear lungs " * 1_000])
+def test_a_report_in_the_place_of_a_path_is_refused_as_such(text: str) -> None:
+    with pytest.raises(DataError, match="put single reports into a list"):
+        load_inputs(text, ["x"])
+
+
+@pytest.mark.parametrize("bad", [[3], [True], [{"a": 1}]])
+def test_a_list_with_something_else_than_text_is_refused(bad: list[object]) -> None:
+    with pytest.raises(DataError, match="references, report 1 is"):
+        load_inputs(bad, ["x"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("references", "predictions", "said"),
+    [
+        (["a", "b"], ["x"], "has 2 reports and .* has 1"),
+        (["a"], {"a": "x"}, "give both ids, or neither"),
+        (
+            {"a": "A", "b": "B"},
+            {"a": "x"},
+            r"1 of 2 references have no prediction \(for example 'b'\).*--allow-missing",
+        ),
+        ({"a": "A"}, {"a": "x", "b": "y"}, r"1 of 2 predictions have no reference \(for example 'b'\)"),
+        ({"a": "A", "c": "C"}, {"a": "x", "b": "y"}, "1 of 2 predictions.*1 of 2 references"),
+        ({"a": "A"}, {"b": "y"}, "no prediction of the predictions belongs to a reference"),
+        ({1: "A", "1": "B"}, {"1": "x"}, "the id '1' twice"),
+    ],
+)
+def test_what_does_not_match_is_refused_with_count_and_examples(references, predictions, said) -> None:
+    with pytest.raises(DataError, match=said):
+        load_inputs(references, predictions)
+
+
+def test_a_missing_prediction_may_be_scored_as_an_empty_report() -> None:
+    """An extra one may not: nobody can say what it should have been."""
+    inputs = load_inputs({"a": "A", "b": "B"}, {"a": "x"}, allow_missing=True)
+    assert [pair.status for pair in inputs.pairs] == [Status.SCORED, Status.MISSING_CANDIDATE]
+    with pytest.raises(DataError, match="have no reference"):
+        load_inputs({"a": "A", "b": "B"}, {"a": "x", "z": "?"}, allow_missing=True)
+
+
+def test_text_files_and_one_file_with_both(tmp_path: Path) -> None:
+    (tmp_path / "r.txt").write_text("A\nB\n")
+    (tmp_path / "p.txt").write_text("x\n\n")
+    assert [pair.candidate for pair in load_inputs(tmp_path / "r.txt", tmp_path / "p.txt").pairs] == ["x", ""]
+    both = tmp_path / "both.csv"
+    both.write_text("id,reference,candidate,patient,age,sex\na,A,x,p1,070Y,female\nb,B,y,p1,,\n")
+    for inputs in (load_inputs(both), load_inputs(both, both)):
+        assert [(p.id, p.reference, p.candidate, p.patient) for p in inputs.pairs] == [
+            ("a", "A", "x", "p1"),
+            ("b", "B", "y", "p1"),
+        ]
+        assert [(a.age, a.sex) for a in inputs.attributes] == [(70.0, "F"), (None, None)]
+    with pytest.raises(DataError, match="no 'candidate' beside each reference; give --predictions"):
+        load_inputs(tmp_path / "r.txt")
+
+
+def test_a_corpus_gives_text_truth_patient_and_context(corpus: Path) -> None:
+    """Without a split, the splits that hold a predicted study must be answered whole, and no other."""
+    inputs = load_inputs(corpus, {"s5": "x", "s2": "y"})
+    assert [pair.id for pair in inputs.pairs] == ["s2", "s5"]
+    second = inputs.pairs[1]
+    assert (second.reference, second.patient, second.context.age, second.context.indication) == (
+        "Clear.",
+        "p5",
+        65,
+        "Cough",
+    )
+    assert second.findings is not None and second.findings[0].observation == "pleural effusion"
+    assert (inputs.attributes[1].view, inputs.attributes[1].sex) == ("AP", "M")
+    with pytest.raises(DataError, match="1 of 2 references have no prediction"):
+        load_inputs(corpus, {"s5": "x"})
+    with pytest.raises(DataError, match="no study in the split 'nowhere'"):
+        load_inputs(corpus, {"s5": "x"}, split="nowhere")
+    with pytest.raises(DataError, match="2 of 4 predictions have no reference"):
+        load_inputs(corpus, dict.fromkeys(("s2", "s5", "s0", "s3"), "x"), split="test")
+
+
+def test_the_section_is_chosen_and_the_films_truth_measures_findings_alone(corpus: Path) -> None:
+    """An impression repeats only part of what the film shows."""
+    said = {"s2": "y", "s5": "x"}
+    one = load_inputs(corpus, said, section="impression").pairs[1]
+    assert (one.reference, one.findings) == ("Fine.", None)
+    both = load_inputs(corpus, said, section="findings+impression").pairs[1]
+    assert both.reference == "Clear. Fine." and both.findings is not None
+    assert load_inputs(corpus, said, section="impression").pairs[0].status is Status.NO_REFERENCE
+    with pytest.raises(ConfigError, match="Did you mean 'findings'"):
+        load_inputs(corpus, said, section="finding")
+
+
+def test_the_file_of_a_corpus_is_as_good_as_the_corpus(corpus: Path) -> None:
+    said = {"s2": "y", "s5": "x"}
+    assert load_inputs(corpus / "studies.jsonl", said) == load_inputs(corpus, said)
+
+
+def test_films_of_a_study_are_scored_one_by_one(corpus: Path) -> None:
+    inputs = load_inputs(corpus, {"s5#1": "b", "s2#0": "c", "s5#0": "a"})
+    assert [(pair.id, pair.candidate, pair.patient) for pair in inputs.pairs] == [
+        ("s2#0", "c", "p2"), ("s5#0", "a", "p5"), ("s5#1", "b", "p5"),
+    ]  # fmt: skip
+    assert [item.view for item in inputs.attributes] == ["PA", "AP", "lateral"]
+    assert inputs == load_inputs(corpus, {"s5#1": "b", "s2#0": "c", "s5#0": "a"}, unit="image")
+    with pytest.raises(DataError, match=r"film 2 of study 's5', which has 2"):
+        load_inputs(corpus, {"s5#2": "b", "s2#0": "c"})
+    with pytest.raises(DataError, match="whole studies .* and for single films"):
+        load_inputs(corpus, {"s5#1": "b", "s2": "c"})
+    with pytest.raises(DataError, match="belongs to a reference"):
+        load_inputs(corpus, {"s5#1": "b", "s2#0": "c"}, unit="study")
+
+
+def test_an_id_with_a_number_sign_of_its_own_is_itself() -> None:
+    inputs = load_inputs({"s1#0": "A", "s1#1": "B"}, {"s1#0": "x", "s1#1": "y"})
+    assert [pair.id for pair in inputs.pairs] == ["s1#0", "s1#1"]
+
+
+def test_a_run_says_what_it_was_asked_for(corpus: Path, tmp_path: Path) -> None:
+    """One study of two was drawn, so one is scored; a run that was stopped is not scored at all."""
+    generate(GenerateConfig("stub:normal", corpus, n=1), tmp_path / "run")
+    assert len(load_inputs(corpus, tmp_path / "run").pairs) == 1
+    with pytest.raises(RuntimeError), Run.open(tmp_path / "stopped", {"a": 1}) as run:
+        run.append("predictions.jsonl", {"id": "s2", "report": "x"})
+        raise RuntimeError
+    with pytest.raises(DataError, match="has not finished"):
+        load_inputs(corpus, tmp_path / "stopped")
+    with pytest.raises(DataError, match="neither a corpus .* nor a run"):
+        load_inputs(corpus, tmp_path)
+    with pytest.raises(DataError, match="is a corpus, not predictions"):
+        load_inputs(corpus, corpus)
+
+
+def test_a_study_whose_film_could_not_be_read_is_missing(corpus: Path, tmp_path: Path) -> None:
+    (corpus / "images" / "s2.png").unlink()
+    generate(GenerateConfig("stub:normal", corpus, allow_missing=True), tmp_path / "run")
+    with pytest.raises(DataError, match="'s2'"):
+        load_inputs(corpus, tmp_path / "run")
+    inputs = load_inputs(corpus, tmp_path / "run", allow_missing=True)
+    assert [pair.status for pair in inputs.pairs] == [Status.MISSING_CANDIDATE, Status.SCORED]
+
+
+def test_rows_with_sections_exact_findings_and_a_wrong_word(tmp_path: Path) -> None:
+    row = {
+        "id": "a",
+        "sections": {"findings": "F", "impression": "I"},
+        "findings": [{"observation": "nodule"}],
+        "view": "LL",
+    }
+    inputs = load_inputs(jsonl(tmp_path / "r.jsonl", row), {"a": "x"})
+    assert inputs.pairs[0].reference == "F" and inputs.pairs[0].findings is not None
+    assert inputs.attributes[0].view == "lateral"
+    for wrong, said in (
+        ({"id": "a", "report": "x", "findings": [{"observation": "nodul"}]}, "r.jsonl:1: 'nodul'"),
+        ({"id": "a", "report": 4}, "r.jsonl:1: 'report' is 4"),
+        ({"id": "a", "report": "x", "age": "old"}, "r.jsonl:1: the age"),
+        ({"id": "a"}, "r.jsonl:1 has no 'report'"),
+    ):
+        with pytest.raises(DataError, match=said):
+            load_inputs(jsonl(tmp_path / "r.jsonl", wrong), {"a": "x"})

@@ -1,0 +1,155 @@
+"""Pages of scored and compared runs, from files made by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cxrlab.core.errors import DataError
+from cxrlab.core.runs import Run
+from cxrlab.render.page import write_page
+from cxrlab.render.score_folder import SHOWN, read_scored, spread
+
+REFERENCE = "Small <left> effusion. No pneumothorax."
+CANDIDATE = "Small right effusion. Nodule."
+ERRORS = [
+    {"kind": "incorrect_location", "significant": True, "observation": "pleural effusion", "reference_span": [0, 21],
+     "candidate_span": [0, 20], "detail": "right instead of left"},
+    {"kind": "false_positive_finding", "significant": False, "observation": "nodule", "reference_span": None,
+     "candidate_span": [22, 28]},
+]  # fmt: skip
+
+
+def metric(value: float | None, **changes: Any) -> dict[str, Any]:
+    known = {
+        "low": value,
+        "high": value,
+        "n": 3,
+        "undefined": 0,
+        "direction": "higher",
+        "range": [0, 1],
+        "signature": "s|v:1",
+    }
+    return {"value": value, **known, **changes}
+
+
+def scored(folder: Path, name: str, metrics: dict[str, Any], rows: list[dict[str, Any]], **more: Any) -> Path:
+    with Run.open(folder / name, {"references": "r", "level": 0.9}, seed=7) as run:
+        run.write("scores.json", {"n": len(rows), "metrics": metrics, "floors": {}, "slices": {}, **more})
+        run.write("per_study.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    return folder / name
+
+
+def row(key: str, errors: list[dict[str, Any]], **changes: Any) -> dict[str, Any]:
+    return {"id": key, "reference": REFERENCE, "candidate": CANDIDATE, "errors": errors, **changes}
+
+
+def page(*runs: Path) -> str:
+    return write_page(runs, runs[0] / "page.html").read_text()
+
+
+def test_a_scored_run_shows_numbers_floors_errors_and_marked_words(tmp_path: Path) -> None:
+    metrics = {
+        "clinical:rules": metric(0.5, low=0.25, high=0.75),
+        "other": metric(None, low=None, high=None, undefined=3),
+    }
+    floors = {"empty": {"clinical:rules": 0.1, "other": None}, "shuffled": {"clinical:rules": 0.3, "other": None}}
+    shown = page(scored(tmp_path, "run", metrics, [row("a", ERRORS), row("b", [])], floors=floors))
+    assert "0.500" in shown and "0.250–0.750" in shown and "90 % interval" in shown
+    assert "0.300 <span class=later>shuffled</span>" in shown and "left:30.0%" in shown, "the best floor is the tick"
+    assert "1 more metrics" in shown and "(3 undefined)" in shown and "s|v:1" in shown
+    assert "<mark class=grave>Small &lt;left&gt; effusion</mark><sup>1</sup>" in shown, "escaped and marked"
+    assert "<mark class=grave>Small right effusion</mark><sup>1</sup>. <mark>Nodule</mark><sup>2</sup>." in shown
+    assert "right instead of left" in shown and "no error found" in shown
+    assert "<script" not in shown and "http://" not in shown
+
+
+def test_a_lower_is_better_metric_has_the_lowest_floor_and_an_open_scale(tmp_path: Path) -> None:
+    """The scale of a metric without an upper bound ends a little above what has to fit on it."""
+    metrics = {"errors.significant": metric(2.0, low=1.0, high=3.0, direction="lower", range=[0, None])}
+    floors = {"empty": {"errors.significant": 4.0}, "shuffled": {"errors.significant": 2.5}}
+    shown = page(scored(tmp_path, "run", metrics, [row("a", [])], floors=floors))
+    assert "2.500 <span class=later>shuffled</span>" in shown and "errors.significant ↓" in shown
+    assert f"left:{100 * 2.0 / (3.0 * 1.05):.1f}%" in shown
+
+
+def test_two_runs_stand_side_by_side(tmp_path: Path) -> None:
+    one = scored(tmp_path, "one", {"clinical:rules": metric(0.5)}, [row("a", ERRORS)])
+    two = scored(tmp_path, "two", {"clinical:rules": metric(0.7), "rougeL:google": metric(0.2)}, [row("a", [])])
+    shown = page(one, two)
+    assert "<th>one</th><th></th><th>two</th>" in shown and "0.500" in shown and "0.700" in shown
+    assert "made-up finding" in shown
+
+
+def test_slices_of_the_first_headline_metric(tmp_path: Path) -> None:
+    slices = {"view=AP": {"clinical:rules": {"value": 0.4, "low": 0.3, "high": 0.6, "n": 12, "small": True}}}
+    shown = page(scored(tmp_path, "run", {"clinical:rules": metric(0.5)}, [row("a", [])], slices=slices))
+    assert "view=AP" in shown and "12 <span class=later>(few)</span>" in shown and "0.400" in shown
+
+
+def test_a_comparison_shows_differences_and_gates(tmp_path: Path) -> None:
+    against = {
+        "a": 0.5, "b": 0.6, "difference": 0.1, "low": 0.05, "high": 0.15, "p_holm": 0.01, "verdict": "better",
+        "by_study": {"win": 5, "tie": 2, "lose": 1},
+    }  # fmt: skip
+    found = {
+        "runs": ["base", "new"],
+        "baseline": "base",
+        "metrics": {"clinical:rules": {"direction": "higher", "against": {"new": against}}},
+        "gates": [{"run": "new", "sentence": "non-inferior <b>"}],
+    }
+    with Run.open(tmp_path / "run", {"runs": ["base", "new"]}, seed=7) as run:
+        run.write("comparison.json", found)
+    shown = page(tmp_path / "run")
+    assert "new against base" in shown and "5 / 2 / 1" in shown and "0.050 to 0.150" in shown
+    assert "<span class=here>better</span>" in shown and "non-inferior &lt;b&gt;" in shown
+
+
+def test_overlapping_spans_and_spans_beyond_the_text_are_shown_once(tmp_path: Path) -> None:
+    errors = [
+        {"kind": "omission_finding", "significant": False, "observation": "nodule", "reference_span": [0, 10]},
+        {"kind": "omission_finding", "significant": True, "observation": "mass", "reference_span": [5, 999]},
+    ]
+    shown = page(
+        scored(tmp_path, "run", {"x": metric(1.0)}, [row("a", errors, reference="0123456789abc", candidate=None)])
+    )
+    assert (
+        "<mark>01234</mark><mark class=grave>56789</mark><sup>1</sup><mark class=grave>abc</mark><sup>2</sup>" in shown
+    )
+    assert "(no words)" in shown
+
+
+def test_studies_from_the_fewest_errors_to_the_most(tmp_path: Path) -> None:
+    """Nine studies with 8, 7, … 0 significant errors: the shown ones begin with the best and end with the worst."""
+    rows = [row(f"s{count}", [ERRORS[0]] * count) for count in range(8, -1, -1)]
+    rows.append(row("none", ERRORS, reference=None))
+    found = read_scored(scored(tmp_path, "run", {"x": metric(1.0)}, rows))
+    assert found is not None and [study.id for study in found.studies] == ["s0", "s2", "s3", "s5", "s6", "s8"]
+    assert sum(found.kinds.values()) == sum(range(9)) + 2 and len(found.studies) == SHOWN
+
+
+def test_even_distances() -> None:
+    assert spread("abc", 6) == ["a", "b", "c"]
+    assert spread("abcdefghijk", 3) == ["a", "f", "k"]
+
+
+def test_a_run_that_did_not_score_has_none(tmp_path: Path) -> None:
+    assert read_scored(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("scores", "line", "said"),
+    [
+        ([], "{}", "holds no 'metrics'"),
+        ({"metrics": {}}, '{"id": "a", "errors": 3}', "per_study.jsonl:1: 'errors' is 3"),
+        ({"metrics": {}}, '{"id": "a", "errors": [{"kind": "odd"}]}', "per_study.jsonl:1: "),
+    ],
+)
+def test_files_that_were_damaged_are_named(tmp_path: Path, scores: Any, line: str, said: str) -> None:
+    (tmp_path / "scores.json").write_text(json.dumps(scores))
+    (tmp_path / "per_study.jsonl").write_text(line + "\n")
+    with pytest.raises(DataError, match=said):
+        read_scored(tmp_path)
