@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SMALL = {
     "experiments/learnability.py": ("--n", "300", "--size", "32", "--epochs", "1", "--shifted"),
     "experiments/openi_agreement.py": ("--root", str(ROOT / "tests/findings/cases/openi"), "--disagreements", "5"),
+    "experiments/radpref_weights.py": ("--root", str(ROOT / "tests/evaluation/cases/radpref"), "--folds", "2"),
     "experiments/retrieval_features.py": ("--n", "150"),
     "benchmarks/install.py": ("--plan",),
     "benchmarks/phantom.py": ("--n", "8", "--size", "32", "--grow"),
@@ -33,6 +34,7 @@ SMALL = {
 EXPECTED = {
     "experiments/learnability.py": "pleural effusion (left)",
     "experiments/openi_agreement.py": "coded as normal: 2 reports; nothing read as present in 2 (100.0%)",
+    "experiments/radpref_weights.py": "12 pairs of 6 studies",
     "experiments/retrieval_features.py": "32 x 32, equal variance",
     "benchmarks/install.py": "under 35 packages",
     "benchmarks/phantom.py": "CPU ms a study",

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cxrlab.core.records import Finding
+from cxrlab.findings.merge import side_by_side
 from cxrlab.metrics.findings_f1 import FindingsF1, counted, f1_of
 from cxrlab.metrics.pairs import Batch, Pair
 
@@ -24,7 +25,7 @@ def test_the_three_levels_ask_for_more_and_more() -> None:
 
 def test_repeating_a_finding_earns_nothing() -> None:
     one = [Finding("edema")]
-    assert counted(one, one * 3) == (1, 0, 0)
+    assert counted(*side_by_side(one, one * 3)) == (1, 0, 0)
 
 
 def test_a_denied_finding_is_not_a_finding() -> None:

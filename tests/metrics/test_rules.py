@@ -6,7 +6,8 @@ import pytest
 
 from cxrlab.core.records import Finding
 from cxrlab.metrics.comparison import compare_findings
-from cxrlab.metrics.rules import clinical, crimson, green
+from cxrlab.metrics.pairs import Batch, Pair
+from cxrlab.metrics.rules import RuleScores, clinical, crimson, green
 
 ACUTE = [Finding("pleural effusion", side="left", severity="mild"), Finding("edema", severity="mild")]
 
@@ -51,3 +52,15 @@ def test_clinical_gives_part_of_the_credit_for_a_related_word() -> None:
     opacity = [Finding("lung opacity", side="right", location="lower lobe")]
     silent, vague, right = (clinical(compare_findings(pneumonia, said)) for said in ([], opacity, pneumonia))
     assert silent < vague < right
+
+
+@pytest.mark.parametrize("said", ["", "___", "the the the the", "The ferry leaves at seven."])
+def test_a_candidate_that_says_nothing_of_the_film_earns_nothing(said: str) -> None:
+    """Against a normal reference it makes no error; it is no report either."""
+    batch = Batch([Pair("a", "The lungs are clear. No pleural effusion.", said)])
+    assert [tally.value for tally in RuleScores().tallies(batch)] == [0, 0, 0]
+
+
+def test_a_normal_report_against_a_normal_reference_is_right() -> None:
+    batch = Batch([Pair("a", "The lungs are clear. No pleural effusion.", "Normal heart size. Clear lungs.")])
+    assert [tally.value for tally in RuleScores().tallies(batch)] == [1, 1, 1]

@@ -108,7 +108,8 @@ def paired(findings: Sequence[Finding], beside: Sequence[Finding]) -> tuple[Find
     both = {thing.observation for thing in beside if thing.present and thing.side is Side.BILATERAL}
     kept: list[Finding] = []
     for finding in findings:
-        twin = next((k for k, thing in enumerate(kept) if finding.observation in both and _mirror(thing, finding)), None)
+        twins = (k for k, thing in enumerate(kept) if finding.observation in both and _mirror(thing, finding))
+        twin = next(twins, None)
         if twin is None:
             kept.append(finding)
         else:
@@ -116,6 +117,12 @@ def paired(findings: Sequence[Finding], beside: Sequence[Finding]) -> tuple[Find
             worst = max(degrees, key=lambda degree: degree.rank, default=None)
             kept[twin] = replace(_united(kept[twin], finding), side=Side.BILATERAL, severity=worst)
     return tuple(kept)
+
+
+def side_by_side(one: Sequence[Finding], other: Sequence[Finding]) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
+    """Two lists of statements as two lists of things that can be compared."""
+    left, right = merged(one), merged(other)
+    return paired(left, right), paired(right, left)
 
 
 def _mirror(one: Finding, other: Finding) -> bool:

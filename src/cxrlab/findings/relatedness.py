@@ -111,7 +111,18 @@ RELATED: tuple[Related, ...] = (
 UNNAMED_DEVICE = 0.5
 
 # What the reason for the film can make of a sign: (the two names, words of the indication, credit, reason).
-INFECTION = ("fever", "febrile", "cough", "infection", "infectious", "pneumonia", "sepsis", "septic", "sputum", "chills")
+INFECTION = (
+    "fever",
+    "febrile",
+    "cough",
+    "infection",
+    "infectious",
+    "pneumonia",
+    "sepsis",
+    "septic",
+    "sputum",
+    "chills",
+)
 FLUID = ("heart failure", "chf", "fluid", "volume overload", "edema", "dialysis")
 IN_CONTEXT: tuple[tuple[frozenset[str], tuple[str, ...], float, str], ...] = (
     (frozenset({"consolidation", "pneumonia"}), INFECTION, 1.0, "with signs of infection they are one statement"),

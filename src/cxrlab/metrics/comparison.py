@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cxrlab.core.records import Finding, ReportError
 from cxrlab.core.vocabulary import Change, ErrorKind, Side
-from cxrlab.findings.merge import merged, paired, same_place
+from cxrlab.findings.merge import same_place, side_by_side
 from cxrlab.findings.relatedness import relatedness
 from cxrlab.findings.significance import Urgency, urgency_of
 from cxrlab.metrics.attributes import slips, vagueness, wrong_side
@@ -76,6 +76,8 @@ class Comparison:
         missing: Reference findings without a counterpart.
         invented: Candidate findings without a counterpart.
         unspoken: Comparisons with the prior on which no present finding stands ("has resolved") and that are wrong.
+        silent: True when the candidate says nothing of the film, neither a finding nor that something is
+            normal, although the reference does: it makes no error, and is no report either.
     """
 
     matches: tuple[Match, ...] = ()
@@ -83,6 +85,7 @@ class Comparison:
     missing: tuple[Lone, ...] = ()
     invented: tuple[Lone, ...] = ()
     unspoken: tuple[ReportError, ...] = ()
+    silent: bool = False
 
     @cached_property
     def errors(self) -> tuple[ReportError, ...]:
@@ -111,8 +114,10 @@ def compare_pair(batch: Batch, index: int) -> Comparison | None:
     """The comparison of one pair of a batch; None where the reference has no word to compare with."""
     if batch.statuses[index] in (Status.NO_REFERENCE, Status.EMPTY_REFERENCE):
         return None
-    reference, candidate = batch.reference_findings[index], batch.candidate_findings[index]
-    return compare_findings(reference, candidate, batch.pairs[index].context)
+    compared = compare_things(*batch.things[index], batch.pairs[index].context)
+    if batch.read(batch.candidates[index]).speaks or not batch.read(batch.references[index]).speaks:
+        return compared
+    return replace(compared, silent=True)
 
 
 def compare_findings(
@@ -125,9 +130,13 @@ def compare_findings(
         candidate: What was said.
         context: Age and indication, which can change how much a finding matters and what stands for it.
     """
-    context = context or Context()
-    meant, said = _compared(reference), _compared(candidate)
-    meant, said = paired(meant, said), paired(said, meant)
+    return compare_things(*side_by_side(reference, candidate), context or Context())
+
+
+def compare_things(meant: Sequence[Finding], said: Sequence[Finding], context: Context) -> Comparison:
+    """Compare what two reports say after repeats were merged (`findings.merge.side_by_side`)."""
+    meant = [finding for finding in meant if finding.observation not in NOT_COMPARED]
+    said = [finding for finding in said if finding.observation not in NOT_COMPARED]
     there, named = [f for f in meant if f.present], [f for f in said if f.present]
     matches = _matched(there, named, context)
     left = [f for f in there if not any(f is match.reference for match in matches)]
@@ -142,10 +151,6 @@ def compare_findings(
         invented=tuple(_lone(f, meant, there, Context(context.age)) for f in over if id(f) not in known),
         unspoken=tuple(_resolutions(meant, said, context)),
     )
-
-
-def _compared(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    return merged(finding for finding in findings if finding.observation not in NOT_COMPARED)
 
 
 def _matched(there: Sequence[Finding], named: Sequence[Finding], context: Context) -> list[Match]:

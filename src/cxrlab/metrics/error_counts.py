@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cxrlab.core.records import ReportError
 from cxrlab.core.vocabulary import ErrorKind
+from cxrlab.metrics.comparison import Comparison
 from cxrlab.metrics.pairs import Batch
 from cxrlab.metrics.tally import Metric, Tally, mean_tally
 
@@ -48,15 +48,16 @@ class ErrorCounts:
 
     def tallies(self, batch: Batch) -> list[Tally]:
         """One tally a metric, in the order of the cards."""
-        rows = np.array([_values(c.errors) if c else [math.nan] * len(self.metrics) for c in batch.comparisons])
+        rows = np.array([_values(c) if c else [math.nan] * len(self.metrics) for c in batch.comparisons])
         return [mean_tally(metric, rows[:, column]) for column, metric in enumerate(self.metrics)]
 
 
-def _values(errors: Sequence[ReportError]) -> list[float]:
-    """The value of every metric for one report, in the order of the cards."""
+def _values(comparison: Comparison) -> list[float]:
+    """The value of every metric for one report, in the order of the cards; a silent report is not free of errors."""
+    errors, said = comparison.errors, not comparison.silent
     total, significant = len(errors), sum(error.significant for error in errors)
     cells = [
         sum(error.kind is kind and error.significant == (weight == "significant") for error in errors)
         for kind, weight in _CELLS
     ]
-    return [float(value) for value in (total, significant, total == 0, significant == 0, *cells)]
+    return [float(value) for value in (total, significant, said and not total, said and not significant, *cells)]

@@ -14,7 +14,6 @@ import numpy as np
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import OBSERVATIONS
-from cxrlab.findings.merge import merged, paired
 from cxrlab.metrics.pairs import Batch, Status
 from cxrlab.metrics.tally import Matrix, Metric, Tally, ratio
 
@@ -46,10 +45,8 @@ def f1_of(sums: Matrix) -> Matrix:
     return np.where(hit + extra + lost == 0, 1.0, ratio(2 * hit, 2 * hit + extra + lost))
 
 
-def counted(reference: Sequence[Finding], candidate: Sequence[Finding], key: Key = _full) -> tuple[int, int, int]:
-    """True positives, false positives and false negatives among the present findings of two lists."""
-    meant, said = merged(reference), merged(candidate)
-    meant, said = paired(meant, said), paired(said, meant)
+def counted(meant: Sequence[Finding], said: Sequence[Finding], key: Key = _full) -> tuple[int, int, int]:
+    """True positives, false positives and false negatives among the present things of two reports."""
     right = Counter(key(finding) for finding in meant if finding.present)
     found = Counter(key(finding) for finding in said if finding.present)
     hit = (right & found).total()
@@ -76,9 +73,9 @@ class FindingsF1:
         """One tally a level; rows are (true positive, false positive, false negative)."""
         empty = (Status.NO_REFERENCE, Status.EMPTY_REFERENCE)
         defined = np.array([status not in empty for status in batch.statuses])
-        texts = list(zip(batch.reference_findings, batch.candidate_findings, strict=True))
         found = []
         for metric, (_, _, key) in zip(self.metrics, _LEVELS, strict=True):
-            rows = np.array([counted(*pair, key) if ok else (0, 0, 0) for pair, ok in zip(texts, defined, strict=True)])
+            pairs = zip(batch.things, defined, strict=True)
+            rows = np.array([counted(*things, key) if ok else (0, 0, 0) for things, ok in pairs])
             found.append(Tally(metric, rows.astype(np.float64), defined, f1_of))
         return found

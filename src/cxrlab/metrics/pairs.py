@@ -140,6 +140,14 @@ class Batch:
         return tuple(self.read(text).findings for text in self.candidates)
 
     @cached_property
+    def things(self) -> tuple[tuple[tuple[Finding, ...], tuple[Finding, ...]], ...]:
+        """Of each pair the merged findings of reference and candidate, both sides of a chest told alike in both."""
+        from cxrlab.findings.merge import side_by_side
+
+        both = zip(self.reference_findings, self.candidate_findings, strict=True)
+        return tuple(side_by_side(meant, said) for meant, said in both)
+
+    @cached_property
     def comparisons(self) -> tuple[Comparison | None, ...]:
         """Finding by finding, what the candidate got right and wrong; None where there is nothing to compare with."""
         from cxrlab.metrics.comparison import compare_pair

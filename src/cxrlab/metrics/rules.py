@@ -7,7 +7,7 @@ those judges: the counts come from the reader and the tables in `findings/`, not
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cxrlab.core.records import ReportError
@@ -177,6 +177,11 @@ class RuleScores:
     def tallies(self, batch: Batch) -> list[Tally]:
         """One tally a score."""
         return [
-            mean_tally(metric, [math.nan if c is None else formula(c) for c in batch.comparisons])
+            mean_tally(metric, [math.nan if c is None else _scored(formula, c) for c in batch.comparisons])
             for formula, metric in _SCORES
         ]
+
+
+def _scored(formula: Callable[[Comparison], float], comparison: Comparison) -> float:
+    """The score, but nothing for a candidate that says nothing: silence is not a normal report."""
+    return min(0.0, formula(comparison)) if comparison.silent else formula(comparison)
