@@ -11,6 +11,7 @@ from cxrlab.findings.significance import (
     DEGREE_RULES,
     MISPLACED,
     Urgency,
+    asked_for,
     urgency,
     urgency_of,
 )
@@ -95,3 +96,29 @@ def test_a_plain_finding_has_the_class_of_its_observation():
 def test_an_unknown_observation_is_named():
     with pytest.raises(VocabularyError, match="pneumothorux"):
         urgency("pneumothorux")
+
+
+@pytest.mark.parametrize(
+    ("name", "indication", "asked"),
+    [
+        ("central venous catheter", "PICC line placement.", True),
+        ("central venous catheter", "Check lines and tubes.", True),
+        ("endotracheal tube", "Intubated patient.", True),
+        ("endotracheal tube", "General decline; positive tuberculin test.", False),
+        ("rib fracture", "Fell at home.", True),
+        ("rib fracture", "Fellow of 40 years, chest pain.", False),
+        ("nodule", "Smoker, known malignancy.", True),
+        ("nodule", "Massive haemorrhage.", False),
+        ("pneumonia", "COUGH AND FEVER", True),
+        ("pneumonia", None, False),
+    ],
+)
+def test_the_reason_for_the_film_asks_by_whole_words(name, indication, asked):
+    """ "line" stands inside "decline" and "tube" inside "tuberculin"; neither asks after a catheter."""
+    assert asked_for(name, indication) is asked
+
+
+def test_what_is_asked_for_rises_by_one_class_and_never_above_urgent():
+    tube = Finding("endotracheal tube", tip="above carina")
+    assert urgency_of(tube, indication="Tube placement.") is Urgency.ACTIONABLE
+    assert urgency_of(Finding("pneumothorax"), indication="Trauma.") is Urgency.URGENT

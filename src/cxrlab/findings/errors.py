@@ -109,7 +109,7 @@ def mistaken(
     errors = tuple(
         ReportError(
             mistake.kind,
-            significant(mistake, visit.age),
+            significant(mistake, visit.age, reference.report.indication),
             mistake.finding.observation,
             told[mistake.was] if mistake.was else None,
             said[mistake.told] if mistake.told else None,

@@ -122,10 +122,10 @@ RULES: Mapping[ErrorKind, tuple[Rule, str]] = {
 }
 
 
-def significant(mistake: Mistake, age: float | None = None) -> bool:
-    """Whether the mistake is likely to change what is done for a patient of this age."""
+def significant(mistake: Mistake, age: float | None = None, indication: str | None = None) -> bool:
+    """Whether the mistake is likely to change what is done for a patient of this age, filmed for this reason."""
     rule, _ = RULES[mistake.kind]
-    return rule(mistake.was, mistake.told, urgency_of(mistake.finding, age))
+    return rule(mistake.was, mistake.told, urgency_of(mistake.finding, age, indication))
 
 
 def size_ratio(first: float, second: float) -> float:

@@ -29,6 +29,11 @@ class Reading(Sequence[Finding]):
     normal: tuple[Span, ...] = ()
     unread: tuple[Span, ...] = ()
 
+    @property
+    def speaks(self) -> bool:
+        """Whether the text says anything of a film: a finding, a denial, or that something is normal."""
+        return bool(self.findings or self.normal)
+
     @overload
     def __getitem__(self, index: int) -> Finding: ...
     @overload

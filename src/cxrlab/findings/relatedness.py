@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from cxrlab.core.vocabulary import OBSERVATIONS, Group
+from cxrlab.findings.indications import indicates
 
 
 @dataclass(frozen=True)
@@ -156,8 +157,7 @@ def relatedness(one: str, other: str, indication: str | None = None) -> float:
     """
     credit = _CREDIT.get((one, other), 0.0)
     if indication and 0.0 < credit < 1.0:
-        text = indication.lower()
         for names, words, stronger, _ in IN_CONTEXT:
-            if names == {one, other} and any(word in text for word in words):
+            if names == {one, other} and indicates(words, indication):
                 return stronger
     return credit

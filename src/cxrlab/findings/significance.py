@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Severity, observation
+from cxrlab.findings.indications import indicates
 
 
 class Urgency(StrEnum):
@@ -178,7 +179,7 @@ class Question:
     """What the reason for the film asks after; an answer to it matters one class more.
 
     Args:
-        words: Any of which, in the indication, asks it.
+        words: Any of which, in the indication, asks it: whole words, also in the plural; `*` stands for any ending.
         observations: What answers it.
         reason: Why.
     """
@@ -194,7 +195,7 @@ _LINES = (
 )  # fmt: skip
 QUESTIONS: tuple[Question, ...] = (
     Question(
-        ("placement", "line", "tube", "catheter", "intubat", "picc", "central venous"),
+        ("placement", "line", "tube", "catheter", "intubat*", "picc", "central venous"),
         (*_LINES, "pneumothorax"),
         "the film was taken to see where it lies and what it did",
     ),
@@ -209,7 +210,7 @@ QUESTIONS: tuple[Question, ...] = (
         "an infection is looked for",
     ),
     Question(
-        ("cancer", "carcinoma", "malignan", "metasta", "nodule", "mass", "smok", "hemoptysis", "weight loss"),
+        ("cancer", "carcinoma", "malignan*", "metasta*", "nodule", "mass", "smok*", "hemoptysis", "weight loss"),
         ("nodule", "mass", "cavity", "lymphadenopathy", "mediastinal mass", "bone lesion"),
         "a tumour is looked for",
     ),
@@ -223,10 +224,7 @@ QUESTIONS: tuple[Question, ...] = (
 
 def asked_for(name: str, indication: str | None) -> bool:
     """Whether the reason for the film asks after this observation."""
-    if not indication:
-        return False
-    text = indication.lower()
-    return any(name in row.observations and any(word in text for word in row.words) for row in QUESTIONS)
+    return any(name in row.observations and indicates(row.words, indication) for row in QUESTIONS)
 
 
 def urgency(name: str, age: float | None = None) -> Urgency:

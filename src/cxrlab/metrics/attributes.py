@@ -94,7 +94,7 @@ def vagueness(reference: Finding, candidate: Finding) -> int:
     row = observation(reference.observation)
     given = (
         (row.sided, reference.side, candidate.side),
-        (True, reference.location, candidate.location),
+        (bool(row.locations), reference.location, candidate.location),
         (row.graded, reference.severity, candidate.severity),
         (row.measured, reference.size_mm, candidate.size_mm),
     )

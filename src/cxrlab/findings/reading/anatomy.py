@@ -13,26 +13,41 @@ def _place(place: str, phrases: str, reason: str, side: Side | None = None) -> W
     return Word(Kind.PLACE, phrases, reason, side=side, places=(place,))
 
 
-BOTH = Word(Kind.SIDE, "both", "both sides, unless it counts two statements (\"both calcified and tortuous\")", side=_B)
+BOTH = Word(Kind.SIDE, "both", 'both sides, unless it counts two statements ("both calcified and tortuous")', side=_B)
+NUMBERED = Word(Kind.ORDINAL, "th; st; nd; rd", "makes a rib of the number before")
 ROWS = (
     BOTH,
-    Word(Kind.SIDE, "left|lt|leftward|leftwards sided|side|lateral?; on left side?; to left", "the patient's left", side=_L),
-    Word(Kind.SIDE, "right|rt|rightward|rightwards sided|side|lateral?; on right side?; to right", "the patient's right", side=_R),
     Word(
         Kind.SIDE,
-        """bilateral; bilaterally; bilat; bihilar; bilateral|both side|sided; left and right; right and left; on both|either side
-        right slightly|much? greater|more|larger|worse|bigger than left; left slightly|much? greater|more|larger|worse|bigger than right
-        right or left; left or right; either side; in|of|inside|along|throughout|within|at both; each side; both right and left
+        "left|lt|leftward|leftwards sided|side|lateral?; on left side?; to left",
+        "the patient's left",
+        side=_L,
+    ),
+    Word(
+        Kind.SIDE,
+        "right|rt|rightward|rightwards sided|side|lateral?; on right side?; to right",
+        "the patient's right",
+        side=_R,
+    ),
+    Word(
+        Kind.SIDE,
+        """bilateral; bilaterally; bilat; bihilar; bilateral|both side|sided; left and right; right and left
+        on both|either side; right slightly|much? greater|more|larger|worse|bigger than left
+        left slightly|much? greater|more|larger|worse|bigger than right; right or left; left or right
+        either side; in|of|inside|along|throughout|within|at both; each side; both right and left
         right and left sided|side; in|on each side; right > left; left > right; at both side""",
         "both sides, equal or not",
         side=_B,
     ),
     Word(
         Kind.FILLER,
-        """greater|more|larger|worse|most|greatest on|in|at|within right|left side|lung|base?; obscuring right|left heart? border
-        more|most pronounced|prominent|marked|conspicuous|extensive|severe|prevalent on|in|at|within right|left side|lung|base?
-        right|left ventricular|atrial contour|configuration; right upper|lower quadrant; left lower quadrant; obscuring heart border
-        obscuring right|left diaphragm; more on right|left; right hand|arm; left arm; than left|right; right axis""",
+        """greater|more|larger|worse|most|greatest on|in|at|within right|left side|lung|base?
+        obscuring right|left heart? border
+        more|most pronounced|prominent|marked on|in|at|within right|left side|lung|base?
+        more|most conspicuous|extensive|severe|prevalent on|in|at|within right|left side|lung|base?
+        right|left ventricular|atrial contour|configuration; right upper|lower quadrant; left lower quadrant
+        obscuring heart border; obscuring right|left diaphragm; more on right|left; right hand|arm; left arm
+        than left|right; right axis""",
         "compares the sides of a thing that is on both, or speaks of another part",
     ),
     _place("upper lobe", "upper lobe|lobar", "lobes by name"),
@@ -51,31 +66,54 @@ ROWS = (
     ),
     _place(
         "mid zone",
-        "mid|middle lung; mid|middle lung|pulmonary? zone|field|thorax|hemithorax|chest|third|region; midlung|midzone zone|field?",
+        """mid|middle lung; mid|middle lung|pulmonary? zone|field|thorax|hemithorax|chest|third|region
+        midlung|midzone zone|field?""",
         "a third of the lung",
     ),
-    _place("lower zone", "lower lung; lower lung|pulmonary? zone|field|thorax|hemithorax|chest|third|region", "a third of the lung"),
+    _place(
+        "lower zone",
+        "lower lung; lower lung|pulmonary? zone|field|thorax|hemithorax|chest|third|region",
+        "a third of the lung",
+    ),
     _place("apex", "lung|pulmonary? apex|apical", "the top"),
     _place("apex", "biapical; both|bilateral lung? apex|apical", "both tops by the word itself", _B),
-    _place("base", "lung|pulmonary|posterior|lateral|medial? base|basilar; infrahilar; supradiaphragmatic; base of lung", "the bottom"),
-    _place("base", "bibasilar; bibasal; bi basilar; both|bilateral lung? base|basilar", "both bottoms by the word itself", _B),
+    _place(
+        "base",
+        "lung|pulmonary|posterior|lateral|medial? base|basilar; infrahilar; supradiaphragmatic; base of lung",
+        "the bottom",
+    ),
+    _place(
+        "base",
+        "bibasilar; bibasal; bi basilar; both|bilateral lung? base|basilar",
+        "both bottoms by the word itself",
+        _B,
+    ),
     _place("perihilar", "perihilar|parahilar|suprahilar region|focus?; centrally", "about the lung root"),
     _place("retrocardiac", "retrocardiac region|space|focus?; behind heart", "behind the heart"),
     _place("costophrenic angle", "at|in|within lateral|posterior? costophrenic angle|sulcus", "where fluid gathers"),
     _place("peripheral", "peripheral; peripherally; subpleural; lung periphery", "the outer part"),
-    _place("fissure", "fissural; in|within|along minor|major|oblique|horizontal? fissure; minor|major fissure", "between two lobes"),
+    _place(
+        "fissure",
+        "fissural; in|within|along minor|major|oblique|horizontal? fissure; minor|major fissure",
+        "between two lobes",
+    ),
     _place("chest wall", "chest|thoracic wall", "outside the ribs"),
     _place("neck", "neck; supraclavicular region|focus?; lower neck", "above the clavicles"),
-    _place("thoracic spine", "in|of|throughout|along|within mid|lower|upper|visualized? thoracic spine", "the spine as a place"),
+    _place(
+        "thoracic spine",
+        "in|of|throughout|along|within mid|lower|upper|visualized? thoracic spine",
+        "the spine as a place",
+    ),
     _place("aortic arch", "at|in|within aortic arch|knob", "a part of the aorta"),
     Word(Kind.LEVEL, "upper", "short for a lobe or zone named later", places=("upper",)),
     Word(Kind.LEVEL, "lower", "short for a lobe or zone named later", places=("lower",)),
     Word(Kind.LEVEL, "middle; mid", "short for a lobe or zone named later", places=("mid",)),
     *(Word(Kind.ORDINAL, name, "the number of a rib", number=index) for index, name in enumerate(_NUMBERS, start=1)),
-    Word(Kind.ORDINAL, "th; st; nd; rd", "makes a rib of the number before"),
+    NUMBERED,
     Word(
         Kind.OTHER_BODY,
-        "ankle; knee; wrist; elbow; foot; pelvis; finger; tibia; fibula; forearm; skull; sella; thumb; toe; calcaneus; femur; hand",
+        """ankle; knee; wrist; elbow; foot; pelvis; finger; tibia; fibula; forearm; skull; sella; thumb; toe
+        calcaneus; femur; hand""",
         "not of the chest",
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from cxrlab.core.vocabulary import Change, Severity, Side
+from cxrlab.core.vocabulary import OBSERVATIONS, Change, Group, Severity, Side
 from cxrlab.findings.reading.phrases import Item
 from cxrlab.findings.reading.rows import Kind
 from cxrlab.findings.reading.statements import Meaning, meanings
@@ -19,12 +19,13 @@ _BEFORE_PART = frozenset(
     }
 )  # fmt: skip
 _AFTER_PART = _BEFORE_PART | {
-    Kind.VERB, Kind.COLON, Kind.NEGATION, Kind.HEDGE, Kind.HEDGE_EITHER, Kind.HEDGE_LINK, Kind.COMMA, Kind.AND, Kind.PREDICATE,
-    Kind.UNLIKELY, Kind.OR, Kind.BREAK, Kind.END, Kind.THERE,
+    Kind.VERB, Kind.COLON, Kind.NEGATION, Kind.HEDGE, Kind.HEDGE_EITHER, Kind.HEDGE_LINK, Kind.COMMA, Kind.AND,
+    Kind.PREDICATE, Kind.UNLIKELY, Kind.OR, Kind.BREAK, Kind.END, Kind.THERE,
 }  # fmt: skip
 _FINITE = frozenset({Kind.VERB, Kind.COLON})
 _JOINS = frozenset({Kind.AND, Kind.OR, Kind.COMMA})
-_GOES_ON = frozenset({Kind.PREDICATE, Kind.ORDINAL, Kind.SIDE, Kind.LEVEL})
+_LISTS = _JOINS | {Kind.VERSUS}
+_GOES_ON = frozenset({Kind.PREDICATE, Kind.ORDINAL, Kind.SIDE, Kind.LEVEL, Kind.AND, Kind.DEGREE})
 
 
 class Claim:
@@ -43,8 +44,8 @@ class Claim:
     """
 
     __slots__ = (
-        "absent", "at", "change", "degree", "dropped", "normal", "observations", "part", "place", "possible", "predicative",
-        "side", "start",
+        "absent", "at", "change", "degree", "dropped", "normal", "observations", "part", "place", "possible",
+        "predicative", "side", "start",
     )  # fmt: skip
 
     def __init__(self, observations: tuple[str, ...], at: int, part: int = -1, absent: bool = False) -> None:
@@ -98,35 +99,70 @@ def _statement(items: Sequence[Item], at: int, told: set[int]) -> list[Claim]:
     loose = items[at].kind is not Kind.PREDICATE
     said = row.said if loose else row.name
     table = _meanings()
-    before = _part_before(items, at, loose)
-    after = _part_after(items, at, loose)
-    if before >= 0 and (items[before].row.name, said) not in table:
-        before = -1
-    if after >= 0 and (items[after].row.name, said) not in table:
-        after = -1
+    before = _fitting(items, _part_before(items, at, loose), said)
+    after = _fitting(items, _part_after(items, at, loose), said)
     if after >= 0 and (items[at + 1].kind is Kind.PREPOSITION or _headed(items, before, at)):
         before = -1  # "widening of the mediastinum" under the heading "Hila:"
     if before >= 0 and (after < 0 or before not in told):
         parts = _joined(items, before, -1, said, told)
     elif after >= 0:
         parts = _joined(items, after, 1, said, told)
-    elif not loose and row.observations:
-        claim = Claim(row.observations, at)
-        claim.degree = row.degree
-        return [claim]
     else:
-        return []
+        return [] if loose else _partless(items, at)
     told.update(parts)
     statements = []
     for part in sorted(parts):
         meaning = table[items[part].row.name, said]
         claim = Claim(meaning.observations, at, part, meaning.absent)
-        claim.possible, claim.place = meaning.possible, meaning.place
+        claim.possible, claim.place, claim.degree = meaning.possible, meaning.place, row.degree if row.graded else None
         claim.side = items[part].row.side
         claim.predicative = part < at and (meaning.absent or any(one.kind in _FINITE for one in items[part + 1 : at]))
-        claim.degree = row.degree if loose is False else None
         statements.append(claim)
     return statements
+
+
+def _fitting(items: Sequence[Item], part: int, said: str) -> int:
+    return part if part >= 0 and (items[part].row.name, said) in _meanings() else -1
+
+
+def _partless(items: Sequence[Item], at: int) -> list[Claim]:
+    """A predicate without a part beside it: of a part farther off, of one that a mention implies, or on its own."""
+    row = items[at].row
+    implied = _implied_part(items, at)
+    if (implied, row.name) in _meanings():
+        return [Claim(_meanings()[implied, row.name].observations, at)]
+    if not row.observations or _of_device(items, at):
+        return []
+    for part in (*range(at + 1, len(items)), *range(at - 1, -1, -1)):
+        if items[part].kind in (Kind.BREAK, Kind.MENTION):
+            if part > at:
+                continue
+            break
+        if items[part].kind is Kind.SUBJECT and (items[part].row.name, row.name) in _meanings():
+            meaning = _meanings()[items[part].row.name, row.name]
+            return [Claim(meaning.observations, at, part if part > at else -1)]
+    return [Claim(row.observations, at)]
+
+
+def _implied_part(items: Sequence[Item], at: int) -> str:
+    """The part of a mention that a list joins to this predicate: "effusion versus thickening"."""
+    index = at - 1
+    while index >= 0 and (items[index].kind in _LISTS or items[index].kind in (Kind.DEGREE, Kind.SIDE)):
+        index -= 1
+    if index in (-1, at - 1) or items[index].kind is not Kind.MENTION or not items[index].row.observations:
+        return ""
+    name = items[index].row.observations[0]
+    return "aorta" if "aort" in name else "pleura" if OBSERVATIONS[name].group is Group.PLEURA else ""
+
+
+def _of_device(items: Sequence[Item], at: int) -> bool:
+    """Whether a break is of a device: "fracture of a sternal wire"."""
+    for index in range(at + 1, len(items)):
+        if items[index].kind is Kind.MENTION and items[index].row.observations:
+            return OBSERVATIONS[items[index].row.observations[0]].group is Group.DEVICE
+        if items[index].kind not in _BEFORE_PART:
+            return False
+    return False
 
 
 def _headed(items: Sequence[Item], before: int, at: int) -> bool:
@@ -138,7 +174,7 @@ def _part_before(items: Sequence[Item], at: int, loose: bool) -> int:
         kind = items[index].kind
         if kind is Kind.SUBJECT:
             return index
-        if kind not in _AFTER_PART or (loose and kind not in (Kind.VERB, Kind.CHANGE)):
+        if kind not in _AFTER_PART or (loose and kind not in (Kind.VERB, Kind.CHANGE, Kind.DEGREE)):
             return -1
     return -1
 
@@ -147,12 +183,20 @@ def _part_after(items: Sequence[Item], at: int, loose: bool) -> int:
     for index in range(at + 1, len(items)):
         kind = items[index].kind
         if kind is Kind.SUBJECT:
-            return index
+            return -1 if _adjective(items, index) else index
+        if loose:
+            return -1
         if kind is Kind.PREDICATE or (kind in _JOINS and index + 1 < len(items) and items[index + 1].kind in _GOES_ON):
             continue
-        if kind not in _BEFORE_PART or loose:
+        if kind not in _BEFORE_PART:
             return -1
     return -1
+
+
+def _adjective(items: Sequence[Item], index: int) -> bool:
+    """Whether a part only says where a mention is: "calcified mediastinal granulomas"."""
+    following = items[index + 1] if index + 1 < len(items) else None
+    return following is not None and following.kind is Kind.MENTION and following.first == items[index].last
 
 
 def _joined(items: Sequence[Item], part: int, step: int, said: str, told: set[int]) -> list[int]:

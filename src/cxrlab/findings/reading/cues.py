@@ -9,26 +9,36 @@ OPERATION = Cue(
     "status post; s / p; sp; post",
     "a disease after it is history, an operation after it is a finding",
 )
+HISTORY = Cue(
+    Kind.ASIDE,
+    "history|hx of?; h / o; family|known history of; risk of|for; treated for; treatment for|of; year old; yo; y / o",
+    "what the patient has or had; a device of the past need not be there",
+)
 ROWS = (
     OPERATION,
+    HISTORY,
     Cue(
         Kind.NEGATION,
         """no; without; not; non; neither; nor; never; none; lacks; lacking; absent; w / o; wo; nowhere
-        no|without a? radiographic|imaging|plain|typical|secondary|new? film? evidence|finding|suggestion of|for|to?
-        no|without gross|large? evidence|finding of|for|to?; not a? single; negative for; free of|from; clear of; devoid of
-        absence|lack|exclusion of; fails|failed to shows; nothing to suggest|represents; nothing represents|suggests|shows
-        no|without evidence|finding to suggest|represents; no|without new? focus of; rather than; instead of; in absence of
-        no evidence|finding suggestive|suspicious|concerning of|for; there is no|not; rules out; no|without suspicious|abnormal
-        is not; has not; does|do|did not; no longer evidence of|for; no other; not has; carries no|neither; holds no|neither
-        hold no|neither; not any; is neither; are without; can not""",
+        no|without a? radiographic|imaging|plain|typical|secondary|new? film? evidence of|for|to?
+        no|without a? radiographic|imaging|plain|typical|secondary|new? film? finding|suggestion of|for|to?
+        no|without gross|large? evidence|finding of|for|to?; not a? single; negative for; free of|from
+        clear of; devoid of; absence|lack|exclusion of; fails|failed to shows; nothing to suggest|represents
+        nothing represents|suggests|shows; no|without evidence|finding to suggest|represents
+        no|without new? focus of; rather than; instead of; in absence of
+        no evidence|finding suggestive|suspicious|concerning of|for; there is no|not; rules out
+        no|without suspicious|abnormal; is not; has not; does|do|did not; no longer evidence of|for
+        no other; not has; carries no|neither; holds no|neither; hold no|neither; not any; is neither
+        are without; can not""",
         "denies what follows, through a list, until something is asserted again",
     ),
     Cue(
         Kind.DENIED,
-        """is? not seen; has not been? seen; cannot|not be|is seen; is absent|excluded|negative|lacking|missing; is? ruled out
-        may|can is ruled out; may|can is excluded; has been? excluded; has been? ruled out; is? not in evidence; is none
-        is not suspected|suggested|represents; is unseen; not to is seen; can not is seen; excluded; is not there; out of question
-        is not definitely seen; not suspected|suggested; never seen""",
+        """is? not seen; has not been? seen; cannot|not be|is seen; is absent|excluded|negative|lacking|missing
+        is? ruled out; may|can is ruled out; may|can is excluded; has been? excluded; has been? ruled out
+        is? not in evidence; is none; is not suspected|suggested|represents; is unseen; not to is seen
+        can not is seen; excluded; is not there; out of question; is not definitely seen
+        not suspected|suggested; never seen""",
         "denies what stands before, through a list",
     ),
     Cue(
@@ -39,104 +49,139 @@ ROWS = (
     ),
     Cue(
         Kind.HEDGE,
-        """possible; possibly; probable; probably; perhaps; presumably; presumed; suspected; suspect; questionable; questionably
-        question; equivocal; query; conceivable; conceivably; potential; potentially; maybe; uncertain; may there is; there may is
-        question|possibility|suggestion|likelihood of|for; suspicion of; cannot rule out; can not exclude; can not rule out
-        cannot completely|entirely|definitively|totally|reliably|fully? exclude; not exclude; does|do not exclude; unable to rule out
-        difficult|hard|impossible|unable to completely|entirely|fully? exclude; not excluding; without excluding; cannot discount
-        raises|raise|raising question|possibility of?; raises suspicion|concern of|for; differential diagnosis? is
-        differential diagnosis? includes|include|including|consideration|would? include?; consideration includes|include|for|of
-        this? raises question of; there is possible|probable; considered; differential""",
+        """possible; possibly; probable; probably; perhaps; presumably; presumed; suspected; suspect
+        questionable; questionably; question; equivocal; query; conceivable; conceivably; potential
+        potentially; maybe; uncertain; may there is; there may is
+        question|possibility|suggestion|likelihood of|for; suspicion of; cannot rule out; can not exclude
+        can not rule out; cannot completely|entirely|definitively|totally|reliably|fully? exclude
+        not exclude; does|do not exclude; unable to rule out
+        difficult|hard|impossible|unable to completely|entirely|fully? exclude; not excluding
+        without excluding; cannot discount; raises|raise|raising question|possibility of?
+        raises suspicion|concern of|for; differential diagnosis? is
+        differential diagnosis? includes|include|including|consideration|would? include?
+        consideration includes|include|for|of; this? raises question of; there is possible|probable
+        considered; differential""",
         "makes what follows possible",
     ),
     Cue(
         Kind.HEDGE_EITHER,
-        """may; likely; may well? is; may possibly|well|likely|also? represents|relate; most|very|more|highly|less likely; can represents
-        is most|more|very? likely; most|more|very? likely represents; most|more|very? likely related|due|secondary to
-        likely to is|represents; may is attributable|attributed to; may is represents; is? favored to? represents|is?; favors; favor
-        is? thought|felt|believed to is|represents; can is seen with|in; may is seen in|with; probably|possibly represents
-        is suggested; would represents; is likely due|related|secondary to; presumably represents; likely represents
+        """may; likely; may well? is; may possibly|well|likely|also? represents|relate
+        most|very|more|highly|less likely; can represents; is most|more|very? likely
+        most|more|very? likely represents; most|more|very? likely related|due|secondary to
+        likely to is|represents; may is attributable|attributed to; may is represents
+        is? favored to? represents|is?; favors; favor; is? thought|felt|believed to is|represents
+        can is seen with|in; may is seen in|with; probably|possibly represents; is suggested
+        would represents; is likely due|related|secondary to; presumably represents; likely represents
         may is likely?; suspected to is|represents""",
         "makes what follows possible, or what stands before where nothing follows",
     ),
     Cue(
         Kind.HEDGED,
-        """cannot is completely|entirely|definitively|totally|reliably|fully|completely|absolutely? excluded|discounted
-        cannot is ruled out; can not is ruled out; may not is excluded; can not is completely|entirely|definitively|fully? excluded
-        is? not completely|entirely|definitively|fully|totally? excluded; is? not ruled out; is difficult|hard to completely? exclude
-        is possible|suspected|probable|questioned|questionable|conceivable|equivocal|considered|thinkable; may is seen
-        may still? persists|remain; is a possibility|consideration|concern; remains possible; should is considered|suspected
-        cannot completely|entirely is excluded; is not out of question; in differential; is in question; is thought possible|likely
-        cannot with certainty is excluded; is difficult to exclude completely|entirely; must is considered; comes into question""",
+        """cannot is completely|entirely|definitively|totally|reliably|fully|completely|absolutely? excluded
+        cannot is completely|entirely|definitively|totally|reliably|fully|completely|absolutely? discounted
+        cannot is ruled out; can not is ruled out; may not is excluded
+        can not is completely|entirely|definitively|fully? excluded
+        is? not completely|entirely|definitively|fully|totally? excluded; is? not ruled out
+        is difficult|hard to completely? exclude
+        is possible|suspected|probable|questioned|questionable|conceivable|equivocal|considered|thinkable
+        may is seen; may still? persists|remain; is a possibility|consideration|concern; remains possible
+        should is considered|suspected; cannot completely|entirely is excluded; is not out of question
+        in differential; is in question; is thought possible|likely; cannot with certainty is excluded
+        is difficult to exclude completely|entirely; must is considered; comes into question""",
         "makes what stands before possible",
     ),
     Cue(
         Kind.HEDGE_LINK,
-        """suggests|suggest|suggesting|suggestive of|for?; suspicious|concerning|worrisome|indicative|worrying for|of; may suggest
-        to suggest|represents|indicate|raise; possibly|probably|presumably due|related|secondary to; raising concern|suspicion of|for
-        may is due|related|secondary to; appearance|finding|change|pattern suggests|suggest; concern for; would suggest
-        raise concern for; suspicion for""",
+        """suggests|suggest|suggesting|suggestive of|for?
+        suspicious|concerning|worrisome|indicative|worrying for|of; may suggest
+        to suggest|represents|indicate|raise; possibly|probably|presumably due|related|secondary to
+        raising concern|suspicion of|for; may is due|related|secondary to
+        appearance|finding|change|pattern suggests|suggest; concern for; would suggest; raise concern for
+        suspicion for""",
         "explains by a possibility; under a denial it is denied with the rest",
     ),
     Cue(
         Kind.LINK,
-        """most|best? consistent|compatible with; in? keeping|line|accordance with; represents; due|secondary|related|attributable to
-        characteristic|typical|diagnostic of|for; result|sequela of; caused by; as result of; owing to; because of""",
+        """most|best? consistent|compatible with; in? keeping|line|accordance with; represents
+        due|secondary|related|attributable to; characteristic|typical|diagnostic of|for; result|sequela of
+        caused by; as result of; owing to; because of""",
         "explains, and is sure",
     ),
     Cue(
         Kind.RESOLUTION,
-        """complete|full|total? resolution|disappearance|clearance|clearing of?; healing of; complete|full|total regression of?
-        removal|extraction|explantation|withdrawal of; removal; no longer; no longer in place; there is no longer; removed; bony? union of""",
+        """complete|full|total? resolution|disappearance|clearance|clearing of?; healing of
+        complete|full|total regression of?; removal|extraction|explantation|withdrawal of; removal
+        no longer; no longer in place; there is no longer; removed; bony? union of""",
         "what follows has gone",
     ),
     Cue(
         Kind.RESOLVED,
-        """has completely|fully|totally|entirely|since|subsequently|apparently? is? resolved|removed|extracted|explanted|withdrawn
-        has since? is? discontinued|evacuated; is? completely|fully|totally|entirely|subsequently? resolved; is? no longer is? seen|there
-        can|may|cannot no? longer is seen; is removed|withdrawn|explanted; no more seen; is? not seen anymore; has is taken out|away
-        shows complete|full resolution|regression|clearance|clearing; has completely|fully|totally regressed|healed; is taken out
-        has regressed completely; no longer is; has healed|united|knitted; is united; was taken out; has gone""",
+        """has completely|fully|totally|entirely|since|subsequently|apparently? is? resolved|removed
+        has completely|fully|totally|entirely|since|subsequently|apparently? is? extracted
+        has completely|fully|totally|entirely|since|subsequently|apparently? is? explanted|withdrawn
+        has since? is? discontinued|evacuated; is? completely|fully|totally|entirely|subsequently? resolved
+        is? no longer is? seen|there; can|may|cannot no? longer is seen; is removed|withdrawn|explanted
+        no more seen; is? not seen anymore; has is taken out|away
+        shows complete|full resolution|regression|clearance|clearing
+        has completely|fully|totally regressed|healed; is taken out; has regressed completely; no longer is
+        has healed|united|knitted; is united; was taken out; has gone""",
         "what stands before has gone",
     ),
     Cue(
         Kind.ASIDE,
-        """history|hx of?; h / o; clinical concern|suspicion of|for; assess for|of?; assessment of|for; assessment; eval for|of?
-        check|screen|screening for; to assess|exclude|confirm|document|ensure|establish|determine for?; rule out; to rule out; r / o
-        exclude; for assessment|exclusion of?; limits|limit|limiting|limited full|optimal|adequate|fine? assessment|sensitivity of|for
-        precludes|preclude|hinders|hinder|impairs|hampers|compromises|restricts|limits|limit full|optimal? assessment|detection of|for
-        limits|limit|limiting|limited|precludes|impairs film|sensitivity|detail|view of|for?; limited assessment of|for?
-        difficult|hard|impossible|unable to fully|accurately? assess|see|interpret|determine for|whether?; cannot fully? assess for?; cannot is assess for; not is assess for
-        cannot comment on; recommend; recommended; recommends; advise; advised; suggest ct|followup|follow|clinical|correlation|repeat
-        follow up; followup; correlate; correlation; consider ct|followup|follow|clinical|correlation|repeat|chest; if; indication
-        family history of; to confirm|document resolution|clearing|clearance|stability of?; ct; mri; ultrasound; sensitivity for
-        making it difficult|impossible to fully? assess|see|exclude|determine for?; not sensitive for; may obscure|mask|hide
-        obscures; obscure; masking; masks; risk of|for; clinical diagnosis of; treated for; treatment for|of
-        compared|comparing|comparison with|to|from; comparison; reason for film; clinically; year old; old man|woman|male|female
-        patient known; yo; y / o; presents|presenting with; complains of; known history of; questioned by; ordered for; rule out for""",
+        """clinical concern|suspicion of|for; assess for|of?; assessment of|for; assessment; eval for|of?
+        check|screen|screening for; to assess|exclude|confirm|document|ensure|establish|determine for?
+        rule out; to rule out; r / o; exclude; for assessment|exclusion of?
+        limits|limit|limiting|limited full|optimal|adequate|fine? assessment|sensitivity of|for
+        precludes|preclude|hinders|hinder|impairs full|optimal? assessment|detection of|for
+        hampers|compromises|restricts|limits|limit full|optimal? assessment|detection of|for
+        limits|limit|limiting|limited|precludes|impairs film|sensitivity|detail|view of|for?
+        limited assessment of|for?
+        difficult|hard|impossible|unable to fully|accurately? assess|see|interpret|determine for|whether?
+        cannot fully? assess for?; cannot is assess for; not is assess for; cannot comment on; recommend
+        recommended; recommends; advise; advised; suggest ct|followup|follow|clinical|correlation|repeat
+        follow up; followup; correlate; correlation
+        consider ct|followup|follow|clinical|correlation|repeat|chest; if; if|whether there is; indication
+        to confirm|document resolution|clearing|clearance|stability of?; ct; mri; ultrasound
+        sensitivity for; making it difficult|impossible to fully? assess|see|exclude|determine for?
+        not sensitive for; may obscure|mask|hide; obscures; obscure; masking; masks; clinical diagnosis of
+        compared|comparing|comparison with|to|from; comparison; reason for film; clinically
+        old man|woman|male|female; patient known; presents|presenting with; complains of; questioned by
+        ordered for; rule out for""",
         "what follows is history, a reason, advice or a limit, not a finding",
     ),
     Cue(
         Kind.UNSEEN,
-        """is? not|poorly|incompletely|suboptimally|inadequately well|clearly|fully|adequately|optimally|completely|entirely seen
-        is? not well|clearly|fully|adequately|optimally|completely|entirely|reliably|confidently seen|assess|defined|delineated
-        is? not well|clearly|fully|adequately|completely|entirely imaged|included; is? poorly|incompletely|suboptimally seen|assess
-        is? poorly|incompletely|suboptimally|inadequately defined|imaged|included; cannot is well|fully|reliably|clearly? assess
-        cannot|not is adequately|accurately|reliably? assess|determined; can not is well|fully|reliably? assess|determined
-        is? not assess|included|imaged; is difficult|impossible|hard to fully|accurately? assess|see|determine; is? excluded from film
-        is? excluded from seen|field; is? not as|so well|clearly seen; is limited|obscured|nondiagnostic|silhouetted
-        is? partially obscured|excluded|collimated; cannot is seen well|clearly; not assessable|evaluable; cannot is confidently seen
-        obscured; poorly seen|assess|defined""",
+        """is? not|poorly|incompletely|suboptimally|inadequately well|clearly|fully seen
+        is? not|poorly|incompletely|suboptimally|inadequately adequately|optimally|completely|entirely seen
+        is? not well|clearly|fully|adequately seen|assess|defined|delineated
+        is? not optimally|completely|entirely|reliably|confidently seen|assess|defined|delineated
+        is? not well|clearly|fully|adequately|completely|entirely imaged|included
+        is? poorly|incompletely|suboptimally seen|assess
+        is? poorly|incompletely|suboptimally|inadequately defined|imaged|included
+        cannot is well|fully|reliably|clearly? assess
+        cannot|not is adequately|accurately|reliably? assess|determined
+        can not is well|fully|reliably? assess|determined; is? not assess|included|imaged
+        is difficult|impossible|hard to fully|accurately? assess|see|determine; is? excluded from film
+        is? excluded from seen|field; is? not as|so well|clearly seen
+        is limited|obscured|nondiagnostic|silhouetted; is? partially obscured|excluded|collimated
+        cannot is seen well|clearly; not assessable|evaluable; cannot is confidently seen; obscured
+        poorly seen|assess|defined""",
         "what stands before cannot be judged",
     ),
     Cue(
         Kind.FILLER,
-        """not without; is not without; no doubt; there is no doubt|question; no more than; without doubt; no question; not only; better|best seen|appreciated; at least; no prior
-        notable for; in place; renal|respiratory|kidney|hepatic|liver failure; normal|usual|ordinary|physiologic|expected air
+        """air fluid level; thoracic|chest|abdominal|joint|oral cavity
+        bochdalek|morgagni|ventral|umbilical hernia; not without; is not without; no doubt
+        there is no doubt|question; no more than; without doubt; no question; not only
+        better|best seen|appreciated; at least; no prior; notable for; in place
+        renal|respiratory|kidney|hepatic|liver failure; normal|usual|ordinary|physiologic|expected air
         previously|formerly|initially large|small|moderate|severe|mild; without contrast; no comparison
-        no prior film; no comparison available|film; no available comparison; not applicable; no complaint; comparison is made
-        with no comparison available; breast shadow; nipple shadow; retrosternal clear? space|airspace; clear space; skin fold; chest pain; heart rate; bone scan
-        usual air below diaphragm; cavity empty|clear|free; normal bowel air""",
+        no prior film; no comparison available|film; no available comparison; not applicable; no complaint
+        comparison is made; uncertain acuity|age|etiology|significance|chronicity
+        with no comparison available; breast shadow; nipple shadow; retrosternal clear? space|airspace
+        clear space; skin fold; chest pain; heart rate; bone scan; usual air below diaphragm
+        cavity empty|clear|free; normal bowel air""",
         "words that look like a cue or a finding and are none",
     ),
 )

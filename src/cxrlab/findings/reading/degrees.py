@@ -17,83 +17,128 @@ def _change(change: Change, phrases: str, reason: str, said: str = "") -> Word:
 ROWS = (
     _degree(
         Severity.TRACE,
-        """trace; tiny; minimal; minimally; subtle; subtly; faint; faintly; minute; scant; scanty; minuscule; miniscule; negligible
-        punctate; minimal|trace|tiny amount|degree of; very slight|slightly|mild|mildly|small|subtle|minimal; trivial; barely""",
+        """trace; tiny; minimal; minimally; subtle; subtly; faint; faintly; minute; scant; scanty; minuscule
+        miniscule; negligible; punctate; minimal|trace|tiny amount|degree of
+        very slight|slightly|mild|mildly|small|subtle|minimal; trivial; barely""",
         "next to nothing",
     ),
     _degree(
         Severity.MILD,
-        """mild; mildly; slight; slightly; minor; little; modest; modestly; somewhat; low grade; thin; narrow; marginal; marginally
-        small|mild|slight in? amount|degree|size|sized|volume of?; minimal|minimally|trace|tiny|borderline|slight to mild|mildly|small
-        a little|bit; of slight|mild|small|minor|limited|low degree|size|extent""",
+        """mild; mildly; slight; slightly; minor; little; modest; modestly; somewhat; low grade; thin; narrow
+        marginal; marginally; small|mild|slight in? amount|degree|size|sized|volume of?
+        minimal|minimally|trace|tiny|borderline|slight to mild|mildly|small; a little|bit
+        of slight|mild|small|minor|limited|low degree|size|extent""",
         "a small part of the scale",
     ),
     _degree(Severity.MILD, "small; limited", "of a lung volume: too little of it", said="low"),
     _degree(
         Severity.MODERATE,
-        """moderate; moderately; intermediate; medium; mild|mildly|small|slight to moderate|moderately|medium; mild|small moderate
-        moderate|medium|intermediate|middle|mid in? sized|size|degree|amount|volume|extent of?; mid|medium|intermediate|moderate grade
-        of moderate|medium|intermediate degree|size|extent; appreciably; noticeable; noticeably; mid|medium width""",
+        """moderate; moderately; intermediate; medium; mild|mildly|small|slight to moderate|moderately|medium
+        mild|small moderate
+        moderate|medium|intermediate|middle|mid in? sized|size|degree|amount|volume|extent of?
+        mid|medium|intermediate|moderate grade; of moderate|medium|intermediate degree|size|extent
+        appreciably; noticeable; noticeably; mid|medium width""",
         "the middle of the scale",
     ),
     _degree(
         Severity.SEVERE,
-        """severe; severely; marked; markedly; extensive; extensively; massive; massively; gross; considerable; considerably; pronounced
-        huge; advanced; dense; densely; profound; grossly; substantial; major; gigantic; large|severe|marked in? size|amount|degree of?
-        large sized|volume of?; high grade; moderate|moderately to severe|severely|large|marked|markedly; moderate severe|large
-        very large|wide|severe|severely|marked|enlarged; of severe|marked|large|high|great degree|size|extent""",
+        """severe; severely; marked; markedly; extensive; extensively; massive; massively; gross; considerable
+        considerably; pronounced; huge; advanced; dense; densely; profound; grossly; substantial; major
+        gigantic; large|severe|marked in? size|amount|degree of?; large sized|volume of?; high grade
+        moderate|moderately to severe|severely|large|marked|markedly; moderate severe|large
+        very large|wide|severe|severely|marked|enlarged
+        of severe|marked|large|high|great degree|size|extent""",
         "the top of the scale",
     ),
     _degree(Severity.SEVERE, "large", "of a part: too large", said="large"),
     _change(
         Change.NEW,
-        """new; newly; a? new finding; developed; developing; fresh; has newly? is? developed|appeared|arisen|emerged|placed|inserted; first seen|visible
-        newly developed|placed|seen|inserted|appeared|arisen|detected; placement|insertion|development|appearance of; of recent onset
-        not previously seen; not seen previously|before; was not there|seen before|previously; recently placed|inserted; placed; inserted
-        sited|placed|inserted|put|fitted|introduced after|since; arisen after|since; having appeared; fresh development|insertion; new in|since
-        put in after|since; not seen on prior film; was not seen on prior film; implanted after|since""",
+        """new; newly; a? new finding; developed; developing; fresh
+        has newly? is? developed|appeared|arisen|emerged|placed|inserted; first seen|visible
+        newly developed|placed|seen|inserted|appeared|arisen|detected
+        placement|insertion|development|appearance of; of recent onset; not previously seen
+        not seen previously|before; was not there|seen before|previously; recently placed|inserted; placed
+        inserted; sited|placed|inserted|put|fitted|introduced after|since; arisen after|since
+        having appeared; fresh development|insertion; new in|since; put in after|since
+        not seen on prior film; was not seen on prior film; implanted after|since""",
         "was not there before",
     ),
     _change(
         Change.INCREASED,
-        """increasing; worse; worsened; worsening; larger; progressed; progressing; progression; progressive; enlarging; grown; growth; grew
-        deteriorated; deterioration; bigger; greater; more; worsening|progression|growth in|of size?; increase|increased in|of
-        has is? increased|worsened|progressed|grown|deteriorated|enlarged|advanced|expanded in? size|extent|prominence?; with growth
-        more prominent|pronounced|extensive|conspicuous|severe|confluent|marked|dense; more than previously|before; larger than before
-        slightly|mildly|markedly|moderately increased|worse|larger|worsened|more; larger in extent|volume|prominence|size; increased in extent|volume|prominence
-        slightly|mildly|markedly|moderately more prominent|pronounced|extensive; has become larger|worse|more; having deteriorated
-        having advanced|grown|increased|progressed; with progression; advancing; expanded since; enlarged since; up from; wider; has? gained in? size|extent""",
+        """increasing; worse; worsened; worsening; larger; progressed; progressing; progression; progressive
+        enlarging; grown; growth; grew; deteriorated; deterioration; bigger; greater; more
+        worsening|progression|growth in|of size?; increase|increased in|of
+        has is? increased|worsened|progressed|grown in? size|extent|prominence?
+        has is? deteriorated|enlarged|advanced|expanded in? size|extent|prominence?; with growth
+        more prominent|pronounced|extensive|conspicuous|severe|confluent|marked|dense
+        more than previously|before; larger than before
+        slightly|mildly|markedly|moderately worse|larger|worsened|more
+        larger in extent|volume|prominence|size; increased in extent|volume|prominence
+        slightly|mildly|markedly|moderately more prominent|pronounced|extensive
+        has become larger|worse|more; having deteriorated; having advanced|grown|increased|progressed
+        with progression; advancing; expanded since; enlarged since; up from; wider
+        has? gained in? size|extent""",
         "more than before",
     ),
-    _change(Change.INCREASED, "increased; increase; increased in width|caliber|density|size", "of a part: too much of it", said="increased"),
+    _change(
+        Change.INCREASED,
+        "increased; increase; increased in width|caliber|density|size",
+        "of a part: too much of it",
+        said="increased",
+    ),
     _change(
         Change.UNCHANGED,
-        """unchanged; grossly unchanged|similar; persistent; persists; persist; persisting; again; still; similar; redemonstrated; redemonstration; redemonstrates
-        same; residual; longstanding; preexisting; remains; remain; remaining; continues; continued; ongoing; is? again seen
-        is unchanged|similar; remains|remain unchanged|similar; re seen; no different from|to; same as; as before|previously; known
-        no|without|little new|large|gross|marked|substantial|major? change|difference in|of|from|since|to|for?; as on|in prior film?
-        no|without further? increase|decrease|worsening|progression|improvement|growth in|of|from|since?; no increase|change in size of?
-        is|has? not changed|progressed|worsened|improved|decreased|grown|resolved|much in? size?; has not increased|enlarged in? size?
-        has not been? removed|changed; unchanged|similar in|to appearance|size|extent|position|prior?; previously described|seen
-        held|kept at its prior|usual site|place|focus; lying|sited as before|prior; sited as; long standing; has remained unchanged
-        not larger|smaller|different|worse|better; prior described|seen; without change|progression|worsening; persistent unchanged
-        unchanged persistent|known; in same position; same as prior; not increased|decreased in size; not appreciably changed; not changed|moved
-        is same; same|identical to; no change; identical""",
+        """unchanged; grossly unchanged|similar; persistent; persists; persist; persisting; again; still
+        similar; redemonstrated; redemonstration; redemonstrates; same; residual; longstanding; preexisting
+        remains; remain; remaining; continues; continued; ongoing; is? again seen; is unchanged|similar
+        remains|remain unchanged|similar; re seen; no different from|to; same as; as before|previously
+        known; no new|large|gross|marked|substantial|major? change|difference in|of|from|since|to|for?
+        without|little new|large|gross|marked|substantial|major? change|difference in|of|from|since|to|for?
+        as on|in prior film?
+        no|without further? increase|decrease|worsening|progression|improvement|growth in|of|from|since?
+        no increase|change in size of?
+        is|has? not changed|progressed|worsened|improved|decreased|grown|resolved|much in? size?
+        has not increased|enlarged in? size?; has not been? removed|changed
+        unchanged|similar in|to appearance|size|extent|position|prior?; previously described|seen
+        held|kept at its prior|usual site|place|focus; lying|sited as before|prior; sited as; long standing
+        has remained unchanged; not larger|smaller|different|worse|better; prior described|seen
+        without change|progression|worsening; persistent unchanged; unchanged persistent|known
+        in same position; same as prior; not increased|decreased in size; not appreciably changed
+        not changed|moved; is same; same|identical to; no change; identical""",
         "as before; 'no change' denies the change and not the thing",
     ),
     _change(
         Change.DECREASED,
-        """decreasing; decrease; improved; improving; improvement; smaller; less; resolving; lessened; regressed; regressing; receding
-        receded; better; shrunk; shrinking; regression; retreat; contracted; on decline; down from; declining; decrease|improvement|reduction|regression in|of size|extent?
-        has is? decreased|improved|diminished|lessened|shrunk|receded|regressed|reduced|retreated in? size|extent|volume?; having shrunk
-        less prominent|pronounced|extensive|conspicuous|severe|marked|dense|seen|than; slightly|mildly|markedly decreased|improved|smaller
-        slightly|mildly|markedly|moderately less|better|diminished; decreased|smaller in size|extent|volume; in? partial regression
-        partial|near|nearly|almost|incomplete|incompletely|partially complete|completely? resolution|clearing|clearance|resolved of?
-        has? partially|nearly|almost|mostly|partly|incompletely|largely completely? resolved; beginning|starting to resolve|clear
-        having regressed|receded|decreased|improved|diminished; near complete? resolved; less than before|previously; partly resolved""",
+        """decreasing; decrease; improved; improving; improvement; smaller; less; resolving; lessened
+        regressed; regressing; receding; receded; better; shrunk; shrinking; regression; retreat; contracted
+        on decline; down from; declining; decrease|improvement|reduction|regression in|of size|extent?
+        has is? decreased|improved|diminished|lessened in? size|extent|volume?
+        has is? shrunk|receded|regressed|reduced|retreated in? size|extent|volume?; having shrunk
+        less prominent|pronounced|extensive|conspicuous|severe|marked|dense|seen|than
+        slightly|mildly|markedly|moderately improved|smaller
+        slightly|mildly|markedly|moderately less|better; decreased|smaller in size|extent|volume
+        in? partial regression
+        partial|near|nearly complete|completely? resolution|clearing|clearance|resolved of?
+        almost|incomplete complete|completely? resolution|clearing|clearance|resolved of?
+        incompletely|partially complete|completely? resolution|clearing|clearance|resolved of?
+        has? partially|nearly|almost|mostly|partly|incompletely|largely completely? resolved
+        beginning|starting to resolve|clear; having regressed|receded|decreased|improved|diminished
+        near complete? resolved; less than before|previously; partly resolved""",
         "less than before",
     ),
     _change(Change.DECREASED, "decreased; diminished; reduced", "of a lung volume: too little of it", said="low"),
+    *(
+        Word(Kind.CHANGE, f"{how} {words}", f"of a part: {why}", degree=degree, change=change, said=said)
+        for how, degree in (
+            ("slightly|mildly", Severity.MILD),
+            ("moderately", Severity.MODERATE),
+            ("markedly|severely", Severity.SEVERE),
+        )
+        for words, change, said, why in (
+            ("increased|increase", Change.INCREASED, "increased", "too much of it"),
+            ("decreased|diminished|reduced", Change.DECREASED, "low", "too little of it"),
+        )
+    ),
     Word(Kind.UNIT, "cm", "ten millimetres", number=10),
     Word(Kind.UNIT, "mm", "one millimetre", number=1),
 )

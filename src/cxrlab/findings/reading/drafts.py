@@ -6,14 +6,16 @@ from collections.abc import Sequence
 
 from cxrlab.core.records import Finding, Span
 from cxrlab.core.vocabulary import TIPS, Certainty, Change, Presence, Severity, Side
-from cxrlab.findings.reading.attributes import Traits, Where, share, territories, traits
+from cxrlab.findings.reading.attributes import Traits, share, traits
 from cxrlab.findings.reading.claims import Claim, claims
-from cxrlab.findings.reading.phrases import Item
-from cxrlab.findings.reading.rows import Kind
 from cxrlab.findings.reading.mentions_devices import COLLECTIVE
+from cxrlab.findings.reading.phrases import Item
+from cxrlab.findings.reading.places import Where
+from cxrlab.findings.reading.predicates import REMARK
+from cxrlab.findings.reading.rows import Kind
 from cxrlab.findings.reading.scope import Scope
 from cxrlab.findings.reading.sentences import Sentence
-
+from cxrlab.findings.reading.territory import territories
 
 _TIES = frozenset({Kind.PREPOSITION, Kind.SIDE, Kind.PLACE, Kind.LEVEL, Kind.LINK, Kind.ARTICLE})
 
@@ -22,7 +24,8 @@ class Draft:
     """A finding while later words may still add to it: `Finding` with fields that can be set."""
 
     __slots__ = (
-        "absent", "at", "change", "degree", "first", "last", "name", "place", "possible", "side", "size", "tip", "tip_mm", "tips",
+        "absent", "at", "change", "degree", "first", "last", "name", "place", "possible", "side", "size",
+        "tip", "tip_mm", "tips",
     )  # fmt: skip
 
     def __init__(self, name: str, claim: Claim, own: Traits, group: Where | None) -> None:
@@ -86,10 +89,11 @@ def understand(sentence: Sentence, earlier: Sequence[Draft]) -> Result:
         if not claim.observations:
             if claim.absent:
                 result.normal.append((own.first, own.last))
-            else:
+            elif items[claim.at].row is not REMARK:
                 result.alarmed = True
             continue
-        result.drafts += [Draft(name, claim, own, group) for name in claim.observations for group in own.groups or [None]]
+        groups: Sequence[Where | None] = own.groups or (None,)
+        result.drafts += [Draft(name, claim, own, group) for name in claim.observations for group in groups]
     _place_ends(items, result.drafts, earlier)
     if not found:
         _refine(items, earlier)
@@ -102,18 +106,20 @@ def _alarming(items: Sequence[Item]) -> bool:
     for item in items:
         if item.kind in (Kind.NEGATION, Kind.ASIDE):
             return False
-        if item.kind is Kind.ALARM:
+        if item.kind is Kind.ALARM or (item.kind is Kind.PREDICATE and item.row.alarm):
             return True
     return False
 
 
 def _merge(items: Sequence[Item], found: Sequence[Claim], all_traits: Sequence[Traits]) -> None:
-    """ "Postoperative changes after lobectomy" is one statement: a thing named again by what it comes from."""
+    """A thing named again by what it comes from is one statement: "postoperative changes after lobectomy"."""
     for index in range(1, len(found)):
         a, b, first, second = found[index - 1], found[index], all_traits[index - 1], all_traits[index]
         between = items[a.end + 1 : b.start]
         same = a.observations and a.observations == b.observations and not a.dropped and a.absent == b.absent
-        ties = _TIES | {Kind.WITH} if same and a.observations[0] in TIPS else _TIES
+        ties = _TIES | {Kind.WITH, Kind.VERB, Kind.FILLER} if same and a.observations[0] in TIPS else _TIES
+        if same and [item.kind for item in between] == [Kind.OR]:  # "ectasia/tortuosity": two words for one thing
+            ties, b.possible = _TIES | {Kind.OR}, False
         if same and all(item.kind in ties for item in between) and not (first.groups and second.groups):
             a.dropped = True
             second.groups = second.groups or first.groups
@@ -122,7 +128,7 @@ def _merge(items: Sequence[Item], found: Sequence[Claim], all_traits: Sequence[T
 
 
 def _drop_headings(items: Sequence[Item], found: Sequence[Claim]) -> None:
-    """ "Lines and tubes: …" is a heading where a statement follows, and never a device of its own."""
+    """A name before a colon is a heading where a statement follows: "Lines and tubes: …"."""
     colon = next((index for index, item in enumerate(items) if item.kind is Kind.COLON), -1)
     headed = any(claim.start > colon for claim in found)
     for claim in found:
@@ -142,7 +148,9 @@ def _place_ends(items: Sequence[Item], drafts: Sequence[Draft], earlier: Sequenc
                     draft.name = "central venous catheter"  # a catheter that ends in a great vein is one
                 draft.tip = _end(draft.name, draft.tips)
         elif item.kind is Kind.ABOVE:
-            height = next((one.value for one in reversed(items[max(0, index - 3) : index]) if one.kind is Kind.UNIT), None)
+            height = next(
+                (one.value for one in reversed(items[max(0, index - 3) : index]) if one.kind is Kind.UNIT), None
+            )
             for draft in _device("above carina", index, drafts, earlier):
                 draft.tip, draft.tip_mm, draft.size = draft.tip or "above carina", height, None
 
@@ -176,7 +184,7 @@ def _end(name: str, tips: Sequence[str]) -> str | None:
 
 
 def _refine(items: Sequence[Item], earlier: Sequence[Draft]) -> None:
-    """ "It has increased": a sentence that names nothing speaks of the finding before it."""
+    """A sentence that names nothing speaks of the finding before it: "It has increased"."""
     if not earlier or not items or items[0].kind is not Kind.PRONOUN:
         return
     last = earlier[-1]
@@ -187,5 +195,3 @@ def _refine(items: Sequence[Item], earlier: Sequence[Draft]) -> None:
             last.degree = item.row.degree
         elif item.kind is Kind.UNIT and last.size is None:
             last.size = item.value
-
-

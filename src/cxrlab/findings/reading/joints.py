@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 from cxrlab.findings.reading.rows import Cue, Kind
-from cxrlab.findings.reading.statements import GENERICS, PREDICATES, SUBJECTS
 
 ROWS = (
-    *SUBJECTS,
-    *PREDICATES,
-    *GENERICS,
     Cue(Kind.AND, "and; as well as; along with; plus; in addition to", "adds"),
     Cue(Kind.OR, "or; and / or", "leaves open which; under a denial it adds"),
     Cue(Kind.VERSUS, "versus; vs", "leaves open which"),
     Cue(
         Kind.WITH,
-        """with; containing; shows; associated with?; accompanied by; together with; superimposed on|upon; underlying; adjacent; w /
-        with associated|underlying|adjacent|superimposed|accompanying; superimposed; obscuring""",
+        """with; containing; shows; associated with?; accompanied by; together with; superimposed on|upon
+        underlying; adjacent; w /; with associated|underlying|adjacent|superimposed|accompanying
+        superimposed; obscuring""",
         "brings in something else",
     ),
     Cue(
         Kind.VERB,
-        """is; has; becomes; comes|come into seen; is? seen; has been? seen; can is seen; is there; measures; measuring; measured; spanning
-        projects; projecting; projected; overlies; overlie; lies; lie; on seen""",
+        """is; has; becomes; comes|come into seen; is? seen; has been? seen; can is seen; is there; measures
+        measuring; measured; spanning; projects; projecting; projected; overlies; overlie; lies; lie
+        on seen""",
         "says that it is there",
     ),
     Cue(
         Kind.PREPOSITION,
-        """in; of; at; over; within; into; along; towards; toward; inside; under; below; beneath; near; on; by; from; throughout; involving
-        affecting; to; across; capping; overlying; surrounding; for; behind; above; between; against; after; following""",
+        """in; of; at; over; within; into; along; towards; toward; inside; under; below; beneath; near; on; by
+        from; throughout; involving; affecting; to; across; capping; overlying; surrounding; for; behind
+        above; between; against; after; following""",
         "leads to a place",
     ),
     Cue(Kind.ARTICLE, "a; another", "brings in something new"),
@@ -39,17 +38,18 @@ ROWS = (
     Cue(Kind.PRONOUN, "it; this; these; they; its; their", "speaks of what was said before"),
     Cue(
         Kind.BREAK,
-        """but; however; although; though; while; whereas; except; yet; nevertheless; nonetheless; albeit; despite; except for
-        apart|aside from; other than; with exception of; on other hand; in contrast""",
+        """but; however; although; though; while; whereas; except; yet; nevertheless; nonetheless; albeit
+        despite; except for; apart|aside from; other than; with exception of; on other hand; in contrast""",
         "a contrast ends what came before",
     ),
-    Cue(Kind.FILLER, "there; other; chronic; patchy; linear; streaky; diffuse; focal", "of no consequence"),
+    Cue(Kind.FILLER, "there; other; patchy; linear; streaky; diffuse; focal", "of no consequence"),
     Cue(Kind.SERIES, "through", "from one number to another"),
     Cue(
         Kind.ALARM,
-        """abnormal; irregular; irregularity; suspicious; lucency; lucent; asymmetry; asymmetric; distorted; distortion; destruction; erosion
-        sclerotic; lytic; narrowing; stenosis; abscess; defect; hemorrhage; contusion; embolism; infarct; infarction; cyst; inflammation
-        inflammatory; injury; rupture; tear; trauma; malposition; malpositioned; kinked; hypertrophy""",
+        """abnormal; suspicious; lucency; lucent; asymmetry; asymmetric; distorted; distortion; destruction
+        erosion; sclerotic; lytic; narrowing; stenosis; abscess; defect; hemorrhage; contusion; embolism
+        infarct; infarction; cyst; inflammation; inflammatory; injury; rupture; tear; trauma; malposition
+        malpositioned; kinked; hypertrophy""",
         "sounds like a finding",
     ),
 )

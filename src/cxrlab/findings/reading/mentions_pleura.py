@@ -8,10 +8,12 @@ from cxrlab.findings.reading.rows import Mention
 ROWS = (
     Mention(
         ("pleural effusion",),
-        """effusion; pleural|layering|subpulmonic|parapneumonic|loculated|dependent|free effusion|fluid; pleural fluid collection
-        collection of pleural fluid; accumulation of pleural fluid; pleural collection|liquid|accumulation; pleurisy fluid
-        layering|loculated|free|subpulmonic|dependent pleural effusion|fluid; fissural fluid|effusion; meniscus sign?
-        pleural based? fluid; pleural effusion collection; parapneumonic pleural effusion; pseudotumor; thoracic fluid""",
+        """effusion; pleural|layering|subpulmonic|parapneumonic|loculated|dependent|free effusion|fluid
+        pleural fluid collection; collection of pleural fluid; accumulation of pleural fluid
+        pleural collection|liquid|accumulation; pleurisy fluid
+        layering|loculated|free|subpulmonic|dependent pleural effusion|fluid; fissural fluid|effusion
+        meniscus sign?; pleural based? fluid; pleural effusion collection; parapneumonic pleural effusion
+        pseudotumor; thoracic fluid""",
         "fluid in the pleural space, whatever the fluid",
     ),
     Mention(
@@ -27,8 +29,9 @@ ROWS = (
     ),
     Mention(
         ("pneumothorax",),
-        """pneumothorax; ptx; pleural|intrapleural|extrapulmonary air; rim|cap|band|collection of pleural|intrapleural air
-        air cap|rim; visceral pleural line; deep sulcus sign; intrapleural|pleural air collection; pneumo""",
+        """pneumothorax; ptx; pleural|intrapleural|extrapulmonary air
+        rim|cap|band|collection of pleural|intrapleural air; air cap|rim; visceral pleural line
+        deep sulcus sign; intrapleural|pleural air collection; pneumo""",
         "air in the pleural space",
     ),
     Mention(("pneumothorax",), "tension pneumothorax", "under tension it is never small", degree=Severity.SEVERE),
@@ -36,19 +39,22 @@ ROWS = (
         ("pleural thickening",),
         """pleural thickening|fibrosis|capping|rind|reaction|scarring|scar|change|irregularity|peel|cap
         thickening of pleura|pleural; thickening of pleural lining|surface; thickened pleura|pleural
-        thickened pleural lining; fibrothorax; pleural fibrous change|rind; fibrous pleural change|rind|thickening
-        fibrous change of pleura|pleural; fibrous change of pleural lining; fissural thickening; pleural based density|opacity
-        pleural based scarring|thickening; pleural rind formation; fibrous pleural rind formation?; thickening of fissure
-        fibrous thickening of pleura|pleural; scarring of pleura; pleural scar formation; adhesion; pleural adhesion""",
+        thickened pleural lining; fibrothorax; pleural fibrous change|rind
+        fibrous pleural change|rind|thickening; fibrous change of pleura|pleural
+        fibrous change of pleural lining; fissural thickening; pleural based density|opacity
+        pleural based scarring|thickening; pleural rind formation; fibrous pleural rind formation?
+        thickening of fissure; fibrous thickening of pleura|pleural; scarring of pleura
+        pleural scar formation; adhesion; pleural adhesion""",
         "a thick or scarred pleura without fluid",
     ),
     Mention(("pleural thickening",), "apical cap|capping", "said of the apex alone", place="apex"),
     Mention(("pleural thickening",), "biapical cap|capping", "both tops", side=Side.BILATERAL, place="apex"),
     Mention(
         ("pleural plaque",),
-        """pleural|hyaline plaque; calcified|hyaline pleural plaque; pleural calcification; calcification of pleura
-        calcified pleura|pleural; asbestos related? pleural? disease|change; calcified pleural disease|thickening
-        plaque of pleura; pleural plaque formation|calcification; hyaline plaque formation""",
+        """pleural|hyaline plaque; calcified|hyaline pleural plaque; pleural calcification
+        calcification of pleura; calcified pleura|pleural; asbestos related? pleural? disease|change
+        calcified pleural disease|thickening; plaque of pleura; pleural plaque formation|calcification
+        hyaline plaque formation""",
         "calcified or fibrous plates, mostly of asbestos",
     ),
 )

@@ -6,9 +6,11 @@ import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from cxrlab.findings.reading.rows import Cue, Kind, Mention, Row, Word, spellings
+from cxrlab.findings.reading.anatomy import NUMBERED
+from cxrlab.findings.reading.parts import RIB
+from cxrlab.findings.reading.rows import Cue, Kind, Row, Word, spellings
 from cxrlab.findings.reading.spelling import PASSED, SAME
-from cxrlab.findings.reading.tokens import MASK, VERTEBRA, Spelling, Token
+from cxrlab.findings.reading.tokens import VERTEBRA, Spelling, Token
 
 _ROW = ""  # key under which a node keeps the row that ends there; no word is empty
 _MARKS = {
@@ -63,10 +65,13 @@ class Phrases:
     def find(self, found: Sequence[Token]) -> list[Item]:
         """The longest phrase at each word, left to right, none overlapping; time grows with the text alone."""
         items: list[Item] = []
+        ribs: dict[int, float] = {}
         root, index, count = self._tree, 0, len(found)
         while index < count:
             node = root.get(found[index].word)
             if node is None:
+                if index in ribs:
+                    items.append(Item(NUMBERED, index, index + 1, ribs[index]))
                 index += 1
                 continue
             at = end = index + 1
@@ -78,12 +83,18 @@ class Phrases:
             if best is None:
                 index += 1
                 continue
-            items.append(_measured(found, index, best) if best.kind in _COUNTED else Item(best, index, end))
+            if best.kind in _COUNTED:
+                items.append(_measured(found, index, best))
+            else:
+                items.append(Item(best, index, end))
+                if best is RIB:
+                    ribs = _numbers_after(found, end)
             index = end
         return items
 
 
 _COUNTED = (Kind.UNIT, Kind.ORDINAL)
+_BETWEEN_RIBS = frozenset({",", "and", "to", "through", "number"})
 _BETWEEN_NUMBERS = frozenset({"x", "by", "to", "and", "or", "times"})
 
 
@@ -106,6 +117,21 @@ def _measured(found: Sequence[Token], at: int, row: Word) -> Item:
     return Item(row, index + 1, at + 1, max(numbers) * (row.number or 1) if numbers else None)
 
 
+def _numbers_after(found: Sequence[Token], at: int) -> dict[int, float]:
+    """The numbers of "ribs 5, 6 and 9" or "ribs 5 to 8" by token; one with a unit is no rib."""
+    numbers: dict[int, float] = {}
+    while at < len(found):
+        number = _number(found[at].word)
+        if number is not None and 1 <= number <= 12 and number == int(number):
+            numbers[at] = number
+        elif not (found[at].word in _BETWEEN_RIBS and at + 1 < len(found) and found[at + 1].word[0].isdigit()):
+            break
+        at += 1
+    if at < len(found) and found[at].word in ("cm", "mm"):
+        numbers.pop(at - 1, None)
+    return numbers
+
+
 def _number(word: str) -> float | None:
     return float(word) if word[0].isdigit() and len(word) < 9 else None
 
@@ -123,16 +149,16 @@ def load() -> Phrases:
         mentions_heart,
         mentions_lung,
         mentions_pleura,
+        parts,
+        predicates,
         tips,
     )
 
     tables: Iterator[Iterable[Row]] = iter(
         (
             anatomy.ROWS, cues.ROWS, degrees.ROWS, joints.ROWS, mentions_bone.ROWS, mentions_devices.ROWS,
-            mentions_heart.ROWS, mentions_lung.ROWS, mentions_pleura.ROWS, tips.ROWS,
+            mentions_heart.ROWS, mentions_lung.ROWS, mentions_pleura.ROWS, parts.SUBJECTS, predicates.PREDICATES,
+            predicates.GENERICS, tips.ROWS,
         )
     )  # fmt: skip
     return Phrases(row for table in tables for row in table)
-
-
-__all__ = ["MASK", "Item", "Mention", "Phrases", "load"]

@@ -1,7 +1,7 @@
 """The rows of the reader's tables, and how a phrase is written in them.
 
-A row holds phrases parted by semicolons or line ends. A phrase is a line of words in the singular; `a|b` is a choice and a
-trailing `?` makes the word optional.
+A row holds phrases parted by semicolons or line ends. A phrase is a line of words in the singular; `a|b` is a
+choice and a trailing `?` makes the word optional.
 Hyphens do not exist: "right-sided" is two words. Words that `spelling` reads as one may be written either
 way, and words that it passes over ("the", "acute") are left out. Of all phrases that fit at a word of the
 text the longest wins, whatever table it stands in.
@@ -117,7 +117,13 @@ class Predicate:
     reason: str
     observations: tuple[str, ...] = ()
     degree: Severity | None = None
+    alarm: bool = False  # whether it sounds like a finding where no part fits
     kind: Kind = Kind.PREDICATE
+
+    @property
+    def graded(self) -> bool:
+        """Whether the words themselves give a degree."""
+        return self.degree is not None
 
 
 @dataclass(frozen=True)
@@ -143,6 +149,11 @@ class Word:
     tip: str | None = None
     number: int | None = None
     said: str = ""  # the predicate that the words are beside a part
+
+    @property
+    def graded(self) -> bool:
+        """Whether the words give a degree beside another attribute."""
+        return self.kind is not Kind.DEGREE and self.degree is not None
 
 
 Row = Mention | Subject | Predicate | Cue | Word

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cxrlab.core.vocabulary import Change
+from cxrlab.core.vocabulary import OBSERVATIONS, Change, Group
 from cxrlab.findings.reading.claims import Claim
-from cxrlab.findings.reading.cues import OPERATION
+from cxrlab.findings.reading.cues import HISTORY, OPERATION
 from cxrlab.findings.reading.phrases import Item
-from cxrlab.findings.reading.rows import Kind
+from cxrlab.findings.reading.rows import Cue, Kind
 
 _WALLS = frozenset({Kind.BREAK, Kind.THERE, Kind.COLON})
 _BACKWARD = frozenset({Kind.DENIED, Kind.HEDGED, Kind.RESOLVED, Kind.UNSEEN, Kind.UNLIKELY})
@@ -17,7 +17,7 @@ _FORWARD = {Kind.DENIED: Kind.NEGATION, Kind.HEDGED: Kind.HEDGE, Kind.RESOLVED: 
 # Words that bring in something that is there: after them a list of denials has ended.
 _ASSERTIVE = frozenset({Kind.DEGREE, Kind.CHANGE, Kind.UNIT})
 _MODIFIERS = _ASSERTIVE | {
-    Kind.SIDE, Kind.PLACE, Kind.LEVEL, Kind.ORDINAL, Kind.PREPOSITION, Kind.FILLER, Kind.SUBJECT, Kind.ARTICLE, Kind.UNIT,
+    Kind.SIDE, Kind.PLACE, Kind.LEVEL, Kind.ORDINAL, Kind.PREPOSITION, Kind.FILLER, Kind.SUBJECT, Kind.ARTICLE,
 }  # fmt: skip
 _LIST = frozenset({Kind.COMMA, Kind.AND, Kind.OR, Kind.VERSUS})
 
@@ -25,14 +25,24 @@ _LIST = frozenset({Kind.COMMA, Kind.AND, Kind.OR, Kind.VERSUS})
 class _Reach:
     """A cue that acts on what follows, while it does."""
 
-    __slots__ = ("bare", "kind", "last", "linked", "row")
+    __slots__ = ("bare", "index", "kind", "last", "linked", "row")
 
-    def __init__(self, item: Item, kind: Kind) -> None:
+    def __init__(self, item: Item, kind: Kind, index: int) -> None:
+        self.index = index
         self.kind = kind
         self.row = item.row
         self.bare = item.last - item.first == 1  # after "no" a list goes on without articles
         self.last: Claim | None = None  # the last statement it acted on
         self.linked = False  # an explanation follows: "no opacity to suggest pneumonia"
+
+
+def _stands(claim: Claim, row: Cue) -> bool:
+    """Whether a statement is a finding though put aside: an operation after "status post", a device in the way."""
+    if not claim.observations:
+        return False
+    if row is OPERATION:
+        return claim.observations == ("postsurgical change",)
+    return row is not HISTORY and OBSERVATIONS[claim.observations[0]].group is Group.DEVICE
 
 
 class Scope:
@@ -52,6 +62,7 @@ class Scope:
 
     def judge(self) -> None:
         """Walk through the sentence once."""
+        self._normal_with()
         at: dict[int, list[Claim]] = {}
         for claim in self.found:
             at.setdefault(claim.at, []).append(claim)
@@ -69,6 +80,14 @@ class Scope:
             elif kind in _CUES:
                 _CUES[kind](self, index)
 
+    def _normal_with(self) -> None:
+        """Vessels are engorged to some degree: "engorgement and heart size are normal" denies more than that."""
+        for first, second in zip(self.found, self.found[1:], strict=False):
+            kinds = [item.kind for item in self.items[first.end + 1 : second.start]]
+            engorged = first.observations == ("vascular congestion",) and first.part < 0
+            if engorged and kinds == [Kind.AND] and second.normal and second.predicative:
+                first.absent = True
+
     def _apply(self, claim: Claim) -> None:
         for kind, reach in list(self.active.items()):
             if reach.last is not None and reach.last.at != claim.at and not self._goes_on(reach, claim):
@@ -77,16 +96,18 @@ class Scope:
             reach.last = claim
             reach.linked = False
             if kind is Kind.NEGATION:
-                claim.absent = not claim.normal  # "not normal" asserts
-                claim.possible = False
-                claim.change = None
+                self._deny_one(claim, reach)
             elif kind is Kind.HEDGE:
                 claim.possible = True
             elif kind is Kind.RESOLUTION and not claim.normal:
                 claim.absent, claim.change = True, Change.RESOLVED
             elif kind is Kind.ASIDE:
-                operation = claim.observations == ("postsurgical change",) and reach.row is OPERATION
-                claim.dropped = not operation
+                claim.dropped = not _stands(claim, reach.row)
+
+    def _deny_one(self, claim: Claim, reach: _Reach) -> None:
+        if claim.normal and not claim.part < reach.index < claim.at:
+            return  # "no the heart is normal": only "is not normal" asserts
+        claim.absent, claim.possible, claim.change = not claim.normal, False, None
 
     def _goes_on(self, reach: _Reach, claim: Claim) -> bool:
         """Whether a cue that has acted on a statement still acts on the next one."""
@@ -141,7 +162,7 @@ class Scope:
         group = self._group_before(index)
         if not group:
             if kind in _FORWARD:
-                self.active[_FORWARD[kind]] = _Reach(self.items[index], _FORWARD[kind])
+                self.active[_FORWARD[kind]] = _Reach(self.items[index], _FORWARD[kind], index)
             return
         if kind in (Kind.DENIED, Kind.UNSEEN) and self._of_the_end(group[0], index):
             return
@@ -158,7 +179,7 @@ class Scope:
                 claim.absent, claim.change = True, Change.RESOLVED
 
     def _of_the_end(self, claim: Claim, index: int) -> bool:
-        """ "Its tip is not seen" says nothing against the tube."""
+        """Whether the cue is about the end of a device: "its tip is not seen" says nothing against the tube."""
         return any(item.kind is Kind.END for item in self.items[claim.end + 1 : index])
 
     def _group_before(self, index: int) -> list[Claim]:
@@ -174,7 +195,7 @@ class Scope:
                 continue
             kinds = {item.kind for item in self.items[before[-1].end + 1 : group[-1].start]}
             listed = listed or bool(kinds & {Kind.AND, Kind.OR})
-            if not listed or not kinds <= _MODIFIERS | _LIST | {Kind.NEGATION, Kind.ALARM}:
+            if not listed or not kinds <= _MODIFIERS | _LIST | {Kind.NEGATION, Kind.ALARM, Kind.PREDICATE}:
                 break
             if kinds >= {Kind.COMMA, Kind.AND} and self._asserted_before(before[-1].start):
                 break  # "there is A and B, and C is possible"
@@ -192,7 +213,7 @@ class Scope:
             return
         self.active.pop(Kind.HEDGE, None)
         self.active.pop(Kind.RESOLUTION, None)
-        self.active[Kind.NEGATION] = _Reach(self.items[index], Kind.NEGATION)
+        self.active[Kind.NEGATION] = _Reach(self.items[index], Kind.NEGATION, index)
 
     def _hedge(self, index: int) -> None:
         if not self._follows(index):
@@ -203,11 +224,16 @@ class Scope:
             if denial.last is None:
                 return  # "no possible": the denial decides
             del self.active[Kind.NEGATION]
-        self.active[Kind.HEDGE] = _Reach(self.items[index], Kind.HEDGE)
+        self.active[Kind.HEDGE] = _Reach(self.items[index], Kind.HEDGE, index)
 
     def _hedge_either(self, index: int) -> None:
         following = self.items[index + 1] if index + 1 < len(self.items) else None
-        if following is not None and following.kind is Kind.COMMA and following.first == self.items[index].last and Kind.ASIDE in self.active:
+        if (
+            following is not None
+            and following.kind is Kind.COMMA
+            and following.first == self.items[index].last
+            and Kind.ASIDE in self.active
+        ):
             return  # "compared with May,"
         if self._follows(index):
             self._hedge(index)
@@ -230,7 +256,7 @@ class Scope:
             return
         self.active.pop(Kind.NEGATION, None)
         if self.items[index].kind is Kind.HEDGE_LINK:
-            self.active[Kind.HEDGE] = _Reach(self.items[index], Kind.HEDGE)
+            self.active[Kind.HEDGE] = _Reach(self.items[index], Kind.HEDGE, index)
 
     def _joined_since(self, claim: Claim, index: int) -> bool:
         return any(item.kind in (Kind.COMMA, Kind.AND) for item in self.items[claim.end + 1 : index])
@@ -240,10 +266,10 @@ class Scope:
             return
         for claim in self._before(index)[-1:]:
             claim.possible = True
-        self.active[Kind.HEDGE] = _Reach(self.items[index], Kind.HEDGE)
+        self.active[Kind.HEDGE] = _Reach(self.items[index], Kind.HEDGE, index)
 
     def _either(self, index: int) -> None:
-        """ "X or Y" without a denial: neither is sure."""
+        """Neither side of an "or" is sure where nothing denies them."""
         before = self._before(index)
         after = [claim for claim in self.found if claim.start > index]
         if self.active.keys() & {Kind.NEGATION, Kind.ASIDE, Kind.RESOLUTION} or not before or not after:
@@ -258,7 +284,7 @@ class Scope:
             before[-1].possible = True
             self.active.clear()
         else:
-            self.active[Kind.HEDGE] = _Reach(self.items[index], Kind.HEDGE)
+            self.active[Kind.HEDGE] = _Reach(self.items[index], Kind.HEDGE, index)
 
     def _resolve(self, index: int) -> None:
         if self._follows(index):
@@ -268,10 +294,10 @@ class Scope:
             claim.absent, claim.change = True, Change.RESOLVED
 
     def _begin(self, index: int) -> None:
-        self.active[self.items[index].kind] = _Reach(self.items[index], self.items[index].kind)
+        self.active[self.items[index].kind] = _Reach(self.items[index], self.items[index].kind, index)
 
     def _comma(self, index: int) -> None:
-        """ "Compared with the last film, …": what comes after the comma is said of the film."""
+        """What comes after the comma is said of the film: "compared with the last film, …"."""
         aside = self.active.get(Kind.ASIDE)
         if aside is not None and aside.last is None:
             del self.active[Kind.ASIDE]

@@ -9,18 +9,21 @@ from cxrlab.findings.reading.rows import Kind
 from cxrlab.findings.reading.tokens import Token
 
 # First words of headings. What stands under the second kind is why and how the film was taken.
-_REPORT = frozenset({"finding", "impression", "conclusion", "report", "summary", "opinion", "interpretation", "assessment"})
+_REPORT = frozenset(
+    {"finding", "impression", "conclusion", "report", "summary", "opinion", "interpretation", "assessment"}
+)
 _FRAME = frozenset(
     "indication history technique comparison reason clinical procedure information type date protocol ordering"
     " diagnosis symptom complaint views view".split()
 )
+_LONGEST = 120  # items; text without a full stop is cut, so that the time grows with its length alone
 _LONGEST_HEADING = 5  # words before a colon
 # A line that ends in one of these, or begins with one of those below, goes on over the line break.
 _OPEN_END = frozenset(
     {
-        Kind.COMMA, Kind.AND, Kind.OR, Kind.VERSUS, Kind.WITH, Kind.PREPOSITION, Kind.ARTICLE, Kind.THERE, Kind.NEGATION,
-        Kind.HEDGE, Kind.HEDGE_EITHER, Kind.HEDGE_LINK, Kind.LINK, Kind.DEGREE, Kind.SIDE, Kind.LEVEL, Kind.VERB,
-        Kind.ASIDE, Kind.RESOLUTION, Kind.ORDINAL, Kind.COLON,
+        Kind.COMMA, Kind.AND, Kind.OR, Kind.VERSUS, Kind.WITH, Kind.PREPOSITION, Kind.ARTICLE, Kind.THERE,
+        Kind.NEGATION, Kind.HEDGE, Kind.HEDGE_EITHER, Kind.HEDGE_LINK, Kind.LINK, Kind.DEGREE, Kind.SIDE, Kind.LEVEL,
+        Kind.VERB, Kind.ASIDE, Kind.RESOLUTION, Kind.ORDINAL, Kind.COLON,
     }
 )  # fmt: skip
 _OPEN_START = frozenset(
@@ -44,7 +47,8 @@ class Sentence:
 
 def sentences(found: Sequence[Token], items: Sequence[Item]) -> Iterator[Sentence]:
     """Sentences about the film, in order; headings, and what stands under history and technique, are left out."""
-    aside, part, first = False, [], 0
+    part: list[Item] = []
+    aside, first = False, 0
     previous: Item | None = None
     for item in items:
         start = item.first
@@ -65,7 +69,7 @@ def sentences(found: Sequence[Token], items: Sequence[Item]) -> Iterator[Sentenc
                 part, first = [], item.last
                 previous = item
                 continue
-        if item.kind is Kind.STOP:
+        if item.kind is Kind.STOP or len(part) == _LONGEST:
             if part and not aside:
                 yield Sentence(part, first, start)
             part, first = [], item.last
@@ -81,7 +85,7 @@ def _lines(found: Sequence[Token], after: int, until: int) -> int:
 
 
 def _heading(found: Sequence[Token], first: int, colon: int) -> tuple[bool, int, bool] | None:
-    """Whether the words before a colon head a part that is put aside, where they begin, and whether they name no part of the body."""
+    """Of the words before a colon: do they head what is put aside, where do they begin, do they head a section."""
     begin = colon - 1
     if begin >= 0 and found[begin].word in _REPORT:
         return False, begin, True

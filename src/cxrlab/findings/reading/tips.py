@@ -12,33 +12,43 @@ def _tip(tip: str, phrases: str, reason: str) -> Word:
 ROWS = (
     Word(
         Kind.END,
-        """tip; distal; proximal; terminates; terminating; terminate; terminus; ends; ending; end; reaches; reaching; courses; coursing
-        extends; extending; directed; positioned; location; distal end|tip|aspect|portion|third; side port|hole; comes to rest|lie""",
+        """tip; distal; proximal; terminates; terminating; terminate; terminus; ends; ending; end; reaches
+        reaching; courses; coursing; extends; extending; directed; positioned; location
+        distal end|tip|aspect|portion|third; side port|hole; comes to rest|lie""",
         "speaks of the end of a device",
     ),
     Word(
         Kind.ABOVE,
-        """above|from|proximal|superior|cephalad|over|cranial to? carina; above|from|proximal|over to? tracheal bifurcation|carina
-        above level of carina; above|over bifurcation; above|from level of tracheal bifurcation; to carina; cranial to bifurcation""",
+        """above|from|proximal|superior|cephalad|over|cranial to? carina
+        above|from|proximal|over to? tracheal bifurcation|carina; above level of carina
+        above|over bifurcation; above|from level of tracheal bifurcation; to carina; cranial to bifurcation""",
         "height above the carina",
     ),
     _tip(
         "superior vena cava",
         """svc; superior vena cava; superior caval vein; vena cava superior; upper caval vein
-        mid|lower|upper|distal|proximal|low|high|middle svc; mid|lower|upper|distal|proximal|low|high|middle superior vena cava
-        mid to lower|distal svc; mid to lower|distal superior vena cava""",
+        mid|lower|upper|distal|proximal|low|high|middle svc
+        mid|lower|upper|distal|proximal|low|high|middle superior vena cava; mid to lower|distal svc
+        mid to lower|distal superior vena cava""",
         "the vein above the heart",
     ),
     _tip(
         "cavoatrial junction",
-        """cavoatrial|atriocaval junction; cavo|atrio atrial|caval junction; svc ra|atrial junction; svc right atrial junction
-        superior cavoatrial junction; svc and|/ ra|right atrial? junction; superior vena cava and|/? right atrial|atrium junction
-        junction of svc|caval and|with right? atrium|vein; junction of superior vena cava and|with right? atrium
-        caval atrial junction; lower svc|cavoatrial and|or|to|/ cavoatrial? junction; svc cavoatrial junction; junction of svc and right atrium; junction of vena? cava and|with right? atrium
+        """cavoatrial|atriocaval junction; cavo|atrio atrial|caval junction; svc ra|atrial junction
+        svc right atrial junction; superior cavoatrial junction; svc and|/ ra|right atrial? junction
+        superior vena cava and|/? right atrial|atrium junction
+        junction of svc|caval and|with right? atrium|vein
+        junction of superior vena cava and|with right? atrium; caval atrial junction
+        lower svc|cavoatrial and|or|to|/ cavoatrial? junction; svc cavoatrial junction
+        junction of svc and right atrium; junction of vena? cava and|with right? atrium
         junction of upper caval vein and|with right? atrium; mouth of right atrium""",
         "where vein and heart meet",
     ),
-    _tip("right atrium", "right atrium|atrial; upper|high|low|lower|mid|proximal|deep right atrium; ra", "inside the heart"),
+    _tip(
+        "right atrium",
+        "right atrium|atrial; upper|high|low|lower|mid|proximal|deep right atrium; ra",
+        "inside the heart",
+    ),
     _tip(
         "brachiocephalic vein",
         "brachiocephalic|innominate vein|trunk?; left|right brachiocephalic|innominate vein?",
@@ -46,40 +56,46 @@ ROWS = (
     ),
     _tip(
         "right main bronchus",
-        "right main|mainstem|primary stem? bronchus; right mainstem; right bronchus; right main stem",
+        """right main|mainstem|primary stem? bronchus; right mainstem; right bronchus; right main? stem
+        right stem bronchus""",
         "too deep",
     ),
     _tip(
         "high",
-        """thoracic inlet; above|level of? thoracic inlet; above|level of? clavicle; above|level of? clavicular head; too high
-        high in trachea; high position; upper trachea; cervical trachea; high up; level of collarbone""",
+        """thoracic inlet; above|level of? thoracic inlet; above|level of? clavicle
+        above|level of? clavicular head; too high; high in trachea; high position; upper trachea
+        cervical trachea; high up; level of collarbone""",
         "not deep enough",
     ),
     _tip(
         "stomach",
-        """stomach; gastric; proximal|distal|mid stomach; gastric body|fundus|antrum|lumen|bubble; body|fundus|antrum of stomach
-        left upper quadrant; expected? location of stomach; under|below diaphragm in|inside stomach""",
+        """stomach; gastric; proximal|distal|mid stomach; gastric body|fundus|antrum|lumen|bubble
+        body|fundus|antrum of stomach; left upper quadrant; expected? location of stomach
+        under|below diaphragm in|inside stomach""",
         "where it should be",
     ),
     _tip(
         "distal esophagus",
-        """esophagus; distal|lower|terminal|mid|thoracic|proximal|upper esophagus; gastroesophageal|ge|esophagogastric junction; gej
-        lower end of esophagus""",
+        """esophagus; distal|lower|terminal|mid|thoracic|proximal|upper esophagus
+        gastroesophageal|ge|esophagogastric junction; gej; lower end of esophagus""",
         "not far enough",
     ),
     _tip(
         "beyond film",
-        """below|beyond|off|outside|past field|edge|margin|film|border|bottom|frame; below|beyond|off|past inferior|lower|bottom margin|edge|border
-        below|beyond|off|past inferior|lower|bottom? margin|edge|border|aspect|end of film|seen|field; off|outside inferior|bottom|lower? film
-        out of seen|field|frame|film; outside field of seen; beyond field of seen; below diaphragm; off seen; beyond seen
-        not included on|in|within film|seen|field; below diaphragm and off|out|beyond of? film|field|seen; subdiaphragmatic; off screen
-        leaves film|field|frame; leaving film|field|frame; below lower end of film; below film; past lower? border of film""",
+        """below|beyond|off|outside|past field|edge|margin|film|border|bottom|frame
+        below|beyond|off|past inferior|lower|bottom margin|edge|border
+        below|beyond|off|past inferior|lower|bottom? margin|edge|border|aspect|end of film|seen|field
+        off|outside inferior|bottom|lower? film; out of seen|field|frame|film; outside field of seen
+        beyond field of seen; below diaphragm; off seen; beyond seen
+        not included on|in|within film|seen|field; below diaphragm and off|out|beyond of? film|field|seen
+        subdiaphragmatic; off screen; leaves film|field|frame; leaving film|field|frame
+        below lower end of film; below film; past lower? border of film""",
         "the end is not on the film",
     ),
     _tip(
         "main pulmonary artery",
-        """in|within|into|overlying|at|reaching main|proximal? pulmonary artery|trunk|outflow; pulmonary outflow tract
-        right ventricular outflow tract?; main pulmonary arterial trunk""",
+        """in|within|into|overlying|at|reaching main|proximal? pulmonary artery|trunk|outflow
+        pulmonary outflow tract; right ventricular outflow tract?; main pulmonary arterial trunk""",
         "in the artery of the lung",
     ),
     _tip("right pulmonary artery", "right interlobar|main|lower|descending? pulmonary artery", "in its right branch"),
@@ -87,15 +103,21 @@ ROWS = (
     _tip("descending aorta", "in|within|at proximal|upper? descending thoracic? aorta", "below the arch"),
     _tip(
         "aortic arch",
-        "below|above|at|from top|apex of aortic knob|arch; below|from|above aortic knob|arch; level of aortic arch|knob",
+        """below|above|at|from top|apex of aortic knob|arch; below|from|above aortic knob|arch
+        level of aortic arch|knob""",
         "at the arch",
     ),
     _tip(
         "right atrium and right ventricle",
-        """right atrium|atrial and right? ventricle|ventricular; ra and rv; right atrial and ventricular; right atrium and ventricle
-        right atrium|atrial and right ventricular apex; right atrium and apex of right ventricle; right heart chamber
+        """right atrium|atrial and right? ventricle|ventricular; ra and rv; right atrial and ventricular
+        right atrium and ventricle; right atrium|atrial and right ventricular apex
+        right atrium and apex of right ventricle; right heart chamber
         right atrial appendage and right ventricle|ventricular apex?; both right heart chamber""",
         "one lead each",
     ),
-    _tip("right ventricle", "right ventricle|ventricular; right ventricular apex; apex of right ventricle; rv; rv apex", "one lead"),
+    _tip(
+        "right ventricle",
+        "right ventricle|ventricular; right ventricular apex; apex of right ventricle; rv; rv apex",
+        "one lead",
+    ),
 )

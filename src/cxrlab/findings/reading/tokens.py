@@ -27,7 +27,16 @@ IRREGULAR = {
     "haven't": "not", "couldn't": "cannot", "don't": "not", "didn't": "not", "weren't": "not",
 }  # fmt: skip
 # British spellings, and what is written with or without an s: old part, new part.
-_SPELLING = (("oe", "e"), ("ae", "e"), ("our", "or"), ("is", "iz"), ("re", "er"), ("ph", "f"), ("ll", "l"), ("ys", "yz"))
+_SPELLING = (
+    ("oe", "e"),
+    ("ae", "e"),
+    ("our", "or"),
+    ("is", "iz"),
+    ("re", "er"),
+    ("ph", "f"),
+    ("ll", "l"),
+    ("ys", "yz"),
+)
 
 
 class Token(NamedTuple):
@@ -127,7 +136,9 @@ def _holes(word: str) -> list[str]:
 def _one_slip(a: str, b: str) -> bool:
     if len(a) == len(b):
         apart = [index for index in range(len(a)) if a[index] != b[index]]
-        swapped = len(apart) == 2 and apart[1] == apart[0] + 1 and a[apart[0]] == b[apart[1]] and a[apart[1]] == b[apart[0]]
+        swapped = (
+            len(apart) == 2 and apart[1] == apart[0] + 1 and a[apart[0]] == b[apart[1]] and a[apart[1]] == b[apart[0]]
+        )
         # Endings decide meaning ("inflated", "inflates"): a change in the last letter is not a slip.
         return swapped or (len(apart) == 1 and apart[0] < len(a) - 1)
     return abs(len(a) - len(b)) == 1
