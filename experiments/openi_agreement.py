@@ -165,17 +165,20 @@ def interval(columns: NDArray[np.float64], draws: NDArray[np.float64]) -> tuple[
     return float(low), float(high)
 
 
-def print_table(reports: Sequence[Report], rows: Sequence[Meaning], seed: int) -> None:
-    """One line an observation that codes speak of, in the order of the vocabulary, then all of them together."""
+def all_counts(reports: Sequence[Report], rows: Sequence[Meaning]) -> dict[str, NDArray[np.float64]]:
+    """The counts of every observation that codes speak of, in the order of the vocabulary."""
     spoken = {name for row in rows for name in row.accepts}
+    return {name: counts(reports, name) for name in OBSERVATIONS if name in spoken}
+
+
+def print_table(reports: Sequence[Report], rows: Sequence[Meaning], seed: int) -> None:
+    """One line an observation, then all of them together."""
+    columns, draws = all_counts(reports, rows), resamples(len(reports), seed)
     print(f"{'observation':30}{'coded':>7}{'found':>7}{'read':>7}{'backed':>8}{'prec.':>8}{'recall':>8}{'F1':>7}  95 %")
-    total, draws = np.zeros((len(reports), 4)), resamples(len(reports), seed)
-    for name in (name for name in OBSERVATIONS if name in spoken):
-        columns = counts(reports, name)
-        total += columns
-        print_line(name, columns, draws)
-    print_line("all together (micro)", total, draws)
-    silent = Counter(name for report in reports for name in report.read - spoken)
+    for name, own in columns.items():
+        print_line(name, own, draws)
+    print_line("all together (micro)", sum(columns.values(), np.zeros((len(reports), 4))), draws)
+    silent = Counter(name for report in reports for name in report.read - set(columns))
     print("read, but without a code of any kind:", ", ".join(f"{a} {n}" for a, n in silent.most_common()) or "nothing")
     unknown = Counter(code for report in reports for code in report.unknown)
     print(f"codes without a row in the table: {sum(unknown.values())}")

@@ -9,7 +9,7 @@ from typing import overload
 from cxrlab.core.records import Finding, Span
 from cxrlab.findings.reading.drafts import Draft, understand
 from cxrlab.findings.reading.phrases import load
-from cxrlab.findings.reading.sentences import sentences
+from cxrlab.findings.reading.sentences import of_the_chest, sentences
 from cxrlab.findings.reading.tokens import tokens
 
 
@@ -57,7 +57,7 @@ def read(text: str | None) -> Reading:
     drafts: list[Draft] = []
     normal: list[Span] = []
     unread: list[Span] = []
-    for sentence in sentences(found, tables.find(found)):
+    for sentence in of_the_chest(sentences(found, tables.find(found))):
         result = understand(sentence, drafts)
         drafts += result.drafts
         normal += [(found[first].start, found[last - 1].end) for first, last in result.normal]

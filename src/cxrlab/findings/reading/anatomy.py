@@ -19,13 +19,13 @@ ROWS = (
     BOTH,
     Word(
         Kind.SIDE,
-        "left|lt|leftward|leftwards sided|side|lateral?; on left side?; to left",
+        "left|lt|leftward|leftwards sided|side|lateral?",
         "the patient's left",
         side=_L,
     ),
     Word(
         Kind.SIDE,
-        "right|rt|rightward|rightwards sided|side|lateral?; on right side?; to right",
+        "right|rt|rightward|rightwards sided|side|lateral?",
         "the patient's right",
         side=_R,
     ),
@@ -112,8 +112,8 @@ ROWS = (
     NUMBERED,
     Word(
         Kind.OTHER_BODY,
-        """ankle; knee; wrist; elbow; foot; pelvis; finger; tibia; fibula; forearm; skull; sella; thumb; toe
-        calcaneus; femur; hand""",
+        """ankle; knee; wrist; elbow; foot; hip; midfoot; plantar; forefoot; hindfoot; finger; tibia; fibula
+        forearm; skull; sella; thumb; toe; calcaneus; femur; hand""",
         "not of the chest",
     ),
 )

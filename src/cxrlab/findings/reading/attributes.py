@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from cxrlab.core.vocabulary import OBSERVATIONS, Change, Group, Severity
 from cxrlab.findings.reading.claims import Claim
+from cxrlab.findings.reading.degrees import PREVIOUS
 from cxrlab.findings.reading.phrases import Item
 from cxrlab.findings.reading.places import LIST, MODIFIERS, Where, completed, groups_of, merged
 from cxrlab.findings.reading.rows import Kind
@@ -16,13 +17,14 @@ _EXPLAINS = frozenset({Kind.LINK, Kind.HEDGE_LINK, Kind.HEDGE_EITHER})
 class Traits:
     """The attributes of one statement; `groups` has one entry for each finding that it makes."""
 
-    __slots__ = ("change", "degree", "first", "groups", "last", "late", "size")
+    __slots__ = ("change", "degree", "first", "groups", "last", "late", "previous", "size")
 
     def __init__(self) -> None:
         self.groups: list[Where] = []
         self.degree: Severity | None = None
         self.change: Change | None = None
         self.size: float | None = None
+        self.previous = False  # said to have been seen before
         self.late = False  # the change stands after a verb
         self.first = self.last = 0
 
@@ -45,6 +47,7 @@ def traits(items: Sequence[Item], claim: Claim, left: dict[int, list[int]], righ
     own.degree = degrees[0] if degrees else None
     modifiers = [items[index] for index in (*reversed(before), *after)]
     own.change = next((item.row.change for item in modifiers if item.kind is Kind.CHANGE), None)
+    own.previous = any(item.row is PREVIOUS for item in modifiers)
     tail = [items[index] for index in after]
     verb = next((place for place, item in enumerate(tail) if item.kind is Kind.VERB), len(tail))
     own.late = (
@@ -69,6 +72,8 @@ def _unfit(claim: Claim) -> frozenset[Kind]:
     if names and OBSERVATIONS[claim.observations[0]].group is Group.BONE:
         ribs = names & {"rib fracture", "bone deformity"}
         return frozenset({Kind.LEVEL}) if ribs else frozenset({Kind.LEVEL, Kind.ORDINAL})
+    if names and OBSERVATIONS[claim.observations[0]].group is Group.DEVICE:
+        return frozenset({Kind.LEVEL, Kind.ORDINAL})
     return frozenset({Kind.ORDINAL})
 
 

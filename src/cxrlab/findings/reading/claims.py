@@ -82,7 +82,10 @@ def claims(items: Sequence[Item]) -> list[Claim]:
                 claim.absent, claim.change = True, Change.RESOLVED
             found.append(claim)
         elif kind is Kind.PREDICATE or (kind in _SAID and item.row.said):
-            found += _statement(items, at, told)
+            new = _statement(items, at, told)
+            for claim in found:  # "vascular engorgement is within limits of normal" takes back what its noun says
+                claim.dropped |= claim.part >= 0 and any(one.normal and one.part == claim.part for one in new)
+            found += new
     return found
 
 
@@ -128,9 +131,10 @@ def _fitting(items: Sequence[Item], part: int, said: str) -> int:
 def _partless(items: Sequence[Item], at: int) -> list[Claim]:
     """A predicate without a part beside it: of a part farther off, of one that a mention implies, or on its own."""
     row = items[at].row
-    implied = _implied_part(items, at)
-    if (implied, row.name) in _meanings():
-        return [Claim(_meanings()[implied, row.name].observations, at)]
+    part, named = _implied_part(items, at)
+    if (part, row.name) in _meanings():
+        meant = _meanings()[part, row.name].observations
+        return [Claim(meant, at)] if meant != named else []  # "plaques, some calcified" says it once
     if not row.observations or _of_device(items, at):
         return []
     for part in (*range(at + 1, len(items)), *range(at - 1, -1, -1)):
@@ -144,15 +148,16 @@ def _partless(items: Sequence[Item], at: int) -> list[Claim]:
     return [Claim(row.observations, at)]
 
 
-def _implied_part(items: Sequence[Item], at: int) -> str:
-    """The part of a mention that a list joins to this predicate: "effusion versus thickening"."""
+def _implied_part(items: Sequence[Item], at: int) -> tuple[str, tuple[str, ...]]:
+    """The part of a mention that a list joins to this predicate, and what it names: "effusion versus thickening"."""
     index = at - 1
     while index >= 0 and (items[index].kind in _LISTS or items[index].kind in (Kind.DEGREE, Kind.SIDE)):
         index -= 1
     if index in (-1, at - 1) or items[index].kind is not Kind.MENTION or not items[index].row.observations:
-        return ""
-    name = items[index].row.observations[0]
-    return "aorta" if "aort" in name else "pleura" if OBSERVATIONS[name].group is Group.PLEURA else ""
+        return "", ()
+    names: tuple[str, ...] = items[index].row.observations
+    part = "aorta" if "aort" in names[0] else "pleura" if OBSERVATIONS[names[0]].group is Group.PLEURA else ""
+    return part, names
 
 
 def _of_device(items: Sequence[Item], at: int) -> bool:
@@ -170,6 +175,8 @@ def _headed(items: Sequence[Item], before: int, at: int) -> bool:
 
 
 def _part_before(items: Sequence[Item], at: int, loose: bool) -> int:
+    if loose and _adjective(items, at):
+        return -1  # "the interstitium is mildly edematous": the degree is of what follows
     for index in range(at - 1, -1, -1):
         kind = items[index].kind
         if kind is Kind.SUBJECT:
@@ -184,7 +191,7 @@ def _part_after(items: Sequence[Item], at: int, loose: bool) -> int:
         kind = items[index].kind
         if kind is Kind.SUBJECT:
             return -1 if _adjective(items, index) else index
-        if loose:
+        if loose and kind not in (Kind.SIDE, Kind.PLACE):
             return -1
         if kind is Kind.PREDICATE or (kind in _JOINS and index + 1 < len(items) and items[index + 1].kind in _GOES_ON):
             continue
@@ -194,9 +201,12 @@ def _part_after(items: Sequence[Item], at: int, loose: bool) -> int:
 
 
 def _adjective(items: Sequence[Item], index: int) -> bool:
-    """Whether a part only says where a mention is: "calcified mediastinal granulomas"."""
+    """Whether a phrase only describes what it stands before: "calcified mediastinal granulomas"."""
     following = items[index + 1] if index + 1 < len(items) else None
-    return following is not None and following.kind is Kind.MENTION and following.first == items[index].last
+    if following is None or following.first != items[index].last:
+        return False
+    described = (Kind.MENTION,) if items[index].kind is Kind.SUBJECT else (Kind.MENTION, Kind.PREDICATE)
+    return following.kind in described
 
 
 def _joined(items: Sequence[Item], part: int, step: int, said: str, told: set[int]) -> list[int]:
@@ -205,11 +215,14 @@ def _joined(items: Sequence[Item], part: int, step: int, said: str, told: set[in
     while 0 <= index < len(items):
         kind = items[index].kind
         if kind is Kind.SUBJECT:
-            if index in told or (items[index].row.name, said) not in table:
+            noun = step < 0 and items[index + 1].kind is Kind.PREDICATE  # "vascular engorgement"
+            if (index in told and not noun) or (items[index].row.name, said) not in table:
                 break
             if step > 0 and index + 1 < len(items) and items[index + 1].kind in (Kind.VERB, Kind.PREDICATE):
                 break  # it has a predicate of its own
             parts.append(index)
+        elif step < 0 and kind is Kind.PREDICATE and items[index].row.name == "congested":
+            pass  # "vascular engorgement and heart size are normal"
         elif kind not in _JOINS and kind not in (Kind.SIDE, Kind.PREPOSITION, Kind.ARTICLE, Kind.FILLER, Kind.ORDINAL):
             break
         index += step

@@ -59,8 +59,8 @@ ROWS = (
         without excluding; cannot discount; raises|raise|raising question|possibility of?
         raises suspicion|concern of|for; differential diagnosis? is
         differential diagnosis? includes|include|including|consideration|would? include?
-        consideration includes|include|for|of; this? raises question of; there is possible|probable
-        considered; differential""",
+        consideration would? includes|include; consideration for|of; this? raises question of
+        there is possible|probable; considered; differential""",
         "makes what follows possible",
     ),
     Cue(
@@ -72,7 +72,7 @@ ROWS = (
         is? favored to? represents|is?; favors; favor; is? thought|felt|believed to is|represents
         can is seen with|in; may is seen in|with; probably|possibly represents; is suggested
         would represents; is likely due|related|secondary to; presumably represents; likely represents
-        may is likely?; suspected to is|represents""",
+        may is likely?; is? suspected|questioned|considered to is|represents""",
         "makes what follows possible, or what stands before where nothing follows",
     ),
     Cue(
@@ -145,9 +145,9 @@ ROWS = (
         to confirm|document resolution|clearing|clearance|stability of?; ct; mri; ultrasound
         sensitivity for; making it difficult|impossible to fully? assess|see|exclude|determine for?
         not sensitive for; may obscure|mask|hide; obscures; obscure; masking; masks; clinical diagnosis of
-        compared|comparing|comparison with|to|from; comparison; reason for film; clinically
-        old man|woman|male|female; patient known; presents|presenting with; complains of; questioned by
-        ordered for; rule out for""",
+        compared|comparing|comparison with|to|from; comparison; comparison is made to|with?; on which
+        in which; reason for film; clinically; old man|woman|male|female; patient known
+        presents|presenting with; complains of; questioned by; ordered for; rule out for""",
         "what follows is history, a reason, advice or a limit, not a finding",
     ),
     Cue(
@@ -166,22 +166,24 @@ ROWS = (
         is? excluded from seen|field; is? not as|so well|clearly seen
         is limited|obscured|nondiagnostic|silhouetted; is? partially obscured|excluded|collimated
         cannot is seen well|clearly; not assessable|evaluable; cannot is confidently seen; obscured
-        poorly seen|assess|defined""",
+        would? is difficult|impossible|hard to detect|see; poorly seen|assess|defined""",
         "what stands before cannot be judged",
     ),
     Cue(
         Kind.FILLER,
-        """air fluid level; thoracic|chest|abdominal|joint|oral cavity
-        bochdalek|morgagni|ventral|umbilical hernia; not without; is not without; no doubt
-        there is no doubt|question; no more than; without doubt; no question; not only
-        better|best seen|appreciated; at least; no prior; notable for; in place
+        """air fluid level; previously? resolved process|disease|infection
+        more chronic|diffuse|diffusely|generalized; a smaller|larger|bigger|lesser; less distinct; less xxxx
+        corticated density; sequela of prior? infection
+        likely acute|subacute|chronic|old|remote|benign|artifactual|congenital
+        thoracic|chest|abdominal|joint|oral cavity; bochdalek|morgagni|ventral|umbilical hernia; not without
+        is not without; no doubt; there is no doubt|question; no more than; without doubt; no question
+        not only; better|best seen|appreciated; at least; no prior; notable for; in place
         renal|respiratory|kidney|hepatic|liver failure; normal|usual|ordinary|physiologic|expected air
         previously|formerly|initially large|small|moderate|severe|mild; without contrast; no comparison
         no prior film; no comparison available|film; no available comparison; not applicable; no complaint
-        comparison is made; uncertain acuity|age|etiology|significance|chronicity
-        with no comparison available; breast shadow; nipple shadow; retrosternal clear? space|airspace
-        clear space; skin fold; chest pain; heart rate; bone scan; usual air below diaphragm
-        cavity empty|clear|free; normal bowel air""",
+        uncertain acuity|age|etiology|significance|chronicity; with no comparison available; breast shadow
+        nipple shadow; retrosternal clear? space|airspace; clear space; skin fold; chest pain; heart rate
+        bone scan; usual air below diaphragm; cavity empty|clear|free; normal bowel air""",
         "words that look like a cue or a finding and are none",
     ),
 )

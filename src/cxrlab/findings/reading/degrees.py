@@ -6,7 +6,7 @@ from cxrlab.core.vocabulary import Change, Severity
 from cxrlab.findings.reading.rows import Kind, Word
 
 
-def _degree(degree: Severity, phrases: str, reason: str, said: str = "") -> Word:
+def _degree(degree: Severity, phrases: str, reason: str, said: str = "graded") -> Word:
     return Word(Kind.DEGREE, phrases, reason, degree=degree, said=said)
 
 
@@ -14,6 +14,11 @@ def _change(change: Change, phrases: str, reason: str, said: str = "") -> Word:
     return Word(Kind.CHANGE, phrases, reason, change=change, said=said)
 
 
+PREVIOUS = _change(
+    Change.UNCHANGED,
+    "previously described|seen|demonstrated?; prior described|seen; formerly seen?",
+    "seen before: still there where it is asserted, gone where it is denied",
+)
 ROWS = (
     _degree(
         Severity.TRACE,
@@ -55,12 +60,12 @@ ROWS = (
         Change.NEW,
         """new; newly; a? new finding; developed; developing; fresh
         has newly? is? developed|appeared|arisen|emerged|placed|inserted; first seen|visible
-        newly developed|placed|seen|inserted|appeared|arisen|detected
-        placement|insertion|development|appearance of; of recent onset; not previously seen
-        not seen previously|before; was not there|seen before|previously; recently placed|inserted; placed
-        inserted; sited|placed|inserted|put|fitted|introduced after|since; arisen after|since
-        having appeared; fresh development|insertion; new in|since; put in after|since
-        not seen on prior film; was not seen on prior film; implanted after|since""",
+        newly developed|placed|seen|inserted|appeared|arisen|detected; placement|insertion|development of
+        of recent onset; not previously seen; not seen previously|before
+        was not there|seen before|previously; recently placed|inserted; placed; inserted
+        sited|placed|inserted|put|fitted|introduced after|since; arisen after|since; having appeared
+        fresh development|insertion; new in|since; put in after|since; not seen on prior film
+        was not seen on prior film; implanted after|since""",
         "was not there before",
     ),
     _change(
@@ -70,14 +75,12 @@ ROWS = (
         worsening|progression|growth in|of size?; increase|increased in|of
         has is? increased|worsened|progressed|grown in? size|extent|prominence?
         has is? deteriorated|enlarged|advanced|expanded in? size|extent|prominence?; with growth
-        more prominent|pronounced|extensive|conspicuous|severe|confluent|marked|dense
-        more than previously|before; larger than before
-        slightly|mildly|markedly|moderately worse|larger|worsened|more
+        more pronounced|extensive|conspicuous|severe|confluent|marked|dense; more than previously|before
+        larger than before; slightly|mildly|markedly|moderately worse|larger|worsened|more
         larger in extent|volume|prominence|size; increased in extent|volume|prominence
-        slightly|mildly|markedly|moderately more prominent|pronounced|extensive
-        has become larger|worse|more; having deteriorated; having advanced|grown|increased|progressed
-        with progression; advancing; expanded since; enlarged since; up from; wider
-        has? gained in? size|extent""",
+        slightly|mildly|markedly|moderately more pronounced|extensive; has become larger|worse|more
+        having deteriorated; having advanced|grown|increased|progressed; with progression; advancing
+        expanded since; enlarged since; up from; wider; has? gained in? size|extent""",
         "more than before",
     ),
     _change(
@@ -92,16 +95,16 @@ ROWS = (
         similar; redemonstrated; redemonstration; redemonstrates; same; residual; longstanding; preexisting
         remains; remain; remaining; continues; continued; ongoing; is? again seen; is unchanged|similar
         remains|remain unchanged|similar; re seen; no different from|to; same as; as before|previously
-        known; no new|large|gross|marked|substantial|major? change|difference in|of|from|since|to|for?
+        no new|large|gross|marked|substantial|major? change|difference in|of|from|since|to|for?
         without|little new|large|gross|marked|substantial|major? change|difference in|of|from|since|to|for?
         as on|in prior film?
         no|without further? increase|decrease|worsening|progression|improvement|growth in|of|from|since?
         no increase|change in size of?
         is|has? not changed|progressed|worsened|improved|decreased|grown|resolved|much in? size?
         has not increased|enlarged in? size?; has not been? removed|changed
-        unchanged|similar in|to appearance|size|extent|position|prior?; previously described|seen
+        unchanged|similar in|to appearance|size|extent|position|prior?
         held|kept at its prior|usual site|place|focus; lying|sited as before|prior; sited as; long standing
-        has remained unchanged; not larger|smaller|different|worse|better; prior described|seen
+        has remained unchanged; not larger|smaller|different|worse|better
         without change|progression|worsening; persistent unchanged; unchanged persistent|known
         in same position; same as prior; not increased|decreased in size; not appreciably changed
         not changed|moved; is same; same|identical to; no change; identical""",
@@ -126,6 +129,13 @@ ROWS = (
         near complete? resolved; less than before|previously; partly resolved""",
         "less than before",
     ),
+    _change(
+        Change.INCREASED,
+        "slightly|mildly|markedly|moderately? more prominent",
+        "of a part: too much of it",
+        said="prominent",
+    ),
+    PREVIOUS,
     _change(Change.DECREASED, "decreased; diminished; reduced", "of a lung volume: too little of it", said="low"),
     *(
         Word(Kind.CHANGE, f"{how} {words}", f"of a part: {why}", degree=degree, change=change, said=said)

@@ -8,7 +8,7 @@ from cxrlab.core.records import Finding, Span
 from cxrlab.core.vocabulary import TIPS, Certainty, Change, Presence, Severity, Side
 from cxrlab.findings.reading.attributes import Traits, share, traits
 from cxrlab.findings.reading.claims import Claim, claims
-from cxrlab.findings.reading.mentions_devices import COLLECTIVE
+from cxrlab.findings.reading.mentions_devices import COLLECTIVE, MASKED_PACEMAKER, MASKED_PORT
 from cxrlab.findings.reading.phrases import Item
 from cxrlab.findings.reading.places import Where
 from cxrlab.findings.reading.predicates import REMARK
@@ -37,6 +37,8 @@ class Draft:
         self.place: str | None = claim.place or (group.places[0] if group and group.places else None)
         self.degree: Severity | None = (group.degree if group else None) or own.degree or claim.degree
         self.change: Change | None = claim.change or (None if claim.absent else own.change)
+        if claim.absent and own.previous:
+            self.change = Change.RESOLVED  # "the previously seen effusion is not seen"
         self.size = own.size
         self.tips: list[str] = []
         self.tip: str | None = None
@@ -74,11 +76,10 @@ class Result:
 def understand(sentence: Sentence, earlier: Sequence[Draft]) -> Result:
     """The statements of one sentence; those of earlier ones gain what a pronoun adds to them."""
     items, result = sentence.items, Result()
-    if any(item.kind is Kind.OTHER_BODY for item in items):
-        return result
     found = claims(items)
     Scope(items, found, sentence.last).judge()
     _drop_headings(items, found)
+    _drop_repeated(items, found, earlier)
     left, right = territories(items, found)
     all_traits = [traits(items, claim, left, right) for claim in found]
     share(items, found, all_traits)
@@ -95,6 +96,7 @@ def understand(sentence: Sentence, earlier: Sequence[Draft]) -> Result:
         groups: Sequence[Where | None] = own.groups or (None,)
         result.drafts += [Draft(name, claim, own, group) for name in claim.observations for group in groups]
     _place_ends(items, result.drafts, earlier)
+    result.drafts = [draft for draft in result.drafts if draft.tip or not _masked(items[draft.at])]
     if not found:
         _refine(items, earlier)
         result.alarmed = _alarming(items)
@@ -109,6 +111,11 @@ def _alarming(items: Sequence[Item]) -> bool:
         if item.kind is Kind.ALARM or (item.kind is Kind.PREDICATE and item.row.alarm):
             return True
     return False
+
+
+def _masked(item: Item) -> bool:
+    """Whether a lost word was guessed to be a device: "chest XXXX"; only its tip can show that it is one."""
+    return item.row is MASKED_PORT or item.row is MASKED_PACEMAKER
 
 
 def _merge(items: Sequence[Item], found: Sequence[Claim], all_traits: Sequence[Traits]) -> None:
@@ -133,6 +140,17 @@ def _drop_headings(items: Sequence[Item], found: Sequence[Claim]) -> None:
     headed = any(claim.start > colon for claim in found)
     for claim in found:
         if claim.end < colon and (headed or items[claim.at].row is COLLECTIVE):
+            claim.dropped = True
+
+
+def _drop_repeated(items: Sequence[Item], found: Sequence[Claim], earlier: Sequence[Draft]) -> None:
+    """The catheter that was named before is no second one: "… the course of the catheter is unremarkable"."""
+    known = any(draft.name in TIPS and not draft.absent for draft in earlier)
+    for claim in found:
+        item = items[claim.at]
+        bare = claim.observations == ("other device",) and item.last - item.first == 1 and not claim.absent
+        introduced = claim.start > 0 and items[claim.start - 1].kind in (Kind.ARTICLE, Kind.SIDE)
+        if known and bare and not introduced:
             claim.dropped = True
 
 
@@ -185,7 +203,7 @@ def _end(name: str, tips: Sequence[str]) -> str | None:
 
 def _refine(items: Sequence[Item], earlier: Sequence[Draft]) -> None:
     """A sentence that names nothing speaks of the finding before it: "It has increased"."""
-    if not earlier or not items or items[0].kind is not Kind.PRONOUN:
+    if not earlier or not items or items[0].kind is not Kind.PRONOUN or any(item.kind is Kind.ASIDE for item in items):
         return
     last = earlier[-1]
     for item in items:
@@ -193,5 +211,5 @@ def _refine(items: Sequence[Item], earlier: Sequence[Draft]) -> None:
             last.change = item.row.change
         elif item.kind is Kind.DEGREE and last.degree is None:
             last.degree = item.row.degree
-        elif item.kind is Kind.UNIT and last.size is None:
+        elif item.kind is Kind.UNIT and last.size is None and last.name not in TIPS:
             last.size = item.value

@@ -42,7 +42,11 @@ ROWS = (
         despite; except for; apart|aside from; other than; with exception of; on other hand; in contrast""",
         "a contrast ends what came before",
     ),
-    Cue(Kind.FILLER, "there; other; patchy; linear; streaky; diffuse; focal", "of no consequence"),
+    Cue(
+        Kind.FILLER,
+        "there; other; acute; acutely; subacute; which; known; patchy; linear; streaky; diffuse; focal",
+        "of no consequence",
+    ),
     Cue(Kind.SERIES, "through", "from one number to another"),
     Cue(
         Kind.ALARM,

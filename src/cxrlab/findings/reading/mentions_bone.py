@@ -76,7 +76,7 @@ ROWS = (
         """bone|bony|osseous|lytic|sclerotic lesion|metastasis|destruction|island
         blastic|destructive|skeletal|lucent|rib lesion|metastasis|destruction|island
         lytic|sclerotic|destructive|blastic|aggressive|lucent bone|bony|osseous|rib lesion; enchondroma
-        bony destructive lesion; osseous|bony|skeletal metastatic disease
+        expansile lesion|change|process; bony destructive lesion; osseous|bony|skeletal metastatic disease
         lytic|sclerotic process|focus|metastasis; sclerotic|lytic change
         bone|bony|osseous lytic|sclerotic lesion; sclerotic|lytic density|opacity
         metastatic bone lesion|disease; osteochondroma""",

@@ -56,8 +56,8 @@ _SINGLE = (
     ),
     Mention(
         ("port",),
-        """port; xxxx a xxxx; chest xxxx tip; chest xxxx , tip; chest xxxx catheter|port; portacath; mediport
-        powerport; infusaport; chemoport; port a? cath|catheter; reservoir catheter; port system
+        """port; chest xxxx catheter|port; portacath; portacatheter; mediport; powerport; infusaport; chemoport
+        port a? cath|catheter; reservoir catheter; port system
         chest|chemo|infusion|power infusion|access|wall? port catheter?
         implanted|venous|subcutaneous|central|access infusion|access|wall? port catheter?; medi|infuse port
         internal? jugular|ij|subclavian|chest|chemotherapy port catheter|a? cath?; central venous port
@@ -162,7 +162,7 @@ _SINGLE = (
     ),
     Mention(
         ("other device",),
-        """stent; stimulator; nerve|vagal|spinal|neural|cord|brain|vagus stimulator
+        """stent; stimulator; neurostimulator; nerve|vagal|spinal|neural|cord|brain|vagus stimulator
         spinal cord stimulator lead?; shunt; vp shunt; ventriculoperitoneal shunt|catheter
         vp shunt catheter|tubing; shunt catheter|tubing; loop recorder; lvad; ventricular assist device
         breast implant|prosthesis; orthopedic screw|plate|hardware|device|fixation; filter; ivc filter
@@ -190,4 +190,6 @@ COLLECTIVE = Mention(
     support tube and|or line; monitoring and support device; appliance""",
     "all devices together",
 )
-ROWS = (*_SINGLE, COLLECTIVE)
+MASKED_PORT = Mention(("port",), "chest xxxx", "a lost word that ends in a great vein")
+MASKED_PACEMAKER = Mention(("pacemaker",), "cardiac xxxx", "a lost word that ends in the heart")
+ROWS = (*_SINGLE, COLLECTIVE, MASKED_PORT, MASKED_PACEMAKER)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cxrlab.core.vocabulary import Severity
+from cxrlab.core.vocabulary import Severity, Side
 from cxrlab.findings.reading.rows import Mention
 
 ROWS = (
@@ -40,13 +40,20 @@ ROWS = (
     ),
     Mention(
         ("hilar enlargement",),
-        """hilar|perihilar|bihilar enlargement|fullness|prominence|mass|swelling
-        lung root enlargement|fullness|swelling; hilar|bihilar region fullness|prominence""",
+        """hilar|perihilar enlargement|fullness|prominence|mass|swelling
+        lung root enlargement|fullness|swelling; hilar region fullness|prominence""",
         "large lung roots, whatever makes them so",
     ),
     Mention(
+        ("hilar enlargement",),
+        "bihilar enlargement|fullness|prominence|mass|swelling",
+        "both lung roots by the word itself",
+        side=Side.BILATERAL,
+    ),
+    Mention(("lymphadenopathy",), "bihilar lymphadenopathy", "both sides by the word itself", side=Side.BILATERAL),
+    Mention(
         ("lymphadenopathy",),
-        """lymphadenopathy; hilar|mediastinal|paratracheal|axillary|bihilar|perihilar lymphadenopathy
+        """lymphadenopathy; hilar|mediastinal|paratracheal|axillary|perihilar lymphadenopathy
         lymph? node|nodal enlargement|mass|disease; hilar|mediastinal lymph? node|nodal enlargement
         hilar and|or mediastinal lymphadenopathy; mediastinal and|or hilar lymphadenopathy""",
         "large nodes",

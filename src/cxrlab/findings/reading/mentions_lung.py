@@ -13,7 +13,7 @@ ROWS = (
         infiltrate|infiltration|haze|haziness|shadowing|veiling; infiltrative process
         hazy|patchy|streaky|linear|focal like? shadow|shadowing|density|haze
         cloudy|vague|smudgy|blurred|cloud like? shadow|shadowing|density|haze; whiteout; white out
-        airspace|parenchymal disease|process|change|abnormality|shadowing
+        airspace disease|process|change|abnormality; parenchymal disease|process|abnormality|shadowing
         alveolar disease|process|shadowing; air space disease|process|change|abnormality|shadowing
         focal airspace|parenchymal|pulmonary disease|process
         focal airspace|parenchymal|lung abnormality|change
@@ -80,12 +80,12 @@ ROWS = (
     ),
     Mention(
         ("vascular congestion",),
-        """vascular|venous congestion|engorgement|redistribution|distension|plethora|fullness; congestion
-        cephalization; pulmonary vascular|venous congestion|engorgement|redistribution
+        """vascular|venous congestion|redistribution|distension|plethora|fullness; congestion; cephalization
+        pulmonary vascular|venous congestion|redistribution
         pulmonary vascular|venous prominence|distension|fullness|cephalization
-        central|perihilar pulmonary? vascular|venous congestion|engorgement|prominence
-        pulmonary venous hypertension; venous hypertension; pulmonary|lung congestion
-        congestive change|pattern; upper lobe diversion|redistribution
+        central|perihilar pulmonary? vascular|venous congestion|prominence; pulmonary venous hypertension
+        venous hypertension; pulmonary|lung congestion; congestive change|pattern
+        upper lobe diversion|redistribution
         cephalization|redistribution of pulmonary? flow|vessel|vasculature|vascularity|vascular
         congested lung; vascular prominence; congestive pulmonary vasculature""",
         "full veins without water in the lung yet",
@@ -131,7 +131,7 @@ ROWS = (
         calcified lymph? node; calcified hilar|mediastinal lymph? node
         calcified hilar|mediastinal? lymphadenopathy; lymph? node|nodal calcification
         calcified lung|pulmonary granuloma; calcified primary|ghon complex|lesion|focus; ghon complex|lesion
-        histoplasmosis; densely calcified granuloma|nodule; calcified residue
+        histoplasmosis infection?; densely calcified granuloma|nodule; calcified residue
         hilar|mediastinal lymph? node calcification; calcified hilar|mediastinal node
         calcified density|opacity""",
         "what an old infection leaves: a calcified nodule or node",
@@ -171,7 +171,7 @@ ROWS = (
         reticular|reticulonodular|reticulated infiltrate|shadowing|density|disease|process; reticulation
         ild; uip; septal thickening; septal line thickening; interlobular septal thickening; honeycombing
         honeycomb change|pattern; pulmonary|interstitial|lung|diffuse fibrosis; fibrosis
-        fibrotic|fibrosing|interstitial fibrotic lung|pulmonary? disease
+        fibrotic|fibrosing lung|pulmonary? disease|process
         mesh|net|web like? marking|pattern|opacity|shadowing
         network|lacework|mesh of fine|interstitial? line|marking
         interstitial reticulation|reticular|reticulonodular pattern|opacity|marking?; sarcoidosis
@@ -206,7 +206,8 @@ ROWS = (
     ),
     Mention(
         ("low lung volumes",),
-        """low|decreased|reduced|diminished|small|shallow|poor|suboptimal lung|inspiratory volume; low volume
+        """lower lung volume
+        low|decreased|reduced|diminished|small|shallow|poor|suboptimal lung|inspiratory volume; low volume
         hypoinflated; shallow|poor|low|suboptimal|limited inspiration|inflation|expansion
         incomplete|reduced|decreased|submaximal|weak inspiration|inflation|expansion
         shallow|poor|low|suboptimal|limited|reduced|decreased inspiratory effort|result|expansion|level

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cxrlab.core.vocabulary import Side
 from cxrlab.findings.reading.rows import Subject
 
 RIB = Subject("rib", "rib", "a rib")
@@ -35,9 +36,8 @@ SUBJECTS = (
         "vasculature",
         """vascularity; vasculature
         pulmonary|lung|perihilar|central vascularity|vasculature|vessel|vein|vascular|circulation|flow
-        pulmonary vascular|venous structure|pattern|pedicle|shadow|flow|marking
-        vascular pedicle|structure|shadow|marking
-        central|upper pulmonary|lobe vascularity|vasculature|vessel""",
+        pulmonary vascular|venous structure|pattern|pedicle|shadow|flow|marking; vascular; venous
+        vascular pedicle|marking; central|upper pulmonary|lobe vascularity|vasculature|vessel""",
         "the vessels of the lung",
     ),
     Subject(
@@ -64,9 +64,10 @@ SUBJECTS = (
     Subject(
         "hilum",
         """hilum; hilar; hilar structure|contour|shadow|region|silhouette|size|vessel|vascular|outline
-        lung root; root of lung; pulmonary hilum; bihilar region""",
+        lung root; root of lung; pulmonary hilum""",
         "the lung roots",
     ),
+    Subject("hilum", "bihilar region", "both lung roots", side=Side.BILATERAL),
     Subject(
         "pulmonary artery",
         "pulmonary artery|arteries|trunk; main|central pulmonary artery|arteries|trunk; main pulmonary artery segment",
@@ -126,8 +127,9 @@ SUBJECTS = (
     Subject("bronchus wall", "bronchial|airway wall", "the wall of the bronchi"),
     Subject(
         "node",
-        """lymph node; node; hilar|mediastinal|paratracheal|axillary lymph? node; lymph xxxx
-        hilar|mediastinal lymph xxxx; paratracheal|axillary lymph xxxx""",
+        """lymph node; node; hilar|mediastinal|suprahilar xxxx; hilar and mediastinal lymph? node|xxxx
+        mediastinal and hilar lymph? node|xxxx; hilar|mediastinal|paratracheal|axillary lymph? node
+        lymph xxxx; hilar|mediastinal lymph xxxx; paratracheal|axillary lymph xxxx""",
         "the lymph nodes",
     ),
     Subject("soft tissue", "soft tissue; body wall; skin; subcutaneous tissue; subcutis", "what lies outside the ribs"),

@@ -32,7 +32,9 @@ PREDICATES = (
         increased and coarse""",
         "more of it than usual",
     ),
-    Predicate("congested", "congested; engorged; engorgement; plethoric; cephalized; redistributed", "full vessels"),
+    Predicate(
+        "congested", "congested; engorged; engorgement; plethora; plethoric; cephalized; redistributed", "full vessels"
+    ),
     Predicate(
         "normal",
         """normal; unremarkable; ordinary; usual; physiologic; physiological; nonenlarged; regular; undisturbed

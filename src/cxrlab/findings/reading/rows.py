@@ -152,8 +152,8 @@ class Word:
 
     @property
     def graded(self) -> bool:
-        """Whether the words give a degree beside another attribute."""
-        return self.kind is not Kind.DEGREE and self.degree is not None
+        """Whether a statement made by the words has their degree: "mild interstitial markings", "mildly increased"."""
+        return self.degree is not None and (self.kind is not Kind.DEGREE or self.said == "graded")
 
 
 Row = Mention | Subject | Predicate | Cue | Word

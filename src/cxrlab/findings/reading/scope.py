@@ -62,7 +62,6 @@ class Scope:
 
     def judge(self) -> None:
         """Walk through the sentence once."""
-        self._normal_with()
         at: dict[int, list[Claim]] = {}
         for claim in self.found:
             at.setdefault(claim.at, []).append(claim)
@@ -79,14 +78,6 @@ class Scope:
                 self._look_back(index, kind)
             elif kind in _CUES:
                 _CUES[kind](self, index)
-
-    def _normal_with(self) -> None:
-        """Vessels are engorged to some degree: "engorgement and heart size are normal" denies more than that."""
-        for first, second in zip(self.found, self.found[1:], strict=False):
-            kinds = [item.kind for item in self.items[first.end + 1 : second.start]]
-            engorged = first.observations == ("vascular congestion",) and first.part < 0
-            if engorged and kinds == [Kind.AND] and second.normal and second.predicative:
-                first.absent = True
 
     def _apply(self, claim: Claim) -> None:
         for kind, reach in list(self.active.items()):
@@ -133,11 +124,15 @@ class Scope:
 
     def _or_follows(self, index: int) -> bool:
         """Whether the list goes on to an "or"."""
+        before = Kind.MENTION
         for item in self.items[index + 1 :]:
             if item.kind is Kind.OR:
                 return True
-            if item.kind not in _MODIFIERS and item.kind not in (Kind.MENTION, Kind.PREDICATE, Kind.COMMA, Kind.AND):
+            adjective = item.kind is Kind.VERB and before in _LIST  # "…, visible fracture, or …"
+            named = item.kind in (Kind.MENTION, Kind.PREDICATE, Kind.COMMA, Kind.AND)
+            if item.kind not in _MODIFIERS and not named and not adjective:
                 return False
+            before = item.kind
         return False
 
     def _verb_follows(self, index: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from cxrlab.findings.reading.phrases import Item
 from cxrlab.findings.reading.rows import Kind
@@ -16,7 +16,8 @@ _FRAME = frozenset(
     "indication history technique comparison reason clinical procedure information type date protocol ordering"
     " diagnosis symptom complaint views view".split()
 )
-_LONGEST = 120  # items; text without a full stop is cut, so that the time grows with its length alone
+_CHEST = frozenset({"chest", "heart", "lungs", "mediastinum", "cardiomediastinum", "pleura", "aorta", "vasculature"})
+LONGEST = 120  # items; text without a full stop is cut, so that the time grows with its length alone
 _LONGEST_HEADING = 5  # words before a colon
 # A line that ends in one of these, or begins with one of those below, goes on over the line break.
 _OPEN_END = frozenset(
@@ -49,11 +50,12 @@ def sentences(found: Sequence[Token], items: Sequence[Item]) -> Iterator[Sentenc
     """Sentences about the film, in order; headings, and what stands under history and technique, are left out."""
     part: list[Item] = []
     aside, first = False, 0
+    broken = any(token.lines for token in found)
     previous: Item | None = None
     for item in items:
         start = item.first
         if previous is not None and previous.kind is not Kind.STOP:
-            lines = _lines(found, previous.last, start)
+            lines = _lines(found, previous.last, start) if broken else 0
             if lines > 1 or (lines and previous.kind not in _OPEN_END and item.kind not in _OPEN_START):
                 if part and not aside:
                     yield Sentence(part, first, previous.last)
@@ -69,7 +71,7 @@ def sentences(found: Sequence[Token], items: Sequence[Item]) -> Iterator[Sentenc
                 part, first = [], item.last
                 previous = item
                 continue
-        if item.kind is Kind.STOP or len(part) == _LONGEST:
+        if item.kind is Kind.STOP or len(part) == LONGEST:
             if part and not aside:
                 yield Sentence(part, first, start)
             part, first = [], item.last
@@ -78,6 +80,19 @@ def sentences(found: Sequence[Token], items: Sequence[Item]) -> Iterator[Sentenc
         previous = item
     if part and not aside:
         yield Sentence(part, first, len(found))
+
+
+def of_the_chest(parts: Iterable[Sentence]) -> Iterator[Sentence]:
+    """Those not about another part of the body; a heading such as "Left knee." holds until the chest is named again."""
+    elsewhere = False
+    for part in parts:
+        kinds = {item.kind for item in part.items}
+        if Kind.OTHER_BODY in kinds:
+            elsewhere = elsewhere or not kinds & {Kind.MENTION, Kind.PREDICATE, Kind.VERB}
+            continue
+        elsewhere = elsewhere and not any(item.kind is Kind.SUBJECT and item.row.name in _CHEST for item in part.items)
+        if not elsewhere:
+            yield part
 
 
 def _lines(found: Sequence[Token], after: int, until: int) -> int:

@@ -39,7 +39,7 @@ SAME = {
     "effusion": "hydrothorax hemothorax empyema pyothorax chylothorax",
     "diaphragm": "hemidiaphragm hemidiaphragmatic diaphragmatic",
     "consolidation": "consolidative consolidated consolidating",
-    "opacity": "opacification opacified opacities",
+    "opacity": "opacification opaque opacified opacities",
     "basilar": "basal",
     "lymphadenopathy": "adenopathy",
     "air": "gas",
@@ -58,7 +58,7 @@ PASSED = frozenset(
     " now today fairly relatively overall generally basically presently simply visually radiographically"
     " significantly substantially then thus therefore specifically otherwise especially"
     " particularly predominantly predominately mainly approximately about roughly around some several multiple"
-    " few scattered numerous many solitary lone additional further which that itself"
-    " acute acutely active subacute definite convincing discrete dedicated significant appreciable obvious"
+    " few scattered numerous many solitary lone additional further that itself"
+    " active definite convincing discrete dedicated significant appreciable obvious"
     " overt frank relevant please just own interval".split()
 )

@@ -112,11 +112,13 @@ MEANINGS = (
     ),
     Meaning(("sternum",), ("wired",), ("sternal wires",), "wires of an opened breastbone"),
     Meaning(("pleura", "lungs"), ("drained",), ("chest tube",), "a drain of the pleural space"),
+    Meaning(("airway", "bronchus wall"), ("tortuous", "enlarged"), ("bronchiectasis",), "wide bronchi"),
     Meaning(("spine",), ("bowed",), ("scoliosis",), "a spine bent to the side"),
     Meaning(("aorta",), ("plaque",), ("aortic calcification",), "calcium in the wall"),
     Meaning(("pleura", "diaphragm"), ("plaque",), ("pleural plaque",), "a plate on the pleura"),
     Meaning(("bone density",), ("low",), ("osteopenia",), "thin bones"),
     Meaning(("bone density",), ("normal",), ("osteopenia",), "bones as dense as they should be", absent=True),
+    Meaning(("interstitium",), ("graded",), ("interstitial pattern",), "lines that have a degree are too many"),
     Meaning(("interstitium",), ("chronic", "irregular"), ("interstitial pattern",), "lines that have come to stay"),
     Meaning(
         ("rib", "clavicle", "sternum", "other bone"), ("irregular",), ("bone deformity",), "a bone of unusual shape"

@@ -31,12 +31,12 @@ def territories(items: Sequence[Item], found: Sequence[Claim]) -> tuple[dict[int
     previous = -1
     for anchor in anchors:
         split = _split(items, previous, anchor)
+        wall = max((index for index in range(previous + 1, split) if items[index].kind in _WALLS), default=-1)
         if previous >= 0:
-            right[previous] = _own(items, previous + 1, split)
+            right[previous] = _own(items, previous + 1, split if wall < 0 else wall)
         left[anchor] = list(range(split, anchor))
-        if previous < 0:  # "again seen is …", "in the left lung there is …", "the left lower lobe is …"
-            begin = max((index + 1 for index in range(split) if items[index].kind in _WALLS), default=0)
-            left[anchor] = [index for index in range(begin, split) if items[index].kind in _OPENING] + left[anchor]
+        if previous < 0 or wall >= 0:  # "again seen is …", "in the left lung there is …", "while the left lung shows …"
+            left[anchor] = [index for index in range(wall + 1, split) if items[index].kind in _OPENING] + left[anchor]
         previous = anchor
     if anchors:
         right[previous] = _own(items, previous + 1, len(items))

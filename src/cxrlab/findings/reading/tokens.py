@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 # Only ASCII letters make words, so that an emoji or an accent separates and never joins.
 _TOKEN = re.compile(
-    r"(?P<mask>x{3,}|_+)|(?P<level>(?<![a-z0-9])[tl]\d{1,2}(?![a-z0-9]))|\d+(?:\.\d+)?|[a-z]+(?:['’][st]\b)?|[.,;:?!/]|\n",
+    r"(?P<port>x{3,}-a-x{3,})|(?P<mask>x{3,}|_+)|(?P<level>(?<![a-z0-9])[tl]\d{1,2}(?![a-z0-9]))|\d+(?:\.\d+)?|[a-z]+(?:['’][st]\b)?|[.,;:?!/]|\n",
     re.IGNORECASE | re.ASCII,
 )
 MASK, VERTEBRA, NEWLINE = "xxxx", "vertebra", "\n"
+_NAMED = {"port": "port", "mask": MASK, "level": VERTEBRA}  # "XXXX-a-XXXX" was a port-a-cath
 _ABBREVIATED = frozenset({"vs", "approx", "dr", "eg", "ie", "st", "pt", "incl", "resp"})
 
 IRREGULAR = {
@@ -69,10 +70,11 @@ def tokens(text: str, spelling: Callable[[str], str]) -> list[Token]:
             if not word:
                 continue
         else:
-            word = MASK if match.lastgroup == "mask" else VERTEBRA
-        if word == "." and found and found[-1].word in _ABBREVIATED and found[-1].end == match.start():
+            word = _NAMED[match.lastgroup]
+        start, end = match.span()
+        if word == "." and found and found[-1].word in _ABBREVIATED and found[-1].end == start:
             continue
-        found.append(Token(word, match.start(), match.end(), min(lines, 2)))
+        found.append(Token(word, start, end, lines if lines < 2 else 2))
         lines = 0
     return found
 
@@ -90,12 +92,12 @@ class Spelling:
     MOST = 50_000  # remembered words; text without end must not fill the memory
 
     def __init__(self, known: Collection[str], read_as: Mapping[str, str], passed: Collection[str]) -> None:
-        self._known = frozenset(known)
+        self.known = frozenset(known)
         self._read_as = read_as
         self._passed = passed
         self._memory: dict[str, str] = {}
         self._holed: dict[str, str] = {}
-        for word in sorted(self._known):
+        for word in sorted(self.known):
             if len(word) >= self.SHORTEST_SLIP:
                 for hole in _holes(word):
                     self._holed.setdefault(hole, word)
@@ -111,11 +113,11 @@ class Spelling:
         return spelled
 
     def _find(self, word: str) -> str:
-        if len(word) == 1 or word in self._known:
+        if len(word) == 1 or word in self.known:
             return word
         bare = re.sub(r"['’]s$", "", word).replace("’", "'")
         for form in _forms(bare):
-            if form in self._known:
+            if form in self.known:
                 return form
         return self._slip(bare) or bare
 
@@ -124,7 +126,7 @@ class Spelling:
         if len(word) < self.SHORTEST_SLIP:
             return None
         near = {self._holed[hole] for hole in (word, *_holes(word)) if hole in self._holed}
-        near |= {longer for hole in _holes(word) if (longer := hole) in self._known}
+        near |= {longer for hole in _holes(word) if (longer := hole) in self.known}
         near = {other for other in near if len(other) >= self.SHORTEST_SLIP and _one_slip(word, other)}
         return near.pop() if len(near) == 1 else None
 
