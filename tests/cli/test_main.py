@@ -204,7 +204,7 @@ def test_the_overview_of_a_group(capsys: pytest.CaptureFixture[str], words: list
         (["art", "draw", "a", "--out"], "argument --out: expected one argument; see 'cxrlab art draw --help'."),
         (["art", "draw", "--out", "o"], "FILM… is missing; for example: cxrlab art draw a.png --out b."),
         (["art", "draw", "a"], "--out is missing; for example:"),
-        (["art", "check", "a", "b"], "unrecognized arguments: b"),
+        (["art", "check", "a", "b"], "'b' belongs to no flag"),
         (["art", "draw", "a", "--out", "o", "--width", "x"], "width is 'x'; it must be a whole number."),
         (
             ["art", "draw", "a", "--out", "o", "--masks=maybe"],

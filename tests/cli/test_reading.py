@@ -57,6 +57,11 @@ def test_any_text_is_read(text: str, capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out.strip()
 
 
+def test_a_folder_is_no_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["read", str(tmp_path)]) == 1
+    assert "is a folder; name a file in it" in capsys.readouterr().err
+
+
 def test_a_file_is_one_report_and_a_dash_the_input(
     known: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,9 @@ def test_json_is_the_content_of_scores_json(files: Path, capsys: pytest.CaptureF
         (("--predictions", "{p}", "--unit", "film"), "--unit|unit"),
         (("--predictions", "{p}", "--section", "finding"), "not a section"),
         (("--predictions", "{short}"), "both need equally many"),
+        (("--predictions", "{p}", "--metrics", ""), "--metrics is empty"),
+        (("--predictions", "{p}", "--metrics", " , "), "--metrics is empty"),
+        (("--predictions", "{p}", "--metrics", "bleu4:coco", "findings.f1"), "joined with commas"),
     ],
 )
 def test_a_mistake_is_one_sentence(
@@ -69,6 +72,40 @@ def test_a_mistake_is_one_sentence(
     assert score(files, *(places.get(word, word) for word in words)) == 1
     err = capsys.readouterr().err
     assert any(part in err for part in said.split("|")) and len(err.strip().splitlines()) == 1
+
+
+def test_what_is_missing_is_named_as_it_is_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["score", "--predictions", "p.txt"]) == 1
+    assert capsys.readouterr().err.startswith("cxrlab: --references is missing; for example: cxrlab score ")
+    assert main(["metrics", "validate"]) == 1
+    assert "--benchmark is missing" in capsys.readouterr().err
+
+
+def test_scores_that_are_not_kept_are_not_said_to_be(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert score(files, "--predictions", str(files / "p.txt")) == 0
+    out = capsys.readouterr().out
+    assert "more metrics; --metrics default" in out and "scores.json" not in out
+
+
+def test_a_run_that_was_left_as_it_is_says_so(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--predictions", str(files / "p.txt"), "--out", str(files / "run"), "--metrics", "bleu1:coco")
+    for said in (False, True):
+        assert score(files, *words) == 0
+        assert ("was finished before and is left as it is" in capsys.readouterr().out) is said
+    validate = ["metrics", "validate", "--benchmark", "phantom", "--n", "5", "--metrics", "bleu1:coco", "--quiet"]
+    for said in (False, True):
+        assert main([*validate, "--out", str(files / "v")]) == 0
+        assert ("was finished before and is left as it is" in capsys.readouterr().out) is said
+
+
+def test_an_id_cannot_speak_to_the_terminal(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An id from a file is shown in the message; what a terminal would obey in it is not."""
+    for name, key in (("r.json", "a\x1b]0;title\x07\x1b[31m"), ("p.json", "b\x9b2J\u202e")):
+        (files / name).write_text(json.dumps({key: "x"}))
+    words = ["--references", str(files / "r.json"), "--predictions", str(files / "p.json")]
+    assert main(["score", *words]) == 1
+    err = capsys.readouterr().err
+    assert "belongs to a reference" in err and not set(err) & set("\x1b\x07\x9b\u202e")
 
 
 def test_a_star_marks_what_a_control_reaches() -> None:
@@ -113,6 +150,7 @@ def test_a_gate_needs_a_metric_and_a_margin(words: tuple[str, ...]) -> None:
 
 
 def test_gates_by_metric() -> None:
+    assert gates((" bleu4:coco = 0.02 ",)) == {"bleu4:coco": 0.02}
     assert gates(("bleu4:coco=0.02", "errors.total=.5")) == {"bleu4:coco": 0.02, "errors.total": 0.5}
 
 

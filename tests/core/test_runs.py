@@ -98,6 +98,13 @@ def test_other_settings_are_refused_key_by_key(tmp_path: Path) -> None:
         Run.open(tmp_path / "r", Settings(), seed=1, resume=False)
 
 
+def test_a_run_of_another_kind_is_refused_without_a_list_of_everything(tmp_path: Path) -> None:
+    with Run.open(tmp_path / "r", {f"key{k}": k for k in range(20)}):
+        pass
+    with pytest.raises(RunError, match=r"key3 was 3 and is now 'absent'; and 17 more\); give"):
+        Run.open(tmp_path / "r", {"other": 1})
+
+
 def test_a_refused_folder_is_left_as_it_was_and_unlocked(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("x")
     for _ in range(2):

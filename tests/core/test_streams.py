@@ -11,7 +11,7 @@ import pytest
 
 from cxrlab.core import streams
 from cxrlab.core.errors import RunError
-from cxrlab.core.streams import Remarks, deliver
+from cxrlab.core.streams import Remarks, deliver, harmless
 
 
 class Dead(io.StringIO):
@@ -33,6 +33,15 @@ def ascii_stream() -> io.TextIOWrapper:
 def written(stream: io.TextIOWrapper) -> str:
     stream.seek(0)
     return stream.read()
+
+
+def test_colours_lines_and_words_stay_and_orders_to_the_terminal_go() -> None:
+    kept = "\x1b[1;31mred\x1b[0m\tß 🫁\nnext"
+    assert harmless(kept, colours=True) == kept and harmless(kept) == kept.replace("\x1b", "\ufffd")
+    for order in ("\x1b[2J", "\x1b]0;title\x07", "\x1bc", "\x9b2J", "\r", "\x00", "\u202e", "\u2066"):
+        for colours in (True, False):
+            shown = harmless(f"a{order}b", colours=colours)
+            assert not set(shown) & set("\x1b\x07\x9b\r\x00\u202e\u2066")
 
 
 @pytest.mark.parametrize("number", [errno.EPIPE, errno.ENOSPC, errno.EIO])

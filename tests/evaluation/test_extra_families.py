@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from cxrlab.core.errors import DataError
-from cxrlab.evaluation.config import Extras
+from cxrlab.core.errors import DataError, RunError, UnknownName
+from cxrlab.evaluation.config import Extras, ScoreConfig
 from cxrlab.evaluation.extra_families import extra_families
-from cxrlab.evaluation.score import score
+from cxrlab.evaluation.score import run_score, score
 
 
 def graph(text: str, *words: str) -> dict[str, object]:
@@ -31,6 +31,37 @@ def test_graphs_in_a_file_give_radgraph_beside_the_other_metrics(tmp_path: Path)
     sheet = score({"a": "x"}, {"a": "y"}, metrics=["bleu1:coco"], extra=families)
     assert sheet["radgraph.simple"].value == pytest.approx(2 / 3)
     assert set(sheet) == {"bleu1:coco", "radgraph.simple", "radgraph.partial", "radgraph.complete"}
+
+
+def test_metrics_of_ones_own_graphs_are_chosen_by_name(tmp_path: Path) -> None:
+    """Alone, with others, by pattern, and also one that the family does not count by default."""
+    graphs = {"references": {"a": graph("x", "effusion")}, "candidates": {"a": graph("y", "effusion", "edema")}}
+    (tmp_path / "graphs.json").write_text(json.dumps(graphs))
+    families = extra_families(Extras(graphs=tmp_path / "graphs.json"))
+    for wanted, counted in {
+        ("radgraph.partial",): {"radgraph.partial"},
+        ("radgraph.simple:cased", "bleu1:coco"): {"radgraph.simple:cased", "bleu1:coco"},
+        ("radgraph.[sp]*[el]",): {"radgraph.simple", "radgraph.partial"},
+    }.items():
+        assert set(score({"a": "x"}, {"a": "y"}, metrics=wanted, extra=families)) == counted
+    with pytest.raises(UnknownName, match="'bertscore' needs --encoder"):
+        score({"a": "x"}, {"a": "y"}, metrics=["radgraph.partial", "bertscore"], extra=families)
+    for name, flags in {"radgraph.partial": "--graphs", "radcliq1": "--graphs --encoder --chexbert --bert"}.items():
+        with pytest.raises(UnknownName, match=f"'{name}' needs {flags}; "):
+            score({"a": "x"}, {"a": "y"}, metrics=[name])
+
+
+def test_graphs_drawn_again_under_the_same_name_are_another_input(tmp_path: Path) -> None:
+    for name in ("r.json", "p.json"):
+        (tmp_path / name).write_text('{"a": "x"}')
+    config = ScoreConfig(tmp_path / "r.json", tmp_path / "p.json", graphs=tmp_path / "g.json", metrics=("bleu1:coco",))
+    for word in ("effusion", "edema"):
+        graphs = {"references": {"a": graph("x", "effusion")}, "candidates": {"a": graph("x", word)}}
+        (tmp_path / "g.json").write_text(json.dumps(graphs))
+        if word == "effusion":
+            assert run_score(config, tmp_path / "run") == run_score(config, tmp_path / "run")
+    with pytest.raises(RunError, match="other texts"):
+        run_score(config, tmp_path / "run")
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

@@ -13,5 +13,12 @@ def test_every_metric_has_a_row_and_what_needs_something_says_so() -> None:
     assert all(row["signature"].startswith(name) for name, row in rows.items())
 
 
+def test_what_needs_something_is_found_by_name_too() -> None:
+    names = [row["name"] for row in metric_rows(["radgraph.*", "bertscore", "bleu1:coco"])]
+    assert names[0] == "bleu1:coco" and {"radgraph.partial", "radgraph.combined", "bertscore"} <= set(names)
+    assert not any(name.startswith(("chex", "radcliq")) for name in names)
+    assert [row["needs"] for row in metric_rows(["bertscore"])] == ["--encoder"]
+
+
 def test_chosen_ones_in_table_order() -> None:
     assert [row["name"] for row in metric_rows(["bleu4:coco", "bleu1:coco"])] == ["bleu1:coco", "bleu4:coco"]

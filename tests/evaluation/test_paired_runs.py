@@ -30,6 +30,22 @@ def test_metrics_computed_differently_are_refused_with_the_reason(tmp_path: Path
         compare([first, second], metrics=["mena"])
 
 
+def test_runs_that_disagree_on_what_is_better_are_not_compared(tmp_path: Path) -> None:
+    """The direction decides every verdict and gate; a file in which it was turned must not."""
+    first = scored(tmp_path / "a", batch(["x", "y"]), [mean([1, 2]), mean([1, 2], "other")])
+    second = scored(tmp_path / "b", batch(["x", "y"]), [mean([1, 2], direction="lower"), mean([1, 2], "other")])
+    assert "lower in the other" in compare([first, second]).refused["mean"]
+
+
+def test_groups_of_metrics_are_known_by_the_names_that_score_knows(tmp_path: Path) -> None:
+    tallies = [mean([1, 2], name) for name in ("bleu1:coco", "rougeL:coco", "rougeL:google")]
+    runs = [scored(tmp_path / name, batch(["x", "y"]), tallies) for name in "ab"]
+    assert [one.metric for one in compare(runs, metrics=["coco"]).metrics] == ["bleu1:coco", "rougeL:coco"]
+    assert [one.metric for one in compare(runs, metrics=["*:google"]).metrics] == ["rougeL:google"]
+    with pytest.raises(ConfigError, match=r"They hold: 3 \(bleu1:coco, rougeL:coco, rougeL:google\)"):
+        compare(runs, metrics=["sacre"])
+
+
 def test_nothing_in_common_is_an_error(tmp_path: Path) -> None:
     first = scored(tmp_path / "a", batch(["x"]), [mean([1], "one")])
     second = scored(tmp_path / "b", batch(["x"]), [mean([1], "two")])

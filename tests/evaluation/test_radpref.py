@@ -102,6 +102,7 @@ def test_the_line_is_fitted_without_the_study_in_question() -> None:
         (CASES, {"nothing": 1}, "no object 'annotations'"),
         (CASES, {"annotations": {"s0": {"C1": {"rating": "good"}}}}, "must be a number"),
         ([{**CASES[0], "id": "elsewhere"}], None, "do not belong together"),
+        ([CASES[0], CASES[1], CASES[0]], None, "the study 's0' twice"),
     ],
 )
 def test_another_layout_is_refused_with_its_place(tmp_path: Path, cases: Any, rater: Any, said: str) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cxrlab.core.errors import DataError
@@ -76,12 +77,31 @@ def test_reports_without_ids_are_known_by_their_place(tmp_path: Path) -> None:
         ("r.csv", "id,report\n ,x\n", "r.csv:2: the id is empty"),
         ("r.csv", 'id,report\na,"x\n', "is not CSV"),
         ("r.csv", "", "holds no report"),
+        ("r.csv", "id;report\na;x\n", "separated by ';'"),
         ("r.txt", "", "holds no report"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_line(tmp_path: Path, name: str, text: str, said: str) -> None:
     with pytest.raises(DataError, match=said):
         read_reports(written(tmp_path, name, text))
+
+
+def test_a_blank_line_of_a_single_column_is_an_empty_report(tmp_path: Path) -> None:
+    """Spreadsheets write an empty cell so; passing over it would pair every later report with a stranger's."""
+    assert reports(written(tmp_path, "r.csv", "report\nx\n\ny\n")) == {"1": "x", "2": "", "3": "y"}
+    assert reports(written(tmp_path, "s.csv", "id,report\na,x\n\nb,y\n")) == {"a": "x", "b": "y"}
+
+
+class NAType:
+    """As pandas writes a value that is not there; it equals nothing, not even itself."""
+
+    def __ne__(self, other: object) -> bool:
+        raise TypeError("boolean value of NA is ambiguous")
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), np.float32("nan"), np.float64("nan"), NAType()])
+def test_nothing_comes_in_many_forms(value: object) -> None:
+    assert report_text(value, "line 4") is None
 
 
 def test_a_folder_and_a_missing_file(tmp_path: Path) -> None:
@@ -99,5 +119,5 @@ def test_only_text_and_nothing_are_reports(value: object) -> None:
 
 def test_a_row_without_the_wanted_key_names_the_nearest(tmp_path: Path) -> None:
     row = read_reports(written(tmp_path, "r.csv", "id,raport\na,x\n")).rows[0]
-    with pytest.raises(DataError, match=r"r.csv:2 has no 'report', only raport. Did you mean 'raport'"):
+    with pytest.raises(DataError, match=r"r.csv:2 has no 'report', only raport. Did you mean 'report'"):
         row.text("report")

@@ -142,6 +142,7 @@ def test_metrics_are_chosen_by_name_family_and_pattern() -> None:
         score(REFERENCES, PREDICTIONS, metrics=["bleu4:cocoo"])
     with pytest.raises(ConfigError, match="no metric was chosen"):
         score(REFERENCES, PREDICTIONS, metrics=[])
+    assert list(score(REFERENCES, PREDICTIONS, metrics="bleu4:coco")) == ["bleu4:coco"]  # one name is a list of one
 
 
 class Lengths:
@@ -157,6 +158,23 @@ def test_a_family_of_ones_own_is_scored_without_floors() -> None:
     sheet = score(REFERENCES, PREDICTIONS, metrics=["bleu1:coco"], extra=[Lengths()])
     assert sheet["words"].value == pytest.approx((8 + 4 + 4 + 4) / 4)
     assert sheet.best_floor("words") is None and sheet["words"].to_json()["range"] == [0.0, None]
+
+
+def test_slices_are_drawn_as_the_whole_is(tmp_path: Path) -> None:
+    """Half of the level makes a shorter interval, and one resample no length at all, in slices as elsewhere."""
+    rng = np.random.default_rng(3)
+    rows = [
+        {"id": f"s{k}", "sex": "FM"[k % 2], "reference": "Small effusion.", "candidate": "Small effusion." * int(flip)}
+        for k, flip in enumerate(rng.random(40) < 0.5)
+    ]
+    file = tmp_path / "both.json"
+    file.write_text(json.dumps(rows))
+
+    def length(**how: float) -> float:
+        part = score(file, metrics=["rougeL:google"], **how).slices["sex=F"]["rougeL:google"]  # type: ignore[arg-type]
+        return part.high - part.low
+
+    assert length(level=0.5) < length() and length(trials=1) == 0
 
 
 def test_slices_need_attributes(phantom: Path) -> None:
@@ -202,6 +220,17 @@ def test_a_finished_run_is_left_and_one_of_other_texts_refused(files: tuple[Path
     assert before == {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
     files[1].write_text(json.dumps({**PREDICTIONS, "a": "Something else."}))
     with pytest.raises(RunError, match="other texts"):
+        run_score(config, out)
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", "3"])
+def test_a_finished_run_whose_scores_are_damaged_is_refused(
+    files: tuple[Path, Path], tmp_path: Path, content: str
+) -> None:
+    config, out = ScoreConfig(*files, metrics=("bleu1:coco",)), tmp_path / "run"
+    run_score(config, out)
+    (out / "scores.json").write_text(content)
+    with pytest.raises(DataError, match="scores.json is damaged"):
         run_score(config, out)
 
 

@@ -137,6 +137,8 @@ def _damage(index: dict[str, Any], key: str, value: Any) -> None:
         ("metrics/mean/value_of/function", "os:system"),
         ("metrics/mean/value_of/function", "cxrlab.metrics.tally:gone"),
         ("metrics/mean/value_of/function", "cxrlab.metrics.gone:mean_of"),
+        ("metrics/mean/value_of/function", "cxrlab.metrics.findings_f1:f1_of"),  # wants three counts of these two
+        ("metrics/mean/direction", "sideways"),
         ("metrics/mean/value_of/arguments", {"way": 3}),
         ("metrics/mean/rows", "array9"),
         ("metrics/mean/rows", "array1"),
@@ -171,6 +173,49 @@ def test_damaged_arrays_are_one_sentence(tmp_path: Path, content: bytes) -> None
         read_tallies(folder)
     (folder / ARRAYS).unlink()
     with pytest.raises(DataError, match="does not exist"):
+        read_tallies(folder)
+
+
+def test_a_flipped_bit_in_the_arrays_is_one_sentence(tmp_path: Path) -> None:
+    """Wherever it falls, the file is refused or the counts are the same: never a traceback, never another number."""
+    folder = scored(tmp_path / "run", batch(list("abcd")), [mean([0.25, 0.5, 0.1, 1 / 3])])
+    whole = (folder / ARRAYS).read_bytes()
+    refused = 0
+    for place in range(len(whole)):
+        (folder / ARRAYS).write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        try:
+            assert read_tallies(folder).tallies["mean"].value == pytest.approx((0.25 + 0.5 + 0.1 + 1 / 3) / 4)
+        except DataError:
+            refused += 1
+    assert refused > len(whole) // 2
+
+
+@pytest.mark.parametrize("kind", [np.complex128, "<U8"])
+def test_arrays_that_are_no_counts_are_refused(tmp_path: Path, kind: Any) -> None:
+    folder = scored(tmp_path / "run", batch(["a", "b"]), [mean([0.25, 0.5])])
+    with np.load(folder / ARRAYS) as stored:
+        arrays = {name: array.astype(kind) if array.ndim == 2 else array for name, array in stored.items()}
+    np.savez(folder / ARRAYS, **arrays)
+    with pytest.raises(DataError, match="holds no numbers"):
+        read_tallies(folder)
+
+
+def test_a_function_that_a_module_only_borrowed_is_not_called(tmp_path: Path) -> None:
+    """Else a tampered file could call whatever some metric happens to import, such as a reader of files."""
+    folder = scored(tmp_path / "run", batch(["a", "b"]), [mean([0.25, 0.5])])
+    index = json.loads((folder / INDEX).read_text())
+    index["metrics"]["mean"]["value_of"] = {"function": "cxrlab.metrics.graphs:read_json", "arguments": {}}
+    (folder / INDEX).write_text(json.dumps(index))
+    with pytest.raises(DataError, match="no function of that module"):
+        read_tallies(folder)
+
+
+@pytest.mark.parametrize("state", ["running", "interrupted"])
+def test_a_run_that_did_not_finish_is_not_compared(tmp_path: Path, state: str) -> None:
+    """A killed run may have counts of one scoring beside studies of another."""
+    folder = scored(tmp_path / "run", batch(["a", "b"]), [mean([0.25, 0.5])])
+    (folder / "status.json").write_text(json.dumps({"state": state}))
+    with pytest.raises(DataError, match="has not finished"):
         read_tallies(folder)
 
 

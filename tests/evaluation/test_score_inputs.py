@@ -46,7 +46,7 @@ def test_mappings_are_paired_by_id_whatever_their_order() -> None:
     assert inputs.digest == again.digest != load_inputs({"a": "A", "b": "B"}, {"a": "x", "b": "Y"}).digest
 
 
-@pytest.mark.parametrize("text", ["The lungs are clear.", "clear lungs " * 1_000])
+@pytest.mark.parametrize("text", ["The lungs are clear.", "clear lungs " * 1_000, "", "x" * 5_000])
 def test_a_report_in_the_place_of_a_path_is_refused_as_such(text: str) -> None:
     with pytest.raises(DataError, match="put single reports into a list"):
         load_inputs(text, ["x"])
@@ -61,7 +61,7 @@ def test_a_list_with_something_else_than_text_is_refused(bad: list[object]) -> N
 @pytest.mark.parametrize(
     ("references", "predictions", "said"),
     [
-        (["a", "b"], ["x"], "has 2 reports and .* has 1"),
+        (["a", "b"], ["x"], "2 reports in .* and 1 in"),
         (["a"], {"a": "x"}, "give both ids, or neither"),
         (
             {"a": "A", "b": "B"},
@@ -72,6 +72,13 @@ def test_a_list_with_something_else_than_text_is_refused(bad: list[object]) -> N
         ({"a": "A", "c": "C"}, {"a": "x", "b": "y"}, "1 of 2 predictions.*1 of 2 references"),
         ({"a": "A"}, {"b": "y"}, "no prediction of the predictions belongs to a reference"),
         ({1: "A", "1": "B"}, {"1": "x"}, "the id '1' twice"),
+        ({"a": "A", "b": "B"}, {"a#0": "x", "a#00": "y", "b#0": "z"}, r"1 of 3 predictions .*'a#00'"),
+        ([], [], "nothing to score: the references hold no report"),
+        ({}, {"a": "x"}, "nothing to score"),
+        (None, ["x"], "the references are null; give a list"),
+        (3, ["x"], "the references are 3; give a list"),
+        ({"A", "B"}, ["x", "y"], "give a list of reports"),
+        (["A", "B"], {"x", "y"}, "the predictions are .*give a list of reports"),
     ],
 )
 def test_what_does_not_match_is_refused_with_count_and_examples(references, predictions, said) -> None:
@@ -154,6 +161,22 @@ def test_films_of_a_study_are_scored_one_by_one(corpus: Path) -> None:
         load_inputs(corpus, {"s5#1": "b", "s2": "c"})
     with pytest.raises(DataError, match="belongs to a reference"):
         load_inputs(corpus, {"s5#1": "b", "s2#0": "c"}, unit="study")
+
+
+def test_the_unit_that_was_asked_for_is_the_unit_that_is_scored() -> None:
+    with pytest.raises(DataError, match="'a' in the predictions is a whole study; --unit image"):
+        load_inputs({"a": "A"}, {"a": "x"}, unit="image")
+    with pytest.raises(ConfigError, match="the unit is 'film'; choose one of auto, study, image"):
+        load_inputs({"a": "A"}, {"a": "x"}, unit="film")  # type: ignore[arg-type]
+
+
+def test_the_digest_sees_what_the_slices_are_made_by(tmp_path: Path) -> None:
+    """Else a finished run would go on showing slices of the old ages after the file was corrected."""
+    digests = set()
+    for sex in "FM":
+        references = jsonl(tmp_path / f"{sex}.jsonl", {"id": "a", "report": "A", "sex": sex})
+        digests.add(load_inputs(references, {"a": "x"}).digest)
+    assert len(digests) == 2
 
 
 def test_an_id_with_a_number_sign_of_its_own_is_itself() -> None:

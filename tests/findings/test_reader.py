@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cxrlab.core.errors import DataError
 from cxrlab.core.records import Finding, chexpert_labels
 from cxrlab.core.vocabulary import CHEXPERT_14, OBSERVATIONS
 from cxrlab.findings.cases import draw_patient
@@ -69,6 +70,14 @@ def test_a_case_is_read_as_it_should_be(theme: str, case: dict[str, Any]) -> Non
 def test_text_without_a_statement_gives_an_empty_reading(text: str | None) -> None:
     """Nothing is said, so nothing is read; the text is kept."""
     assert read(text) == Reading(text or "")
+
+
+def test_what_is_no_text_is_nothing_or_refused() -> None:
+    """A column of a data frame holds not-a-number where there is no report."""
+    assert read(float("nan")) == Reading("")  # type: ignore[arg-type]
+    for wrong in (5, b"effusion", ["effusion"], True):
+        with pytest.raises(DataError, match="a report is text, not"):
+            read(wrong)  # type: ignore[arg-type]
 
 
 def test_a_reading_is_the_sequence_of_its_findings() -> None:

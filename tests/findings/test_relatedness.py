@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cxrlab.core.vocabulary import OBSERVATIONS
-from cxrlab.findings.relatedness import IN_CONTEXT, RELATED, relatedness
+from cxrlab.findings.relatedness import IN_CONTEXT, RELATED, implies, relatedness, restates
 
 
 def test_every_row_names_two_different_observations_once_with_a_reason() -> None:
@@ -35,3 +35,19 @@ def test_the_indication_can_make_a_sign_and_its_cause_one(
 def test_an_unnamed_device_is_half_of_any_device() -> None:
     assert relatedness("port", "other device") == 0.5
     assert relatedness("monitoring leads", "other device") == 0
+
+
+def test_a_sign_and_its_cause_restate_each_other_and_two_lesions_do_not() -> None:
+    assert restates("lung opacity", "pneumonia") and restates("port", "other device")
+    assert not restates("nodule", "mass") and not restates("mass", "nodule")
+    assert not restates("edema", "edema") and not restates("edema", "scoliosis")
+
+
+def test_the_more_exact_name_implies_the_other_and_not_the_reverse() -> None:
+    assert implies("pneumonia", "lung opacity") and not implies("lung opacity", "pneumonia")
+    assert implies("rib fracture", "other fracture") and not implies("edema", "edema")
+
+
+def test_only_rows_that_could_stand_for_each_other_need_to_be_told_apart() -> None:
+    """Below a half two names are two findings anyway; a flag there would say nothing."""
+    assert all(row.credit >= 0.5 for row in RELATED if row.apart)

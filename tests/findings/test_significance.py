@@ -9,7 +9,9 @@ from cxrlab.findings.significance import (
     AGE_RULES,
     CLASSES,
     DEGREE_RULES,
+    EXPECTED,
     MISPLACED,
+    QUESTIONS,
     Urgency,
     asked_for,
     urgency,
@@ -122,3 +124,23 @@ def test_what_is_asked_for_rises_by_one_class_and_never_above_urgent():
     tube = Finding("endotracheal tube", tip="above carina")
     assert urgency_of(tube, indication="Tube placement.") is Urgency.ACTIONABLE
     assert urgency_of(Finding("pneumothorax"), indication="Trauma.") is Urgency.URGENT
+
+
+@pytest.mark.parametrize(
+    ("name", "indication", "expected"),
+    [
+        ("pneumoperitoneum", "Abdominal pain.", Urgency.URGENT),
+        ("pneumoperitoneum", "Day 2 after laparoscopic surgery.", Urgency.ACTIONABLE),
+        ("hyperinflation", "Known COPD, cough.", Urgency.BENIGN),
+        ("granuloma", "Positive PPD.", Urgency.NOT_ACTIONABLE),
+        ("granuloma", "Fall.", Urgency.BENIGN),
+    ],
+)
+def test_what_the_indication_explains_matters_less(name, indication, expected):
+    assert urgency_of(Finding(name), indication=indication) is expected
+
+
+def test_questions_speak_of_the_vocabulary():
+    for row in (*QUESTIONS, *EXPECTED):
+        assert set(row.observations) <= set(OBSERVATIONS) and row.words and row.reason
+        assert all(word == word.lower() for word in row.words)

@@ -7,7 +7,8 @@ from typing import Any
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import ErrorKind, Presence
 from cxrlab.metrics.comparison import compare_findings
-from cxrlab.metrics.pairs import Context
+from cxrlab.metrics.error_counts import ErrorCounts
+from cxrlab.metrics.pairs import Batch, Context, Pair
 
 
 def kinds(reference: list[Finding], candidate: list[Finding], **context: Any) -> list[tuple[str, bool]]:
@@ -61,9 +62,16 @@ def test_a_degree_two_steps_off_is_significant_and_one_step_is_not() -> None:
 
 
 def test_sizes_within_reading_error_agree() -> None:
+    """A quarter of the size or two millimetres, whichever is more: 3 and 8 mm are two nodules, 3 and 5 may be one."""
     mass = lambda size: [Finding("mass", size_mm=size)]  # noqa: E731
-    assert kinds(mass(32), mass(34)) == []
-    assert kinds(mass(50), mass(20)) == [("incorrect_severity", True)]
+    assert kinds(mass(32), mass(34)) == kinds(mass(3), mass(5)) == kinds(mass(40), mass(50)) == []
+    assert kinds(mass(50), mass(20)) == kinds(mass(3), mass(8)) == [("incorrect_severity", True)]
+    assert kinds(mass(10), mass(14)) == [("incorrect_severity", False)]
+
+
+def test_no_size_of_something_benign_is_significant() -> None:
+    scar = lambda size: [Finding("granuloma", size_mm=size)]  # noqa: E731
+    assert kinds(scar(6), scar(18)) == [("incorrect_severity", False)]
 
 
 def test_a_made_up_comparison_and_a_missing_one_are_different_kinds() -> None:
@@ -88,6 +96,27 @@ def test_a_resolution_left_out_is_an_omitted_comparison() -> None:
 def test_a_misplaced_tube_is_significant() -> None:
     tube = lambda tip: [Finding("endotracheal tube", tip=tip)]  # noqa: E731
     assert kinds(tube("right main bronchus"), tube("above carina")) == [("incorrect_location", True)]
+
+
+def test_a_misplaced_tip_is_not_passed_over_and_a_good_one_may_be() -> None:
+    tube = lambda tip: [Finding("endotracheal tube", tip=tip)]  # noqa: E731
+    assert kinds(tube("right main bronchus"), tube(None)) == [("incorrect_location", True)]
+    assert kinds(tube(None), tube("right main bronchus")) == [("incorrect_location", True)]
+    assert kinds(tube("above carina"), tube(None)) == [] == kinds(tube(None), tube("above carina"))
+
+
+def test_two_good_tips_differ_a_little_and_a_tube_beyond_the_film_is_in_the_stomach() -> None:
+    line = lambda tip: [Finding("central venous catheter", tip=tip)]  # noqa: E731
+    assert kinds(line("superior vena cava"), line("cavoatrial junction")) == [("incorrect_location", False)]
+    tube = lambda tip: [Finding("enteric tube", tip=tip)]  # noqa: E731
+    assert kinds(tube("stomach"), tube("beyond film")) == []
+
+
+def test_a_tube_height_two_centimetres_off_is_wrong_and_significant_where_one_of_them_is_unsafe() -> None:
+    tube = lambda height: [Finding("endotracheal tube", tip="above carina", tip_mm=height)]  # noqa: E731
+    assert kinds(tube(50), tube(35)) == []
+    assert kinds(tube(60), tube(35)) == [("incorrect_location", False)]
+    assert kinds(tube(40), tube(5)) == [("incorrect_location", True)]
 
 
 def test_a_related_word_stands_for_the_thing_and_is_neither_missing_nor_invented() -> None:
@@ -137,3 +166,31 @@ def test_what_was_asked_for_matters_one_class_more() -> None:
 
 def test_tiny_and_small_are_one_degree() -> None:
     assert kinds([effusion(severity="trace")], [effusion(severity="mild")]) == []
+
+
+def test_two_things_are_not_one_in_two_words() -> None:
+    """A wide mediastinum is not said by a large heart, nor are metastases by the mass."""
+    heart, mediastinum = Finding("cardiomegaly"), Finding("enlarged cardiomediastinum")
+    assert kinds([heart, mediastinum], [heart]) == [("omission_finding", True)]
+    assert kinds([Finding("mass")], [Finding("mass"), Finding("nodule")]) == [("false_positive_finding", True)]
+    # Where each report has one word, the one stands for the other all the same.
+    assert kinds([heart], [mediastinum]) == []
+
+
+def counts(reference: str, candidate: str) -> dict[str, float]:
+    tallies = ErrorCounts().tallies(Batch([Pair("a", reference, candidate)]))
+    cells = [
+        tally for tally in tallies if tally.metric.name.endswith("significant") and tally.metric.name.count(".") == 2
+    ]
+    return {tally.metric.name: tally.value for tally in cells}
+
+
+def test_the_two_published_pairs_of_chexprompt() -> None:
+    """A severe cardiomegaly made up is one significant false finding and nothing else; other words are no error."""
+    found = counts(
+        "The heart size is normal. The lungs are clear.", "There is severe cardiomegaly. The lungs are clear."
+    )
+    assert len(found) == 12 and found.pop("errors.false_positive_finding.significant") == 1
+    assert not any(found.values())
+    same = counts("There is pleural effusion.", "Evidence of pleural effusion.")
+    assert len(same) == 12 and not any(same.values())

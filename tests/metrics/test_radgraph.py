@@ -77,7 +77,7 @@ def test_combined_halves_equal_reports_without_a_relation() -> None:
 
 
 def test_case_matters_only_where_the_name_says_so() -> None:
-    """The published probe: "Large" against "large" among three entities."""
+    """ "Large" against "large", one of two entities; the package lowers the tokens of relations alone."""
     small = (Entity("large", "OBS-DP", (Relation("modify", "Effusion", "OBS-DP"),)), Entity("effusion", "OBS-DP"))
     large = (Entity("Large", "OBS-DP", (Relation("modify", "effusion", "OBS-DP"),)), Entity("effusion", "OBS-DP"))
     family = RadGraphF1(Drawn({"a": small, "b": large}))
@@ -86,6 +86,13 @@ def test_case_matters_only_where_the_name_says_so() -> None:
     assert [tallies[f"radgraph.{level}:cased"].value for level in LEVELS] == [0.5, 0.5, 1.0]
     assert "case:lower" in tallies["radgraph.partial"].metric.signature
     assert lowered(large) == lowered(small)
+
+
+def test_one_capital_among_three_entities_costs_a_third_in_the_released_package() -> None:
+    """Measured on the package: 2/3 at all three levels where the entity has no relation."""
+    plain = [Entity(word, "OBS-DP") for word in ("large", "left", "effusion")]
+    capital = [Entity("Large", "OBS-DP"), *plain[1:]]
+    assert [reward(tuple(plain), tuple(capital), level) for level in LEVELS] == pytest.approx([2 / 3] * 3)
 
 
 def test_undefined_pairs_stay_out_of_the_mean_and_no_pair_is_lost() -> None:

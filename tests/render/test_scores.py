@@ -84,6 +84,53 @@ def test_two_runs_stand_side_by_side(tmp_path: Path) -> None:
     assert "made-up finding" in shown
 
 
+def test_runs_of_other_references_keep_their_own_floors(tmp_path: Path) -> None:
+    """The floor belongs to the references: that of the first run says nothing of the second."""
+    one, two, same = (
+        scored(
+            tmp_path,
+            name,
+            {"clinical:rules": metric(0.5)},
+            [row("a", [])],
+            floors={"empty": {"clinical:rules": floor}},
+        )
+        for name, floor in (("one", 0.1), ("two", 0.3), ("same", 0.1))
+    )
+    mark = "<span class=later>empty</span>"
+    assert f"0.100 {mark}<br>0.300 {mark}" in page(one, two)
+    assert page(one, same).count(f"0.100 {mark}") == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "way", "wrong", "said"),
+    [
+        ("scores.json", ("metrics", "clinical:rules", "low"), "x", "'metrics.*low' is 'x'; it must be a number"),
+        ("scores.json", ("metrics", "clinical:rules"), 3, "'metrics.clinical:rules' is 3; it must be an object"),
+        ("scores.json", ("metrics", "clinical:rules"), {}, "'clinical:rules' has no 'value'"),
+        ("scores.json", ("floors", "empty", "clinical:rules"), [1], "must be a number or null"),
+        ("scores.json", ("slices",), [1], "'slices' is .*must be an object"),
+        ("comparison.json", ("runs",), 3, "'runs' is 3; it must be a list"),
+        ("comparison.json", ("metrics", "m", "against"), "x", "must be an object"),
+        ("validation.json", ("metrics", "m", "tau"), "x", "must be a number or null"),
+    ],
+)  # fmt: skip
+def test_a_word_where_a_number_belongs_is_named(
+    tmp_path: Path, file: str, way: tuple[str, ...], wrong: Any, said: str
+) -> None:
+    folder = scored(tmp_path, "run", {"clinical:rules": metric(0.5)}, [row("a", [])], floors={"empty": {}})
+    value: dict[str, Any] = {}
+    if file == "scores.json":
+        value = json.loads((folder / file).read_text())
+    inner = value
+    for key in way[:-1]:
+        inner = inner.setdefault(key, {})
+    inner[way[-1]] = wrong
+    (folder / file).write_text(json.dumps(value))
+    with pytest.raises(DataError, match=f"{file}: .*{said}"):
+        page(folder)
+    assert not (folder / "page.html").exists()
+
+
 def test_slices_of_the_first_headline_metric(tmp_path: Path) -> None:
     slices = {"view=AP": {"clinical:rules": {"value": 0.4, "low": 0.3, "high": 0.6, "n": 12, "small": True}}}
     shown = page(scored(tmp_path, "run", {"clinical:rules": metric(0.5)}, [row("a", [])], slices=slices))
@@ -92,20 +139,26 @@ def test_slices_of_the_first_headline_metric(tmp_path: Path) -> None:
 
 def test_a_comparison_shows_differences_and_gates(tmp_path: Path) -> None:
     against = {
-        "a": 0.5, "b": 0.6, "difference": 0.1, "low": 0.05, "high": 0.15, "p_holm": 0.01, "verdict": "better",
+        "a": 0.5, "b": 0.6, "difference": 0.1, "low": 0.05, "high": 0.15, "p_holm": 1e-4, "verdict": "better",
         "by_study": {"win": 5, "tie": 2, "lose": 1},
     }  # fmt: skip
     found = {
         "runs": ["base", "new"],
         "baseline": "base",
         "metrics": {"clinical:rules": {"direction": "higher", "against": {"new": against}}},
-        "gates": [{"run": "new", "sentence": "non-inferior <b>"}],
+        "gates": [
+            {"run": "new", "shown": True, "sentence": "non-inferior <b>"},
+            {"run": "<new>", "shown": False, "sentence": "not shown"},
+        ],
     }
     with Run.open(tmp_path / "run", {"runs": ["base", "new"]}, seed=7) as run:
         run.write("comparison.json", found)
     shown = page(tmp_path / "run")
     assert "new against base" in shown and "5 / 2 / 1" in shown and "0.050 to 0.150" in shown
-    assert "<span class=here>better</span>" in shown and "non-inferior &lt;b&gt;" in shown
+    assert "<span class=here>better</span>" in shown
+    assert "Gate <span class=here>passed</span> for new: non-inferior &lt;b&gt;" in shown
+    assert "Gate <span class=bad>failed</span> for &lt;new&gt;: not shown" in shown
+    assert "<td>&lt;0.001</td>" in shown  # 1e-4 is not 0
 
 
 def test_overlapping_spans_and_spans_beyond_the_text_are_shown_once(tmp_path: Path) -> None:

@@ -48,6 +48,12 @@ class _Parser(argparse.ArgumentParser):
     """Reports a mistake as a `ConfigError` instead of leaving the program."""
 
     def error(self, message: str) -> NoReturn:
+        kind, colon, words = message.partition("unrecognized arguments: ")
+        if colon and not kind:
+            message = (
+                f"'{words}' belongs to no flag; text of several words goes in quotes, and several values of a flag are "
+                "joined with commas"
+            )
         raise ConfigError(f"{message[:1].lower()}{message[1:]}; see '{self.prog} --help'.")
 
 
@@ -77,6 +83,8 @@ class _Gather(argparse.Action):
         values: str | Sequence[Any] | None,
         option_string: str | None = None,
     ) -> None:
+        if not str(values).strip(" ,[]"):
+            parser.error(f"{option_string} is empty; name something, or leave the flag out")
         before = getattr(namespace, self.dest)
         setattr(namespace, self.dest, f"{values}" if before is None else f"{before},{values}")
 
@@ -124,16 +132,19 @@ class CommandLine:
                 except ConfigError as error:
                     problems.append(str(error))
             elif setting.required:
-                problems.append(f"{_shown(setting, self.command)} is missing; for example: {self.command.example}.")
+                problems.append(self._missing(_shown(setting, self.command)))
         values: dict[str, Any] = {}
         if self.config_name is not None:
             overrides = [f"{key}={given[key]}" for key in self.of_config if given.get(key) is not None]
-            values, more = gather(self.config_type, given["--config"], overrides)
+            values, more = gather(self.config_type, given["--config"], overrides, lambda key: self._missing(_flag(key)))
             problems += more
         raise_problems(problems)
         if self.config_name is not None:
             arguments[self.config_name] = build(self.config_type, values)
         return Invocation(arguments, json=given["--json"], quiet=given["--quiet"])
+
+    def _missing(self, what: str) -> str:
+        return f"{what} is missing; for example: {self.command.example}."
 
     def help(self) -> str:
         """The page that `--help` prints."""

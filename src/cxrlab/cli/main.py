@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cxrlab.cli.commands import COMMANDS
 from cxrlab.core.errors import CxrlabError, MissingExtra, UnknownName, nearest
-from cxrlab.core.streams import Remarks, deliver
+from cxrlab.core.streams import Remarks, deliver, harmless
 
 if TYPE_CHECKING:
     from cxrlab.cli.result import Result
@@ -105,7 +105,7 @@ def _load(target: str) -> Callable[..., Any]:
 def _show(result: Result, *, as_json: bool) -> int:
     from cxrlab.core.json_form import dumps
 
-    text = dumps(result.data, indent=2) if as_json else result.text
+    text = dumps(result.data, indent=2) if as_json else harmless(result.text, colours=True)
     code = 0 if result.ok else 1
     return _print(text, code) if text else code
 
@@ -155,5 +155,5 @@ def _print(text: str, code: int = 0) -> int:
 
 
 def _say(sentence: str, code: int) -> int:
-    Remarks(sys.stderr).write(f"cxrlab: {sentence}\n")
+    Remarks(sys.stderr).write(f"cxrlab: {harmless(sentence)}\n")
     return code

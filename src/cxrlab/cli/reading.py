@@ -22,7 +22,7 @@ _MANY = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 _FILES = (*_MANY, ".txt", ".text", ".md")
 _SGR = {"present": "1;31", "possible": "33", "absent": "32"}
 # What a terminal would obey instead of show: a report may come from anywhere.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def read(text: str) -> Result:
@@ -61,7 +61,9 @@ def _file(text: str) -> Path | None:
         return None
     path = Path(text)
     try:
-        if path.is_file():
+        if path.is_dir() and not any(c.isspace() for c in text):
+            raise DataError(f"{text} is a folder; name a file in it, or put the text of a report in quotes.")
+        if path.exists():  # also a pipe
             return path
     except OSError:  # a report is longer than any file name may be
         return None

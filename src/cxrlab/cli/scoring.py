@@ -8,6 +8,7 @@ from typing import Any
 
 from cxrlab.cli.result import Result, columns
 from cxrlab.core.errors import ConfigError
+from cxrlab.core.runs import state
 from cxrlab.evaluation.config import ScoreConfig, ValidateConfig
 from cxrlab.render.scores import HEADLINES
 
@@ -27,17 +28,20 @@ def score(config: ScoreConfig, out: Path | None = None) -> Result:
     """
     from cxrlab.evaluation.score import run_score
 
+    left = _left_as_it_is(out)
     found = run_score(config, out)
-    return Result(score_table(found, config.level, everything=config.all or bool(config.metrics)), found)
+    table = score_table(found, config.level, everything=config.all or bool(config.metrics), kept=out is not None)
+    return Result(table + left, found)
 
 
-def score_table(scores: Mapping[str, Any], level: float, *, everything: bool = True) -> str:
+def score_table(scores: Mapping[str, Any], level: float, *, everything: bool = True, kept: bool = True) -> str:
     """Scores as a person reads them; a star marks what a control reaches too.
 
     Args:
         scores: Content of scores.json.
         level: Of the intervals.
         everything: Show every metric; else those most people ask for first.
+        kept: Whether scores.json was written, where the rest can be seen.
     """
     names = list(scores["metrics"])
     shown = names if everything else [name for name in HEADLINES if name in names] or names
@@ -65,10 +69,12 @@ def score_table(scores: Mapping[str, Any], level: float, *, everything: bool = T
         )
     notes = [*scores.get("notes", ())]
     if len(shown) < len(names):
-        notes.append(f"{len(names) - len(shown)} more metrics in scores.json; --metrics default shows them all here")
+        where = " in scores.json" if kept else ""
+        notes.append(f"{len(names) - len(shown)} more metrics{where}; --metrics default shows them all here")
     if reached:
         notes.append("* a control that never saw a film scores at least as well: do not trust this number alone")
-    return "\n".join([f"{scores['n']:,} pairs: {statuses}", columns(rows), *notes])
+    pairs = "pair" if scores["n"] == 1 else "pairs"
+    return "\n".join([f"{scores['n']:,} {pairs}: {statuses}", columns(rows), *notes])
 
 
 def compare(
@@ -85,7 +91,8 @@ def compare(
         runs: Two or more folders that 'cxrlab score --out' wrote, of the same references.
         noninferior: METRIC=MARGIN: every other run may be worse than the first by less than the margin, or the
             exit code is 1.
-        metrics: Names of metrics; every one that the runs share when left out.
+        metrics: Names, patterns or groups of metrics, which are also what Holm's correction counts: the fewer, the
+            smaller each p; every one that the runs share when left out.
         out: Run folder for comparison.json; nothing is kept without it.
         trials: Permutations behind each p.
         seed: Decides permutations and resamples.
@@ -104,7 +111,7 @@ def gates(words: tuple[str, ...]) -> dict[str, float]:
     """`METRIC=MARGIN` as metric → margin; a margin must be a number above 0."""
     found: dict[str, float] = {}
     for word in words:
-        name, equals, text = word.rpartition("=")
+        name, equals, text = (part.strip() for part in word.rpartition("="))
         try:
             margin = float(text)
         except ValueError:
@@ -130,8 +137,9 @@ def validate(config: ValidateConfig, out: Path | None = None) -> Result:
     """
     from cxrlab.evaluation.validate import run_validation, validation_text
 
+    left = _left_as_it_is(out)
     found = run_validation(config, out)
-    return Result(validation_text(found), found)
+    return Result(validation_text(found) + left, found)
 
 
 def list_metrics(metrics: tuple[str, ...] = (), all: bool = False, long: bool = False) -> Result:
@@ -154,6 +162,13 @@ def list_metrics(metrics: tuple[str, ...] = (), all: bool = False, long: bool = 
     rows = [[head.get(key, key) for key in keys], *([_cell(item[key]) for key in keys] for item in shown)]
     more = [f"{len(found) - len(shown)} more with --all"] if len(shown) < len(found) else []
     return Result("\n".join([columns(rows), *more]), found)
+
+
+def _left_as_it_is(out: Path | None) -> str:
+    """The last line where a run was finished before: nobody should take its numbers for new ones."""
+    if out is None or state(out) != "finished":
+        return ""
+    return f"\n{out} was finished before and is left as it is; choose another folder to do it again"
 
 
 def _cell(value: Any) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import os
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from cxrlab.core.errors import ConfigError, nearest
@@ -37,9 +37,19 @@ def config_from(cls: type[C], file: str | os.PathLike[str] | None = None, overri
 
 
 def gather(
-    cls: type[Any], file: str | os.PathLike[str] | None = None, overrides: Iterable[str] = ()
+    cls: type[Any],
+    file: str | os.PathLike[str] | None = None,
+    overrides: Iterable[str] = (),
+    missing: Callable[[str], str] = "'{}' has no default; give it a value.".format,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Dotted key → checked value of everything that was given, and a sentence for everything that is wrong."""
+    """Dotted key → checked value of everything that was given, and a sentence for everything that is wrong.
+
+    Args:
+        cls: A frozen dataclass.
+        file: YAML with the same keys.
+        overrides: `key=value` each.
+        missing: Key → the sentence for a setting that nobody gave.
+    """
     from cxrlab.core.yaml_file import read_yaml
 
     data, lines = ({}, {}) if file is None else read_yaml(file)
@@ -52,7 +62,7 @@ def gather(
             desk.take(key.strip(), text, typed=True)
         else:
             desk.problems.append(f"'{override}' is not an override; write it as key=value.")
-    desk.ask_for_the_rest()
+    desk.problems += [missing(key) for key, setting in desk.known.items() if setting.required and key not in desk.given]
     return desk.values, desk.problems
 
 
@@ -121,12 +131,6 @@ class _Desk:
             self.problems.append(f"{place}there is no setting '{key}'.{_closest(key, self.known)} Settings: {names}.")
         elif value is not None:  # an empty group in YAML means all its defaults
             self.problems.append(f"{place}'{key}' is a group of settings, not a value; set {', '.join(below)}.")
-
-    def ask_for_the_rest(self) -> None:
-        """Note every setting without a default that nobody gave."""
-        for key, setting in self.known.items():
-            if setting.required and key not in self.given:
-                self.problems.append(f"'{key}' has no default; give it a value.")
 
     def _below(self, key: str) -> list[str]:
         return [name for name in self.known if name.startswith(f"{key}.")]

@@ -29,6 +29,7 @@ from cxrlab.core.locks import LOCK, Lock, take_lock
 from cxrlab.core.yaml_file import read_yaml
 
 CONFIG, ENVIRONMENT, STATUS = "config.yaml", "environment.json", "status.json"
+_TOLD = 4  # differences that a message names
 _OWN = (CONFIG, ENVIRONMENT, STATUS, LOCK)
 
 
@@ -176,8 +177,9 @@ def _may_continue(folder: Path, config: Any, seed: int | None, resume: bool, fre
         return False
     changed = _differences(folder, config, seed, free)
     if changed:
+        more = f"; and {len(changed) - _TOLD} more" if len(changed) > _TOLD else ""
         raise RunError(
-            f"{folder} holds a run with other settings ({'; '.join(changed)}); "
+            f"{folder} holds a run with other settings ({'; '.join(changed[:_TOLD])}{more}); "
             f"give the same settings to continue it, or choose another folder."
         )
     if state(folder) == "finished":

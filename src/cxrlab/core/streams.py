@@ -61,6 +61,23 @@ def deliver(text: str) -> None:
             raise os_error(error, "the output") from error
 
 
+def harmless(text: str, *, colours: bool = False) -> str:
+    """The text without what a terminal would obey instead of show: names, ids and reports may come from anywhere.
+
+    Line breaks and tabs stay. Marks that turn the direction of writing go too: they make words change places.
+
+    Args:
+        text: Any text.
+        colours: Leave what colours a text; for text that was coloured on purpose.
+    """
+    return (_OBEYED_BUT_COLOURS if colours else _OBEYED).sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+_OTHERS = r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+_OBEYED = re.compile(rf"\x1b|{_OTHERS}")
+_OBEYED_BUT_COLOURS = re.compile(rf"\x1b(?!\[[0-9;]*m)|{_OTHERS}")
+
+
 def _write(stream: TextIO, text: str) -> None:
     try:
         stream.write(text)

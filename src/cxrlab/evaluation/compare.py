@@ -59,7 +59,7 @@ def compare(
         noninferior: Metric → margin: how much worse than the baseline is still accepted. See `ComparisonResult.ok`.
         seed: Decides resamples and swaps.
         out: Run folder for comparison.json; nothing is written when left out.
-        metrics: Names and patterns (`bleu*`) to compare, which are also what Holm's correction counts; every
+        metrics: Names, patterns (`bleu*`) and groups to compare, which are also what Holm's correction counts; every
             shared metric when empty.
         trials: Swaps of the permutation test.
     """

@@ -79,7 +79,7 @@ class ScoreConfig:
         section: Section of the reference report, where it has sections; several joined with +.
         split: Split of the corpus; every split that holds a predicted study when left out.
         unit: study, or image for predictions with ids study#k; auto looks at the ids.
-        metrics: Names or groups of metrics; the default ones when left out.
+        metrics: Names (bleu4:coco), patterns (bleu*) or groups (coco) of metrics; the default ones when left out.
         all: Every metric that needs nothing extra.
         allow_missing: Score a missing prediction as an empty report.
         floors: Score five controls too: a repeated word, nothing, unrelated text, a normal report, shuffled references.

@@ -8,8 +8,9 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from cxrlab.core.errors import ConfigError, DataError, nearest
+from cxrlab.core.errors import ConfigError, DataError, UnknownName, nearest
 from cxrlab.evaluation.score_files import ScoredRun
+from cxrlab.metrics.families import metric_names
 from cxrlab.metrics.statistics.clusters import Place, place_in_memory
 from cxrlab.metrics.tally import Matrix
 
@@ -59,6 +60,15 @@ def _few(keys: Sequence[str]) -> str:
     return f"{len(keys)} ({', '.join(keys[:3])}{', …' if len(keys) > 3 else ''})"
 
 
+def _matching(wanted: str, names: Sequence[str]) -> list[str]:
+    """The names that a pattern, or a group of metrics as `score` knows it, stands for."""
+    try:
+        group: Sequence[str] = metric_names([wanted])
+    except UnknownName:
+        group = ()
+    return [name for name in names if fnmatchcase(name, wanted) or name in group]
+
+
 def comparable(
     runs: Sequence[ScoredRun], metrics: Sequence[str] = (), needed: Sequence[str] = ()
 ) -> tuple[list[str], dict[str, str]]:
@@ -66,7 +76,7 @@ def comparable(
 
     Args:
         runs: The baseline first.
-        metrics: Names and patterns (`bleu*`) to choose from them; all when empty.
+        metrics: Names, patterns (`bleu*`) and groups (`coco`) to choose from them; all when empty.
         needed: Names that are compared in any case. A name, pattern or need that finds nothing it could
             compare is a `ConfigError`.
     """
@@ -74,9 +84,9 @@ def comparable(
     refused = {name: why for name in names if (why := _objection(name, runs))}
     chosen = set(names if not metrics else needed)
     for wanted in [*metrics, *needed]:
-        found = [name for name in names if name == wanted or (wanted in metrics and fnmatchcase(name, wanted))]
+        found = [wanted] if wanted in names else _matching(wanted, names) if wanted in metrics else []
         if not found:
-            raise ConfigError(f"no run holds a metric '{wanted}'.{nearest(wanted, names)} Known: {', '.join(names)}.")
+            raise ConfigError(f"no run holds a metric '{wanted}'.{nearest(wanted, names)} They hold: {_few(names)}.")
         if all(name in refused for name in found):
             raise ConfigError(f"'{wanted}' cannot be compared: {refused[found[0]]}.")
         chosen.update(found)
@@ -94,6 +104,8 @@ def _objection(name: str, runs: Sequence[ScoredRun]) -> str:
             return f"not in {run.folder}"
     first = runs[0].signatures[name]
     for run in runs[1:]:
+        if run.tallies[name].metric.direction != runs[0].tallies[name].metric.direction:
+            return f"higher is better in one of {runs[0].folder} and {run.folder} and lower in the other"
         other = run.signatures[name]
         if other != first:
             mine, yours = first.split("|"), other.split("|")

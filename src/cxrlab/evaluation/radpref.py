@@ -66,6 +66,9 @@ def read_radpref(root: Path) -> RadPref:
     if not isinstance(cases, list) or not cases:
         raise DataError(f"{file} must hold a list of studies; is {root} the folder of RadPref?")
     raters = {name: _annotations(path) for name, path in _rater_files(root).items()}
+    ids = [case.get("id") if isinstance(case, dict) else None for case in cases]
+    if twice := [key for key in ids if key is not None and ids.count(key) > 1]:
+        raise DataError(f"{file} has the study {shown(twice[0])} twice; its ratings would count twice.")
     pairs, ratings, unrated = [], [], 0
     for number, case in enumerate(cases):
         place = f"{file}, entry {number + 1}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import numbers
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +48,7 @@ class Row:
             if key in self.values:
                 return report_text(self.values[key], f"{self.place}: '{key}'")
         known = ", ".join(map(str, self.values)) or "nothing"
-        hint = next((found for key in keys if (found := nearest(key, map(str, self.values)))), "")
+        hint = next((found for name in self.values if (found := nearest(str(name), keys))), "")
         raise DataError(f"{self.place} has no {' or '.join(repr(key) for key in keys)}, only {known}.{hint}")
 
 
@@ -92,9 +93,16 @@ def report_text(value: Any, place: str) -> str | None:
         value = value[0]
     if isinstance(value, str):
         return value
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if is_nothing(value):
         return None
     raise DataError(f"{place} is {shown(value)}, not a report; give text, or null where there is none.")
+
+
+def is_nothing(value: Any) -> bool:
+    """Whether this stands for a value that is not there: None, a not-a-number of any kind, the NA of a data frame."""
+    if value is None or (isinstance(value, numbers.Real) and math.isnan(value)):
+        return True
+    return not isinstance(value, str) and type(value).__name__ in ("NAType", "NaTType")
 
 
 def id_text(value: Any, place: str) -> str:
@@ -154,10 +162,16 @@ def _csv(path: Path) -> Iterator[tuple[int, Row]]:
         head = [name.strip().lower() for name in next(reader, [])]
         if len(set(head)) < len(head):
             raise DataError(f"{path}:1: the column names are not all different: {', '.join(head)}.")
+        if len(head) == 1 and ";" in head[0]:
+            raise DataError(
+                f"{path}:1: the columns are separated by ';'; save the file with commas, or as .tsv with tabs."
+            )
         number = 0
         for cells in reader:
-            if not cells:
+            if not cells and len(head) > 1:
                 continue
+            # With one column a blank line is an empty cell: passing over it would shift every report after it.
+            cells = cells or [""]
             place = f"{path}:{reader.line_num}"
             if len(cells) != len(head):
                 raise DataError(

@@ -7,25 +7,27 @@ tallies.json/.npz sufficient statistics, from which runs are compared without sc
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.errors import ConfigError, RunError
-from cxrlab.core.files import read_json
+from cxrlab.core.errors import ConfigError, DataError, RunError
+from cxrlab.core.files import read_bytes, read_json
 from cxrlab.core.json_form import dumps, plain
 from cxrlab.core.progress import track
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
+from cxrlab.evaluation.chosen_metrics import Chosen, chosen_metrics, default_cards
 from cxrlab.evaluation.config import ScoreConfig
 from cxrlab.evaluation.controls import CONTROLS
 from cxrlab.evaluation.extra_families import extra_families
 from cxrlab.evaluation.generate import PREDICTIONS
 from cxrlab.evaluation.score_inputs import Inputs, Unit, load_inputs
 from cxrlab.evaluation.score_sheet import MetricScore, ScoreSheet, StudyScore
-from cxrlab.metrics.families import families, metric_names
+from cxrlab.metrics.families import families
 from cxrlab.metrics.pairs import Batch
 
 if TYPE_CHECKING:
@@ -89,15 +91,15 @@ def score_inputs(
     """Score pairs that were matched before; see `score`."""
     from cxrlab.metrics.statistics.bootstrap import Resamples
 
+    chosen = _chosen(metrics, extra)
     batch = Batch(inputs.pairs)
     others, notes = _control_batches(batch, seed) if floors else ({}, ())
-    counted = _tallies({"": batch, **others}, metrics)
+    counted = _tallies({"": batch, **others}, chosen.ready)
     tallies = counted.pop("")
     if all(pair.reference is None for pair in batch.pairs):
         notes = (*notes, "no reference has a text, so nothing has a value; is --section the right one?")
     for family in track(extra, "scoring with what you gave"):
-        chosen = getattr(family, "default", None) or [metric.name for metric in family.metrics]
-        tallies += [tally for tally in family.tallies(batch) if tally.metric.name in chosen]
+        tallies += [tally for tally in family.tallies(batch) if tally.metric.name in chosen.extra]
     patients = [pair.patient or pair.id for pair in batch.pairs]
     resamples = Resamples(patients, trials=trials, rng=generator(seed, "score", "intervals"))
     scores = {
@@ -109,7 +111,7 @@ def score_inputs(
         floors={name: {tally.metric.name: tally.value for tally in found} for name, found in counted.items()},
         statuses=Counter(status.value for status in batch.statuses),
         studies=tuple(_studies(batch, tallies)),
-        slices=_slices(batch, tallies, patients, inputs.attributes, seed) if slices else {},
+        slices=_slices(batch, tallies, patients, inputs.attributes, trials, level, seed) if slices else {},
         tallies=tuple(tallies),
         batch=batch,
         digest=inputs.digest,
@@ -130,17 +132,18 @@ def run_score(config: ScoreConfig, out: Path | None = None) -> Mapping[str, Any]
         unit=config.unit,
         allow_missing=config.allow_missing,
     )
+    if config.graphs is not None:  # a file that was drawn again under the same name is another input
+        content = hashlib.sha256(read_bytes(config.graphs)).hexdigest()
+        inputs = replace(inputs, digest=hashlib.sha256(f"{inputs.digest} {content}".encode()).hexdigest())
     if out is not None and finished(out, config, seed=config.seed):
-        stored: Mapping[str, Any] = read_json(out / SCORES)
-        if stored.get("inputs_sha256") != inputs.digest:
-            raise RunError(f"{out} holds scores of other texts under the same paths; choose another folder.")
-        return stored
+        return _stored(out, inputs.digest)
     if out is not None and (out / PREDICTIONS).exists():
         raise RunError(f"{out} holds the run that wrote predictions; choose another folder for the scores.")
     names = ("all",) if config.all else config.metrics or None
-    metric_names(names)  # before the folder is made: a wrong name leaves nothing behind
+    extra = extra_families(config.extras)
+    _chosen(names, extra)  # before the folder is made: a wrong name leaves nothing behind
     asked: dict[str, Any] = {
-        "extra": extra_families(config.extras),
+        "extra": extra,
         "floors": config.floors,
         "slices": config.slices,
         "trials": config.trials,
@@ -164,6 +167,29 @@ def write_sheet(run: Run, sheet: ScoreSheet) -> None:
     run.write(SCORES, sheet.to_json())
 
 
+def _stored(out: Path, digest: str) -> Mapping[str, Any]:
+    """What a finished run wrote, if it is of these texts."""
+    stored = read_json(out / SCORES)
+    if not isinstance(stored, dict) or not {"metrics", "floors", "statuses", "n"} <= stored.keys():
+        raise DataError(f"{out / SCORES} is damaged; choose another folder and score again.")
+    if stored.get("inputs_sha256") != digest:
+        raise RunError(f"{out} holds scores of other texts under the same paths; choose another folder.")
+    return stored
+
+
+def _chosen(names: Sequence[str] | None, extra: Sequence[Family]) -> Chosen:
+    """What to count; of extra families their own choice where none of their metrics is asked for by name.
+
+    Nobody gives a file of graphs to see nothing of it.
+    """
+    found = chosen_metrics(names, extra)
+    if not found.extra:
+        found = replace(found, extra=tuple(card.name for family in extra for card in default_cards(family)))
+    if not (found.ready or found.extra):
+        raise ConfigError("no metric was chosen; 'cxrlab metrics ls' lists their names.")
+    return found
+
+
 def _plain(sheet: ScoreSheet) -> Mapping[str, Any]:
     found: Mapping[str, Any] = plain(sheet.to_json())
     return found
@@ -180,11 +206,9 @@ def _control_batches(batch: Batch, seed: int) -> tuple[dict[str, Batch], tuple[s
     return made, tuple(notes)
 
 
-def _tallies(batches: Mapping[str, Batch], names: Sequence[str] | None) -> dict[str, list[Tally]]:
+def _tallies(batches: Mapping[str, Batch], names: Sequence[str]) -> dict[str, list[Tally]]:
     """Of each batch every metric, family by family, so that what a family knows of the references is used again."""
-    wanted = set(metric_names(names))
-    if not wanted:
-        raise ConfigError("no metric was chosen; 'cxrlab metrics ls' lists their names.")
+    wanted = set(names)
     found: dict[str, list[Tally]] = {key: [] for key in batches}
     for family, key in track([(family, key) for family in families(names) for key in batches], "scoring"):
         found[key] += [tally for tally in family.tallies(batches[key]) if tally.metric.name in wanted]
@@ -200,7 +224,13 @@ def _studies(batch: Batch, tallies: Sequence[Tally]) -> Iterator[StudyScore]:
 
 
 def _slices(
-    batch: Batch, tallies: Sequence[Tally], patients: Sequence[str], attributes: Sequence[Attributes], seed: int
+    batch: Batch,
+    tallies: Sequence[Tally],
+    patients: Sequence[str],
+    attributes: Sequence[Attributes],
+    trials: int,
+    level: float,
+    seed: int,
 ) -> Mapping[str, Mapping[str, SliceScore]]:
     from cxrlab.evaluation.slices import has_device, score_slices
 
@@ -209,4 +239,5 @@ def _slices(
         for pair, findings in zip(batch.pairs, batch.reference_findings, strict=True)
     ]
     known = [replace(item, device=device) for item, device in zip(attributes, devices, strict=True)]
-    return score_slices(tallies, patients, known, rng=generator(seed, "score", "slices"))
+    rng = generator(seed, "score", "slices")
+    return score_slices(tallies, patients, known, trials=trials, level=level, rng=rng)

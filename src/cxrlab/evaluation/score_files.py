@@ -15,6 +15,7 @@ import io
 import math
 import re
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_bytes, read_json
 from cxrlab.core.json_form import dumps
-from cxrlab.core.runs import Run
+from cxrlab.core.runs import Run, state
 from cxrlab.core.tables import load_reference
 from cxrlab.metrics.pairs import Batch
 from cxrlab.metrics.tally import Metric, Tally
@@ -86,6 +87,8 @@ def read_tallies(folder: Path) -> ScoredRun:
     place = folder / INDEX
     if not place.is_file():
         raise DataError(f"{folder} holds no {INDEX}; give the folder of a finished run of 'cxrlab score'.")
+    if state(folder) in ("running", "interrupted"):
+        raise DataError(f"{folder} is a run that has not finished; run its 'cxrlab score' again to finish it.")
     index = read_json(place)
     try:
         ids, patients = tuple(map(str, index["ids"])), tuple(map(str, index["patients"]))
@@ -94,7 +97,7 @@ def read_tallies(folder: Path) -> ScoredRun:
         tallies = {name: _rebuilt(name, told, arrays, len(ids)) for name, told in described.items()}
         signatures = {name: str(told["signature"]) for name, told in described.items()}
         references = str(index["references"])
-    except (KeyError, TypeError, ValueError, AttributeError, ImportError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ImportError) as error:
         raise DataError(f"{place} is damaged ({type(error).__name__}: {error}); score the run again.") from error
     if len(patients) != len(ids) or len(set(ids)) != len(ids):
         raise DataError(f"{place} is damaged (ids repeat, or do not fit the patients); score the run again.")
@@ -175,6 +178,8 @@ def _function(told: Mapping[str, Any]) -> Callable[..., Any]:
         raise ValueError(f"'{name}' is no function of a metric")
     arguments = {key: _argument(value) for key, value in told["arguments"].items()}
     function: Callable[..., Any] = load_reference(name)
+    if f"{function.__module__}:{function.__qualname__}" != name:  # something that the module only borrowed
+        raise ValueError(f"'{name}' is no function of that module")
     return functools.partial(function, **arguments) if arguments else function
 
 
@@ -190,13 +195,17 @@ def _load(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with np.load(io.BytesIO(read_bytes(path)), allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
+        if strange := [name for name, array in arrays.items() if array.dtype.kind not in "biuf"]:
+            raise ValueError(f"{strange[0]} holds no numbers")
         return {name: a if a.dtype == np.bool_ else a.astype(np.float64) for name, a in arrays.items()}
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+    except (ValueError, EOFError, OSError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path} is not a readable file of counts ({error}); score the run again.") from None
 
 
 def _rebuilt(name: str, told: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], count: int) -> Tally:
     low, high = told["range"]
+    if told["direction"] not in ("higher", "lower"):
+        raise ValueError(f"{name} has the direction {told['direction']!r}")
     card = Metric(
         name=name,
         direction=told["direction"],

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from cxrlab.core.errors import DataError
+from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.evaluation.score_sources import (
     Reference,
     Source,
@@ -58,6 +59,8 @@ def load_inputs(
 
     A prediction without a reference is refused always: nobody can say what it should have been.
     """
+    if unit not in typing.get_args(Unit):
+        raise ConfigError(f"the unit is {unit!r}; choose one of {', '.join(typing.get_args(Unit))}.")
     told = references_from(references, section)
     if predictions is None or (told.inline is not None and str(predictions) == told.name):
         if told.inline is None:
@@ -79,14 +82,14 @@ def load_inputs(
         for key, film in sorted(films.get(study, [(study, None)]), key=lambda item: item[1] or 0):
             pairs.append(_pair(key, reference, said.items.get(key)))
             attributes.append(Attributes(shown_view(reference, film), reference.sex, reference.context.age, None))
-    return Inputs(tuple(pairs), tuple(attributes), digest_of(pairs))
+    return Inputs(tuple(pairs), tuple(attributes), digest_of(pairs, attributes))
 
 
-def digest_of(pairs: Iterable[Pair]) -> str:
-    """SHA-256 of ids, patients, texts and exact findings, in order."""
+def digest_of(pairs: Iterable[Pair], attributes: Iterable[Attributes]) -> str:
+    """SHA-256 of ids, patients, texts, exact findings and what the slices are made by, in order."""
     found = hashlib.sha256()
-    for pair in pairs:
-        told = (pair.id, pair.patient, pair.reference, pair.candidate, pair.findings, pair.context)
+    for pair, known in zip(pairs, attributes, strict=True):
+        told = (pair.id, pair.patient, pair.reference, pair.candidate, pair.findings, pair.context, known)
         found.update(repr(told).encode())
     return found.hexdigest()
 
@@ -96,14 +99,16 @@ def _pair(key: str, reference: Reference, candidate: str | None) -> Pair:
 
 
 def _check_ids_comparable(told: Source, said: Source) -> None:
+    if not told.items:
+        raise DataError(f"there is nothing to score: {told.name} hold no report.")
     if told.numbered and said.numbered and len(told.items) != len(said.items):
         raise DataError(
-            f"{told.name} has {len(told.items)} reports and {said.name} has {len(said.items)}; without ids "
+            f"there are {len(told.items)} reports in {told.name} and {len(said.items)} in {said.name}; without ids "
             "the first belongs to the first and so on, so both need equally many."
         )
     if told.numbered != said.numbered:
         bare, named = (told, said) if told.numbered else (said, told)
-        raise DataError(f"{named.name} names its reports by id and {bare.name} does not; give both ids, or neither.")
+        raise DataError(f"reports have ids in {named.name} and none in {bare.name}; give both ids, or neither.")
 
 
 def _homes(told: Source, said: Source, unit: Unit) -> dict[str, tuple[str, int | None]]:
@@ -116,6 +121,10 @@ def _homes(told: Source, said: Source, unit: Unit) -> dict[str, tuple[str, int |
             (key, None) if exact or unit == "study" or film is None or study not in told.items else (study, film)
         )
     whole = [key for key, (_, film) in homes.items() if film is None and key in told.items]
+    if whole and unit == "image":
+        raise DataError(
+            f"'{whole[0]}' in {said.name} is a whole study; --unit image scores single films, named study#0, study#1, …"
+        )
     single = [key for key, (_, film) in homes.items() if film is not None]
     if whole and single:
         raise DataError(
@@ -135,7 +144,12 @@ def _homes(told: Source, said: Source, unit: Unit) -> dict[str, tuple[str, int |
 def _film(key: str) -> tuple[str, int | None]:
     """`s1#2` is film 2 of s1; anything else is a study."""
     study, mark, number = key.rpartition("#")
-    return (study, int(number)) if mark and number.isascii() and number.isdigit() else (key, None)
+    # `s1#00` is no second name of `s1#0`: the same film would count twice.
+    return (
+        (study, int(number))
+        if mark and number.isascii() and number.isdigit() and str(int(number)) == number
+        else (key, None)
+    )
 
 
 def _wanted(told: Source, said: Source, homes: Mapping[str, tuple[str, int | None]], split: str | None) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from cxrlab.metrics.pairs import Context
 
 Texts = str | os.PathLike[str] | Sequence[str | None] | Mapping[str, str | None]
 JOIN = "+"  # --section findings+impression
+_LONGEST = 255  # characters of a file name
 
 
 @dataclass(frozen=True)
@@ -111,13 +112,19 @@ def _path(source: Texts) -> Path | None:
     """The path that is meant; None for texts in memory. A report in the place of a path is refused as such."""
     if not isinstance(source, (str, os.PathLike)):
         return None
-    if isinstance(source, str) and any(c.isspace() for c in source) and not os.path.exists(source):
+    # A text longer than any path may be, too, would be an error of the system further on.
+    is_text = isinstance(source, str) and (any(c.isspace() for c in source) or not source or len(source) > _LONGEST)
+    if is_text and not (source and os.path.exists(source)):
         raise DataError(f"{shown(source)} is no file or folder; put single reports into a list, or check the path.")
     return Path(source)
 
 
 def _in_memory(source: Any, name: str, make: Any) -> Source:
     numbered = not isinstance(source, Mapping)
+    if isinstance(source, Set) or not isinstance(source, Iterable):
+        raise DataError(
+            f"the {name} are {shown(source)}; give a list of reports, a mapping of id to report, or a path."
+        )
     if numbered and not isinstance(source, Sequence):
         source = list(source)  # a column of a data frame, an array, a generator
     pairs = [(str(place), text) for place, text in enumerate(source, 1)] if numbered else list(source.items())

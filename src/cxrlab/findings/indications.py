@@ -5,6 +5,13 @@ from __future__ import annotations
 import re
 from functools import cache
 
+# Words that ask after an infection, and after fluid: they make such findings matter more, and a sign and its cause one.
+INFECTION = (
+    "fever", "febrile", "cough", "infection", "infectious", "pneumonia", "sepsis", "septic", "sputum", "chills",
+    "aspiration", "leukocytosis",
+)  # fmt: skip
+FLUID = ("heart failure", "chf", "fluid", "volume overload", "edema", "dialysis")
+
 
 def indicates(words: tuple[str, ...], indication: str | None) -> bool:
     """Whether any of the words stands in the indication.

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
+from cxrlab.core.errors import DataError, shown
 from cxrlab.core.records import Finding, Span
 from cxrlab.findings.reading.drafts import Draft, understand
 from cxrlab.findings.reading.phrases import load
@@ -49,9 +50,11 @@ class Reading(Sequence[Finding]):
 
 
 def read(text: str | None) -> Reading:
-    """Every statement of a report about the film; None and text without a word give an empty reading."""
-    if not text:
+    """Every statement of a report about the film; None, not-a-number and text without a word give an empty reading."""
+    if text is None or text != text:  # not-a-number is what a data frame holds where there is no report
         return Reading("")
+    if not isinstance(text, str):
+        raise DataError(f"a report is text, not {shown(text)}; give the text, or None where there is none.")
     tables = load()
     found = tokens(text, tables.spelling)
     drafts: list[Draft] = []

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from cxrlab.core.vocabulary import OBSERVATIONS, Group
-from cxrlab.findings.indications import indicates
+from cxrlab.findings.indications import FLUID, INFECTION, indicates
 
 
 @dataclass(frozen=True)
@@ -20,16 +20,20 @@ class Related:
     """Two observations that overlap.
 
     Args:
-        one: An observation.
-        other: Another one.
+        one: The sign, or the less exact name.
+        other: Its cause, or the more exact name; who says this has said the first as well. Where neither is
+            more exact the weightier one, since a report that names it has told what counts.
         credit: What naming one earns where the other is meant, in (0, 1).
         reason: What they share.
+        apart: Whether a report that names both means two things (a nodule and a mass), and not one thing in
+            two words (an opacity and the pneumonia that it is).
     """
 
     one: str
     other: str
     credit: float
     reason: str
+    apart: bool = False
 
 
 RELATED: tuple[Related, ...] = (
@@ -43,27 +47,27 @@ RELATED: tuple[Related, ...] = (
     Related("lung opacity", "edema", 0.4, "edema is a spread opacity"),
     Related("lung opacity", "scarring", 0.4, "a scar is a streak of opacity"),
     Related("lung opacity", "interstitial pattern", 0.4, "both are added density in the lung"),
-    Related("lung opacity", "mass", 0.3, "a mass is an opacity, but asks for something else"),
-    Related("lung opacity", "nodule", 0.3, "a nodule is a small opacity, but asks for something else"),
+    Related("lung opacity", "mass", 0.4, "a mass is an opacity, but asks for something else"),
+    Related("lung opacity", "nodule", 0.4, "a nodule is a small opacity, but asks for something else"),
     Related("consolidation", "mass", 0.3, "a rounded consolidation may look like a mass"),
     # fluid
-    Related("edema", "vascular congestion", 0.7, "two degrees of the same"),
+    Related("vascular congestion", "edema", 0.7, "two degrees of the same"),
     Related("edema", "heart failure", 0.8, "the sign and its commonest cause"),
     Related("vascular congestion", "heart failure", 0.7, "the sign and its commonest cause"),
     Related("cardiomegaly", "heart failure", 0.4, "often together"),
-    Related("edema", "interstitial pattern", 0.5, "interstitial edema is both"),
+    Related("interstitial pattern", "edema", 0.5, "interstitial edema is both"),
     Related("vascular congestion", "interstitial pattern", 0.4, "prominent markings may be vessels"),
     # lesions
-    Related("nodule", "mass", 0.7, "divided at 3 cm"),
+    Related("nodule", "mass", 0.7, "divided at 3 cm", apart=True),
     Related("nodule", "granuloma", 0.6, "a granuloma is a healed nodule"),
     Related("mass", "cavity", 0.6, "a cavity is a hollow mass"),
     Related("nodule", "cavity", 0.4, "a small cavity is a hollow nodule"),
     # chronic lung disease
-    Related("emphysema", "hyperinflation", 0.8, "the disease and its sign"),
+    Related("hyperinflation", "emphysema", 0.8, "the sign and its disease"),
     Related("emphysema", "bulla", 0.6, "a bulla is emphysema in one place"),
-    Related("interstitial pattern", "scarring", 0.5, "fibrosis is both"),
-    Related("interstitial pattern", "bronchial wall thickening", 0.5, "both read as increased markings"),
-    Related("bronchiectasis", "bronchial wall thickening", 0.5, "diseased airways"),
+    Related("scarring", "interstitial pattern", 0.5, "fibrosis is both"),
+    Related("bronchial wall thickening", "interstitial pattern", 0.5, "both read as increased markings"),
+    Related("bronchial wall thickening", "bronchiectasis", 0.5, "diseased airways"),
     Related("interstitial pattern", "bronchiectasis", 0.3, "scarred lung pulls the airways open"),
     Related("scarring", "atelectasis", 0.6, "a linear band may be either"),
     Related("low lung volumes", "atelectasis", 0.3, "shallow breath crowds the bases"),
@@ -72,8 +76,8 @@ RELATED: tuple[Related, ...] = (
     Related("pleural effusion", "pleural thickening", 0.4, "both blunt the angle"),
     Related("scarring", "pleural thickening", 0.5, "apical caps are both"),
     # heart and mediastinum
-    Related("cardiomegaly", "enlarged cardiomediastinum", 0.8, "the heart is most of the silhouette"),
-    Related("cardiomegaly", "pericardial effusion", 0.5, "both widen the heart"),
+    Related("cardiomegaly", "enlarged cardiomediastinum", 0.8, "the heart is most of the silhouette", apart=True),
+    Related("cardiomegaly", "pericardial effusion", 0.5, "both widen the heart", apart=True),
     Related("hilar enlargement", "lymphadenopathy", 0.7, "nodes are a common cause"),
     Related("hilar enlargement", "pulmonary artery enlargement", 0.7, "the artery is most of the hilum"),
     Related("hilar enlargement", "mass", 0.3, "a hilar mass is both"),
@@ -82,29 +86,29 @@ RELATED: tuple[Related, ...] = (
     Related("enlarged cardiomediastinum", "lymphadenopathy", 0.5, "nodes widen it"),
     Related("enlarged cardiomediastinum", "aortic aneurysm", 0.5, "an aneurysm widens it"),
     Related("enlarged cardiomediastinum", "tortuous aorta", 0.4, "a long aorta widens it"),
-    Related("tortuous aorta", "aortic aneurysm", 0.5, "both are a prominent aorta"),
+    Related("tortuous aorta", "aortic aneurysm", 0.5, "both are a prominent aorta", apart=True),
     Related("tortuous aorta", "aortic calcification", 0.4, "both are an aged aorta"),
-    Related("mediastinal shift", "tracheal deviation", 0.7, "the trachea moves with the mediastinum"),
+    Related("tracheal deviation", "mediastinal shift", 0.7, "the trachea moves with the mediastinum"),
     Related("pneumomediastinum", "subcutaneous emphysema", 0.4, "the same leak of air"),
     # bones
-    Related("rib fracture", "other fracture", 0.7, "a fracture, its bone unnamed"),
-    Related("clavicle fracture", "other fracture", 0.7, "a fracture, its bone unnamed"),
-    Related("vertebral fracture", "other fracture", 0.6, "a fracture, its bone unnamed"),
-    Related("rib fracture", "bone deformity", 0.5, "a healed fracture is a deformity"),
-    Related("vertebral fracture", "bone deformity", 0.5, "a wedged vertebra is a deformity"),
-    Related("clavicle fracture", "bone deformity", 0.5, "a healed fracture is a deformity"),
-    Related("other fracture", "bone deformity", 0.5, "a healed fracture is a deformity"),
+    Related("other fracture", "rib fracture", 0.7, "a fracture, its bone unnamed"),
+    Related("other fracture", "clavicle fracture", 0.7, "a fracture, its bone unnamed"),
+    Related("other fracture", "vertebral fracture", 0.6, "a fracture, its bone unnamed"),
+    Related("bone deformity", "rib fracture", 0.5, "a healed fracture is a deformity"),
+    Related("bone deformity", "vertebral fracture", 0.5, "a wedged vertebra is a deformity"),
+    Related("bone deformity", "clavicle fracture", 0.5, "a healed fracture is a deformity"),
+    Related("bone deformity", "other fracture", 0.5, "a healed fracture is a deformity"),
     Related("other fracture", "dislocation", 0.4, "an injured joint"),
     Related("kyphosis", "scoliosis", 0.4, "a bent spine"),
     Related("kyphosis", "vertebral fracture", 0.4, "wedged vertebrae bend the spine"),
     Related("kyphosis", "degenerative change", 0.3, "an aged spine"),
     # devices and operations
     Related("central venous catheter", "port", 0.7, "a port ends in a central line"),
-    Related("central venous catheter", "swan-ganz catheter", 0.5, "a line through the same vein"),
-    Related("endotracheal tube", "tracheostomy tube", 0.5, "an airway tube"),
-    Related("sternal wires", "postsurgical change", 0.7, "traces of the same operation"),
-    Related("surgical clips", "postsurgical change", 0.7, "traces of the same operation"),
-    Related("prosthetic valve", "postsurgical change", 0.5, "traces of the same operation"),
+    Related("central venous catheter", "swan-ganz catheter", 0.5, "a line through the same vein", apart=True),
+    Related("endotracheal tube", "tracheostomy tube", 0.5, "an airway tube", apart=True),
+    Related("postsurgical change", "sternal wires", 0.7, "traces of the same operation"),
+    Related("postsurgical change", "surgical clips", 0.7, "traces of the same operation"),
+    Related("postsurgical change", "prosthetic valve", 0.5, "traces of the same operation"),
     Related("sternal wires", "surgical clips", 0.5, "traces of the same operation"),
     Related("foreign body", "other device", 0.4, "something that does not belong to the body"),
 )
@@ -112,19 +116,6 @@ RELATED: tuple[Related, ...] = (
 UNNAMED_DEVICE = 0.5
 
 # What the reason for the film can make of a sign: (the two names, words of the indication, credit, reason).
-INFECTION = (
-    "fever",
-    "febrile",
-    "cough",
-    "infection",
-    "infectious",
-    "pneumonia",
-    "sepsis",
-    "septic",
-    "sputum",
-    "chills",
-)
-FLUID = ("heart failure", "chf", "fluid", "volume overload", "edema", "dialysis")
 IN_CONTEXT: tuple[tuple[frozenset[str], tuple[str, ...], float, str], ...] = (
     (frozenset({"consolidation", "pneumonia"}), INFECTION, 1.0, "with signs of infection they are one statement"),
     (frozenset({"lung opacity", "pneumonia"}), INFECTION, 0.8, "with signs of infection an opacity is read as one"),
@@ -145,6 +136,8 @@ def _table() -> Mapping[tuple[str, str], float]:
 
 
 _CREDIT = _table()
+_APART = frozenset(frozenset({row.one, row.other}) for row in RELATED if row.apart)
+_IMPLIED = frozenset((row.one, row.other) for row in RELATED)
 
 
 def relatedness(one: str, other: str, indication: str | None = None) -> float:
@@ -161,3 +154,13 @@ def relatedness(one: str, other: str, indication: str | None = None) -> float:
             if names == {one, other} and indicates(words, indication):
                 return stronger
     return credit
+
+
+def restates(one: str, other: str) -> bool:
+    """Whether two names in one report may mean one thing: a sign and its cause do, a nodule and a mass do not."""
+    return one != other and (one, other) in _CREDIT and frozenset({one, other}) not in _APART
+
+
+def implies(one: str, other: str) -> bool:
+    """Whether who says `one` has said `other` as well: pneumonia says opacity, edema says congestion."""
+    return (other, one) in _IMPLIED

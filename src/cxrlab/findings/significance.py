@@ -8,13 +8,13 @@ classes are judgements in the sense of a radiologist's call list, not measuremen
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Severity, observation
-from cxrlab.findings.indications import indicates
+from cxrlab.findings.indications import FLUID, INFECTION, indicates
 
 
 class Urgency(StrEnum):
@@ -148,6 +148,8 @@ AGE_RULES: tuple[AgeRule, ...] = (
     AgeRule("hyperinflation", 0, 18, _ACTION, "asthma or an inhaled object in a child"),
     AgeRule("scoliosis", 0, 18, _ACTION, "a growing spine can be braced"),
     AgeRule("kyphosis", 0, 18, _ACTION, "a growing spine can be braced"),
+    AgeRule("nodule", 0, 35, _TOLD, "cancer is rare at this age; rules for follow-up begin at 35"),
+    AgeRule("enlarged cardiomediastinum", 0, 3, _BENIGN, "the thymus is wide at this age"),
     AgeRule("bronchiectasis", 0, 40, _ACTION, "cystic fibrosis or an immune defect is sought"),
 )
 
@@ -176,11 +178,11 @@ DEGREE_RULES: Mapping[tuple[str, Severity], Row] = {
 
 @dataclass(frozen=True)
 class Question:
-    """What the reason for the film asks after; an answer to it matters one class more.
+    """Something in the reason for the film that makes findings matter one class more, or one class less.
 
     Args:
-        words: Any of which, in the indication, asks it: whole words, also in the plural; `*` stands for any ending.
-        observations: What answers it.
+        words: Any of which, in the indication, says it: whole words, also in the plural; `*` stands for any ending.
+        observations: What then matters more, or less.
         reason: Why.
     """
 
@@ -205,7 +207,7 @@ QUESTIONS: tuple[Question, ...] = (
         "an injury is looked for",
     ),
     Question(
-        ("fever", "febrile", "cough", "infection", "pneumonia", "sepsis", "chills"),
+        INFECTION,
         ("pneumonia", "consolidation", "lung opacity"),
         "an infection is looked for",
     ),
@@ -215,16 +217,49 @@ QUESTIONS: tuple[Question, ...] = (
         "a tumour is looked for",
     ),
     Question(
-        ("heart failure", "chf", "fluid", "edema", "volume overload", "dialysis"),
+        FLUID,
         ("edema", "vascular congestion", "pleural effusion", "cardiomegaly", "heart failure"),
         "fluid is looked for",
+    ),
+    Question(
+        ("tuberculosis", "tb", "ppd", "tuberculin", "quantiferon"),
+        ("cavity", "lung opacity", "nodule", "granuloma", "lymphadenopathy", "pleural effusion"),
+        "tuberculosis is looked for",
+    ),
+)
+
+# What the reason for the film explains is known already; it matters one class less.
+EXPECTED: tuple[Question, ...] = (
+    Question(
+        ("laparotomy", "laparoscop*", "colectomy", "cholecystectomy", "bowel resection", "abdominal surgery"),
+        ("pneumoperitoneum", "atelectasis", "low lung volumes"),
+        "an opened abdomen holds air for days",
+    ),
+    Question(
+        ("cabg", "thoracotomy", "lobectomy", "pneumonectomy", "sternotomy", "cardiac surgery", "thoracic surgery"),
+        ("pneumomediastinum", "subcutaneous emphysema", "atelectasis", "low lung volumes"),
+        "an opened chest leaks air and breathes shallowly for days",
+    ),
+    Question(
+        ("copd", "emphysema"),
+        ("emphysema", "hyperinflation", "bulla"),
+        "the disease is known",
     ),
 )
 
 
 def asked_for(name: str, indication: str | None) -> bool:
     """Whether the reason for the film asks after this observation."""
-    return any(name in row.observations and indicates(row.words, indication) for row in QUESTIONS)
+    return _among(QUESTIONS, name, indication)
+
+
+def expected(name: str, indication: str | None) -> bool:
+    """Whether the reason for the film explains this observation."""
+    return _among(EXPECTED, name, indication)
+
+
+def _among(rows: Sequence[Question], name: str, indication: str | None) -> bool:
+    return any(name in row.observations and indicates(row.words, indication) for row in rows)
 
 
 def urgency(name: str, age: float | None = None) -> Urgency:
@@ -246,8 +281,11 @@ def urgency_of(finding: Finding, age: float | None = None, indication: str | Non
         indication: Why the film was taken; None when unknown.
     """
     plain = _urgency_of(finding, age)
-    raised = plain.rank < Urgency.URGENT.rank and asked_for(finding.observation, indication)
-    return list(Urgency)[list(Urgency).index(plain) - 1] if raised else plain
+    if not indication:
+        return plain
+    steps = asked_for(finding.observation, indication) - expected(finding.observation, indication)
+    rank = min(max(plain.rank + steps, Urgency.BENIGN.rank), Urgency.URGENT.rank)
+    return next(level for level in Urgency if level.rank == rank)
 
 
 def _urgency_of(finding: Finding, age: float | None) -> Urgency:

@@ -1,8 +1,8 @@
 """What can be wrong about a finding that both reports name: its place, degree, size, tip or change.
 
 Only what both reports state can disagree. A side, place or degree that one of them leaves out is
-less precise, not wrong. Change is different: a comparison that is left out, or made up, is an error
-of its own kind.
+less precise, not wrong. Two things are different: a comparison that is left out, or made up, is an
+error of its own kind; and the tip of a device that only one report calls misplaced is misplaced or not.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ from collections.abc import Iterator
 from cxrlab.core.records import Finding, ReportError
 from cxrlab.core.vocabulary import Change, ErrorKind, Severity, Side, observation
 from cxrlab.findings.merge import same_place
+from cxrlab.findings.mistakes import AGREEING_TIPS
 from cxrlab.findings.significance import MISPLACED, Urgency
 
-# A size may differ by this share, or by this many millimetres, before it is another size.
-SIZE_SHARE, SIZE_MM = 0.25, 5.0
+# A size may differ by this share, or by this many millimetres, before it is another size: two readers of one film do.
+SIZE_SHARE, SIZE_MM = 0.25, 2.0
 # From this ratio on, another size is another patient.
 SIZE_SIGNIFICANT = 1.5
 # Tips of a tube move with the neck by about this much between two films.
 TIP_MM = 20.0
+# Above the carina, outside these heights a tube is drawn back or pushed on.
+SAFE_TIP_MM = (20.0, 70.0)
 # Against "unchanged", leaving out or making up the comparison changes little.
 STEADY = (Change.UNCHANGED, None)
 WORSE = (Change.NEW, Change.INCREASED)
@@ -61,27 +64,42 @@ def _place(reference: Finding, candidate: Finding, urgency: Urgency) -> Iterator
         yield _error(kind, opposite or urgency.matters, reference, candidate, candidate.side, reference.side)
     elif not same_place(reference.location, candidate.location):
         yield _error(kind, False, reference, candidate, candidate.location, reference.location)
-    elif reference.tip and candidate.tip and reference.tip != candidate.tip:
-        astray = {(finding.observation, finding.tip) in MISPLACED for finding in (reference, candidate)}
-        yield _error(kind, True in astray, reference, candidate, candidate.tip, reference.tip)
+    elif (other := _tips(reference, candidate)) is not None:
+        yield _error(kind, other, reference, candidate, candidate.tip or "no place", reference.tip or "no place")
     elif reference.tip_mm is not None and candidate.tip_mm is not None:
-        if abs(reference.tip_mm - candidate.tip_mm) > TIP_MM:
-            yield _error(kind, False, reference, candidate, f"{candidate.tip_mm:g} mm", f"{reference.tip_mm:g} mm")
+        said, meant = candidate.tip_mm, reference.tip_mm
+        if abs(meant - said) > TIP_MM:
+            astray = {not SAFE_TIP_MM[0] <= height <= SAFE_TIP_MM[1] for height in (said, meant)}
+            yield _error(kind, True in astray, reference, candidate, f"{said:g} mm", f"{meant:g} mm")
+
+
+def _tips(reference: Finding, candidate: Finding) -> bool | None:
+    """None where the tips agree, else whether the error is significant.
+
+    A device of which no more is said is taken to lie where it should, so that a misplaced tip cannot
+    be passed over in silence.
+    """
+    tips = {reference.tip, candidate.tip}
+    if len(tips) == 1 or tips == AGREEING_TIPS:
+        return None
+    if any((finding.observation, finding.tip) in MISPLACED for finding in (reference, candidate)):
+        return True
+    return None if None in tips else False
 
 
 def _degree(reference: Finding, candidate: Finding, urgency: Urgency) -> Iterator[ReportError]:
     """One error at most: the size where both give one, else the degree."""
     kind = ErrorKind.WRONG_SEVERITY
+    graver = urgency is not Urgency.BENIGN
     if reference.size_mm and candidate.size_mm:
         small, large = sorted((reference.size_mm, candidate.size_mm))
         if large - small > max(SIZE_MM, SIZE_SHARE * reference.size_mm):
             said, meant = f"{candidate.size_mm:g} mm", f"{reference.size_mm:g} mm"
-            yield _error(kind, large >= SIZE_SIGNIFICANT * small, reference, candidate, said, meant)
+            yield _error(kind, graver and large >= SIZE_SIGNIFICANT * small, reference, candidate, said, meant)
     elif reference.severity and candidate.severity and observation(reference.observation).graded:
         steps = abs(_step(reference.severity) - _step(candidate.severity))
         if steps:
-            far = steps >= 2 and urgency.rank >= Urgency.NOT_ACTIONABLE.rank
-            yield _error(kind, far, reference, candidate, candidate.severity, reference.severity)
+            yield _error(kind, graver and steps >= 2, reference, candidate, candidate.severity, reference.severity)
 
 
 def _step(severity: Severity) -> int:

@@ -7,10 +7,13 @@ Rows of several pairs add up to the row of their corpus.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cxrlab.metrics.ngrams import Numbers, RunCounts, RunIndex, Shared, Words
+from cxrlab.metrics.ngrams import Numbers, RunCounts, RunIndex, Shared, Shelf, Words
+from cxrlab.metrics.pairs import Batch, Status
 from cxrlab.metrics.tally import Matrix
 
 ORDER = 4
@@ -33,6 +36,37 @@ def bleu_rows(counts: Sequence[RunCounts], shared: Sequence[Shared], reference: 
         rows[:, ORDER + order] = counts[order].totals[candidate]
     rows[:, REFERENCE_WORDS] = counts[0].totals[reference]
     return rows
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """The runs of a batch: what BLEU and CIDEr are made of.
+
+    Args:
+        defined: Which pairs have a reference [N].
+        rows: BLEU's rows [N, 10]; all zero where there is none.
+        counts: Runs of 1..4 words over all texts.
+        shared: Of each length, what candidate and reference of the defined pairs have in common.
+        reference: Text of each defined pair's reference.
+        candidate: Text of each defined pair's candidate.
+    """
+
+    defined: NDArray[np.bool_]
+    rows: Matrix
+    counts: Sequence[RunCounts]
+    shared: Sequence[Shared]
+    reference: Numbers
+    candidate: Numbers
+
+
+def counted(batch: Batch, shelf: Shelf) -> Counted:
+    """Count a batch; the shelf says what a word is, and remembers texts."""
+    defined = np.array([status is not Status.NO_REFERENCE for status in batch.statuses])
+    reference, candidate = (side[defined] for side in shelf.numbers(batch.references, batch.candidates))
+    shared = [count.shared(candidate, reference) for count in shelf.counts]
+    rows = np.zeros((len(batch), WIDTH))
+    rows[defined] = bleu_rows(shelf.counts, shared, reference, candidate)
+    return Counted(defined, rows, shelf.counts, shared, reference, candidate)
 
 
 def rows_of_words(references: Sequence[Words], candidates: Sequence[Words]) -> Matrix:

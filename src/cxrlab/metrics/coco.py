@@ -7,11 +7,11 @@ from functools import partial
 
 import numpy as np
 
-from cxrlab.metrics.bleu import ORDER, WIDTH, bleu_rows, coco_bleu
+from cxrlab.metrics.bleu import ORDER, coco_bleu, counted
 from cxrlab.metrics.cider import SCALE, cider
 from cxrlab.metrics.lcs import common_length
 from cxrlab.metrics.ngrams import Shelf
-from cxrlab.metrics.pairs import Batch, Status
+from cxrlab.metrics.pairs import Batch
 from cxrlab.metrics.tally import Metric, Tally, mean_tally
 from cxrlab.metrics.text_tokens import coco_words
 
@@ -84,19 +84,14 @@ class Coco:
 
     def tallies(self, batch: Batch) -> list[Tally]:
         """BLEU by corpus counts, ROUGE-L and CIDEr as means of pairs."""
-        defined = np.array([status is not Status.NO_REFERENCE for status in batch.statuses])
-        reference, candidate = (side[defined] for side in self._shelf.numbers(batch.references, batch.candidates))
-        counts = self._shelf.counts
-        shared = [count.shared(candidate, reference) for count in counts]
-
-        rows = np.zeros((len(batch), WIDTH))
-        rows[defined] = bleu_rows(counts, shared, reference, candidate)
+        found = counted(batch, self._shelf)
+        defined = found.defined
         bleus = [
-            Tally(metric, rows, defined, partial(coco_bleu, order=order))
+            Tally(metric, found.rows, defined, partial(coco_bleu, order=order))
             for order, metric in enumerate(METRICS[:ORDER], start=1)
         ]
         texts = zip(batch.references, batch.candidates, defined, strict=True)
         means = np.full((2, len(batch)), np.nan)
         means[0, defined] = [rouge_l(coco_words(told), coco_words(said)) for told, said, ok in texts if ok]
-        means[1, defined] = cider(counts, shared, reference, candidate)
+        means[1, defined] = cider(found.counts, found.shared, found.reference, found.candidate)
         return bleus + [mean_tally(metric, values) for metric, values in zip(METRICS[ORDER:], means, strict=True)]

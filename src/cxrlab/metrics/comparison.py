@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from cxrlab.core.records import Finding, ReportError
 from cxrlab.core.vocabulary import Change, ErrorKind, Side
 from cxrlab.findings.merge import same_place, side_by_side
-from cxrlab.findings.relatedness import relatedness
+from cxrlab.findings.relatedness import implies, relatedness, restates
 from cxrlab.findings.significance import Urgency, urgency_of
 from cxrlab.metrics.attributes import slips, vagueness, wrong_side
-from cxrlab.metrics.pairs import Context, Status
+from cxrlab.metrics.pairs import Context
 
 if TYPE_CHECKING:
     from cxrlab.metrics.pairs import Batch
@@ -36,6 +36,7 @@ class Match:
         candidate: What was said.
         credit: How far the one stands for the other, in (0, 1]: their relatedness.
         urgency: How much the reference finding matters.
+        called: How much it would matter if it were what the candidate calls it.
         slips: What is wrong about the attributes.
         vague: How many attributes the reference gives and the candidate leaves out.
     """
@@ -44,6 +45,7 @@ class Match:
     candidate: Finding
     credit: float
     urgency: Urgency
+    called: Urgency
     slips: tuple[ReportError, ...] = ()
     vague: int = 0
 
@@ -56,7 +58,8 @@ class Lone:
         finding: The finding.
         urgency: How much it matters.
         contradicted: The finding of the other report that denies it; None where the other is silent.
-        nearest: Highest relatedness to a finding of the other report, in [0, 0.5): a neighbour, but not the same thing.
+        nearest: Highest relatedness to a finding of the other report: below 0.5 a neighbour, but not the
+            same thing; from 0.5 on (echoes only) the thing that it restates.
     """
 
     finding: Finding
@@ -71,7 +74,7 @@ class Comparison:
 
     Args:
         matches: Each reference finding that the candidate names, with its counterpart.
-        echoes: Further findings of either report that restate a matched thing in other words
+        echoes: Further findings of either report that restate something of the other in another word
             ("opacity … may be atelectasis or pneumonia"): neither missing nor made up.
         missing: Reference findings without a counterpart.
         invented: Candidate findings without a counterpart.
@@ -81,7 +84,7 @@ class Comparison:
     """
 
     matches: tuple[Match, ...] = ()
-    echoes: tuple[Match, ...] = ()
+    echoes: tuple[Lone, ...] = ()
     missing: tuple[Lone, ...] = ()
     invented: tuple[Lone, ...] = ()
     unspoken: tuple[ReportError, ...] = ()
@@ -111,13 +114,13 @@ class Comparison:
 
 
 def compare_pair(batch: Batch, index: int) -> Comparison | None:
-    """The comparison of one pair of a batch; None where the reference has no word to compare with."""
-    if batch.statuses[index] in (Status.NO_REFERENCE, Status.EMPTY_REFERENCE):
+    """The comparison of one pair of a batch; None where there is nothing to compare with."""
+    pair = batch.pairs[index]
+    if not pair.answerable:
         return None
-    compared = compare_things(*batch.things[index], batch.pairs[index].context)
-    if batch.read(batch.candidates[index]).speaks or not batch.read(batch.references[index]).speaks:
-        return compared
-    return replace(compared, silent=True)
+    compared = compare_things(*batch.things[index], pair.context)
+    told = pair.findings is not None or batch.read(batch.references[index]).speaks
+    return replace(compared, silent=told and not batch.read(batch.candidates[index]).speaks)
 
 
 def compare_findings(
@@ -141,8 +144,8 @@ def compare_things(meant: Sequence[Finding], said: Sequence[Finding], context: C
     matches = _matched(there, named, context)
     left = [f for f in there if not any(f is match.reference for match in matches)]
     over = [f for f in named if not any(f is match.candidate for match in matches)]
-    echoes = [*_echoes(left, named, context), *_mirrored(_echoes(over, there, context))]
-    known = {id(f) for match in echoes for f in (match.reference, match.candidate)}
+    echoes = [*_echoes(left, named, context), *_echoes(over, there, context)]
+    known = {id(echo.finding) for echo in echoes}
     return Comparison(
         matches=tuple(matches),
         echoes=tuple(echoes),
@@ -154,7 +157,7 @@ def compare_things(meant: Sequence[Finding], said: Sequence[Finding], context: C
 
 
 def _matched(there: Sequence[Finding], named: Sequence[Finding], context: Context) -> list[Match]:
-    """One to one, the best counterparts first; the same observation always goes before a related one."""
+    """One to one, the best counterparts first: the same observation before a related one, on the same side at least."""
     ranked = sorted(
         (
             (-_closeness(meant, said, credit), row, column, credit)
@@ -171,7 +174,8 @@ def _matched(there: Sequence[Finding], named: Sequence[Finding], context: Contex
             meant, said = there[row], named[column]
             urgency = urgency_of(meant, context.age, context.indication)
             off = tuple(slips(meant, said, urgency))
-            matches.append((row, Match(meant, said, credit, urgency, off, vagueness(meant, said))))
+            called = urgency_of(said, context.age)
+            matches.append((row, Match(meant, said, credit, urgency, called, off, vagueness(meant, said))))
     return [match for _, match in sorted(matches, key=lambda item: item[0])]
 
 
@@ -201,28 +205,24 @@ def _closeness(meant: Finding, said: Finding, credit: float) -> float:
     return value
 
 
-def _echoes(findings: Sequence[Finding], others: Sequence[Finding], context: Context) -> list[Match]:
+def _echoes(findings: Sequence[Finding], others: Sequence[Finding], context: Context) -> list[Lone]:
     """Findings that restate something which the other report says: in a related word, or one side of both."""
     found = []
     for finding in findings:
-        near = [(credit, other) for other in others if (credit := _credit(finding, other, context)) >= SAME_THING]
-        near = [(credit, other) for credit, other in near if _restates(finding, other)]
-        if near:
-            credit, other = max(near, key=lambda item: item[0])
-            found.append(Match(finding, other, credit, urgency_of(finding, context.age, context.indication)))
+        near = max((_echoed(finding, other, context) for other in others), default=0.0)
+        if near >= SAME_THING:
+            found.append(Lone(finding, urgency_of(finding, context.age, context.indication), nearest=near))
     return found
 
 
-def _restates(finding: Finding, other: Finding) -> bool:
-    """Whether it may be another word for the same thing, or one side of what the other report says of both."""
-    if finding.observation != other.observation:
-        return True
-    return Side.BILATERAL in (finding.side, other.side) and _overlap(finding, other)
-
-
-def _mirrored(echoes: Sequence[Match]) -> list[Match]:
-    """Echoes found from the candidate's side, with reference and candidate in their places."""
-    return [replace(echo, reference=echo.candidate, candidate=echo.reference) for echo in echoes]
+def _echoed(finding: Finding, other: Finding, context: Context) -> float:
+    """How far it is another word for the same thing (1 where the other says it as well), or one side of both."""
+    if finding.observation == other.observation:
+        return float(Side.BILATERAL in (finding.side, other.side) and _overlap(finding, other))
+    if not restates(finding.observation, other.observation):
+        return 0.0
+    credit = _credit(finding, other, context)
+    return 1.0 if credit >= SAME_THING and implies(other.observation, finding.observation) else credit
 
 
 def _lone(finding: Finding, other: Sequence[Finding], present: Sequence[Finding], context: Context) -> Lone:

@@ -14,7 +14,7 @@ import numpy as np
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import OBSERVATIONS
-from cxrlab.metrics.pairs import Batch, Status
+from cxrlab.metrics.pairs import Batch
 from cxrlab.metrics.tally import Matrix, Metric, Tally, ratio
 
 Key = Callable[[Finding], tuple[object, ...]]
@@ -71,8 +71,7 @@ class FindingsF1:
 
     def tallies(self, batch: Batch) -> list[Tally]:
         """One tally a level; rows are (true positive, false positive, false negative)."""
-        empty = (Status.NO_REFERENCE, Status.EMPTY_REFERENCE)
-        defined = np.array([status not in empty for status in batch.statuses])
+        defined = np.array([pair.answerable for pair in batch.pairs])
         found = []
         for metric, (_, _, key) in zip(self.metrics, _LEVELS, strict=True):
             pairs = zip(batch.things, defined, strict=True)

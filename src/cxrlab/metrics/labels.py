@@ -19,7 +19,7 @@ from cxrlab.core.records import chexpert_labels
 from cxrlab.core.vocabulary import CHEXPERT_5, CHEXPERT_14, chexpert_label
 from cxrlab.metrics import label_rates as rates
 from cxrlab.metrics.label_cards import CHOICES, DEFAULT_CHOICES, POLICIES, Choice, Policy
-from cxrlab.metrics.pairs import Batch, Pair, Status, wordless
+from cxrlab.metrics.pairs import Batch, wordless
 from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_tally
 
 _COLUMN = {name: column for column, name in enumerate(CHEXPERT_14)}
@@ -74,7 +74,7 @@ class ChexpertLabels:
 
     def _cells(self, batch: Batch) -> tuple[Cells, Cells, NDArray[np.bool_]]:
         """Label cells [N, 14] of references and candidates, and which pairs have a reference [N]."""
-        defined = np.array([_has_reference(pair) for pair in batch.pairs])
+        defined = np.array([pair.answerable for pair in batch.pairs])
         exact = [
             None if pair.findings is None else chexpert_labels(pair.findings, complete=True) for pair in batch.pairs
         ]
@@ -155,12 +155,6 @@ class _Counted:
 
     def _mean(self, metric: Metric, values: Matrix) -> Tally:
         return mean_tally(metric, np.where(self.defined, values, np.nan))
-
-
-def _has_reference(pair: Pair) -> bool:
-    if pair.status is Status.NO_REFERENCE:
-        return False
-    return pair.findings is not None or not wordless(pair.reference or "")
 
 
 def _row(labels: Labels, blank: int) -> list[int]:

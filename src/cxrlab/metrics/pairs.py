@@ -76,6 +76,14 @@ class Pair:
             return Status.BOTH_EMPTY
         return Status.EMPTY_REFERENCE if told else Status.EMPTY_CANDIDATE if said else Status.SCORED
 
+    @property
+    def answerable(self) -> bool:
+        """Whether there is anything to compare a candidate's findings with: exact findings, or a reference with a word.
+
+        A pair without a reference has nothing, whatever else it carries: no metric has a value there.
+        """
+        return self.reference is not None and (self.findings is not None or not wordless(self.reference))
+
 
 def wordless(text: str) -> bool:
     """True for text without a letter or digit once de-identification masks (`___`, `XXXX`) are taken out."""

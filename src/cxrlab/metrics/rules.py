@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cxrlab.core.records import ReportError
-from cxrlab.core.vocabulary import Certainty
+from cxrlab.core.records import Finding, ReportError
+from cxrlab.core.vocabulary import Certainty, Change, ErrorKind
 from cxrlab.findings.significance import Urgency
 from cxrlab.metrics.comparison import Comparison, Lone, Match
 from cxrlab.metrics.pairs import Batch
@@ -20,15 +20,24 @@ from cxrlab.metrics.tally import Metric, Tally, mean_tally
 _UNDEFINED = "pairs whose reference has no word"
 
 
-def green(comparison: Comparison) -> float:
-    """Matched findings ÷ (matched findings + significant errors); 1 when there is neither.
+def green_score(matched: int, significant: Sequence[int]) -> float:
+    """GREEN as published: matched ÷ (matched + significant errors), 0 when nothing matched.
 
-    The published formula gives 0 when nothing matched, also to two normal reports; ours gives 1 there,
-    since nothing was there to find and nothing is wrong.
+    Args:
+        matched: Findings that both reports have.
+        significant: Significant errors of each of the six kinds; the others do not enter.
+    """
+    return matched / (matched + sum(significant)) if matched else 0.0
+
+
+def green(comparison: Comparison) -> float:
+    """GREEN's score of the counts by rule; 1, not the published 0, when nothing matched and nothing is wrong.
+
+    Two normal reports have nothing to match; nothing was there to find and nothing is wrong.
     """
     matched = len(comparison.matches)
-    wrong = sum(error.significant for error in comparison.errors)
-    return matched / (matched + wrong) if matched + wrong else 1.0
+    significant = sum(error.significant for error in comparison.errors)
+    return green_score(matched, [significant]) if matched or significant else 1.0
 
 
 CRIMSON_WEIGHT = {
@@ -41,11 +50,16 @@ CRIMSON_SLIP = {True: 0.5, False: 0.0}
 
 
 def crimson(comparison: Comparison) -> float:
-    """CRIMSON's formula, in (-1, 1], over the abnormal findings and their clinical weights."""
+    """CRIMSON's formula, in (-1, 1], over the abnormal findings and their clinical weights.
+
+    A related name for the thing, which CRIMSON calls unspecific or overinterpreted, is a slip by as much
+    as it is not the thing.
+    """
     weight = CRIMSON_WEIGHT
     correct = 0.0
     for match in comparison.matches:
         worth, off = weight[match.urgency], sum(CRIMSON_SLIP[slip.significant] for slip in match.slips)
+        off += CRIMSON_SLIP[True] * (1.0 - match.credit)
         correct += worth * worth / (worth + off) if worth else 0.0
     named = sum(weight[match.urgency] for match in comparison.matches)
     missed = sum(weight[lone.urgency] for lone in comparison.missing)
@@ -68,10 +82,12 @@ class Weights:
         start: Credit that every report begins with, so that one error in a normal report is not the end.
         significant: Weight of a significant slip about a matched finding.
         minor: Weight of another slip.
-        vague: Weight of an attribute that the reference gives and the candidate leaves out.
+        vague: Weight of an attribute that the reference gives and the candidate leaves out: less than a wrong one.
         doubt: Weight of a hedge that only one of the two reports has.
         hedged: Factor on a finding that is only possible.
-        denied: Factor on a finding that the other report denies in words.
+        known: Factor on a finding that is said to be unchanged: somebody has acted on it before.
+        untold: Factor on a comparison that is left out; one that points the wrong way misleads.
+        echo: Factor on what is lost, or read into the film, by a further word for a matched thing.
     """
 
     finding: Mapping[Urgency, float] = field(
@@ -84,11 +100,13 @@ class Weights:
     )
     start: float = 0.2
     significant: float = 0.5
-    minor: float = 0.05
+    minor: float = 0.1
     vague: float = 0.05
     doubt: float = 0.05
     hedged: float = 0.5
-    denied: float = 1.0
+    known: float = 0.75
+    untold: float = 0.5
+    echo: float = 0.5
 
 
 WEIGHTS = Weights()
@@ -101,16 +119,30 @@ def clinical(comparison: Comparison, weights: Weights = WEIGHTS) -> float:
         worth, off = _worth(match, weights), _off(match, weights)
         gained = worth * match.credit * worth / (worth + off)
         right += gained
-        wrong += worth - gained
+        wrong += worth - gained + _overcall(match, weights)
     for lone in (*comparison.missing, *comparison.invented):
-        wrong += _cost(lone, weights)
+        # A neighbour softens omission and invention alike; squared, so that naming it beats saying nothing.
+        wrong += _cost(lone, weights) * (1.0 - lone.nearest) ** 2
+    for echo in comparison.echoes:
+        wrong += _cost(echo, weights) * (1.0 - echo.nearest) * weights.echo
     wrong += _slip_weight(comparison.unspoken, weights)
     return (right + weights.start) / (right + weights.start + wrong)
 
 
 def _worth(match: Match, weights: Weights) -> float:
-    both = Certainty.POSSIBLE is match.reference.certainty is match.candidate.certainty
-    return weights.finding[match.urgency] * (weights.hedged if both else 1.0)
+    # A hedge of one report alone does not make the thing smaller; it is a slip of its own.
+    hedged = Certainty.POSSIBLE is match.reference.certainty is match.candidate.certainty
+    return _weight(match.reference, match.urgency, weights, hedged)
+
+
+def _weight(finding: Finding, urgency: Urgency, weights: Weights, hedged: bool) -> float:
+    known = weights.known if finding.change is Change.UNCHANGED else 1.0
+    return weights.finding[urgency] * known * (weights.hedged if hedged else 1.0)
+
+
+def _overcall(match: Match, weights: Weights) -> float:
+    """What a graver name claims beyond the thing, by as much as it is not the thing: an aneurysm for a long aorta."""
+    return max(0.0, weights.finding[match.called] - weights.finding[match.urgency]) * (1.0 - match.credit)
 
 
 def _off(match: Match, weights: Weights) -> float:
@@ -119,13 +151,15 @@ def _off(match: Match, weights: Weights) -> float:
 
 
 def _slip_weight(slips: Sequence[ReportError], weights: Weights) -> float:
-    return sum(weights.significant if slip.significant else weights.minor for slip in slips)
+    def weight(slip: ReportError) -> float:
+        untold = weights.untold if slip.kind is ErrorKind.OMITTED_COMPARISON else 1.0
+        return untold * (weights.significant if slip.significant else weights.minor)
+
+    return sum(weight(slip) for slip in slips)
 
 
 def _cost(lone: Lone, weights: Weights) -> float:
-    cost = weights.finding[lone.urgency] * (1.0 - lone.nearest)
-    cost *= weights.hedged if lone.finding.certainty is Certainty.POSSIBLE else 1.0
-    return cost * (weights.denied if lone.contradicted else 1.0)
+    return _weight(lone.finding, lone.urgency, weights, lone.finding.certainty is Certainty.POSSIBLE)
 
 
 _RULES = {"reader": "rules", "weights": "table"}

@@ -6,11 +6,9 @@ into an install that should stay small, and it gives no row of counts a pair.
 
 from __future__ import annotations
 
-import numpy as np
-
-from cxrlab.metrics.bleu import ORDER, WIDTH, bleu_rows, sacre_bleu
+from cxrlab.metrics.bleu import ORDER, counted, sacre_bleu
 from cxrlab.metrics.ngrams import Shelf
-from cxrlab.metrics.pairs import Batch, Status
+from cxrlab.metrics.pairs import Batch
 from cxrlab.metrics.tally import Metric, Tally
 from cxrlab.metrics.text_tokens import words_13a
 
@@ -36,10 +34,5 @@ class SacreBleu:
 
     def tallies(self, batch: Batch) -> list[Tally]:
         """Corpus counts."""
-        defined = np.array([status is not Status.NO_REFERENCE for status in batch.statuses])
-        reference, candidate = (side[defined] for side in self._shelf.numbers(batch.references, batch.candidates))
-        counts = self._shelf.counts
-        shared = [count.shared(candidate, reference) for count in counts]
-        rows = np.zeros((len(batch), WIDTH))
-        rows[defined] = bleu_rows(counts, shared, reference, candidate)
-        return [Tally(METRIC, rows, defined, sacre_bleu)]
+        found = counted(batch, self._shelf)
+        return [Tally(METRIC, found.rows, found.defined, sacre_bleu)]

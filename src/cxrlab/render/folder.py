@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from cxrlab.core.errors import DataError
@@ -15,6 +16,7 @@ from cxrlab.core.records import Prediction
 from cxrlab.core.runs import CONFIG, ENVIRONMENT, STATUS
 from cxrlab.core.yaml_file import read_yaml
 from cxrlab.render.score_folder import COMPARISON, VALIDATION, ScoreFolder, read_scored
+from cxrlab.render.shapes import COMPARED, VALIDATED, check
 
 PREDICTIONS, SUMMARY, STEPS, SHEET = "predictions.jsonl", "summary.json", "steps.jsonl", "sheet.png"
 # A page is looked at, not searched: of a run without chosen examples it shows the first few predictions.
@@ -99,8 +101,8 @@ def read_run(path: Path, others: frozenset[str] = frozenset()) -> RunFolder:
         predictions=_predictions(path / PREDICTIONS, wanted),
         sheet=read_bytes(path / SHEET) if (path / SHEET).is_file() else None,
         scored=read_scored(path),
-        comparison=_object(path / COMPARISON),
-        validation=_object(path / VALIDATION),
+        comparison=_object(path / COMPARISON, COMPARED),
+        validation=_object(path / VALIDATION, VALIDATED),
     )
 
 
@@ -133,8 +135,9 @@ def _predictions(file: Path, wanted: frozenset[str]) -> dict[str, Prediction]:
     return found
 
 
-def _object(file: Path) -> Mapping[str, Any]:
+def _object(file: Path, shape: Mapping[str, Any] = MappingProxyType({})) -> Mapping[str, Any]:
     value = read_json(file) if file.is_file() else {}
     if not isinstance(value, dict):
         raise DataError(f"{file} must hold a JSON object, not a {type(value).__name__}.")
+    check(value, shape, str(file))
     return value

@@ -13,6 +13,8 @@ from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.records import ReportError
 from cxrlab.core.vocabulary import ErrorKind
+from cxrlab.render.shapes import SCORES as SCORES_SHAPE
+from cxrlab.render.shapes import check
 
 SCORES, PER_STUDY = "scores.json", "per_study.jsonl"
 COMPARISON, VALIDATION = "comparison.json", "validation.json"
@@ -51,6 +53,9 @@ def read_scored(path: Path) -> ScoreFolder | None:
     scores = read_json(path / SCORES)
     if not isinstance(scores, dict) or not isinstance(scores.get("metrics"), dict):
         raise DataError(f"{path / SCORES} holds no 'metrics'; score again.")
+    check(scores, SCORES_SHAPE, str(path / SCORES))
+    if bare := [name for name, score in scores["metrics"].items() if "value" not in score]:
+        raise DataError(f"{path / SCORES}: '{bare[0]}' has no 'value'; score again.")
     file = path / PER_STUDY
     kinds: Counter[tuple[ErrorKind, bool]] = Counter()
     rank: list[tuple[int, int, str]] = []  # a test set may be large: its texts are read in a second walk

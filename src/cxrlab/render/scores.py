@@ -73,7 +73,7 @@ def errors(runs: Runs) -> str:
 
 def slices(runs: Runs) -> str:
     """The first headline metric by view, sex, age and device."""
-    scored = [(run, part) for run, part in scored_runs(runs) if part.scores.get("slices")]
+    scored = [(run, part) for run, part in scored_runs(runs) if part.scores.get("slices") and part.scores["metrics"]]
     if not scored:
         return ""
     known = scored[0][1].scores["metrics"]
@@ -103,10 +103,14 @@ def comparison(runs: Runs) -> str:
             continue
         shown = [name for name in HEADLINES if name in metrics] or list(metrics)
         for other in list(found.get("runs") or ())[1:]:
-            rows = [_difference(name, metrics[name], other) for name in shown]
+            rows = [
+                _difference(name, metrics[name], against)
+                for name in shown
+                if (against := (metrics[name].get("against") or {}).get(other))
+            ]
             head = ["metric", "baseline", "this run", "difference", "p", "win / tie / lose", "verdict"]
             parts.append(f"<h3>{text(other)} against {text(found.get('baseline'))}</h3>{table(head, rows)}")
-        parts += [f"<p>{text(gate.get('sentence'))}</p>" for gate in found.get("gates") or ()]
+        parts += [_gate(gate) for gate in found.get("gates") or ()]
     note = "Paired by study, drawn and swapped by patient; p after Holm's correction over all metrics compared."
     return section("Comparison", *parts, note=note)
 
@@ -127,9 +131,9 @@ def _score_table(scored: Sequence[tuple[RunFolder, ScoreFolder]], names: Sequenc
         cells = [f"{text(name)} {ARROWS.get(known.get('direction'), '')}"]
         for (score, _), floor in zip(found, floors, strict=True):
             cells += [_value(score), _interval(score, floor[1] if floor else None, low, high)]
-        best = next((floor for floor in floors if floor), None)
-        told = f"{_figure(best[1])} <span class=later>{text(best[0])}</span>" if best else UNKNOWN
-        cells.append(f"<span class=figure>{told}</span>")
+        # One for all where the runs share their references; else each its own, in the order of the runs.
+        told = dict.fromkeys(f"{_figure(best[1])} <span class=later>{text(best[0])}</span>" for best in floors if best)
+        cells.append(f"<span class=figure>{'<br>'.join(told) or UNKNOWN}</span>")
         left_out = f" <span class=later>({text(known['undefined'])} undefined)</span>" if known.get("undefined") else ""
         rows.append([*cells, f"{text(known.get('n'))}{left_out}"])
     return table(head, rows, 1)
@@ -188,13 +192,21 @@ def _signatures(scored: Sequence[tuple[RunFolder, ScoreFolder]], names: Sequence
     return table(["metric", "signature"], [[text(name), text(known[name].get("signature"))] for name in names])
 
 
-def _difference(name: str, metric: Mapping[str, Any], other: str) -> list[str]:
-    found = metric["against"][other]
+def _gate(gate: Mapping[str, Any]) -> str:
+    style, word = ("here", "passed") if gate.get("shown") is True else ("bad", "failed")
+    return f"<p>Gate <span class={style}>{word}</span> for {text(gate.get('run'))}: {text(gate.get('sentence'))}</p>"
+
+
+def _p(value: Any) -> str:
+    return "&lt;0.001" if isinstance(value, (int, float)) and 0 <= value < 0.001 else _figure(value)
+
+
+def _difference(name: str, metric: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
     study = found.get("by_study") or {}
     tally = " / ".join(text(study.get(key)) for key in ("win", "tie", "lose")) if study else UNKNOWN
     ends = f"{_figure(found.get('low'))} to {_figure(found.get('high'))}"
     gap = f"{_figure(found.get('difference'))} <span class=later>{ends}</span>"
-    style = {"better": "here", "worse": "bad"}.get(found.get("verdict"), "later")
+    style = {"better": "here", "worse": "bad"}.get(str(found.get("verdict")), "later")
     verdict = f"<span class={style}>{text(found.get('verdict'))}</span>"
     arrow = ARROWS.get(metric.get("direction", ""), "")
     return [
@@ -202,7 +214,7 @@ def _difference(name: str, metric: Mapping[str, Any], other: str) -> list[str]:
         _figure(found.get("a")),
         _figure(found.get("b")),
         gap,
-        _figure(found.get("p_holm")),
+        _p(found.get("p_holm")),
         tally,
         verdict,
     ]

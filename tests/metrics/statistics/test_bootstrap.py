@@ -111,3 +111,16 @@ def test_bad_settings_are_refused() -> None:
         interval(mean([1, 2]), ["a", "b"], level=95, rng=generator(1))
     with pytest.raises(ValueError, match="2 rows for 3 cluster names"):
         interval(mean([1, 2]), ["a", "b", "c"], rng=generator(1))
+
+
+def test_intervals_by_patient_hold_the_truth_as_often_as_they_say_and_those_by_study_do_not() -> None:
+    """Studies of one patient agree (correlation about 0.7): 95 % by patient, far less when taken as independent."""
+    rng = generator(3, "coverage")
+    held = {"patient": 0, "study": 0}
+    for _ in range(200):
+        patients = np.repeat(np.arange(60), rng.integers(1, 6, 60))
+        values = rng.normal(0, 1, 60)[patients] + rng.normal(0, 0.6, len(patients))
+        for unit, names in (("patient", patients), ("study", np.arange(len(patients)))):
+            found = interval(mean(values), [str(name) for name in names], trials=300, rng=rng)
+            held[unit] += found.low <= 0 <= found.high
+    assert held["patient"] >= 180 and held["study"] <= 165

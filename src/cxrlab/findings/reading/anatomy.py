@@ -19,13 +19,13 @@ ROWS = (
     BOTH,
     Word(
         Kind.SIDE,
-        "left|lt|leftward|leftwards sided|side|lateral?",
+        "left|lt|l|leftward|leftwards sided|side|lateral?",
         "the patient's left",
         side=_L,
     ),
     Word(
         Kind.SIDE,
-        "right|rt|rightward|rightwards sided|side|lateral?",
+        "right|rt|r|rightward|rightwards sided|side|lateral?",
         "the patient's right",
         side=_R,
     ),
@@ -35,7 +35,7 @@ ROWS = (
         on both|either side; right slightly|much? greater|more|larger|worse|bigger than left
         left slightly|much? greater|more|larger|worse|bigger than right; right or left; left or right
         either side; in|of|inside|along|throughout|within|at both; each side; both right and left
-        right and left sided|side; in|on each side; right > left; left > right; at both side""",
+        right and left sided|side; in|on each side; right > left; left > right; at both side; b / l""",
         "both sides, equal or not",
         side=_B,
     ),
@@ -53,6 +53,11 @@ ROWS = (
     _place("upper lobe", "upper lobe|lobar", "lobes by name"),
     _place("middle lobe", "middle|mid lobe|lobar", "lobes by name"),
     _place("lower lobe", "lower lobe|lobar", "lobes by name"),
+    *(
+        _place(f"{zone} zone", f"{side}{zone[0]}z", "an abbreviation carries its side", where)
+        for zone in ("upper", "mid", "lower")
+        for side, where in (("r", _R), ("l", _L))
+    ),
     _place("upper lobe", "rul", "an abbreviation carries its side", _R),
     _place("upper lobe", "lul", "an abbreviation carries its side", _L),
     _place("middle lobe", "rml; right middle lobe", "only the right lung has one", _R),
@@ -79,7 +84,8 @@ ROWS = (
     _place("apex", "biapical; both|bilateral lung? apex|apical", "both tops by the word itself", _B),
     _place(
         "base",
-        "lung|pulmonary|posterior|lateral|medial? base|basilar; infrahilar; supradiaphragmatic; base of lung",
+        """lung|pulmonary|posterior|lateral|medial? base|basilar; infrahilar; supradiaphragmatic; base of lung
+        with? base|basilar predominance|predominant|distribution|prominence""",
         "the bottom",
     ),
     _place(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cxrlab.core.vocabulary import OBSERVATIONS, Change, Group, Severity
+from cxrlab.findings.reading.changes import early_change, late_change, of_change, size_of
 from cxrlab.findings.reading.claims import Claim
 from cxrlab.findings.reading.degrees import PREVIOUS
 from cxrlab.findings.reading.phrases import Item
@@ -39,26 +40,26 @@ def traits(items: Sequence[Item], claim: Claim, left: dict[int, list[int]], righ
             {*after, *right.get(claim.part, ()), *(left.get(claim.part, ()) if claim.part > claim.at else ())}
         )
     unfit = _unfit(claim)
-    before, after = ([at for at in side if items[at].kind not in unfit] for side in (before, after))
+    before, after = (
+        [
+            at
+            for at in side
+            if (kind := items[at].kind) not in unfit and not (kind is Kind.DEGREE and of_change(items, at))
+        ]
+        for side in (before, after)
+    )
     one, two = groups_of(items, before), groups_of(items, after)
     where_one, where_two = [g for g in one if g.somewhere], [g for g in two if g.somewhere]
     degrees = [g.degree for g in (*reversed(one), *two) if g.degree is not None]
     own.groups = merged(_combined(completed(where_one), completed(where_two)))
     own.degree = degrees[0] if degrees else None
-    modifiers = [items[index] for index in (*reversed(before), *after)]
-    own.change = next((item.row.change for item in modifiers if item.kind is Kind.CHANGE), None)
-    own.previous = any(item.row is PREVIOUS for item in modifiers)
-    tail = [items[index] for index in after]
-    verb = next((place for place, item in enumerate(tail) if item.kind is Kind.VERB), len(tail))
-    own.late = (
-        any(
-            item.kind is Kind.CHANGE and (place > verb or item.first > items[claim.end].first and tail[0] is item)
-            for place, item in enumerate(tail)
-        )
-        and own.change is not None
-    )
-    sizes = [item.value for item in modifiers if item.kind is Kind.UNIT and item.value is not None]
-    own.size = max(sizes) if sizes else None
+    order = (*reversed(before), *after)
+    modifiers = [items[index] for index in order]
+    own.previous = any(item.row is PREVIOUS[0] or item.row is PREVIOUS[1] for item in modifiers)
+    late = late_change(items, claim, after)
+    # What the verb says is the news: "the previously seen effusion has decreased", "smaller nodules are unchanged".
+    own.late, own.change = late is not None, late or early_change(items, order)
+    own.size = size_of(items, claim, order)
     used = [item for item in modifiers if item.kind in MODIFIERS]
     anchors = [items[index] for index in (claim.at, claim.part) if index >= 0]
     own.first = min(item.first for item in (*anchors, *used))

@@ -25,6 +25,8 @@ _AFTER_PART = _BEFORE_PART | {
 _FINITE = frozenset({Kind.VERB, Kind.COLON})
 _JOINS = frozenset({Kind.AND, Kind.OR, Kind.COMMA})
 _LISTS = _JOINS | {Kind.VERSUS}
+_NAMES = frozenset({Kind.SUBJECT, Kind.MENTION, Kind.ALARM})
+_WHOLE = frozenset({"normal", "clear"})
 _GOES_ON = frozenset({Kind.PREDICATE, Kind.ORDINAL, Kind.SIDE, Kind.LEVEL, Kind.AND, Kind.DEGREE})
 
 
@@ -39,7 +41,7 @@ class Claim:
         absent: Denied; `normal` when the words themselves deny ("normal heart size").
         possible: Hedged.
         predicative: Part, verb, predicate: a sentence of its own.
-        change: Only `resolved` is set by the rules of scope; the rest are attributes.
+        change: Where the words that make the statement say it; the rest are attributes.
         dropped: Not a finding after all.
     """
 
@@ -84,7 +86,8 @@ def claims(items: Sequence[Item]) -> list[Claim]:
         elif kind is Kind.PREDICATE or (kind in _SAID and item.row.said):
             new = _statement(items, at, told)
             for claim in found:  # "vascular engorgement is within limits of normal" takes back what its noun says
-                claim.dropped |= claim.part >= 0 and any(one.normal and one.part == claim.part for one in new)
+                taken = not claim.predicative and any(one.normal and one.part == claim.part >= 0 for one in new)
+                claim.dropped |= taken
             found += new
     return found
 
@@ -119,6 +122,8 @@ def _statement(items: Sequence[Item], at: int, told: set[int]) -> list[Claim]:
         claim = Claim(meaning.observations, at, part, meaning.absent)
         claim.possible, claim.place, claim.degree = meaning.possible, meaning.place, row.degree if row.graded else None
         claim.side = items[part].row.side
+        if loose and said == "grown":
+            claim.change = row.change  # "larger than before" compares by itself
         claim.predicative = part < at and (meaning.absent or any(one.kind in _FINITE for one in items[part + 1 : at]))
         statements.append(claim)
     return statements
@@ -135,6 +140,8 @@ def _partless(items: Sequence[Item], at: int) -> list[Claim]:
     if (part, row.name) in _meanings():
         meant = _meanings()[part, row.name].observations
         return [Claim(meant, at)] if meant != named else []  # "plaques, some calcified" says it once
+    if row.name in _WHOLE and not any(item.kind in _NAMES for item in items):
+        return [Claim((), at, absent=True)]  # "Normal." says it of everything
     if not row.observations or _of_device(items, at):
         return []
     for part in (*range(at + 1, len(items)), *range(at - 1, -1, -1)):
@@ -181,7 +188,13 @@ def _part_before(items: Sequence[Item], at: int, loose: bool) -> int:
         kind = items[index].kind
         if kind is Kind.SUBJECT:
             return index
-        if kind not in _AFTER_PART or (loose and kind not in (Kind.VERB, Kind.CHANGE, Kind.DEGREE)):
+        if kind is Kind.BREAK and not loose and items[at].row.observations:
+            return -1  # "…in the spine, but no fracture": the noun needs no part
+        if kind is Kind.UNSEEN and items[index + 1].kind is Kind.BREAK:
+            continue  # "the heart is poorly seen but seems normal"
+        if kind is Kind.MENTION and items[at - 1].kind is Kind.BREAK and not loose and items[at].row.name in _WHOLE:
+            continue  # "the lungs are hypoinflated but clear"
+        if kind not in _AFTER_PART or (loose and kind not in (Kind.VERB, Kind.CHANGE, Kind.DEGREE, Kind.NEGATION)):
             return -1
     return -1
 
@@ -191,7 +204,7 @@ def _part_after(items: Sequence[Item], at: int, loose: bool) -> int:
         kind = items[index].kind
         if kind is Kind.SUBJECT:
             return -1 if _adjective(items, index) else index
-        if loose and kind not in (Kind.SIDE, Kind.PLACE):
+        if loose and kind not in (Kind.SIDE, Kind.PLACE, Kind.FILLER):
             return -1
         if kind is Kind.PREDICATE or (kind in _JOINS and index + 1 < len(items) and items[index + 1].kind in _GOES_ON):
             continue

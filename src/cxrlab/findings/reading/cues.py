@@ -14,22 +14,42 @@ HISTORY = Cue(
     "history|hx of?; h / o; family|known history of; risk of|for; treated for; treatment for|of; year old; yo; y / o",
     "what the patient has or had; a device of the past need not be there",
 )
+CONDITION = Cue(
+    Kind.ASIDE, "if; if|whether there is; if seen", 'a condition asserts nothing; at the end ("if any") it hedges'
+)
+COMPARISON = Cue(
+    Kind.FILLER,
+    "compared|comparing|comparison with|to|from; comparison; comparison is made to|with?; as compared to|with",
+    "names the earlier film; what follows is said of this one",
+)
+HARMLESS = Cue(
+    Kind.FILLER,
+    """nipple|breast|thymic|thymus|bowel|psoas|muscle|cutaneous|summation shadow; skin fold; artifact
+    summation artifact?
+    overlapping|superimposed structure|shadow|vessel; vessel on end; end on vessel; costochondral calcification|junction
+    calcified costal cartilage; costal cartilage calcification; motion|external|overlying artifact""",
+    "nothing of the patient's, or nothing that matters",
+)
 ROWS = (
     OPERATION,
     HISTORY,
+    CONDITION,
+    COMPARISON,
+    HARMLESS,
     Cue(
         Kind.NEGATION,
         """no; without; not; non; neither; nor; never; none; lacks; lacking; absent; w / o; wo; nowhere
         no|without a? radiographic|imaging|plain|typical|secondary|new? film? evidence of|for|to?
-        no|without a? radiographic|imaging|plain|typical|secondary|new? film? finding|suggestion of|for|to?
-        no|without gross|large? evidence|finding of|for|to?; not a? single; negative for; free of|from
-        clear of; devoid of; absence|lack|exclusion of; fails|failed to shows; nothing to suggest|represents
-        nothing represents|suggests|shows; no|without evidence|finding to suggest|represents
-        no|without new? focus of; rather than; instead of; in absence of
-        no evidence|finding suggestive|suspicious|concerning of|for; there is no|not; rules out
-        no|without suspicious|abnormal; is not; has not; does|do|did not; no longer evidence of|for
-        no other; not has; carries no|neither; holds no|neither; hold no|neither; not any; is neither
-        are without; can not""",
+        no|without a? radiographic|imaging|plain|typical|secondary|new? film? finding|suggestion of|for|to
+        no|without gross|large? evidence of|for|to?; no|without gross|large? finding of|for|to; not a? single
+        negative for; free of|from; clear of; devoid of; absence|lack|exclusion of; fails|failed to shows
+        nothing to suggest|represents; nothing represents|suggests|shows
+        no|without evidence|finding to suggest|represents; no|without new? focus of; rather than; instead of
+        in absence of; no evidence|finding suggestive|suspicious|concerning of|for; there is no|not; rules out
+        no|without suspicious|abnormal; is not; has not; does|do|did not; no longer evidence of|for; no other
+        not has; carries no|neither; holds no|neither; hold no|neither; not any; is neither; are without
+        can not; ruling out; no|without indication|hint|proof of|for|that?; negative acute
+        there is no indication|hint|proof of|for|that?""",
         "denies what follows, through a list, until something is asserted again",
     ),
     Cue(
@@ -44,7 +64,8 @@ ROWS = (
     Cue(
         Kind.UNLIKELY,
         """is? very|highly|much|felt|thought|considered? unlikely|improbable|doubtful; is? not likely|favored
-        is less likely|favored; is felt|thought|considered to is? unlikely|improbable""",
+        is less likely|favored; is felt|thought|considered to is? unlikely|improbable
+        is felt|thought|considered|believed to? is? less likely|probable|favored""",
         "leans towards no",
     ),
     Cue(
@@ -87,7 +108,8 @@ ROWS = (
         may is seen; may still? persists|remain; is a possibility|consideration|concern; remains possible
         should is considered|suspected; cannot completely|entirely is excluded; is not out of question
         in differential; is in question; is thought possible|likely; cannot with certainty is excluded
-        is difficult to exclude completely|entirely; must is considered; comes into question""",
+        is difficult to exclude completely|entirely; must is considered; would has to is considered
+        comes into question""",
         "makes what stands before possible",
     ),
     Cue(
@@ -102,9 +124,10 @@ ROWS = (
     ),
     Cue(
         Kind.LINK,
-        """most|best? consistent|compatible with; in? keeping|line|accordance with; represents
-        due|secondary|related|attributable to; characteristic|typical|diagnostic of|for; result|sequela of
-        caused by; as result of; owing to; because of""",
+        """most|best? consistent|compatible with; consistent|compatible with patient? known? history|hx of; c / w
+        in? keeping|line|accordance with; represents; due|secondary|related|attributable to
+        characteristic|typical|diagnostic of|for; result|sequela of; caused by; as result of; owing to
+        because of""",
         "explains, and is sure",
     ),
     Cue(
@@ -130,8 +153,8 @@ ROWS = (
     Cue(
         Kind.ASIDE,
         """clinical concern|suspicion of|for; assess for|of?; assessment of|for; assessment; eval for|of?
-        check|screen|screening for; to assess|exclude|confirm|document|ensure|establish|determine for?
-        rule out; to rule out; r / o; exclude; for assessment|exclusion of?
+        check|screen|screening for; to assess|exclude|confirm|document|ensure|establish|determine for?; rule out
+        to rule out; r / o; exclude; for assessment|exclusion of?
         limits|limit|limiting|limited full|optimal|adequate|fine? assessment|sensitivity of|for
         precludes|preclude|hinders|hinder|impairs full|optimal? assessment|detection of|for
         hampers|compromises|restricts|limits|limit full|optimal? assessment|detection of|for
@@ -141,13 +164,15 @@ ROWS = (
         cannot fully? assess for?; cannot is assess for; not is assess for; cannot comment on; recommend
         recommended; recommends; advise; advised; suggest ct|followup|follow|clinical|correlation|repeat
         follow up; followup; correlate; correlation
-        consider ct|followup|follow|clinical|correlation|repeat|chest; if; if|whether there is; indication
-        to confirm|document resolution|clearing|clearance|stability of?; ct; mri; ultrasound
-        sensitivity for; making it difficult|impossible to fully? assess|see|exclude|determine for?
-        not sensitive for; may obscure|mask|hide; obscures; obscure; masking; masks; clinical diagnosis of
-        compared|comparing|comparison with|to|from; comparison; comparison is made to|with?; on which
-        in which; reason for film; clinically; old man|woman|male|female; patient known
-        presents|presenting with; complains of; questioned by; ordered for; rule out for""",
+        consider ct|followup|follow|clinical|correlation|repeat|chest; indication
+        to confirm|document resolution|clearing|clearance|stability of?; ct; mri; ultrasound; sensitivity for
+        making it difficult|impossible to fully? assess|see|exclude|determine for?; not sensitive for
+        may obscure|mask|hide; obscures; obscure; masking; masks; clinical diagnosis of; on which; in which
+        reason for film; clinically; old man|woman|male|female; patient is? known to|for|with has?
+        presents|presenting with; complains of; questioned by; ordered for; rule out for
+        should|must|could|can is withdrawn|removed|retracted|advanced|repositioned|pulled|adjusted|replaced
+        needs to is withdrawn|removed|retracted|advanced|repositioned|pulled|adjusted|replaced
+        retraction|advancement|repositioning""",
         "what follows is history, a reason, advice or a limit, not a finding",
     ),
     Cue(
@@ -176,14 +201,18 @@ ROWS = (
         corticated density; sequela of prior? infection
         likely acute|subacute|chronic|old|remote|benign|artifactual|congenital
         thoracic|chest|abdominal|joint|oral cavity; bochdalek|morgagni|ventral|umbilical hernia; not without
-        is not without; no doubt; there is no doubt|question; no more than; without doubt; no question
-        not only; better|best seen|appreciated; at least; no prior; notable for; in place
+        is not without; no doubt; there is no doubt|question; no more than; without doubt; no question; not only
+        better|best seen|appreciated; at least; no prior; notable for; in place
         renal|respiratory|kidney|hepatic|liver failure; normal|usual|ordinary|physiologic|expected air
         previously|formerly|initially large|small|moderate|severe|mild; without contrast; no comparison
         no prior film; no comparison available|film; no available comparison; not applicable; no complaint
-        uncertain acuity|age|etiology|significance|chronicity; with no comparison available; breast shadow
-        nipple shadow; retrosternal clear? space|airspace; clear space; skin fold; chest pain; heart rate
-        bone scan; usual air below diaphragm; cavity empty|clear|free; normal bowel air""",
+        uncertain acuity|age|etiology|significance|chronicity; with no comparison available
+        retrosternal clear? space|airspace; clear space; chest pain; heart rate; bone scan
+        usual air below diaphragm; cavity empty|clear|free; normal bowel air; than previously|before|prior
+        still inside; as is usual|expected|normal; accentuates; accentuate; accentuating; exaggerates
+        exaggerate; exaggerating; magnifies
+        post obstructive|traumatic|infectious|inflammatory|primary|contrast|procedure
+        post procedural|pneumonic|biopsy|thoracentesis""",
         "words that look like a cue or a finding and are none",
     ),
 )

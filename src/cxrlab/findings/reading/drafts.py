@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from cxrlab.core.records import Finding, Span
 from cxrlab.core.vocabulary import TIPS, Certainty, Change, Presence, Severity, Side
 from cxrlab.findings.reading.attributes import Traits, share, traits
+from cxrlab.findings.reading.changes import of_change
 from cxrlab.findings.reading.claims import Claim, claims
 from cxrlab.findings.reading.mentions_devices import COLLECTIVE, MASKED_PACEMAKER, MASKED_PORT
 from cxrlab.findings.reading.phrases import Item
@@ -36,6 +37,8 @@ class Draft:
         self.side: Side | None = claim.side or (group.side if group else None)
         self.place: str | None = claim.place or (group.places[0] if group and group.places else None)
         self.degree: Severity | None = (group.degree if group else None) or own.degree or claim.degree
+        if claim.normal and claim.absent:
+            self.degree = None  # "grossly normal" has no degree
         self.change: Change | None = claim.change or (None if claim.absent else own.change)
         if claim.absent and own.previous:
             self.change = Change.RESOLVED  # "the previously seen effusion is not seen"
@@ -100,7 +103,24 @@ def understand(sentence: Sentence, earlier: Sequence[Draft]) -> Result:
     if not found:
         _refine(items, earlier)
         result.alarmed = _alarming(items)
+        result.normal += _quiet(items)
     return result
+
+
+def _quiet(items: Sequence[Item]) -> list[tuple[int, int]]:
+    """What a sentence without a statement says of the whole: "no change", or that something unknown is not there."""
+    kinds = {item.kind for item in items}
+    if items[0].kind is Kind.PRONOUN or kinds & {Kind.UNSEEN, Kind.PREDICATE}:
+        return []
+    said = next((index for index, item in enumerate(items) if item.kind in (Kind.CHANGE, Kind.ALARM)), 0)
+    before = [item.kind for item in items[:said]]
+    if Kind.ASIDE in before and Kind.COMMA not in before:
+        return []
+    parts = {item.row.name for item in items if item.kind is Kind.SUBJECT}
+    changes = {item.row.change for item in items if item.kind is Kind.CHANGE}
+    denied = Kind.NEGATION in kinds and Kind.ALARM in kinds and not _alarming(items)
+    same = changes == {Change.UNCHANGED} and parts <= {"chest"} and Kind.ALARM not in kinds
+    return [(items[0].first, items[-1].last)] if denied or same else []
 
 
 def _alarming(items: Sequence[Item]) -> bool:
@@ -126,7 +146,7 @@ def _merge(items: Sequence[Item], found: Sequence[Claim], all_traits: Sequence[T
         same = a.observations and a.observations == b.observations and not a.dropped and a.absent == b.absent
         ties = _TIES | {Kind.WITH, Kind.VERB, Kind.FILLER} if same and a.observations[0] in TIPS else _TIES
         if same and [item.kind for item in between] == [Kind.OR]:  # "ectasia/tortuosity": two words for one thing
-            ties, b.possible = _TIES | {Kind.OR}, False
+            ties = _TIES | {Kind.OR}
         if same and all(item.kind in ties for item in between) and not (first.groups and second.groups):
             a.dropped = True
             second.groups = second.groups or first.groups
@@ -206,10 +226,10 @@ def _refine(items: Sequence[Item], earlier: Sequence[Draft]) -> None:
     if not earlier or not items or items[0].kind is not Kind.PRONOUN or any(item.kind is Kind.ASIDE for item in items):
         return
     last = earlier[-1]
-    for item in items:
+    for index, item in enumerate(items):
         if item.kind is Kind.CHANGE and last.change is None and not last.absent:
             last.change = item.row.change
-        elif item.kind is Kind.DEGREE and last.degree is None:
+        elif item.kind is Kind.DEGREE and last.degree is None and not of_change(items, index):
             last.degree = item.row.degree
         elif item.kind is Kind.UNIT and last.size is None and last.name not in TIPS:
             last.size = item.value

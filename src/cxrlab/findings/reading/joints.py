@@ -4,29 +4,34 @@ from __future__ import annotations
 
 from cxrlab.findings.reading.rows import Cue, Kind
 
+FROM = Cue(Kind.PREPOSITION, "from", "leads to a place, or to what was before")
+AFTER = Cue(Kind.PREPOSITION, "after; following", "what follows came before: a denial does not reach it")
+SHOWS = Cue(Kind.WITH, "shows", "what follows is on the film: a limit or a reason named before it has ended")
 ROWS = (
+    FROM,
+    SHOWS,
+    AFTER,
     Cue(Kind.AND, "and; as well as; along with; plus; in addition to", "adds"),
     Cue(Kind.OR, "or; and / or", "leaves open which; under a denial it adds"),
     Cue(Kind.VERSUS, "versus; vs", "leaves open which"),
     Cue(
         Kind.WITH,
-        """with; containing; shows; associated with?; accompanied by; together with; superimposed on|upon
-        underlying; adjacent; w /; with associated|underlying|adjacent|superimposed|accompanying
-        superimposed; obscuring""",
+        """with; containing; associated with?; accompanied by; together with; superimposed on|upon; underlying
+        adjacent; w /; with associated|underlying|adjacent|superimposed|accompanying; superimposed; obscuring""",
         "brings in something else",
     ),
     Cue(
         Kind.VERB,
-        """is; has; becomes; comes|come into seen; is? seen; has been? seen; can is seen; is there; measures
-        measuring; measured; spanning; projects; projecting; projected; overlies; overlie; lies; lie
+        """is; is to is; has; becomes; comes|come into seen; is? seen; has been? seen; can is seen; is there
+        measures; measuring; measured; spanning; projects; projecting; projected; overlies; overlie; lies; lie
         on seen""",
         "says that it is there",
     ),
     Cue(
         Kind.PREPOSITION,
         """in; of; at; over; within; into; along; towards; toward; inside; under; below; beneath; near; on; by
-        from; throughout; involving; affecting; to; across; capping; overlying; surrounding; for; behind
-        above; between; against; after; following""",
+        throughout; involving; affecting; to; across; capping; overlying; surrounding; for; behind; above
+        between; against""",
         "leads to a place",
     ),
     Cue(Kind.ARTICLE, "a; another", "brings in something new"),
@@ -51,9 +56,9 @@ ROWS = (
     Cue(
         Kind.ALARM,
         """abnormal; suspicious; lucency; lucent; asymmetry; asymmetric; distorted; distortion; destruction
-        erosion; sclerotic; lytic; narrowing; stenosis; abscess; defect; hemorrhage; contusion; embolism
-        infarct; infarction; cyst; inflammation; inflammatory; injury; rupture; tear; trauma; malposition
-        malpositioned; kinked; hypertrophy""",
+        erosion; sclerotic; lytic; narrowing; stenosis; abscess; defect; hemorrhage; embolism; tuberculosis; tb
+        ards; infarct; infarction; cyst; inflammation; inflammatory; injury; rupture; tear; trauma; malposition
+        malpositioned; kinked; hypertrophy; sarcoidosis; sarcoid""",
         "sounds like a finding",
     ),
 )

@@ -98,19 +98,31 @@ ROWS = (
         radiopaque foreign material; retained metallic fragment; jewelry; necklace; nipple ring|shield""",
         "a thing that does not belong to the body and is no treatment",
     ),
+    *(
+        Mention(("postsurgical change",), f"{lobe} lobectomy", "the lobe that was taken out", place=f"{lobe} lobe")
+        for lobe in ("upper", "middle", "lower")
+    ),
+    Mention(
+        ("postsurgical change", "sternal wires"),
+        "median? sternotomy with intact? wire|suture|cerclage; sternotomy and wire",
+        "the operation, and the wires that closed it",
+    ),
     Mention(
         ("postsurgical change",),
         """postsurgical|postoperative|postop change|deformity|finding|state
         posttreatment|postradiation|surgical|radiation change|deformity|finding|state
         postsurgical|postoperative appearance|scarring|defect
-        post surgical|operative|radiation|treatment change|finding|state; lobectomy; pneumonectomy
-        mastectomy; thoracotomy; thoracoplasty; sternotomy; wedge|surgical|rib|lung resection; esophagectomy
-        lumpectomy; nephrectomy; median sternotomy; change of median? sternotomy|surgery; radiation fibrosis
+        post surgical|operative|radiation|treatment change|finding|state; lobectomy; pneumonectomy; mastectomy
+        thoracotomy; thoracoplasty; sternotomy; wedge|surgical|rib|lung resection; esophagectomy; lumpectomy
+        nephrectomy; median sternotomy; change of median? sternotomy|surgery; radiation fibrosis
         cardiac|heart|chest|thoracic surgery; cholecystectomy; kyphoplasty; vertebroplasty
         vertebral augmentation; cabg; coronary artery? bypass graft|grafting|surgery?
         bypass graft|surgery|grafting; aortocoronary bypass; cabg change; resected rib; resection
         gastric pull through|up; absent right|left breast shadow?; transplant; lung|heart transplant
-        open heart surgery; postsurgical; postoperative; operation; median sternotomy and cabg|bypass""",
+        open heart surgery; postsurgical; postoperative; operation; median sternotomy and cabg|bypass; vats
+        thoracoscopy; pleurodesis; decortication; bullectomy; segmentectomy
+        poststernotomy|postthoracotomy|postlobectomy|postpneumonectomy|postmastectomy change|state|appearance?
+        mediastinal|aortic|breast|esophageal|cardiothoracic surgery""",
         "what surgery or radiation leaves, hardware apart",
     ),
 )

@@ -45,13 +45,14 @@ _SINGLE = (
         hemodialysis|tunneled|hickman|broviac|cvp line|catheter|sheath|cannula
         neck|venous|dialysis|vascular|arm line|catheter|sheath|cannula
         tunneled dialysis|hemodialysis|central|venous catheter|line
-        peripherally inserted central venous? catheter|line
-        large bore central|dialysis? venous? catheter|line; umbilical venous|arterial? catheter|line
-        ecmo cannula; quinton; permacath; triple lumen catheter?; trialysis catheter
-        central venous introducer; central vein catheter|line; catheter|line in central vein
-        central venous access catheter|line|device; cvp; long line; upper extremity picc line?
+        peripherally inserted central venous? catheter|line; large bore central|dialysis? venous? catheter|line
+        ecmo cannula; quinton; permacath; triple lumen catheter?; trialysis catheter; central venous introducer
+        central vein catheter|line; catheter|line in central vein; central venous access catheter|line|device
+        cvp; long line; upper extremity picc line?
         internal? jugular|ij|subclavian vein central? venous? dialysis? catheter|line
-        central venous dialysis catheter""",
+        central venous dialysis catheter; umbilical venous? catheter|line; uvc; pic line|catheter; cordis
+        cordis sheath|catheter; tpn|hyperalimentation line|catheter
+        ij|jugular|subclavian with? tip|terminates|ends; vas cath|catheter; perm cath|catheter""",
         "a line that ends in a great vein",
     ),
     Mention(
@@ -99,11 +100,11 @@ _SINGLE = (
         dual|single|triple chamber|lead defibrillator|device|generator; cardioverter defibrillator
         transvenous pacer|pacing|lead wire?; cardiac conduction|rhythm|pacing|electronic device|lead|wire
         pacemaker defibrillator|generator and lead; pacemaker with lead; pacer defibrillator
-        defibrillator pacemaker; implantable cardiac|cardioverter defibrillator
-        epicardial pacing? wire|lead; cardiac implantable electronic? device
-        automatic implantable cardiac? defibrillator; av sequential pacemaker|pacer
-        pacemaker|icd|aicd|pacer|defibrillator generator with lead; dual|single|triple lead
-        ventricular|atrial lead; dual|single chamber|lead cardiac? pacing device|generator?""",
+        defibrillator pacemaker; implantable cardiac|cardioverter defibrillator; epicardial pacing? wire|lead
+        cardiac implantable electronic? device; automatic implantable cardiac? defibrillator
+        av sequential pacemaker|pacer; pacemaker|icd|aicd|pacer|defibrillator generator with lead
+        dual|single|triple lead; ventricular|atrial lead
+        dual|single chamber|lead cardiac? pacing device|generator?""",
         "a pacemaker or defibrillator, box or leads",
     ),
     Mention(
@@ -174,7 +175,8 @@ _SINGLE = (
         closure|occlusion|occluder|septal device; watchman device?; amplatzer device?; hardware
         embolization coil; implanted|implantable|medical device|hardware|implant; tubing; device; implant
         insulin|infusion pump; anchor; catheter; battery pack; screw; stimulator lead; rod
-        plate and screw fixation; surgical hardware|device; prosthetic""",
+        plate and screw fixation; surgical hardware|device; prosthetic; umbilical artery|arterial catheter|line
+        uac""",
         "put in or on the patient, and none of the above",
     ),
 )

@@ -40,8 +40,8 @@ ROWS = (
     ),
     Mention(
         ("hilar enlargement",),
-        """hilar|perihilar enlargement|fullness|prominence|mass|swelling
-        lung root enlargement|fullness|swelling; hilar region fullness|prominence""",
+        """lung root enlargement|fullness|swelling; hilar region fullness|prominence
+        hilar|perihilar enlargement|fullness|prominence|swelling""",
         "large lung roots, whatever makes them so",
     ),
     Mention(
@@ -50,6 +50,7 @@ ROWS = (
         "both lung roots by the word itself",
         side=Side.BILATERAL,
     ),
+    Mention(("mass",), "hilar|perihilar|suprahilar mass|tumor|neoplasm", "a mass at the lung root", place="perihilar"),
     Mention(("lymphadenopathy",), "bihilar lymphadenopathy", "both sides by the word itself", side=Side.BILATERAL),
     Mention(
         ("lymphadenopathy",),
@@ -97,8 +98,8 @@ ROWS = (
         aortic arch|knob|wall atherosclerosis|calcification; calcified? aortic sclerosis|arteriosclerosis
         calcified coronary artery; calcium deposition; calcium deposit; vascular calcified disease|change
         calcified atherosclerotic disease|change|plaque; aortic atherosclerotic calcification
-        atherosclerotic vascular disease|calcification|change; calcium in wall of aorta
-        aortic calcified plaque""",
+        atherosclerotic vascular disease|calcification|change; calcium in wall of aorta; aortic calcified plaque
+        calcified aortic|vascular disease""",
         "calcium in the wall of the aorta; atherosclerosis shows as nothing else",
     ),
     Mention(

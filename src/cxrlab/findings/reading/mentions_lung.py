@@ -9,18 +9,17 @@ ROWS = (
     Mention(
         ("lung opacity",),
         """opacity; lung|pulmonary|parenchymal|airspace|alveolar|focal opacity|density|infiltrate|infiltration
-        density; air space opacity|density|infiltrate
-        infiltrate|infiltration|haze|haziness|shadowing|veiling; infiltrative process
-        hazy|patchy|streaky|linear|focal like? shadow|shadowing|density|haze
+        density; air space opacity|density|infiltrate; infiltrate|infiltration|haze|haziness|shadowing|veiling
+        infiltrative process; hazy|patchy|streaky|linear|focal like? shadow|shadowing|density|haze
         cloudy|vague|smudgy|blurred|cloud like? shadow|shadowing|density|haze; whiteout; white out
         airspace disease|process|change|abnormality; parenchymal disease|process|abnormality|shadowing
         alveolar disease|process|shadowing; air space disease|process|change|abnormality|shadowing
-        focal airspace|parenchymal|pulmonary disease|process
-        focal airspace|parenchymal|lung abnormality|change
+        focal airspace|parenchymal|pulmonary disease|process; focal airspace|parenchymal|lung abnormality|change
         focal air space disease|process|abnormality|change
-        ground glass haze|opacity|change|attenuation|shadowing?; aeration disturbance
-        airspace|alveolar pattern; decreased|reduced translucency|transparency
-        increased lung|pulmonary density; lung|pulmonary shadow""",
+        ground glass haze|opacity|change|attenuation|shadowing?; aeration disturbance; airspace|alveolar pattern
+        decreased|reduced translucency|transparency; increased lung|pulmonary density; lung|pulmonary shadow
+        pulmonary|lung|parenchymal? contusion|laceration; pulmonary|alveolar|lung hemorrhage|infarct|infarction
+        shadow""",
         """any whiteness of the lung that the report does not explain
         CheXpert counts airspace disease and infiltrate here""",
     ),
@@ -73,9 +72,9 @@ ROWS = (
         ("edema",),
         """edema; edematous; pulmonary|interstitial|alveolar|lung|cardiogenic|airspace|vascular|septal edema
         interstitial|alveolar|cardiogenic|airspace pulmonary|lung edema; interstitial and|or alveolar edema
-        edema of lung|interstitium; kerley b? line; septal line; fluid|volume overload
-        fluid overload of lung; pulmonary fluid overload; flash edema; batwing opacity
-        pulmonary interstitial|alveolar edema; edema pattern; lung|pulmonary water|fluid; wet lung""",
+        edema of lung|interstitium; kerley b? line; septal line; flash edema; batwing opacity
+        pulmonary interstitial|alveolar edema; edema pattern; lung|pulmonary water|fluid; wet lung
+        pulmonary fluid|volume overload; fluid overload of lung""",
         "water in the lung; septal lines are its sign on a film",
     ),
     Mention(
@@ -86,26 +85,26 @@ ROWS = (
         central|perihilar pulmonary? vascular|venous congestion|prominence; pulmonary venous hypertension
         venous hypertension; pulmonary|lung congestion; congestive change|pattern
         upper lobe diversion|redistribution
-        cephalization|redistribution of pulmonary? flow|vessel|vasculature|vascularity|vascular
-        congested lung; vascular prominence; congestive pulmonary vasculature""",
+        cephalization|redistribution of pulmonary? flow|vessel|vasculature|vascularity|vascular; congested lung
+        vascular prominence; congestive pulmonary vasculature; upper lobe blood|vein|venous diversion
+        circulatory|hydrostatic overload; fluid|volume overload""",
         "full veins without water in the lung yet",
     ),
     Mention(
         ("nodule",),
         """nodule; micronodule; lung|pulmonary|parenchymal|noncalcified|solid|round|rounded nodule; coin lesion
-        nodular opacity|density|focus|lesion|shadow|shadowing|infiltrate
-        rounded|round|spherical focus|lesion; spherical nodular? focus|lesion; non calcified nodule
-        round|rounded nodular opacity|density; metastatic nodule; metastasis; metastatic disease
-        pulmonary|lung metastasis""",
+        nodular opacity|density|focus|lesion|shadow|shadowing|infiltrate; rounded|round|spherical focus|lesion
+        spherical nodular? focus|lesion; non calcified nodule; round|rounded nodular opacity|density
+        metastatic nodule; metastasis; metastatic disease; pulmonary|lung metastasis""",
         "a rounded lesion below 3 cm",
     ),
     Mention(
         ("mass",),
-        """mass; lung|pulmonary|parenchymal|suprahilar|cavitary mass
-        mass like? opacity|lesion|density|consolidation; masslike opacity|lesion|density|consolidation
+        """mass; mass like? opacity|lesion|density|consolidation; masslike opacity|lesion|density|consolidation
         tumor; lung|bronchogenic|pulmonary tumor; neoplastic process|lesion|disease
         space occupying lesion|process; tumorous lesion; hilar mass lesion; mass lesion
-        lung|pulmonary space occupying lesion; pulmonary|lung parenchymal lesion""",
+        lung|pulmonary space occupying lesion; pulmonary|lung parenchymal lesion
+        lung|pulmonary|parenchymal|cavitary mass""",
         "a larger lesion, or one called a tumour; CheXpert's lung lesion is nodule and mass together",
     ),
     Mention(
@@ -168,17 +167,15 @@ ROWS = (
         interstitial lung|pulmonary disease|opacity|change|thickening
         interstitial lung|pulmonary pattern|process|fibrosis|prominence|abnormality
         reticular|reticulonodular|reticulated pattern|opacity|change|marking
-        reticular|reticulonodular|reticulated infiltrate|shadowing|density|disease|process; reticulation
-        ild; uip; septal thickening; septal line thickening; interlobular septal thickening; honeycombing
+        reticular|reticulonodular|reticulated infiltrate|shadowing|density|disease|process; reticulation; ild
+        uip; septal thickening; septal line thickening; interlobular septal thickening; honeycombing
         honeycomb change|pattern; pulmonary|interstitial|lung|diffuse fibrosis; fibrosis
-        fibrotic|fibrosing lung|pulmonary? disease|process
-        mesh|net|web like? marking|pattern|opacity|shadowing
+        fibrotic|fibrosing lung|pulmonary? disease|process; mesh|net|web like? marking|pattern|opacity|shadowing
         network|lacework|mesh of fine|interstitial? line|marking
-        interstitial reticulation|reticular|reticulonodular pattern|opacity|marking?; sarcoidosis
-        fibrotic pulmonary disease; septal|linear interstitial pattern|opacity; pulmonary fibrotic change
-        chronic interstitial change|disease|marking
-        chronic interstitial lung|pulmonary disease|change|opacity; reticular interstitial disease
-        net like pattern|coarsening; mesh like coarsening; reticular coarsening""",
+        interstitial reticulation|reticular|reticulonodular pattern|opacity|marking?; fibrotic pulmonary disease
+        septal|linear interstitial pattern|opacity; pulmonary fibrotic change
+        chronic interstitial change|disease|marking; chronic interstitial lung|pulmonary disease|change|opacity
+        reticular interstitial disease; net like pattern|coarsening; mesh like coarsening; reticular coarsening""",
         "a net of lines; its causes are named with it",
     ),
     Mention(

@@ -31,7 +31,7 @@ ROWS = (
         ("pneumothorax",),
         """pneumothorax; ptx; pleural|intrapleural|extrapulmonary air
         rim|cap|band|collection of pleural|intrapleural air; air cap|rim; visceral pleural line
-        deep sulcus sign; intrapleural|pleural air collection; pneumo""",
+        deep sulcus sign; intrapleural|pleural air collection; pneumo; pleural line""",
         "air in the pleural space",
     ),
     Mention(("pneumothorax",), "tension pneumothorax", "under tension it is never small", degree=Severity.SEVERE),

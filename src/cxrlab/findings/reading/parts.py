@@ -9,10 +9,10 @@ RIB = Subject("rib", "rib", "a rib")
 SUBJECTS = (
     Subject(
         "heart",
-        """heart; heart size|shadow|silhouette|border|contour|outline; cardiac; size of heart
-        diameter of heart
+        """heart; heart size|shadow|silhouette|border|contour|outline; cardiac; size of heart; diameter of heart
         cardiac silhouette|size|shadow|contour|border|structure|outline|diameter|dimension; cardial shadow
-        cardiothoracic ratio; cardiac silhouette size; size of cardiac silhouette; heart and its? shadow""",
+        cardiothoracic ratio; cardiac silhouette size; size of cardiac silhouette; heart and its? shadow; ctr
+        cardio thoracic ratio""",
         "the heart and its shadow",
     ),
     Subject(
@@ -60,6 +60,7 @@ SUBJECTS = (
         thoracic aortic contour|silhouette?; wall of aorta""",
         "the aorta",
     ),
+    Subject("coronary artery", "coronary artery|arteries|vessel; coronary", "the arteries of the heart"),
     Subject("trachea", "trachea; tracheal; tracheal air? column; windpipe", "the windpipe"),
     Subject(
         "hilum",

@@ -85,6 +85,8 @@ class Phrases:
                 continue
             if best.kind in _COUNTED:
                 items.append(_measured(found, index, best))
+            elif best.kind is Kind.QUERY:
+                items.append(Item(best, index, end, float(_leads(found, index))))
             else:
                 items.append(Item(best, index, end))
                 if best is RIB:
@@ -96,6 +98,12 @@ class Phrases:
 _COUNTED = (Kind.UNIT, Kind.ORDINAL)
 _BETWEEN_RIBS = frozenset({",", "and", "to", "through", "number"})
 _BETWEEN_NUMBERS = frozenset({"x", "by", "to", "and", "or", "times"})
+
+
+def _leads(found: Sequence[Token], at: int) -> bool:
+    """Whether a mark is written to the word after it and not to the one before: "?infection"."""
+    joined = at + 1 < len(found) and found[at + 1].start == found[at].end
+    return joined and not (at and found[at - 1].end == found[at].start)
 
 
 def _measured(found: Sequence[Token], at: int, row: Word) -> Item:

@@ -145,7 +145,8 @@ def merged(groups: list[Where]) -> list[Where]:
             if same and apart and not (group.stated and other.stated):
                 other.side = Side.BILATERAL
                 break
-            if same and not apart and (group.side == other.side or (group.side is None and not group.places)):
+            bare = not group.places and group.degree is None and group.side == other.side  # "…, right more than left"
+            if bare or (same and not apart and (group.side == other.side or (group.side is None and not group.places))):
                 other.degree = other.degree or group.degree
                 break
         else:

@@ -38,9 +38,9 @@ PREDICATES = (
     Predicate(
         "normal",
         """normal; unremarkable; ordinary; usual; physiologic; physiological; nonenlarged; regular; undisturbed
-        inconspicuous; slender; wnl; nl; delicate; within normal|expected limit|range
-        within limit of normal; within normal limit in|for size; within normal limit for age|contour
-        normal limit|range; upper|top|high|low normal; upper|top normal in? size; top normal size
+        inconspicuous; slender; wnl; nl; delicate; within normal|expected limit|range; within limit of normal
+        within normal limit in|for size; within normal limit for age|contour; normal limit|range
+        upper|top|high|low normal; upper|top normal in? size; top normal size
         normal|unremarkable in size|caliber|contour|appearance|width|configuration
         normal|unremarkable in position|morphology|shape|course|height|outline
         normal in size and? contour|shape|configuration|appearance|morphology|caliber
@@ -49,10 +49,10 @@ PREDICATES = (
         of normal size and contour; upper limit of normal; upper limit of normal in|for size
         at|in|within upper limit of normal; at upper limit of normal size
         normal size|sized|width|contour|caliber|appearance|position|configuration|shape|dimension
-        normal size and? contour|shape; normal size and configuration|appearance; in good order
-        not remarkable; unchanged and normal; normal and unchanged; usual place|height|stand|position
+        normal size and? contour|shape; normal size and configuration|appearance; in good order; not remarkable
+        unchanged and normal; normal and unchanged; usual place|height|stand|position
         at|in its|their usual height|place|position; where expected; not abnormal; even transparency
-        as expected; negative""",
+        as expected; negative; is not remarkable""",
         "as it should be; the upper limit is still normal",
     ),
     Predicate(
@@ -148,7 +148,7 @@ GENERICS = (
     ),
     Mention(
         (),
-        "nothing out of ordinary; nothing abnormal|remarkable|acute; nothing",
+        "nothing out of ordinary; nothing abnormal|remarkable|acute; nothing; nad",
         "denied in itself",
         gone=True,
     ),

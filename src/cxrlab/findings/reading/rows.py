@@ -149,6 +149,8 @@ class Word:
     tip: str | None = None
     number: int | None = None
     said: str = ""  # the predicate that the words are beside a part
+    adverb: bool = False  # of a degree: beside a change it is the change's
+    noun: bool = False  # of a change: a degree before it is its own ("slight increase in")
 
     @property
     def graded(self) -> bool:

@@ -48,6 +48,8 @@ SAME = {
     "clavicle": "clavicular collarbone",
     "vein": "venous",
     "limit": "limits",
+    "junction": "jxn jct",
+    "atelectasis": "atx",
     "mask": "masks",
     "scoliosis": "scoliotic",
 }  # fmt: skip

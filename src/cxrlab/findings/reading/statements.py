@@ -34,6 +34,17 @@ MEANINGS = (
     Meaning(
         ("heart",), ("normal", "adequate"), ("cardiomegaly",), "a heart of normal size is not enlarged", absent=True
     ),
+    Meaning(("interstitium",), ("grown",), ("interstitial pattern",), "more lines than before are too many"),
+    Meaning(("vasculature",), ("grown",), ("vascular congestion",), "fuller than before is full"),
+    Meaning(("heart",), ("grown",), ("cardiomegaly",), "larger than it was may still be normal", possible=True),
+    Meaning(
+        ("cardiomediastinum", "mediastinum"),
+        ("grown",),
+        ("enlarged cardiomediastinum",),
+        "wider than it was may still be normal",
+        possible=True,
+    ),
+    Meaning(("hilum",), ("grown",), ("hilar enlargement",), "larger than it was may still be normal", possible=True),
     Meaning(("cardiomediastinum", "mediastinum"), _LARGE, ("enlarged cardiomediastinum",), "a wide middle"),
     Meaning(
         ("cardiomediastinum",),
@@ -88,6 +99,7 @@ MEANINGS = (
     Meaning(("pleura",), ("increased",), ("pleural thickening",), "a thick pleura"),
     Meaning(("pleura",), ("calcified",), ("pleural plaque",), "calcium in the pleura"),
     Meaning(("pleura", "angle", "fissure"), ("fluid",), ("pleural effusion",), "fluid in the pleural space"),
+    Meaning(("pleura",), ("clear",), ("pleural effusion",), "a clear pleural space holds no fluid", absent=True),
     Meaning(("pleura",), ("air",), ("pneumothorax",), "air in the pleural space"),
     Meaning(("volume",), ("low",), ("low lung volumes",), "not filled"),
     Meaning(("volume",), ("large", "increased", "elevated", "enlarged"), ("hyperinflation",), "filled too far"),
@@ -114,6 +126,7 @@ MEANINGS = (
     Meaning(("pleura", "lungs"), ("drained",), ("chest tube",), "a drain of the pleural space"),
     Meaning(("airway", "bronchus wall"), ("tortuous", "enlarged"), ("bronchiectasis",), "wide bronchi"),
     Meaning(("spine",), ("bowed",), ("scoliosis",), "a spine bent to the side"),
+    Meaning(("coronary artery",), ("calcified",), ("aortic calcification",), "calcium in the wall of an artery"),
     Meaning(("aorta",), ("plaque",), ("aortic calcification",), "calcium in the wall"),
     Meaning(("pleura", "diaphragm"), ("plaque",), ("pleural plaque",), "a plate on the pleura"),
     Meaning(("bone density",), ("low",), ("osteopenia",), "thin bones"),
@@ -134,24 +147,14 @@ MEANINGS = (
         absent=True,
     ),
     Meaning(
-        (
-            "pleura",
-            "diaphragm",
-            "aorta",
-            "trachea",
-            "soft tissue",
-            "abdomen",
-            "bowel",
-            "airway",
-            "chest",
-            "pulmonary artery",
-        )
+        ("diaphragm", "aorta", "trachea", "soft tissue", "abdomen", "bowel", "airway", "chest", "pulmonary artery")
         + ("fissure", "node"),
         ("normal", "clear", "sharp", "intact"),
         (),
         "as it should be",
         absent=True,
     ),
+    Meaning(("pleura",), ("normal", "sharp", "intact"), (), "as it should be", absent=True),
 )
 
 

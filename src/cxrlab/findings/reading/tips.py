@@ -37,11 +37,11 @@ ROWS = (
         """cavoatrial|atriocaval junction; cavo|atrio atrial|caval junction; svc ra|atrial junction
         svc right atrial junction; superior cavoatrial junction; svc and|/ ra|right atrial? junction
         superior vena cava and|/? right atrial|atrium junction
-        junction of svc|caval and|with right? atrium|vein
-        junction of superior vena cava and|with right? atrium; caval atrial junction
-        lower svc|cavoatrial and|or|to|/ cavoatrial? junction; svc cavoatrial junction
+        junction of svc|caval and|with right? atrium|vein; junction of superior vena cava and|with right? atrium
+        caval atrial junction; lower svc|cavoatrial and|or|to|/ cavoatrial? junction; svc cavoatrial junction
         junction of svc and right atrium; junction of vena? cava and|with right? atrium
-        junction of upper caval vein and|with right? atrium; mouth of right atrium""",
+        junction of upper caval vein and|with right? atrium; mouth of right atrium
+        where vena? cava and atrium meet""",
         "where vein and heart meet",
     ),
     _tip(
@@ -64,14 +64,15 @@ ROWS = (
         "high",
         """thoracic inlet; above|level of? thoracic inlet; above|level of? clavicle
         above|level of? clavicular head; too high; high in trachea; high position; upper trachea
-        cervical trachea; high up; level of collarbone""",
+        cervical trachea; high up; level of collarbone; too far out|proximal|shallow; too proximal|shallow
+        tip is? high; ends|terminates|terminating|sits|lies high; high at; high riding""",
         "not deep enough",
     ),
     _tip(
         "stomach",
-        """stomach; gastric; proximal|distal|mid stomach; gastric body|fundus|antrum|lumen|bubble
-        body|fundus|antrum of stomach; left upper quadrant; expected? location of stomach
-        under|below diaphragm in|inside stomach""",
+        """stomach; gastric; tip is|seen|lies|projects|projecting|projected|terminates? well? below left? diaphragm
+        proximal|distal|mid stomach; gastric body|fundus|antrum|lumen|bubble; body|fundus|antrum of stomach
+        left upper quadrant; expected? location of stomach; under|below diaphragm in|inside stomach""",
         "where it should be",
     ),
     _tip(
@@ -82,14 +83,15 @@ ROWS = (
     ),
     _tip(
         "beyond film",
-        """below|beyond|off|outside|past field|edge|margin|film|border|bottom|frame
+        """below|beyond|off|outside field|edge|margin|film|border|bottom|frame
+        past field|edge|margin|border|bottom|frame
         below|beyond|off|past inferior|lower|bottom margin|edge|border
         below|beyond|off|past inferior|lower|bottom? margin|edge|border|aspect|end of film|seen|field
         off|outside inferior|bottom|lower? film; out of seen|field|frame|film; outside field of seen
-        beyond field of seen; below diaphragm; off seen; beyond seen
-        not included on|in|within film|seen|field; below diaphragm and off|out|beyond of? film|field|seen
-        subdiaphragmatic; off screen; leaves film|field|frame; leaving film|field|frame
-        below lower end of film; below film; past lower? border of film""",
+        beyond field of seen; below diaphragm; off seen; beyond seen; not included on|in|within film|seen|field
+        subdiaphragmatic; off screen; leaves film|field|frame; leaving film|field|frame; below lower end of film
+        below film; past lower? border of film
+        tip? is|lies|projects|terminates? below left? diaphragm and off|out|beyond of? film|field|seen""",
         "the end is not on the film",
     ),
     _tip(

@@ -1,0 +1,72 @@
+"""What the conclusions of a run look like, checked once when they are read: a page never meets a word for a number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cxrlab.core.errors import DataError, shown
+
+NUMBER, TEXT = "a number or null", "text"
+ANY = "*"  # every key that the shape does not name
+
+_VALUES = dict.fromkeys(("value", "low", "high", "n", "undefined"), NUMBER)
+SCORES: Mapping[str, Any] = {
+    "metrics": {ANY: {**_VALUES, "direction": TEXT, "range": [NUMBER], "signature": TEXT}},
+    "floors": {ANY: {ANY: NUMBER}},
+    "slices": {ANY: {ANY: _VALUES}},
+}
+COMPARED: Mapping[str, Any] = {
+    "runs": [TEXT],
+    "metrics": {
+        ANY: {
+            "direction": TEXT,
+            "against": {
+                ANY: {
+                    **dict.fromkeys(("a", "b", "difference", "low", "high", "p_holm"), NUMBER),
+                    "verdict": TEXT,
+                    "by_study": {ANY: NUMBER},
+                }
+            },
+        }
+    },
+    "gates": [{"run": TEXT, "sentence": TEXT}],
+}
+VALIDATED: Mapping[str, Any] = {
+    "metrics": {ANY: dict.fromkeys(("tau", "low", "high", "n", "passed", "of"), NUMBER)},
+    "ceiling": {"leave_one_out_tau": [NUMBER]},
+}
+
+
+def check(value: Any, shape: Any, file: str, way: str = "") -> None:
+    """Refuse what has another shape with a `DataError` that names file and key.
+
+    Args:
+        value: What the file holds.
+        shape: NUMBER, TEXT, a list with the shape of its items, or an object of keys, each of which may be left out
+            or null; what the shape does not name may be anything.
+        file: Name of the file.
+        way: Keys that lead to the value.
+    """
+    if isinstance(shape, Mapping):
+        if not isinstance(value, Mapping):
+            raise _wrong(value, "an object", file, way)
+        for key, item in value.items():
+            inner = shape.get(key, shape.get(ANY))
+            if inner is not None and (item is not None or key not in shape):
+                check(item, inner, file, f"{way}.{key}" if way else str(key))
+    elif isinstance(shape, list):
+        if not isinstance(value, list):
+            raise _wrong(value, "a list", file, way)
+        for place, item in enumerate(value):
+            check(item, shape[0], file, f"{way}[{place}]")
+    elif shape == NUMBER:
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            raise _wrong(value, NUMBER, file, way)
+    elif not isinstance(value, str):
+        raise _wrong(value, TEXT, file, way)
+
+
+def _wrong(value: Any, wanted: str, file: str, way: str) -> DataError:
+    what = f"'{way}' is {shown(value)}" if way else f"it holds {shown(value)}"
+    return DataError(f"{file}: {what}; it must be {wanted}. Make the run again.")
