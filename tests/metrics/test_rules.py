@@ -126,7 +126,7 @@ def test_a_change_left_out_costs_less_than_one_that_points_the_wrong_way() -> No
 
 
 def test_a_graver_name_costs_what_it_claims_beyond_the_thing() -> None:
-    """Credit 0.5 on 0.05: 0.025 is right and wrong; the aneurysm's further 0.95 is half invented. Silence loses 0.05."""
+    """Credit 0.5 on 0.05: 0.025 is right and wrong; half of the further 0.95 is invented. Silence loses 0.05."""
     aorta, aneurysm = [Finding("tortuous aorta")], [Finding("aortic aneurysm")]
     assert clinical(compare_findings(aorta, aneurysm)) == pytest.approx(0.225 / (0.25 + 0.475))
     assert clinical(compare_findings(aorta, [])) == pytest.approx(0.2 / 0.25)

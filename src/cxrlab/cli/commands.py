@@ -87,7 +87,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "compare": Command(
             "scored runs, paired study by study; exit 1 when a gate fails",
             "cxrlab.cli.scoring:compare",
-            "cxrlab compare runs/normal_scored runs/retrieval_scored --noninferior clinical:rules=0.02",
+            "cxrlab compare runs/normal_scored runs/retrieval_scored --noninferior findings.f1=0.02",
             ("runs",),
         ),
         "metrics ls": Command(

@@ -8,9 +8,9 @@ from typing import Any
 
 from cxrlab.cli.result import Result, columns
 from cxrlab.core.errors import ConfigError
+from cxrlab.core.headlines import headlines
 from cxrlab.core.runs import state
 from cxrlab.evaluation.config import ScoreConfig, ValidateConfig
-from cxrlab.render.scores import HEADLINES
 
 ARROWS = {"higher": "↑", "lower": "↓"}
 
@@ -44,7 +44,7 @@ def score_table(scores: Mapping[str, Any], level: float, *, everything: bool = T
         kept: Whether scores.json was written, where the rest can be seen.
     """
     names = list(scores["metrics"])
-    shown = names if everything else [name for name in HEADLINES if name in names] or names
+    shown = names if everything else headlines(names)
     statuses = ", ".join(f"{count:,} {status}" for status, count in scores["statuses"].items())
     head = ["metric", "", f"value [{100 * level:g} %]", "best floor", "n", "undefined"]
     rows, reached = [head], False
@@ -92,7 +92,7 @@ def compare(
         noninferior: METRIC=MARGIN: every other run may be worse than the first by less than the margin, or the
             exit code is 1.
         metrics: Names, patterns or groups of metrics, which are also what Holm's correction counts: the fewer, the
-            smaller each p; every one that the runs share when left out.
+            smaller each p; the headline ones when left out, 'all' for every one that the runs share.
         out: Run folder for comparison.json; nothing is kept without it.
         trials: Permutations behind each p.
         seed: Decides permutations and resamples.

@@ -59,8 +59,8 @@ def compare(
         noninferior: Metric → margin: how much worse than the baseline is still accepted. See `ComparisonResult.ok`.
         seed: Decides resamples and swaps.
         out: Run folder for comparison.json; nothing is written when left out.
-        metrics: Names, patterns (`bleu*`) and groups to compare, which are also what Holm's correction counts; every
-            shared metric when empty.
+        metrics: Names, patterns (`bleu*`) and groups to compare, which are also what Holm's correction counts; the
+            headline ones when empty, "all" for every shared one.
         trials: Swaps of the permutation test.
     """
     margins = dict(noninferior or {})

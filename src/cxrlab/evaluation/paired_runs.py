@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from cxrlab.core.errors import ConfigError, DataError, UnknownName, nearest
+from cxrlab.core.headlines import headlines
 from cxrlab.evaluation.score_files import ScoredRun
 from cxrlab.metrics.families import metric_names
 from cxrlab.metrics.statistics.clusters import Place, place_in_memory
@@ -76,13 +77,13 @@ def comparable(
 
     Args:
         runs: The baseline first.
-        metrics: Names, patterns (`bleu*`) and groups (`coco`) to choose from them; all when empty.
+        metrics: Names, patterns (`bleu*`) and groups (`coco`) to choose from them; the headlines when empty.
         needed: Names that are compared in any case. A name, pattern or need that finds nothing it could
             compare is a `ConfigError`.
     """
     names = list(dict.fromkeys(name for run in runs for name in run.tallies))
     refused = {name: why for name in names if (why := _objection(name, runs))}
-    chosen = set(names if not metrics else needed)
+    chosen = {*needed, *(() if metrics else headlines(names))}
     for wanted in [*metrics, *needed]:
         found = [wanted] if wanted in names else _matching(wanted, names) if wanted in metrics else []
         if not found:

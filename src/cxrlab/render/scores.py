@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cxrlab.core.headlines import headlines
 from cxrlab.core.vocabulary import ErrorKind
 from cxrlab.render.folder import RunFolder
 from cxrlab.render.html import UNKNOWN, bar, section, table, text
@@ -13,12 +14,6 @@ from cxrlab.render.score_folder import ScoreFolder
 
 Runs = Sequence[RunFolder]
 ARROWS = {"higher": "↑", "lower": "↓"}
-# What most people ask for first; a run without any of these shows all it has.
-HEADLINES = (
-    "clinical:rules", "green:rules", "crimson:rules", "errors.significant", "error-free.significant", "findings.f1",
-    "findings.f1.full", "chexpert14.micro.f1:uncertain-positive", "chexpert14.macro.f1:uncertain-positive",
-    "chexpert5.micro.f1:uncertain-positive", "rougeL:google", "bleu1:coco", "bleu4:coco", "cider:coco",
-)  # fmt: skip
 
 
 def scores(runs: Runs) -> str:
@@ -27,7 +22,7 @@ def scores(runs: Runs) -> str:
     if not scored:
         return ""
     names = list(dict.fromkeys(name for _, part in scored for name in part.scores["metrics"]))
-    first = [name for name in HEADLINES if name in names] or names
+    first = headlines(names)
     rest = [name for name in names if name not in first]
     parts = [_score_table(scored, first)]
     if rest:
@@ -77,7 +72,7 @@ def slices(runs: Runs) -> str:
     if not scored:
         return ""
     known = scored[0][1].scores["metrics"]
-    name = next((name for name in HEADLINES if name in known), next(iter(known)))
+    name = headlines(known)[0]
     rows = []
     for key in dict.fromkeys(key for _, part in scored for key in part.scores["slices"]):
         found = [part.scores["slices"].get(key, {}).get(name) for _, part in scored]
@@ -101,7 +96,7 @@ def comparison(runs: Runs) -> str:
         metrics = found.get("metrics")
         if not isinstance(metrics, Mapping) or not metrics:
             continue
-        shown = [name for name in HEADLINES if name in metrics] or list(metrics)
+        shown = headlines(metrics)
         for other in list(found.get("runs") or ())[1:]:
             rows = [
                 _difference(name, metrics[name], against)
