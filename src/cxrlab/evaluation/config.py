@@ -149,7 +149,7 @@ class ValidateConfig:
     root: Path | None = None
     metrics: tuple[str, ...] = ()
     n: int = 500
-    tie: float = 0.01
+    tie: float = 0.05
     trials: int = 1000
     seed: int = 7
 

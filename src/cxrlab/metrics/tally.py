@@ -8,6 +8,7 @@ product, and no report is scored twice.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -86,12 +87,20 @@ class Tally:
     @property
     def value(self) -> float:
         """Over the whole batch; not-a-number when no pair has a value."""
-        return float(self.value_of(self.rows.sum(axis=0))) if self.n else float("nan")
+        return float(self.value_of(_sums(self.rows))) if self.n else float("nan")
 
     @property
     def by_pair(self) -> Matrix:
         """The value of each pair on its own [N]; not-a-number where undefined."""
         return np.where(self.defined, self.value_of(self.rows), np.nan)
+
+
+def _sums(rows: Matrix) -> Matrix:
+    """Column sums [K] that do not depend on the order of the rows.
+
+    Wider rows hold whole numbers, whose sums are exact in any order; a mean of fractions is summed exactly.
+    """
+    return np.array([math.fsum(column) for column in rows.T]) if rows.shape[1] == 2 else rows.sum(axis=0)
 
 
 def mean_tally(metric: Metric, values: Sequence[float] | Matrix) -> Tally:
