@@ -114,3 +114,11 @@ def test_a_case_that_cannot_be_understood_is_named(tmp_path: Path, cases: tuple[
 @pytest.mark.real_data
 def test_the_real_cases_are_understood(real_data: Path) -> None:
     assert all(case.relations and len(case.pairs) >= 2 for case in read_radjudge(real_data / "radjudge"))
+
+
+@pytest.mark.real_data
+def test_the_rules_rank_real_cases(real_data: Path) -> None:
+    """The promise: at least nine of ten; a constant score passes the ties alone."""
+    config = ValidateConfig("radjudge", real_data / "radjudge", metrics=("clinical:rules", "rougeL:google"))
+    found = validate_radjudge(config)["metrics"]
+    assert found["clinical:rules"]["passed"] >= 9 > found["rougeL:google"]["passed"]

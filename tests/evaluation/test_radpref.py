@@ -125,3 +125,12 @@ def test_the_raters_of_the_real_benchmark_agree_as_published(real_data: Path) ->
     assert found["n"] == 2 * found["studies"] == 100
     assert all(0.7 < tau < 0.9 for tau in found["ceiling"]["leave_one_out_tau"])
     assert 0.3 < found["metrics"]["rougeL:google"]["tau"] < 0.6
+
+
+@pytest.mark.real_data
+def test_the_rules_agree_with_radiologists_better_than_shared_words(real_data: Path) -> None:
+    """The promise: τ-b of at least 0.70, and the paired interval against ROUGE-L above zero."""
+    names = ("clinical:rules", "rougeL:google")
+    found = validate_radpref(ValidateConfig("radpref", real_data / "radpref", metrics=names, trials=500))
+    best = found["metrics"]["clinical:rules"]
+    assert best["tau"] >= 0.70 and best["above rougeL:google"]["low"] > 0

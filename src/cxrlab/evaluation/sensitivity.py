@@ -25,8 +25,8 @@ from cxrlab.metrics.tally import Family, Matrix, Tally
 # A change of this much counts as none: a hundredth of the scale for metrics of a bounded range, 0.01 for the others.
 TOLERANCE = 0.01
 # A row is right when at least this share of its cases is. A report states about four findings, all of which must
-# be read right twice for a paraphrase not to move a count: one case in ten is what an honest reader may miss.
-RIGHT = 0.90
+# be read right twice for a paraphrase not to move a count: one case in twenty is what a reader may miss.
+RIGHT = 0.95
 # Reports looked through for each case of a row, and at least; an edit for which fewer offer a place has a smaller n.
 LOOKS, LEAST_LOOKS = 25, 400
 
