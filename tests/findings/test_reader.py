@@ -144,6 +144,13 @@ def test_text_without_a_full_stop_is_read_in_pieces(piece: str) -> None:
     assert read(piece * 2000).text == piece * 2000
 
 
+def test_the_span_leaves_out_a_change_far_before_the_name() -> None:
+    """What is marked in the text is the finding and not half the sentence."""
+    text = "Again, as on the film of yesterday, there is a small left effusion."
+    (finding,) = read(text)
+    assert finding.span is not None and text[slice(*finding.span)] == "small left effusion"
+
+
 def test_sentence_order_moves_findings_and_changes_none() -> None:
     """Each sentence is read by itself where no pronoun leads back."""
     parts = ["The heart is mildly enlarged.", "Small left effusion.", "No pneumothorax.", "Lungs are clear."]

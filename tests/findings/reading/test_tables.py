@@ -104,8 +104,9 @@ def test_no_mention_swallows_a_side_or_a_degree() -> None:
             continue
         for line in spellings(row.phrases):
             swallowed = {(word,) for word in line if word != "densely"} & (sides | grades)
+            chamber = bool({"atrium", "ventricle"} & set(line))  # the right ventricle is no side of the patient
             sized = row.observations in (("cardiomegaly",), ("hyperinflation",), ("central venous catheter",))
-            assert not swallowed or " ".join(line) in allowed or (sized and "large" in line), line
+            assert not swallowed or " ".join(line) in allowed or (sized and "large" in line) or chamber, line
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,13 @@ def _place(place: str, phrases: str, reason: str, side: Side | None = None) -> W
 
 
 BOTH = Word(Kind.SIDE, "both", 'both sides, unless it counts two statements ("both calcified and tortuous")', side=_B)
+SAME_SIDE = Word(Kind.SIDE, "ipsilateral", "on the side named last")
+OTHER_SIDE = Word(Kind.SIDE, "contralateral", "on the side opposite to the one named last")
 NUMBERED = Word(Kind.ORDINAL, "th; st; nd; rd", "makes a rib of the number before")
 ROWS = (
     BOTH,
+    SAME_SIDE,
+    OTHER_SIDE,
     Word(
         Kind.SIDE,
         "left|lt|l|leftward|leftwards sided|side|lateral?",
@@ -45,6 +49,9 @@ ROWS = (
         obscuring right|left heart? border
         more|most pronounced|prominent|marked on|in|at|within right|left side|lung|base?
         more|most conspicuous|extensive|severe|prevalent on|in|at|within right|left side|lung|base?
+        slightly|mildly|somewhat|markedly|much more|greater|larger|worse on|in|at|within right|left side|lung|base?
+        slightly|mildly|somewhat|markedly|much more pronounced|prominent|marked on|in|at right|left side|lung|base?
+        slightly|mildly|somewhat|markedly|much more conspicuous|extensive|severe on|in|at right|left side|lung|base?
         right|left ventricular|atrial contour|configuration; right upper|lower quadrant; left lower quadrant
         obscuring heart border; obscuring right|left diaphragm; more on right|left; right hand|arm; left arm
         than left|right; right axis""",

@@ -1,18 +1,17 @@
-"""Side, place, degree, size and change of each statement, and what neighbours share of them."""
+"""Side, place, degree, size and change of each statement."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from cxrlab.core.vocabulary import OBSERVATIONS, Change, Group, Severity
 from cxrlab.findings.reading.changes import early_change, late_change, of_change, size_of
 from cxrlab.findings.reading.claims import Claim
 from cxrlab.findings.reading.degrees import PREVIOUS
 from cxrlab.findings.reading.phrases import Item
-from cxrlab.findings.reading.places import LIST, MODIFIERS, Where, completed, groups_of, merged
+from cxrlab.findings.reading.places import MODIFIERS, Where, completed, groups_of, merged
 from cxrlab.findings.reading.rows import Kind
-
-_EXPLAINS = frozenset({Kind.LINK, Kind.HEDGE_LINK, Kind.HEDGE_EITHER})
 
 
 class Traits:
@@ -53,18 +52,43 @@ def traits(items: Sequence[Item], claim: Claim, left: dict[int, list[int]], righ
     degrees = [g.degree for g in (*reversed(one), *two) if g.degree is not None]
     own.groups = merged(_combined(completed(where_one), completed(where_two)))
     own.degree = degrees[0] if degrees else None
+    late_degree = _late_degree(items, after) if len(degrees) > 1 and not where_two else None
     order = (*reversed(before), *after)
     modifiers = [items[index] for index in order]
     own.previous = any(item.row is PREVIOUS[0] or item.row is PREVIOUS[1] for item in modifiers)
     late = late_change(items, claim, after)
     # What the verb says is the news: "the previously seen effusion has decreased", "smaller nodules are unchanged".
     own.late, own.change = late is not None, late or early_change(items, order)
+    if late_degree is not None and own.degree is not None:
+        if own.change is None and late_degree is not own.degree:
+            own.change = Change.DECREASED if late_degree.rank < own.degree.rank else Change.INCREASED
+        own.degree = late_degree
+        for group in own.groups:
+            group.degree = None
     own.size = size_of(items, claim, order)
-    used = [item for item in modifiers if item.kind in MODIFIERS]
+    used = [items[index] for index in order if items[index].kind in MODIFIERS and not _far(items, index, claim)]
     anchors = [items[index] for index in (claim.at, claim.part) if index >= 0]
     own.first = min(item.first for item in (*anchors, *used))
     own.last = max(item.last for item in (*anchors, *used))
     return own
+
+
+def _far(items: Sequence[Item], index: int, claim: Claim) -> bool:
+    """Whether a change opens the sentence and the name comes later: "Again, as on the last film, there is …"."""
+    opens = items[index].kind is Kind.CHANGE and index < claim.start
+    return opens and any(item.kind in (Kind.THERE, Kind.COMMA) for item in items[index + 1 : claim.start])
+
+
+def _late_degree(items: Sequence[Item], after: Sequence[int]) -> Severity | None:
+    """The degree of this film where two are named: "the large effusion is now small", "moderate edema, now mild"."""
+    for before, index in pairwise(after):
+        item, following = items[index], items[index + 1] if index + 1 < len(items) else None
+        news = items[before].kind in (Kind.VERB, Kind.COMMA) and before == index - 1
+        if item.kind is Kind.DEGREE and news and not item.row.adverb:
+            if following is None or following.kind in (Kind.COMMA, Kind.AND, Kind.BREAK, Kind.CHANGE):
+                degree: Severity = item.row.degree
+                return degree
+    return None
 
 
 def _unfit(claim: Claim) -> frozenset[Kind]:
@@ -87,52 +111,3 @@ def _combined(one: list[Where], two: list[Where]) -> list[Where]:
         group.places = group.places or few[0].places
         group.degree = group.degree or few[0].degree
     return many
-
-
-def share(items: Sequence[Item], found: Sequence[Claim], all_traits: Sequence[Traits]) -> None:
-    """What is joined with nothing between shares where it is ("left effusion and atelectasis"); so do explanations."""
-    _share_change(items, found, all_traits)
-    for index in range(1, len(found)):
-        a, b, first, second = found[index - 1], found[index], all_traits[index - 1], all_traits[index]
-        if not a.observations or not b.observations or a.at == b.at:
-            continue
-        kinds = [item.kind for item in items[a.end + 1 : b.start]]
-        if (
-            first.groups
-            and not second.groups
-            and _has_place(b)
-            and b.side is None
-            and (set(kinds) & _EXPLAINS or kinds == [Kind.PREPOSITION])
-        ):
-            if not set(kinds) & {Kind.WITH, Kind.BREAK, Kind.THERE}:
-                second.groups = [_where(group) for group in first.groups]
-            continue
-        if not kinds or not all(kind in (Kind.AND, Kind.OR, Kind.VERSUS) for kind in kinds):
-            continue
-        if first.groups and not second.groups and _has_place(b) and b.side is None:
-            second.groups = [_where(group) for group in first.groups]
-        elif (
-            second.groups and not first.groups and _has_place(a) and a.side is None and second.last > items[b.end].last
-        ):
-            first.groups = [_where(group) for group in second.groups]
-
-
-def _share_change(items: Sequence[Item], found: Sequence[Claim], all_traits: Sequence[Traits]) -> None:
-    """A change after the verb is of the whole list: "tube, line and drain are unchanged"."""
-    for index in range(len(found) - 1, 0, -1):
-        b, second, first = found[index], all_traits[index], all_traits[index - 1]
-        kinds = {item.kind for item in items[found[index - 1].end + 1 : b.start]}
-        listed = bool(kinds) and kinds <= MODIFIERS | LIST | {Kind.ARTICLE} and first.change is None
-        if listed and second.late and not kinds & {Kind.CHANGE}:
-            first.change, first.late = second.change, True
-
-
-def _has_place(claim: Claim) -> bool:
-    row = OBSERVATIONS[claim.observations[0]]
-    return row.sided or bool(row.locations)
-
-
-def _where(group: Where) -> Where:
-    copy = Where()
-    copy.side, copy.places = group.side, list(group.places)
-    return copy

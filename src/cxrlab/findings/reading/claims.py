@@ -108,7 +108,7 @@ def _statement(items: Sequence[Item], at: int, told: set[int]) -> list[Claim]:
     before = _fitting(items, _part_before(items, at, loose), said)
     after = _fitting(items, _part_after(items, at, loose), said)
     if after >= 0 and (items[at + 1].kind is Kind.PREPOSITION or _headed(items, before, at)):
-        before = -1  # "widening of the mediastinum" under the heading "Hila:"
+        before = -1  # "widening of the mediastinum" under the heading "Hila:"; "… of the left and a high right dome"
     if before >= 0 and (after < 0 or before not in told):
         parts = _joined(items, before, -1, said, told)
     elif after >= 0:
@@ -178,7 +178,8 @@ def _of_device(items: Sequence[Item], at: int) -> bool:
 
 
 def _headed(items: Sequence[Item], before: int, at: int) -> bool:
-    return any(item.kind is Kind.COLON for item in items[before + 1 : at])
+    """Whether something new begins between a part and what is said: a colon, or an article."""
+    return any(item.kind in (Kind.COLON, Kind.ARTICLE) for item in items[before + 1 : at])
 
 
 def _part_before(items: Sequence[Item], at: int, loose: bool) -> int:

@@ -30,7 +30,20 @@ HARMLESS = Cue(
     calcified costal cartilage; costal cartilage calcification; motion|external|overlying artifact""",
     "nothing of the patient's, or nothing that matters",
 )
+PERHAPS = Cue(
+    Kind.HEDGE,
+    "possibly; probably; perhaps; presumably; questionably; conceivably",
+    'makes what follows possible; as an adverb after a comma it explains ("effusion, possibly blood")',
+)
+DIFFERENTIAL = Cue(
+    Kind.HEDGE,
+    """differential diagnosis? is; differential diagnosis? includes|include|including|consideration|would? include?
+    differential""",
+    "makes what follows possible, and explains what was said before",
+)
 ROWS = (
+    PERHAPS,
+    DIFFERENTIAL,
     OPERATION,
     HISTORY,
     CONDITION,
@@ -45,6 +58,7 @@ ROWS = (
         negative for; free of|from; clear of; devoid of; absence|lack|exclusion of; fails|failed to shows
         nothing to suggest|represents; nothing represents|suggests|shows
         no|without evidence|finding to suggest|represents; no|without new? focus of; rather than; instead of
+        as opposed to
         in absence of; no evidence|finding suggestive|suspicious|concerning of|for; there is no|not; rules out
         no|without suspicious|abnormal; is not; has not; does|do|did not; no longer evidence of|for; no other
         not has; carries no|neither; holds no|neither; hold no|neither; not any; is neither; are without
@@ -70,18 +84,18 @@ ROWS = (
     ),
     Cue(
         Kind.HEDGE,
-        """possible; possibly; probable; probably; perhaps; presumably; presumed; suspected; suspect
-        questionable; questionably; question; equivocal; query; conceivable; conceivably; potential
-        potentially; maybe; uncertain; may there is; there may is
+        """possible; probable; presumed; suspected; suspect
+        questionable; question; equivocal; query; conceivable; potential
+        potentially; maybe; uncertain; may there is; there may is; it? is? unclear|uncertain whether|if
+        it? is? unclear|uncertain whether|if there is
         question|possibility|suggestion|likelihood of|for; suspicion of; cannot rule out; can not exclude
         can not rule out; cannot completely|entirely|definitively|totally|reliably|fully? exclude
         not exclude; does|do not exclude; unable to rule out
         difficult|hard|impossible|unable to completely|entirely|fully? exclude; not excluding
         without excluding; cannot discount; raises|raise|raising question|possibility of?
-        raises suspicion|concern of|for; differential diagnosis? is
-        differential diagnosis? includes|include|including|consideration|would? include?
-        consideration would? includes|include; consideration for|of; this? raises question of
-        there is possible|probable; considered; differential""",
+        raises suspicion|concern of|for; this? raises question of
+        consideration would? includes|include; consideration for|of
+        there is possible|probable; considered""",
         "makes what follows possible",
     ),
     Cue(
@@ -197,7 +211,8 @@ ROWS = (
     Cue(
         Kind.FILLER,
         """air fluid level; previously? resolved process|disease|infection
-        more chronic|diffuse|diffusely|generalized; a smaller|larger|bigger|lesser; less distinct; less xxxx
+        more chronic|diffuse|diffusely|generalized; more so at|in|on|within
+        a smaller|larger|bigger|lesser; less distinct; less xxxx
         corticated density; sequela of prior? infection
         likely acute|subacute|chronic|old|remote|benign|artifactual|congenital
         thoracic|chest|abdominal|joint|oral cavity; bochdalek|morgagni|ventral|umbilical hernia; not without
@@ -209,10 +224,12 @@ ROWS = (
         uncertain acuity|age|etiology|significance|chronicity; with no comparison available
         retrosternal clear? space|airspace; clear space; chest pain; heart rate; bone scan
         usual air below diaphragm; cavity empty|clear|free; normal bowel air; than previously|before|prior
-        still inside; as is usual|expected|normal; accentuates; accentuate; accentuating; exaggerates
+        still inside; as is usual|expected|normal; , as expected; combination of both|these; both of these|which|them
+        , or both; accentuates; accentuate; accentuating; exaggerates
         exaggerate; exaggerating; magnifies
         post obstructive|traumatic|infectious|inflammatory|primary|contrast|procedure
-        post procedural|pneumonic|biopsy|thoracentesis""",
+        post procedural|pneumonic|biopsy|thoracentesis
+        in|for immediate|early? postoperative|postsurgical setting|period|patient|state""",
         "words that look like a cue or a finding and are none",
     ),
 )

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cxrlab.core.records import Finding, Span
-from cxrlab.core.vocabulary import TIPS, Certainty, Change, Presence, Severity, Side
-from cxrlab.findings.reading.attributes import Traits, share, traits
-from cxrlab.findings.reading.changes import of_change
+from cxrlab.core.vocabulary import OBSERVATIONS, TIPS, Certainty, Change, Presence, Severity, Side
+from cxrlab.findings.reading.attributes import Traits, traits
 from cxrlab.findings.reading.claims import Claim, claims
 from cxrlab.findings.reading.mentions_devices import COLLECTIVE, MASKED_PACEMAKER, MASKED_PORT
 from cxrlab.findings.reading.phrases import Item
 from cxrlab.findings.reading.places import Where
 from cxrlab.findings.reading.predicates import REMARK
+from cxrlab.findings.reading.pronouns import explain_earlier, refine, sides_resolved
 from cxrlab.findings.reading.rows import Kind
 from cxrlab.findings.reading.scope import Scope
 from cxrlab.findings.reading.sentences import Sentence
+from cxrlab.findings.reading.sharing import share
 from cxrlab.findings.reading.territory import territories
 
 _TIES = frozenset({Kind.PREPOSITION, Kind.SIDE, Kind.PLACE, Kind.LEVEL, Kind.LINK, Kind.ARTICLE})
@@ -78,7 +79,7 @@ class Result:
 
 def understand(sentence: Sentence, earlier: Sequence[Draft]) -> Result:
     """The statements of one sentence; those of earlier ones gain what a pronoun adds to them."""
-    items, result = sentence.items, Result()
+    items, result = sides_resolved(sentence.items, earlier), Result()
     found = claims(items)
     Scope(items, found, sentence.last).judge()
     _drop_headings(items, found)
@@ -86,6 +87,7 @@ def understand(sentence: Sentence, earlier: Sequence[Draft]) -> Result:
     left, right = territories(items, found)
     all_traits = [traits(items, claim, left, right) for claim in found]
     share(items, found, all_traits)
+    explain_earlier(items, found, all_traits, earlier)
     _merge(items, found, all_traits)
     for claim, own in zip(found, all_traits, strict=True):
         if claim.dropped:
@@ -101,7 +103,7 @@ def understand(sentence: Sentence, earlier: Sequence[Draft]) -> Result:
     _place_ends(items, result.drafts, earlier)
     result.drafts = [draft for draft in result.drafts if draft.tip or not _masked(items[draft.at])]
     if not found:
-        _refine(items, earlier)
+        refine(items, earlier)
         result.alarmed = _alarming(items)
         result.normal += _quiet(items)
     return result
@@ -176,11 +178,14 @@ def _drop_repeated(items: Sequence[Item], found: Sequence[Claim], earlier: Seque
 
 def _place_ends(items: Sequence[Item], drafts: Sequence[Draft], earlier: Sequence[Draft]) -> None:
     for draft in drafts:
-        if draft.name in TIPS and draft.place in TIPS[draft.name]:
+        if draft.name in TIPS and draft.place in TIPS[draft.name] and not draft.absent:
             draft.tip, draft.place = draft.place, None
     for index, item in enumerate(items):
         if item.kind is Kind.TIP:
-            for draft in _device(item.row.tip, index, drafts, earlier):
+            devices = _device(item.row.tip, index, drafts, earlier)
+            if not devices and item.row.side:
+                _lend_side(item, index, drafts)
+            for draft in devices:
                 draft.tips.append(item.row.tip)
                 if draft.name == "other device":
                     draft.name = "central venous catheter"  # a catheter that ends in a great vein is one
@@ -206,6 +211,13 @@ def _device(tip: str, index: int, drafts: Sequence[Draft], earlier: Sequence[Dra
     return [draft for draft in devices[-1:] if tip in _ends(draft.name)] if not drafts else []
 
 
+def _lend_side(item: Item, index: int, drafts: Sequence[Draft]) -> None:
+    """Where no device ends, the place is that of the finding before it: "foreign body in the right main bronchus"."""
+    before = [draft for draft in drafts if draft.at < index]
+    if before and before[-1].side is None and OBSERVATIONS[before[-1].name].sided and before[-1].name not in TIPS:
+        before[-1].side = item.row.side
+
+
 def _ends(name: str) -> tuple[str, ...]:
     tips = TIPS.get("central venous catheter" if name == "other device" else name, ())
     return (*tips, "right atrium") if name == "pacemaker" else tips
@@ -219,17 +231,3 @@ def _end(name: str, tips: Sequence[str]) -> str | None:
         return next((tip for tip in reversed(tips) if tip in TIPS[name]), None)
     # A tube that goes on out of the picture was seen to reach what was named before.
     return next((tip for tip in reversed(tips) if tip != "beyond film"), tips[-1])
-
-
-def _refine(items: Sequence[Item], earlier: Sequence[Draft]) -> None:
-    """A sentence that names nothing speaks of the finding before it: "It has increased"."""
-    if not earlier or not items or items[0].kind is not Kind.PRONOUN or any(item.kind is Kind.ASIDE for item in items):
-        return
-    last = earlier[-1]
-    for index, item in enumerate(items):
-        if item.kind is Kind.CHANGE and last.change is None and not last.absent:
-            last.change = item.row.change
-        elif item.kind is Kind.DEGREE and last.degree is None and not of_change(items, index):
-            last.degree = item.row.degree
-        elif item.kind is Kind.UNIT and last.size is None and last.name not in TIPS:
-            last.size = item.value

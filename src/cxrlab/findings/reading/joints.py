@@ -7,7 +7,19 @@ from cxrlab.findings.reading.rows import Cue, Kind
 FROM = Cue(Kind.PREPOSITION, "from", "leads to a place, or to what was before")
 AFTER = Cue(Kind.PREPOSITION, "after; following", "what follows came before: a denial does not reach it")
 SHOWS = Cue(Kind.WITH, "shows", "what follows is on the film: a limit or a reason named before it has ended")
+APPEARANCE = Cue(Kind.FILLER, "appearance", "speaks of what was said before, where an explanation follows")
+BY = Cue(Kind.PREPOSITION, "by", "leads to a place, or to what is in the way")
+EXCEPT = Cue(
+    Kind.BREAK,
+    "except; except for; apart|aside from; other than; with exception of",
+    "a contrast; what is excepted from a part that is clear lies in that part",
+)
+NEXT_TO = Cue(Kind.WITH, "adjacent; with adjacent; underlying; with underlying", "brings in what lies at the same side")
 ROWS = (
+    EXCEPT,
+    NEXT_TO,
+    APPEARANCE,
+    BY,
     FROM,
     SHOWS,
     AFTER,
@@ -16,8 +28,8 @@ ROWS = (
     Cue(Kind.VERSUS, "versus; vs", "leaves open which"),
     Cue(
         Kind.WITH,
-        """with; containing; associated with?; accompanied by; together with; superimposed on|upon; underlying
-        adjacent; w /; with associated|underlying|adjacent|superimposed|accompanying; superimposed; obscuring""",
+        """with; containing; associated with?; accompanied by; together with; superimposed on|upon
+        w /; with associated|superimposed|accompanying; superimposed; obscuring""",
         "brings in something else",
     ),
     Cue(
@@ -29,7 +41,7 @@ ROWS = (
     ),
     Cue(
         Kind.PREPOSITION,
-        """in; of; at; over; within; into; along; towards; toward; inside; under; below; beneath; near; on; by
+        """in; of; at; over; within; into; along; towards; toward; inside; under; below; beneath; near; on
         throughout; involving; affecting; to; across; capping; overlying; surrounding; for; behind; above
         between; against""",
         "leads to a place",
@@ -43,8 +55,8 @@ ROWS = (
     Cue(Kind.PRONOUN, "it; this; these; they; its; their", "speaks of what was said before"),
     Cue(
         Kind.BREAK,
-        """but; however; although; though; while; whereas; except; yet; nevertheless; nonetheless; albeit
-        despite; except for; apart|aside from; other than; with exception of; on other hand; in contrast""",
+        """but; however; although; though; while; whereas; yet; nevertheless; nonetheless; albeit
+        despite; on other hand; in contrast""",
         "a contrast ends what came before",
     ),
     Cue(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cxrlab.core.vocabulary import Side
 from cxrlab.findings.reading.rows import Mention
 
 ROWS = (
@@ -102,6 +103,15 @@ ROWS = (
         Mention(("postsurgical change",), f"{lobe} lobectomy", "the lobe that was taken out", place=f"{lobe} lobe")
         for lobe in ("upper", "middle", "lower")
     ),
+    *(
+        Mention(
+            ("postsurgical change",),
+            f"absent {side} breast shadow?; {side} breast shadow? is? surgically? absent|missing",
+            "the breast that was taken off",
+            side=side,
+        )
+        for side in (Side.LEFT, Side.RIGHT)
+    ),
     Mention(
         ("postsurgical change", "sternal wires"),
         "median? sternotomy with intact? wire|suture|cerclage; sternotomy and wire",
@@ -118,7 +128,7 @@ ROWS = (
         cardiac|heart|chest|thoracic surgery; cholecystectomy; kyphoplasty; vertebroplasty
         vertebral augmentation; cabg; coronary artery? bypass graft|grafting|surgery?
         bypass graft|surgery|grafting; aortocoronary bypass; cabg change; resected rib; resection
-        gastric pull through|up; absent right|left breast shadow?; transplant; lung|heart transplant
+        gastric pull through|up; transplant|transplantation; lung|heart transplant|transplantation
         open heart surgery; postsurgical; postoperative; operation; median sternotomy and cabg|bypass; vats
         thoracoscopy; pleurodesis; decortication; bullectomy; segmentectomy
         poststernotomy|postthoracotomy|postlobectomy|postpneumonectomy|postmastectomy change|state|appearance?

@@ -11,7 +11,7 @@ ROWS = (
         """cardiomegaly; megalocardia; large heart; large cardiac silhouette|shadow|size
         cardiac|heart enlargement|dilatation; atrial|ventricular enlargement|dilatation|hypertrophy
         enlarged cardiothoracic ratio; increased cardiothoracic ratio; globular heart; cardiomegaly of heart
-        biventricular enlargement; enlarged atrium|ventricle""",
+        biventricular enlargement; enlarged left|right? atrium|ventricle; left|right atrium|ventricle is enlarged""",
         "a large heart or one of its chambers",
     ),
     Mention(

@@ -17,7 +17,7 @@ ROWS = (
         focal airspace|parenchymal|pulmonary disease|process; focal airspace|parenchymal|lung abnormality|change
         focal air space disease|process|abnormality|change
         ground glass haze|opacity|change|attenuation|shadowing?; aeration disturbance; airspace|alveolar pattern
-        decreased|reduced translucency|transparency; increased lung|pulmonary density; lung|pulmonary shadow
+        decreased|reduced translucency|transparency; increased lung|pulmonary? density; lung|pulmonary shadow
         pulmonary|lung|parenchymal? contusion|laceration; pulmonary|alveolar|lung hemorrhage|infarct|infarction
         shadow""",
         """any whiteness of the lung that the report does not explain
@@ -109,7 +109,8 @@ ROWS = (
     ),
     Mention(
         ("cavity",),
-        """cavity; cavitation; cavitary; cavitating; cavitated; cavern
+        """fibrocavitary lesion|disease|change|opacity|process?
+        cavity; cavitation; cavitary; cavitating; cavitated; cavern
         excavated|excavating lesion|focus|nodule; lung|pulmonary abscess; lung|pulmonary cavity
         cavitary|cavitating|cavitated|hollow lesion|nodule|process|opacity
         cavitary|cavitating|cavitated|hollow disease|change|focus|consolidation

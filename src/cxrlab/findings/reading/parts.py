@@ -34,7 +34,7 @@ SUBJECTS = (
     ),
     Subject(
         "vasculature",
-        """vascularity; vasculature
+        """vascularity; vasculature; vessel
         pulmonary|lung|perihilar|central vascularity|vasculature|vessel|vein|vascular|circulation|flow
         pulmonary vascular|venous structure|pattern|pedicle|shadow|flow|marking; vascular; venous
         vascular pedicle|marking; central|upper pulmonary|lobe vascularity|vasculature|vessel""",
@@ -71,7 +71,8 @@ SUBJECTS = (
     Subject("hilum", "bihilar region", "both lung roots", side=Side.BILATERAL),
     Subject(
         "pulmonary artery",
-        "pulmonary artery|arteries|trunk; main|central pulmonary artery|arteries|trunk; main pulmonary artery segment",
+        """pulmonary artery|arteries|trunk; main|central pulmonary artery|arteries|trunk; main pulmonary artery segment
+        main|central and main|central|right|left pulmonary artery|arteries""",
         "the pulmonary artery",
     ),
     Subject(
@@ -105,9 +106,14 @@ SUBJECTS = (
     Subject(
         "spine",
         """spine; spinal; vertebra; vertebral; thoracic|lumbar|cervical|thoracolumbar spine|vertebra|vertebral
-        spinal column; vertebral body|column|height|alignment; thoracic|lumbar vertebral body; disc space
-        vertebral body height; endplate; thoracic spine vertebral? body""",
+        spinal column; vertebral body|column|alignment; thoracic|lumbar vertebral body; disc space
+        endplate; thoracic spine vertebral? body""",
         "the spine",
+    ),
+    Subject(
+        "vertebral height",
+        "thoracic|lumbar? vertebral body? height; height of thoracic|lumbar? vertebra; height of vertebral body",
+        "how tall the vertebrae are",
     ),
     Subject(
         "other bone",

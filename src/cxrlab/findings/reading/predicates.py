@@ -39,6 +39,7 @@ PREDICATES = (
         "normal",
         """normal; unremarkable; ordinary; usual; physiologic; physiological; nonenlarged; regular; undisturbed
         inconspicuous; slender; wnl; nl; delicate; within normal|expected limit|range; within limit of normal
+        within normal|expected postoperative|postsurgical limit|range
         within normal limit in|for size; within normal limit for age|contour; normal limit|range
         upper|top|high|low normal; upper|top normal in? size; top normal size
         normal|unremarkable in size|caliber|contour|appearance|width|configuration

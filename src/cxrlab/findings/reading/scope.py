@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from cxrlab.core.vocabulary import OBSERVATIONS, Change, Group
 from cxrlab.findings.reading.claims import Claim
 from cxrlab.findings.reading.cues import COMPARISON, CONDITION, HISTORY, OPERATION
-from cxrlab.findings.reading.joints import AFTER, SHOWS
+from cxrlab.findings.reading.joints import AFTER, BY, SHOWS
 from cxrlab.findings.reading.line import ASSERTIVE, LIST, MODIFIERS, WALLS, Line
 from cxrlab.findings.reading.phrases import Item
 from cxrlab.findings.reading.rows import Cue, Kind
@@ -123,6 +123,8 @@ class Scope:
         return not asserts or (Kind.WITH not in kinds and self.line.or_follows(claim.end))
 
     def _look_back(self, index: int, kind: Kind) -> None:
+        if kind is Kind.UNSEEN and self._gives_cause(index):
+            self.active.pop(Kind.ASIDE, None)
         group = self.line.group_before(index)
         if not group:
             if kind in _FORWARD:
@@ -143,6 +145,11 @@ class Scope:
                 claim.dropped = True
             elif not claim.normal:
                 claim.absent, claim.change = True, Change.RESOLVED
+
+    def _gives_cause(self, index: int) -> bool:
+        """Whether what is in the way follows: "limited by low lung volumes" says that they are low."""
+        following = self.items[index + 1] if index + 1 < len(self.items) else None
+        return following is not None and (following.row is BY or following.kind is Kind.LINK)
 
     def _deny(self, index: int) -> None:
         if not self.line.follows(index):

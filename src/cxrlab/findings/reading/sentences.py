@@ -16,6 +16,8 @@ _FRAME = frozenset(
     "indication history technique comparison reason clinical procedure information type date protocol ordering"
     " diagnosis symptom complaint views view".split()
 )
+# What the film was compared with and how it was taken is said in a sentence; the report may follow on the same line.
+_BRIEF = frozenset({"comparison", "technique", "views", "view"})
 _CHEST = frozenset({"chest", "heart", "lungs", "mediastinum", "cardiomediastinum", "pleura", "aorta", "vasculature"})
 LONGEST = 120  # items; text without a full stop is cut, so that the time grows with its length alone
 _LONGEST_HEADING = 5  # words before a colon
@@ -49,7 +51,8 @@ class Sentence:
 def sentences(found: Sequence[Token], items: Sequence[Item]) -> Iterator[Sentence]:
     """Sentences about the film, in order; headings, and what stands under history and technique, are left out."""
     part: list[Item] = []
-    aside, first = False, 0
+    aside = brief = False  # under a heading that is put aside; for one sentence
+    first, reopened = 0, _reopened(found)
     broken = any(token.lines for token in found)
     previous: Item | None = None
     for item in items:
@@ -61,12 +64,12 @@ def sentences(found: Sequence[Token], items: Sequence[Item]) -> Iterator[Sentenc
                     yield Sentence(part, first, previous.last)
                 part, first = [], start
                 aside = aside and lines < 2
-        elif previous is not None and aside and found[start].lines:
+        elif previous is not None and aside and (brief or found[start].lines):
             aside = False
         if item.kind is Kind.COLON and (heading := _heading(found, first, start)):
             if part and heading[1] > first and not aside:
                 yield Sentence([before for before in part if before.last <= heading[1]], first, heading[1])
-            aside = heading[0]
+            aside, brief = heading[0], found[heading[1]].word in _BRIEF or start > reopened
             if aside or heading[2]:
                 part, first = [], item.last
                 previous = item
@@ -93,6 +96,14 @@ def of_the_chest(parts: Iterable[Sentence]) -> Iterator[Sentence]:
         elsewhere = elsewhere and not any(item.kind is Kind.SUBJECT and item.row.name in _CHEST for item in part.items)
         if not elsewhere:
             yield part
+
+
+def _reopened(found: Sequence[Token]) -> int:
+    """The last token at which a new line or a heading of the report begins; after it a reason is one sentence long."""
+    for index in range(len(found) - 1, 0, -1):
+        if found[index].lines or (found[index].word == ":" and found[index - 1].word in _REPORT):
+            return index
+    return -1
 
 
 def _lines(found: Sequence[Token], after: int, until: int) -> int:

@@ -115,6 +115,14 @@ MEANINGS = (
     Meaning(("rib",), ("fractured",), ("rib fracture",), "a broken rib"),
     Meaning(("clavicle",), ("fractured",), ("clavicle fracture",), "a broken collar bone"),
     Meaning(("spine",), ("fractured", "deformed"), ("vertebral fracture",), "a vertebra that lost its shape"),
+    Meaning(
+        ("vertebral height",),
+        ("normal", "intact"),
+        ("vertebral fracture",),
+        "a vertebra of full height is not crushed",
+        absent=True,
+    ),
+    Meaning(("vertebral height",), ("low",), ("vertebral fracture",), "a vertebra that lost its shape"),
     Meaning(("other bone", "bone", "sternum"), ("fractured",), ("other fracture",), "another bone broken"),
     Meaning(
         ("rib", "clavicle", "other bone", "bone", "chest", "sternum"),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from cxrlab.core.vocabulary import Side
 from cxrlab.findings.reading.rows import Kind, Word
 
 
-def _tip(tip: str, phrases: str, reason: str) -> Word:
-    return Word(Kind.TIP, phrases, reason, tip=tip)
+def _tip(tip: str, phrases: str, reason: str, side: Side | None = None) -> Word:
+    return Word(Kind.TIP, phrases, reason, tip=tip, side=side)
 
 
 ROWS = (
@@ -59,6 +60,7 @@ ROWS = (
         """right main|mainstem|primary stem? bronchus; right mainstem; right bronchus; right main? stem
         right stem bronchus""",
         "too deep",
+        Side.RIGHT,
     ),
     _tip(
         "high",
@@ -100,9 +102,23 @@ ROWS = (
         pulmonary outflow tract; right ventricular outflow tract?; main pulmonary arterial trunk""",
         "in the artery of the lung",
     ),
-    _tip("right pulmonary artery", "right interlobar|main|lower|descending? pulmonary artery", "in its right branch"),
-    _tip("left pulmonary artery", "left main|lower|interlobar|descending? pulmonary artery", "in its left branch"),
-    _tip("descending aorta", "in|within|at proximal|upper? descending thoracic? aorta", "below the arch"),
+    _tip(
+        "right pulmonary artery",
+        "right interlobar|main|lower|descending? pulmonary artery",
+        "in its right branch",
+        Side.RIGHT,
+    ),
+    _tip(
+        "left pulmonary artery",
+        "left main|lower|interlobar|descending? pulmonary artery",
+        "in its left branch",
+        Side.LEFT,
+    ),
+    _tip(
+        "descending aorta",
+        "in|within|at|over|overlying proximal|upper|mid? descending thoracic? aorta",
+        "below the arch",
+    ),
     _tip(
         "aortic arch",
         """below|above|at|from top|apex of aortic knob|arch; below|from|above aortic knob|arch
