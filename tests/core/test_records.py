@@ -285,11 +285,29 @@ def test_presence_outweighs_doubt_outweighs_absence() -> None:
     assert chexpert_labels([absent], complete=False)["Lung Lesion"] == 0
 
 
-def test_a_doubt_forbids_no_finding_and_a_finding_outside_chexpert_does_not() -> None:
+def test_a_doubt_and_a_finding_outside_the_fourteen_forbid_no_finding() -> None:
+    """CheXpert's labeler counts emphysema, hernias, scoliosis and the like against it, though they have no label."""
     doubt = Finding("edema", certainty=Certainty.POSSIBLE)
     assert "No Finding" not in chexpert_labels([doubt], complete=False)
     assert chexpert_labels([doubt], complete=True)["No Finding"] == 0
-    assert chexpert_labels([Finding("scoliosis")], complete=True)["No Finding"] == 1
+    assert chexpert_labels([Finding("scoliosis")], complete=True)["No Finding"] == 0
+    assert "No Finding" not in chexpert_labels([Finding("emphysema")], complete=False)
+
+
+def test_devices_and_the_incidental_leave_no_finding() -> None:
+    told = [
+        Finding("pacemaker"),
+        Finding("low lung volumes"),
+        Finding("tortuous aorta"),
+        Finding("postsurgical change"),
+    ]
+    assert chexpert_labels(told, complete=False) == {"No Finding": 1, "Support Devices": 1}
+
+
+def test_congestion_and_failure_count_as_edema() -> None:
+    """As in CheXpert's list of what names an edema."""
+    for name in ("vascular congestion", "heart failure"):
+        assert chexpert_labels([Finding(name)], complete=False) == {"Edema": 1}
 
 
 def test_a_prediction_keeps_what_it_does_not_know() -> None:

@@ -18,10 +18,12 @@ from cxrlab.core.fields import Record
 from cxrlab.core.vocabulary import (
     CHEXPERT_14,
     CHEXPERT_CHILDREN,
+    CHEXPERT_INCIDENTAL,
     LOCATIONS,
     Certainty,
     Change,
     ErrorKind,
+    Group,
     Presence,
     Severity,
     Side,
@@ -235,6 +237,11 @@ class Study(Record):
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
+def _cancels_no_finding(finding: Finding) -> bool:
+    row = observation(finding.observation)
+    return row.group is not Group.DEVICE and row.name not in CHEXPERT_INCIDENTAL
+
+
 def chexpert_labels(findings: Sequence[Finding], *, complete: bool) -> dict[str, int]:
     """The fourteen labels that a list of findings implies.
 
@@ -245,8 +252,8 @@ def chexpert_labels(findings: Sequence[Finding], *, complete: bool) -> dict[str,
 
     A certain presence outweighs a possible one, which outweighs an absence. In the whole truth a
     parent of CheXpert's hierarchy is unknown, not absent, where a child of it is present or possible
-    and the parent itself is not. `No Finding` follows CheXpert: 1 when none of the other twelve
-    (devices apart) is present or possible, so a film with nothing but a scoliosis has it; it is never -1.
+    and the parent itself is not. `No Finding` follows CheXpert: 1 when nothing is present or possible but
+    devices and the incidental, so a scoliosis, which is none of the fourteen, cancels it too; it is never -1.
     """
     labels: dict[str, int] = {}
     rank = {None: -1, 0: 0, -1: 1, 1: 2}
@@ -259,7 +266,7 @@ def chexpert_labels(findings: Sequence[Finding], *, complete: bool) -> dict[str,
     if complete:
         unknown = {parent for parent, children in CHEXPERT_CHILDREN.items() if there & set(children)} - there
         labels = {name: labels.get(name, 0) for name in CHEXPERT_14 if name not in unknown}
-    if not there - {"Support Devices"}:
+    if not any(finding.present and _cancels_no_finding(finding) for finding in findings):
         labels["No Finding"] = 1
     return {name: labels[name] for name in CHEXPERT_14 if name in labels}
 

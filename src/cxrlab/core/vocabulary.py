@@ -172,6 +172,8 @@ CHEXPERT_CHILDREN: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "Enlarged Cardiomediastinum": ("Cardiomegaly",),
     }
 )
+# What CheXpert does not count against `No Finding`, devices apart: a shallow breath, an old operation, a long aorta.
+CHEXPERT_INCIDENTAL = frozenset({"low lung volumes", "postsurgical change", "tortuous aorta"})
 CHEXPERT_5 = ("Atelectasis", "Cardiomegaly", "Consolidation", "Edema", "Pleural Effusion")
 
 _LUNG = (*ZONES, *LOBES, "apex", "base", "perihilar", "retrocardiac", "peripheral")
@@ -184,7 +186,7 @@ _ROWS = (
     Observation("pneumonia", Group.LUNG, "Pneumonia", sided=True, graded=True, locations=_LUNG),
     Observation("atelectasis", Group.LUNG, "Atelectasis", sided=True, graded=True, locations=_LUNG),
     Observation("edema", Group.LUNG, "Edema", graded=True),
-    Observation("vascular congestion", Group.LUNG, graded=True),
+    Observation("vascular congestion", Group.LUNG, "Edema", graded=True),
     Observation("nodule", Group.LUNG, "Lung Lesion", sided=True, measured=True, locations=_LUNG),
     Observation("mass", Group.LUNG, "Lung Lesion", sided=True, measured=True, locations=_LUNG),
     Observation("cavity", Group.LUNG, "Lung Lesion", sided=True, measured=True, locations=_LUNG),
@@ -208,7 +210,7 @@ _ROWS = (
     Observation("pleural plaque", Group.PLEURA, "Pleural Other", sided=True, locations=(*ZONES, "base")),
     # heart and mediastinum
     Observation("cardiomegaly", Group.HEART, "Cardiomegaly", graded=True),
-    Observation("heart failure", Group.HEART, graded=True),
+    Observation("heart failure", Group.HEART, "Edema", graded=True),
     Observation("pericardial effusion", Group.HEART, graded=True),
     Observation("enlarged cardiomediastinum", Group.MEDIASTINUM, "Enlarged Cardiomediastinum", graded=True),
     Observation("hilar enlargement", Group.MEDIASTINUM, sided=True, graded=True),

@@ -22,7 +22,7 @@ from cxrlab.findings.narrator import narrate
 # Raised whenever the same settings give other films or words than before: it stands in every card, so that
 # a corpus is never continued by another drawing, nor two drawings taken for one. `test_phantom_corpus.py`
 # notices a change.
-DRAWING = 1
+DRAWING = 2
 
 
 class Order(NamedTuple):
