@@ -10,7 +10,7 @@ import pytest
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.json_form import BadJson, dumps, loads, plain
-from cxrlab.core.records import Score
+from cxrlab.core.records import Query
 from cxrlab.core.vocabulary import Side
 
 
@@ -23,7 +23,7 @@ class Box:
 def test_everything_that_rooms_write_becomes_plain() -> None:
     value = {
         "box": Box(Side.LEFT, (1.0, 2.0)),
-        "score": Score("m", 0.5, 2),
+        "query": Query("q", "00", tokens=2),
         "path": Path("a") / "b",
         "numpy": np.float32(0.5),
         "array": np.array([[1, 2]]),
@@ -32,7 +32,7 @@ def test_everything_that_rooms_write_becomes_plain() -> None:
     }
     assert plain(value) == {
         "box": {"side": "left", "corners": [1.0, 2.0]},
-        "score": {"metric": "m", "value": 0.5, "n": 2, "undefined": 0},
+        "query": {"id": "q", "image_sha256": "00", "tokens": 2, "round": 0},
         "path": "a/b",
         "numpy": 0.5,
         "array": [[1, 2]],

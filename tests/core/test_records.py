@@ -18,7 +18,6 @@ from cxrlab.core.records import (
     PreferencePair,
     Query,
     Report,
-    Score,
     Study,
     chexpert_labels,
 )
@@ -215,18 +214,16 @@ def test_a_foreign_key_cannot_take_the_place_of_a_field() -> None:
     [
         PreferencePair("s", "", "b", "rules", 0.0, -1.5),
         Query("q", "00", "", 0, 0.0, 0.25, 3),
-        Score("bleu4", 0.0, 0, 0.0, 1.0, 2),
-        Score("bleu4", 0.5, 3),
         Prediction("s", "", {"mean_logprob": 0.0}, {"Edema": 0}),
     ],
 )
-def test_the_smaller_records_survive_their_json_form(record: PreferencePair | Query | Score | Prediction) -> None:
+def test_the_smaller_records_survive_their_json_form(record: PreferencePair | Query | Prediction) -> None:
     assert type(record).from_json(json.loads(dumps(record))) == record
 
 
-def test_an_undefined_score_is_null_in_the_file_and_undefined_again() -> None:
-    found = Score.from_json(json.loads(dumps(Score("bleu4", math.nan, 0))))
-    assert math.isnan(found.value) and found.n == 0
+def test_an_undefined_confidence_is_null_in_the_file_and_undefined_again() -> None:
+    found = Prediction.from_json(json.loads(dumps(Prediction("s", "clear", {"mean_logprob": math.nan}))))
+    assert math.isnan(found.confidence["mean_logprob"])
 
 
 @pytest.mark.parametrize(
@@ -236,8 +233,7 @@ def test_an_undefined_score_is_null_in_the_file_and_undefined_again() -> None:
         (PreferencePair, {"id": "s", "chosen": "a", "rejected": "b", "judge": "r", "score": 1}, "'score'"),
         (Query, {"id": "q", "image_sha256": "00", "tokens": -1}, "'tokens'"),
         (Query, {"id": "q", "image_sha256": "00", "cost_usd": "free"}, "'cost_usd'"),
-        (Score, {"metric": "m", "value": 1, "n": 1.5}, "'n'"),
-        (Score, {"metric": "m", "n": 1}, "'value'"),
+        (Query, {"id": "q", "image_sha256": "00", "tokens": 1.5}, "'tokens'"),
     ],
 )
 def test_the_smaller_records_are_checked_too(record: Any, source: dict[str, Any], named: str) -> None:
@@ -325,7 +321,6 @@ def test_small_records_drop_what_is_none() -> None:
         "judge": "rules",
     }
     assert Query("q", "00").to_json() == {"id": "q", "image_sha256": "00", "round": 0}
-    assert Score("bleu4", 0.5, 3).to_json() == {"metric": "bleu4", "value": 0.5, "n": 3, "undefined": 0}
 
 
 def test_a_tip_must_belong_to_its_device() -> None:

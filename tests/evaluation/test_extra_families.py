@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -89,3 +91,21 @@ def test_weights_of_all_three_give_radcliq(tmp_path: Path, monkeypatch: pytest.M
     )
     without = Extras(encoder=tmp_path, chexbert=tmp_path / "chexbert.pth", bert=tmp_path)
     assert "radcliq1" not in [metric.name for family in extra_families(without) for metric in family.metrics]
+
+
+def test_a_model_of_the_radgraph_package_draws_the_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its name instead of a file; here a stand-in that makes every word an entity: one of two is shared."""
+
+    class RadGraph:
+        def __init__(self, model_type: str) -> None:
+            assert model_type == "radgraph-xl"
+
+        def __call__(self, texts: list[str]) -> dict[str, object]:
+            return {str(place): graph(text, *text.split()) for place, text in enumerate(texts)}
+
+    monkeypatch.setitem(sys.modules, "radgraph", SimpleNamespace(RadGraph=RadGraph))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pairs.csv").write_text("id,reference,candidate\na,effusion,effusion edema\n")
+    config = ScoreConfig(tmp_path / "pairs.csv", graphs=Path("radgraph-xl"), metrics=("radgraph.simple",))
+    found = run_score(config, tmp_path / "run")["metrics"]["radgraph.simple"]
+    assert found["value"] == pytest.approx(2 / 3) and "radgraph-xl" in found["signature"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -65,15 +64,13 @@ def test_a_folder_without_the_file_is_named(script: ModuleType, tmp_path: Path) 
 
 
 @pytest.mark.real_data
-def test_agreement_with_the_codes_of_open_i(script: ModuleType) -> None:
-    """A bound well below what was measured (micro F1 0.93): it guards against a rule that breaks real text."""
-    folder = Path(os.environ["CXRLAB_REAL_DATA"]) / "openi"
-    if not folder.is_dir():
-        pytest.skip(f"{folder} is not there")
+def test_agreement_with_the_codes_of_open_i(script: ModuleType, real_data: Path) -> None:
+    """Just below what was measured (0.910, 0.975, 0.942; 96.3 %): it guards against a rule that breaks real text."""
+    folder = real_data / "openi"
     rows = script.table()
     reports = script.load(folder, rows)
     sums = sum(column.sum(axis=0) for column in script.all_counts(reports, rows).values())
     precision, recall, f1 = script.rates(sums)
-    assert precision > 0.88 and recall > 0.94 and f1 > 0.91
+    assert precision > 0.90 and recall > 0.965 and f1 > 0.935
     normal = [report for report in reports if report.codes == (script.NORMAL,)]
-    assert sum(not report.read for report in normal) > 0.92 * len(normal)
+    assert sum(not report.read for report in normal) > 0.95 * len(normal)

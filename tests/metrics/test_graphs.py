@@ -143,7 +143,7 @@ def test_the_package_sees_each_text_once_and_never_an_empty_one() -> None:
 
 def test_a_text_that_the_package_lost_is_an_error() -> None:
     """The package prints and skips what it cannot read; the texts after it would shift."""
-    with pytest.raises(DataError, match="gave no graph for 1 of 1 texts, such as 'edema'"):
+    with pytest.raises(DataError, match="gave no graph for 1 of 1 texts, such as the reference of 1;"):
         PackageGraphs(lambda texts: {}, "radgraph").graphs([Pair("1", "edema", "")], "reference")
 
 

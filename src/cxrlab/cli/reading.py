@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_text
 from cxrlab.core.json_form import dumps
 from cxrlab.core.records import Finding, chexpert_labels
+from cxrlab.core.streams import harmless
 from cxrlab.core.vocabulary import Certainty
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 _MANY = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 _FILES = (*_MANY, ".txt", ".text", ".md")
 _SGR = {"present": "1;31", "possible": "33", "absent": "32"}
-# What a terminal would obey instead of show: a report may come from anywhere.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def read(text: str) -> Result:
@@ -116,7 +114,7 @@ def _words(text: str, finding: Finding) -> str:
 
 
 def _shown(text: str) -> str:
-    return _CONTROLS.sub(" ", " ".join(text.split()))
+    return harmless(" ".join(text.split()))
 
 
 def _colours() -> bool:
@@ -135,5 +133,5 @@ def _coloured(reading: Reading) -> str:
         if mark != now:
             out.append(("\033[0m" if now else "") + (f"\033[{mark}m" if mark else ""))
             now = mark
-        out.append(_CONTROLS.sub(" ", character))
+        out.append(harmless(character))
     return "".join([*out, "\033[0m" if now else ""]).strip()

@@ -8,11 +8,9 @@ from typing import Any
 
 from cxrlab.cli.result import Result, columns
 from cxrlab.core.errors import ConfigError
-from cxrlab.core.headlines import headlines
+from cxrlab.core.headlines import ARROWS, headlines
 from cxrlab.core.runs import state
 from cxrlab.evaluation.config import ScoreConfig, ValidateConfig
-
-ARROWS = {"higher": "↑", "lower": "↓"}
 
 
 def score(config: ScoreConfig, out: Path | None = None) -> Result:

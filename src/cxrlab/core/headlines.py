@@ -10,6 +10,8 @@ HEADLINES = (
     "chexpert5.micro.f1:uncertain-positive", "rougeL:google", "bleu1:coco", "bleu4:coco", "cider:coco",
 )  # fmt: skip
 
+ARROWS = {"higher": "↑", "lower": "↓"}  # which way is better
+
 
 def headlines(names: Iterable[str]) -> list[str]:
     """Those of the names that come first; all of them where none does."""

@@ -1,6 +1,7 @@
 """The frozen records that rooms exchange, and their JSON form.
 
-`Study → Prediction → Score` is the main road; `PreferencePair` and `Query` are its two branches.
+`Study → Prediction` is the main road, at whose end stand scores (`evaluation/score_sheet.py`);
+`PreferencePair` and `Query` are its two branches.
 `to_json` drops what is None or an empty mapping; `from_json` checks every field by the class's own
 table. Foreign keys of a study, film or prediction are kept in `extra`, since the contract lets
 others add fields; elsewhere they are refused, since a typo would silently lose data.
@@ -334,25 +335,3 @@ class Query(Record):
     cost_usd: float | None = None
     latency_s: float | None = None
     round: int = 0
-
-
-@dataclass(frozen=True)
-class Score(Record):
-    """One metric over a set of studies, with its interval and denominator."""
-
-    what = "a score"
-    checks = {
-        "metric": fields.filled,
-        "value": fields.number(or_undefined=True),
-        "n": fields.whole(),
-        "low": fields.number(),
-        "high": fields.number(),
-        "undefined": fields.whole(),
-    }
-
-    metric: str
-    value: float
-    n: int
-    low: float | None = None
-    high: float | None = None
-    undefined: int = 0

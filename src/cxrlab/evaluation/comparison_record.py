@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from cxrlab.core.headlines import ARROWS
 from cxrlab.core.json_form import plain
 from cxrlab.metrics.statistics.counts import McNemar
 from cxrlab.metrics.statistics.noninferiority import NonInferiority
@@ -198,7 +199,7 @@ def _versus(result: ComparisonResult, run: str, number: int) -> str:
         found, study = item.difference, item.by_study
         rows.append(
             [
-                f"{one.metric} {'↑' if one.direction == 'higher' else '↓'}",
+                f"{one.metric} {ARROWS[one.direction]}",
                 _number(found.a),
                 _number(found.b),
                 f"{_number(found.difference, '+')} [{_number(found.low, '+')}, {_number(found.high, '+')}]",

@@ -48,7 +48,7 @@ class Extras:
     """What the user has.
 
     Args:
-        graphs: JSON with RadGraph graphs of references and candidates, by id or text.
+        graphs: JSON with RadGraph graphs of references and candidates, by id or text, or a model of that package.
         encoder: Folder of a transformers encoder, for BERTScore.
         layer: Of the encoder.
         chexbert: The published checkpoint, chexbert.pth.
@@ -87,7 +87,8 @@ class ScoreConfig:
         trials: Bootstrap resamples behind each interval.
         level: Share of resamples inside the interval.
         seed: Decides the resamples and the shuffled control.
-        graphs: JSON with RadGraph graphs of references and candidates, for RadGraph F1.
+        graphs: JSON with RadGraph graphs of references and candidates, for RadGraph F1; or radgraph-xl, radgraph or
+            modern-radgraph-xl to have the installed radgraph package draw them.
         encoder: Folder of a transformers encoder, for BERTScore.
         layer: Layer of the encoder.
         chexbert: The published checkpoint chexbert.pth, for labels by CheXbert; with the other two also RadCliQ.

@@ -15,10 +15,10 @@ def extra_families(extras: Extras) -> list[Family]:
     found: list[Family] = []
     radgraph = bert = chexbert = None
     if extras.graphs is not None:
-        from cxrlab.metrics.graphs import GraphFile
+        from cxrlab.metrics.graphs import graph_source
         from cxrlab.metrics.radgraph import RadGraphF1
 
-        radgraph = RadGraphF1(GraphFile(extras.graphs))
+        radgraph = RadGraphF1(graph_source(extras.graphs))
         found.append(radgraph)
     if extras.encoder is not None:
         from cxrlab.metrics.bertscore import DISTILROBERTA_5, BertScore

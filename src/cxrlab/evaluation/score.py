@@ -28,6 +28,7 @@ from cxrlab.evaluation.generate import PREDICTIONS
 from cxrlab.evaluation.score_inputs import Inputs, Unit, load_inputs
 from cxrlab.evaluation.score_sheet import MetricScore, ScoreSheet, StudyScore
 from cxrlab.metrics.families import families
+from cxrlab.metrics.graphs import by_package
 from cxrlab.metrics.pairs import Batch
 
 if TYPE_CHECKING:
@@ -132,7 +133,8 @@ def run_score(config: ScoreConfig, out: Path | None = None) -> Mapping[str, Any]
         unit=config.unit,
         allow_missing=config.allow_missing,
     )
-    if config.graphs is not None:  # a file that was drawn again under the same name is another input
+    # A file of graphs that was drawn again under the same name is another input.
+    if config.graphs is not None and not by_package(config.graphs):
         content = hashlib.sha256(read_bytes(config.graphs)).hexdigest()
         inputs = replace(inputs, digest=hashlib.sha256(f"{inputs.digest} {content}".encode()).hexdigest())
     if out is not None and finished(out, config, seed=config.seed):

@@ -10,6 +10,7 @@ import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from cxrlab.core.errors import DataError, MissingExtra, shown
@@ -181,19 +182,33 @@ class PackageGraphs:
         answers = self._annotate(spoken) if spoken else {}
         lost = [index for index in range(len(spoken)) if str(index) not in answers]
         if lost:
+            study = pairs[texts.index(spoken[lost[0]])].id  # never the text itself: a message may end in a log
             raise DataError(
-                f"the radgraph package gave no graph for {len(lost)} of {len(spoken)} texts, such as "
-                f"{shown(spoken[lost[0]])}; score without RadGraph, or give it graphs in a file."
+                f"the radgraph package gave no graph for {len(lost)} of {len(spoken)} texts, such as the {side} of "
+                f"{study}; score without RadGraph, or give it graphs in a file."
             )
         drawn = {text: parse_graph(answers[str(i)], f"graph {i} of {self.name}") for i, text in enumerate(spoken)}
         return [drawn.get(text, ()) for text in texts]
+
+
+PACKAGE_MODELS = ("radgraph", "radgraph-xl", "modern-radgraph-xl")
+
+
+def by_package(where: Path) -> bool:
+    """Whether this names a model of the package and not a file."""
+    return str(where) in PACKAGE_MODELS and not where.exists()
+
+
+def graph_source(where: Path) -> GraphSource:
+    """Graphs from a JSON file, or drawn by the model of the `radgraph` package that bears this name."""
+    return from_package(str(where)) if by_package(where) else GraphFile(where)
 
 
 def from_package(model: str = "radgraph-xl") -> PackageGraphs:
     """Graphs by the installed `radgraph` package; an error that says what to do where it is absent or does not work.
 
     Args:
-        model: `radgraph`, `radgraph-xl` or `modern-radgraph-xl`; the weights must be where the package keeps them.
+        model: One of `PACKAGE_MODELS`; the weights must be where the package keeps them.
     """
     remedy = "write the graphs to a JSON file where the package works, and give that file"
     try:

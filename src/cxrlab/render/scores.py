@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cxrlab.core.headlines import headlines
+from cxrlab.core.headlines import ARROWS, headlines
 from cxrlab.core.vocabulary import ErrorKind
 from cxrlab.render.folder import RunFolder
 from cxrlab.render.html import UNKNOWN, bar, section, table, text
@@ -13,7 +13,6 @@ from cxrlab.render.marked import KINDS
 from cxrlab.render.score_folder import ScoreFolder
 
 Runs = Sequence[RunFolder]
-ARROWS = {"higher": "↑", "lower": "↓"}
 
 
 def scores(runs: Runs) -> str:
