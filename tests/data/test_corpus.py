@@ -154,7 +154,7 @@ def test_lookup_survives_blank_lines_and_wide_characters(tmp_path: Path) -> None
 
 def test_card_round_trip_and_foreign_keys(tmp_path: Path) -> None:
     """Keys that others added are kept; a broken or empty card is a sentence with its name."""
-    card = Card("x", "src", "lic", "cit", {"n": 3}, {"studies": 3}, {"language": "es"})
+    card = Card("x", "src", "lic", "cit", {"n": 3}, {"studies": 3}, extra={"language": "es"})
     path = tmp_path / "card.yaml"
     path.write_text(card.to_yaml())
     assert read_card(path) == card

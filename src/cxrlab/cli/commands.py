@@ -51,6 +51,12 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "cxrlab.cli.data:make_scenes",
             "cxrlab data make scenes --n 1000 --size 128 --seed 7 --out corpora/scenes",
         ),
+        "data import": Command(
+            "a downloaded data set in its true format into a corpus",
+            "cxrlab.cli.data:import_data",
+            "cxrlab data import nih-cxr14 --root downloads/nih --out corpora/nih",
+            ("name",),
+        ),
         "data show": Command(
             "a contact sheet with what is known under each film",
             "cxrlab.cli.data:show",

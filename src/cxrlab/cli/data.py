@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cxrlab.cli.result import Result, columns
 from cxrlab.core.errors import CxrlabError, DataError
 from cxrlab.core.files import unreadable
-from cxrlab.data.config import PhantomConfig, ScenesConfig, SheetConfig
+from cxrlab.data.config import ImportConfig, PhantomConfig, ScenesConfig, SheetConfig
 
 if TYPE_CHECKING:
     from cxrlab.data.corpus import Corpus
@@ -22,11 +22,16 @@ def list_corpora(folder: Path | None = None) -> Result:
         folder: A folder whose subfolders are corpora, or a corpus itself.
     """
     from cxrlab.cli.commands import COMMANDS
+    from cxrlab.data.importers import IMPORTERS
     from cxrlab.data.makers import MAKERS
+    from cxrlab.data.sources.source import about
 
     makers = {name: COMMANDS[f"data make {name}"].help for name in MAKERS}
     text = "can be made with 'cxrlab data make NAME':\n" + columns(list(makers.items()), "  ")
-    data: dict[str, object] = {"makers": makers}
+    told = {name: about(IMPORTERS.load(name)) for name in IMPORTERS}
+    rows = [[name, one.title.partition(":")[2].strip() or one.title] for name, one in told.items()]
+    text += "\ncan be imported with 'cxrlab data import NAME --root DIR':\n" + columns(rows, "  ")
+    data: dict[str, object] = {"makers": makers, "importers": told}
     if folder is not None:
         found = [_look(path) for path in _corpora(folder)]
         text += f"\nin {folder}:\n" + (columns([row for row, _ in found], "  ") or "  no complete corpus")
@@ -60,6 +65,30 @@ def make_scenes(config: ScenesConfig, out: Path) -> Result:
     from cxrlab.data.scenes import make_scenes as make
 
     return _made(make(config, out))
+
+
+def import_data(name: str, config: ImportConfig, out: Path) -> Result:
+    """Turn a downloaded data set into a corpus: official splits, sections, labels, views; every oddity counted.
+
+    Films are linked, not copied, unless --copy. An interrupted import is completed by running the command again. What
+    is odd about a study, or why it was left out, stands in notes.jsonl beside the studies.
+
+    Args:
+        name: The data set; 'cxrlab data ls' lists them.
+        config: Settings.
+        out: Folder of the corpus.
+    """
+    from cxrlab.data.importing import import_corpus
+
+    corpus = import_corpus(name, config, out)
+    card = corpus.card
+    counts = ", ".join(f"{count:,} {what}" for what, count in card.counts.items())
+    text = f"{corpus.path}: {counts} (layout: {card.settings.get('layout')})"
+    for title, tally in (("left out", card.dropped), ("remarks", card.remarks)):
+        if tally:
+            text += f"\n{title}:\n" + columns([[f"{n:,}", what] for what, n in tally.items()], "  ")
+    data = {"path": corpus.path, "counts": card.counts, "dropped": card.dropped, "remarks": card.remarks}
+    return Result(text, data)
 
 
 def show(corpus: Path, config: SheetConfig, out: Path) -> Result:

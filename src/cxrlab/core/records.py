@@ -166,6 +166,36 @@ class Report(Record):
         return {name: getattr(self, name) for name in SECTIONS}
 
 
+def _corners(value: Any, key: str) -> tuple[float, float, float, float]:
+    number = fields.number()
+    if not isinstance(value, (list, tuple)) or len(value) != 4:
+        raise DataError(f"'{key}' is {shown(value)}; it must be [left, top, right, bottom] in pixels.")
+    left, top, right, bottom = (number(corner, key) for corner in value)
+    if left > right or top > bottom:
+        raise DataError(f"'{key}' is {shown(value)}; left must not exceed right, nor top exceed bottom.")
+    return left, top, right, bottom
+
+
+@dataclass(frozen=True)
+class Box(Record):
+    """A rectangle that somebody drew around a finding.
+
+    Args:
+        label: What it marks, in the corpus's own words.
+        corners: Left, top, right, bottom in pixels of the film as the source stores it.
+        image: Which film of the study, counted from 0.
+        reader: Who drew it, where the source tells.
+    """
+
+    what = "a box"
+    checks = {"label": fields.filled, "corners": _corners, "image": fields.whole(), "reader": fields.text}
+
+    label: str
+    corners: tuple[float, float, float, float]
+    image: int = 0
+    reader: str | None = None
+
+
 @dataclass(frozen=True)
 class ImageFile(Record):
     """One film of a study: a path relative to the corpus folder, and its view."""
@@ -192,15 +222,19 @@ class Study(Record):
         id: Unique in the corpus.
         patient: Groups studies; a patient is never in two splits.
         images: Films in the order of the source.
-        sections: Source text by rule; None when the corpus carries no report.
+        sections: Source text by rule; None when the corpus carries no report in English.
+        report: The whole text as the source delivers it, in its language; None when it comes in sections or not at all.
         split: train, val or test; None before a split was made.
         age: Years.
         sex: "F", "M" or None.
         prior: Id of the previous study of the same patient.
         labels: CheXpert observation → 1 present, 0 absent, -1 uncertain. A missing label is unknown.
+        own_labels: The corpus's own labels under its own names, with the same values.
+        boxes: Rectangles that readers drew.
         findings: Exact findings where known; None when unknown (an empty list is a normal film).
         masks: Index into `findings` (as text) → path of a mask image.
-        structured: Text made by a language model, by model name; never in a test split.
+        structured: Text that is not the source's, by who made it: the name of a language model, `rules`, or `labels`
+            (sentences from labels); never in a test split.
         caption: What a picture without a chest shows (scenes); such a record carries no report.
         extra: Keys of the source that this project does not use, kept as they are.
     """
@@ -211,11 +245,14 @@ class Study(Record):
         "patient": fields.filled,
         "images": fields.list_of(fields.by(ImageFile.from_json)),
         "sections": fields.by(Report.from_json),
+        "report": fields.text,
         "split": fields.one_of(*SPLITS),
         "age": fields.number(low=0),
         "sex": fields.one_of("F", "M"),
         "prior": fields.filled,
         "labels": fields.mapping_of(_label, fields.by(chexpert_label)),
+        "own_labels": fields.mapping_of(_label),
+        "boxes": fields.list_of(fields.by(Box.from_json)),
         "findings": fields.list_of(fields.by(Finding.from_json)),
         "masks": fields.mapping_of(fields.path),
         "structured": fields.mapping_of(fields.mapping_of(fields.text)),
@@ -226,11 +263,14 @@ class Study(Record):
     patient: str
     images: tuple[ImageFile, ...] = ()
     sections: Report | None = None
+    report: str | None = None
     split: str | None = None
     age: float | None = None
     sex: str | None = None
     prior: str | None = None
     labels: Mapping[str, int] = field(default_factory=dict)
+    own_labels: Mapping[str, int] = field(default_factory=dict)
+    boxes: tuple[Box, ...] | None = None
     findings: tuple[Finding, ...] | None = None
     masks: Mapping[str, str] = field(default_factory=dict)
     structured: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 CARD = "card.yaml"
 # Settings that change how a corpus is made but not one byte of it.
 _WITHOUT_EFFECT = ("workers",)
+_TALLIES = ("counts", "dropped", "remarks")
+_IMPORTED = ("collections", "dropped", "remarks")
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,10 @@ class Card:
         citation: How to cite them.
         settings: Everything its maker was told, as far as it shows in the bytes.
         counts: Studies, patients, images, and studies by split; filled in when the corpus is complete.
+        collections: The hospital collections that the pictures come from; a corpus of the same collection under another
+            name is no external one.
+        dropped: Why studies of the source were left out → how many; filled in when the corpus is complete.
+        remarks: What was odd about studies that were kept → how many; likewise.
         extra: Further keys of the file, kept as they are.
     """
 
@@ -40,18 +46,22 @@ class Card:
     citation: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
+    collections: tuple[str, ...] = ()
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    remarks: Mapping[str, int] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def to_yaml(self) -> str:
-        """The text of the file, keys in the order above."""
+        """The text of the file, keys in the order above; what only imported corpora have is left out when empty."""
         import yaml
 
         values = {f.name: plain(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "extra"}
+        values = {key: value for key, value in values.items() if value or key not in _IMPORTED}
         text: str = yaml.safe_dump({**values, **self.extra}, sort_keys=False, allow_unicode=True, width=110)
         return text
 
     def difference(self, other: Card) -> str:
-        """A few words on what sets two cards apart, counts left aside; empty when they agree."""
+        """A few words on what sets two cards apart, what is counted left aside; empty when they agree."""
         mine, theirs = (_flat(card) for card in (self, other))
         keys = [key for key in {**mine, **theirs} if mine.get(key) != theirs.get(key)]
         return ", ".join(f"{key} is {theirs.get(key)!r} there and {mine.get(key)!r} here" for key in keys[:3])
@@ -63,13 +73,17 @@ def read_card(path: Path) -> Card:
     if not isinstance(values.get("name"), str):
         raise DataError(f"{path} is not a corpus card; it needs at least a text 'name'.")
     known = [f.name for f in dataclasses.fields(Card) if f.name != "extra"]
-    for key in ("settings", "counts"):
+    for key in ("settings", *_TALLIES):
         if not isinstance(values.get(key) or {}, dict):
             raise DataError(f"{path} has a '{key}' that is not a mapping; correct it or make the corpus again.")
-    for key, count in (values.get("counts") or {}).items():
+    for key, count in ((key, count) for tally in _TALLIES for key, count in (values.get(tally) or {}).items()):
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise DataError(f"{path} counts '{key}' as {shown(count)}; write a whole number, or make the corpus again.")
     given = {key: values[key] for key in known if values.get(key) is not None}
+    collections = given.get("collections", [])
+    if not isinstance(collections, list) or not all(isinstance(name, str) for name in collections):
+        raise DataError(f"{path} has 'collections' that are no list of names; correct it or make the corpus again.")
+    given["collections"] = tuple(collections)
     return Card(**given, extra={key: value for key, value in values.items() if key not in known})
 
 
@@ -80,4 +94,6 @@ def card_settings(config: DataclassInstance) -> dict[str, Any]:
 
 def _flat(card: Card) -> dict[str, Any]:
     top = {"name": card.name, "source": card.source, "licence": card.licence, "citation": card.citation}
+    if card.collections:
+        top["collections"] = ", ".join(card.collections)
     return {**top, **{key: plain(value) for key, value in card.settings.items()}, **plain(card.extra)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 
 from cxrlab.core.errors import ConfigError, nearest
 from cxrlab.core.records import SPLITS
@@ -12,6 +13,7 @@ from cxrlab.findings.lexicon import LEXICONS
 
 # A hundred times the largest public corpus of chest films; more is a slip of the finger.
 MOST_STUDIES = 10_000_000
+IMPORT_SPLITS = ("official", "patient", "train")
 
 
 def _whole(name: str, value: object, low: int, high: int | None = None) -> None:
@@ -89,6 +91,37 @@ class ScenesConfig:
     def __post_init__(self) -> None:
         _whole("n", self.n, 1, MOST_STUDIES)
         _whole("size", self.size, 32, 2048)
+        _whole("seed", self.seed, 0)
+        _whole("workers", self.workers, 0)
+
+
+@dataclass(frozen=True)
+class ImportConfig:
+    """How a downloaded data set becomes a corpus.
+
+    Args:
+        root: Folder of the data set as it was downloaded.
+        layout: Which of several layouts to read, where a data set has more than one (see 'cxrlab data ls'); found by
+            itself when left out.
+        reports: Folder or zip file with the reports, where they lie apart from the films (mimic-cxr).
+        projections: Table of views (indiana_projections.csv), where it lies outside the folder (iu-xray, openi).
+        split: official (a study without one has none), patient (drawn by patient with the seed), or train (all of it).
+        seed: For split=patient.
+        copy: Copy the films into the corpus instead of linking to the folder.
+        workers: Processes; 0 means one for each core.
+    """
+
+    root: Path
+    layout: str | None = None
+    reports: Path | None = None
+    projections: Path | None = None
+    split: str = "official"
+    seed: int = 7
+    copy: bool = False
+    workers: int = 0
+
+    def __post_init__(self) -> None:
+        _one_of("split", self.split, IMPORT_SPLITS)
         _whole("seed", self.seed, 0)
         _whole("workers", self.workers, 0)
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from cxrlab.core.errors import RunError
-from cxrlab.core.files import make_folder, write_bytes, write_text
+from cxrlab.core.files import make_folder, os_error, write_bytes, write_text
 from cxrlab.core.jsonl import JsonlAppender, read_jsonl
 from cxrlab.core.locks import Lock, take_lock
 from cxrlab.core.progress import track
@@ -30,16 +30,26 @@ from cxrlab.data.corpus import STUDIES, Corpus, inside, load_corpus, repeated_id
 from cxrlab.data.parallel import ordered_map
 
 PARTIAL = "card.partial.yaml"
+NOTES = "notes.jsonl"
 
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """One study with the bytes of its files, by path inside the corpus folder."""
+    """One study with the bytes of its files, by path inside the corpus folder, and what was odd about its source."""
 
     study: Study
     files: Mapping[str, bytes] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A study of the source that the corpus leaves out, and why; the reason names a kind, never the study."""
+
+    id: str
+    reason: str
 
 
 class CorpusWriter:
@@ -50,12 +60,15 @@ class CorpusWriter:
     with another writer at work is refused. A folder that is complete with the same card stays
     untouched (`complete` is True).
 
+    What is odd about a study, or why it was left out, stands in `notes.jsonl`, one line for each study
+    with something to tell, written before the study itself; the card counts them.
+
     A line found in an unfinished folder whose files are missing or empty counts as not there: its
     study is taken once more, gets its files and keeps its line.
 
     Args:
         path: The folder; made when absent.
-        card: The card to be; its counts are filled in at the end.
+        card: The card to be; its counts are filled in at the end, and its remarks added to.
     """
 
     def __init__(self, path: str | Path, card: Card) -> None:
@@ -65,6 +78,11 @@ class CorpusWriter:
         self._patients: set[str] = set()
         self._counts: Counter[str] = Counter()
         self._incomplete: dict[str, Study] = {}
+        self._noted: set[str] = set()
+        self._left_out: set[str] = set()
+        self._dropped: Counter[str] = Counter()
+        self._remarks: Counter[str] = Counter()
+        self._notes: JsonlAppender | None = None
         self._lines: JsonlAppender | None = None
         self._lock: Lock | None = None
         make_folder(self.path)
@@ -80,14 +98,21 @@ class CorpusWriter:
 
     def __contains__(self, study_id: object) -> bool:
         """Whether this study needs no more work."""
-        return self.complete or (study_id in self._ids and study_id not in self._incomplete)
+        if self.complete or study_id in self._left_out:
+            return True
+        return study_id in self._ids and study_id not in self._incomplete
 
     def __len__(self) -> int:
         """Studies that need no more work, of an unfinished corpus."""
-        return len(self._ids) - len(self._incomplete)
+        return len(self._ids) + len(self._left_out) - len(self._incomplete)
 
-    def add(self, study: Study, files: Mapping[str, bytes] | None = None) -> None:
-        """Write a study's files, then its line; a study that is already there is passed over."""
+    def drop(self, dropped: Dropped) -> None:
+        """Note that a study is left out, and why; a study that is already there, or was left out, is passed over."""
+        if dropped.id not in self:
+            self._note({"id": dropped.id, "dropped": dropped.reason})
+
+    def add(self, study: Study, files: Mapping[str, bytes] | None = None, remarks: Sequence[str] = ()) -> None:
+        """Write a study's files, then what is odd about it, then its line; one that is already there is passed over."""
         if study.id in self:
             return
         if self._lines is None:
@@ -95,6 +120,8 @@ class CorpusWriter:
         Study.from_json(study.to_json())  # a study that could not be read back is refused before it is written
         write_files(self.path, files or {})
         listed = self._incomplete.get(study.id)
+        if remarks:
+            self._note({"id": study.id, "remarks": list(remarks)})
         if listed is None:
             self._lines.append(study)
             self._count(study)
@@ -105,6 +132,21 @@ class CorpusWriter:
             )
         else:
             del self._incomplete[study.id]
+
+    def link(self, name: str, folder: Path) -> None:
+        """Let the corpus reach a folder that stays where it is; a link that leads elsewhere is refused."""
+        place, target = self.path / name, os.path.abspath(folder)
+        try:
+            if place.is_symlink() and os.readlink(place) == target:
+                return
+            place.symlink_to(target, target_is_directory=True)
+        except FileExistsError:
+            raise RunError(
+                f"{place} is there and does not lead to {target}; the films were elsewhere when this corpus was begun. "
+                "Choose another folder or delete that one."
+            ) from None
+        except OSError as error:
+            raise os_error(error, place) from error
 
     def finish(self) -> Corpus:
         """Write the card last and return the corpus; nothing happens when it was complete."""
@@ -117,6 +159,9 @@ class CorpusWriter:
 
     def close(self) -> None:
         """Keep what is there, finished or not, and let other writers in; closing twice is allowed."""
+        if self._notes is not None:
+            self._notes.close()
+            self._notes = None
         if self._lines is not None:
             self._lines.close()
             self._lines = None
@@ -181,12 +226,16 @@ class CorpusWriter:
         """Cut off a torn line, drop half-written files and learn which studies are there."""
         self._lines = JsonlAppender(self.path / STUDIES)
         self._drop_halves()
+        if (self.path / NOTES).exists():
+            self._notes = JsonlAppender(self.path / NOTES)
+            for number, note in read_jsonl(self.path / NOTES):
+                self._count_note(note, f"{self.path / NOTES}:{number}")
         for number, values in read_jsonl(self.path / STUDIES):
             study = study_of_line(values, f"{self.path / STUDIES}:{number}")
             if study.id in self._ids:
                 raise repeated_id(self.path / STUDIES, number, study.id)
             self._count(study)
-            if not all(_holds_something(self.path / path) for path in study_files(study)):
+            if not all(holds_something(self.path / path) for path in study_files(study)):
                 self._incomplete[study.id] = study
 
     def _drop_halves(self) -> None:
@@ -199,17 +248,42 @@ class CorpusWriter:
 
     def _write_card(self) -> None:
         for study in self._incomplete.values():
-            missing = next(path for path in study_files(study) if not _holds_something(self.path / path))
+            missing = next(path for path in study_files(study) if not holds_something(self.path / path))
             raise RunError(
                 f"{self.path} lists {missing}, which is missing, and study '{study.id}' was not made again; "
                 "delete the folder and make the corpus again."
             )
-        if self._lines is not None:
-            self._lines.close()  # on the disk before the card says so
-        card = dataclasses.replace(self.card, counts=self._totals())
+        for lines in (self._notes, self._lines):
+            if lines is not None:
+                lines.close()  # on the disk before the card says so
+        card = dataclasses.replace(
+            self.card,
+            counts=self._totals(),
+            dropped=_ordered(self._dropped),
+            remarks=_ordered(self._remarks + Counter(self.card.remarks)),
+        )
         write_text(self.path / CARD, card.to_yaml())
         (self.path / PARTIAL).unlink(missing_ok=True)
         self.complete = True
+
+    def _note(self, note: dict[str, Any]) -> None:
+        """Write one line on a study, unless an earlier run wrote it and was killed before the study's own line."""
+        if note["id"] in self._noted:
+            return
+        if self._notes is None:
+            self._notes = JsonlAppender(self.path / NOTES)
+        self._notes.append(note)
+        self._count_note(note, str(self.path / NOTES))
+
+    def _count_note(self, note: dict[str, Any], place: str) -> None:
+        study_id, reason, remarks = note.get("id"), note.get("dropped"), note.get("remarks", [])
+        if not isinstance(study_id, str) or not isinstance(remarks, list) or (reason is None) == (not remarks):
+            raise RunError(f"{place} is not a note of an import; delete the folder and make the corpus again.")
+        self._noted.add(study_id)
+        self._remarks.update(map(str, remarks))
+        if reason is not None:
+            self._left_out.add(study_id)
+            self._dropped[str(reason)] += 1
 
     def _count(self, study: Study) -> None:
         self._ids.add(study.id)
@@ -229,17 +303,19 @@ class Recipe(Generic[Item]):
 
     Args:
         items: One for each unit of work (a patient, a picture), in the order of the file; read lazily.
-        ids: The ids of the studies that an item gives, known without drawing them.
-        draw: The studies of an item with their files; importable by name, since workers run it.
+        ids: The ids of the studies that an item gives or leaves out, known without drawing them.
+        draw: The studies of an item with their files, or why one is left out; importable by name, since workers run it.
         label: What the progress bar says.
         total: Studies that all items give together, for the progress bar; None where nobody knows.
+        links: Folders that stay where they are, by the name under which the corpus reaches them.
     """
 
     items: Iterable[Item]
     ids: Callable[[Item], Sequence[str]]
-    draw: Callable[[Item], Sequence[Drawn]]
+    draw: Callable[[Item], Sequence[Drawn | Dropped]]
     label: str
     total: int | None = None
+    links: Mapping[str, Path] = field(default_factory=dict)
 
 
 def build_corpus(out: str | Path, card: Card, recipe: Recipe[Item], workers: int = 0) -> Corpus:
@@ -251,14 +327,18 @@ def build_corpus(out: str | Path, card: Card, recipe: Recipe[Item], workers: int
     """
     with CorpusWriter(out, card) as writer:
         if not writer.complete:
+            for name, folder in recipe.links.items():
+                writer.link(name, folder)
             left = (item for item in recipe.items if not all(name in writer for name in recipe.ids(item)))
             total = None if recipe.total is None else recipe.total - len(writer)
             make = partial(_draw_and_write, recipe.draw, writer.path)
             # Closed before the writer is: no worker may still write when the folder is given free.
             with closing(ordered_map(make, left, workers)) as drawn:
-                studies = (study for several in drawn for study in several if study.id not in writer)
-                for study in track(studies, recipe.label, total=total):
-                    writer.add(study)
+                for one in track((one for several in drawn for one in several), recipe.label, total=total):
+                    if isinstance(one, Dropped):
+                        writer.drop(one)
+                    else:
+                        writer.add(one.study, remarks=one.remarks)
     return load_corpus(out)
 
 
@@ -268,7 +348,7 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
         write_bytes(inside(folder, path), data, durable=False)
 
 
-def _holds_something(file: Path) -> bool:
+def holds_something(file: Path) -> bool:
     """Whether a file is there and not empty, as a power cut may leave it."""
     try:
         return file.stat().st_size > 0
@@ -276,8 +356,19 @@ def _holds_something(file: Path) -> bool:
         return False
 
 
-def _draw_and_write(draw: Callable[[Item], Sequence[Drawn]], folder: Path, item: Item) -> list[Study]:
-    drawn = draw(item)
-    for one in drawn:
-        write_files(folder, one.files)
-    return [one.study for one in drawn]
+def _ordered(tally: Counter[str]) -> dict[str, int]:
+    """The most frequent first, so that a reader of the card meets what matters."""
+    return dict(sorted(tally.items(), key=lambda row: (-row[1], row[0])))
+
+
+def _draw_and_write(
+    draw: Callable[[Item], Sequence[Drawn | Dropped]], folder: Path, item: Item
+) -> list[Drawn | Dropped]:
+    """Draw an item and write its files; the bytes stay in the worker."""
+    answers: list[Drawn | Dropped] = []
+    for one in draw(item):
+        if isinstance(one, Drawn):
+            write_files(folder, one.files)
+            one = dataclasses.replace(one, files={})
+        answers.append(one)
+    return answers

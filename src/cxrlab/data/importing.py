@@ -1,0 +1,109 @@
+"""From a downloaded data set to a corpus folder: link or copy its films, keep its notes, resume after a kill.
+
+Films stay where they are: `images` in the corpus is one link to the source folder, so that half a
+million films cost one link; with `--copy` each film is copied to the same path. The corpus is the
+same either way, and after any number of kills.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from cxrlab.core.errors import DataError
+from cxrlab.core.files import read_bytes
+from cxrlab.core.records import ImageFile, Study
+from cxrlab.data.card import Card
+from cxrlab.data.config import ImportConfig
+from cxrlab.data.corpus import Corpus, check_inside
+from cxrlab.data.importers import IMPORTERS
+from cxrlab.data.sources.source import Imported, Item, Plan, about
+from cxrlab.data.splits import assign_split
+from cxrlab.data.writer import Drawn, Dropped, Recipe, build_corpus, holds_something
+
+IMAGES = "images"
+ABSENT = "absent_images"
+NOT_IN_FOLDER = "film listed, but not in the folder"
+LEAVES_FOLDER = "the path of a film leaves the source folder"
+# Raised whenever the same source gives another corpus than before, so that one is never continued by the other.
+FORM = 1
+
+
+def import_corpus(name: str, config: ImportConfig, out: str | Path) -> Corpus:
+    """Import a data set, or continue where an interrupted import stopped.
+
+    Args:
+        name: A row of `IMPORTERS`.
+        config: Settings; `config.root` is the folder of the data set.
+        out: Folder of the corpus.
+
+    A film that the source lists and the folder lacks is no image of its study: it is kept under
+    `absent_images`, with the same fields, and counted as a remark.
+    """
+    importer = IMPORTERS.load(name)
+    plan: Plan[object] = importer(config)
+    told = about(importer)
+    card = Card(
+        name=name,
+        source=told.title,
+        licence=told.licence,
+        citation=told.citation,
+        settings={
+            "form": FORM,
+            "layout": plan.layout,
+            "films": "written" if plan.writes else "copied" if config.copy else "linked",
+            "split": config.split,
+            **({"split_seed": config.seed} if config.split == "patient" else {}),
+        },
+        collections=plan.collections,
+        remarks=plan.remarks,
+    )
+    recipe: Recipe[object] = Recipe(
+        items=plan.items,
+        ids=lambda item: (plan.study_id(item),),
+        draw=partial(_take, plan.read, plan.writes, config),
+        label=f"importing {name}",
+        total=plan.total,
+        links={} if plan.writes or config.copy else {IMAGES: config.root},
+    )
+    return build_corpus(out, card, recipe, config.workers)
+
+
+def _take(
+    read: Callable[[Item], Imported | Dropped], writes: bool, config: ImportConfig, item: Item
+) -> list[Drawn | Dropped]:
+    """One study: read it, look for its films, place them, give it its split. Runs in a worker."""
+    answer = read(item)
+    if isinstance(answer, Dropped):
+        return [answer]
+    study = answer.study
+    if config.split != "official":
+        split = "train" if config.split == "train" else assign_split(study.patient, config.seed)
+        study = dataclasses.replace(study, split=split)
+    if writes:
+        return [Drawn(study, answer.files, answer.remarks)]
+    try:
+        for image in study.images:
+            check_inside(image.path)
+    except DataError:
+        return [Dropped(study.id, LEAVES_FOLDER)]
+    return [_placed(study, answer.remarks, config)]
+
+
+def _placed(study: Study, remarks: tuple[str, ...], config: ImportConfig) -> Drawn:
+    """The study with its films by their path in the corpus, those that are not there set apart."""
+    here = [image for image in study.images if holds_something(config.root / image.path)]
+    absent = [_in_corpus(image) for image in study.images if image not in here]
+    files = {f"{IMAGES}/{image.path}": read_bytes(config.root / image.path) for image in here} if config.copy else {}
+    extra = dict(study.extra)
+    if absent:
+        extra[ABSENT] = [image.to_json() for image in absent]
+        remarks = (*remarks, NOT_IN_FOLDER)
+    study = dataclasses.replace(study, images=tuple(map(_in_corpus, here)), extra=extra)
+    return Drawn(study, files, remarks)
+
+
+def _in_corpus(image: ImageFile) -> ImageFile:
+    return dataclasses.replace(image, path=f"{IMAGES}/{image.path}")

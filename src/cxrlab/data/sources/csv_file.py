@@ -1,0 +1,115 @@
+"""The tables of a source: CSV as spreadsheets, scripts and hosts write it.
+
+A byte-order mark, gzip, quoted line breaks and foreign line ends are taken as they come; a column that
+is not there, or a row of another length, is a sentence with file and line.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from cxrlab.core.errors import DataError, nearest
+from cxrlab.core.files import unreadable
+
+Row = dict[str, str]
+# Reports and run-length masks stand in cells; the module's own limit of 128 KiB is below some of them.
+_LONGEST_CELL = 1 << 26
+
+
+def find_file(root: Path, *names: str, what: str) -> Path:
+    """The first of these files that stands under the root; with none of them, a sentence with what was looked for.
+
+    Args:
+        root: The source folder.
+        names: Paths relative to it, the most wanted first; `*` matches within a name.
+        what: What the file is, for the error ("the table of films").
+    """
+    found = find_optional(root, *names)
+    if found is None:
+        raise DataError(f"{root} does not hold {what}: looked for {', '.join(names)}; give the folder that holds it.")
+    return found
+
+
+def find_optional(root: Path, *names: str) -> Path | None:
+    """The first of these files that stands under the root, or None; see `find_file`."""
+    if not root.is_dir():
+        kind = "is a file, not a folder" if root.exists() else "does not exist"
+        raise DataError(f"{root} {kind}; give the folder that you downloaded.")
+    for name in names:
+        matches = sorted(root.glob(name)) if "*" in name else [root / name]
+        for match in matches:
+            if match.is_file():
+                return match
+    return None
+
+
+def read_rows(
+    path: Path,
+    needed: Sequence[str],
+    *,
+    rename: Callable[[list[str]], list[str]] | None = None,
+    padded: bool = False,
+) -> Iterator[tuple[int, Row]]:
+    """Each row with its line number, by column name; cells are stripped of blanks at both ends.
+
+    Args:
+        path: A `.csv` file, or the same packed by gzip, told by content.
+        needed: Columns that must be there.
+        rename: Gives the header's names as they should have been, for files whose header is known to be broken.
+        padded: Let a row be shorter than the header; the cells that it lacks are empty.
+    """
+    limit = csv.field_size_limit(_LONGEST_CELL)
+    try:
+        with _open(path) as stream:
+            yield from _rows(path, stream, needed, rename, padded)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path} is damaged ({error}); fetch it again.") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text ({error.reason}); save it as UTF-8.") from None
+    except csv.Error as error:
+        raise DataError(f"{path} is not a usable CSV file ({error}); fetch it again.") from None
+    except OSError as error:
+        raise unreadable(error, path) from error
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _rows(
+    path: Path,
+    stream: TextIO,
+    needed: Sequence[str],
+    rename: Callable[[list[str]], list[str]] | None,
+    padded: bool,
+) -> Iterator[tuple[int, Row]]:
+    reader = csv.reader(stream)
+    header = [name.strip() for name in next(reader, [])]
+    if rename is not None:
+        header = rename(header)
+    missing = [name for name in needed if name not in header]
+    if missing:
+        hint = nearest(missing[0], header)
+        has = ", ".join(filter(None, header[:8])) or "nothing"
+        raise DataError(f"{path} has no column '{missing[0]}'.{hint} Its first columns are {has}.")
+    for cells in reader:
+        if not any(cells):
+            continue
+        if len(cells) != len(header) and not (padded and len(cells) < len(header)):
+            raise DataError(
+                f"{path}:{reader.line_num} has {len(cells)} cells under {len(header)} columns; "
+                "a quote or comma is out of place there, or the file was cut."
+            )
+        cells += [""] * (len(header) - len(cells))
+        yield reader.line_num, {name: cell.strip() for name, cell in zip(header, cells, strict=True)}
+
+
+def _open(path: Path) -> TextIO:
+    with path.open("rb") as stream:
+        packed = stream.read(2) == b"\x1f\x8b"
+    if packed:
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+    return path.open(encoding="utf-8-sig", newline="")

@@ -1,0 +1,186 @@
+"""NIH ChestX-ray14: frontal films of one hospital with fourteen labels mined from reports that were not published.
+
+Counts: 112,120 films of 30,805 patients; official lists train_val 86,524 and test 25,596; 984 boxes on 880 films.
+Views: PA and AP.
+Labels: fourteen of its own, by text mining, 'No Finding' where none was found. A film's own labels are 0 where the
+    mining found nothing, which is how the data set is scored; its CheXpert labels are stated only where present.
+Language: none; the reports are not part of it.
+Licence: open; attribution to the NIH Clinical Center is asked for.
+Citation: Wang et al., ChestX-ray8: hospital-scale chest X-ray database and benchmarks, CVPR 2017.
+Obtain: the NIH Clinical Center's public download; root holds Data_Entry_2017*.csv, BBox_List_2017.csv,
+    train_val_list.txt and test_list.txt, and images/ or images_001/images/ to images_012/images/.
+Defects: brackets split two header names in four, and older copies end each line with a comma; some ages are above 400;
+    the labels are about 90 % right by their authors' own count; train and val are not told apart; NIH was no part of
+    CXR-697K.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+from cxrlab.core.errors import DataError, nearest, shown
+from cxrlab.core.files import read_text
+from cxrlab.core.label_maps import NIH_CXR14, mapped
+from cxrlab.core.records import Box, ImageFile, Study
+from cxrlab.core.vocabulary import View
+from cxrlab.data.config import ImportConfig
+from cxrlab.data.sources.csv_file import find_file, find_optional, read_rows
+from cxrlab.data.sources.source import Imported, Plan
+from cxrlab.data.sources.values import age_of, remarks_of, sex_of
+
+OWN_LABELS = tuple(name for name in NIH_CXR14 if name != "No Finding")
+IN_NO_LIST = "film in neither of the official lists"
+BOX_WITHOUT_FILM = "box for a film that the table does not list"
+_HEADER = {
+    "OriginalImage[Width": "Width",
+    "Height]": "Height",
+    "OriginalImagePixelSpacing[x": "SpacingX",
+    "y]": "SpacingY",
+}
+_BOX_HEADER = ("Image Index", "Finding Label", "x", "y", "w", "h")
+# The box list calls one label by a shorter name.
+_BOX_LABELS = {"Infiltrate": "Infiltration"}
+
+
+@dataclass(frozen=True)
+class Film:
+    """One row of the table; each film is a study of its own."""
+
+    name: str
+    labels: str
+    follow_up: int
+    patient: str
+    age: str
+    sex: str
+    view: str
+    split: str | None
+    boxes: tuple[Box, ...]
+    prior: str | None = None
+
+
+def plan(config: ImportConfig) -> Plan[Film]:
+    """The films in the order of the table, joined with boxes and lists."""
+    table = find_file(
+        config.root, "Data_Entry_2017*.csv", "Data_Entry_2017*.csv.gz", what="the table of films (Data_Entry_2017)"
+    )
+    splits = _splits(config.root)
+    boxes = _boxes(config.root)
+    films = _films(table, splits, boxes)
+    orphans = sum(map(len, boxes.values())) - sum(len(film.boxes) for film in films)
+    return Plan(
+        items=films,
+        study_id=_study_id,
+        read=partial(read, _folders(config.root), bool(splits)),
+        total=len(films),
+        layout=table.name.removesuffix(".gz"),
+        collections=("nih-clinical-center",),
+        remarks={BOX_WITHOUT_FILM: orphans} if orphans else {},
+    )
+
+
+def read(folders: Mapping[str, str], listed: bool, film: Film) -> Imported:
+    """One film as a study. `folders` leads from a film to where it lies, `listed` says whether there are lists."""
+    age, sex = age_of(film.age), sex_of(film.sex)
+    named = [label for label in film.labels.split("|") if label]
+    unknown = next((label for label in named if label not in NIH_CXR14), None)
+    if unknown is not None:
+        raise DataError(f"film {film.name} has the label '{unknown}'.{nearest(unknown, NIH_CXR14)} NIH lists fourteen.")
+    towards = {mapped("nih-cxr14", label).label for label in named}
+    study = Study(
+        id=_study_id(film),
+        patient=film.patient,
+        images=(ImageFile(folders.get(film.name, f"images/{film.name}"), _view(film.view)),),
+        split=film.split,
+        age=age.years,
+        sex=sex.letter,
+        prior=Path(film.prior).stem if film.prior else None,
+        labels=dict.fromkeys(sorted(filter(None, towards)), 1),
+        own_labels={label: int(label in named) for label in OWN_LABELS} if named else {},
+        boxes=film.boxes or None,
+        extra={"follow_up": film.follow_up},
+    )
+    lost = IN_NO_LIST if listed and film.split is None else None
+    return Imported(study, remarks_of(age.remark, sex.remark, lost))
+
+
+def _films(table: Path, splits: Mapping[str, str], boxes: Mapping[str, tuple[Box, ...]]) -> list[Film]:
+    needed = ("Image Index", "Finding Labels", "Follow-up #", "Patient ID", "Patient Age", "View Position")
+    films: list[Film] = []
+    visits: dict[str, list[tuple[int, str]]] = {}
+    for line, row in read_rows(table, needed, rename=_unbracketed):
+        name, patient, follow_up = row["Image Index"], row["Patient ID"].zfill(8), row["Follow-up #"]
+        if not follow_up.isdecimal():
+            raise DataError(f"{table}:{line}: 'Follow-up #' is {shown(follow_up)}, not a whole number.")
+        films.append(
+            Film(
+                name=name,
+                labels=row["Finding Labels"],
+                follow_up=int(follow_up),
+                patient=patient,
+                age=row["Patient Age"],
+                sex=row.get("Patient Gender", row.get("Patient Sex", "")),
+                view=row["View Position"],
+                split=splits.get(name),
+                boxes=boxes.get(name, ()),
+            )
+        )
+        visits.setdefault(patient, []).append((int(follow_up), name))
+    priors = {name: before for several in visits.values() for (_, before), (_, name) in pairwise(sorted(several))}
+    return [replace(film, prior=priors.get(film.name)) for film in films]
+
+
+def _unbracketed(header: list[str]) -> list[str]:
+    """The names that commas in brackets split, put together; the empty one after a last comma stays."""
+    return [_HEADER.get(name, name) for name in header]
+
+
+def _boxes(root: Path) -> dict[str, tuple[Box, ...]]:
+    """Boxes by film, from left, top, width and height; empty when the list is not there."""
+    table = find_optional(root, "BBox_List_2017.csv", "BBox_List_2017.csv.gz")
+    found: dict[str, list[Box]] = {}
+    if table is not None:
+        # The header spans "Bbox [x,y,w,h]" over four columns and leaves three more names empty.
+        for line, row in read_rows(table, _BOX_HEADER, rename=lambda header: [*_BOX_HEADER, *header[6:]], padded=True):
+            try:
+                left, top, width, height = (float(row[key]) for key in "xywh")
+            except ValueError:
+                raise DataError(f"{table}:{line} holds a box that is not four numbers; fetch the file again.") from None
+            label = _BOX_LABELS.get(row["Finding Label"], row["Finding Label"])
+            box = Box(label, (left, top, left + width, top + height))
+            found.setdefault(row["Image Index"], []).append(box)
+    return {name: tuple(several) for name, several in found.items()}
+
+
+def _splits(root: Path) -> dict[str, str]:
+    """The official lists; empty when they are not there. What is not test is train: the list does not name a val."""
+    splits: dict[str, str] = {}
+    for file, split in (("train_val_list.txt", "train"), ("test_list.txt", "test")):
+        path = find_optional(root, file)
+        for name in read_text(path).split() if path else ():
+            if splits.setdefault(name, split) != split:
+                raise DataError(f"{path} and the other list both name {name}; fetch them again.")
+    return splits
+
+
+def _folders(root: Path) -> dict[str, str]:
+    """Film → path, for the films that lie in `images_001/images` and its likes or flat beside the table."""
+    places = [*sorted(root.glob("images_*/images")), root]
+    return {
+        entry.name: f"{place.relative_to(root).as_posix()}/{entry.name}".removeprefix("./")
+        for place in places
+        for entry in os.scandir(place)
+        if entry.name.endswith(".png")
+    }
+
+
+def _view(word: str) -> View:
+    return View(word) if word in (View.PA, View.AP) else View.FRONTAL
+
+
+def _study_id(film: Film) -> str:
+    return Path(film.name).stem
