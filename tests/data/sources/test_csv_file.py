@@ -1,0 +1,72 @@
+"""Tables as hosts ship them: marks, gzip, broken rows, missing columns."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from cxrlab.core.errors import CxrlabError, DataError
+from cxrlab.data.sources.csv_file import find_file, find_optional, read_rows
+
+
+def rows(path: Path, *needed: str, **options: object) -> list[dict[str, str]]:
+    return [row for _, row in read_rows(path, needed, **options)]  # type: ignore[arg-type]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path: Path) -> None:
+    """Spreadsheets write one; the column would be called '\\ufeffid' otherwise."""
+    (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfid,age\r\n x , 5\r\n")
+    assert rows(tmp_path / "a.csv", "id") == [{"id": "x", "age": "5"}]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_gzip_is_told_by_content(tmp_path: Path, name: str) -> None:
+    """Some hosts unpack on the way and keep the name."""
+    (tmp_path / name).write_bytes(gzip.compress(b'id,text\n1,"two\nlines, one cell"\n'))
+    assert list(read_rows(tmp_path / name, ["id"])) == [(3, {"id": "1", "text": "two\nlines, one cell"})]
+
+
+def test_long_cells_and_empty_lines(tmp_path: Path) -> None:
+    """A run-length mask is longer than the module's own limit of 128 KiB."""
+    (tmp_path / "a.csv").write_text(f"id,mask\n\n1,{'7 ' * 200_000}\n\n")
+    assert len(rows(tmp_path / "a.csv", "mask")[0]["mask"]) == 399_999
+
+
+def test_a_missing_column_names_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("ImageID,Projection\n1,PA\n")
+    with pytest.raises(DataError, match="no column 'Image_ID'. Did you mean 'ImageID'"):
+        rows(tmp_path / "a.csv", "Image_ID")
+
+
+def test_an_empty_file_has_no_columns(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("")
+    with pytest.raises(DataError, match="no column 'id'.*nothing"):
+        rows(tmp_path / "a.csv", "id")
+
+
+def test_a_row_of_another_length_is_a_sentence_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n3\n")
+    with pytest.raises(DataError, match=r"a\.csv:3 has 1 cells under 2 columns"):
+        rows(tmp_path / "a.csv", "a")
+    assert rows(tmp_path / "a.csv", "a", padded=True)[1] == {"a": "3", "b": ""}
+
+
+def test_a_cut_or_foreign_file_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * 9999)[:-20])
+    (tmp_path / "latin.csv").write_bytes(b"a,b\n1,\xe9\n")
+    for name, told in (("cut.csv.gz", "damaged"), ("latin.csv", "not UTF-8"), ("none.csv", "does not exist")):
+        with pytest.raises(CxrlabError, match=told):
+            rows(tmp_path / name, "a")
+
+
+def test_the_most_wanted_file_is_found(tmp_path: Path) -> None:
+    (tmp_path / "x_2.csv").write_text("")
+    (tmp_path / "x_1.csv").write_text("")
+    assert find_file(tmp_path, "x.csv", "x_*.csv", what="the table").name == "x_1.csv"
+    assert find_optional(tmp_path, "y.csv") is None
+    with pytest.raises(DataError, match=r"does not hold the table: looked for y\.csv, z\.csv"):
+        find_file(tmp_path, "y.csv", "z.csv", what="the table")
+    with pytest.raises(DataError, match="is a file, not a folder"):
+        find_optional(tmp_path / "x_1.csv", "y.csv")
