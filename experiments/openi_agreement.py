@@ -2,9 +2,11 @@
 
     python experiments/openi_agreement.py --root OPENI [--disagreements 50 --seed 3]
 
-OPENI is the folder with `indiana_reports.csv`. Findings and impression of each report are read as one
-text; what is read as present, hedged or not, is set beside the report's codes by the table
-`openi_codes.txt`. `--disagreements` prints random reports that differ, on the terminal alone. A minute.
+OPENI is a corpus imported with `cxrlab data import openi`, or the downloaded folder itself in either of
+its forms. Findings and impression of each report are read as one text; what is read as present, hedged or
+not, is set beside the report's codes by the table `openi_codes.txt`. Reports that nobody indexed, or that
+have neither section, are counted and left out. `--disagreements` prints random reports that differ, on the
+terminal alone; `--markdown` prints the table as it stands in docs/results.md. A minute.
 
 Columns: reports with a code of this observation; of these, reports in which the reader says it in an
 accepted word (recall); reports where it is read; of these, reports with a code that accepts it
@@ -20,9 +22,8 @@ masks'; the share of each was found by reading disagreements.
 from __future__ import annotations
 
 import argparse
-import csv
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +33,12 @@ from numpy.typing import NDArray
 
 from cxrlab.core.errors import CxrlabError, DataError
 from cxrlab.core.randomness import generator
+from cxrlab.core.records import Study, chexpert_labels
 from cxrlab.core.vocabulary import CHEXPERT_14, OBSERVATIONS, Group, observation
+from cxrlab.data.config import ImportConfig
+from cxrlab.data.corpus import STUDIES, load_corpus
+from cxrlab.data.sources.openi import plan
+from cxrlab.data.sources.source import Imported
 from cxrlab.findings.reader import Reading, read
 
 TABLE = Path(__file__).with_name("openi_codes.txt")
@@ -110,36 +116,69 @@ def meaning_of(code: str, rows: Sequence[Meaning]) -> Meaning | None:
     return next((row for row in rows if row.heading in (heading, "*") and row.qualifiers <= set(rest)), None)
 
 
-def load(root: Path, rows: Sequence[Meaning]) -> list[Report]:
-    """Every indexed report that has a text; reports that nobody indexed say nothing and are left out."""
-    path = root / "indiana_reports.csv"
-    if not path.is_file():
-        raise DataError(f"{path} is missing. Give the folder of the Open-I reports with --root.")
-    reports = []
-    with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            text = " ".join(part.strip() for part in (row["findings"], row["impression"]) if part.strip())
-            codes = tuple(code.strip() for code in row["MeSH"].split(";") if code.strip())
-            if not text or NOT_INDEXED in codes:
-                continue
+@dataclass(frozen=True)
+class Loaded:
+    """The reports that can be compared, and how many cannot: not indexed, or without findings and impression."""
+
+    reports: tuple[Report, ...]
+    not_indexed: int
+    without_text: int
+
+    @property
+    def all(self) -> int:
+        """Reports of the source."""
+        return len(self.reports) + self.not_indexed + self.without_text
+
+
+def load(root: Path, rows: Sequence[Meaning]) -> Loaded:
+    """Every indexed report that has a text; reports that nobody indexed say nothing and are counted apart."""
+    reports, not_indexed, without_text = [], 0, 0
+    for study in studies(root):
+        sections = study.sections
+        text = " ".join(part for part in (sections.findings, sections.impression) if part) if sections else ""
+        codes = tuple(study.extra.get("mesh", ()))
+        if not codes or NOT_INDEXED in codes:
+            not_indexed += 1
+        elif not text:
+            without_text += 1
+        else:
             found = {code: meaning_of(code, rows) for code in codes if code != NORMAL}
             known = tuple(meaning for meaning in found.values() if meaning)
             unknown = tuple(code for code, meaning in found.items() if not meaning)
-            reports.append(Report(row["uid"], text, codes, known, unknown, read(text)))
+            reports.append(Report(study.id, text, codes, known, unknown, read(text)))
     if not reports:
-        raise DataError(f"{path} has no indexed report with a text.")
-    return reports
+        raise DataError(f"{root} has no indexed report with a text. Give a folder of Open-I with --root.")
+    return Loaded(tuple(reports), not_indexed, without_text)
 
 
-def counts(reports: Sequence[Report], name: str) -> NDArray[np.float64]:
-    """[reports, 4] of 0 and 1: coded, coded and found, read, read and backed."""
+def studies(root: Path) -> Iterator[Study]:
+    """The studies of an imported corpus, or of a downloaded folder, which is read but not written anywhere."""
+    if (root / STUDIES).is_file():
+        yield from load_corpus(root)
+        return
+    source = plan(ImportConfig(root))
+    for item in source.items:
+        answer = source.read(item)
+        if isinstance(answer, Imported):
+            yield answer.study
+
+
+def counts(reports: Sequence[Report], names: Set[str]) -> NDArray[np.float64]:
+    """[reports, 4] of 0 and 1 for observations taken as one: coded, coded and found, read, read and backed."""
     out = np.zeros((len(reports), 4))
     for line, report in zip(out, reports, strict=True):
-        asked = [meaning for meaning in report.meanings if meaning.asked and meaning.accepts[0] == name]
+        asked = [meaning for meaning in report.meanings if meaning.asked and meaning.accepts[0] in names]
         line[0], line[1] = bool(asked), bool(asked) and all(meaning not in report.missed for meaning in asked)
-        line[2] = name in report.read
-        line[3] = name in report.read - report.unbacked
+        line[2] = bool(names & report.read)
+        line[3] = bool(names & (report.read - report.unbacked))
     return out
+
+
+def normal_counts(reports: Sequence[Report]) -> NDArray[np.float64]:
+    """The same four for CheXpert's No Finding against the code of a normal report."""
+    coded = np.array([report.codes == (NORMAL,) for report in reports])
+    said = np.array([chexpert_labels(report.reading, complete=False).get("No Finding") == 1 for report in reports])
+    return np.stack([coded, coded & said, said, coded & said], axis=1).astype(np.float64)
 
 
 def rates(sums: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
@@ -168,7 +207,14 @@ def interval(columns: NDArray[np.float64], draws: NDArray[np.float64]) -> tuple[
 def all_counts(reports: Sequence[Report], rows: Sequence[Meaning]) -> dict[str, NDArray[np.float64]]:
     """The counts of every observation that codes speak of, in the order of the vocabulary."""
     spoken = {name for row in rows for name in row.accepts}
-    return {name: counts(reports, name) for name in OBSERVATIONS if name in spoken}
+    return {name: counts(reports, {name}) for name in OBSERVATIONS if name in spoken}
+
+
+def label_counts(reports: Sequence[Report]) -> dict[str, NDArray[np.float64]]:
+    """The counts of the fourteen labels of CheXpert, the observations of a label taken as one."""
+    members = {label: {row.name for row in OBSERVATIONS.values() if row.chexpert == label} for label in CHEXPERT_14}
+    found = {label: counts(reports, names) for label, names in members.items() if names}
+    return {**found, "No Finding": normal_counts(reports)}
 
 
 def print_table(reports: Sequence[Report], rows: Sequence[Meaning], seed: int) -> None:
@@ -182,6 +228,27 @@ def print_table(reports: Sequence[Report], rows: Sequence[Meaning], seed: int) -
     print("read, but without a code of any kind:", ", ".join(f"{a} {n}" for a, n in silent.most_common()) or "nothing")
     unknown = Counter(code for report in reports for code in report.unknown)
     print(f"codes without a row in the table: {sum(unknown.values())}")
+
+
+def print_markdown(reports: Sequence[Report], rows: Sequence[Meaning], seed: int) -> None:
+    """Two tables for a page, the most coded first: labels of CheXpert, and observations that somebody coded."""
+    columns, draws = all_counts(reports, rows), resamples(len(reports), seed)
+    total = {"all together (micro)": sum(columns.values(), np.zeros((len(reports), 4)))}
+    for first, table in (("label", label_counts(reports)), ("observation", columns)):
+        coded = sorted(table.items(), key=lambda row: -row[1][:, 0].sum())
+        print(f"\n| {first} | coded | recall | read | precision | F1 | 95 % |\n|---|--:|--:|--:|--:|--:|---|")
+        for name, own in [*coded, *(total.items() if table is columns else ())]:
+            if own[:, 0].any():
+                print_row(name, own, draws)
+    print()
+
+
+def print_row(name: str, columns: NDArray[np.float64], draws: NDArray[np.float64]) -> None:
+    """One row of such a table; a dash where nothing can be divided."""
+    sums, (low, high) = columns.sum(axis=0), interval(columns, draws)
+    precision, recall, f1 = (f"{float(value):.3f}" if not np.isnan(value) else "–" for value in rates(sums))
+    ends = "–" if np.isnan(low) else f"{low:.3f}–{high:.3f}"
+    print(f"| {name} | {int(sums[0])} | {recall} | {int(sums[2])} | {precision} | {f1} | {ends} |")
 
 
 def print_line(name: str, columns: NDArray[np.float64], draws: NDArray[np.float64]) -> None:
@@ -230,17 +297,22 @@ def print_disagreements(reports: Sequence[Report], n: int, seed: int) -> None:
 def main() -> None:
     """Read, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--root", type=Path, required=True, help="folder with indiana_reports.csv")
+    parser.add_argument("--root", type=Path, required=True, help="imported corpus or downloaded folder")
+    parser.add_argument("--markdown", action="store_true", help="print the table as a page has it")
     parser.add_argument("--disagreements", type=int, default=0, metavar="N", help="print N random reports that differ")
     parser.add_argument("--seed", type=int, default=3)
     options = parser.parse_args()
     try:
         rows = table()
-        reports = load(options.root, rows)
+        loaded = load(options.root, rows)
     except CxrlabError as error:
         parser.exit(1, f"{error}\n")
-    print(f"{len(reports)} reports with text and codes")
-    print_table(reports, rows, options.seed)
+    reports = loaded.reports
+    print(
+        f"{loaded.all} reports: {len(reports)} with text and codes, {loaded.not_indexed} not indexed, "
+        f"{loaded.without_text} without findings and impression"
+    )
+    (print_markdown if options.markdown else print_table)(reports, rows, options.seed)
     print_normal(reports)
     if options.disagreements:
         print_disagreements(reports, options.disagreements, options.seed)

@@ -17,7 +17,7 @@ import pytest
 from corpora import content
 
 from cxrlab.core.codec import encode_png
-from cxrlab.core.errors import DataError, RunError, UnknownName
+from cxrlab.core.errors import ConfigError, DataError, RunError, UnknownName
 from cxrlab.core.records import ImageFile, Study
 from cxrlab.data import importing
 from cxrlab.data.check import check_corpus
@@ -176,4 +176,6 @@ def test_an_unknown_name_and_a_wrong_folder_are_sentences(tmp_path: Path) -> Non
         import_corpus("nih-cxr14", ImportConfig(tmp_path / "none"), tmp_path / "c")
     with pytest.raises(DataError, match="the table of films"):
         import_corpus("nih-cxr14", ImportConfig(tmp_path), tmp_path / "c")
+    with pytest.raises(ConfigError, match="reports='x' means nothing to nih-cxr14"):
+        import_corpus("nih-cxr14", ImportConfig(NIH, reports=Path("x")), tmp_path / "c")
     assert not (tmp_path / "c").exists(), "nothing is made before the source was understood"

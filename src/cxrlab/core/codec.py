@@ -42,6 +42,13 @@ def encode_png(array: Array) -> bytes:
     return buffer.getvalue()
 
 
+def encode_jpeg(array: Array, quality: int = 95) -> bytes:
+    """JPEG bytes of a picture, which come near it: uint8 [H, W] grey or [H, W, 3] colour; quality 1 to 95."""
+    stream = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(array)).save(stream, "JPEG", quality=quality)
+    return stream.getvalue()
+
+
 def decode(data: bytes, name: str) -> Array:
     """The pixels of PNG or JPEG bytes, as stored.
 

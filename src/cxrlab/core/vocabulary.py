@@ -208,6 +208,7 @@ _ROWS = (
         "pleural thickening", Group.PLEURA, "Pleural Other", sided=True, graded=True, locations=(*ZONES, "apex", "base")
     ),
     Observation("pleural plaque", Group.PLEURA, "Pleural Other", sided=True, locations=(*ZONES, "base")),
+    Observation("other pleural abnormality", Group.PLEURA, "Pleural Other", sided=True),
     # heart and mediastinum
     Observation("cardiomegaly", Group.HEART, "Cardiomegaly", graded=True),
     Observation("heart failure", Group.HEART, "Edema", graded=True),

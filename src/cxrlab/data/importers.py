@@ -11,7 +11,16 @@ from cxrlab.core.tables import Table
 IMPORTERS = Table(
     "data set to import",
     {
+        "mimic-cxr": "cxrlab.data.sources.mimic_cxr:plan",
+        "chexpert": "cxrlab.data.sources.chexpert:plan",
+        "brax": "cxrlab.data.sources.brax:plan",
+        "candid-ptx": "cxrlab.data.sources.candid_ptx:plan",
+        "vindr-cxr": "cxrlab.data.sources.vindr_cxr:plan",
+        "object-cxr": "cxrlab.data.sources.object_cxr:plan",
+        "padchest": "cxrlab.data.sources.padchest:plan",
         "nih-cxr14": "cxrlab.data.sources.nih_cxr14:plan",
+        "iu-xray": "cxrlab.data.sources.iu_xray:plan",
+        "openi": "cxrlab.data.sources.openi:plan",
         "cifar100": "cxrlab.data.sources.cifar100:plan",
         "image-folder": "cxrlab.data.sources.image_folder:plan",
     },

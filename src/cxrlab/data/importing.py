@@ -12,13 +12,14 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from cxrlab.core.errors import DataError
+from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_bytes
 from cxrlab.core.records import ImageFile, Study
 from cxrlab.data.card import Card
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus import Corpus, check_inside
 from cxrlab.data.importers import IMPORTERS
+from cxrlab.data.sources.label_text import with_label_report
 from cxrlab.data.sources.source import Imported, Item, Plan, about
 from cxrlab.data.splits import assign_split
 from cxrlab.data.writer import Drawn, Dropped, Recipe, build_corpus, holds_something
@@ -44,6 +45,8 @@ def import_corpus(name: str, config: ImportConfig, out: str | Path) -> Corpus:
     """
     importer = IMPORTERS.load(name)
     plan: Plan[object] = importer(config)
+    if ignored := [key for key in ("reports", "projections") if getattr(config, key) and key not in plan.takes]:
+        raise ConfigError(f"{ignored[0]}={str(getattr(config, ignored[0]))!r} means nothing to {name}; leave it out.")
     told = about(importer)
     card = Card(
         name=name,
@@ -63,7 +66,7 @@ def import_corpus(name: str, config: ImportConfig, out: str | Path) -> Corpus:
     recipe: Recipe[object] = Recipe(
         items=plan.items,
         ids=lambda item: (plan.study_id(item),),
-        draw=partial(_take, plan.read, plan.writes, config),
+        draw=partial(_take, plan.read, plan.label_style, plan.writes, config),
         label=f"importing {name}",
         total=plan.total,
         links={} if plan.writes or config.copy else {IMAGES: config.root},
@@ -72,9 +75,13 @@ def import_corpus(name: str, config: ImportConfig, out: str | Path) -> Corpus:
 
 
 def _take(
-    read: Callable[[Item], Imported | Dropped], writes: bool, config: ImportConfig, item: Item
+    read: Callable[[Item], Imported | Dropped],
+    label_style: str | None,
+    writes: bool,
+    config: ImportConfig,
+    item: Item,
 ) -> list[Drawn | Dropped]:
-    """One study: read it, look for its films, place them, give it its split. Runs in a worker."""
+    """One study: read it, give it its split, tell its labels, look for its films, place them. Runs in a worker."""
     answer = read(item)
     if isinstance(answer, Dropped):
         return [answer]
@@ -82,6 +89,8 @@ def _take(
     if config.split != "official":
         split = "train" if config.split == "train" else assign_split(study.patient, config.seed)
         study = dataclasses.replace(study, split=split)
+    if label_style is not None:  # after the split: what is made from labels never stands in a test split
+        study = with_label_report(study, label_style)
     if writes:
         return [Drawn(study, answer.files, answer.remarks)]
     try:

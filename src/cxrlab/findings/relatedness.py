@@ -73,6 +73,9 @@ RELATED: tuple[Related, ...] = (
     Related("low lung volumes", "atelectasis", 0.3, "shallow breath crowds the bases"),
     # pleura
     Related("pleural thickening", "pleural plaque", 0.7, "a plaque is a thickening in one place"),
+    Related("other pleural abnormality", "pleural thickening", 0.7, "something of the pleura, unnamed"),
+    Related("other pleural abnormality", "pleural plaque", 0.7, "something of the pleura, unnamed"),
+    Related("other pleural abnormality", "pleural effusion", 0.4, "something of the pleura, unnamed"),
     Related("pleural effusion", "pleural thickening", 0.4, "both blunt the angle"),
     Related("scarring", "pleural thickening", 0.5, "apical caps are both"),
     # heart and mediastinum

@@ -64,6 +64,7 @@ CLASSES: Mapping[str, Row] = {
     "pneumothorax": (_URGENT, "may collapse the lung within minutes"),
     "pleural thickening": (_TOLD, "mostly an old scar"),
     "pleural plaque": (_TOLD, "a trace of asbestos without treatment"),
+    "other pleural abnormality": (_TOLD, "named too loosely to act on"),
     # heart and mediastinum
     "cardiomegaly": (_ACTION, "calls for a look at the heart"),
     "heart failure": (_ACTION, "is treated"),

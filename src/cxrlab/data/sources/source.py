@@ -50,6 +50,8 @@ class Plan(Generic[Item]):
         layout: Which of the source's layouts was found ("jpg 2.1.0").
         collections: Where the pictures come from; see `Card.collections`.
         remarks: What is odd about the source and belongs to no study (a box for an unknown film) → how often.
+        takes: Which of the settings that only some data sets have it looked at: reports, projections.
+        label_style: How sentences are made from the labels (see `label_text`), where the source has no English report.
         writes: Whether the importer gives the bytes of films (`Imported.files`); then nothing is linked or copied.
     """
 
@@ -60,6 +62,8 @@ class Plan(Generic[Item]):
     layout: str
     collections: tuple[str, ...] = ()
     remarks: Mapping[str, int] = field(default_factory=dict)
+    takes: tuple[str, ...] = ()
+    label_style: str | None = None
     writes: bool = False
 
 

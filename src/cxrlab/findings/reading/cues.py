@@ -30,6 +30,11 @@ HARMLESS = Cue(
     calcified costal cartilage; costal cartilage calcification; motion|external|overlying artifact""",
     "nothing of the patient's, or nothing that matters",
 )
+ASPECT = Cue(
+    Kind.FILLER,
+    "etiology|cause|nature|age|acuity|chronicity|significance|origin|source of",
+    'doubt about it is no doubt about the thing: "the cause of the opacity is unclear"',
+)
 PERHAPS = Cue(
     Kind.HEDGE,
     "possibly; probably; perhaps; presumably; questionably; conceivably",
@@ -49,6 +54,7 @@ ROWS = (
     CONDITION,
     COMPARISON,
     HARMLESS,
+    ASPECT,
     Cue(
         Kind.NEGATION,
         """no; without; not; non; neither; nor; never; none; lacks; lacking; absent; w / o; wo; nowhere
@@ -60,7 +66,7 @@ ROWS = (
         no|without evidence|finding to suggest|represents; no|without new? focus of; rather than; instead of
         as opposed to
         in absence of; no evidence|finding suggestive|suspicious|concerning of|for; there is no|not; rules out
-        no|without suspicious|abnormal; is not; has not; does|do|did not; no longer evidence of|for; no other
+        no|without suspicious|abnormal; is not; has not; does|do|did not; no longer evidence of|for
         not has; carries no|neither; holds no|neither; hold no|neither; not any; is neither; are without
         can not; ruling out; no|without indication|hint|proof of|for|that?; negative acute
         there is no indication|hint|proof of|for|that?""",
@@ -90,12 +96,13 @@ ROWS = (
         it? is? unclear|uncertain whether|if there is
         question|possibility|suggestion|likelihood of|for; suspicion of; cannot rule out; can not exclude
         can not rule out; cannot completely|entirely|definitively|totally|reliably|fully? exclude
-        not exclude; does|do not exclude; unable to rule out
+        not exclude; does|do not completely|entirely|definitively|fully? exclude; unable to rule out
         difficult|hard|impossible|unable to completely|entirely|fully? exclude; not excluding
         without excluding; cannot discount; raises|raise|raising question|possibility of?
         raises suspicion|concern of|for; this? raises question of
         consideration would? includes|include; consideration for|of
-        there is possible|probable; considered""",
+        there is possible|probable; considered; ambiguous; uncertainty|ambiguity regarding|concerning|over|in|of|for?
+        uncertainty|ambiguity as|with to|regards|regard|respect to?""",
         "makes what follows possible",
     ),
     Cue(
@@ -123,7 +130,8 @@ ROWS = (
         should is considered|suspected; cannot completely|entirely is excluded; is not out of question
         in differential; is in question; is thought possible|likely; cannot with certainty is excluded
         is difficult to exclude completely|entirely; must is considered; would has to is considered
-        comes into question""",
+        comes into question; is|remains uncertain|unclear|ambiguous|inconclusive
+        should|must is excluded; should|must is ruled out; needs|has to is excluded; needs|has to is ruled out""",
         "makes what stands before possible",
     ),
     Cue(
@@ -217,7 +225,7 @@ ROWS = (
         likely acute|subacute|chronic|old|remote|benign|artifactual|congenital
         thoracic|chest|abdominal|joint|oral cavity; bochdalek|morgagni|ventral|umbilical hernia; not without
         is not without; no doubt; there is no doubt|question; no more than; without doubt; no question; not only
-        better|best seen|appreciated; at least; no prior; notable for; in place
+        does|do not fit into|in|with?; better|best seen|appreciated; at least; no prior; notable for; in place
         renal|respiratory|kidney|hepatic|liver failure; normal|usual|ordinary|physiologic|expected air
         previously|formerly|initially large|small|moderate|severe|mild; without contrast; no comparison
         no prior film; no comparison available|film; no available comparison; not applicable; no complaint

@@ -9,6 +9,7 @@ from cxrlab.core.vocabulary import OBSERVATIONS, TIPS, Certainty, Change, Presen
 from cxrlab.findings.reading.attributes import Traits, traits
 from cxrlab.findings.reading.claims import Claim, claims
 from cxrlab.findings.reading.mentions_devices import COLLECTIVE, MASKED_PACEMAKER, MASKED_PORT
+from cxrlab.findings.reading.mentions_pleura import UNNAMED
 from cxrlab.findings.reading.phrases import Item
 from cxrlab.findings.reading.places import Where
 from cxrlab.findings.reading.predicates import REMARK
@@ -92,7 +93,7 @@ def understand(sentence: Sentence, earlier: Sequence[Draft]) -> Result:
     for claim, own in zip(found, all_traits, strict=True):
         if claim.dropped:
             continue
-        if not claim.observations:
+        if not claim.observations or (claim.absent and items[claim.at].row is UNNAMED):
             if claim.absent:
                 result.normal.append((own.first, own.last))
             elif items[claim.at].row is not REMARK:
@@ -104,15 +105,17 @@ def understand(sentence: Sentence, earlier: Sequence[Draft]) -> Result:
     result.drafts = [draft for draft in result.drafts if draft.tip or not _masked(items[draft.at])]
     if not found:
         refine(items, earlier)
-        result.alarmed = _alarming(items)
         result.normal += _quiet(items)
+    if all(items[claim.at].row is REMARK and not claim.absent for claim in found):  # "findings of tuberculosis"
+        result.alarmed = _alarming(items)
     return result
 
 
 def _quiet(items: Sequence[Item]) -> list[tuple[int, int]]:
     """What a sentence without a statement says of the whole: "no change", or that something unknown is not there."""
     kinds = {item.kind for item in items}
-    if items[0].kind is Kind.PRONOUN or kinds & {Kind.UNSEEN, Kind.PREDICATE}:
+    said_of_a_part = any(item.kind is Kind.PREDICATE and not item.row.alarm for item in items)
+    if items[0].kind is Kind.PRONOUN or Kind.UNSEEN in kinds or said_of_a_part:
         return []
     said = next((index for index, item in enumerate(items) if item.kind in (Kind.CHANGE, Kind.ALARM)), 0)
     before = [item.kind for item in items[:said]]
@@ -120,19 +123,25 @@ def _quiet(items: Sequence[Item]) -> list[tuple[int, int]]:
         return []
     parts = {item.row.name for item in items if item.kind is Kind.SUBJECT}
     changes = {item.row.change for item in items if item.kind is Kind.CHANGE}
-    denied = Kind.NEGATION in kinds and Kind.ALARM in kinds and not _alarming(items)
-    same = changes == {Change.UNCHANGED} and parts <= {"chest"} and Kind.ALARM not in kinds
+    alarm = any(_sounds(item) for item in items)
+    denied = alarm and bool(kinds & {Kind.NEGATION, Kind.DENIED}) and not _alarming(items)
+    same = changes == {Change.UNCHANGED} and parts <= {"chest"} and not alarm
     return [(items[0].first, items[-1].last)] if denied or same else []
 
 
 def _alarming(items: Sequence[Item]) -> bool:
-    """Whether a word that sounds like a finding stands there and nothing before it denies it or puts it aside."""
-    for item in items:
-        if item.kind in (Kind.NEGATION, Kind.ASIDE):
+    """Whether a word that sounds like a finding stands there and nothing denies it or puts it aside."""
+    for index, item in enumerate(items):
+        if item.kind in (Kind.NEGATION, Kind.DENIED, Kind.ASIDE):
             return False
-        if item.kind is Kind.ALARM or (item.kind is Kind.PREDICATE and item.row.alarm):
-            return True
+        if _sounds(item):
+            return all(later.kind is not Kind.DENIED for later in items[index + 1 :])
     return False
+
+
+def _sounds(item: Item) -> bool:
+    """Whether it sounds like a finding that the vocabulary does not have."""
+    return item.kind is Kind.ALARM or (item.kind is Kind.PREDICATE and bool(item.row.alarm))
 
 
 def _masked(item: Item) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cxrlab.findings.reading.claims import Claim
-from cxrlab.findings.reading.cues import HARMLESS
+from cxrlab.findings.reading.cues import ASPECT, HARMLESS
 from cxrlab.findings.reading.phrases import Item
 from cxrlab.findings.reading.rows import Kind
 
@@ -87,6 +87,15 @@ class Line:
     def of_the_end(self, claim: Claim, index: int) -> bool:
         """Whether a cue is about the end of a device: "its tip is not seen" says nothing against the tube."""
         return any(item.kind is Kind.END for item in self.items[claim.end + 1 : index])
+
+    def of_an_aspect(self, claim: Claim) -> bool:
+        """Whether a doubt is about the cause or the age of a thing, which itself is there."""
+        for item in reversed(self.items[: claim.start]):
+            if item.row is ASPECT:
+                return True
+            if item.kind not in MODIFIERS:
+                return False
+        return False
 
     def group_before(self, index: int) -> list[Claim]:
         """The statement before a cue and those joined to it in a list that has an "and" or "or"."""

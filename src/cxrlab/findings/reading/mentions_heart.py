@@ -68,7 +68,7 @@ ROWS = (
     ),
     Mention(
         ("pulmonary artery enlargement",),
-        "pulmonary artery|arterial enlargement|prominence|hypertension; pulmonary hypertension",
+        "pulmonary artery|arterial enlargement|prominence|hypertension; pulmonary hypertension; enlarged main? pa",
         "a wide pulmonary artery, which is how raised pressure shows",
     ),
     Mention(

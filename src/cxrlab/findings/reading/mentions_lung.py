@@ -108,6 +108,11 @@ ROWS = (
         "a larger lesion, or one called a tumour; CheXpert's lung lesion is nodule and mass together",
     ),
     Mention(
+        ("nodule", "mass"),
+        "lung|pulmonary? nodule / mass; lung|pulmonary? mass / nodule",
+        "one lesion for certain, on one side of 3 cm or the other",
+    ),
+    Mention(
         ("cavity",),
         """fibrocavitary lesion|disease|change|opacity|process?
         cavity; cavitation; cavitary; cavitating; cavitated; cavern
@@ -158,7 +163,8 @@ ROWS = (
     ),
     Mention(
         ("bulla",),
-        "bulla; bullous; bleb; pneumatocele; bullous change|disease|lesion",
+        """bulla; bullous; bleb; pneumatocele; bullous change|disease|lesion; lung|pulmonary|air cyst
+        thin walled lung|pulmonary? cyst""",
         "an air space without a wall to speak of",
     ),
     Mention(

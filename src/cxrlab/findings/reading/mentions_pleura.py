@@ -5,7 +5,21 @@ from __future__ import annotations
 from cxrlab.core.vocabulary import Severity, Side
 from cxrlab.findings.reading.rows import Mention
 
+# Denied, it denies nothing by name: "no pleural abnormality" is a normal statement.
+UNNAMED = Mention(
+    ("other pleural abnormality",),
+    """pleural abnormality|disease|finding|condition|process|pathology; abnormality|disease|finding of pleura
+    finding|abnormality related to pleura|pleural; finding|abnormality related to pleural space|surface|lining""",
+    "something is wrong with the pleura, and it is not said what",
+)
 ROWS = (
+    UNNAMED,
+    Mention(
+        ("other pleural abnormality",),
+        """other pleural abnormality|disease|finding|condition|process|pathology|change|lesion; pleural other
+        other abnormality|disease|finding|change|lesion of pleura""",
+        "what is left of the pleura when fluid and air have been spoken of: CheXpert's name for it too",
+    ),
     Mention(
         ("pleural effusion",),
         """effusion; pleural|layering|subpulmonic|parapneumonic|loculated|dependent|free effusion|fluid

@@ -77,7 +77,7 @@ PREDICATES = (
     Predicate(
         "irregular", "irregular; irregularity; contour irregularity; irregular contour", "not smooth", alarm=True
     ),
-    Predicate("calcified", "calcified; chalky; sclerosis; sclerosed", "with calcium in it"),
+    Predicate("calcified", "calcified; chalky; sclerosis; sclerosed", "with calcium in it", alarm=True),
     Predicate("aneurysmal", "aneurysmal", "wide beyond ectasia"),
     Predicate(
         "elevated",
@@ -143,7 +143,7 @@ GENERICS = (
         cardiopulmonary|cardiothoracic|chest|intrathoracic|thoracic pathology|change
         pulmonary|cardiac|bony|osseous|skeletal pathology|change; bone|soft tissue? abnormality|finding
         soft tissue abnormality|finding; focal abnormality|lesion|finding; problem
-        pleural abnormality|disease|finding; intrathoracic pathology; radiographic abnormality
+        intrathoracic pathology; radiographic abnormality
         cardiopulmonary radiographic? abnormality|finding|change; focal bony|osseous abnormality|lesion""",
         "says that something is wrong, and not what",
     ),

@@ -85,7 +85,7 @@ class Scope:
             if kind is Kind.NEGATION:
                 self._deny_one(claim, reach)
             elif kind is Kind.HEDGE:
-                claim.possible = True
+                claim.possible = claim.possible or not self.line.of_an_aspect(claim)
             elif kind is Kind.RESOLUTION and not claim.normal:
                 claim.absent, claim.change = True, Change.RESOLVED
             elif kind is Kind.ASIDE:
@@ -132,6 +132,8 @@ class Scope:
             return
         if kind in (Kind.DENIED, Kind.UNSEEN) and self.line.of_the_end(group[0], index):
             return
+        if kind is Kind.HEDGED and self.line.of_an_aspect(group[-1]):
+            return  # "the cause of the opacity and the effusion is unclear"
         if kind is Kind.UNSEEN and self.items[index - 1].kind is Kind.COMMA and not group[0].normal:
             return  # "fracture of the humerus, incompletely evaluated"
         for claim in group:
@@ -182,7 +184,8 @@ class Scope:
             self._hedge_before(index)  # otherwise words unknown to the tables follow: "opacity, may be fat"
 
     def _hedge_before(self, index: int) -> None:
-        for claim in self.line.group_before(index):
+        group = self.line.group_before(index)
+        for claim in group if group and not self.line.of_an_aspect(group[-1]) else ():
             claim.possible = True
 
     def _explain(self, index: int) -> None:

@@ -1,0 +1,118 @@
+"""Writing a corpus in another data set's layout: films first, tables last.
+
+The tables are what makes the folder whole: a stopped export has none and is written again, film by
+film, over what is there. A folder with other files in it is refused.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cxrlab.core.codec import encode_jpeg, encode_png, to_uint8
+from cxrlab.core.errors import DataError, RunError
+from cxrlab.core.files import make_folder, write_bytes, write_text
+from cxrlab.core.locks import take_lock
+from cxrlab.core.progress import track
+from cxrlab.core.records import Study
+from cxrlab.core.tables import Table
+from cxrlab.data.corpus import Corpus
+from cxrlab.data.parallel import ordered_map
+
+EXPORTERS = Table(
+    "layout to export to",
+    {
+        "mimic-cxr": "cxrlab.data.exports.mimic_cxr:layout",
+        "nih-cxr14": "cxrlab.data.exports.nih_cxr14:layout",
+    },
+)
+# Present in a folder from the first moment to the last of an export that is not whole yet.
+_UNFINISHED = ".export"
+
+
+@dataclass(frozen=True)
+class FilmCopy:
+    """A film of the corpus and where the layout wants it; the ending says in which format."""
+
+    study: Study
+    image: int
+    path: str
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A corpus in the words of another data set.
+
+    Args:
+        films: Every film with its place.
+        texts: Small files by path: reports, lists.
+        tables: CSV files by path, header first; a path that ends in .gz is packed.
+    """
+
+    films: Sequence[FilmCopy]
+    texts: Mapping[str, str]
+    tables: Mapping[str, Iterable[Sequence[Any]]]
+
+
+def export_corpus(name: str, corpus: Corpus, out: str | Path, workers: int = 0) -> Path:
+    """Write a corpus in the layout of a public data set, and return the folder.
+
+    Args:
+        name: A row of `EXPORTERS`.
+        corpus: What to write.
+        out: The folder; new, empty, or left by a stopped export.
+        workers: Processes; 0 means one for each core.
+
+    The same corpus gives the same bytes. `ids.csv` leads from the layout's names to the corpus's.
+    """
+    make: Callable[[Corpus], Layout] = EXPORTERS.load(name)
+    layout = make(corpus)
+    folder = make_folder(out)
+    lock = take_lock(folder)
+    try:
+        _begin(folder)
+        for path, text in layout.texts.items():
+            write_text(folder / path, text, durable=False)
+        with closing(ordered_map(partial(_copy, corpus, folder), layout.films, workers)) as copied:
+            for _ in track(copied, f"exporting to {name}", total=len(layout.films)):
+                pass
+        for path, rows in layout.tables.items():
+            write_bytes(folder / path, _csv(rows, packed=path.endswith(".gz")))
+        (folder / _UNFINISHED).unlink()
+    finally:
+        lock.release()
+    return folder
+
+
+def _begin(folder: Path) -> None:
+    there = sorted(entry.name for entry in os.scandir(folder) if entry.name != ".lock")
+    if there and _UNFINISHED not in there:
+        raise RunError(f"{folder} holds other files ({', '.join(there[:3])}); choose an empty or new folder.")
+    write_text(folder / _UNFINISHED, "")
+
+
+def _copy(corpus: Corpus, folder: Path, film: FilmCopy) -> None:
+    pixels = to_uint8(corpus.image(film.study, film.image))
+    if film.path.endswith(".jpg"):
+        data = encode_jpeg(pixels)
+    elif film.path.endswith(".png"):
+        data = encode_png(pixels)
+    else:
+        raise DataError(f"a film cannot be written as {film.path}; use .png or .jpg.")
+    write_bytes(folder / film.path, data, durable=False)
+
+
+def _csv(rows: Iterable[Sequence[Any]], *, packed: bool) -> bytes:
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(["" if cell is None else cell for cell in row] for row in rows)
+    data = text.getvalue().encode()
+    # Without the time of packing, which would make equal tables differ.
+    return gzip.compress(data, mtime=0) if packed else data

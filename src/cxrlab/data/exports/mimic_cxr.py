@@ -1,0 +1,93 @@
+"""A corpus in the layout of MIMIC-CXR-JPG with the reports of MIMIC-CXR beside the films.
+
+Films are JPEG files, reports are text files in the form that the hospital's system prints: a title,
+capital headers after one blank, lines wrapped at 79 characters. Dates are invented: a year from a
+patient's first visit to each next, since the order alone is known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from cxrlab.core.records import SECTIONS, Report
+from cxrlab.core.vocabulary import CHEXPERT_14, View
+from cxrlab.data.corpus import Corpus
+from cxrlab.data.exports.export import FilmCopy, Layout
+from cxrlab.data.exports.numbers import Numbered, numbered
+
+_METADATA = (
+    "dicom_id", "subject_id", "study_id", "PerformedProcedureStepDescription", "ViewPosition", "Rows", "Columns",
+    "StudyDate", "StudyTime", "ProcedureCodeSequence_CodeMeaning", "ViewCodeSequence_CodeMeaning",
+    "PatientOrientationCodeSequence_CodeMeaning",
+)  # fmt: skip
+_FIRST_PATIENT, _FIRST_STUDY, _FIRST_YEAR = 10_000_000, 50_000_000, 2110
+_SPLITS = {"train": "train", "val": "validate", "test": "test"}
+_POSITIONS = {View.PA: "PA", View.AP: "AP", View.LATERAL: "LATERAL"}
+_MEANINGS = {View.PA: "postero-anterior", View.AP: "antero-posterior", View.LATERAL: "lateral"}
+_WIDTH = 78
+_LABELS = tuple(sorted(CHEXPERT_14))
+
+
+def layout(corpus: Corpus) -> Layout:
+    """Every study with a film; reports where there are sections."""
+    chosen = [one for one in numbered(corpus.studies()) if one.study.images]
+    films = [(one, k, _dicom_id(one, k)) for one in chosen for k in range(len(one.study.images))]
+    texts = {f"{_folder(one)}.txt": printed(one.study.sections) for one in chosen if one.study.sections}
+    return Layout(
+        films=[FilmCopy(one.study, k, f"{_folder(one)}/{name}.jpg") for one, k, name in films],
+        texts=texts,
+        tables={
+            "mimic-cxr-2.0.0-chexpert.csv.gz": [("subject_id", "study_id", *_LABELS), *map(_labels, chosen)],
+            "mimic-cxr-2.0.0-split.csv.gz": [
+                ("dicom_id", "study_id", "subject_id", "split"),
+                *((name, _study(one), _subject(one), _SPLITS.get(one.study.split or "", "")) for one, _, name in films),
+            ],
+            "ids.csv": [("study_id", "id"), *((_study(one), one.study.id) for one in chosen)],
+            "mimic-cxr-2.0.0-metadata.csv.gz": [_METADATA, *(_film(one, k, name) for one, k, name in films)],
+        },
+    )
+
+
+def printed(report: Report) -> str:
+    """A report as the hospital's system prints it; a section that is not there has no header."""
+    parts = [f"{'FINAL REPORT':>45}"]
+    for name in SECTIONS:
+        text = report.section(name)
+        if text is not None:
+            lines = textwrap.wrap(f"{name.upper()}:  {text}", _WIDTH, break_long_words=False, break_on_hyphens=False)
+            parts.append("\n".join(f" {line}" for line in lines))
+    return "\n \n".join(parts) + "\n"
+
+
+def _film(one: Numbered, k: int, name: str) -> Sequence[Any]:
+    view = one.study.images[k].view
+    date = f"{_FIRST_YEAR + one.visit}0101"
+    meaning, position = _MEANINGS.get(view, ""), _POSITIONS.get(view, "")
+    done = "CHEST (PA AND LAT)" if view is View.PA else "CHEST (PORTABLE AP)" if view is View.AP else ""
+    return (name, _subject(one), _study(one), done, position, "", "", date, "120000.000", done, meaning, "Erect")
+
+
+def _labels(one: Numbered) -> Sequence[Any]:
+    given = one.study.labels
+    return (_subject(one), _study(one), *(f"{given[name]:.1f}" if name in given else "" for name in _LABELS))
+
+
+def _dicom_id(one: Numbered, k: int) -> str:
+    """Forty hexadecimal digits in five groups, as the data set names its films."""
+    digits = hashlib.sha1(f"{one.study.id}#{k}".encode(), usedforsecurity=False).hexdigest()
+    return "-".join(digits[at : at + 8] for at in range(0, 40, 8))
+
+
+def _folder(one: Numbered) -> str:
+    return f"files/p{str(_subject(one))[:2]}/p{_subject(one)}/s{_study(one)}"
+
+
+def _subject(one: Numbered) -> int:
+    return _FIRST_PATIENT + one.patient
+
+
+def _study(one: Numbered) -> int:
+    return _FIRST_STUDY + one.number

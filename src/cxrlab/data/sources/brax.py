@@ -1,0 +1,169 @@
+"""BRAX: chest films of a Brazilian hospital with CheXpert's fourteen labels; the reports were not published.
+
+Counts: 40,967 films in 24,959 studies.
+Views: PA, AP and lateral; decubitus, oblique and films without a stated view become 'other'.
+Labels: CheXpert's fourteen, mined from Portuguese reports: 1, 0, -1 (uncertain), empty (not mentioned, unknown).
+Language: none; the Portuguese reports are not part of it, so its text is made from labels.
+Licence: PhysioNet credentialed access, with its data use agreement; no redistribution.
+Citation: Reis et al., BRAX, Brazilian labeled chest X-ray dataset, Scientific Data 9:487, 2022.
+Obtain: PhysioNet 'brax' 1.1.0 after training and agreement; root holds master_spreadsheet_update.csv (or
+    master_spreadsheet.csv) and images/ (layout png) or Anonymized_DICOMs/ (layout dicom).
+Defects: the order of the first columns differs between copies, so they are found by name; ages come in groups of five
+    years, of which the lower end is kept (85 for '85 or more'); study dates are fictitious, and that they keep the
+    order of a patient's studies is not confirmed; no official split.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+
+from cxrlab.core.records import ImageFile, Study
+from cxrlab.core.vocabulary import CHEXPERT_14, View
+from cxrlab.data.config import ImportConfig
+from cxrlab.data.sources.csv_file import Row, find_file, read_rows
+from cxrlab.data.sources.fourteen import Fourteen, fourteen, stated, stronger
+from cxrlab.data.sources.layouts import chosen_layout, portable
+from cxrlab.data.sources.priors import Visit, moment_of, prior_studies
+from cxrlab.data.sources.source import Imported, Plan
+from cxrlab.data.sources.values import Age, age_of, remarks_of, sex_of
+from cxrlab.data.writer import Dropped
+
+LAYOUTS = ("png", "dicom")
+NO_STUDY = "row without an accession number"
+NO_PATIENT = "row without a patient id"
+NO_PATH = "row without the path of its film"
+NO_VIEW = "view not given"
+LABELS_DIFFER = "films of one study with different labels; the strongest kept"
+PATIENTS_DIFFER = "one accession number for several patients"
+_PATH_COLUMN = {"png": "PngPath", "dicom": "DicomPath"}
+_VIEWS = {"PA": View.PA, "AP": View.AP, "L": View.LATERAL, "LL": View.LATERAL, "RL": View.LATERAL}
+_AGE_GROUP = re.compile(r"(\d+)\s*(?:(?:-|–|to)\s*\d+|or more|and over|\+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Film:
+    """One row of the table: a film with what the table says of its study."""
+
+    study: str
+    patient: str
+    path: str
+    view: str
+    age: str
+    sex: str
+    date: str
+    labels: Fourteen
+
+
+@dataclass(frozen=True, slots=True)
+class Visited:
+    """One study: its films in the order of the table, and the id of the study before."""
+
+    id: str
+    films: tuple[Film, ...]
+    prior: str | None
+
+
+def plan(config: ImportConfig) -> Plan[Visited]:
+    """The studies in the order of their first films."""
+    table = find_file(
+        config.root,
+        "master_spreadsheet_update.csv",
+        "master_spreadsheet.csv",
+        "master_spreadsheet*.csv*",
+        what="the table of films (master_spreadsheet_update.csv)",
+    )
+    layout = chosen_layout(config, LAYOUTS) or _found_layout(config.root)
+    column = _PATH_COLUMN[layout]
+    needed = (column, "PatientID", "AccessionNumber", "ViewPosition", *CHEXPERT_14)
+    studies: dict[str, list[Film]] = {}
+    for line, row in read_rows(table, needed):
+        film = _film(row, column, f"{table}:{line}")
+        # A row that belongs to no study stays by itself, to be left out with its reason.
+        studies.setdefault(film.study or f"line {line}", []).append(film)
+    kept = ((key, films[0]) for key, films in studies.items() if _why_not(films) is None)
+    priors = prior_studies(Visit(key, first.patient, moment_of(first.date)) for key, first in kept)
+    return Plan(
+        items=[Visited(key, tuple(films), priors.get(key)) for key, films in studies.items()],
+        study_id=_study_id,
+        read=read,
+        total=len(studies),
+        layout=layout,
+        collections=("albert-einstein",),
+        label_style="brax",
+    )
+
+
+def read(visited: Visited) -> Imported | Dropped:
+    """One study; its labels are those of its films, the strongest where they differ."""
+    films = visited.films
+    first = films[0]
+    reason = _why_not(films)
+    if reason is not None:
+        return Dropped(visited.id, reason)
+    age, sex = _age(first.age), sex_of(first.sex)
+    study = Study(
+        id=visited.id,
+        patient=first.patient,
+        images=tuple(_image(film) for film in films if film.path),
+        age=age.years,
+        sex=sex.letter,
+        prior=visited.prior,
+        labels=stated(reduce(stronger, (film.labels for film in films))),
+        extra={"age_group": first.age} if first.age else {},
+    )
+    remarks = remarks_of(
+        age.remark,
+        sex.remark,
+        None if all(film.path for film in films) else NO_PATH,
+        None if all(film.view for film in films) else NO_VIEW,
+        LABELS_DIFFER if any(film.labels != first.labels for film in films) else None,
+    )
+    return Imported(study, remarks)
+
+
+def _film(row: Row, column: str, place: str) -> Film:
+    return Film(
+        study=row["AccessionNumber"],
+        patient=row["PatientID"],
+        path=portable(row[column]),
+        view=row["ViewPosition"].upper(),
+        age=row.get("PatientAge", ""),
+        sex=row.get("PatientSex", ""),
+        date=row.get("StudyDate", ""),
+        labels=fourteen(row, place),
+    )
+
+
+def _found_layout(root: Path) -> str:
+    return "dicom" if (root / "Anonymized_DICOMs").is_dir() and not (root / "images").is_dir() else "png"
+
+
+def _why_not(films: Sequence[Film]) -> str | None:
+    if not films[0].study:
+        return NO_STUDY
+    if not films[0].patient:
+        return NO_PATIENT
+    if not any(film.path for film in films):
+        return NO_PATH
+    return PATIENTS_DIFFER if len({film.patient for film in films}) > 1 else None
+
+
+def _image(film: Film) -> ImageFile:
+    """A view that is none of ours keeps its own name beside it."""
+    if film.view in _VIEWS:
+        return ImageFile(film.path, _VIEWS[film.view])
+    return ImageFile(film.path, View.OTHER, {"view_position": film.view} if film.view else {})
+
+
+def _age(cell: str) -> Age:
+    """The lower end of a group of five years; "85 or more" is 85."""
+    group = _AGE_GROUP.fullmatch(cell)
+    return age_of(group[1] if group else cell)
+
+
+def _study_id(visited: Visited) -> str:
+    return visited.id

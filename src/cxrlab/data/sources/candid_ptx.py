@@ -1,0 +1,250 @@
+"""CANDID-PTX: films of a New Zealand hospital with their reports, outlined pneumothoraces, chest tubes, rib fractures.
+
+Counts: 19,237 films of 1024 x 1024 pixels, one in six with a pneumothorax.
+Views: frontal, or PA and AP where the film's header tells.
+Labels: 'pneumothorax', 'chest tube' and 'acute rib fracture', by people, as masks; a box around each mask is kept. 1
+    and 0 where the table that tells is in the folder, unknown where it is not. No tube and no rib fracture do not
+    mean no device and no fracture, so those CheXpert labels are stated only where present.
+Language: English; the whole report, with masked names and dates.
+Licence: by data use agreement and ethics course; no redistribution; since 2024 closed outside Health New Zealand.
+Citation: Feng et al., Curation of the CANDID-PTX dataset with free-text reports, Radiology: Artificial Intelligence
+    3(6):e210136, 2021.
+Obtain: University of Auckland figshare 14173982, on request; root holds Pneumothorax_reports.csv, chest_tube.csv,
+    acute_rib_fracture.csv (or Rib_fracture_mask_rle.csv) and dataset/ with a DICOM file for each film, with or
+    without an ending.
+Defects: a byte-order mark before the first column; a row for each mask, so several a film; empty mask cells, which
+    tell nothing; films without a row; the splits that others published share patients, so there is none here. Masks
+    are taken as runs relative to the end of the run before, down the columns, as other readers of the data take them;
+    that dates in the file names give the order of studies is not confirmed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from cxrlab.core.records import Box, ImageFile, Study
+from cxrlab.core.vocabulary import View
+from cxrlab.data.config import ImportConfig
+from cxrlab.data.dicom import DicomInfo
+from cxrlab.data.sections import parse
+from cxrlab.data.sources.csv_file import Row, find_file, find_optional, read_rows
+from cxrlab.data.sources.film_header import header_of
+from cxrlab.data.sources.layouts import chosen_layout, film_path
+from cxrlab.data.sources.own_labels import chexpert_from, strongest
+from cxrlab.data.sources.priors import Visit, prior_studies
+from cxrlab.data.sources.run_length import run_bounds
+from cxrlab.data.sources.source import Imported, Plan
+from cxrlab.data.sources.values import remarks_of
+from cxrlab.data.writer import Dropped
+
+PNEUMOTHORAX, TUBE, FRACTURE = "pneumothorax", "chest tube", "acute rib fracture"
+SIDE = 1024
+NO_FILM = "row without the id of a film"
+NO_PATIENT = "file name without a patient's number; the study counts as a patient of its own"
+NO_REPORT = "no report"
+REPORTS_DIFFER = "films of one study with different reports; the first kept"
+MASK_EMPTY = "empty cell for the pneumothorax mask; unknown"
+MASK_UNREADABLE = "mask that is no run-length code of the film; its label kept, without a box"
+BOTH = "film marked with and without pneumothorax; taken as with"
+PATIENTS_DIFFER = "one study for several patients"
+MASK_WITHOUT_FILM = "mask for a film that the table of reports does not list"
+_NONE = ("-1", "-1.0", "-1 -1")
+_DATE = re.compile(r"(?<!\d)((?:19|20)\d\d)-?(\d\d)-?(\d\d)(?!\d)")
+
+
+@dataclass(frozen=True)
+class Film:
+    """One film: the cells of its masks by own label, each once; an empty cell is an empty text."""
+
+    id: str
+    name: str
+    report: str
+    masks: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Visited:
+    """One study: its films in the order of the table, and the id of the study before."""
+
+    id: str
+    films: tuple[Film, ...]
+    prior: str | None
+
+
+def plan(config: ImportConfig) -> Plan[Visited]:
+    """The studies in the order of their first films."""
+    chosen_layout(config, ())
+    table = find_file(
+        config.root, "Pneumothorax_reports.csv", "Pneumothorax_reports.csv.gz", what="the table of reports and masks"
+    )
+    others = {
+        TUBE: find_optional(config.root, "chest_tube.csv"),
+        FRACTURE: find_optional(config.root, "acute_rib_fracture.csv", "Rib_fracture_mask_rle.csv"),
+    }
+    masks = {label: _masks(path) for label, path in others.items() if path is not None}
+    studies = _studies(table, masks)
+    listed = {film.id for films in studies.values() for film in films}
+    orphans = sum(len(cells) for by_film in masks.values() for film, cells in by_film.items() if film not in listed)
+    kept = ((key, films) for key, films in studies.items() if _why_not(films) is None)
+    priors = prior_studies(Visit(key, _patient(films) or key, _date(films[0].name)) for key, films in kept)
+    return Plan(
+        items=[Visited(key, tuple(films), priors.get(key)) for key, films in studies.items()],
+        study_id=_study_id,
+        read=partial(read, config.root),
+        total=len(studies),
+        layout="dicom",
+        collections=("dunedin",),
+        label_style="candid-ptx",
+        remarks={MASK_WITHOUT_FILM: orphans} if orphans else {},
+    )
+
+
+def read(root: Path, visited: Visited) -> Imported | Dropped:
+    """One study with its report, and the strongest of its films' labels."""
+    films = visited.films
+    reason = _why_not(films)
+    if reason is not None:
+        return Dropped(visited.id, reason)
+    paths = [film_path(root, _places(film.id)) for film in films]
+    headers = [header_of(root / path) for path in paths]
+    boxes, unreadable = _boxes(films, [header for header, _ in headers])
+    own = _own_labels(films)
+    patient, report = _patient(films), next((film.report for film in films if film.report), None)
+    known = next((header for header, _ in headers if header is not None), None)
+    study = Study(
+        id=visited.id,
+        patient=patient or visited.id,
+        images=tuple(ImageFile(path, _view(header)) for path, (header, _) in zip(paths, headers, strict=True)),
+        sections=parse(report).report if report else None,
+        report=report,
+        age=known.age if known else None,
+        sex=known.sex if known else None,
+        prior=visited.prior,
+        labels=chexpert_from("candid-ptx", own, (PNEUMOTHORAX,)),
+        own_labels=own,
+        boxes=boxes or None,
+    )
+    remarks = remarks_of(
+        *dict.fromkeys(remark for _, remark in headers),
+        None if patient else NO_PATIENT,
+        None if report else NO_REPORT,
+        REPORTS_DIFFER if len({film.report for film in films if film.report}) > 1 else None,
+        MASK_EMPTY if any("" in film.masks[PNEUMOTHORAX] for film in films) else None,
+        BOTH if any(set(map(_value, film.masks[PNEUMOTHORAX])) >= {0, 1} for film in films) else None,
+        MASK_UNREADABLE if unreadable else None,
+    )
+    return Imported(study, remarks)
+
+
+def _studies(table: Path, masks: Mapping[str, Mapping[str, Sequence[str]]]) -> dict[str, list[Film]]:
+    """Study → its films; the rows of one film become one."""
+    first: dict[str, Row] = {}
+    cells: dict[str, list[str]] = {}
+    studies: dict[str, list[Film]] = {}
+    for line, row in read_rows(table, ("SOPInstanceUID", "StudyInstanceUID", "filename", "EncodedPixels", "Report")):
+        name = row["SOPInstanceUID"]
+        if not name:
+            # It belongs to no film: a study by itself, to be left out with its reason.
+            studies[f"line {line}"] = [Film("", row["filename"], "", {})]
+            continue
+        first.setdefault(name, row)
+        seen = cells.setdefault(name, [])
+        cell = "" if row["EncodedPixels"].lower() == "nan" else row["EncodedPixels"]
+        if cell not in seen:
+            seen.append(cell)
+    for name, row in first.items():
+        told = {label: tuple(by_film.get(name, ())) for label, by_film in masks.items()}
+        film = Film(name, row["filename"], row["Report"], {PNEUMOTHORAX: tuple(cells[name]), **told})
+        studies.setdefault(row["StudyInstanceUID"] or name, []).append(film)
+    return studies
+
+
+def _masks(table: Path) -> dict[str, list[str]]:
+    """Film → the mask cells of its rows, each once."""
+    found: dict[str, list[str]] = {}
+    for _, row in read_rows(table, ("anon_SOPUID", "mask_rle"), rename=_renamed):
+        cells = found.setdefault(row["anon_SOPUID"], [])
+        if row["mask_rle"] not in cells:
+            cells.append(row["mask_rle"])
+    return found
+
+
+def _renamed(header: list[str]) -> list[str]:
+    """Copies call the film as the table of reports does."""
+    return ["anon_SOPUID" if name == "SOPInstanceUID" else name for name in header]
+
+
+def _why_not(films: Sequence[Film]) -> str | None:
+    if not films[0].id:
+        return NO_FILM
+    return PATIENTS_DIFFER if len({film.name.partition("_")[0] for film in films}) > 1 else None
+
+
+def _own_labels(films: Iterable[Film]) -> dict[str, int]:
+    """Own label → 1 when any film has it, 0 when every film is told to be without it; unknown is left out."""
+    labels: dict[str, int] = {}
+    told = [{label: _told(label, cells) for label, cells in film.masks.items()} for film in films]
+    for label in told[0]:
+        values = [one[label] for one in told]
+        known = [value for value in values if value is not None]
+        if 1 in known or len(known) == len(values):
+            labels[label] = strongest(known) or 0
+    return labels
+
+
+def _told(label: str, cells: Sequence[str]) -> int | None:
+    """What the cells of a film say; a film that the table of tubes or fractures does not list has none."""
+    if not cells and label != PNEUMOTHORAX:
+        return 0
+    known = [value for value in map(_value, cells) if value is not None]
+    # A row of those two tables is a mark by itself, even where its mask is empty.
+    return strongest(known) if known or label == PNEUMOTHORAX else 1
+
+
+def _value(cell: str) -> int | None:
+    return None if not cell else int(cell not in _NONE)
+
+
+def _boxes(films: Sequence[Film], headers: Sequence[DicomInfo | None]) -> tuple[tuple[Box, ...], bool]:
+    """The box around each mask, and whether any mask could not be read."""
+    boxes: list[Box] = []
+    unreadable = False
+    for number, (film, header) in enumerate(zip(films, headers, strict=True)):
+        height, width = (header.rows, header.columns) if header is not None else (SIDE, SIDE)
+        for label, cells in film.masks.items():
+            for cell in cells:
+                bounds = run_bounds(cell, height, width) if _value(cell) else None
+                unreadable |= bounds is None and bool(_value(cell))
+                if bounds is not None:
+                    left, top, right, bottom = map(float, bounds)
+                    boxes.append(Box(label, (left, top, right, bottom), image=number))
+    return tuple(boxes), unreadable
+
+
+def _view(header: DicomInfo | None) -> View:
+    return header.view if header is not None and header.view is not None else View.FRONTAL
+
+
+def _places(film: str) -> list[str]:
+    folders = ("dataset", "chest_radiographs", "images")
+    return [f"{folder}/{film}{ending}" for folder in folders for ending in ("", ".dcm", ".dicom", ".png", ".jpg")]
+
+
+def _patient(films: Sequence[Film]) -> str:
+    """The text before the first underscore of the file name; empty when there is no underscore."""
+    number, underscore, _ = films[0].name.partition("_")
+    return number if underscore else ""
+
+
+def _date(name: str) -> str:
+    """The date in a file name as yyyymmdd; empty when there is none."""
+    match = _DATE.search(name.partition("_")[2])
+    return "".join(match.groups()) if match else ""
+
+
+def _study_id(visited: Visited) -> str:
+    return visited.id

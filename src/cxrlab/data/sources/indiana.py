@@ -1,0 +1,132 @@
+"""What the two forms of the Indiana University collection share: names of films, the table of views, views of films.
+
+Open-I's reports call a film `CXR1_1_IM-0001-3001` or `CXR2_IM-0652-1001`, the table of views
+`1_IM-0001-3001.dcm.png`, the DICOM folders `1/1_IM-0001-3001.dcm`: the number of the report, then a name
+that begins with IM. A person has one report, so that number is study and patient at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from cxrlab.core.errors import DataError, shown
+from cxrlab.core.records import ImageFile
+from cxrlab.core.vocabulary import View
+from cxrlab.data.config import ImportConfig
+from cxrlab.data.corpus import check_inside
+from cxrlab.data.frontal import views_of
+from cxrlab.data.images import load_image
+from cxrlab.data.sources.csv_file import find_optional, read_rows
+from cxrlab.data.sources.film_header import header_of
+
+COLLECTION = "indiana"
+PROJECTIONS = "indiana_projections.csv"
+FROM_PICTURE = "view told from the picture itself"
+UNDECODABLE = "film cannot be decoded, view unknown"
+SHOWS_NOTHING = "film shows no chest (blank or noise), view unknown"
+_VIEWS = {"frontal": View.FRONTAL, "lateral": View.LATERAL}
+_FILM = re.compile(r"(?:CXR)?(?P<number>\d+)_(?:\d+_)?(?P<name>IM-\d+(?:-\d+)*)", re.IGNORECASE)
+# Films, blank or noise most of them, that the collection holds and the table of views leaves out: they count where
+# films are numbered.
+_UNLISTED = {
+    "2084": ("IM-0715-1001-0002", "IM-0715-2001-0001"),
+    "2560": ("IM-1064-4001",),
+    "3809": ("IM-1919-1003002",),
+}
+
+
+class FilmName(NamedTuple):
+    """A film of the collection: the number of its report and its own name ("IM-0001-3001")."""
+
+    number: str
+    name: str
+
+
+# Views by the number of the report and the name of the film.
+Projections = Mapping[str, Mapping[str, View]]
+
+
+def film_name(text: str) -> FilmName | None:
+    """The film that a file or entry is named after, in any of the forms above; None for other names."""
+    match = _FILM.match(text)
+    return FilmName(str(int(match["number"])), match["name"].upper()) if match else None
+
+
+def read_projections(config: ImportConfig) -> Projections | None:
+    """The table of views: the one that the settings name, else that of the root; None where there is none."""
+    found = config.projections or find_optional(config.root, PROJECTIONS, f"{PROJECTIONS}.gz")
+    if found is None:
+        return None
+    views: dict[str, dict[str, View]] = {}
+    for line, row in read_rows(found, ("uid", "filename", "projection")):
+        film, view = film_name(row["filename"]), _VIEWS.get(row["projection"].lower())
+        if film is None:
+            raise DataError(f"{found}:{line}: {shown(row['filename'])} is no film of Open-I (1_IM-0001-3001.dcm.png).")
+        if view is None:
+            raise DataError(f"{found}:{line}: the projection is {shown(row['projection'])}, not Frontal or Lateral.")
+        if views.setdefault(film.number, {}).setdefault(film.name, view) is not view:
+            raise DataError(f"{found}:{line}: {row['filename']} has two projections; fetch the table again.")
+    if not views:
+        raise DataError(f"{found} lists no film; fetch the table again.")
+    return views
+
+
+def numbered_films(projections: Projections, number: str) -> list[str]:
+    """The names of a report's films in the order in which R2Gen numbers them: that of their names as text."""
+    listed = projections.get(number, {})
+    return sorted({*listed, *_UNLISTED.get(number, ())}) if listed else []
+
+
+def with_views(
+    root: Path, paths: Sequence[str], known: Sequence[View | None]
+) -> tuple[tuple[ImageFile, ...], list[str]]:
+    """The films of one study with their views, and remarks.
+
+    Args:
+        root: The source folder.
+        paths: Films relative to it.
+        known: The view of each by the table; None where it does not tell. Then the header of a DICOM film is asked,
+            and last the picture.
+
+    A film that is not in the folder, cannot be decoded or shows nothing has the view `other`.
+    """
+    images: dict[int, ImageFile] = {}
+    asked: dict[int, str] = {}
+    for place, (path, view) in enumerate(zip(paths, known, strict=True)):
+        if view is not None:
+            images[place] = ImageFile(path, view, {"view_from": "projections"})
+        elif _is_here(root, path):
+            header, _ = header_of(root / path)
+            if header is not None and header.view is not None:
+                images[place] = ImageFile(path, header.view, {"view_from": "header"})
+            else:
+                asked[place] = path
+    told, remarks = _told_by_pictures(root, asked)
+    images.update(told)
+    return tuple(images.get(place, ImageFile(path, View.OTHER)) for place, path in enumerate(paths)), remarks
+
+
+def _is_here(root: Path, path: str) -> bool:
+    """Whether a film is in the folder; one whose path leaves it is not looked at, and refused by the engine."""
+    try:
+        check_inside(path)
+    except DataError:
+        return False
+    return (root / path).is_file()
+
+
+def _told_by_pictures(root: Path, paths: Mapping[int, str]) -> tuple[dict[int, ImageFile], list[str]]:
+    films, remarks = {}, set()
+    for place, path in paths.items():
+        try:
+            films[place] = load_image(root / path)
+        except DataError:  # 'data check' names it; here it costs the view, not the study
+            remarks.add(UNDECODABLE)
+    told = {}
+    for place, guess in zip(films, views_of(list(films.values())), strict=True):
+        remarks.add(SHOWS_NOTHING if guess.view is View.OTHER else FROM_PICTURE)
+        told[place] = ImageFile(paths[place], guess.view, {"view_from": "image", "view_confidence": guess.confidence})
+    return told, sorted(remarks)

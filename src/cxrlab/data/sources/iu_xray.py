@@ -1,0 +1,155 @@
+"""IU X-ray: the Indiana University collection in the form in which report generation is measured (R2Gen).
+
+Counts: 2,955 studies with two films each: train 2,069, val 296, test 590; copies without test exist.
+Views: frontal and lateral, which the form itself does not tell: from indiana_projections.csv in the root or given with
+    --projections, else from the pictures, with the confidence beside each film. File 0 is lateral in one of nine.
+Labels: none; those of the reports' indexers come with openi.
+Language: English, XXXX where words were masked.
+Licence: CC BY-NC-ND 4.0.
+Citation: Demner-Fushman et al., Preparing a collection of radiology examinations for distribution and retrieval,
+    JAMIA 2016; split by Chen et al., Generating radiology reports via memory-driven transformer, EMNLP 2020.
+Obtain: the archive of R2Gen; root holds annotation.json and images/<study>/<k>.png or .jpg.
+Defects: the text is the findings section alone, so that only sections.findings is filled; some studies show two
+    frontal films or two lateral ones; two second films are blank or noise; the split is by study, of which a person
+    has one. The same films and people as openi: neither is external to the other.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from cxrlab.core.errors import DataError, shown
+from cxrlab.core.files import read_json
+from cxrlab.core.records import SPLITS, Report, Study
+from cxrlab.core.vocabulary import View
+from cxrlab.data.config import ImportConfig
+from cxrlab.data.sources.csv_file import find_file
+from cxrlab.data.sources.indiana import (
+    COLLECTION,
+    Projections,
+    film_name,
+    numbered_films,
+    read_projections,
+    with_views,
+)
+from cxrlab.data.sources.layouts import chosen_layout, film_path, portable
+from cxrlab.data.sources.source import Imported, Plan
+
+NOT_IN_TABLE = "film that the table of views does not list"
+NO_TEXT = "report without text"
+_ENDINGS = (".png", ".jpg", ".jpeg")
+
+
+class Entry(NamedTuple):
+    """One study of the annotation, with the table's view of each film, None where it does not tell."""
+
+    id: str
+    patient: str
+    split: str
+    report: str
+    paths: tuple[str, ...]
+    views: tuple[View | None, ...]
+
+
+def plan(config: ImportConfig) -> Plan[Entry]:
+    """The studies of the annotation: train, then val, then test, each in the order of the file."""
+    chosen_layout(config, ())
+    table = find_file(config.root, "annotation.json", what="the annotation of R2Gen")
+    projections = read_projections(config)
+    entries = _entries(table, projections)
+    return Plan(
+        items=entries,
+        study_id=_study_id,
+        read=partial(read, config.root, projections is not None),
+        total=len(entries),
+        layout="r2gen" if projections is None else "r2gen with projections",
+        collections=(COLLECTION,),
+        takes=("projections",),
+    )
+
+
+def read(root: Path, table: bool, entry: Entry) -> Imported:
+    """One study; `table` says whether there was a table of views at all."""
+    paths = [film_path(root, _candidates(path)) for path in entry.paths]
+    images, remarks = with_views(root, paths, entry.views)
+    if table and None in entry.views:
+        remarks.append(NOT_IN_TABLE)
+    text = entry.report.strip()
+    if not text:
+        remarks.append(NO_TEXT)
+    study = Study(
+        id=entry.id,
+        patient=entry.patient,
+        images=images,
+        sections=Report(findings=text) if text else None,
+        split=entry.split,
+    )
+    return Imported(study, tuple(remarks))
+
+
+def _entries(table: Path, projections: Projections | None) -> list[Entry]:
+    splits = read_json(table)
+    if not isinstance(splits, dict) or not splits or not set(splits) <= set(SPLITS):
+        raise DataError(f"{table} is no annotation of R2Gen: it must hold lists under {', '.join(SPLITS)}.")
+    entries: dict[str, Entry] = {}
+    for split in SPLITS:
+        rows = splits.get(split, [])
+        if not isinstance(rows, list):
+            raise DataError(f"{table}: '{split}' is {shown(rows)}, not a list of studies.")
+        for number, row in enumerate(rows, 1):
+            entry = _entry(row, split, projections, f"{table}: study {number} of {split}")
+            if entry.id in entries:
+                raise DataError(f"{table} lists '{entry.id}' twice, in {entries[entry.id].split} and {split}.")
+            entries[entry.id] = entry
+    if not entries:
+        raise DataError(f"{table} lists no study; fetch it again.")
+    return list(entries.values())
+
+
+def _entry(row: Any, split: str, projections: Projections | None, place: str) -> Entry:
+    if not isinstance(row, dict):
+        raise DataError(f"{place} is {shown(row)}, not a record.")
+    name, report, paths = row.get("id"), row.get("report"), row.get("image_path")
+    if not isinstance(name, str) or not name:
+        raise DataError(f"{place} has no 'id'.")
+    if not isinstance(report, str):
+        raise DataError(f"{place} has no text 'report'.")
+    if not isinstance(paths, list) or not all(isinstance(path, str) and path for path in paths):
+        raise DataError(f"{place} has no list of files 'image_path'.")
+    if row.get("split", split) != split:
+        raise DataError(f"{place} calls itself {shown(row['split'])}; fetch the file again.")
+    film = film_name(name)
+    files = tuple(portable(path) for path in paths)
+    return Entry(
+        id=name,
+        patient=f"CXR{film.number}" if film else name,
+        split=split,
+        report=report,
+        paths=files,
+        views=tuple(_listed_view(projections, film.number, path) if film and projections else None for path in files),
+    )
+
+
+def _listed_view(projections: Projections, number: str, path: str) -> View | None:
+    """The view of file `<study>/<k>.png`: the k-th film of the report; or that of a file with a film's own name."""
+    stem = PurePosixPath(path).stem
+    own = film_name(stem)
+    if own is not None:
+        return projections.get(own.number, {}).get(own.name)
+    films = numbered_films(projections, number)
+    if not stem.isdecimal() or int(stem) >= len(films):
+        return None
+    return projections[number].get(films[int(stem)])
+
+
+def _candidates(path: str) -> list[str]:
+    """Where a film may lie: in images/ as the annotation says or with another ending, or beside the annotation."""
+    file = PurePosixPath(path)
+    named = [path, *(str(file.with_suffix(ending)) for ending in _ENDINGS if file.name and ending != file.suffix)]
+    return [*(f"images/{name}" for name in named), *named]
+
+
+def _study_id(entry: Entry) -> str:
+    return entry.id

@@ -1,0 +1,157 @@
+"""object-CXR: frontal films of Chinese township hospitals, marked where jewellery, buttons and the like lie on them.
+
+Counts: 10,000 films, half of them with foreign objects: train 8,000, dev (here val) 1,000, test 1,000.
+Views: frontal; PA or AP is not told.
+Labels: 'foreign object', 1 or 0, drawn by twelve radiologists as rectangles, ellipses or polygons; support devices
+    were left out by them. None of CheXpert's fourteen.
+Language: none; there are no reports, so its text is made from labels.
+Licence: CC BY-NC 4.0.
+Citation: JF Healthcare, object-CXR: automatic detection of foreign objects on chest X-rays, MIDL challenge, 2020.
+Obtain: the challenge's download (train.zip, dev.zip, train.csv, dev.csv; the test part was published later); root
+    holds the tables and the folders train/, dev/ and test/, or all films in one folder.
+Defects: patients are not told, so each film counts as a patient of its own and the splits cannot be checked for
+    leakage; some shapes reach beyond the film and are cut at zero; a film without a mark may hold objects outside the
+    lungs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+
+from cxrlab.core.errors import DataError, shown
+from cxrlab.core.records import Box, ImageFile, Study
+from cxrlab.core.vocabulary import View
+from cxrlab.data.config import ImportConfig
+from cxrlab.data.sources.csv_file import Row, find_optional, read_rows
+from cxrlab.data.sources.layouts import chosen_layout, film_path, portable
+from cxrlab.data.sources.source import Imported, Plan
+from cxrlab.data.writer import Dropped
+
+LABEL = "foreign object"
+KINDS = ("rectangle", "ellipse", "polygon")
+BEYOND_FILM = "shape beyond the edge of the film, cut at zero"
+NO_NAME = "row without the name of a film"
+TWICE = "film listed twice in one table"
+_TABLES = {"train": "train", "dev": "val", "test": "test"}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A closed line around an object: its kind and its points as x, y, x, y … in pixels."""
+
+    kind: str
+    points: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Film:
+    """One row; `shapes` is None where the table does not tell whether there are objects."""
+
+    id: str
+    folder: str
+    name: str
+    shapes: tuple[Shape, ...] | None
+
+
+def plan(config: ImportConfig) -> Plan[Film]:
+    """The films table by table."""
+    chosen_layout(config, ())
+    tables = {folder: find_optional(config.root, f"{folder}.csv", f"{folder}/{folder}.csv") for folder in _TABLES}
+    if not any(tables.values()):
+        raise DataError(
+            f"{config.root} does not hold a table of films: looked for {', '.join(f'{name}.csv' for name in tables)}; "
+            "give the folder that holds it."
+        )
+    films = [film for folder, table in tables.items() if table is not None for film in _films(folder, table)]
+    names = {film.id: film for film in films}
+    repeated = len(films) - len(names)
+    return Plan(
+        items=list(names.values()),
+        study_id=_study_id,
+        read=partial(read, config.root),
+        total=len(names),
+        layout="csv",
+        collections=("jf-healthcare",),
+        label_style="object-cxr",
+        remarks={TWICE: repeated} if repeated else {},
+    )
+
+
+def read(root: Path, film: Film) -> Imported | Dropped:
+    """One film as a study; every shape becomes the box around it, and keeps its line under `shapes`."""
+    if not film.name:
+        return Dropped(film.id, NO_NAME)
+    shapes = film.shapes or ()
+    places = (f"{film.folder}/{film.name}", film.name, f"images/{film.name}", f"images/{film.folder}/{film.name}")
+    study = Study(
+        id=film.id,
+        patient=film.id,
+        images=(ImageFile(film_path(root, places), View.FRONTAL),),
+        split=_TABLES[film.folder],
+        own_labels={} if film.shapes is None else {LABEL: int(bool(shapes))},
+        boxes=tuple(Box(LABEL, _corners(shape)) for shape in shapes) or None,
+        extra={"shapes": [{"kind": shape.kind, "points": list(shape.points)} for shape in shapes]} if shapes else {},
+    )
+    beyond = any(min(shape.points) < 0 for shape in shapes)
+    return Imported(study, (BEYOND_FILM,) if beyond else ())
+
+
+def _films(folder: str, table: Path) -> Iterable[Film]:
+    needed = ("image_name",) if folder == "test" else ("image_name", "annotation")
+    for line, row in read_rows(table, needed, rename=_named):
+        name = PurePosixPath(portable(row["image_name"])).name
+        shapes = _shapes(row, f"{table}:{line}")
+        yield Film(f"{folder}-{PurePosixPath(name).stem}" if name else f"{folder} line {line}", folder, name, shapes)
+
+
+def _named(header: list[str]) -> list[str]:
+    """The files say image_name, the challenge's page image_path."""
+    return ["image_name" if name == "image_path" else name for name in header]
+
+
+def _shapes(row: Row, place: str) -> tuple[Shape, ...] | None:
+    """The shapes of a row; None where the table has no such column, nothing where the cell is empty or NaN."""
+    cell = row.get("annotation")
+    if cell is None:
+        return None
+    if cell.lower() == "nan":
+        return ()
+    return tuple(_shape(text, place) for text in cell.split(";") if text.strip())
+
+
+def _shape(text: str, place: str) -> Shape:
+    kind, *points = _numbers(text, place)
+    enough = len(points) >= 6 and len(points) % 2 == 0 if kind == 2 else len(points) == 4
+    if kind not in (0, 1, 2) or not enough:
+        raise DataError(
+            f"{place}: 'annotation' holds {shown(text.strip())}; a shape is 0 or 1 with four numbers, or 2 with a pair "
+            "for each of three or more corners. Correct the row or fetch the table again."
+        )
+    return Shape(KINDS[int(kind)], tuple(points))
+
+
+def _numbers(text: str, place: str) -> Sequence[float]:
+    try:
+        values = [float(word) for word in text.split()]
+    except ValueError:
+        values = [math.nan]
+    if not all(map(math.isfinite, values)):
+        raise DataError(
+            f"{place}: 'annotation' holds {shown(text.strip())}, which is not numbers; fetch the table again."
+        )
+    return [int(value) if value == int(value) else value for value in values]
+
+
+def _corners(shape: Shape) -> tuple[float, float, float, float]:
+    """The rectangle around a shape, within the film's upper and left edge."""
+    across, down = shape.points[::2], shape.points[1::2]
+    left, top, right, bottom = (max(0.0, float(edge)) for edge in (min(across), min(down), max(across), max(down)))
+    return left, top, right, bottom
+
+
+def _study_id(film: Film) -> str:
+    return film.id

@@ -1,0 +1,211 @@
+"""Open-I: the chest films of Indiana University with their reports in sections and codes by indexers.
+
+Counts: 3,955 reports (XML), of which 3,851 have films, 7,470 in all; the CSV form holds those 3,851 and 7,466 films.
+Views: frontal and lateral by indiana_projections.csv in the root or given with --projections, else told from the
+    pictures with the confidence beside each film; a film that neither tells of has the view other.
+Labels: none in CheXpert's words; the MeSH codes of the indexers in extra.mesh, those of a program in
+    extra.mesh_automatic (XML) and the headings alone in extra.problems (CSV).
+Language: English, XXXX where words were masked.
+Licence: CC BY-NC-ND 4.0.
+Citation: Demner-Fushman et al., Preparing a collection of radiology examinations for distribution and retrieval,
+    JAMIA 2016.
+Obtain: Open-I's download page, NLMCXR_reports.tgz (or ecgen-radiology/*.xml out of it) and NLMCXR_png.tgz or the DICOM
+    archive unpacked beside it: layout xml; or the CSV form with indiana_reports.csv, indiana_projections.csv and
+    images/images_normalized/: layout csv. Where both are there the XML is read, unless --layout csv.
+Defects: 104 reports have no film; 530 have no findings; 95 were not indexed; a spreadsheet turned three indications of
+    the CSV form into #NAME?; its examination holds HTML escapes; the table of views leaves out four films. No split:
+    that of R2Gen belongs to iu-xray. The same films and people as iu-xray: neither is external to the other.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cxrlab.core.errors import DataError
+from cxrlab.core.records import Report, Study
+from cxrlab.data.config import ImportConfig
+from cxrlab.data.sources.csv_file import Row, find_optional, read_rows
+from cxrlab.data.sources.indiana import (
+    COLLECTION,
+    FilmName,
+    Projections,
+    film_name,
+    read_projections,
+    with_views,
+)
+from cxrlab.data.sources.layouts import chosen_layout
+from cxrlab.data.sources.openi_xml import ARCHIVES, BadXml, XmlFile, find_files, open_files, parse_document
+from cxrlab.data.sources.source import Imported, Plan
+from cxrlab.data.writer import Dropped
+
+LAYOUTS = ("xml", "csv")
+BROKEN = "XML that is not well-formed, declares entities or holds no report"
+OTHER_ID = "report whose own id is not that of its file"
+NO_FILMS = "report without films"
+UNKNOWN_FILM = "film whose name is not one of Open-I's, left out"
+SPREADSHEET_ERROR = "text that a spreadsheet turned into #NAME?, left out"
+# Folders deeper than this below the root are not searched for films.
+_DEEPEST = 3
+# Where a film lies in several forms, the first is taken.
+_ENDINGS = (".png", ".jpg", ".jpeg", ".dcm")
+_TABLE = ("indiana_reports.csv", "indiana_reports.csv.gz")
+_COLUMNS = {"examination": "image", **{name: name for name in ("indication", "comparison", "findings", "impression")}}
+_NOTHING = ("", "Not Available.")
+
+# Where the films lie, relative to the root.
+Places = Mapping[FilmName, str]
+
+
+class Source(NamedTuple):
+    """What both layouts need to turn a report into a study."""
+
+    root: Path
+    places: Places
+    projections: Projections | None
+
+
+def plan(config: ImportConfig) -> Plan[Any]:
+    """The reports in the order of their numbers (XML) or of the table (CSV)."""
+    layout = chosen_layout(config, LAYOUTS)
+    table = find_optional(config.root, *_TABLE)
+    files = find_files(config.root)
+    source = Source(config.root, _places(config.root), read_projections(config))
+    views = "" if source.projections is None else " with projections"
+    if files is not None and layout != "csv":
+        reports, total = open_files(files)
+        return Plan(
+            items=reports,
+            study_id=_xml_id,
+            read=partial(read_xml, source),
+            total=total,
+            layout=f"xml{views}",
+            collections=(COLLECTION,),
+            takes=("projections",),
+        )
+    if table is not None and layout != "xml":
+        rows = _rows(table)
+        return Plan(
+            items=rows,
+            study_id=_csv_id,
+            read=partial(read_csv, source, _listed_films(source)),
+            total=len(rows),
+            layout=f"csv{views}",
+            collections=(COLLECTION,),
+            takes=("projections",),
+        )
+    wanted = {"xml": f"ecgen-radiology/*.xml or {ARCHIVES[0]}", "csv": _TABLE[0]}
+    looked = wanted[layout] if layout else ", ".join(wanted.values())
+    raise DataError(f"{config.root} does not hold the reports of Open-I: looked for {looked}; give the folder with it.")
+
+
+def read_xml(source: Source, file: XmlFile) -> Imported | Dropped:
+    """One XML report as a study."""
+    try:
+        document = parse_document(file.data)
+    except BadXml:
+        return Dropped(_xml_id(file), BROKEN)
+    extra = {"mesh": list(document.mesh), "mesh_automatic": list(document.mesh_automatic)}
+    known = {name: film for name in document.films if (film := film_name(name))}
+    remarks = [OTHER_ID] if document.number != file.number else []
+    remarks += [UNKNOWN_FILM] if len(known) < len(document.films) else []
+    listed = {film: f"NLMCXR_png/{name}.png" for name, film in known.items()}
+    return _study(source, _xml_id(file), document.report, listed, extra, remarks)
+
+
+def read_csv(source: Source, films: Mapping[str, list[FilmName]], row: Row) -> Imported:
+    """One row of the CSV form as a study; `films` gives those of each number."""
+    texts, remarks = {}, []
+    for section, column in _COLUMNS.items():
+        text = html.unescape(row[column]) if column == "image" else row[column]
+        if text == "#NAME?":
+            remarks.append(SPREADSHEET_ERROR)
+        elif text not in _NOTHING:
+            texts[section] = text
+    extra = {name: _codes(row[column]) for name, column in (("mesh", "MeSH"), ("problems", "Problems"))}
+    listed = {
+        film: f"images/images_normalized/{film.number}_{film.name}.dcm.png" for film in films.get(_number(row), [])
+    }
+    return _study(source, _csv_id(row), Report(**texts), listed, extra, remarks)
+
+
+def _study(
+    source: Source,
+    name: str,
+    report: Report,
+    listed: Mapping[FilmName, str],
+    extra: Mapping[str, list[str]],
+    remarks: list[str],
+) -> Imported:
+    """The study of a report; `listed` says where each film is expected when it is not in the folder."""
+    paths = [source.places.get(film, expected) for film, expected in listed.items()]
+    table = source.projections or {}
+    images, told = with_views(source.root, paths, [table.get(film.number, {}).get(film.name) for film in listed])
+    study = Study(
+        id=name,
+        patient=name,
+        images=images,
+        sections=report,
+        extra={key: codes for key, codes in extra.items() if codes},
+    )
+    return Imported(study, (*remarks, *told, *(() if images else (NO_FILMS,))))
+
+
+def _places(root: Path) -> dict[FilmName, str]:
+    """Every film in the folder and up to three folders below, whatever it is called after, by its name."""
+    found: dict[FilmName, tuple[int, str]] = {}
+    for folder, folders, names in os.walk(root):
+        below = Path(folder).relative_to(root)
+        if len(below.parts) >= _DEEPEST:
+            folders.clear()
+        for name in names:
+            ending = os.path.splitext(name)[1].lower()
+            film = film_name(name) if ending in _ENDINGS else None
+            if film is not None:
+                place = (_ENDINGS.index(ending), (below / name).as_posix())
+                found[film] = min(place, found.get(film, place))
+    return {film: path for film, (_, path) in found.items()}
+
+
+def _listed_films(source: Source) -> dict[str, list[FilmName]]:
+    """The films of each number: by the table of views, or those in the folder where there is no table."""
+    if source.projections is not None:
+        return {number: [FilmName(number, name) for name in views] for number, views in source.projections.items()}
+    films: dict[str, list[FilmName]] = {}
+    for film in sorted(source.places):
+        films.setdefault(film.number, []).append(film)
+    return films
+
+
+def _rows(table: Path) -> list[Row]:
+    rows, seen = [], set()
+    for line, row in read_rows(table, ("uid", "MeSH", "Problems", *_COLUMNS.values())):
+        if not row["uid"].isdecimal():
+            raise DataError(f"{table}:{line}: 'uid' is not a number.")
+        if _number(row) in seen:
+            raise DataError(f"{table}:{line}: uid {row['uid']} stands there twice; fetch the table again.")
+        seen.add(_number(row))
+        rows.append(row)
+    if not rows:
+        raise DataError(f"{table} lists no report; fetch it again.")
+    return rows
+
+
+def _codes(cell: str) -> list[str]:
+    return [code.strip() for code in cell.split(";") if code.strip()]
+
+
+def _number(row: Row) -> str:
+    return str(int(row["uid"]))
+
+
+def _xml_id(file: XmlFile) -> str:
+    return f"CXR{int(file.number)}" if file.number.isdecimal() else file.number
+
+
+def _csv_id(row: Row) -> str:
+    return f"CXR{_number(row)}"

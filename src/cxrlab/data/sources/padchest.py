@@ -1,0 +1,270 @@
+"""PadChest: films of a Spanish hospital with reports in Spanish and labels from a tree of findings and diagnoses.
+
+Counts: about 160,900 films in 109,931 studies of 67,625 patients. CXR-697K counts 89,540 pairs: frontal films with a
+    report.
+Views: PA, AP (also AP_horizontal, lying down), lateral (L); COSTAL, for the ribs, and EXCLUDE become 'other'.
+Labels: 193 of its own, 27 % by physicians and the rest by a trained model, as lists of what the report names; what a
+    list does not name is unknown. Each that the vocabulary can express is mapped to CheXpert's fourteen.
+Language: Spanish ('es'), lower case, without accents, words partly stemmed; kept whole as the report, without
+    sections.
+Licence: research use by agreement with BIMCV; no redistribution.
+Citation: Bustos et al., PadChest: a large chest X-ray image dataset with multi-label annotated reports, Medical Image
+    Analysis 66:101797, 2020.
+Obtain: BIMCV's download page, after registration; root holds PADCHEST_chest_x_ray_images_labels_160K_01.02.19.csv (or
+    .csv.gz) and the films as <ImageDir>/<ImageID>, images/<ImageID> or flat; zip files that are left packed are not
+    looked into, and their films count as absent.
+Defects: lists are written as Python writes them, some with blanks in the names, some empty or nan; birth is a year,
+    so the age may be one too high; a few 16-bit PNG files are cut short, which 'data check' tells; no official split.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from sys import intern
+
+from cxrlab.core.label_maps import PADCHEST
+from cxrlab.core.records import ImageFile, Study
+from cxrlab.core.vocabulary import CHEXPERT_INCIDENTAL, Group, View, observation
+from cxrlab.data.config import ImportConfig
+from cxrlab.data.sources.csv_file import Row, find_file, read_rows
+from cxrlab.data.sources.layouts import chosen_layout, film_path
+from cxrlab.data.sources.own_labels import chexpert_from
+from cxrlab.data.sources.priors import Visit, moment_of, prior_studies
+from cxrlab.data.sources.source import Imported, Plan
+from cxrlab.data.sources.values import AGE_OUT_OF_RANGE, AGE_UNREADABLE, OLDEST, Age, remarks_of, sex_of
+from cxrlab.data.writer import Dropped
+
+NO_STUDY = "row without a study id"
+NO_IMAGE = "row without the name of its film"
+NO_PATIENT = "no patient id; the study counts as a patient of its own"
+NO_REPORT = "no report"
+NO_LABELS = "no labels"
+LABELS_UNREADABLE = "labels that are no list, left out"
+UNMAPPED = "label without a row in the map"
+NORMAL_BESIDE = "'normal' beside a finding; No Finding not stated"
+EXCLUDED = "film marked as excluded by the source"
+VIEW_UNKNOWN = "projection not known"
+ROWS_DIFFER = "films of one study with different labels; all of them kept"
+REPORTS_DIFFER = "films of one study with different reports; the first kept"
+PATIENTS_DIFFER = "one study id for several patients"
+_VIEWS = {"PA": View.PA, "AP": View.AP, "AP_HORIZONTAL": View.AP, "L": View.LATERAL, "COSTAL": View.OTHER}
+_SPELLINGS = {name.lower(): name for name in PADCHEST}
+_LONGEST_LIST = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Film:
+    """One row of the table: a film, with what the table says of its study."""
+
+    study: str
+    patient: str
+    name: str
+    folder: str
+    projection: str
+    date: str
+    birth: str
+    sex: str
+    report: str
+    labels: str
+    localizations: str
+    method: str
+    report_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Visited:
+    """One study: its films in the order of the table, and the id of the study before."""
+
+    id: str
+    films: tuple[Film, ...]
+    prior: str | None
+
+
+def plan(config: ImportConfig) -> Plan[Visited]:
+    """The studies in the order of their first films."""
+    chosen_layout(config, ())
+    table = find_file(
+        config.root,
+        "PADCHEST_chest_x_ray_images_labels_160K_01.02.19.csv",
+        "PADCHEST_chest_x_ray_images_labels_160K*.csv",
+        "PADCHEST_chest_x_ray_images_labels_160K*.csv.gz",
+        what="the table of films",
+    )
+    studies: dict[str, list[Film]] = {}
+    for line, row in read_rows(table, ("ImageID", "StudyID", "PatientID", "Projection", "Report", "Labels")):
+        film = _film(row)
+        # A row that belongs to no study stays by itself, to be left out with its reason.
+        films = studies.setdefault(film.study or f"line {line}", [])
+        # The report stands in every row of its study; held once, half a million rows fit into memory.
+        films.append(replace(film, report=films[0].report) if films and film.report == films[0].report else film)
+    kept = ((key, films[0]) for key, films in studies.items() if _why_not(films) is None)
+    priors = prior_studies(Visit(key, first.patient or key, moment_of(first.date)) for key, first in kept)
+    return Plan(
+        items=[Visited(key, tuple(films), priors.get(key)) for key, films in studies.items()],
+        study_id=_study_id,
+        read=partial(read, config.root),
+        total=len(studies),
+        layout="csv",
+        collections=("san-juan-alicante",),
+    )
+
+
+def read(root: Path, visited: Visited) -> Imported | Dropped:
+    """One study with its Spanish report and everything that its lists name."""
+    films = visited.films
+    first = films[0]
+    reason = _why_not(films)
+    if reason is not None:
+        return Dropped(visited.id, reason)
+    age, sex = _age(first), sex_of(first.sex)
+    lists = {film.labels: listed(film.labels) for film in films}
+    own = dict.fromkeys((_spelled(name) for names in lists.values() for name in names or ()), 1)
+    labels = chexpert_from("padchest", own)
+    spoiled = "No Finding" in labels and any(_cancels_normal(name) for name in own)
+    if spoiled:
+        del labels["No Finding"]
+    report = next((film.report for film in films if film.report), None)
+    study = Study(
+        id=visited.id,
+        patient=first.patient or visited.id,
+        images=tuple(_image(root, film) for film in films if film.name),
+        report=report,
+        age=age.years,
+        sex=sex.letter,
+        prior=visited.prior,
+        labels=labels,
+        own_labels=own,
+        extra=_extra(films),
+    )
+    remarks = remarks_of(
+        age.remark,
+        sex.remark,
+        None if first.patient else NO_PATIENT,
+        None if report else NO_REPORT,
+        REPORTS_DIFFER if len({film.report for film in films if film.report}) > 1 else None,
+        LABELS_UNREADABLE if None in lists.values() else None,
+        None if own or None in lists.values() else NO_LABELS,
+        ROWS_DIFFER if len({frozenset(names or ()) for names in lists.values()}) > 1 else None,
+        UNMAPPED if any(name not in PADCHEST for name in own) else None,
+        NORMAL_BESIDE if spoiled else None,
+        *_film_remarks(films),
+    )
+    return Imported(study, remarks)
+
+
+def listed(cell: str) -> tuple[str, ...] | None:
+    """The words of a list as Python writes it; None for a cell that is no list of words.
+
+    Nothing is run: the cell is read as data. Empty and nan, as cell or as item, are no words; blanks and
+    stray quotes around a word go.
+    """
+    if cell.lower() in ("", "nan"):
+        return ()
+    if len(cell) > _LONGEST_LIST:
+        return None
+    try:
+        items = ast.literal_eval(re.sub(r"(?<=[\[,])\s*nan\s*(?=[\],])", "None", cell))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    if not isinstance(items, list) or not all(item is None or isinstance(item, str) for item in items):
+        return None
+    words = (" ".join(item.split()).strip("'\" ") for item in items if item is not None)
+    return tuple(word for word in words if word and word.lower() != "nan")
+
+
+def _film(row: Row) -> Film:
+    def cell(name: str) -> str:
+        text = row.get(name, "")
+        return "" if text.lower() == "nan" else text
+
+    def common(name: str) -> str:
+        return intern(cell(name))  # one object for all rows that say the same
+
+    return Film(
+        study=cell("StudyID"),
+        patient=cell("PatientID"),
+        name=cell("ImageID"),
+        folder=intern(cell("ImageDir").removesuffix(".0")),
+        projection=common("Projection"),
+        date=common("StudyDate_DICOM"),
+        birth=common("PatientBirth"),
+        sex=common("PatientSex_DICOM"),
+        report=cell("Report"),
+        labels=common("Labels"),
+        localizations=common("Localizations"),
+        method=common("MethodLabel"),
+        report_id=cell("ReportID"),
+    )
+
+
+def _why_not(films: Sequence[Film]) -> str | None:
+    if not films[0].study:
+        return NO_STUDY
+    if not any(film.name for film in films):
+        return NO_IMAGE
+    return PATIENTS_DIFFER if len({film.patient for film in films}) > 1 else None
+
+
+def _image(root: Path, film: Film) -> ImageFile:
+    """A film by where it lies; a projection that is none of our views keeps its own name beside it."""
+    folders = [film.folder, "", "images", f"images/{film.folder}"] if film.folder else ["", "images"]
+    path = film_path(root, [f"{folder}/{film.name}".removeprefix("/") for folder in folders])
+    view = _VIEWS.get(film.projection.upper(), View.OTHER)
+    told = {"projection": film.projection} if film.projection not in ("", "PA", "AP", "L") else {}
+    return ImageFile(path, view, told)
+
+
+def _film_remarks(films: Iterable[Film]) -> Sequence[str | None]:
+    words = {film.projection.upper() for film in films}
+    return (
+        None if all(film.name for film in films) else NO_IMAGE,
+        EXCLUDED if "EXCLUDE" in words else None,
+        VIEW_UNKNOWN if words - {*_VIEWS, "EXCLUDE"} else None,
+    )
+
+
+def _extra(films: Sequence[Film]) -> Mapping[str, object]:
+    first = films[0]
+    localizations = dict.fromkeys(word for film in films for word in listed(film.localizations) or ())
+    told = {
+        "language": "es" if any(film.report for film in films) else None,
+        "report_id": first.report_id,
+        "label_method": first.method,
+        "localizations": list(localizations),
+    }
+    return {key: value for key, value in told.items() if value}
+
+
+def _age(film: Film) -> Age:
+    """The year of the study less the year of birth, so at most one too high."""
+    day, birth = moment_of(film.date), film.birth.removesuffix(".0")
+    if not birth or not film.date:
+        return Age(None)
+    if not day or not re.fullmatch(r"\d{4}", birth):
+        return Age(None, AGE_UNREADABLE)
+    years = int(day[:4]) - int(birth)
+    return Age(years) if 0 <= years <= OLDEST else Age(None, AGE_OUT_OF_RANGE)
+
+
+def _spelled(name: str) -> str:
+    """A label as the map spells it, whatever its capitals; one that the map does not know stays as it is."""
+    return _SPELLINGS.get(name.lower(), name)
+
+
+def _cancels_normal(name: str) -> bool:
+    """Whether a label names something that a normal film does not have; devices and the incidental do not count."""
+    row = PADCHEST.get(name)
+    if row is None or row.chexpert == "No Finding":
+        return False
+    seen = [observation(one) for one in row.observations]
+    lesions = [one for one in seen if one.group is not Group.DEVICE and one.name not in CHEXPERT_INCIDENTAL]
+    return bool(lesions) or row.chexpert not in (None, "Support Devices")
+
+
+def _study_id(visited: Visited) -> str:
+    return visited.id

@@ -1,0 +1,253 @@
+"""VinDr-CXR: PA films of two Vietnamese hospitals, each read by three radiologists (train) or by five (test).
+
+Counts: 18,000 films: train 15,000, test 3,000.
+Views: PA.
+Labels: 28 of its own: 22 findings with boxes and 6 diagnoses. In train 1 is what more than half of a film's readers
+    saw (two of three), -1 what fewer saw (one of three), 0 what none saw; each reader's boxes and the votes are kept.
+    In test the consensus, 1 or 0. CheXpert labels are 0 only where the own label is as wide.
+Language: none; there are no reports, so its text is made from labels.
+Licence: PhysioNet credentialed access, with its data use agreement; no redistribution.
+Citation: Nguyen et al., VinDr-CXR: an open dataset of chest X-rays with radiologist's annotations, Scientific Data
+    9:429, 2022.
+Obtain: PhysioNet 'vindr-cxr' 1.0.0 after training and agreement (layout physionet): root holds annotations/ with
+    image_labels_train.csv, image_labels_test.csv, annotations_train.csv, annotations_test.csv, and train/ and test/
+    with <image_id>.dicom. Kaggle's 'vinbigdata-chest-xray-abnormalities-detection' (layout kaggle): train.csv and
+    train/.
+Defects: patients are not told, so each film counts as a patient of its own; the test table says 'Other disease' where
+    the train table says 'Other diseases'; Kaggle's table knows 14 of the findings, no diagnosis, and does not list
+    the test films, which are left out; many headers give no age or 000Y; boxes are in pixels of the original films,
+    whatever the size of the copies beside them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from cxrlab.core.errors import DataError, nearest, shown
+from cxrlab.core.label_maps import VINDR_CXR
+from cxrlab.core.records import Box, ImageFile, Study
+from cxrlab.core.vocabulary import View
+from cxrlab.data.config import ImportConfig
+from cxrlab.data.sources.csv_file import Row, find_optional, read_rows
+from cxrlab.data.sources.film_header import header_of
+from cxrlab.data.sources.layouts import chosen_layout, film_path
+from cxrlab.data.sources.own_labels import chexpert_from
+from cxrlab.data.sources.source import Imported, Plan
+from cxrlab.data.sources.values import label_of, remarks_of
+
+LAYOUTS = ("physionet", "kaggle")
+NO_LABELS = "film with boxes but no row of labels; its labels are those that readers boxed"
+AGE_ZERO = "age 0 in the header of an adult, left out"
+BOX_EMPTY = "finding without a box"
+CONSENSUS = "consensus"
+_DIAGNOSES = ("COPD", "Lung tumor", "Pneumonia", "Tuberculosis", "Other diseases", "No finding")
+FINDINGS = tuple(name for name in VINDR_CXR if name not in _DIAGNOSES)
+KAGGLE_FINDINGS = (
+    "Aortic enlargement", "Atelectasis", "Calcification", "Cardiomegaly", "Consolidation", "ILD", "Infiltration",
+    "Lung Opacity", "Nodule/Mass", "Other lesion", "Pleural effusion", "Pleural thickening", "Pneumothorax",
+    "Pulmonary fibrosis",
+)  # fmt: skip
+# These are as wide as CheXpert's labels of the same name.
+_TOLD_ABSENT = (
+    "Atelectasis", "Cardiomegaly", "Consolidation", "Edema", "Pneumonia", "Pneumothorax", "Pleural effusion",
+    "No finding",
+)  # fmt: skip
+# The tables do not agree on capitals, nor on one plural.
+_SPELLINGS = {**{name.lower(): name for name in VINDR_CXR}, "other disease": "Other diseases"}
+_EXTENSIONS = ("dicom", "dcm", "png", "jpg", "jpeg")
+
+
+@dataclass
+class Film:
+    """One film: what each reader said of each label, and the boxes.
+
+    Args:
+        id: Its name without the ending.
+        split: train or test.
+        answers: Reader → own label → 1 or 0; a label that a reader was not asked for is missing.
+        boxes: In the order of the table.
+        remarks: What was odd about its rows.
+    """
+
+    id: str
+    split: str
+    answers: dict[str, dict[str, int]] = field(default_factory=dict)
+    boxes: list[Box] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+
+def plan(config: ImportConfig) -> Plan[Film]:
+    """The films of train, then those of test, in the order of the tables."""
+    layout = chosen_layout(config, LAYOUTS)
+    if layout is None:
+        layout = "kaggle" if not _tables(config.root) and find_optional(config.root, "train.csv") else "physionet"
+    films = _kaggle(config.root) if layout == "kaggle" else _physionet(config.root)
+    return Plan(
+        items=films,
+        study_id=_study_id,
+        read=partial(read, config.root),
+        total=len(films),
+        layout=layout,
+        collections=("vindr",),
+        label_style="vindr-cxr",
+    )
+
+
+def read(root: Path, film: Film) -> Imported:
+    """One film as a study, with age and sex from its DICOM header where there is one."""
+    path = film_path(root, [f"{film.split}/{film.id}.{ending}" for ending in _EXTENSIONS])
+    header, unreadable = header_of(root / path)
+    age = header.age if header is not None else None
+    votes = _votes(film.answers)
+    own = {label: _verdict(yes, of) for label, (yes, of) in votes.items()}
+    told = film.split == "train" and bool(votes)
+    study = Study(
+        id=film.id,
+        patient=film.id,
+        images=(ImageFile(path, View.PA),),
+        split=film.split,
+        age=age or None,
+        sex=header.sex if header is not None else None,
+        labels=chexpert_from("vindr-cxr", own, _TOLD_ABSENT),
+        own_labels=own,
+        boxes=tuple(film.boxes) or None,
+        extra={"readers": len(film.answers), "votes": _seen(votes)} if told else {},
+    )
+    remarks = remarks_of(unreadable, AGE_ZERO if age == 0 else None, *dict.fromkeys(film.remarks))
+    return Imported(study, remarks)
+
+
+def _tables(root: Path) -> dict[tuple[str, str], Path]:
+    """(kind, split) → table, for those of PhysioNet's four tables that are there."""
+    found: dict[tuple[str, str], Path] = {}
+    for split in ("train", "test"):
+        for kind in ("image_labels", "annotations"):
+            name = f"{kind}_{split}.csv"
+            table = find_optional(root, f"annotations/{name}", name, f"annotations/{name}.gz", f"{name}.gz")
+            if table is not None:
+                found[kind, split] = table
+    return found
+
+
+def _physionet(root: Path) -> list[Film]:
+    tables = _tables(root)
+    if not tables:
+        raise DataError(
+            f"{root} does not hold annotations/image_labels_train.csv or one of its like, nor Kaggle's train.csv; "
+            "give the folder that holds them."
+        )
+    films: dict[str, Film] = {}
+    for split in ("train", "test"):
+        if ("image_labels", split) in tables:
+            _add_labels(films, tables["image_labels", split], split)
+        if ("annotations", split) in tables:
+            _add_boxes(films, tables["annotations", split], split, FINDINGS, NO_LABELS)
+    return list(films.values())
+
+
+def _kaggle(root: Path) -> list[Film]:
+    table = find_optional(root, "train.csv")
+    if table is None:
+        raise DataError(f"{root} does not hold train.csv, Kaggle's table of boxes; give the folder that holds it.")
+    films: dict[str, Film] = {}
+    _add_boxes(films, table, "train", KAGGLE_FINDINGS, None)
+    return list(films.values())
+
+
+def _film(films: dict[str, Film], row: Row, split: str, place: str) -> Film:
+    name = row["image_id"]
+    if not name:
+        raise DataError(f"{place} has an empty 'image_id'; correct the row or fetch the table again.")
+    film = films.setdefault(name, Film(name, split))
+    if film.split != split:
+        raise DataError(f"{place} lists film {name}, which the {film.split} tables list too; fetch the tables again.")
+    return film
+
+
+def _add_labels(films: dict[str, Film], table: Path, split: str) -> None:
+    for line, row in read_rows(table, ("image_id", "No finding"), rename=_spelled):
+        film = _film(films, row, split, f"{table}:{line}")
+        cells = {name: label_of(row[name], f"{table}:{line}: '{name}'") for name in VINDR_CXR if name in row}
+        reader = row.get("rad_id") or CONSENSUS
+        if reader in film.answers:
+            raise DataError(f"{table}:{line} lists film {film.id} a second time for the same reader; fetch it again.")
+        film.answers[reader] = {name: value for name, value in cells.items() if value is not None and value >= 0}
+
+
+def _add_boxes(films: dict[str, Film], table: Path, split: str, asked: tuple[str, ...], unlabelled: str | None) -> None:
+    """Boxes of a table; a film that has no labels so far gets those that its readers named here."""
+    labelled = {name for name, film in films.items() if film.answers}
+    named: dict[str, dict[str, set[str]]] = {}
+    for line, row in read_rows(table, ("image_id", "class_name", "x_min", "y_min", "x_max", "y_max")):
+        film = _film(films, row, split, f"{table}:{line}")
+        label = _known(row["class_name"], f"{table}:{line}")
+        box = None if label == "No finding" else _box(row, label, f"{table}:{line}")
+        if box is not None:
+            film.boxes.append(box)
+        elif label in FINDINGS:
+            film.remarks.append(BOX_EMPTY)
+        if film.id not in labelled:
+            named.setdefault(film.id, {}).setdefault(row.get("rad_id") or CONSENSUS, set()).add(label)
+    for name, readers in named.items():
+        films[name].answers = _answers(asked, readers)
+        if unlabelled is not None:
+            films[name].remarks.append(unlabelled)
+
+
+def _answers(asked: tuple[str, ...], named: Mapping[str, set[str]]) -> dict[str, dict[str, int]]:
+    """Reader → label → whether he named it, for what all are asked and for what any of them named."""
+    labels = dict.fromkeys((*asked, "No finding", *sorted(set[str]().union(*named.values()))))
+    return {reader: {label: int(label in his) for label in labels} for reader, his in named.items()}
+
+
+def _box(row: Row, label: str, place: str) -> Box | None:
+    """The box of a row; None when all four cells are empty."""
+    cells = [row[key] for key in ("x_min", "y_min", "x_max", "y_max")]
+    if all(cell.lower() in ("", "nan") for cell in cells):
+        return None
+    try:
+        left, top, right, bottom = (float(cell) for cell in cells)
+    except ValueError:
+        left = right = top = bottom = math.nan
+    if not (left <= right and top <= bottom and math.isfinite(right - left + bottom - top)):
+        raise DataError(f"{place} holds the box {shown(cells)}, which is no rectangle; fetch the table again.")
+    return Box(label, (left, top, right, bottom), reader=row.get("rad_id") or None)
+
+
+def _spelled(header: list[str]) -> list[str]:
+    return [_SPELLINGS.get(name.lower(), name) for name in header]
+
+
+def _known(word: str, place: str) -> str:
+    label = _SPELLINGS.get(word.lower())
+    if label is None:
+        raise DataError(f"{place}: 'class_name' is {shown(word)}.{nearest(word, VINDR_CXR)} VinDr-CXR lists 28 labels.")
+    return label
+
+
+def _votes(answers: Mapping[str, Mapping[str, int]]) -> dict[str, tuple[int, int]]:
+    """Own label → how many readers saw it, of how many who were asked."""
+    yes: Counter[str] = Counter()
+    asked: Counter[str] = Counter()
+    for said in answers.values():
+        asked.update(said.keys())
+        yes.update(said)
+    return {label: (yes[label], asked[label]) for label in VINDR_CXR if asked[label]}
+
+
+def _verdict(yes: int, asked: int) -> int:
+    """1 where more than half saw it, 0 where nobody did, -1 between."""
+    return 1 if 2 * yes > asked else 0 if yes == 0 else -1
+
+
+def _seen(votes: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+    return {label: yes for label, (yes, _) in votes.items() if yes}
+
+
+def _study_id(film: Film) -> str:
+    return film.id

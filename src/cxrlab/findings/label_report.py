@@ -1,0 +1,167 @@
+"""The text of a report for a study of which only labels are known, in varied words.
+
+The text says what the labels say and nothing else: no side, no size, nothing of a label that is missing. It is
+the same for the same study on every machine. `told` gives the labels that the text tells: all of a consistent
+set, and of others what is left when contradictions are taken out. A set is consistent when
+
+1. the label for "nothing found" is 1 only where every other label but devices is 0 or missing, and is 0 only
+   where one of them is 1 or -1 (the text then tells it by telling that one; "nothing found" is never uncertain);
+2. labels that stand for one observation of the vocabulary ("Infiltration" and "Lung Opacity" of VinDr-CXR) agree.
+   Where they do not, the strongest is told: present before possible before absent.
+
+A parent of CheXpert's hierarchy may be absent where a child is present, as in the labels of that corpus: the
+text then says that there is no *other* opacity.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+
+from cxrlab.core.errors import ConfigError, DataError, VocabularyError, nearest, shown
+from cxrlab.core.label_maps import mapped
+from cxrlab.core.randomness import generator
+from cxrlab.core.vocabulary import CHEXPERT_CHILDREN
+from cxrlab.findings.grammar import capital, listed, without_article
+from cxrlab.findings.label_sentences import FRAMES, JOINT, LONGEST, NOTHING_FOUND, STYLES, Style, Wording
+
+_STRENGTH = {0: 0, -1: 1, 1: 2}
+_DEVICES = "Support Devices"
+# How often a label is told in a sentence of its own words and not in a frame, where it has such sentences.
+_OWN_WORDS = 0.4
+
+
+def label_report(labels: Mapping[str, int], study_id: str, style: str) -> str:
+    """Sentences that tell these labels.
+
+    Args:
+        labels: Label of the style → 1 present, 0 absent, -1 uncertain; a missing label is not mentioned.
+        study_id: Chooses the words, together with the style.
+        style: A name of `label_sentences.STYLES`.
+
+    Returns:
+        The text; empty where the labels tell nothing.
+    """
+    row = _style(style)
+    rest = told(labels, style)
+    writer = _Writer(style, rest, study_id)
+    sentences = writer.shuffled([sentence for value in (1, -1, 0) for sentence in writer.sentences(value)])
+    sentences += writer.what_is_left()
+    if row.nothing in rest:
+        sentences.insert(0 if writer.chance(0.5) else len(sentences), writer.pick(NOTHING_FOUND))
+    return " ".join(sentences)
+
+
+def told(labels: Mapping[str, int], style: str) -> dict[str, int]:
+    """The labels that the text of this style tells, in the order of the style: see the top of this file."""
+    row = _style(style)
+    for name, value in labels.items():
+        if name not in row.wordings and name != row.nothing:
+            known = (*row.wordings, *((row.nothing,) if row.nothing else ()))
+            raise VocabularyError(
+                f"'{name}' is not a label of the style '{style}'.{nearest(name, known)} Labels: {', '.join(known)}."
+            )
+        if value not in _STRENGTH:
+            raise DataError(
+                f"the label '{name}' is {shown(value)}; it must be 1 (present), 0 (absent) or -1 (uncertain), "
+                f"or be left out."
+            )
+    given = {name: labels[name] for name in row.wordings if name in labels}
+    kept = {name: value for name, value in given.items() if not _outweighed(name, given, _rivals(style))}
+    found = any(value for name, value in kept.items() if name != _DEVICES)
+    if row.nothing and labels.get(row.nothing) == 1 and not found:
+        kept[row.nothing] = 1
+    return kept
+
+
+def _outweighed(name: str, given: Mapping[str, int], rivals: Mapping[str, Sequence[str]]) -> bool:
+    """Whether a stronger label stands for one of the observations that this one would deny or leave open."""
+    return any(_STRENGTH[given[other]] > _STRENGTH[given[name]] for other in rivals[name] if other in given)
+
+
+@functools.cache
+def _rivals(style: str) -> dict[str, tuple[str, ...]]:
+    """Label → the others of the style that share an observation with it."""
+    row = _style(style)
+    means = {name: set(mapped(row.corpus, name).observations) for name in row.wordings}
+    return {
+        name: tuple(other for other in means if other != name and means[other] & means[name]) for name in row.wordings
+    }
+
+
+@functools.cache
+def _children(style: str) -> dict[str, tuple[str, ...]]:
+    """Label → the labels of the style that CheXpert's hierarchy puts under it."""
+    row = _style(style)
+    towards = {name: mapped(row.corpus, name).label for name in row.wordings}
+    return {
+        name: tuple(other for other in towards if towards[other] in CHEXPERT_CHILDREN.get(towards[name] or "", ()))
+        for name in row.wordings
+    }
+
+
+def _style(name: str) -> Style:
+    if name not in STYLES:
+        raise ConfigError(f"there is no style '{name}' for labels.{nearest(name, STYLES)} Styles: {', '.join(STYLES)}.")
+    return STYLES[name]
+
+
+class _Writer:
+    """The words for one study."""
+
+    def __init__(self, style: str, labels: Mapping[str, int], study_id: str) -> None:
+        self.name = style
+        self.style = _style(style)
+        self.labels = labels
+        self.rng = generator(0, "label report", style, study_id)
+
+    def chance(self, share: float) -> bool:
+        """True in this share of all draws."""
+        return bool(self.rng.random() < share)
+
+    def pick(self, choices: Sequence[str]) -> str:
+        """One of them, each as likely."""
+        return choices[int(self.rng.random() * len(choices))]
+
+    def shuffled(self, items: Sequence[str]) -> list[str]:
+        """The same in any order."""
+        keys = self.rng.random(len(items))
+        return [items[index] for index in sorted(range(len(items)), key=lambda index: float(keys[index]))]
+
+    def sentences(self, value: int) -> list[str]:
+        """All labels of this value, some in sentences of their own and the rest in lists."""
+        done: list[str] = []
+        waiting: list[Wording] = []
+        names = [name for name, given in self.labels.items() if given == value and name != self.style.nothing]
+        for name in self.shuffled([name for name in names if not self._beside(name)]):
+            wording = self.style.wordings[name]
+            own = wording.sentences(value) if self.chance(_OWN_WORDS) else ()
+            if own:
+                done.append(self.pick(own))
+            elif wording.alone:
+                done.append(self._framed([wording], value))
+            else:
+                waiting.append(wording)
+        while waiting:
+            count = 1 + int(self.rng.random() * LONGEST[value])
+            done.append(self._framed(waiting[:count], value))
+            waiting = waiting[count:]
+        return done
+
+    def what_is_left(self) -> list[str]:
+        """The denials of labels that include something that is there or may be; they come last."""
+        return [self.pick(sentences) for name in self.labels if (sentences := self._beside(name))]
+
+    def _beside(self, name: str) -> tuple[str, ...]:
+        if self.labels[name] or not any(self.labels.get(child) for child in _children(self.name).get(name, ())):
+            return ()
+        return self.style.wordings[name].beside
+
+    def _framed(self, wordings: Sequence[Wording], value: int) -> str:
+        names = [self.pick(wording.names if value else wording.denied or wording.names) for wording in wordings]
+        # Under one frame the first article speaks for all: "no nodule or mass", "possible nodule and effusion".
+        names.sort(key=lambda name: name.startswith("other"))  # "… or other pleural abnormality" ends a list
+        bare = listed([without_article(name) for name in names], JOINT[value])
+        verb = "are" if len(names) > 1 else "is"
+        text = self.pick(FRAMES[value]).format(list=listed(names, JOINT[value]), bare=bare, **{"is": verb})
+        return capital(text)

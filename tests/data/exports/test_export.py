@@ -1,0 +1,105 @@
+"""A corpus in another data set's layout comes back through that data set's importer."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from corpora import content, toy_corpus
+
+from cxrlab.core.errors import RunError, UnknownName
+from cxrlab.core.label_maps import NIH_CXR14
+from cxrlab.core.records import Report
+from cxrlab.data.config import ImportConfig, PhantomConfig
+from cxrlab.data.corpus import Corpus, load_corpus
+from cxrlab.data.exports.export import EXPORTERS, export_corpus
+from cxrlab.data.exports.mimic_cxr import printed
+from cxrlab.data.exports.numbers import numbered
+from cxrlab.data.importing import import_corpus
+from cxrlab.data.phantom.corpus import make_phantom
+from cxrlab.data.sections import parse
+
+
+@pytest.fixture(scope="module")
+def phantoms(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return make_phantom(PhantomConfig(n=40, size=64, seed=5), tmp_path_factory.mktemp("phantoms") / "c")
+
+
+def names(folder: Path, key: str) -> dict[str, str]:
+    """Name in the layout → id in the corpus."""
+    with (folder / "ids.csv").open() as stream:
+        return {row[key]: row["id"] for row in csv.DictReader(stream)}
+
+
+def words(report: Report | None) -> dict[str, list[str]]:
+    """The words of each section: where a printed line ends is not told, so an item of a list may begin a line."""
+    return {name: text.split() for name, text in (report or Report()).to_json().items() if text is not None}
+
+
+def test_mimic_and_back(phantoms: Corpus, tmp_path: Path) -> None:
+    """Words, labels, views, splits, priors survive; pixels come near, since the films are JPEG there."""
+    folder = export_corpus("mimic-cxr", phantoms, tmp_path / "m")
+    back = import_corpus("mimic-cxr", ImportConfig(folder), tmp_path / "c")
+    ids = names(folder, "study_id")
+    ours = {study.id.lstrip("s"): study for study in back}
+    assert ours.keys() == ids.keys()
+    for name, study in ours.items():
+        source = phantoms[ids[name]]
+        assert words(study.sections) == words(source.sections) and study.labels == source.labels
+        assert study.split == source.split
+        assert [image.view for image in study.images] == [image.view for image in source.images]
+        assert (study.prior is None) == (source.prior is None)
+        assert np.abs(back.image(study) - phantoms.image(source)).mean() < 0.02
+
+
+def test_nih_and_back(phantoms: Corpus, tmp_path: Path) -> None:
+    """Labels are those of the exact findings; the films are the same to the pixel."""
+    folder = export_corpus("nih-cxr14", phantoms, tmp_path / "n")
+    back = import_corpus("nih-cxr14", ImportConfig(folder), tmp_path / "c")
+    ids = names(folder, "Image Index")
+    for study in back:
+        source = phantoms[ids[f"{study.id}.png"]]
+        there = {finding.observation for finding in source.findings or () if finding.present}
+        wanted = {name for name, row in NIH_CXR14.items() if there & set(row.observations)}
+        assert {name for name, value in study.own_labels.items() if value == 1} == wanted
+        assert (study.split == "test") == (source.split == "test") and study.sex == source.sex
+        assert (back.image(study) == phantoms.image(source)).all()
+        for box in study.boxes or ():
+            left, top, right, bottom = box.corners
+            assert 0 <= left < right <= 64 and 0 <= top < bottom <= 64 and box.label in wanted
+
+
+@pytest.mark.parametrize("name", EXPORTERS)
+def test_the_same_corpus_gives_the_same_bytes_also_after_a_stop(phantoms: Corpus, tmp_path: Path, name: str) -> None:
+    """The tables come last; until they are there the folder may be written again."""
+    whole = content(export_corpus(name, phantoms, tmp_path / "a"))
+    stopped = export_corpus(name, phantoms, tmp_path / "b", workers=1)
+    for path in sorted(stopped.rglob("*"))[::2]:
+        if path.is_file():
+            path.unlink()
+    (stopped / ".export").write_text("")
+    assert content(export_corpus(name, phantoms, stopped)) == whole
+
+
+def test_a_folder_with_other_files_and_an_unknown_layout_are_refused(phantoms: Corpus, tmp_path: Path) -> None:
+    export_corpus("nih-cxr14", phantoms, tmp_path / "n")
+    with pytest.raises(RunError, match="holds other files"):
+        export_corpus("nih-cxr14", phantoms, tmp_path / "n")
+    with pytest.raises(UnknownName):
+        export_corpus("nih", phantoms, tmp_path / "x")
+
+
+def test_visits_are_counted_by_patient(tmp_path: Path) -> None:
+    """Three studies, two of one patient: visits 0 and 1, and 0 of the other."""
+    toy_corpus(tmp_path / "c", 3, {1: {"patient": "p0", "prior": "s0"}})
+    found = numbered(load_corpus(tmp_path / "c").studies())
+    assert [(one.study.id, one.patient, one.visit) for one in found] == [("s0", 0, 0), ("s1", 0, 1), ("s2", 1, 0)]
+
+
+def test_a_printed_report_is_wrapped_and_can_be_parsed() -> None:
+    report = Report(indication="Cough.", findings="The lungs are clear. " * 9 + "End.", impression="Normal.")
+    text = printed(report)
+    assert max(map(len, text.splitlines())) <= 79 and " \n INDICATION:  Cough." in text
+    assert parse(text).report == report

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cxrlab.core.errors import ConfigError
+from cxrlab.data.config import ImportConfig
+from cxrlab.data.sources.layouts import chosen_layout, film_path, portable
+
+
+def test_a_layout_is_one_of_the_known_or_left_open(tmp_path: Path) -> None:
+    assert chosen_layout(ImportConfig(tmp_path), ("png", "dicom")) is None
+    assert chosen_layout(ImportConfig(tmp_path, layout="dicom"), ("png", "dicom")) == "dicom"
+    with pytest.raises(ConfigError, match=r"Did you mean 'dicom'\? Choose one of png, dicom"):
+        chosen_layout(ImportConfig(tmp_path, layout="dicm"), ("png", "dicom"))
+
+
+def test_a_film_is_taken_from_the_first_place_where_it_lies(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "film.png").write_bytes(b"x")
+    assert film_path(tmp_path, ["a/film.png", "b/film.png"]) == "b/film.png"
+    assert film_path(tmp_path, ["a/none.png", "b/none.png"]) == "a/none.png"
+
+
+def test_a_path_that_leaves_the_root_is_not_looked_at(tmp_path: Path) -> None:
+    """It stays the first choice, so that the engine sees and refuses it."""
+    (tmp_path / "film.png").write_bytes(b"x")
+    (tmp_path / "root").mkdir()
+    assert film_path(tmp_path / "root", ["../film.png"]) == "../film.png"
+    assert film_path(tmp_path / "root", [str(tmp_path / "film.png")]) == str(tmp_path / "film.png")
+
+
+def test_paths_of_other_systems() -> None:
+    assert portable(r"images\id_1\film.png") == "images/id_1/film.png"
+    assert portable("./images/film.png") == "images/film.png"
+    assert portable("images/film.png") == "images/film.png"

@@ -1,0 +1,109 @@
+"""Reports of MIMIC-CXR: where they may lie, and what a damaged zip file says."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from cxrlab.core.errors import DataError
+from cxrlab.data.sources import mimic_reports
+from cxrlab.data.sources.mimic_reports import NOT_UTF8, find_reports
+
+MEMBER = "p10/p10990001/s50990001.txt"
+
+
+def packed(path: Path, before: str = "files/") -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"{before}README", "not a report")
+        archive.writestr(f"{before}{MEMBER}", " FINDINGS: A phantom. " * 20)
+        archive.writestr(f"{before}p10/p10990001/s50990002.txt", b"Caf\xe9")
+    return path
+
+
+@pytest.mark.parametrize("before", ["files/", "", "mimic-cxr-reports/files/"])
+def test_members_are_found_whatever_stands_before_them(tmp_path: Path, before: str) -> None:
+    reports = find_reports(tmp_path, packed(tmp_path / "any.zip", before))
+    told = reports.read("p10990001", "s50990001")
+    assert told is not None and told.text.startswith(" FINDINGS: A phantom.") and told.remark is None
+    assert reports.read("p10990001", "s50990009") is None
+    odd = reports.read("p10990001", "s50990002")
+    assert odd is not None and (odd.text, odd.remark) == ("Café", NOT_UTF8)
+
+
+@pytest.mark.parametrize("tree", ["files", ".", "mimic-cxr-reports", "mimic-cxr-reports/files"])
+def test_a_tree_of_reports_may_begin_at_several_places(tmp_path: Path, tree: str) -> None:
+    file = tmp_path / tree / MEMBER
+    file.parent.mkdir(parents=True)
+    file.write_text("A phantom.")
+    for reports in (find_reports(tmp_path, None), find_reports(tmp_path / "films", tmp_path)):
+        told = reports.read("p10990001", "s50990001")
+        assert told is not None and told.text == "A phantom."
+
+
+def test_a_tree_of_reports_alone_goes_before_the_tree_of_films(tmp_path: Path) -> None:
+    (tmp_path / "files/p10").mkdir(parents=True)
+    file = tmp_path / "mimic-cxr-reports/files" / MEMBER
+    file.parent.mkdir(parents=True)
+    file.write_text("A phantom.")
+    assert find_reports(tmp_path, None).read("p10990001", "s50990001") is not None
+
+
+def test_a_root_without_reports_gives_none(tmp_path: Path) -> None:
+    """Whoever has no reports yet may import the films; each study then has its remark."""
+    assert find_reports(tmp_path, None).read("p10990001", "s50990001") is None
+
+
+def test_a_place_that_was_named_must_hold_reports(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nowhere does not exist"):
+        find_reports(tmp_path, tmp_path / "nowhere")
+    with pytest.raises(DataError, match="holds neither mimic-cxr-reports.zip nor folders p10"):
+        find_reports(tmp_path, tmp_path)
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
+        archive.writestr("readme.txt", "nothing here")
+    with pytest.raises(DataError, match="holds no report"):
+        find_reports(tmp_path, tmp_path / "other.zip")
+
+
+def test_a_folder_where_a_report_should_be_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "files" / MEMBER).mkdir(parents=True)
+    with pytest.raises(DataError, match=r"s50990001\.txt.*folder where a file was expected"):
+        find_reports(tmp_path, None).read("p10990001", "s50990001")
+
+
+def test_a_locked_zip_file_is_a_sentence(tmp_path: Path) -> None:
+    """The first bit of a member's flags says that it is encrypted; it stands in both of its headers."""
+    data = bytearray(packed(tmp_path / "open.zip").read_bytes())
+    for signature, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        at = -1
+        while (at := data.find(signature, at + 1)) >= 0:
+            data[at + flags] |= 1
+    (tmp_path / "locked.zip").write_bytes(data)
+    with pytest.raises(DataError, match="is locked or packed in an unusual way"):
+        find_reports(tmp_path, tmp_path / "locked.zip").read("p10990001", "s50990001")
+
+
+def test_another_process_opens_the_zip_file_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By fork it inherits the list of members, otherwise nothing; both read the same text."""
+    reports = find_reports(tmp_path, packed(tmp_path / "any.zip"))
+    first = reports.read("p10990001", "s50990001")
+    before = mimic_reports._archives[reports.place].archive.fp
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    assert reports.read("p10990001", "s50990001") == first
+    assert mimic_reports._archives[reports.place].archive.fp is not before
+    mimic_reports._archives.clear()
+    assert reports.read("p10990001", "s50990001") == first
+
+
+def test_a_damaged_zip_file_is_a_sentence_without_text_of_a_report(tmp_path: Path) -> None:
+    whole = packed(tmp_path / "whole.zip").read_bytes()
+    (tmp_path / "cut.zip").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match="is not a whole zip file"):
+        find_reports(tmp_path, tmp_path / "cut.zip")
+    at = whole.index(MEMBER.encode()) + len(MEMBER) + 4
+    (tmp_path / "bent.zip").write_bytes(whole[:at] + b"\xff\xff\xff" + whole[at + 3 :])
+    reports = find_reports(tmp_path, tmp_path / "bent.zip")
+    with pytest.raises(DataError, match=r"is damaged at files/p10") as told:
+        reports.read("p10990001", "s50990001")
+    assert "phantom" not in str(told.value)

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+
+from cxrlab.data.sources.priors import Visit, moment_of, prior_studies
+
+
+def test_the_prior_is_the_latest_earlier_study_of_the_same_patient() -> None:
+    """Listed out of order; the other patient's study of that day is none of it."""
+    visits = [Visit("c", "p", "20120101"), Visit("a", "p", "20100101"), Visit("b", "p", "20110101")]
+    assert prior_studies([*visits, Visit("x", "q", "20111231")]) == {"c": "b", "b": "a"}
+
+
+def test_studies_of_one_day_are_not_each_others_prior() -> None:
+    """Both have the study before; of the two, the last one listed is the prior of the next."""
+    visits = [Visit("a", "p", "1"), Visit("b", "p", "2"), Visit("c", "p", "2"), Visit("d", "p", "3")]
+    assert prior_studies(visits) == {"b": "a", "c": "a", "d": "c"}
+
+
+def test_a_study_without_a_date_has_no_prior_and_is_none() -> None:
+    assert prior_studies([Visit("a", "p", ""), Visit("b", "p", "2"), Visit("c", "p", "")]) == {}
+
+
+@pytest.mark.parametrize(
+    ("cell", "moment"),
+    [
+        ("20140915", "20140915"),
+        ("20140915.0", "20140915"),
+        ("2014-09-15", "20140915"),
+        ("2014-09-15 10:11:12", "20140915"),
+        ("2014/09/15", "20140915"),
+        ("2014-0915", ""),
+        ("15.09.2014", ""),
+        ("", ""),
+        ("nan", ""),
+    ],
+)
+def test_dates_as_tables_write_them(cell: str, moment: str) -> None:
+    assert moment_of(cell) == moment

@@ -1,0 +1,34 @@
+"""What an importer makes of a fixture, and what was written by hand for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from cxrlab.data.config import ImportConfig
+from cxrlab.data.importers import IMPORTERS
+from cxrlab.data.sources.source import Plan
+from cxrlab.data.writer import Dropped
+
+
+def told(name: str, root: Path, **settings: Any) -> list[dict[str, Any]]:
+    """Every study with its remarks, or why it was left out, in the form of `expected.jsonl`."""
+    plan: Plan[object] = IMPORTERS.load(name)(ImportConfig(root, **settings))
+    items = list(plan.items)
+    answers = [plan.read(item) for item in items]
+    assert len(answers) == plan.total
+    lines: list[dict[str, Any]] = []
+    for item, one in zip(items, answers, strict=True):
+        if isinstance(one, Dropped):
+            assert one.id == plan.study_id(item)
+            lines.append({"dropped": one.id, "reason": one.reason})
+        else:
+            assert one.study.id == plan.study_id(item)
+            lines.append({"study": one.study.to_json(), "remarks": list(one.remarks)})
+    return lines
+
+
+def expected(fixture: Path) -> list[dict[str, Any]]:
+    """The studies that a person derived from the rows of a fixture."""
+    return [json.loads(line) for line in (fixture / "expected.jsonl").read_text().splitlines()]
