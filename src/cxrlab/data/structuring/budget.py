@@ -1,0 +1,56 @@
+"""What answers cost, and a stop before more is spent than was allowed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cxrlab.core.errors import RunError
+
+
+class BudgetSpent(RunError):
+    """The next batch could cost more than is left."""
+
+
+@dataclass
+class Budget:
+    """Tokens and their price.
+
+    Args:
+        limit: Most that all kept answers together may cost, in the currency of the prices; None for no limit.
+        price_prompt: Price of 1,000 tokens asked.
+        price_answer: Price of 1,000 tokens answered.
+    """
+
+    limit: float | None = None
+    price_prompt: float = 0.0
+    price_answer: float = 0.0
+    prompt_tokens: int = 0
+    answer_tokens: int = 0
+
+    @property
+    def spent(self) -> float:
+        """Price of everything booked."""
+        return self.cost(self.prompt_tokens, self.answer_tokens)
+
+    def cost(self, prompt_tokens: int, answer_tokens: int) -> float:
+        """Price of so many tokens."""
+        return (prompt_tokens * self.price_prompt + answer_tokens * self.price_answer) / 1000
+
+    def book(self, prompt_tokens: int, answer_tokens: int) -> None:
+        """Count tokens that were paid for."""
+        self.prompt_tokens += prompt_tokens
+        self.answer_tokens += answer_tokens
+
+    def allow(self, prompt_tokens: int, answer_tokens: int) -> None:
+        """Refuse with `BudgetSpent` what may cost more than is left.
+
+        Args:
+            prompt_tokens: Tokens that will be asked.
+            answer_tokens: The most that can be answered.
+        """
+        most = self.cost(prompt_tokens, answer_tokens)
+        if self.limit is not None and self.spent + most > self.limit:
+            raise BudgetSpent(
+                f"stopped before spending: {self.spent:.4f} of --max-cost {self.limit:g} are spent and the next batch "
+                f"may cost {most:.4f}; everything so far is kept. Raise --max-cost and run the same command to go on."
+            )

@@ -1,0 +1,228 @@
+"""A corpus beside which stands structured text: the studies of another one, films reached through links.
+
+    studies.jsonl       every study of the source; those chosen with text under `structured`
+    structuring.jsonl   how it went, one line for each study that was looked at
+    answers.jsonl       answers of the language model, by content hash
+    notes.jsonl         the same as remarks; the card counts them
+
+Studies of a test split pass unchanged. A run that was stopped goes on where it stopped, asks nothing
+twice and ends with the same bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from cxrlab.core.errors import ConfigError
+from cxrlab.core.jsonl import JsonlAppender, read_jsonl
+from cxrlab.core.progress import track
+from cxrlab.core.protocols import TextModel
+from cxrlab.core.records import Study
+from cxrlab.data.card import CARD, Card, card_settings
+from cxrlab.data.config import StructureConfig
+from cxrlab.data.corpus import STUDIES, Corpus
+from cxrlab.data.parallel import ordered_map
+from cxrlab.data.structuring.answers import Answers
+from cxrlab.data.structuring.budget import Budget
+from cxrlab.data.structuring.by_model import ModelStructurer, shortfalls, told
+from cxrlab.data.structuring.outcome import (
+    ADDRESSED,
+    BY_RULES,
+    FOREIGN,
+    NO_TEXT,
+    NOT_CHOSEN,
+    TEST,
+    Outcome,
+    Structured,
+)
+from cxrlab.data.structuring.prompt import Prompt, load_prompt
+from cxrlab.data.structuring.rules import RULES, structure
+from cxrlab.data.structuring.source import source_of
+from cxrlab.data.writer import NOTES, PARTIAL, CorpusWriter
+
+OUTCOMES, ANSWERS = "structuring.jsonl", "answers.jsonl"
+# Raised whenever the rules give other text than before, so that a corpus is never continued by others.
+FORM = 1
+_OWN = frozenset({STUDIES, CARD, PARTIAL, NOTES, OUTCOMES, ANSWERS, "statistics.json"})
+# Settings that decide how the work is done, not what comes of it.
+_WITHOUT_EFFECT = ("workers", "batch", "cache", "max_cost", "price_prompt", "price_answer", "prompt")
+_OF_A_MODEL = ("retries", "max_tokens", "seed")
+_MOST_IN_WINDOW = 32  # studies passed through for each one of a batch
+
+
+@dataclass(frozen=True)
+class Structuring:
+    """What came of it.
+
+    Args:
+        corpus: The new corpus.
+        answers: Answers of the model that are kept.
+        prompt_tokens: Tokens asked for them.
+        answer_tokens: Tokens answered.
+        cost: Their price.
+    """
+
+    corpus: Corpus
+    answers: int = 0
+    prompt_tokens: int = 0
+    answer_tokens: int = 0
+    cost: float = 0.0
+
+
+def structure_corpus(source: Corpus, config: StructureConfig, out: Path, model: TextModel | None = None) -> Structuring:
+    """Write a corpus with structured text beside the source's, or continue one that was stopped.
+
+    Args:
+        source: The corpus whose reports are structured; it is left as it is.
+        config: Settings.
+        out: Folder of the new corpus, outside the source.
+        model: The language model; None for the rules.
+
+    Raises:
+        BudgetSpent: Before more is spent than `config.max_cost`; run again with a higher one to go on.
+    """
+    if out.resolve().is_relative_to(source.path.resolve()):
+        raise ConfigError(f"--out {out} lies inside the corpus {source.path}; choose a folder beside it.")
+    prompt = load_prompt(config.prompt) if model is not None else None
+    with CorpusWriter(out, _card(source, config, prompt)) as writer:
+        if not writer.complete:
+            for name in _films(source.path):
+                writer.link(name, source.path / name)
+            windows = _windows(source, config, writer)
+            if model is None or prompt is None:
+                done = ordered_map(_by_rules, windows, config.workers)
+            else:
+                done = _by_model(windows, model, prompt, config, source.card.name, _answers_file(config, out))
+            with closing(done):
+                _write(writer, done, out / OUTCOMES, source.card)
+    return _summed(writer.finish(), config, _answers_file(config, out) if model is not None else None)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Neighbouring studies, and the ids of those that get structured text."""
+
+    studies: tuple[Study, ...]
+    chosen: frozenset[str]
+
+    @property
+    def to_structure(self) -> list[Study]:
+        return [study for study in self.studies if study.id in self.chosen]
+
+    def finished(self, structured: Sequence[Structured]) -> _Finished:
+        """Every study in order, the chosen ones with their text and outcome."""
+        made = {one.outcome.id: one for one in structured}
+        return [(_with_text(study, made.get(study.id)), _outcome(study, made.get(study.id))) for study in self.studies]
+
+
+_Finished = list[tuple[Study, Outcome]]
+
+
+def _with_text(study: Study, made: Structured | None) -> Study:
+    if made is None or not made.texts:
+        return study
+    return dataclasses.replace(study, structured={**study.structured, **made.texts})
+
+
+def _outcome(study: Study, made: Structured | None) -> Outcome:
+    return made.outcome if made is not None else Outcome(study.id, TEST if study.split == "test" else NOT_CHOSEN)
+
+
+def _windows(source: Corpus, config: StructureConfig, writer: CorpusWriter) -> Iterator[_Window]:
+    """The corpus in windows of `batch` chosen studies; those that are written whole are passed over.
+
+    The grouping depends on the source alone, so that a run that goes on asks in the same batches.
+    """
+    studies: list[Study] = []
+    chosen: list[str] = []
+    taken = 0
+    for study in source.studies():
+        studies.append(study)
+        wanted = study.split != "test" and config.split in (None, study.split)
+        if wanted and (config.limit is None or taken < config.limit):
+            chosen.append(study.id)
+            taken += 1
+        if len(chosen) == config.batch or len(studies) == _MOST_IN_WINDOW * config.batch:
+            if not all(one.id in writer for one in studies):
+                yield _Window(tuple(studies), frozenset(chosen))
+            studies, chosen = [], []
+    if not all(one.id in writer for one in studies):
+        yield _Window(tuple(studies), frozenset(chosen))
+
+
+def _by_rules(window: _Window) -> _Finished:
+    """A window structured by rule; runs in a worker."""
+    return window.finished([_ruled(study) for study in window.to_structure])
+
+
+def _ruled(study: Study) -> Structured:
+    source = source_of(study)
+    if source is None:
+        return Structured({}, Outcome(study.id, NO_TEXT))
+    if not source.english:
+        return Structured({}, Outcome(study.id, FOREIGN))
+    ruled = structure(source.report)
+    texts = told(ruled.report)
+    remarks = ((ADDRESSED,) if source.addressed else ()) + shortfalls(ruled)
+    outcome = Outcome(study.id, BY_RULES, RULES if texts else None, remarks=remarks)
+    return Structured({RULES: texts} if texts else {}, outcome)
+
+
+def _by_model(
+    windows: Iterable[_Window], model: TextModel, prompt: Prompt, config: StructureConfig, corpus: str, file: Path
+) -> Generator[_Finished, None, None]:
+    """Windows structured by a language model, one batch each."""
+    budget = Budget(config.max_cost, config.price_prompt, config.price_answer)
+    with Answers(file, budget) as answers:
+        structurer = ModelStructurer(
+            model, prompt, answers, budget, corpus, config.retries, config.max_tokens, config.seed
+        )
+        for window in windows:
+            yield window.finished(structurer.structure(window.to_structure))
+
+
+def _write(writer: CorpusWriter, done: Iterable[_Finished], file: Path, card: Card) -> None:
+    """Each study after its outcome; an outcome that an earlier run wrote is not written again."""
+    each = (one for window in done for one in window)
+    with JsonlAppender(file) as lines:
+        there = {str(record.get("id")) for _, record in read_jsonl(file)}
+        for study, outcome in track(each, f"structuring {card.name}", total=card.counts.get("studies")):
+            if study.id not in there:
+                lines.append(outcome)
+            writer.add(study, remarks=outcome.counted)
+
+
+def _summed(corpus: Corpus, config: StructureConfig, file: Path | None) -> Structuring:
+    """The corpus with what the kept answers took."""
+    budget = Budget(None, config.price_prompt, config.price_answer)
+    if file is None or not file.exists():
+        return Structuring(corpus)
+    with Answers(file, budget) as answers:
+        return Structuring(corpus, len(answers), budget.prompt_tokens, budget.answer_tokens, budget.spent)
+
+
+def _answers_file(config: StructureConfig, out: Path) -> Path:
+    return config.cache or out / ANSWERS
+
+
+def _films(folder: Path) -> list[str]:
+    """What of a corpus folder its studies may point at: everything but its own files and hidden ones."""
+    names = sorted(entry.name for entry in folder.iterdir())
+    return [name for name in names if name not in _OWN and not name.startswith(".")]
+
+
+def _card(source: Corpus, config: StructureConfig, prompt: Prompt | None) -> Card:
+    """The card of the source, with what was done to its text."""
+    with source.file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    idle = _WITHOUT_EFFECT if prompt is not None else (*_WITHOUT_EFFECT, *_OF_A_MODEL)
+    settings = {key: value for key, value in card_settings(config).items() if key not in idle}
+    if prompt is not None:
+        settings["prompt"] = f"{prompt.version} {prompt.digest}"
+    made = {"form": FORM, **settings, "of": {"sha256": digest, **source.card.settings}}
+    return dataclasses.replace(source.card, settings=made, counts={}, dropped={}, remarks={})

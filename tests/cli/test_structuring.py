@@ -1,0 +1,53 @@
+"""`cxrlab data structure` from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from corpora import toy_corpus
+from scripted_model import answer
+
+from cxrlab.cli.main import main
+from cxrlab.data.corpus import load_corpus
+
+
+def test_rules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    toy_corpus(tmp_path / "toy")
+    assert main(["data", "structure", str(tmp_path / "toy"), "--workers", "1", "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    assert "6 studies" in said and "4  structured by rules" in said and "cost" not in said
+    assert load_corpus(tmp_path / "out")["s0"].structured["rules"]["findings"]
+
+
+def test_a_model_with_its_cost_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One answer of 40 tokens serves four equal reports: 40 / 1,000 at a price of 2.5 is 0.1."""
+    toy_corpus(tmp_path / "toy")
+    file = tmp_path / "script.jsonl"
+    line = {"contains": "", "answer": answer(findings="There is a small left pleural effusion."), "tokens": 40}
+    file.write_text(json.dumps(line) + "\n")
+    words = ["--model", f"scripted:{file}", "--price-answer", "2.5", "--max-cost", "9", "--json"]
+    assert main(["data", "structure", str(tmp_path / "toy"), *words, "--out", str(tmp_path / "out")]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["answers"], told["answer_tokens"], told["cost"]) == (1, 40, pytest.approx(0.1))
+    assert told["remarks"]["structured by the model"] == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--model", "hf:x"], "no text models of the kind 'hf'"),
+        (["--split", "test"], "Choose one of train, val"),
+        (["--max-cost", "3"], "needs price_prompt or price_answer"),
+        (["--price-answer", "-1"], "not an amount"),
+        (["--batch", "0"], "at least 1"),
+        (["--limit", "0"], "at least 1"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    toy_corpus(tmp_path / "toy")
+    assert main(["data", "structure", str(tmp_path / "toy"), *words, "--out", str(tmp_path / "out")]) == 1
+    assert told in capsys.readouterr().err and not (tmp_path / "out").exists()

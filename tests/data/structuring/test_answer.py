@@ -1,0 +1,46 @@
+"""Answers as models give them."""
+
+from __future__ import annotations
+
+import pytest
+
+from cxrlab.core.records import Report
+from cxrlab.data.structuring.answer import BROKEN, EMPTY, NO_OBJECT, NOT_TEXT, OTHER_KEYS, BadAnswer, parse
+
+GOOD = '{"examination": null, "indication": "Cough.", "findings": "Clear lungs.", "impression": null}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        GOOD,
+        f"```json\n{GOOD}\n```",
+        f"```\n{GOOD}```",
+        f"Here is the report:\n{GOOD}\nI hope it helps.",
+        '{"indication": "Cough.", "findings": "Clear\nlungs."}',
+        '{"examination": "N/A", "indication": " Cough. ", "findings": "Clear lungs.", "impression": "none."}',
+    ],
+)
+def test_the_object_is_found(text: str) -> None:
+    """In a fence, in prose, with keys left out, with words for nothing, with a line broken inside a text."""
+    assert parse(text) == Report(indication="Cough.", findings="Clear lungs.")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", NO_OBJECT),
+        ("I cannot help with that.", NO_OBJECT),
+        ('{"findings": "Clear', BROKEN),
+        (GOOD + GOOD, BROKEN),
+        ('{"findings": "a", "findings": "b"}', BROKEN),
+        ('{"findings": "Clear.", "comparison": "None."}', OTHER_KEYS),
+        ('{"findings": ["Clear."]}', NOT_TEXT),
+        ('{"findings": null}', EMPTY),
+        ('{"findings": "  "}', EMPTY),
+        ("{}", EMPTY),
+    ],
+)
+def test_a_bad_answer_says_why(text: str, why: str) -> None:
+    with pytest.raises(BadAnswer, match=why):
+        parse(text)

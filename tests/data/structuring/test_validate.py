@@ -1,0 +1,83 @@
+"""Violations: one planted difference, one kind named."""
+
+from __future__ import annotations
+
+import pytest
+
+from cxrlab.core.records import Report
+from cxrlab.data.structuring import validate
+from cxrlab.data.structuring.validate import faults, violations
+
+SOURCE = (
+    "Small left pleural effusion. Possible pneumonia at the right base. No pneumothorax. ET tube 4 cm above the carina."
+)
+
+
+def judged(answer: str, source: str = SOURCE) -> tuple[str, ...]:
+    return violations(Report(findings=source), Report(findings=answer))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("No pneumothorax.", "No pneumothorax. Cardiomegaly.", "a finding appears: cardiomegaly"),
+        ("Small left pleural effusion.", "", "a finding disappears: pleural effusion"),
+        ("No pneumothorax.", "", "a denial disappears: pneumothorax"),
+        ("No pneumothorax.", "No pneumothorax. No rib fracture.", "a denial appears: rib fracture"),
+        ("Possible pneumonia", "Pneumonia", "the certainty differs: pneumonia"),
+        ("left", "right", "the side differs: pleural effusion"),
+        ("at the right base", "in the right upper lobe", "the place differs: pneumonia"),
+        ("Small", "Large", "the degree differs: pleural effusion"),
+        ("4 cm", "2 cm", "the tip of a device differs: endotracheal tube"),
+    ],
+)
+def test_one_difference_is_one_violation(old: str, new: str, expected: str) -> None:
+    found = judged(SOURCE.replace(old, new))
+    assert expected in found
+    assert set(found) <= {expected, validate.NUMBER}  # another height is also another number
+
+
+def test_a_size_that_differs() -> None:
+    assert judged("A 12 mm nodule in the right upper lobe.", "A 9 mm nodule in the right upper lobe.") == (
+        "the size differs: nodule",
+        validate.NUMBER,
+    )
+
+
+def test_the_same_in_other_words_is_accepted() -> None:
+    """Order, headings and the section in which something stands do not matter."""
+    source = Report(findings=SOURCE, impression="Left effusion.")
+    other = Report(
+        findings="No pneumothorax. The tip of the endotracheal tube is 4 cm above the carina.",
+        impression="There is a small pleural effusion on the left. There may be pneumonia at the right lung base.",
+    )
+    assert violations(source, other) == ()
+
+
+def test_taking_out_a_change_is_no_violation_and_leaving_it_is_one() -> None:
+    source = "The left effusion has grown and is now moderate. The right pneumothorax has resolved."
+    assert judged("Moderate left effusion. No right pneumothorax.", source) == ()
+    assert judged(source, source) == (
+        "it speaks of an earlier film: pleural effusion",
+        "it speaks of an earlier film: pneumothorax",
+    )
+
+
+def test_swapped_sides_are_caught() -> None:
+    """Each side keeps its own degree: the sets of sides and of degrees alone would agree."""
+    found = judged("Large left effusion. Small right effusion.", "Small left effusion. Large right effusion.")
+    assert "the degree differs: pleural effusion" in found
+
+
+def test_age_and_sex_are_faults() -> None:
+    assert faults(Report(indication="A 45-year-old man.")) == (validate.PATIENT,)
+    assert faults(Report(findings="Old rib fracture of the left 5th rib.")) == ()
+
+
+def test_speaking_where_the_source_is_silent() -> None:
+    """Nothing about the film in the source, a normal film in the answer: that is invented."""
+    assert validate.SPEAKS in judged("The lungs are clear.", "See separate dictation.")
+
+
+def test_numbers_of_a_list_are_no_numbers() -> None:
+    assert judged("1. Left effusion. 2. Edema.", "Left effusion. Edema.") == ()

@@ -1,0 +1,67 @@
+"""Answers from a file, and text models by name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from cxrlab.core.errors import ConfigError, DataError, UnknownName
+from cxrlab.core.protocols import TextModel
+from cxrlab.models.text_models import load_text_model
+
+
+def script(folder: Path, *lines: dict[str, object]) -> str:
+    file = folder / "answers.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return f"scripted:{file}"
+
+
+def test_a_hash_goes_before_a_text_and_an_earlier_line_before_a_later(tmp_path: Path) -> None:
+    name = script(
+        tmp_path,
+        {"contains": "heart", "answer": "one", "tokens": 5},
+        {"contains": "", "answer": "any"},
+        {"sha256": hashlib.sha256(b"the heart").hexdigest().upper(), "answer": "exact"},
+    )
+    model = load_text_model(name)
+    assert isinstance(model, TextModel) and model.name == name
+    given = model.complete(["a heart", "the heart", "lungs"])
+    assert [one.text for one in given] == ["one", "exact", "any"] and given[0].tokens == 5
+
+
+def test_a_prompt_without_an_answer_is_an_error_without_its_words(tmp_path: Path) -> None:
+    model = load_text_model(script(tmp_path, {"contains": "heart", "answer": "one"}))
+    with pytest.raises(DataError, match="no answer to a prompt of 11 characters") as caught:
+        model.complete(["secret text"])
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ({"contains": "x"}, "text 'answer'"),
+        ({"answer": "x"}, "either"),
+        ({"contains": "x", "sha256": "y", "answer": "z"}, "either"),
+        ({"contains": "x", "answer": "y", "token": 3}, "Did you mean 'tokens'"),
+        ({"contains": "x", "answer": "y", "tokens": -1}, "whole number"),
+    ],
+)
+def test_a_malformed_line_is_named(tmp_path: Path, line: dict[str, object], told: str) -> None:
+    with pytest.raises(DataError, match=told) as caught:
+        load_text_model(script(tmp_path, line))
+    assert "answers.jsonl:1" in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="does not exist"):
+        load_text_model(f"scripted:{tmp_path / 'none.jsonl'}")
+
+
+def test_names_that_are_none() -> None:
+    with pytest.raises(ConfigError, match="KIND:ARGUMENT"):
+        load_text_model("gpt")
+    with pytest.raises(UnknownName, match="Did you mean 'scripted'"):
+        load_text_model("script:x")
