@@ -10,11 +10,15 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = {
+    "experiments/film_hashes.py": ("--n", "6"),
     "experiments/learnability.py": ("--n", "300", "--size", "32", "--epochs", "1", "--shifted"),
     "experiments/openi_agreement.py": ("--root", str(ROOT / "tests/findings/cases/openi"), "--disagreements", "5"),
     "experiments/radpref_weights.py": ("--root", str(ROOT / "tests/evaluation/cases/radpref"), "--folds", "2"),
     "experiments/readback.py": ("--n", "30", "--lexicon", "A"),
     "experiments/retrieval_features.py": ("--n", "150"),
+    "experiments/structuring_rules.py": ("--n", "20", "--show", "3"),
+    "experiments/view_from_image.py": ("--phantoms", "4"),
+    "experiments/sections_roundtrip.py": ("--root", str(ROOT / "tests/data/sections/openi")),
     "benchmarks/install.py": ("--plan",),
     "benchmarks/phantom.py": ("--n", "8", "--size", "32", "--grow"),
     "benchmarks/reader.py": ("--n", "10"),
@@ -34,11 +38,15 @@ SMALL = {
     ),
 }
 EXPECTED = {
+    "experiments/film_hashes.py": "| ours (waves, 256 bits) |",
     "experiments/learnability.py": "pleural effusion (left)",
     "experiments/openi_agreement.py": "coded as normal: 2 reports; nothing read as present in 2 (100.0%)",
     "experiments/radpref_weights.py": "12 pairs of 6 studies",
     "experiments/readback.py": "certainty of those found",
     "experiments/retrieval_features.py": "32 x 32, equal variance",
+    "experiments/structuring_rules.py": "| narrated, lexicon B | 20 | 100.0 % |",
+    "experiments/view_from_image.py": "| phantoms | 40 pixels high | 8 |",
+    "experiments/sections_roundtrip.py": "report 3: indication (holds 'indication:'; 8 styles)",
     "benchmarks/install.py": "under 35 packages",
     "benchmarks/phantom.py": "CPU ms a study",
     "benchmarks/reader.py": "promised: at most 1.0 ms a report",

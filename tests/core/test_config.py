@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cxrlab.core.config import config_from, flatten, to_dict, to_yaml
+from cxrlab.core.config import config_from, flatten, nested, to_dict, to_yaml
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.vocabulary import Side
 
@@ -184,3 +184,22 @@ def test_dict_and_flat_form() -> None:
         values["side"] == "left" and values["out"] == "a" and values["optimiser"] == {"lr": 0.5, "betas": [0.9, 0.999]}
     )
     assert flatten({"a": {"b": {"c": 1}}, "d": {}}) == {"a.b.c": 1, "d": {}}
+
+
+def test_a_mapping_inside_a_file_is_read_by_the_same_rules() -> None:
+    """Types, nesting and defaults as in a file of its own."""
+    made, problems = nested(Optimiser, {"lr": 0.1}, "stages, 'a'")
+    assert made == Optimiser(lr=0.1) and problems == []
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ({"lrr": 1}, "Did you mean 'lr'"),
+        ({"lr": "fast"}, "lr is 'fast'; it must be a number"),
+        ([1], "it is [1]; it must be a group of settings (lr, betas)"),
+    ],
+)
+def test_every_problem_of_a_mapping_inside_a_file_names_its_place(data: object, told: str) -> None:
+    made, (problem,) = nested(Optimiser, data, "stages, 'a'")
+    assert made is None and problem.startswith("stages, 'a': ") and told in problem

@@ -93,7 +93,7 @@ def test_typed_text_is_read_as_meant(hint: Any, text: str, value: Any) -> None:
         (Sequence[Path], 3, "a list of paths"),
         (Side | None, "up", "one of left, right, bilateral or null"),
         (Literal["a", "b"], "c", "one of a, b"),
-        (dict[str, float], "x", "a dict"),
+        (dict[str, float], "x", "a group of 'name: value' lines"),
     ],
 )
 def test_a_wrong_type_names_key_value_and_type(hint: Any, value: Any, words: str) -> None:

@@ -13,7 +13,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from cxrlab.core.errors import ConfigError, nearest
+from cxrlab.core.errors import ConfigError, nearest, shown
 from cxrlab.core.json_form import plain
 from cxrlab.core.settings import REQUIRED, Setting, checked, defaults, is_config, settings
 
@@ -64,6 +64,30 @@ def gather(
             desk.problems.append(f"'{override}' is not an override; write it as key=value.")
     desk.problems += [missing(key) for key, setting in desk.known.items() if setting.required and key not in desk.given]
     return desk.values, desk.problems
+
+
+def nested(cls: type[C], data: Any, place: str) -> tuple[C | None, list[str]]:
+    """A config from a mapping that stands inside a file, or None and a sentence for everything that is wrong.
+
+    Args:
+        cls: A frozen dataclass.
+        data: Its values, as YAML gives them.
+        place: What the mapping is, for the sentences ("members, 'brax'").
+    """
+    if not isinstance(data, Mapping):
+        names = ", ".join(setting.key for setting in settings(cls))
+        return None, [f"{place}: it is {shown(data)}; it must be a group of settings ({names})."]
+    desk = _Desk({setting.key: setting for setting in settings(cls)})
+    for key, value in desk.leaves(data):
+        desk.take(key, value, f"{place}: ")
+    needed = [key for key, setting in desk.known.items() if setting.required and key not in desk.given]
+    problems = desk.problems + [f"{place}: '{key}' has no default; give it a value." for key in needed]
+    if problems:
+        return None, problems
+    try:
+        return build(cls, desk.values), []
+    except ConfigError as error:
+        return None, [f"{place}: {error}"]
 
 
 def raise_problems(problems: list[str]) -> None:

@@ -79,6 +79,16 @@ class ImageToText(Protocol):
 
 
 @runtime_checkable
+class KnowsItsCollections(Protocol):
+    """A model that tells which collections of films it has learnt from, as cards of corpora name them."""
+
+    @property
+    def collections(self) -> Sequence[str]:
+        """Their names; empty for a model that has learnt from none."""
+        ...
+
+
+@runtime_checkable
 class TextModel(Protocol):
     """A language model that answers text with text: the judge, the oracle, the structurer."""
 

@@ -132,6 +132,8 @@ def type_words(hint: Any) -> str:
         count = f"{len(parts)} " if origin is tuple and ... not in parts else ""
         item = type_words(parts[0]).removeprefix("a ")
         return f"a list of {count}{item}" + ("s" if item.endswith(("number", "path")) else "")
+    if origin in (dict, collections.abc.Mapping):
+        return "a group of 'name: value' lines"
     return f"a {getattr(hint, '__name__', hint)}"
 
 

@@ -23,6 +23,7 @@ class GenerateConfig:
         batch_size: Films given to the model at once.
         examples: Studies whose film and reference are kept in the run folder for a page.
         allow_missing: Finish although some studies have no readable frontal film; they stay without a prediction.
+        external: Refuse a corpus of a collection that the model has learnt from, or a model that does not tell.
     """
 
     model: str
@@ -33,6 +34,7 @@ class GenerateConfig:
     batch_size: int = 16
     examples: int = 8
     allow_missing: bool = False
+    external: bool = False
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:

@@ -26,6 +26,7 @@ from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.examples import choose, keep_examples
+from cxrlab.evaluation.external import refuse_familiar, refuse_familiar_library
 from cxrlab.evaluation.loading import load_model
 from cxrlab.evaluation.views import frontal
 from cxrlab.models.names import parse_name
@@ -86,7 +87,11 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
     corpus = load_corpus(config.data)
     ids = _chosen(corpus, config)
     _refuse_self_retrieval(config)
+    if config.external:
+        refuse_familiar_library(config.model, corpus)
     model = load_model(config.model)  # before the folder is made: a wrong name leaves nothing behind
+    if config.external:
+        refuse_familiar(model, corpus)
     with Run.open(out, config, seed=config.seed, free=FREE) as run:
         missing = _predict_all(run, model, corpus, ids, config.batch_size)
         keep_examples(run, corpus, choose(ids, config.examples, config.seed), {item.id for item in missing})

@@ -54,6 +54,11 @@ class Stub:
         return f"stub:{self.which}"
 
     @property
+    def collections(self) -> tuple[str, ...]:
+        """It has learnt from nothing."""
+        return ()
+
+    @property
     def capabilities(self) -> Capabilities:
         """A batch costs nothing; there is nothing to differentiate."""
         return Capabilities(batch=True)

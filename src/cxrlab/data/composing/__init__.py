@@ -1,0 +1,1 @@
+"""One corpus out of several: members are filtered, drawn from, merged, counted and written."""
