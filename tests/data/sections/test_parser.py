@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from collections import Counter
 from pathlib import Path
@@ -70,7 +71,8 @@ PIECES = st.sampled_from(
     "FINDINGS:|Findings:|findings:|FINDINGS|IMPRESSION:|Impression:|IMPRESSION -|COMPARISON: None.|Comparison:|HISTORY:"
     "|ADDENDUM:|WET READ:|FINAL REPORT|FINDINGS AND IMPRESSION:|LUNGS:|CHEST, TWO VIEWS:|TECHNIQUE:|RECOMMENDATION(S):"
     "|Electronically signed by|____________|SUMMARY:|EXAM:|SOMETHING:|opacity|opacity.|opacity seen|10:42|___|XXXX|1.|("
-    "|)|**|<b>|</b>|<br>|&amp;|\n|\n\n|\n \n|\r\n| |  |\t|\u00a0|:|;|-|#".split("|")
+    "|)|INDICATION:|History:|[FINDINGS]|Dr A. Person|A. Person, MD|#1|Heart: normal|\\n|FINDINGS/IMPRESSION:"
+    "|**|<b>|</b>|<br>|&amp;|\n|\n\n|\n \n|\r\n| |  |\t|\u00a0|:|;|-|#".split("|")
 )
 SHUFFLED = st.lists(PIECES, max_size=40).map(" ".join) | st.lists(PIECES, max_size=40).map("".join)
 
@@ -94,6 +96,38 @@ def test_no_word_of_the_text_is_lost(text: str) -> None:
     parsed = parse(text)
     spans = [span for found in (parsed.spans, parsed.other) for spans in found.values() for span in spans]
     assert sum(text[start:end].count("opacity") for start, end in spans) == text.count("opacity")
+
+
+PLAIN_ENDS = re.compile(r"\r\n|[\r\n]")
+# Bold, tags, line ends spelled out and odd blanks are rewritten, and have tests of their own.
+UNPLAIN = re.compile(r"\*\*|<|\\|[\t\u00a0\ufeff：]")
+
+
+def _check_joining(text: str) -> None:
+    """The stated rule, told otherwise: each line of a stretch, freed of its ends, stands whole in the section's text,
+    in order, parted by one blank or one line end.
+    """
+    parsed = parse(text)
+    for name, spans in (*parsed.spans.items(), *parsed.other.items()):
+        rest = parsed.section_text(name)
+        assert rest is not None
+        for line in (line.strip() for start, end in spans for line in PLAIN_ENDS.split(text[start:end])):
+            assert rest.startswith(line), name
+            rest = rest[len(line) :].removeprefix(" " if rest[len(line) :][:1] == " " else "\n") if line else rest
+        assert rest == ""
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not UNPLAIN.search(case["text"])], ids=lambda c: c["name"])
+def test_the_offsets_give_the_sections_back(case: dict[str, Any]) -> None:
+    """On every layout without markup: what stands between the offsets is the section."""
+    _check_joining(case["text"])
+
+
+@settings(max_examples=300, deadline=None)
+@given(SHUFFLED.filter(lambda text: not UNPLAIN.search(text)))
+def test_offsets_give_the_sections_of_any_text_back(text: str) -> None:
+    """The same on texts made at random."""
+    _check_joining(text)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Free-text reports cut into sections, with the characters of each.
 
-Reading order: `headers` (the table of names), `naming` (what a header says), `plain` (text without its
-layout), `marks` (headers in a text), `asides` (wet reads and addenda), `runs` (stretches of text),
+Reading order: `headers` (the table of names), `naming` (what a header says), `plain` (text without its layout),
+`first_on_line` and `marks` (headers in a text), `runs` (stretches of text, with wet reads and addenda beside the body),
 `fallback` (text without a header), `parser` (all together).
 """
 

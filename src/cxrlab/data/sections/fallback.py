@@ -7,11 +7,12 @@ findings in the comparison; and a text without any header is all findings.
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
 
 from cxrlab.data.sections.headers import (
+    FILM,
     NOTIFICATION,
     PREAMBLE,
     RANK,
@@ -20,12 +21,11 @@ from cxrlab.data.sections.headers import (
     TECHNIQUE,
 )
 from cxrlab.data.sections.naming import names_a_film
-from cxrlab.data.sections.runs import Run, trimmed
+from cxrlab.data.sections.runs import PARAGRAPH, Run, trimmed
 
 _FEW_WORDS = 4
 LONGEST_TITLE = 100
-_PARAGRAPH = re.compile(r"\n *\n")
-_PASSED_OVER = (SIGNATURE, RECOMMENDATION, NOTIFICATION)
+_PASSED_OVER = (SIGNATURE, RECOMMENDATION, NOTIFICATION, FILM)
 
 
 class How(StrEnum):
@@ -70,7 +70,7 @@ def _split(text: str, run: Run, *, before_impression: bool) -> list[Run] | None:
         parts = [] if rest.start == run.start else [replace(run, end=trimmed(text, run.start, rest.start)[1])]
         wanted = not before_impression or _is_prose(text[rest.start : rest.end])
         return [*parts, rest] if wanted and rest.start < rest.end else None
-    paragraph = _PARAGRAPH.search(text, run.start, run.end)
+    paragraph = PARAGRAPH.search(text, run.start, run.end)
     if paragraph is None:
         return None
     rest = Run("findings", *trimmed(text, paragraph.end(), run.end))
@@ -102,15 +102,17 @@ def _title(text: str, start: int, end: int) -> int | None:
 
 
 def with_examination(text: str, runs: list[Run]) -> list[Run]:
-    """Where no header names the examination: the technique tells it, or the film's name above everything else."""
-    sections = {run.section for run in runs}
-    if "examination" in sections:
-        return runs
-    if TECHNIQUE in sections:
-        return [replace(run, section="examination") if run.section == TECHNIQUE else run for run in runs]
-    out = []
-    for run in runs:
-        titled = run.section == PREAMBLE and len(run_text := text[run.start : run.end]) <= LONGEST_TITLE * 2
-        titled = titled and all(names_a_film(line) for line in run_text.split("\n") if line.strip())
-        out.append(replace(run, section="examination") if titled else run)
-    return out
+    """Where no header names the examination: the film's name on top or over the findings, else the technique."""
+    told_by: tuple[Callable[[Run], bool], ...] = (
+        lambda run: run.section == "examination",
+        lambda run: run.section == PREAMBLE and _only_titles(text, run),
+        lambda run: run.section == FILM,
+        lambda run: run.section == TECHNIQUE,
+    )
+    tells = next((tells for tells in told_by if any(map(tells, runs))), None)
+    return [replace(run, section="examination") if tells and tells(run) else run for run in runs]
+
+
+def _only_titles(text: str, run: Run) -> bool:
+    lines = [line for line in text[run.start : run.end].split("\n") if line.strip()]
+    return run.end - run.start <= 2 * LONGEST_TITLE and all(map(names_a_film, lines))

@@ -23,6 +23,7 @@ SUMMARY = "summary"
 COMMENT = "comment"
 PREAMBLE = "preamble"
 UNNAMED = "unnamed"
+FILM = "film"
 
 # A block of its own beside the body: headers inside it are not the body's.
 ASIDES = (WET_READ, ADDENDUM)
@@ -62,7 +63,9 @@ ROWS = (
         "the word, narrowed; a second findings section is kept beside the first",
     ),
     Row("findings", "report", "departments that never say findings", bare=True),
-    Row("findings", "body of report; observations; description", "the same in other words"),
+    Row(
+        "findings", "body of report; observations; description; discussion; result; results", "the same in other words"
+    ),
     Row("impression", "impression; impressions; conclusion; conclusions", "the word itself", bare=True),
     Row(
         "impression",
@@ -114,22 +117,24 @@ ROWS = (
         "examination/exam/study requested; study; exams; procedures; radiographic examination; test",
         "what was done, by another name",
     ),
-    Row(TECHNIQUE, "technique; techniques", "how the film was made", bare=True),
+    Row(TECHNIQUE, "technique; techniques; tech", "how the film was made", bare=True),
     Row(
         TECHNIQUE,
         "view; views; number of views; views obtained; projection; projections; protocol; procedure comments;"
         "imaging/radiographic technique",
         "which films were made",
     ),
+    Row(RECOMMENDATION, "recommendation; recommendations", "advice is not what the film shows", bare=True),
+    Row(NOTIFICATION, "notification/notifications; communication/communications", "who was told", bare=True),
     Row(
         RECOMMENDATION,
-        "recommendation; recommendations; recommended follow up; advice; follow up; followup; suggestion; suggestions;"
+        "recommended follow up; advice; follow up; followup; suggestion; suggestions;"
         "follow up recommendation/recommendations",
-        "advice is not what the film shows",
+        "the same in other words",
     ),
     Row(
         NOTIFICATION,
-        "notification; notifications; communication; communications; critical result/results/finding/findings;"
+        "critical result/results/finding/findings;"
         "critical results communication; communication of critical results;"
         "findings discussed/communicated/were_discussed/were_communicated to/with",
         "who was told; named here, since some hold the word findings",
@@ -156,22 +161,25 @@ ROWS = (
         "the report proper begins here",
         bare=True,
     ),
+    Row(
+        ADMINISTRATION, "accession; mrn; dob; cc; radiologist; attending; referrer", "no words of a sentence", bare=True
+    ),
     Row(ADMINISTRATION, "end of impression/findings; narrative", "they close, or hold all that follows", bare=True),
     Row(
         ADMINISTRATION,
-        "summary code; accession; accession number/no; mrn; patient;"
-        "patient name/id; medical record number; dob; date; date/date_and_time of exam/examination/study/service/birth;"
-        "exam/examination/study/report date/time/date_and_time/number/id/status; radiologist; attending;"
+        "summary code; accession number/no; patient;"
+        "patient name/id; medical record number; date; date/date_and_time of exam/examination/study/service/birth;"
+        "exam/examination/study/report date/time/date_and_time/number/id/status;"
         "ordering/referring/requesting/attending/interpreting/reading/dictating physician/provider/doctor/radiologist;"
         "admitting diagnosis; clip/account/order number; icd; icd code/codes; cpt; cpt/billing code; radiation dose;"
-        "facility; hospital",
+        "facility; hospital; primary diagnostic code; copy/copies to; referred by",
         "the paper, not the patient",
     ),
     Row(
         SIGNATURE,
         "dictated/signed/transcribed/reported/interpreted/reviewed/read/approved/verified/authenticated by/on;"
         "electronically/digitally/e signed/signed_by/approved_by/verified_by; signed electronically by; signature;"
-        "transcriptionist; signer; end of report/text",
+        "transcriptionist; signer; end of report/text; primary interpreting staff/resident; verifier; verifier e sig",
         "who wrote it",
         bare=True,
     ),

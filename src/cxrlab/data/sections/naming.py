@@ -1,13 +1,18 @@
-"""What a header says: from the words before a colon to a section, or to nothing."""
+"""What a header says: from the words before a colon to a section, or to nothing; and a header at its place."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 from functools import lru_cache
 
 from cxrlab.data.sections.headers import BY_NAME, HOLDS, Row
 
+# "10:42" and "1:2" are no headers; "FINDINGS:2 views" is one.
+COLON = re.compile(r"(?<!\d):|:(?!\d)")
+_COLON_AND_DASH = re.compile(r"[:=\-–—]*")
+SENTENCE_ENDS = ".?!;:)]"
 # Words long enough that one slip still leaves no doubt ("impresson", "findigns", "ndication").
 _MENDED = tuple(sorted({word for name, row in BY_NAME.items() if row.bare for word in name.split() if len(word) >= 7}))
 _KNOWN = frozenset(word for name in BY_NAME for word in name.split())
@@ -27,7 +32,7 @@ _WITH_FILM = frozenset(
     " erect supine semi semiupright semierect sitting standing decubitus oblique obliques apical lordotic left right"
     " unilateral bilateral bedside repeat follow-up study exam examination radiographic x ray rays am pm a.m p.m hours"
     " hrs dated post pre line placement intubation inspiration expiration inspiratory expiratory projection projections"
-    " obtained plain digital adult pediatric routine series rib".split()
+    " obtained plain digital xr cr dx v vw adult pediatric routine series rib".split()
 )
 # "No chest film is seen:" is a sentence, whatever its capitals.
 _VERBS = frozenset("is are was were has have had be been there shows show demonstrates see seen not no".split())
@@ -117,7 +122,47 @@ def meaning(name: str) -> Meaning | None:
     if in_capitals(name) and len(words.split()) <= 7 and not _VERBS.intersection(words.split()):
         for word, section in HOLDS:
             if word in words:
-                return Meaning(Row(section, "", f"holds the word {word}"), whole=False, name=words)
+                both = word == "impression" and "findings" in words
+                return Meaning(Row(section, "", f"holds the word {word}", merged=both), whole=False, name=words)
     if names_a_film(name):
         return Meaning(_FILM_ROW, whole=in_capitals(name), film=True, name=words)
     return None
+
+
+def after_colon(line: str, colon: int) -> int:
+    """Where the text begins after a colon, or after ":-" and "::"."""
+    match = _COLON_AND_DASH.match(line, colon)
+    return match.end() if match else colon + 1
+
+
+class Strength(Enum):
+    """When a mark counts."""
+
+    ALWAYS = "always"
+    FORWARD = "only forward in the usual order of a report: elsewhere the same words are text"
+    OUTSIDE = "only outside findings and impression, where the same words are text"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where a header stands and what it heads.
+
+    Args:
+        start: Its first character.
+        end: Where the text after it begins.
+        section: What it heads.
+        strength: When it counts.
+        merged: Whether it heads findings and impression in one.
+        film: Whether it is the name of a film.
+    """
+
+    start: int
+    end: int
+    section: str
+    strength: Strength = Strength.ALWAYS
+    merged: bool = False
+    film: bool = False
+
+    def moved(self, by: int) -> Mark:
+        """The same mark so many characters later."""
+        return replace(self, start=self.start + by, end=self.end + by)

@@ -26,8 +26,8 @@ class ParsedReport:
     Args:
         text: The text as it was given.
         spans: Section of `Report` → its stretches [start, end) of the text, in order; absent ones are left out.
-        other: The same for what belongs to none of the five: technique beside a named examination, recommendation,
-            notification, wet read, addendum, signature, preamble, administration, summary, unnamed.
+        other: The same for what belongs to none of the five: technique and film beside a named examination,
+            recommendation, notification, wet read, addendum, signature, preamble, administration, summary, unnamed.
         how: How findings and impression were found; counted by importers.
         merged: Whether the impression holds the findings too ("FINDINGS AND IMPRESSION").
         markup: Whether the text is HTML, of which the sections are freed.

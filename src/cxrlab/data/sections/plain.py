@@ -18,10 +18,16 @@ _SAME_LENGTH = str.maketrans(
 _INLINE_TAG = r"</?(?:b|i|u|em|strong|span|font|sup|sub|small|big|code|a)(?:\s[^<>\n]{0,200})?/?>"
 _BREAK_TAG = r"</?(?:p|br|div|li|ul|ol|tr|td|th|table|h[1-6]|hr|pre|section|body|html|report)(?:\s[^<>\n]{0,200})?/?>"
 _MARKUP = re.compile(rf"(?P<line>{_BREAK_TAG})|{_INLINE_TAG}|&nbsp;|&#160;|&#xa0;", re.IGNORECASE)
+# Line ends that an export spelled out: "\\n", and "\\.br\\" of HL7.
+_SPELLED_OUT = re.compile(r"\\\.br\\|(?:\\r)?\\n(?![a-z])")
 _BOLD = re.compile(r"\*+")
 _UNDERSCORED = re.compile(r"(?<![_\w])__(?=[A-Za-z][A-Za-z /&]{2,40}:?__(?!_))|(?<=[A-Za-z:])__(?![_\w])")
 _HASHES = re.compile(r"^#{1,6}(?= )", re.MULTILINE)
-_LIST_ITEM = re.compile(r"(?:\(?\d{1,2}[.)]|[-•·*–])\s+\S")
+_LIST_ITEM = re.compile(r"(?:\(?\d{1,2}[.)]|#\d{1,2}[.:)]?|\(?[a-h][.)]|[-•·*–])\s+\S")
+
+
+# "Heart: normal" under "Lungs: clear" is a line of a form, not a wrapped sentence.
+_LABEL = re.compile(r"[A-Z][A-Za-z]*(?:(?: and |[ /,&-]{1,2})[A-Za-z]+){0,3}:\s+\S")
 
 
 def _blanks(match: re.Match[str]) -> str:
@@ -39,6 +45,8 @@ def plain(text: str, *, markup: bool) -> str:
     In `markup` some tags are line ends.
     """
     text = text.translate(_SAME_LENGTH).replace("\r\n", " \n").replace("\r", "\n")
+    if "\\" in text:
+        text = _SPELLED_OUT.sub(lambda match: " " * (len(match[0]) - 1) + "\n", text)
     if "<" in text or "&" in text:
         text = _MARKUP.sub(_blanks_and_lines if markup else _blanks, text)
     if "*" in text:
@@ -62,20 +70,20 @@ def is_markup(text: str) -> bool:
 
 
 def folded(text: str, *, markup: bool) -> str:
-    """Text for reading: wrapped lines joined by a blank; a new line for each paragraph and list item.
+    """Text for reading: wrapped lines joined by a blank; a new line for each paragraph, list item and "Heart: normal".
 
     Blanks inside a line stay as they are. Of `markup` the tags go and character references are resolved.
     """
     text = text.translate(_SAME_LENGTH).replace("\r\n", "\n").replace("\r", "\n")
     if markup:
         text = html.unescape(_MARKUP.sub(_readable, text)).translate(_SAME_LENGTH)
-    text = text.replace("**", "")
+    text = _SPELLED_OUT.sub("\n", text).replace("**", "")
     parts: list[list[str]] = []
     fresh = True
     for line in map(str.strip, text.split("\n")):
         if not line:
             fresh = True
-        elif fresh or _LIST_ITEM.match(line):
+        elif fresh or _LIST_ITEM.match(line) or _LABEL.match(line):
             parts.append([line])
             fresh = False
         else:
