@@ -2,8 +2,8 @@
 
     python experiments/structuring_rules.py --n 1000 [--root FOLDER_OF_REAL_DATA] [--show 20]
 
-For each set of reports: the share whose findings are the same before and after (the rules promise all), the share in
-which the reader reads a comparison before and after, and how long a report takes. `--show` prints sentences that still
+For each set of reports: the share whose findings are the same before and after (the rules promise all), the share that
+speaks of an earlier film before and after, to the reader or by its words alone, and how long a report takes. `--show` prints sentences that still
 compare, for a person who works on the rules; they are patients' words, so print them only where those may be read.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from cxrlab.core.records import Report
 from cxrlab.data.structuring.rules import mend, structure
-from cxrlab.data.structuring.validate import differences, reading_of
+from cxrlab.data.structuring.validate import comparing, differences, reading_of
 from cxrlab.findings.cases import draw_patient
 from cxrlab.findings.narrator import narrate
 
@@ -77,13 +77,13 @@ def tally(reports: Iterable[Report]) -> Tally:
         before, after = reading_of(mend(report)), reading_of(ruled.report)
         sums.reports += 1
         sums.same += not differences(before, after)
-        sums.compared_before += any(finding.change is not None for finding in before)
-        changed = [finding for finding in after if finding.change is not None]
-        sums.compared_after += bool(changed)
+        sums.compared_before += bool(comparing(mend(report)))
+        left = comparing(ruled.report)
+        sums.compared_after += bool(left)
         sums.restored += bool(ruled.restored)
         sums.words_before += _words(report)
         sums.words_after += _words(ruled.report)
-        sums.left += [after.text[slice(*finding.span)] for finding in changed if finding.span]
+        sums.left += left
     return sums
 
 
@@ -96,7 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--n", type=int, default=1000, help="narrated reports of each lexicon")
     parser.add_argument("--root", type=Path, help="folder of real data; left out: narrated reports alone")
-    parser.add_argument("--show", type=int, default=0, help="print so many phrases that still compare")
+    parser.add_argument("--show", type=int, default=0, help="print so many sentences that still compare")
     options = parser.parse_args()
     sets = {f"narrated, lexicon {name}": narrated(options.n, name) for name in ("A", "B")}
     if options.root:

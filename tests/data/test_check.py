@@ -13,7 +13,7 @@ from PIL import Image
 
 from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import DataError
-from cxrlab.core.records import ImageFile
+from cxrlab.core.records import ImageFile, Report
 from cxrlab.data import images
 from cxrlab.data.check import EXAMPLES_A_KIND, check_corpus
 from cxrlab.data.corpus import Corpus
@@ -178,3 +178,47 @@ def test_counts_given_as_text_are_the_cards_fault(tmp_path: Path) -> None:
     report = check_corpus(corpus.path, 1)
     assert report.counts == {"malformed card": 1}
     assert "counts 'studies' as '6'" in report.examples[0].message and "whole number" in report.examples[0].message
+
+
+def test_films_that_the_source_lacks_are_no_defect(tmp_path: Path) -> None:
+    """A study all of whose films are listed as absent is told in the numbers; one without any stays a defect."""
+    gone = {"images": (), "masks": {}, "extra": {"absent_images": [{"path": "images/x.png", "view": "PA"}]}}
+    toy_corpus(tmp_path / "c", changes={0: gone, 1: {"images": ()}})
+    report = check_corpus(tmp_path / "c", 1)
+    assert report.counts == {"study without images": 1} and report.statistics.absent_films == 1
+
+
+def test_a_check_counts_what_it_reads(tmp_path: Path) -> None:
+    """Six studies with one report and six different films; the film of another size is in the numbers, too."""
+    corpus = toy_corpus(tmp_path / "c")
+    numbers = check_corpus(corpus.path, 1).statistics
+    assert numbers.splits == {"train": 2, "val": 2, "test": 2} and numbers.films.read == 6
+    assert numbers.views == {"PA": {"all": 6, "train": 2, "val": 2, "test": 2}}
+    assert numbers.repeats["same report"].groups == 1 and numbers.repeats["same report"].across_splits == 1
+    assert numbers.repeats["same film"].groups == 0 and set(numbers.repeats) == {"same report", "same film"}
+    assert check_corpus(corpus.path, 2).statistics == numbers
+
+
+def test_near_repeats_are_looked_for_when_asked(tmp_path: Path) -> None:
+    """A film saved brighter and a report with one word changed; a malformed line and a repeated id stop nothing."""
+    words = "The heart is normal in size and the lungs are clear without effusion or pneumothorax on this {}"
+    changes = {k: {"sections": Report(findings=words.format("film"))} for k in (0, 3)}
+    changes[1] = {"sections": Report(findings=words.format("study"))}
+    corpus = toy_corpus(tmp_path / "c", changes=changes)
+    film = np.rint(np.add.outer(np.hanning(24) * 90, np.hanning(24) * 60)).astype(np.uint8)
+    (corpus.path / "images" / "s0.png").write_bytes(encode_png(film))
+    (corpus.path / "images" / "s1.png").write_bytes(encode_png(film + 9))
+    with corpus.file.open("a") as stream:
+        stream.write("{broken\n" + json.dumps(drawn(0).study.to_json()) + "\n")
+    repeats = check_corpus(corpus.path, 1, duplicates=True).statistics.repeats
+    assert repeats["similar film"].members == 2 and repeats["similar film"].across_splits == 1
+    assert repeats["similar report"].members == 2 and repeats["same report"].groups == 2
+
+
+def test_notes_of_an_import_are_told(tmp_path: Path) -> None:
+    """What the card says was left out, and what was odd."""
+    corpus = toy_corpus(tmp_path / "c")
+    card = corpus.path / "card.yaml"
+    card.write_text(card.read_text() + "dropped:\n  no film: 3\nremarks:\n  view not told: 2\n")
+    numbers = check_corpus(corpus.path, 1).statistics
+    assert numbers.dropped == {"no film": 3} and numbers.remarks == {"view not told": 2}

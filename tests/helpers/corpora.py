@@ -10,9 +10,10 @@ import numpy as np
 from cxrlab.core.codec import encode_png
 from cxrlab.core.records import Finding, ImageFile, Report, Study
 from cxrlab.core.vocabulary import Severity, Side, View
+from cxrlab.data.building import Drawn
 from cxrlab.data.card import Card
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.writer import CorpusWriter, Drawn
+from cxrlab.data.writer import CorpusWriter
 
 CARD = Card("toy", source="made by a test", licence="none", citation="none", settings={"seed": 7})
 

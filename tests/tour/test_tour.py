@@ -42,8 +42,8 @@ def test_the_page_holds_everything_it_shows(toured) -> None:
     page = (toured[0] / "page.html").read_text()
     assert "http://" not in page and "https://" not in page and "<script" not in page and "url(" not in page
     sources = re.findall(r'src="([^"]*)"', page)
-    assert len(sources) == 5 and all(source.startswith("data:image/png;base64,") for source in sources)
-    for said in ("stub:normal", "retrieval:", "reference", "Findings", "The chain", "How it was run"):
+    assert len(sources) == 6 and all(source.startswith("data:image/png;base64,") for source in sources)
+    for said in ("stub:normal", "retrieval:", "reference", "Findings", "Imported again", "The chain", "How it was run"):
         assert said in page
     for said in ("Scores", "Comparison", "Errors by kind", "By view, sex, age and device", "Reports with their errors"):
         assert f"<h2>{said}</h2>" in page
@@ -59,6 +59,9 @@ def test_the_run_folders_can_be_read_without_the_program(toured) -> None:
         assert json.loads((out / run / "status.json").read_text())["state"] == "finished"
         scores = json.loads((out / "scores" / run / "scores.json").read_text())
         assert scores["n"] == len(ids) and scores["metrics"]["bleu4:coco"]["n"] == len(ids)
+    came_back = json.loads((out / "came_back.json").read_text())
+    assert came_back and all(row["same"] == row["of"] == len(tests) for row in came_back)
+    assert json.loads((out / "card" / "check.json").read_text())["ok"]
     compared = json.loads((out / "scores" / "comparison" / "comparison.json").read_text())
     assert compared["baseline"] == "normal" and compared["n"] == len(ids)
     check = json.loads((out / "check.json").read_text())

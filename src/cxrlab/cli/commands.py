@@ -51,11 +51,34 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "cxrlab.cli.data:make_scenes",
             "cxrlab data make scenes --n 1000 --size 128 --seed 7 --out corpora/scenes",
         ),
+        "data about": Command(
+            "what a data set holds, its licence, how to obtain it, its defects",
+            "cxrlab.cli.data:tell_about",
+            "cxrlab data about padchest",
+            ("name",),
+        ),
         "data import": Command(
             "a downloaded data set in its true format into a corpus",
             "cxrlab.cli.data:import_data",
             "cxrlab data import nih-cxr14 --root downloads/nih --out corpora/nih",
             ("name",),
+        ),
+        "data export": Command(
+            "a corpus in the layout of a public data set",
+            "cxrlab.cli.data:export",
+            "cxrlab data export mimic-cxr corpora/phantom --out exported/phantom_as_mimic",
+            ("layout", "corpus"),
+        ),
+        "data compose": Command(
+            "one corpus out of several: merge, subset, filter; CXR-697K",
+            "cxrlab.cli.composing:compose",
+            "cxrlab data compose --config configs/data/cxr697k.yaml --out corpora/cxr697k",
+        ),
+        "data structure": Command(
+            "clean sections beside the source's text, by rules or a model",
+            "cxrlab.cli.structuring:structure",
+            "cxrlab data structure corpora/openi --model rules --out corpora/openi_structured",
+            ("corpus",),
         ),
         "data show": Command(
             "a contact sheet with what is known under each film",
@@ -64,10 +87,16 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             ("corpus",),
         ),
         "data check": Command(
-            "look for every defect of a corpus; exit 1 when there is one",
-            "cxrlab.cli.data:check",
-            "cxrlab data check corpora/phantom",
+            "every defect of a corpus, and the corpus in numbers",
+            "cxrlab.cli.checking:check",
+            "cxrlab data check corpora/phantom --out runs/phantom_card",
             ("corpus",),
+        ),
+        "data scrub": Command(
+            "what in films may name a patient, told or taken out",
+            "cxrlab.cli.checking:scrub",
+            "cxrlab data scrub downloads/films --blank --out runs/scrubbed",
+            ("source",),
         ),
         "models ls": Command(
             "how to name a model, and the built-in ones",

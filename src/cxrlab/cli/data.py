@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,23 @@ def make_scenes(config: ScenesConfig, out: Path) -> Result:
     return _made(make(config, out))
 
 
+def tell_about(name: str) -> Result:
+    """Say what a data set holds, in which language, under which licence, how to obtain it and what is wrong with it.
+
+    Args:
+        name: The data set; 'cxrlab data ls' lists them.
+    """
+    from cxrlab.data.importers import IMPORTERS
+    from cxrlab.data.sources.source import about
+
+    told = about(IMPORTERS.load(name))
+    lines = [
+        textwrap.fill(value, 110, initial_indent=f"  {key + ':':<10} ", subsequent_indent=" " * 13)
+        for key, value in told.fields.items()
+    ]
+    return Result("\n".join([told.title, *lines]), {"name": name, "title": told.title, **told.fields})
+
+
 def import_data(name: str, config: ImportConfig, out: Path) -> Result:
     """Turn a downloaded data set into a corpus: official splits, sections, labels, views; every oddity counted.
 
@@ -78,8 +96,10 @@ def import_data(name: str, config: ImportConfig, out: Path) -> Result:
         config: Settings.
         out: Folder of the corpus.
     """
+    from cxrlab.data.card import CARD
     from cxrlab.data.importing import import_corpus
 
+    before = (out / CARD).is_file()
     corpus = import_corpus(name, config, out)
     card = corpus.card
     counts = ", ".join(f"{count:,} {what}" for what, count in card.counts.items())
@@ -87,8 +107,28 @@ def import_data(name: str, config: ImportConfig, out: Path) -> Result:
     for title, tally in (("left out", card.dropped), ("remarks", card.remarks)):
         if tally:
             text += f"\n{title}:\n" + columns([[f"{n:,}", what] for what, n in tally.items()], "  ")
+    if before:
+        text += (
+            "\nIt was complete before and nothing was done; to look for new films, delete the folder and import again."
+        )
     data = {"path": corpus.path, "counts": card.counts, "dropped": card.dropped, "remarks": card.remarks}
     return Result(text, data)
+
+
+def export(layout: str, corpus: Path, out: Path, workers: int = 0) -> Result:
+    """Write a corpus in the layout of a public data set, so that what was built for that one can be tried on it.
+
+    Args:
+        layout: mimic-cxr or nih-cxr14.
+        corpus: Folder of the corpus.
+        out: Folder to write; ids.csv in it leads back to the corpus's names.
+        workers: Processes; 0 means one for each core.
+    """
+    from cxrlab.data.corpus import load_corpus
+    from cxrlab.data.exports.export import export_corpus
+
+    folder = export_corpus(layout, load_corpus(corpus), out, workers)
+    return Result(str(folder), {"path": folder})
 
 
 def show(corpus: Path, config: SheetConfig, out: Path) -> Result:
@@ -104,19 +144,6 @@ def show(corpus: Path, config: SheetConfig, out: Path) -> Result:
 
     sheet = contact_sheet(load_corpus(corpus), config, out)
     return Result(f"wrote {sheet}", {"path": sheet.path, "shown": sheet.shown, "unreadable": sheet.unreadable})
-
-
-def check(corpus: Path, workers: int = 0) -> Result:
-    """Look for every defect of a corpus: unreadable images, malformed lines, leaking patients and more.
-
-    Args:
-        corpus: Folder of the corpus.
-        workers: Processes; 0 means one for each core.
-    """
-    from cxrlab.data.check import check_corpus
-
-    found = check_corpus(corpus, workers)
-    return Result(found.table(), found.to_json(), ok=found.ok)
 
 
 def _made(corpus: Corpus) -> Result:

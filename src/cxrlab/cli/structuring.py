@@ -24,7 +24,7 @@ def structure(corpus: Path, config: StructureConfig, out: Path) -> Result:
     from cxrlab.data.corpus import load_corpus
     from cxrlab.data.structuring.rules import RULES
     from cxrlab.data.structuring.run import structure_corpus
-    from cxrlab.models.text_models import load_text_model
+    from cxrlab.models.names import load_text_model
 
     model = None if config.model == RULES else load_text_model(config.model)
     done = structure_corpus(load_corpus(corpus), config, out, model)

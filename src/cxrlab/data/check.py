@@ -1,28 +1,35 @@
-"""Is a corpus fit for use? Every problem is counted and shown with examples; nothing is mended or replaced."""
+"""Is a corpus fit for use? Every problem is counted and shown with examples; nothing is mended or replaced.
+
+On the way every study and film is counted for the corpus's statistics: lines are parsed and pictures decoded once.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from cxrlab.core.errors import CxrlabError, DataError, VocabularyError
 from cxrlab.core.files import unreadable
 from cxrlab.core.jsonl import parse_line
 from cxrlab.core.progress import track
 from cxrlab.core.records import Study
-from cxrlab.data.card import CARD, read_card
+from cxrlab.core.vocabulary import View
+from cxrlab.data.card import CARD, Card, read_card
 from cxrlab.data.corpus import STUDIES, corpus_folder, study_of_line
-from cxrlab.data.images import Picture, eight_bits, read_picture
+from cxrlab.data.duplicates import study_text
+from cxrlab.data.film_facts import FilmFacts, film_facts
+from cxrlab.data.images import Picture, grey_film, read_picture
+from cxrlab.data.near_repeats import near_repeats
 from cxrlab.data.parallel import ordered_map
+from cxrlab.data.perceptual_hash import perceptual_hash
 from cxrlab.data.splits import leakage
+from cxrlab.data.statistics import Statistics
+from cxrlab.data.tally import ABSENT_IMAGES, Tally
 
 EXAMPLES_A_KIND = 10
 
@@ -46,6 +53,7 @@ class CheckReport:
         images: Images that could be read.
         splits: Studies by split; the key "none" counts those without one.
         counts: Kind of problem → how often.
+        statistics: The corpus in numbers.
         examples: The first few of each kind.
     """
 
@@ -55,6 +63,7 @@ class CheckReport:
     images: int
     splits: Mapping[str, int]
     counts: Mapping[str, int]
+    statistics: Statistics
     examples: tuple[Problem, ...] = ()
 
     @property
@@ -63,7 +72,7 @@ class CheckReport:
         return not self.counts
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, for `--json`."""
+        """Plain values, without the statistics, which have a form of their own."""
         return {
             "ok": self.ok,
             "studies": self.studies,
@@ -88,31 +97,34 @@ class CheckReport:
         return "\n".join(lines)
 
 
-def check_corpus(path: str | Path, workers: int = 0) -> CheckReport:
-    """Read every line and every picture of a corpus folder and report all that is wrong with it.
+def check_corpus(path: str | Path, workers: int = 0, *, duplicates: bool = False) -> CheckReport:
+    """Read every line and every picture of a corpus folder, count what there is and report all that is wrong with it.
 
     Args:
         path: The folder. Only a missing folder or `studies.jsonl` is an error; the rest is reported.
         workers: Processes that decode pictures; 0 means one for each core.
+        duplicates: Look for texts and films that are nearly the same, too; those that are the same are always counted.
     """
     folder = corpus_folder(path)
     file = folder / STUDIES
-    tally = _Tally(folder)
-    inspect = partial(_inspect, folder)
+    tally = _Findings(folder, duplicates=duplicates)
+    inspect = partial(_inspect, folder, duplicates)
     total = sum(1 for _ in _lines(file))
     for line in track(ordered_map(inspect, _lines(file), workers), f"checking {folder.name}", total=total):
         tally.take(line)
-    tally.look_across()
     return tally.report()
 
 
 @dataclass(frozen=True)
 class _Inspected:
-    """What one line gave: its study unless the line is malformed, digests of its pictures, and problems."""
+    """What one line gave: its study unless the line is malformed, what its films look like, and problems.
+
+    `films` has one entry for each image of the study, None where it cannot be read.
+    """
 
     place: str
     study: Study | None
-    digests: tuple[bytes, ...]
+    films: tuple[FilmFacts | None, ...]
     problems: tuple[Problem, ...]
 
 
@@ -126,7 +138,7 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
         raise unreadable(error, file) from error
 
 
-def _inspect(folder: Path, numbered: tuple[int, bytes]) -> _Inspected:
+def _inspect(folder: Path, likeness: bool, numbered: tuple[int, bytes]) -> _Inspected:
     number, line = numbered
     place = f"{folder / STUDIES}:{number}"
     try:
@@ -136,20 +148,18 @@ def _inspect(folder: Path, numbered: tuple[int, bytes]) -> _Inspected:
     except DataError as error:
         return _Inspected(place, None, (), (Problem("malformed line", str(error)),))
     problems: list[Problem] = []
-    digests: list[bytes] = []
-    shape: tuple[int, ...] | None = None
+    films: list[FilmFacts | None] = []
     for k, image in enumerate(study.images):
         picture = _read(folder / image.path, f"{place}, image {k}", "image", problems)
-        if picture is not None:
-            digests.append(_digest(picture))
-            shape = picture.shape[:2] if k == 0 else shape
-    if not study.images:
+        films.append(None if picture is None else _facts(picture, image.view, likeness=likeness))
+    if not study.images and not study.extra.get(ABSENT_IMAGES):
         problems.append(Problem("study without images", f"{place}: study '{study.id}' lists no image."))
+    shape = (films[0].height, films[0].width) if films and films[0] is not None else None
     problems.extend(_mask_problems(folder, study, place, shape))
     if study.split == "test" and study.structured:
         models = ", ".join(study.structured)
         problems.append(Problem("model text in a test split", f"{place}: 'structured' text by {models}; remove it."))
-    return _Inspected(place, study, tuple(digests), tuple(problems))
+    return _Inspected(place, study, tuple(films), tuple(problems))
 
 
 def _read(path: Path, place: str, what: str, problems: list[Problem]) -> Picture | None:
@@ -163,13 +173,9 @@ def _read(path: Path, place: str, what: str, problems: list[Problem]) -> Picture
         return None
 
 
-def _digest(picture: Picture) -> bytes:
-    """A mark of what a picture shows: the same film saved in another way has the same one."""
-    pixels = eight_bits(picture)
-    # The shape counts: a blank film of 2 x 8 and one of 4 x 4 hold the same bytes.
-    mark = hashlib.blake2b(repr(pixels.shape).encode(), digest_size=16)
-    mark.update(np.ascontiguousarray(pixels).data)
-    return mark.digest()
+def _facts(picture: Picture, view: View, *, likeness: bool) -> FilmFacts:
+    facts = film_facts(picture, view)
+    return replace(facts, likeness=perceptual_hash(grey_film(picture))) if likeness else facts
 
 
 def _mask_problems(folder: Path, study: Study, place: str, shape: tuple[int, ...] | None) -> Iterator[Problem]:
@@ -186,17 +192,18 @@ def _mask_problems(folder: Path, study: Study, place: str, shape: tuple[int, ...
 
 
 @dataclass
-class _Tally:
+class _Findings:
     """Everything that can only be told from many studies together."""
 
     folder: Path
+    duplicates: bool = False
     counts: Counter[str] = field(default_factory=Counter)
     examples: list[Problem] = field(default_factory=list)
-    splits: Counter[str] = field(default_factory=Counter)
     places: dict[str, tuple[str, str | None]] = field(default_factory=dict)
     priors: list[tuple[str, str, str]] = field(default_factory=list)
     pictures: dict[bytes, tuple[str | None, str]] = field(default_factory=dict)
-    images: int = 0
+    likenesses: list[tuple[str, bytes, int]] = field(default_factory=list)
+    tally: Tally = field(default_factory=Tally)
 
     def note(self, problem: Problem) -> None:
         self.counts[problem.kind] += 1
@@ -213,15 +220,22 @@ class _Tally:
             self.note(Problem("duplicate id", f"{line.place}: the id '{study.id}' was used on an earlier line."))
             return
         self.places[study.id] = (study.patient, study.split)
-        self.splits[study.split or "none"] += 1
-        self.images += len(line.digests)
+        self.tally.take(study, [film for film in line.films if film is not None])
         if study.prior is not None:
             self.priors.append((line.place, study.id, study.prior))
-        for digest in line.digests if study.split else ():
-            split, place = self.pictures.setdefault(digest, (study.split, line.place))
-            if split != study.split:
-                message = f"{line.place} ({study.split}) and {place} ({split}) show the same picture."
-                self.note(Problem("same picture in two splits", message))
+        for k, film in enumerate(line.films):
+            if film is not None:
+                self._take_film(film, study, k, line.place)
+
+    def _take_film(self, film: FilmFacts, study: Study, k: int, place: str) -> None:
+        if film.likeness is not None:
+            self.likenesses.append((f"{study.id}#{k}", film.digest, film.likeness))
+        if study.split is None:
+            return
+        split, first = self.pictures.setdefault(film.digest, (study.split, place))
+        if split != study.split:
+            message = f"{place} ({study.split}) and {first} ({split}) show the same picture."
+            self.note(Problem("same picture in two splits", message))
 
     def look_across(self) -> None:
         for patient, splits in leakage(self.places.values()).items():
@@ -233,29 +247,52 @@ class _Tally:
             elif prior == study_id or self.places[prior][0] != self.places[study_id][0]:
                 message = f"{place}: prior '{prior}' is the study itself or of another patient."
                 self.note(Problem("prior of another patient", message))
-        self._compare_card()
 
-    def _compare_card(self) -> None:
+    def card(self) -> Card | None:
+        """The card, compared with what was counted; None where it is missing or cannot be read, which is noted."""
         path = self.folder / CARD
         if not path.is_file():
             self.note(Problem("no card", f"{self.folder} has no {CARD}, so it is unfinished; complete it."))
-            return
+            return None
         try:
-            counts = read_card(path).counts
+            card = read_card(path)
         except CxrlabError as error:
             self.note(Problem("malformed card", str(error)))
-            return
-        if "studies" in counts and counts["studies"] != len(self.places):
-            message = f"{path} counts {counts['studies']} studies, {STUDIES} holds {len(self.places)} readable ones."
+            return None
+        if card.counts.get("studies", len(self.places)) != len(self.places):
+            told = card.counts["studies"]
+            message = f"{path} counts {told} studies, {STUDIES} holds {len(self.places)} readable ones."
             self.note(Problem("card with another count", message))
+        return card
 
     def report(self) -> CheckReport:
+        self.look_across()
+        card = self.card()
+        near = near_repeats(self._texts(), self.likenesses, self._split_of) if self.duplicates else {}
+        dropped, remarks = (card.dropped, card.remarks) if card is not None else ({}, {})
+        statistics = self.tally.statistics(dropped, remarks, near)
         return CheckReport(
             path=self.folder,
             studies=len(self.places),
             patients=len({patient for patient, _ in self.places.values()}),
-            images=self.images,
-            splits=dict(self.splits),
+            images=statistics.films.read,
+            splits=statistics.splits,
             counts=dict(self.counts),
+            statistics=statistics,
             examples=tuple(self.examples),
         )
+
+    def _texts(self) -> Iterator[tuple[str, str]]:
+        """Id and source text of every readable study, from the file once more: texts are too many to keep."""
+        seen: set[str] = set()
+        for _, line in _lines(self.folder / STUDIES):
+            try:
+                study = study_of_line(parse_line(line, STUDIES), STUDIES)
+            except DataError:
+                continue  # counted as a malformed line before
+            if study.id not in seen:
+                seen.add(study.id)
+                yield study.id, study_text(study) or ""
+
+    def _split_of(self, study_id: str) -> str | None:
+        return self.places[study_id][1]

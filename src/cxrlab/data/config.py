@@ -29,6 +29,12 @@ def _share(name: str, value: object) -> None:
         raise ConfigError(f"{name}={value!r} is not a share; give a number from 0 to 1.")
 
 
+def _price(name: str, value: object) -> None:
+    """Refuse anything but a finite amount of money from 0."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value < float("inf"):
+        raise ConfigError(f"{name}={value!r} is not an amount; give a number from 0.")
+
+
 def _one_of(name: str, value: str, allowed: Collection[str]) -> None:
     if value not in allowed:
         hint = nearest(str(value), allowed)
@@ -123,6 +129,99 @@ class ImportConfig:
     def __post_init__(self) -> None:
         _one_of("split", self.split, IMPORT_SPLITS)
         _whole("seed", self.seed, 0)
+        _whole("workers", self.workers, 0)
+
+
+@dataclass(frozen=True)
+class StructureConfig:
+    """Clean sections beside the source's text, by rule or by a language model.
+
+    Args:
+        model: rules, or the name of a text model.
+        split: Only studies of this split (train or val); both, and studies without one, when left out.
+        limit: At most so many studies, the first of the corpus; all of them when left out.
+        prompt: YAML file with another prompt than the built-in one.
+        cache: File of kept answers; answers.jsonl in the new corpus when left out.
+        batch: Reports that a model is asked at once.
+        retries: How often a refused answer is asked for again.
+        max_tokens: Longest answer of a model.
+        max_cost: Stop before all kept answers together cost more; no limit when left out.
+        price_prompt: Price of 1,000 tokens asked.
+        price_answer: Price of 1,000 tokens answered.
+        seed: Handed to the model.
+        workers: Processes of the rules; 0 means one for each core.
+    """
+
+    model: str = "rules"
+    split: str | None = None
+    limit: int | None = None
+    prompt: Path | None = None
+    cache: Path | None = None
+    batch: int = 16
+    retries: int = 2
+    max_tokens: int = 1024
+    max_cost: float | None = None
+    price_prompt: float = 0.0
+    price_answer: float = 0.0
+    seed: int = 7
+    workers: int = 0
+
+    def __post_init__(self) -> None:
+        if self.split is not None:
+            _one_of("split", self.split, ("train", "val"))
+        if self.limit is not None:
+            _whole("limit", self.limit, 1)
+        for name, value, low in (("batch", self.batch, 1), ("retries", self.retries, 0), ("seed", self.seed, 0)):
+            _whole(name, value, low)
+        _whole("max_tokens", self.max_tokens, 1)
+        _whole("workers", self.workers, 0)
+        for name, price in (("price_prompt", self.price_prompt), ("price_answer", self.price_answer)):
+            _price(name, price)
+        if self.max_cost is not None:
+            _price("max_cost", self.max_cost)
+            if not self.price_prompt and not self.price_answer:
+                raise ConfigError(
+                    "max_cost needs price_prompt or price_answer; without a price nothing costs anything."
+                )
+
+
+@dataclass(frozen=True)
+class CheckConfig:
+    """How a corpus is checked.
+
+    Args:
+        duplicates: Look for reports and films that are nearly the same; those that are the same are always counted.
+        films: Films on the sheet of the page.
+        seed: Which films are drawn for the sheet.
+        workers: Processes; 0 means one for each core.
+    """
+
+    duplicates: bool = False
+    films: int = 24
+    seed: int = 7
+    workers: int = 0
+
+    def __post_init__(self) -> None:
+        _whole("films", self.films, 1, 200)
+        _whole("seed", self.seed, 0)
+        _whole("workers", self.workers, 0)
+
+
+@dataclass(frozen=True)
+class ScrubConfig:
+    """What is done with films that may name a patient.
+
+    Args:
+        blank: Write copies with new headers and blanked text; without it, findings are only listed.
+        markers: Blank side markers (L, R, with or without AP or PA) too.
+        workers: Processes; 0 means one for each core.
+    """
+
+    blank: bool = False
+    markers: bool = False
+    workers: int = 0
+
+    def __post_init__(self) -> None:
         _whole("workers", self.workers, 0)
 
 

@@ -78,16 +78,16 @@ def decode_dicom(data: bytes, name: str) -> Film:
     their 0.5th and 99.5th percentiles, since detectors fill an unknown part of their range. Padding
     becomes black. Colour becomes luminance. Files of several frames and deflated files are refused.
     """
-    header = _parse(data, name)
-    with _sound_header(name):
-        _check_single_film(header, name)
-        return displayed(header, _stored(header, name), name)
+    header = parse_dicom(data, name)
+    with sound_header(name):
+        check_single_film(header, name)
+        return displayed(header, stored_pixels(header, name), name)
 
 
 def dicom_info(data: bytes, name: str) -> DicomInfo:
     """View, age, sex and size from a header, without decoding the pixels."""
-    header = _parse(data, name, pixels=False)
-    with _sound_header(name):
+    header = parse_dicom(data, name, pixels=False)
+    with sound_header(name):
         return _info(header)
 
 
@@ -105,15 +105,19 @@ def _info(header: Dataset) -> DicomInfo:
 
 
 @contextmanager
-def _sound_header(name: str) -> Iterator[None]:
-    """Elements of a damaged header come as lists, text or nothing where a number should be."""
+def sound_header(name: str) -> Iterator[None]:
+    """Turn what a damaged header raises into a `DataError`.
+
+    Elements of a damaged header come as lists, text or nothing where a number should be.
+    """
     try:
         yield
     except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, struct.error) as error:
         raise DataError(f"{name} has a damaged DICOM header ({_reason(error)}); fetch it again.") from error
 
 
-def _parse(data: bytes, name: str, *, pixels: bool = True) -> Dataset:
+def parse_dicom(data: bytes, name: str, *, pixels: bool = True) -> Dataset:
+    """The header of one DICOM file, with or without its pixels still encoded; deflated and damaged ones are refused."""
     from pydicom import dcmread
 
     if _DEFLATED in data:
@@ -131,7 +135,8 @@ def _parse(data: bytes, name: str, *, pixels: bool = True) -> Dataset:
     return header
 
 
-def _check_single_film(header: Dataset, name: str) -> None:
+def check_single_film(header: Dataset, name: str) -> None:
+    """Refuse a file without pixels, of several frames, or of more pixels than any film has."""
     if "PixelData" not in header:
         raise DataError(f"{name} is a DICOM file without pixels; it may be a report or a cut download.")
     for tag in ("Rows", "Columns", "BitsAllocated", "PhotometricInterpretation"):
@@ -144,7 +149,8 @@ def _check_single_film(header: Dataset, name: str) -> None:
         raise DataError(f"{name} holds {frames} frames; a radiograph has one. Split it or leave it out.")
 
 
-def _stored(header: Dataset, name: str) -> Stored:
+def stored_pixels(header: Dataset, name: str) -> Stored:
+    """Decoded pixels before any rescaling, [H, W] or [H, W, 3], without what old files hide in unused bits."""
     from pydicom.uid import ExplicitVRLittleEndian, ImplicitVRLittleEndian, RLELossless
 
     if "TransferSyntaxUID" not in header.file_meta:

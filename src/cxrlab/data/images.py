@@ -35,14 +35,14 @@ def load_image(path: str | Path, size: int | None = None) -> Film:
     brightest pixel: exporters often keep a detector's 12 bits unscaled, and dividing those by
     65535 would give a film that is almost black. EXIF rotation is ignored.
     """
-    film = _grey(read_picture(path))
+    film = grey_film(read_picture(path))
     return film if size is None else fit(film, size)
 
 
 def load_rgb(path: str | Path, size: int | None = None) -> Film:
     """One colour picture, [H, W, 3] in [0, 1]; a grey one has three equal channels."""
     stored = read_picture(path)
-    picture = _unit(stored) if stored.ndim == 3 else _grey(stored)
+    picture = _unit(stored) if stored.ndim == 3 else grey_film(stored)
     if size is not None:
         picture = fit(picture, size)
     return picture if picture.ndim == 3 else np.repeat(picture[..., None], 3, axis=2)
@@ -62,7 +62,18 @@ def eight_bits(picture: Picture) -> NDArray[np.uint8]:
     if picture.ndim == 3:
         grey = (picture[..., :1] == picture).all()
         return to_uint8(_unit(picture[..., 0] if grey else picture))
-    return picture if picture.dtype == np.uint8 else to_uint8(_grey(picture))
+    return picture if picture.dtype == np.uint8 else to_uint8(grey_film(picture))
+
+
+def grey_film(picture: Picture) -> Film:
+    """The film in stored pixels, [H, W] in [0, 1]; see `load_image` for how 16 bits and colour are taken."""
+    if picture.ndim == 3:
+        return luminance(_unit(picture))
+    if picture.dtype == np.uint16:
+        brightest = int(picture.max())
+        most = next((1 << bits) - 1 for bits in _DEPTHS if brightest < (1 << bits))
+        return picture.astype(np.float32) / np.float32(most)
+    return _unit(picture)
 
 
 def fit(image: Film, size: int) -> Film:
@@ -93,16 +104,6 @@ def fit(image: Film, size: int) -> Film:
 
 def _unit(picture: Picture) -> Film:
     return picture if picture.dtype == np.float32 else to_unit(picture)
-
-
-def _grey(picture: Picture) -> Film:
-    if picture.ndim == 3:
-        return luminance(_unit(picture))
-    if picture.dtype == np.uint16:
-        brightest = int(picture.max())
-        most = next((1 << bits) - 1 for bits in _DEPTHS if brightest < (1 << bits))
-        return picture.astype(np.float32) / np.float32(most)
-    return _unit(picture)
 
 
 def _resize(channel: Film, width: int, height: int) -> Film:

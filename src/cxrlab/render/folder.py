@@ -16,9 +16,10 @@ from cxrlab.core.records import Prediction
 from cxrlab.core.runs import CONFIG, ENVIRONMENT, STATUS
 from cxrlab.core.yaml_file import read_yaml
 from cxrlab.render.score_folder import COMPARISON, VALIDATION, ScoreFolder, read_scored
-from cxrlab.render.shapes import COMPARED, VALIDATED, check
+from cxrlab.render.shapes import CHECKED, COMPARED, COUNTED, VALIDATED, check
 
 PREDICTIONS, SUMMARY, STEPS, SHEET = "predictions.jsonl", "summary.json", "steps.jsonl", "sheet.png"
+CHECK, STATISTICS = "check.json", "statistics.json"
 # A page is looked at, not searched: of a run without chosen examples it shows the first few predictions.
 UNCHOSEN = 5
 
@@ -40,6 +41,8 @@ class RunFolder:
         scored: Scores with the studies behind them, where the run scored.
         comparison: Content of comparison.json, empty when the run compared nothing.
         validation: Content of validation.json, empty when the run measured no metric.
+        check: Content of check.json, empty when the run checked no corpus.
+        statistics: Content of statistics.json, likewise.
     """
 
     path: Path
@@ -54,6 +57,8 @@ class RunFolder:
     scored: ScoreFolder | None = None
     comparison: Mapping[str, Any] = field(default_factory=dict)
     validation: Mapping[str, Any] = field(default_factory=dict)
+    check: Mapping[str, Any] = field(default_factory=dict)
+    statistics: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -86,7 +91,7 @@ def read_run(path: Path, others: frozenset[str] = frozenset()) -> RunFolder:
         if not (path / needed).is_file():
             raise DataError(
                 f"{path} is not a run folder: it has no {needed}; "
-                "name one that 'generate', 'score', 'compare', 'metrics validate' or 'tour' wrote."
+                "name one that 'generate', 'score', 'compare', 'metrics validate', 'data check' or 'tour' wrote."
             )
     examples = tuple(_examples(path))
     wanted = others | {example.id for example in examples}
@@ -103,6 +108,8 @@ def read_run(path: Path, others: frozenset[str] = frozenset()) -> RunFolder:
         scored=read_scored(path),
         comparison=_object(path / COMPARISON, COMPARED),
         validation=_object(path / VALIDATION, VALIDATED),
+        check=_object(path / CHECK, CHECKED),
+        statistics=_object(path / STATISTICS, COUNTED),
     )
 
 

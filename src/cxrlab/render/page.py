@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import write_text
-from cxrlab.render import marked, scores, sections, validation
+from cxrlab.render import data_card, marked, scores, sections, validation
 from cxrlab.render.folder import RunFolder, read_runs
 from cxrlab.render.html import text
 from cxrlab.render.style import CSS
@@ -17,6 +17,7 @@ PAGE = "page.html"
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 _SECTIONS = (
     sections.corpus,
+    sections.imported,
     sections.models,
     scores.scores,
     scores.comparison,
@@ -27,6 +28,7 @@ _SECTIONS = (
     sections.examples,
     sections.sheet,
     sections.findings,
+    data_card.data_card,
     sections.chain,
     sections.steps,
     sections.provenance,

@@ -31,6 +31,24 @@ def corpus(runs: Runs) -> str:
     return section("Corpus", f"<div class=tiles>{tiles}</div>" if tiles else "", facts(card))
 
 
+def imported(runs: Runs) -> str:
+    """What came back of a corpus that was written in a public layout and imported again."""
+    told = next((run.summary["came_back"] for run in runs if run.summary.get("came_back")), ())
+    rows = [
+        [
+            text(row.get("what")),
+            bar(_count(row, "same") / (_count(row, "of") or 1)),
+            text(row.get("same")),
+            text(row.get("of")),
+        ]
+        for row in told
+        if isinstance(row, Mapping)
+    ]
+    note = "The corpus written as MIMIC-CXR is shipped, films and free-text reports, and imported like any download."
+    head = ["what came back the same", "", "studies", "of"]
+    return section("Imported again", table(head, rows, 2) if rows else "", note=note)
+
+
 def findings(runs: Runs) -> str:
     """How many studies show each finding, by split, most frequent first."""
     told = _first(runs, "corpus")

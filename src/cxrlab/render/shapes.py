@@ -37,6 +37,22 @@ VALIDATED: Mapping[str, Any] = {
     "ceiling": {"leave_one_out_tau": [NUMBER]},
 }
 
+_COUNTS = {ANY: NUMBER}
+_SPREAD = dict.fromkeys(("n", "least", "first", "median", "third", "most"), NUMBER)
+CHECKED: Mapping[str, Any] = {"problems": _COUNTS, "examples": [{"kind": TEXT, "message": TEXT}]}
+COUNTED: Mapping[str, Any] = {
+    **dict.fromkeys(("splits", "masked", "dropped", "remarks"), _COUNTS),
+    **dict.fromkeys(("views", "sexes", "ages", "repeats"), {ANY: _COUNTS}),
+    **dict.fromkeys(("labels", "own_labels"), {ANY: {ANY: _COUNTS}}),
+    **dict.fromkeys(("with_text", "absent_films"), NUMBER),
+    "texts": {ANY: _SPREAD},
+    "films": {
+        **dict.fromkeys(("width", "height", "mean_grey", "spread_of_grey"), _SPREAD),
+        **dict.fromkeys(("depth", "suspects"), _COUNTS),
+        **dict.fromkeys(("read", "colour"), NUMBER),
+    },
+}
+
 
 def check(value: Any, shape: Any, file: str, way: str = "") -> None:
     """Refuse what has another shape with a `DataError` that names file and key.

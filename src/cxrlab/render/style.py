@@ -33,6 +33,11 @@ dd { margin: 0; overflow-wrap: anywhere; }
 .tile span { color: var(--quiet); font-size: .85rem; }
 .bar { display: block; min-width: 7rem; height: .55rem; margin-top: .45rem; background: var(--wash); }
 .bar span { display: block; height: 100%; background: var(--accent); }
+.stack { display: flex; }
+.bar.stack .uncertain { background: #9db8cf; }
+.bar.stack .absent { background: #d3d9df; }
+.wide + .wide { margin-top: 1.2rem; }
+.wide + p { margin-top: .7rem; }
 .film { width: 100%; display: block; background: #000; border-radius: .25rem; }
 .sheet { width: 100%; display: block; border: 1px solid var(--line); border-radius: .25rem; }
 .example { display: grid; grid-template-columns: 14rem 1fr; gap: 0 1.6rem; padding: 1.3rem 0;

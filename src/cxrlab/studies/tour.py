@@ -2,6 +2,8 @@
 
     corpus/ scenes/        what the seed gave
     check.json sheet.png   the corpus, checked and looked at
+    as_mimic/ imported/    the corpus in the layout of MIMIC-CXR, and imported from it like any download
+    structured/ card/      its reports structured by rule, and the data card of the result
     normal/ retrieval/     runs of two baselines
     scores/                both scored against the corpus, and compared
     steps.jsonl            seconds and budget of each step
@@ -27,7 +29,8 @@ from cxrlab.studies.config import TourConfig
 STEPS = "steps.jsonl"
 CORPUS, SCENES, NORMAL, RETRIEVAL = "corpus", "scenes", "normal", "retrieval"
 SCORES, COMPARISON = "scores", "scores/comparison"
-CHECK, SHEET, SUMMARY = "check.json", "sheet.png", "summary.json"
+AS_MIMIC, IMPORTED, STRUCTURED, CARD = "as_mimic", "imported", "structured", "card"
+CHECK, SHEET, SUMMARY, CAME_BACK = "check.json", "sheet.png", "summary.json", "came_back.json"
 TOTAL_S = 600  # the whole chain, when it stands, on two cores
 
 
@@ -110,6 +113,40 @@ def draw_sheet(stage: Stage) -> None:
     contact_sheet(load_corpus(stage.out / CORPUS), config, stage.run.path(SHEET))
 
 
+def import_again(stage: Stage) -> None:
+    """The films in MIMIC-CXR's layout, imported as a downloaded data set is; what came back is counted."""
+    from cxrlab.data.config import ImportConfig
+    from cxrlab.data.corpus import load_corpus
+    from cxrlab.data.exports.export import IDS, export_corpus, is_exported
+    from cxrlab.data.importing import import_corpus
+    from cxrlab.studies.round_trip import came_back
+
+    source, folder = load_corpus(stage.out / CORPUS), stage.out / AS_MIMIC
+    if not is_exported(folder):
+        export_corpus("mimic-cxr", source, folder)
+    back = import_corpus("mimic-cxr", ImportConfig(folder), stage.out / IMPORTED)
+    stage.run.write(CAME_BACK, came_back(source, back, folder / IDS))
+
+
+def structure_reports(stage: Stage) -> None:
+    """Clean sections beside the source's, by rule."""
+    from cxrlab.data.config import StructureConfig
+    from cxrlab.data.corpus import load_corpus
+    from cxrlab.data.structuring.run import structure_corpus
+
+    structure_corpus(load_corpus(stage.out / IMPORTED), StructureConfig(), stage.out / STRUCTURED)
+
+
+def count_all(stage: Stage) -> None:
+    """The data card of the corpus that came of it."""
+    from cxrlab.data.config import CheckConfig
+    from cxrlab.data.data_card import write_data_card
+
+    out = stage.out / CARD
+    if state(out) != "finished":
+        write_data_card(stage.out / STRUCTURED, CheckConfig(films=6, seed=stage.config.seed), out)
+
+
 def make_pictures(stage: Stage) -> None:
     """Pictures without a chest."""
     from cxrlab.data.config import ScenesConfig
@@ -163,20 +200,24 @@ def sum_up(stage: Stage) -> None:
             "corpus": corpus_overview(load_corpus(stage.out / CORPUS)),
             "scenes": dict(load_corpus(stage.out / SCENES).card.counts),
             "check": read_json(stage.out / CHECK),
+            "came_back": read_json(stage.out / CAME_BACK),
             "chain": chain(),
         },
     )
 
 
 STEPS_OF_THE_TOUR = (
-    Step("phantom", "draw phantom films and write their reports", make_corpus, 60, 6),
-    Step("check", "read every line and picture of the corpus", check_films, 15, 2),
-    Step("sheet", "lay out a contact sheet", draw_sheet, 10, 2),
-    Step("scenes", "draw pictures without a chest", make_pictures, 20, 2),
-    Step("normal", "write the constant normal report", write_normal, 10, 2),
+    Step("phantom", "draw phantom films and write their reports", make_corpus, 45, 5),
+    Step("check", "read every line and picture of the corpus", check_films, 15, 1),
+    Step("sheet", "lay out a contact sheet", draw_sheet, 10, 1),
+    Step("import", "write the films as MIMIC-CXR is shipped and import them", import_again, 15, 2),
+    Step("structure", "structure the imported reports by rule", structure_reports, 15, 2),
+    Step("card", "count what the imported corpus holds", count_all, 10, 2),
+    Step("scenes", "draw pictures without a chest", make_pictures, 15, 1),
+    Step("normal", "write the constant normal report", write_normal, 10, 1),
     Step("retrieval", "write the report of the nearest training film", write_nearest, 20, 3),
-    Step("score", "score both against the corpus", score_both, 20, 4),
-    Step("compare", "compare them study by study", compare_both, 10, 3),
+    Step("score", "score both against the corpus", score_both, 20, 3),
+    Step("compare", "compare them study by study", compare_both, 10, 2),
     Step("summary", "count what there is", sum_up, 5, 1),
 )
 
@@ -197,7 +238,7 @@ def run_tour(config: TourConfig, out: Path = Path("runs/tour")) -> Path:
             return page
     else:
         _take_steps(config, out)
-    parts = (NORMAL, RETRIEVAL, f"{SCORES}/{NORMAL}", f"{SCORES}/{RETRIEVAL}", COMPARISON)
+    parts = (CARD, NORMAL, RETRIEVAL, f"{SCORES}/{NORMAL}", f"{SCORES}/{RETRIEVAL}", COMPARISON)
     return write_page([out, *(out / part for part in parts)], page, title="A tour of cxrlab")
 
 

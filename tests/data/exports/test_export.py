@@ -48,7 +48,7 @@ def test_mimic_and_back(phantoms: Corpus, tmp_path: Path) -> None:
     for name, study in ours.items():
         source = phantoms[ids[name]]
         assert words(study.sections) == words(source.sections) and study.labels == source.labels
-        assert study.split == source.split
+        assert study.split == source.split and study.sex == source.sex and study.age == source.age
         assert [image.view for image in study.images] == [image.view for image in source.images]
         assert (study.prior is None) == (source.prior is None)
         assert np.abs(back.image(study) - phantoms.image(source)).mean() < 0.02

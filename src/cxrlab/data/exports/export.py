@@ -36,6 +36,8 @@ EXPORTERS = Table(
 )
 # Present in a folder from the first moment to the last of an export that is not whole yet.
 _UNFINISHED = ".export"
+# Every layout has this table: its own names, and the corpus's.
+IDS = "ids.csv"
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,11 @@ def export_corpus(name: str, corpus: Corpus, out: str | Path, workers: int = 0) 
     finally:
         lock.release()
     return folder
+
+
+def is_exported(folder: Path) -> bool:
+    """Whether an export stands there whole."""
+    return (folder / IDS).is_file() and not (folder / _UNFINISHED).exists()
 
 
 def _begin(folder: Path) -> None:

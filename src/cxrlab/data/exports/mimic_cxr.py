@@ -1,21 +1,21 @@
 """A corpus in the layout of MIMIC-CXR-JPG with the reports of MIMIC-CXR beside the films.
 
 Films are JPEG files, reports are text files in the form that the hospital's system prints: a title,
-capital headers after one blank, lines wrapped at 79 characters. Dates are invented: a year from a
-patient's first visit to each next, since the order alone is known.
+capital headers after one blank, lines wrapped at 79 characters. Age and sex stand in MIMIC-IV's table of
+patients. Dates are invented so that the order of visits and the ages hold.
 """
 
 from __future__ import annotations
 
 import hashlib
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cxrlab.core.records import SECTIONS, Report
 from cxrlab.core.vocabulary import CHEXPERT_14, View
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.exports.export import FilmCopy, Layout
+from cxrlab.data.exports.export import IDS, FilmCopy, Layout
 from cxrlab.data.exports.numbers import Numbered, numbered
 
 _METADATA = (
@@ -23,6 +23,7 @@ _METADATA = (
     "StudyDate", "StudyTime", "ProcedureCodeSequence_CodeMeaning", "ViewCodeSequence_CodeMeaning",
     "PatientOrientationCodeSequence_CodeMeaning",
 )  # fmt: skip
+_PATIENTS = ("subject_id", "gender", "anchor_age", "anchor_year", "anchor_year_group", "dod")
 _FIRST_PATIENT, _FIRST_STUDY, _FIRST_YEAR = 10_000_000, 50_000_000, 2110
 _SPLITS = {"train": "train", "val": "validate", "test": "test"}
 _POSITIONS = {View.PA: "PA", View.AP: "AP", View.LATERAL: "LATERAL"}
@@ -34,6 +35,8 @@ _LABELS = tuple(sorted(CHEXPERT_14))
 def layout(corpus: Corpus) -> Layout:
     """Every study with a film; reports where there are sections."""
     chosen = [one for one in numbered(corpus.studies()) if one.study.images]
+    firsts = [one for one in chosen if one.visit == 0]
+    ages = {one.patient: one.study.age for one in firsts}
     films = [(one, k, _dicom_id(one, k)) for one in chosen for k in range(len(one.study.images))]
     texts = {f"{_folder(one)}.txt": printed(one.study.sections) for one in chosen if one.study.sections}
     return Layout(
@@ -41,12 +44,13 @@ def layout(corpus: Corpus) -> Layout:
         texts=texts,
         tables={
             "mimic-cxr-2.0.0-chexpert.csv.gz": [("subject_id", "study_id", *_LABELS), *map(_labels, chosen)],
+            "patients.csv.gz": [_PATIENTS, *map(_patient, firsts)],
             "mimic-cxr-2.0.0-split.csv.gz": [
                 ("dicom_id", "study_id", "subject_id", "split"),
                 *((name, _study(one), _subject(one), _SPLITS.get(one.study.split or "", "")) for one, _, name in films),
             ],
-            "ids.csv": [("study_id", "id"), *((_study(one), one.study.id) for one in chosen)],
-            "mimic-cxr-2.0.0-metadata.csv.gz": [_METADATA, *(_film(one, k, name) for one, k, name in films)],
+            IDS: [("study_id", "id"), *((_study(one), one.study.id) for one in chosen)],
+            "mimic-cxr-2.0.0-metadata.csv.gz": [_METADATA, *(_film(one, k, name, ages) for one, k, name in films)],
         },
     )
 
@@ -62,12 +66,19 @@ def printed(report: Report) -> str:
     return "\n \n".join(parts) + "\n"
 
 
-def _film(one: Numbered, k: int, name: str) -> Sequence[Any]:
+def _film(one: Numbered, k: int, name: str, ages: Mapping[int, float | None]) -> Sequence[Any]:
     view = one.study.images[k].view
-    date = f"{_FIRST_YEAR + one.visit}0101"
+    before, now = ages.get(one.patient), one.study.age
+    years = one.visit if before is None or now is None else int(now) - int(before)
+    date = f"{_FIRST_YEAR + years}{1 + one.visit // 28:02d}{1 + one.visit % 28:02d}"
     meaning, position = _MEANINGS.get(view, ""), _POSITIONS.get(view, "")
     done = "CHEST (PA AND LAT)" if view is View.PA else "CHEST (PORTABLE AP)" if view is View.AP else ""
     return (name, _subject(one), _study(one), done, position, "", "", date, "120000.000", done, meaning, "Erect")
+
+
+def _patient(one: Numbered) -> Sequence[Any]:
+    age = "" if one.study.age is None else int(one.study.age)
+    return (_subject(one), one.study.sex or "", age, _FIRST_YEAR, "", "")
 
 
 def _labels(one: Numbered) -> Sequence[Any]:

@@ -15,7 +15,7 @@ import numpy as np
 from cxrlab.core.label_maps import NIH_CXR14
 from cxrlab.core.records import Finding, Study
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.exports.export import FilmCopy, Layout
+from cxrlab.data.exports.export import IDS, FilmCopy, Layout
 from cxrlab.data.exports.numbers import Numbered, numbered
 
 _TABLE = (
@@ -38,7 +38,7 @@ def layout(corpus: Corpus) -> Layout:
                "test_list.txt": "".join(f"{name}\n" for name in test)},
         tables={
             "BBox_List_2017.csv": [_BOXES, *_boxes(corpus, chosen, names)],
-            "ids.csv": [("Image Index", "id"), *((names[one.study.id], one.study.id) for one in chosen)],
+            IDS: [("Image Index", "id"), *((names[one.study.id], one.study.id) for one in chosen)],
             "Data_Entry_2017_v2020.csv": [_TABLE, *(_row(one, names[one.study.id]) for one in chosen)],
         },
     )  # fmt: skip

@@ -1,0 +1,150 @@
+"""How much burned-in text is found, and how often is there none where some is found?
+
+    python experiments/burned_in_text.py --n 60
+    python experiments/burned_in_text.py --n 250 --sizes 256,320
+    python experiments/burned_in_text.py --films FOLDER
+
+On phantoms: each film is examined as it is, and then with a text of a random size, place, ink and direction written on
+it by the picture library; found means that at least 95 % of the ink is in a box of text. A text that does not stand
+out by 50 of 255 grey steps where it lies is not counted. With --films: how many films of a folder (PNG, JPEG or
+DICOM, subfolders too) get a box of text, a side marker alone, or nothing. A minute for 60 films of each size.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from cxrlab.core.codec import to_uint8
+from cxrlab.core.errors import CxrlabError
+from cxrlab.core.randomness import generator
+from cxrlab.data.config import PhantomConfig
+from cxrlab.data.images import load_image
+from cxrlab.data.phantom.corpus import make_phantom
+from cxrlab.data.scrub.burned_in import TextBox, text_boxes
+
+WORDS = (
+    "DOE JOHN", "MRN 00412233", "12/05/2019", "SMITH^ANNA", "HOSP ST MARY", "PORTABLE", "14:32", "ID:88231", "F 071Y",
+    "Dr. Miller", "supine ap 85kV", "A.B. Jones 1950-01-02", "2/2", "DOB 1.1.70", "ERECT", "J. Doe", "semi-upright",
+)  # fmt: skip
+VISIBLE = 50
+Grey = NDArray[np.uint8]
+
+
+def letters(rng: np.random.Generator, side: int) -> NDArray[np.float64]:
+    """How much of each pixel some words cover, cut to the ink; one in four stands upright."""
+    font = ImageFont.load_default(int(rng.integers(max(9, side // 40), max(14, side // 14))))
+    words = WORDS[rng.integers(len(WORDS))]
+    _, _, right, bottom = font.getbbox(words)
+    canvas = Image.new("L", (int(right) + 4, int(bottom) + 4))
+    ImageDraw.Draw(canvas).text((2, 2), words, 255, font)
+    cover = np.asarray(canvas, np.float64) / 255
+    cover = np.rot90(cover, int(rng.choice([1, 3]))) if rng.random() < 0.25 else cover
+    rows, columns = np.nonzero(cover > 0.3)
+    return np.asarray(cover[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1])
+
+
+def place(rng: np.random.Generator, room: tuple[int, int], margin: int) -> tuple[int, int]:
+    """Row and column: a corner, an edge or anywhere, each in one of three cases."""
+    kind = rng.integers(3)
+    ends = [int(rng.choice([min(margin, most), max(0, most - margin)])) for most in room]
+    loose = [int(rng.integers(0, most + 1)) for most in room]
+    if kind == 0:
+        return ends[0], ends[1]
+    if kind == 1:
+        return (ends[0], loose[1]) if rng.random() < 0.5 else (loose[0], ends[1])
+    return loose[0], loose[1]
+
+
+def burned(film: Grey, rng: np.random.Generator) -> tuple[Grey, NDArray[np.bool_]] | None:
+    """A film with text and where its ink lies; None where the text has no room or cannot be seen."""
+    cover = letters(rng, film.shape[0])
+    height, width = cover.shape
+    room = (film.shape[0] - height, film.shape[1] - width)
+    if min(room) < 4:
+        return None
+    top, left = place(rng, room, max(2, film.shape[0] // 60))
+    out = film.copy()
+    look, area = rng.integers(3), (slice(top, top + height), slice(left, left + width))
+    bright = float(np.median(film[area])) >= 128
+    ink = 0 if bright else 255
+    if look == 0:  # a flat plate behind the letters
+        plate, ink = (0, 255) if rng.random() < 0.5 else (255, 0)
+        out[max(0, top - 2) : top + height + 2, max(0, left - 2) : left + width + 2] = plate
+    elif look == 1:  # grey letters
+        ink = int(np.clip(np.median(film[area]) + (-130 if bright else 130), 0, 255))
+    before = out[area].astype(np.float64)
+    out[area] = np.rint(before * (1 - cover) + ink * cover).astype(np.uint8)
+    seen = (cover > 0.5) & (np.abs(out[area] - before) > VISIBLE)
+    if seen.sum() < 0.9 * (cover > 0.5).sum():
+        return None
+    mask = np.zeros(film.shape, bool)
+    mask[area] = seen
+    return out, mask
+
+
+def covered(boxes: tuple[TextBox, ...], ink: NDArray[np.bool_]) -> float:
+    """Share of the ink in boxes of text; markers do not count."""
+    inside = np.zeros(ink.shape, bool)
+    for left, top, right, bottom in (box.corners for box in boxes if not box.marker):
+        inside[top:bottom, left:right] = True
+    return float((inside & ink).sum() / ink.sum())
+
+
+def on_phantoms(size: int, preset: str, n: int, seed: int) -> str:
+    """One row of the table."""
+    rng = generator(seed, "burned in", size, preset)
+    with TemporaryDirectory() as folder:
+        settings = PhantomConfig(n=n, size=size, seed=seed, preset=preset, masks=False)
+        corpus = make_phantom(settings, Path(folder) / "c")
+        films = [to_uint8(corpus.image(study)) for study in corpus]
+    flagged = sum(any(not box.marker for box in boxes(film)) for film in films)
+    tried = [case for film in films for _ in range(3) if (case := burned(film, rng)) is not None]
+    found = sum(covered(boxes(film), ink) >= 0.95 for film, ink in tried)
+    return f"| {preset} | {size} | {found} of {len(tried)} | {found / len(tried):.1%} | {flagged} of {len(films)} |"
+
+
+def boxes(film: Grey) -> tuple[TextBox, ...]:
+    """What is found on a film of whole greys."""
+    return text_boxes(film.astype(np.float32) / 255)
+
+
+def on_films(folder: Path) -> Counter[str]:
+    """Films of a folder by what is found on them."""
+    tally: Counter[str] = Counter()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        try:
+            found = text_boxes(load_image(path))
+        except CxrlabError:
+            tally["not a film"] += 1
+            continue
+        tally["text" if any(not box.marker for box in found) else "marker alone" if found else "nothing"] += 1
+    return tally
+
+
+def main() -> None:
+    """Print the table, or the counts of a folder."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--n", type=int, default=60, help="phantoms of each kind")
+    parser.add_argument("--sizes", default="224,512,1024")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--films", type=Path)
+    asked = parser.parse_args()
+    if asked.films is not None:
+        for what, count in on_films(asked.films).items():
+            print(f"{count:,} {what}")
+        return
+    print("| phantoms | pixels | texts found | | clean films with a box of text |\n|---|---|---|---|---|")
+    for preset in ("standard", "shifted"):
+        for size in (int(word) for word in asked.sizes.split(",")):
+            print(on_phantoms(size, preset, asked.n, asked.seed), flush=True)
+
+
+if __name__ == "__main__":
+    main()

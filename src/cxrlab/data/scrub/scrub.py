@@ -1,0 +1,238 @@
+"""`data scrub`: tell what in films may name a patient, and write copies without it.
+
+    scrub.jsonl      one line a file: header elements by keyword, boxes of burned-in text, what was done
+    summary.json     how much of what
+    cleaned/         with --blank: copies, and nothing else; a corpus where the source is one
+    pseudonyms.key   with --blank: links new identifiers with old ones; keep it or destroy it, never pass it on
+
+Reasons are fixed sentences and values of headers are never written: only `cleaned/` is meant to be
+exported, but the rest tells no more of a patient than the names of the files do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cxrlab.core.files import write_bytes
+from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.progress import track
+from cxrlab.core.records import ImageFile, Study
+from cxrlab.core.runs import Run
+from cxrlab.data.bounded import read_bounded
+from cxrlab.data.config import ScrubConfig
+from cxrlab.data.corpus import load_corpus
+from cxrlab.data.parallel import ordered_map
+from cxrlab.data.scrub.films import Examined, StillText, clean, examine, is_film
+from cxrlab.data.scrub.pseudonyms import Pseudonyms, pseudonyms_in
+from cxrlab.data.scrub.sources import Unit, check_source, home, is_corpus, leaves, units
+from cxrlab.data.writer import CorpusWriter, Dropped
+
+LINES, SUMMARY, CLEANED = "scrub.jsonl", "summary.json", "cleaned"
+FLAGGED, NOTHING, WRITTEN, LEFT_OUT, FAILED = "flagged", "nothing found", "cleaned", "left out", "failed"
+NOT_A_FILM = "neither DICOM, PNG nor JPEG"
+UNREADABLE = "cannot be read or decoded in full"
+STILL_TEXT = "shows text after it was blanked again and again"
+LINK_LEAVES = "a link that leads out of the folder"
+ODD_NAME = "the name of the file is not UTF-8"
+FILM_LOST = "a film that could not be cleaned was left out"
+NO_FILM = "no film could be cleaned"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One file: what was found and what was done.
+
+    Args:
+        file: Path below the source.
+        state: flagged or nothing found; with blanking cleaned; left out (no film) or failed, with a reason.
+        found: What the file may tell; None where it could not be examined.
+        reason: A fixed sentence.
+        written: Path of the copy below `cleaned/`.
+    """
+
+    file: str
+    state: str
+    found: Examined | None = None
+    reason: str | None = None
+    written: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The line as it stands in scrub.jsonl."""
+        line: dict[str, Any] = {"file": self.file, "state": self.state}
+        if self.found is not None:
+            line |= {
+                "kind": self.found.kind,
+                "tags": list(self.found.tags),
+                "private": self.found.private,
+                "burned_in_annotation": self.found.burned_in,
+                "boxes": [list(box) for box in self.found.text],
+                "markers": [list(box) for box in self.found.markers],
+            }
+        return line | {key: value for key, value in (("reason", self.reason), ("written", self.written)) if value}
+
+
+@dataclass(frozen=True)
+class ScrubReport:
+    """What a run came to.
+
+    Args:
+        files: Files looked at.
+        states: State → files.
+        reasons: Why files were left out or failed → files.
+        tags: Header element or part of a picture file → files that hold it.
+        private: Files with private elements.
+        burned_in: Files whose header says that text is burned in.
+        with_text: Films with boxes of text.
+        with_markers: Films with side markers.
+        cleaned: The folder with the copies; None without blanking.
+    """
+
+    files: int
+    states: Mapping[str, int]
+    reasons: Mapping[str, int]
+    tags: Mapping[str, int]
+    private: int
+    burned_in: int
+    with_text: int
+    with_markers: int
+    cleaned: Path | None = None
+
+    @property
+    def ok(self) -> bool:
+        """False when a film could not be examined or cleaned."""
+        return not self.states.get(FAILED)
+
+
+def run_scrub(source: Path, config: ScrubConfig, out: Path) -> ScrubReport:
+    """Examine every film of a source, and with `config.blank` write clean copies; a stopped run is continued.
+
+    Args:
+        source: A corpus, a folder or one film; it is never changed.
+        config: Settings.
+        out: Run folder.
+    """
+    check_source(source, out)
+    settings = {"source": str(source), "blank": config.blank, "markers": config.markers, "workers": config.workers}
+    with Run.open(out, settings, free=("workers",)) as run:
+        names = pseudonyms_in(run.folder) if config.blank else None
+        work = partial(_scrub, source, run.folder / CLEANED, config, names)
+        done = run.done(LINES, "file")
+        with ExitStack() as stack:
+            corpus = _corpus_writer(source, run.folder / CLEANED) if config.blank and is_corpus(source) else None
+            if corpus is not None:
+                stack.enter_context(corpus)
+            left = (unit for unit in units(source) if not _finished(unit, done, corpus))
+            results = stack.enter_context(closing(ordered_map(work, left, config.workers)))
+            for unit, lines in track(results, f"scrubbing {source.name}"):
+                for line in lines:
+                    if line.file not in done:  # two studies may share a film
+                        run.append(LINES, line)
+                        done.add(line.file)
+                if corpus is not None and unit.study is not None:
+                    _keep(corpus, unit.study, lines)
+        report = _summed((line for _, line in read_jsonl(run.folder / LINES)), out / CLEANED if config.blank else None)
+        run.write(SUMMARY, {"scrub": report})
+    return report
+
+
+def _finished(unit: Unit, done: set[str], corpus: CorpusWriter | None) -> bool:
+    if corpus is not None and unit.study is not None:
+        return unit.study.id in corpus
+    return all(_shown(name) in done for name in unit.files)
+
+
+def _corpus_writer(source: Path, cleaned: Path) -> CorpusWriter:
+    card = load_corpus(source).card
+    settings = {**card.settings, "scrubbed": True}
+    return CorpusWriter(cleaned, dataclasses.replace(card, settings=settings, dropped={}))
+
+
+def _keep(corpus: CorpusWriter, study: Study, lines: Iterable[Line]) -> None:
+    """Add a study with those of its films that were cleaned; one that lost all of them is left out."""
+    written = {line.file: line.written for line in lines if line.written is not None}
+    images = tuple(
+        _moved(image, written[_shown(image.path)]) for image in study.images if _shown(image.path) in written
+    )
+    masks = {key: written[_shown(path)] for key, path in study.masks.items() if _shown(path) in written}
+    if study.images and not images:
+        corpus.drop(Dropped(study.id, NO_FILM))
+        return
+    lost = len(images) < len(study.images) or len(masks) < len(study.masks)
+    corpus.add(dataclasses.replace(study, images=images, masks=masks), remarks=(FILM_LOST,) if lost else ())
+
+
+def _moved(image: ImageFile, path: str) -> ImageFile:
+    return dataclasses.replace(image, path=path)
+
+
+def _scrub(
+    source: Path, cleaned: Path, config: ScrubConfig, names: Pseudonyms | None, unit: Unit
+) -> tuple[Unit, list[Line]]:
+    """Examine the files of a unit and write their copies. Runs in a worker."""
+    return unit, [_scrub_file(source, cleaned, config, names, name, unit) for name in dict.fromkeys(unit.files)]
+
+
+def _scrub_file(
+    source: Path, cleaned: Path, config: ScrubConfig, names: Pseudonyms | None, name: str, unit: Unit
+) -> Line:
+    shown = _shown(name)
+    if unit.study is None and leaves(source, name):
+        return Line(shown, FAILED, reason=LINK_LEAVES)
+    try:
+        data = read_bounded(home(source) / name)
+        if not is_film(data):
+            return Line(shown, LEFT_OUT, reason=NOT_A_FILM)
+        found = examine(data, shown, mask=name in unit.masks)
+        if names is None:
+            told = found.tags or found.private or found.boxes
+            return Line(shown, FLAGGED if told else NOTHING, found)
+        if shown != name:
+            return Line(shown, FAILED, found, ODD_NAME)
+        copy = clean(data, shown, found, names, markers=config.markers)
+    except StillText:
+        return Line(shown, FAILED, reason=STILL_TEXT)
+    except Exception:  # whatever a hostile file brings about: its words may hold a value of its header
+        return Line(shown, FAILED, reason=UNREADABLE)
+    # The ids of a corpus are its own; those in the name of a loose file may be the patient's.
+    target = name if unit.study is not None else names.path(name, copy.identifiers)
+    write_bytes(cleaned / target, copy.data, durable=False)
+    return Line(shown, WRITTEN, found, written=target)
+
+
+def _shown(name: str) -> str:
+    """A path that can be written down, also where its bytes are not UTF-8."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def _summed(lines: Iterable[Mapping[str, Any]], cleaned: Path | None) -> ScrubReport:
+    states: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    tags: Counter[str] = Counter()
+    rest: Counter[str] = Counter()
+    for line in lines:
+        states[str(line["state"])] += 1
+        reasons.update([str(line["reason"])] if line.get("reason") else [])
+        tags.update(line.get("tags") or ())
+        rest["private"] += bool(line.get("private"))
+        rest["burned_in"] += line.get("burned_in_annotation") == "YES"
+        rest["with_text"] += bool(line.get("boxes"))
+        rest["with_markers"] += bool(line.get("markers"))
+    return ScrubReport(
+        files=states.total(),
+        states=dict(states),
+        reasons=dict(reasons.most_common()),
+        tags=dict(tags.most_common()),
+        private=rest["private"],
+        burned_in=rest["burned_in"],
+        with_text=rest["with_text"],
+        with_markers=rest["with_markers"],
+        cleaned=cleaned,
+    )

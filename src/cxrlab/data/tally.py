@@ -1,0 +1,202 @@
+"""Counting studies one by one, for the statistics of a corpus.
+
+Only counters are kept, so that memory follows the number of different values, not of studies; what
+repeats is found by marks of sixteen bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from cxrlab.core.records import SECTIONS, SPLITS, Study
+from cxrlab.data.duplicates import study_text
+from cxrlab.data.film_facts import FilmFacts
+from cxrlab.data.minhash import words
+from cxrlab.data.statistics import Counts, Films, Quartiles, Repeats, Statistics, quartiles
+
+ALL, NONE, UNKNOWN = "all", "none", "unknown"
+AGE_BANDS = ((0, "<18"), (18, "18-39"), (40, "40-59"), (60, "60-79"), (80, "80+"))
+LABEL_WORDS = {1: "present", 0: "absent", -1: "uncertain"}
+MASKS = {"___": re.compile(r"_{3}"), "XXXX": re.compile(r"X{4}")}
+ABSENT_IMAGES = "absent_images"
+_SUSPECTS = ("nearly black", "nearly white", "little contrast", "maybe inverted")
+_STEPS = 1000  # grey means are counted in thousandths
+
+
+class Tally:
+    """Counts studies as they come and sums up at the end."""
+
+    def __init__(self) -> None:
+        self._splits: Counter[str] = Counter()
+        self._counts: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+        self._labels: dict[str, Counter[tuple[str, str, int]]] = defaultdict(Counter)
+        self._words: dict[str, Counter[int]] = defaultdict(Counter)
+        self._masked: Counter[str] = Counter()
+        self._plain: Counter[str] = Counter()
+        self._films = _FilmTally()
+        self.reports = Marks()
+        self.pictures = Marks()
+
+    def take(self, study: Study, films: Sequence[FilmFacts]) -> None:
+        """Count one study and those of its films that could be read."""
+        split = study.split or NONE
+        self._splits[split] += 1
+        for image in study.images:
+            self._counts["view"][image.view.value, split] += 1
+        self._counts["sex"][study.sex or UNKNOWN, split] += 1
+        self._counts["age"][age_band(study.age), split] += 1
+        for kind, labels in (("labels", study.labels), ("own_labels", study.own_labels)):
+            for name, value in labels.items():
+                self._labels[kind][name, split, value] += 1
+        self._take_texts(study, split)
+        absent = study.extra.get(ABSENT_IMAGES)
+        self._plain["absent_films"] += len(absent) if isinstance(absent, list) else 0
+        self._plain["with_prior"] += study.prior is not None
+        self._plain["with_boxes"] += bool(study.boxes)
+        for film in films:
+            self._films.take(film)
+            self.pictures.take(film.digest, split)
+
+    def _take_texts(self, study: Study, split: str) -> None:
+        for kind, text in texts_of(study):
+            self._words[kind][len(text.split())] += 1
+        source = study_text(study)
+        if source:
+            self._plain["with_text"] += 1
+            self.reports.take(text_mark(source), split)
+            self._masked.update(mask for mask, pattern in MASKS.items() if pattern.search(source))
+
+    def statistics(self, dropped: Counts, remarks: Counts, near: Mapping[str, Repeats]) -> Statistics:
+        """Everything so far; `near` adds the repeats that are alike and not the same."""
+        exact = {"same report": self.reports.repeats(), "same film": self.pictures.repeats()}
+        return Statistics(
+            splits=_in_order(self._splits, (*SPLITS, NONE)),
+            views=self._by_split("view", ("PA", "AP", "frontal", "lateral", "other")),
+            sexes=self._by_split("sex", ("F", "M", UNKNOWN)),
+            ages=self._by_split("age", (*(name for _, name in AGE_BANDS), UNKNOWN)),
+            labels=self._label_counts("labels"),
+            own_labels=self._label_counts("own_labels"),
+            texts={kind: quartiles(self._words[kind]) for kind in sorted(self._words, key=_text_place)},
+            masked=dict(self._masked),
+            with_text=self._plain["with_text"],
+            with_prior=self._plain["with_prior"],
+            with_boxes=self._plain["with_boxes"],
+            films=self._films.films(),
+            absent_films=self._plain["absent_films"],
+            repeats={**exact, **near},
+            dropped=dict(dropped),
+            remarks=dict(remarks),
+        )
+
+    def _by_split(self, kind: str, order: Sequence[str]) -> dict[str, dict[str, int]]:
+        table: dict[str, Counter[str]] = defaultdict(Counter)
+        for (value, split), count in self._counts[kind].items():
+            table[value][split] += count
+            table[value][ALL] += count
+        return {value: _in_order(table[value], (ALL, *SPLITS, NONE)) for value in order if value in table}
+
+    def _label_counts(self, kind: str) -> dict[str, dict[str, dict[str, int]]]:
+        tally = self._labels[kind]
+        splits = [split for split in (*SPLITS, NONE) if self._splits[split]]
+        table: dict[str, dict[str, dict[str, int]]] = {}
+        for name in sorted({name for name, _, _ in tally}):
+            rows = {split: {word: tally[name, split, value] for value, word in LABEL_WORDS.items()} for split in splits}
+            for split, row in rows.items():
+                row[UNKNOWN] = self._splits[split] - sum(row.values())
+            words = (*LABEL_WORDS.values(), UNKNOWN)
+            table[name] = {ALL: {word: sum(row[word] for row in rows.values()) for word in words}, **rows}
+        return table
+
+
+class Marks:
+    """Which things come more than once, by marks of sixteen bytes that stand for them."""
+
+    def __init__(self) -> None:
+        self._seen: dict[bytes, tuple[str, int, bool]] = {}
+        # What comes once shares one tuple for each split, so that half a million marks stay small.
+        self._once: dict[str, tuple[str, int, bool]] = {}
+
+    def take(self, mark: bytes, split: str) -> None:
+        """One more thing with this mark, in this split."""
+        before = self._seen.get(mark)
+        if before is None:
+            self._seen[mark] = self._once.setdefault(split, (split, 1, False))
+        else:
+            first, members, across = before
+            self._seen[mark] = (first, members + 1, across or split != first)
+
+    def repeats(self) -> Repeats:
+        """All that came more than once."""
+        again = [(members, across) for _, members, across in self._seen.values() if members > 1]
+        return Repeats(len(again), sum(members for members, _ in again), sum(across for _, across in again))
+
+
+class _FilmTally:
+    """Counters of what films look like."""
+
+    def __init__(self) -> None:
+        self._read = 0
+        self._colour = 0
+        self._depth: Counter[str] = Counter()
+        self._suspects: Counter[str] = Counter(dict.fromkeys(_SUSPECTS, 0))
+        self._numbers: dict[str, Counter[int]] = defaultdict(Counter)
+
+    def take(self, film: FilmFacts) -> None:
+        self._read += 1
+        self._colour += film.colour
+        self._depth[film.depth] += 1
+        self._numbers["width"][film.width] += 1
+        self._numbers["height"][film.height] += 1
+        self._numbers["mean"][round(_STEPS * film.mean)] += 1
+        self._numbers["spread"][round(_STEPS * film.spread)] += 1
+        signs = (film.high < 0.1, film.low > 0.9, film.high - film.low < 0.1, film.inverted)
+        self._suspects.update(name for name, sign in zip(_SUSPECTS, signs, strict=True) if sign)
+
+    def films(self) -> Films:
+        def of(name: str, unit: int = 1) -> Quartiles | None:
+            return quartiles(self._numbers[name], unit) if self._read else None
+
+        return Films(
+            read=self._read,
+            width=of("width"),
+            height=of("height"),
+            depth=dict(self._depth),
+            colour=self._colour,
+            mean_grey=of("mean", _STEPS),
+            spread_of_grey=of("spread", _STEPS),
+            suspects=dict(self._suspects),
+        )
+
+
+def age_band(age: float | None) -> str:
+    """The band of an age in years: <18, 18-39, 40-59, 60-79 or 80+; unknown without one."""
+    return UNKNOWN if age is None else [name for start, name in AGE_BANDS if age >= start][-1]
+
+
+def texts_of(study: Study) -> Iterator[tuple[str, str]]:
+    """Every text of a study that holds a word, with its kind: a section, `report`, or `structured:WHO`."""
+    for name in SECTIONS:
+        text = study.sections.section(name) if study.sections is not None else None
+        if text and text.strip():
+            yield name, text
+    if study.report and study.report.strip():
+        yield "report", study.report
+    for who, parts in study.structured.items():
+        if any(part.strip() for part in parts.values()):
+            yield f"structured:{who}", " ".join(parts.values())
+
+
+def text_mark(text: str) -> bytes:
+    """The mark of a text by its words alone: two that differ in case, points or spaces are the same."""
+    return hashlib.blake2b(" ".join(words(text)).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _text_place(kind: str) -> tuple[int, str]:
+    return (SECTIONS.index(kind), kind) if kind in SECTIONS else (len(SECTIONS), kind)
+
+
+def _in_order(tally: Mapping[str, int], order: Sequence[str]) -> dict[str, int]:
+    return {name: tally[name] for name in order if name in tally}

@@ -1,0 +1,100 @@
+"""`data check` with its page, and `data scrub`, as they are typed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from burned_text import burn
+from corpora import toy_corpus
+from dicom_films import write_film
+
+from cxrlab.cli.main import main
+from cxrlab.core.codec import encode_png
+from cxrlab.core.runs import state
+
+GROUND = np.rint(60 + 40 * np.outer(np.hanning(160), np.hanning(200))).astype(np.uint8)
+
+
+def test_check_prints_numbers_and_writes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One run folder with evidence, conclusions, a sheet and a page."""
+    corpus, out = toy_corpus(tmp_path / "c").path, tmp_path / "run"
+    assert main(["data", "check", str(corpus), "--duplicates", "--out", str(out), "--workers", "1", "--quiet"]) == 0
+    text = capsys.readouterr().out
+    assert "no problems" in text and "same report" in text and "film width" in text and "page.html" in text
+    assert state(out) == "finished"
+    assert json.loads((out / "statistics.json").read_text())["splits"] == {"train": 2, "val": 2, "test": 2}
+    assert json.loads((out / "check.json").read_text())["ok"] is True
+    page = (out / "page.html").read_text()
+    assert "Data card: c" in page and "Views, sex and age" in page and "data:image/png" in page
+
+
+def test_check_as_json_holds_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Defects and numbers in one object."""
+    toy_corpus(tmp_path / "c")
+    assert main(["data", "check", str(tmp_path / "c"), "--json", "--workers", "1"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["problems"] == {} and data["statistics"]["labels"]["Pleural Effusion"]["all"]["present"] == 6
+
+
+def test_a_broken_corpus_gets_its_page_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 1, the defect on the page with an example, and no sheet where the corpus cannot be opened."""
+    corpus, out = toy_corpus(tmp_path / "c").path, tmp_path / "run"
+    (corpus / "card.yaml").unlink()
+    shutil.rmtree(corpus / "images")
+    assert main(["data", "check", str(corpus), "--out", str(out), "--quiet", "--workers", "1"]) == 1
+    page = (out / "page.html").read_text()
+    assert "missing image" in page and "no card" in page and not (out / "sheet.png").exists()
+    assert "missing image" in capsys.readouterr().out
+
+
+def test_an_empty_corpus_has_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing to count is no reason to stumble."""
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "studies.jsonl").write_text("")
+    (tmp_path / "c" / "card.yaml").write_text("name: nothing\n")
+    assert main(["data", "check", str(tmp_path / "c"), "--out", str(tmp_path / "run"), "--quiet"]) == 0
+    assert "no study" in capsys.readouterr().out
+
+
+def test_a_finished_run_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One sentence, exit 1."""
+    toy_corpus(tmp_path / "c")
+    words = ["data", "check", str(tmp_path / "c"), "--out", str(tmp_path / "run"), "--quiet", "--workers", "1"]
+    assert main(words) == 0 and main(words) == 1
+    assert "finished run" in capsys.readouterr().err
+
+
+def test_scrub_tells_and_blanks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is found is told by name and count; copies are announced with a warning to look at them."""
+    films = tmp_path / "films"
+    write_film(films / "a.dcm", PatientName="SECRET^ANNA", ImageComments="SECRET")
+    (films / "b.png").write_bytes(encode_png(burn(GROUND, "SECRET ANNA", 16, (0.0, 0.0)).film))
+    assert main(["data", "scrub", str(films), "--out", str(tmp_path / "told"), "--quiet"]) == 0
+    told = capsys.readouterr()
+    assert "PatientName" in told.out and "films with burned-in text" in told.out and "SECRET" not in told.out + told.err
+    assert main(["data", "scrub", str(films), "--blank", "--out", str(tmp_path / "done"), "--json", "--quiet"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["states"] == {"cleaned": 2} and (tmp_path / "done" / "cleaned" / "b.png").is_file()
+
+
+def test_scrub_fails_where_a_film_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 1, with the reason counted."""
+    (tmp_path / "films").mkdir()
+    (tmp_path / "films" / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    assert main(["data", "scrub", str(tmp_path / "films"), "--out", str(tmp_path / "run"), "--quiet"]) == 1
+    assert "cannot be read or decoded in full" in capsys.readouterr().out
+
+
+def test_many_kinds_of_elements_are_cut_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A dozen on the screen, the rest in the file."""
+    names = ("PatientName", "PatientID", "StudyDate", "StudyTime", "SeriesDate", "AccessionNumber", "InstitutionName",
+             "StationName", "OperatorsName", "StudyDescription", "SeriesDescription", "PatientAddress",
+             "PatientBirthDate", "Manufacturer")  # fmt: skip
+    values = {name: "20200101" if name.endswith("Date") else "101010" for name in names}
+    write_film(tmp_path / "films" / "a.dcm", **values)
+    assert main(["data", "scrub", str(tmp_path / "films"), "--out", str(tmp_path / "run"), "--quiet"]) == 0
+    assert "and 3 more kinds in" in capsys.readouterr().out
