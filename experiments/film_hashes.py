@@ -19,8 +19,8 @@ from PIL import Image
 
 from cxrlab.core.randomness import generator
 from cxrlab.data.config import PhantomConfig
+from cxrlab.data.duplicates.perceptual_hash import NEAR_BITS, hash_rows, perceptual_hash
 from cxrlab.data.images import load_image
-from cxrlab.data.perceptual_hash import NEAR_BITS, hash_rows, perceptual_hash
 from cxrlab.data.phantom.corpus import orders
 from cxrlab.data.phantom.render import Sitter, render
 from cxrlab.findings.cases import draw_patient

@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import members
 import numpy as np
 import pytest
 from burned_text import burn
@@ -49,6 +50,15 @@ def test_a_broken_corpus_gets_its_page_too(tmp_path: Path, capsys: pytest.Captur
     page = (out / "page.html").read_text()
     assert "missing image" in page and "no card" in page and not (out / "sheet.png").exists()
     assert "missing image" in capsys.readouterr().out
+
+
+def test_an_id_colours_nothing_and_adds_no_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A patient called so that his defect is hidden and another line says that there is none."""
+    name = "\x1b[8mp\nno problems"
+    members.corpus(tmp_path / "c", [members.study(k, patient=name, split=s) for k, s in enumerate(("train", "test"))])
+    assert main(["data", "check", str(tmp_path / "c"), "--quiet", "--workers", "1"]) == 1
+    text = capsys.readouterr().out
+    assert "patient in two splits" in text and "\x1b" not in text and "no problems" not in text.splitlines()
 
 
 def test_an_empty_corpus_has_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import ConfigError, DataError, RunError, UnknownName
 from cxrlab.core.records import ImageFile, Study
 from cxrlab.data import importing
-from cxrlab.data.check import check_corpus
+from cxrlab.data.checking.check import check_corpus
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.importers import IMPORTERS
@@ -123,6 +123,65 @@ def test_another_source_folder_does_not_continue_a_corpus(root: Path, tmp_path: 
     shutil.copytree(root, tmp_path / "other")
     with pytest.raises(RunError, match="does not lead to"):
         import_corpus("nih-cxr14", ImportConfig(tmp_path / "other"), folder)
+
+
+def test_another_or_a_changed_source_does_not_pass_for_what_is_there(root: Path, tmp_path: Path) -> None:
+    """A finished corpus stays as it is; whoever imports something else into its folder is told so."""
+    folder = tmp_path / "c"
+    import_corpus("nih-cxr14", ImportConfig(root), folder)
+    before = content(folder)
+    shutil.copytree(root, tmp_path / "other")
+    with pytest.raises(RunError, match="does not lead to"):
+        import_corpus("nih-cxr14", ImportConfig(tmp_path / "other"), folder)
+    (root / "test_list.txt").write_text("00000003_010.png\n")
+    with pytest.raises(RunError, match=r"made_from\.test_list\.txt is '\w{16}' there and '\w{16}' here"):
+        import_corpus("nih-cxr14", ImportConfig(root), folder)
+    assert content(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "fixture"),
+    [
+        ("mimic-cxr", "mimic_cxr"),
+        ("chexpert", "chexpert/v1"),
+        ("chexpert", "chexpert/plus"),
+        ("brax", "brax"),
+        ("candid-ptx", "candid_ptx"),
+        ("vindr-cxr", "vindr_cxr"),
+        ("object-cxr", "object_cxr"),
+        ("padchest", "padchest"),
+        ("nih-cxr14", "nih_cxr14"),
+        ("iu-xray", "iu_xray"),
+        ("openi", "openi_csv"),
+    ],
+)
+def test_the_card_tells_which_tables_a_corpus_is_made_from(tmp_path: Path, name: str, fixture: str) -> None:
+    """Every table of the layout, by a digest of its content, so that none can change behind the corpus's back."""
+    folder = NIH.parent / fixture
+    tables = {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.suffix in (".csv", ".gz", ".json") or path.name.endswith("_list.txt")
+    }
+    corpus = import_corpus(name, ImportConfig(folder), tmp_path / "c")
+    told = corpus.card.settings["made_from"]
+    assert set(told) == {path for path in tables if not path.startswith("older/")}
+    assert all(len(digest) == 16 for digest in told.values())
+    with pytest.raises(ConfigError, match="layout='zzz' is unknown here"):
+        import_corpus(name, ImportConfig(folder, layout="zzz"), tmp_path / "d")
+
+
+def test_a_corpus_is_not_made_inside_its_source(root: Path) -> None:
+    """Copied films would be met again as films of the source, and the link would lead in circles."""
+    with pytest.raises(ConfigError, match="lies in the source folder"):
+        import_corpus("nih-cxr14", ImportConfig(root), root / "images" / ".." / "corpus")
+    assert not (root / "corpus").exists()
+
+
+def test_a_folder_in_the_place_of_a_film_is_no_film(root: Path, tmp_path: Path) -> None:
+    (root / "images" / "00000009_000.png").mkdir()
+    corpus = import_corpus("nih-cxr14", ImportConfig(root, copy=True), tmp_path / "c")
+    assert corpus["00000009_000"].images == ()
 
 
 def test_the_split_can_be_drawn_by_patient_or_be_train(root: Path, tmp_path: Path) -> None:

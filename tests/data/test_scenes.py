@@ -13,7 +13,7 @@ import pytest
 from corpora import content
 
 from cxrlab.core.randomness import generator
-from cxrlab.data.check import check_corpus
+from cxrlab.data.checking.check import check_corpus
 from cxrlab.data.config import ScenesConfig
 from cxrlab.data.scenery.ground import GROUNDS, noise
 from cxrlab.data.scenery.objects import BRIGHTNESSES, COLOURS, HEIGHTS, SHAPES, SIDES, SIZES, coverage

@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from corpora import toy_corpus
+from members import corpus, study
 from PIL import Image, ImageFont
 
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.records import Finding, Report
 from cxrlab.core.vocabulary import Certainty, Change, Severity, Side
 from cxrlab.data.config import SheetConfig
-from cxrlab.data.sheet import OUTLINES, Sheet, _outline, _wrapped, contact_sheet, finding_words
+from cxrlab.data.sheet import OUTLINES, Sheet, _outline, _wrapped, contact_sheet, drawable, finding_words
 
 
 def pixels(sheet: Sheet) -> np.ndarray:
@@ -70,6 +71,18 @@ def test_a_film_that_cannot_be_read_is_shown_as_such(tmp_path: Path) -> None:
     (corpus.path / "images" / "s0.png").write_bytes(b"x")
     page = pixels(contact_sheet(corpus, SheetConfig(size=200), tmp_path / "s.png")).astype(int)
     assert ((page[..., 0] - page[..., 1]) > 80).sum() > 20
+
+
+def test_a_study_without_a_film_is_no_alarm(tmp_path: Path) -> None:
+    """A table that lists films which are not in the folder is no defect: nothing in red, nothing counted."""
+    sheet = contact_sheet(corpus(tmp_path / "c", [study(0, views=())]), SheetConfig(size=200), tmp_path / "s.png")
+    page = pixels(sheet).astype(int)
+    assert sheet.unreadable == 0 and ((page[..., 0] - page[..., 1]) > 80).sum() == 0
+
+
+def test_accents_are_drawn_as_plain_letters() -> None:
+    """The font has none of them and would draw boxes; what it has stays."""
+    assert drawable("Müller, tórax · 3 mm …") == "Muller, torax · 3 mm ..."
 
 
 def test_what_cannot_be_read_is_counted(tmp_path: Path) -> None:

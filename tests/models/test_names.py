@@ -7,7 +7,7 @@ import pytest
 
 from cxrlab.core.errors import ConfigError, UnknownName
 from cxrlab.core.protocols import ImageToText
-from cxrlab.models.names import KINDS, ModelName, list_models, load_model, parse_name
+from cxrlab.models.names import KINDS, TEXT_KINDS, ModelName, list_models, load_model, parse_name
 from cxrlab.models.retrieval import Exemplar
 
 # One working argument for every row of the table; a new kind without one fails below.
@@ -66,6 +66,7 @@ def test_a_slip_of_the_pen_is_met_with_the_nearest_kind() -> None:
 
 
 def test_the_list_shows_at_least_one_name_for_every_kind() -> None:
-    shown = {row["name"].partition(":")[0] for row in list_models()}
-    assert shown == set(KINDS)
+    """Models of films and of text, each said to be what it is."""
+    shown = {(row["reads"], row["name"].partition(":")[0]) for row in list_models()}
+    assert shown == {*(("films", kind) for kind in KINDS), *(("text", kind) for kind in TEXT_KINDS)}
     assert all(row["does"] for row in list_models())

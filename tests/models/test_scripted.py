@@ -10,7 +10,7 @@ import pytest
 
 from cxrlab.core.errors import ConfigError, DataError, UnknownName
 from cxrlab.core.protocols import TextModel
-from cxrlab.models.text_models import load_text_model
+from cxrlab.models.names import load_text_model
 
 
 def script(folder: Path, *lines: dict[str, object]) -> str:

@@ -65,7 +65,15 @@ def test_every_number_is_on_the_page(tmp_path: Path) -> None:
         "view not told",
     ):  # fmt: skip
         assert words in text or words.replace("'", "&#x27;") in text, words
-    assert "nearly white" not in text
+    assert "nearly white" not in text and "have boxes" not in text
+
+
+def test_films_that_are_only_listed_priors_and_boxes_are_told(tmp_path: Path) -> None:
+    """A corpus of tables alone is no empty page."""
+    numbers = {**NUMBERS, "films": {"read": 0, "width": None}, "with_prior": 3, "with_boxes": 2}
+    text = page(tmp_path / "r", numbers)
+    assert "No film was read; 7 are listed by the source." in text
+    assert "3 studies name an earlier one of the same patient; 2 studies have boxes." in text
 
 
 def test_names_cannot_become_markup(tmp_path: Path) -> None:

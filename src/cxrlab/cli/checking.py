@@ -10,9 +10,9 @@ from cxrlab.cli.result import Result, columns
 from cxrlab.data.config import CheckConfig, ScrubConfig
 
 if TYPE_CHECKING:
-    from cxrlab.data.check import CheckReport
+    from cxrlab.data.checking.check import CheckReport
+    from cxrlab.data.checking.statistics import Quartiles, Statistics
     from cxrlab.data.scrub.scrub import ScrubReport
-    from cxrlab.data.statistics import Quartiles, Statistics
 
 SUMMARY = "summary.json"
 
@@ -29,8 +29,8 @@ def check(corpus: Path, config: CheckConfig, out: Path | None = None) -> Result:
         config: Settings.
         out: Run folder for check.json, statistics.json, sheet.png and page.html; nothing is kept without it.
     """
-    from cxrlab.data.check import check_corpus
-    from cxrlab.data.data_card import write_data_card
+    from cxrlab.data.checking.check import check_corpus
+    from cxrlab.data.checking.data_card import write_data_card
     from cxrlab.render.page import write_page
 
     if out is None:

@@ -105,7 +105,7 @@ def _load(target: str) -> Callable[..., Any]:
 def _show(result: Result, *, as_json: bool) -> int:
     from cxrlab.core.json_form import dumps
 
-    text = dumps(result.data, indent=2) if as_json else harmless(result.text, colours=True)
+    text = dumps(result.data, indent=2) if as_json else harmless(result.text, colours=result.coloured)
     code = 0 if result.ok else 1
     return _print(text, code) if text else code
 

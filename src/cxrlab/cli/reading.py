@@ -41,7 +41,7 @@ def read(text: str) -> Result:
         found = [{"id": row.id, **_data(read_text_of(_report(row)))} for row in rows]
         return Result("\n".join(dumps(item) for item in found), found)
     reading = read_text_of(read_text(file) if file is not None else sys.stdin.read() if text == "-" else text)
-    return Result(_page(reading), _data(reading))
+    return Result(_page(reading), _data(reading), coloured=_colours())
 
 
 def _report(row: Any) -> str | None:

@@ -18,11 +18,13 @@ class Result:
         text: For a person, without a final newline.
         data: The same for a program, printed by `--json`.
         ok: False makes the exit code 1 although nothing went wrong in the program (a check that failed).
+        coloured: The text was coloured on purpose; colours in any other come from somebody's file and are not shown.
     """
 
     text: str
     data: Any
     ok: bool = True
+    coloured: bool = False
 
 
 def present(value: Any) -> Result | None:

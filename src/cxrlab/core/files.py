@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import secrets
 from pathlib import Path
@@ -115,6 +116,15 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         return source.read_bytes()
     except OSError as error:
         raise unreadable(error, source) from error
+
+
+def sha256_of(path: str | os.PathLike[str]) -> str:
+    """The SHA-256 of a file's content as hexadecimal digits, read piece by piece."""
+    try:
+        with open(path, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise unreadable(error, Path(path)) from error
 
 
 def read_text(path: str | os.PathLike[str]) -> str:

@@ -78,6 +78,11 @@ def parse_line(line: bytes, place: str, torn: bool = False, undefined: bool = Fa
     return value
 
 
+def line_of(record: Any, path: str | os.PathLike[str]) -> bytes:
+    """A record as its line in the file `path`, newline included."""
+    return utf8(dumps(record) + "\n", path)
+
+
 def _decode(line: bytes, undefined: bool = False) -> Any:
     # Without its newline: a line that was cut is then reported at its end, not on the next line.
     return loads(line.decode("utf-8-sig").rstrip("\r\n"), undefined=undefined)
@@ -112,9 +117,12 @@ class JsonlAppender:
 
     def append(self, record: Any) -> None:
         """Write one record (see `json_form.plain`); it is in the file when this returns."""
+        self.append_line(line_of(record, self.path))
+
+    def append_line(self, line: bytes) -> None:
+        """Write a record that is already a line (see `line_of`)."""
         if self._handle < 0:
             raise ValueError(f"{self.path} is closed")
-        line = utf8(dumps(record) + "\n", self.path)
         size = os.fstat(self._handle).st_size
         try:
             write_all(self._handle, line)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cxrlab.core.config import flatten
 from cxrlab.core.errors import DataError, shown
 from cxrlab.core.json_form import plain
 from cxrlab.core.yaml_file import read_yaml
@@ -64,7 +65,7 @@ class Card:
         """A few words on what sets two cards apart, what is counted left aside; empty when they agree."""
         mine, theirs = (_flat(card) for card in (self, other))
         keys = [key for key in {**mine, **theirs} if mine.get(key) != theirs.get(key)]
-        return ", ".join(f"{key} is {theirs.get(key)!r} there and {mine.get(key)!r} here" for key in keys[:3])
+        return ", ".join(f"{key} is {shown(theirs.get(key))} there and {shown(mine.get(key))} here" for key in keys[:3])
 
 
 def read_card(path: Path) -> Card:
@@ -93,7 +94,8 @@ def card_settings(config: DataclassInstance) -> dict[str, Any]:
 
 
 def _flat(card: Card) -> dict[str, Any]:
-    top = {"name": card.name, "source": card.source, "licence": card.licence, "citation": card.citation}
+    """Every value by its name; settings before what follows from them, so that a difference names them first."""
+    rest = {"source": card.source, "licence": card.licence, "citation": card.citation}
     if card.collections:
-        top["collections"] = ", ".join(card.collections)
-    return {**top, **{key: plain(value) for key, value in card.settings.items()}, **plain(card.extra)}
+        rest["collections"] = ", ".join(card.collections)
+    return {"name": card.name, **flatten(plain(card.settings)), **rest, **plain(card.extra)}

@@ -107,7 +107,7 @@ class ImportConfig:
 
     Args:
         root: Folder of the data set as it was downloaded.
-        layout: Which of several layouts to read, where a data set has more than one (see 'cxrlab data ls'); found by
+        layout: Which of several layouts to read, where a data set has more than one (see 'cxrlab data about'); found by
             itself when left out.
         reports: Folder or zip file with the reports, where they lie apart from the films (mimic-cxr).
         projections: Table of views (indiana_projections.csv), where it lies outside the folder (iu-xray, openi).

@@ -3,7 +3,8 @@
 A frontal film mirrors itself about the spine, and the spine with the heart stands bright between two dark
 lungs. A lateral film does neither: chest wall, lungs and back follow one another, and its best axis of
 symmetry runs through a dark lung. Both signs are measured on a small picture of ranks, so that exposure,
-contrast and size do not matter; even borders are cut off and an inverted film is turned back first.
+contrast and size do not matter; even borders are cut off and an inverted film is turned back first. The film
+must stand upright: one that lies on its side, or is turned by 10 degrees, is misjudged with high confidence.
 """
 
 from __future__ import annotations

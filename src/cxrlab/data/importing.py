@@ -8,28 +8,34 @@ same either way, and after any number of kills.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.core.files import read_bytes
+from cxrlab.core.files import read_bytes, sha256_of
 from cxrlab.core.records import ImageFile, Study
+from cxrlab.data.building import Drawn, Recipe, build_corpus
 from cxrlab.data.card import Card
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus import Corpus, check_inside
 from cxrlab.data.importers import IMPORTERS
+from cxrlab.data.sources.csv_file import files_found
 from cxrlab.data.sources.label_text import with_label_report
 from cxrlab.data.sources.source import Imported, Item, Plan, about
 from cxrlab.data.splits import assign_split
-from cxrlab.data.writer import Drawn, Dropped, Recipe, build_corpus, holds_something
+from cxrlab.data.writer import Dropped, holds_something
 
 IMAGES = "images"
 ABSENT = "absent_images"
 NOT_IN_FOLDER = "film listed, but not in the folder"
 LEAVES_FOLDER = "the path of a film leaves the source folder"
-# Raised whenever the same source gives another corpus than before, so that one is never continued by the other.
+# Raised whenever the same source (see `made_from` on the card) gives another corpus than before, so that one is never
+# continued by the other.
 FORM = 1
+# Studies that a worker reads at once: most take less than a millisecond.
+BATCH = 16
 
 
 def import_corpus(name: str, config: ImportConfig, out: str | Path) -> Corpus:
@@ -44,7 +50,10 @@ def import_corpus(name: str, config: ImportConfig, out: str | Path) -> Corpus:
     `absent_images`, with the same fields, and counted as a remark.
     """
     importer = IMPORTERS.load(name)
-    plan: Plan[object] = importer(config)
+    with files_found() as files:
+        plan: Plan[object] = importer(config)
+    if Path(os.path.realpath(out)).is_relative_to(os.path.realpath(config.root)):
+        raise ConfigError(f"{out} lies in the source folder {config.root}; choose a folder outside of it.")
     if ignored := [key for key in ("reports", "projections") if getattr(config, key) and key not in plan.takes]:
         raise ConfigError(f"{ignored[0]}={str(getattr(config, ignored[0]))!r} means nothing to {name}; leave it out.")
     told = about(importer)
@@ -59,6 +68,7 @@ def import_corpus(name: str, config: ImportConfig, out: str | Path) -> Corpus:
             "films": "written" if plan.writes else "copied" if config.copy else "linked",
             "split": config.split,
             **({"split_seed": config.seed} if config.split == "patient" else {}),
+            **({"made_from": {_named(file, config.root): sha256_of(file)[:16] for file in files}} if files else {}),
         },
         collections=plan.collections,
         remarks=plan.remarks,
@@ -70,6 +80,7 @@ def import_corpus(name: str, config: ImportConfig, out: str | Path) -> Corpus:
         label=f"importing {name}",
         total=plan.total,
         links={} if plan.writes or config.copy else {IMAGES: config.root},
+        batch=BATCH,
     )
     return build_corpus(out, card, recipe, config.workers)
 
@@ -112,6 +123,11 @@ def _placed(study: Study, remarks: tuple[str, ...], config: ImportConfig) -> Dra
         remarks = (*remarks, NOT_IN_FOLDER)
     study = dataclasses.replace(study, images=tuple(map(_in_corpus, here)), extra=extra)
     return Drawn(study, files, remarks)
+
+
+def _named(file: Path, root: Path) -> str:
+    """A file of the source without what only this machine knows: its path in the root, or its name alone."""
+    return file.relative_to(root).as_posix() if file.is_relative_to(root) else file.name
 
 
 def _in_corpus(image: ImageFile) -> ImageFile:

@@ -17,6 +17,7 @@ from cxrlab.core.codec import encode_png, to_uint8
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import View
+from cxrlab.data.building import Drawn, Recipe, build_corpus
 from cxrlab.data.card import Card, card_settings
 from cxrlab.data.config import ScenesConfig
 from cxrlab.data.corpus import Corpus
@@ -24,7 +25,6 @@ from cxrlab.data.scenery.ground import paint_ground
 from cxrlab.data.scenery.objects import SceneObject, paint_object, place_objects
 from cxrlab.data.scenery.words import write_caption
 from cxrlab.data.splits import assign_split
-from cxrlab.data.writer import Drawn, Recipe, build_corpus
 
 # Raised whenever the same settings give other pictures or captions than before; it stands in every card.
 DRAWING = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import unicodedata
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -67,7 +68,8 @@ def contact_sheet(corpus: Corpus, config: SheetConfig, out: str | Path) -> Sheet
 
     Under each picture stand the id, split, view, age and sex, and then what is known: exact
     findings, else a caption, else labels, else the report's first words. With masks, each finding
-    and its outline share a colour. A picture or mask that cannot be read is shown as such and counted.
+    and its outline share a colour. A picture or mask that cannot be read is shown as such and counted;
+    a study without a film is shown as such.
     """
     ids = corpus.ids(config.split)
     if not ids:
@@ -99,7 +101,7 @@ def _page(corpus: Corpus, studies: list[Study], config: SheetConfig, title: str)
         )
     page = Image.new("RGB", (width, height), PAPER)
     draw = ImageDraw.Draw(page)
-    draw.text((gap, head // 2), title, INK, _font(max(13, size // 13)), anchor="lm")
+    draw.text((gap, head // 2), drawable(title), INK, _font(max(13, size // 13)), anchor="lm")
     tops = [head + sum(heights[:row]) + row * gap for row in range(len(rows))]
     unreadable = 0
     for place, study in enumerate(track(studies, "laying out the sheet")):
@@ -136,10 +138,13 @@ def _write(draw: ImageDraw.ImageDraw, lines: list[_Line], where: tuple[int, int]
 
 def _picture(corpus: Corpus, study: Study, config: SheetConfig) -> tuple[Image.Image, bool]:
     """The first film with its outlines, and whether all of it could be read; what could not is said on it."""
+    blank = Image.new("RGB", (config.size, config.size), BLANK)
+    if not study.images:
+        _say(blank, "no film", config.size // 2, QUIET)
+        return blank, True
     try:
         array = to_uint8(corpus.rgb(study, 0, config.size))
     except DataError:
-        blank = Image.new("RGB", (config.size, config.size), BLANK)
         _say(blank, "cannot be read", config.size // 2)
         return blank, False
     whole = True
@@ -158,9 +163,9 @@ def _picture(corpus: Corpus, study: Study, config: SheetConfig) -> tuple[Image.I
     return picture, whole
 
 
-def _say(picture: Image.Image, words: str, middle: int) -> None:
+def _say(picture: Image.Image, words: str, middle: int, ink: Colour = ALARM) -> None:
     where = (picture.width / 2, middle)
-    ImageDraw.Draw(picture).text(where, words, ALARM, _font(max(6, picture.width // 13)), anchor="mm")
+    ImageDraw.Draw(picture).text(where, words, ink, _font(max(6, picture.width // 13)), anchor="mm")
 
 
 def _fitted(mask: NDArray[np.bool_], size: int) -> NDArray[np.bool_]:
@@ -222,7 +227,7 @@ def _wrapped(text: str, font: Font, width: int) -> Iterator[str]:
         return len(words) <= width and font.getlength(words) <= width
 
     line = ""
-    for word in text.split():
+    for word in drawable(text).split():
         longer = f"{line} {word}" if line else word
         if fits(longer):
             line = longer
@@ -236,6 +241,11 @@ def _wrapped(text: str, font: Font, width: int) -> Iterator[str]:
         line = word
     if line:
         yield line
+
+
+def drawable(text: str) -> str:
+    """The text in letters that the font has: it knows no accents, so é is drawn as e."""
+    return "".join(mark for mark in unicodedata.normalize("NFKD", text) if not unicodedata.combining(mark))
 
 
 def _longest(word: str, fits: Callable[[str], bool]) -> int:

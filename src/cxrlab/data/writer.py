@@ -10,38 +10,54 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import stat
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from cxrlab.core.errors import RunError
 from cxrlab.core.files import make_folder, os_error, write_bytes, write_text
-from cxrlab.core.jsonl import JsonlAppender, read_jsonl
+from cxrlab.core.jsonl import JsonlAppender, line_of, read_jsonl
 from cxrlab.core.locks import Lock, take_lock
-from cxrlab.core.progress import track
 from cxrlab.core.records import SPLITS, Study
 from cxrlab.data.card import CARD, Card, read_card
 from cxrlab.data.corpus import STUDIES, Corpus, inside, load_corpus, repeated_id, study_files, study_of_line
-from cxrlab.data.parallel import ordered_map
 
 PARTIAL = "card.partial.yaml"
 NOTES = "notes.jsonl"
 
-Item = TypeVar("Item")
-
 
 @dataclass(frozen=True)
-class Drawn:
-    """One study with the bytes of its files, by path inside the corpus folder, and what was odd about its source."""
+class Line:
+    """A study as its line in the file, with what the card counts of it; a worker makes it, the writer appends it.
 
-    study: Study
-    files: Mapping[str, bytes] = field(default_factory=dict)
+    Args:
+        id: Of the study.
+        patient: Whose it is.
+        images: How many it has.
+        split: Its split.
+        text: The line, newline included.
+        remarks: What was odd about its source.
+    """
+
+    id: str
+    patient: str
+    images: int
+    split: str | None
+    text: bytes
     remarks: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, study: Study, remarks: Sequence[str] = ()) -> Line:
+        """The line of a study; one that could not be read back is refused."""
+        values = study.to_json()
+        Study.from_json(values)
+        text = line_of(values, STUDIES)
+        return cls(study.id, study.patient, len(study.images), study.split, text, tuple(remarks))
 
 
 @dataclass(frozen=True)
@@ -113,25 +129,30 @@ class CorpusWriter:
 
     def add(self, study: Study, files: Mapping[str, bytes] | None = None, remarks: Sequence[str] = ()) -> None:
         """Write a study's files, then what is odd about it, then its line; one that is already there is passed over."""
-        if study.id in self:
+        if study.id not in self:
+            line = Line.of(study, remarks)  # before its files: what is refused leaves nothing behind
+            write_files(self.path, files or {})
+            self.append(line)
+
+    def append(self, line: Line) -> None:
+        """Write what is odd about a study, then its line; its files are there. A listed one is passed over."""
+        if line.id in self:
             return
         if self._lines is None:
             raise ValueError(f"{self.path} is closed")
-        Study.from_json(study.to_json())  # a study that could not be read back is refused before it is written
-        write_files(self.path, files or {})
-        listed = self._incomplete.get(study.id)
-        if remarks:
-            self._note({"id": study.id, "remarks": list(remarks)})
+        if line.remarks:
+            self._note({"id": line.id, "remarks": list(line.remarks)})
+        listed = self._incomplete.get(line.id)
         if listed is None:
-            self._lines.append(study)
-            self._count(study)
-        elif listed.to_json() != study.to_json():
+            self._lines.append_line(line.text)
+            self._count(line)
+        elif Line.of(listed).text != line.text:
             raise RunError(
-                f"{self.path / STUDIES} lists '{study.id}' with other content than it has now, and its files are "
+                f"{self.path / STUDIES} lists '{line.id}' with other content than it has now, and its files are "
                 "missing; delete the folder and make the corpus again."
             )
         else:
-            del self._incomplete[study.id]
+            del self._incomplete[line.id]
 
     def link(self, name: str, folder: Path) -> None:
         """Let the corpus reach a folder that stays where it is; a link that leads elsewhere is refused."""
@@ -234,7 +255,7 @@ class CorpusWriter:
             study = study_of_line(values, f"{self.path / STUDIES}:{number}")
             if study.id in self._ids:
                 raise repeated_id(self.path / STUDIES, number, study.id)
-            self._count(study)
+            self._count(Line(study.id, study.patient, len(study.images), study.split, b""))
             if not all(holds_something(self.path / path) for path in study_files(study)):
                 self._incomplete[study.id] = study
 
@@ -285,61 +306,16 @@ class CorpusWriter:
             self._left_out.add(study_id)
             self._dropped[str(reason)] += 1
 
-    def _count(self, study: Study) -> None:
-        self._ids.add(study.id)
-        self._patients.add(study.patient)
-        self._counts["images"] += len(study.images)
-        if study.split is not None:
-            self._counts[study.split] += 1
+    def _count(self, line: Line) -> None:
+        self._ids.add(line.id)
+        self._patients.add(line.patient)
+        self._counts["images"] += line.images
+        if line.split is not None:
+            self._counts[line.split] += 1
 
     def _totals(self) -> dict[str, int]:
         splits = {name: self._counts[name] for name in SPLITS if self._counts[name]}
         return {"studies": len(self._ids), "patients": len(self._patients), "images": self._counts["images"], **splits}
-
-
-@dataclass(frozen=True)
-class Recipe(Generic[Item]):
-    """How a maker turns items into studies.
-
-    Args:
-        items: One for each unit of work (a patient, a picture), in the order of the file; read lazily.
-        ids: The ids of the studies that an item gives or leaves out, known without drawing them.
-        draw: The studies of an item with their files, or why one is left out; importable by name, since workers run it.
-        label: What the progress bar says.
-        total: Studies that all items give together, for the progress bar; None where nobody knows.
-        links: Folders that stay where they are, by the name under which the corpus reaches them.
-    """
-
-    items: Iterable[Item]
-    ids: Callable[[Item], Sequence[str]]
-    draw: Callable[[Item], Sequence[Drawn | Dropped]]
-    label: str
-    total: int | None = None
-    links: Mapping[str, Path] = field(default_factory=dict)
-
-
-def build_corpus(out: str | Path, card: Card, recipe: Recipe[Item], workers: int = 0) -> Corpus:
-    """Make a corpus with many processes; the bytes do not depend on how many.
-
-    Each worker writes the files of what it draws and hands back the studies alone; lines are
-    written here, in order. Run again after a kill, it continues; run again when complete, it
-    changes nothing.
-    """
-    with CorpusWriter(out, card) as writer:
-        if not writer.complete:
-            for name, folder in recipe.links.items():
-                writer.link(name, folder)
-            left = (item for item in recipe.items if not all(name in writer for name in recipe.ids(item)))
-            total = None if recipe.total is None else recipe.total - len(writer)
-            make = partial(_draw_and_write, recipe.draw, writer.path)
-            # Closed before the writer is: no worker may still write when the folder is given free.
-            with closing(ordered_map(make, left, workers)) as drawn:
-                for one in track((one for several in drawn for one in several), recipe.label, total=total):
-                    if isinstance(one, Dropped):
-                        writer.drop(one)
-                    else:
-                        writer.add(one.study, remarks=one.remarks)
-    return load_corpus(out)
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -351,7 +327,8 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
 def holds_something(file: Path) -> bool:
     """Whether a file is there and not empty, as a power cut may leave it."""
     try:
-        return file.stat().st_size > 0
+        found = file.stat()
+        return stat.S_ISREG(found.st_mode) and found.st_size > 0
     except OSError:
         return False
 
@@ -359,16 +336,3 @@ def holds_something(file: Path) -> bool:
 def _ordered(tally: Counter[str]) -> dict[str, int]:
     """The most frequent first, so that a reader of the card meets what matters."""
     return dict(sorted(tally.items(), key=lambda row: (-row[1], row[0])))
-
-
-def _draw_and_write(
-    draw: Callable[[Item], Sequence[Drawn | Dropped]], folder: Path, item: Item
-) -> list[Drawn | Dropped]:
-    """Draw an item and write its files; the bytes stay in the worker."""
-    answers: list[Drawn | Dropped] = []
-    for one in draw(item):
-        if isinstance(one, Drawn):
-            write_files(folder, one.files)
-            one = dataclasses.replace(one, files={})
-        answers.append(one)
-    return answers

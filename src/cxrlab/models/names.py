@@ -1,20 +1,20 @@
 """How a model is named, and how a name becomes a model.
 
 A name is split at its first colon into kind and argument (`retrieval:corpora/phantom`); a web
-address is taken whole, since it has colons of its own.
+address is taken whole, since it has colons of its own. Models of films and models of text have a table each. The
+word `rules` names no text model: a structurer, judge or oracle has rules of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.errors import ConfigError, UnknownName, nearest
 from cxrlab.core.tables import Table
 
 if TYPE_CHECKING:
-    from cxrlab.core.protocols import ImageToText
+    from cxrlab.core.protocols import ImageToText, TextModel
     from cxrlab.models.retrieval import Library
 
 # Each row is a class with USAGES (name → what it does) and load(argument, library) -> ImageToText.
@@ -25,6 +25,8 @@ KINDS = Table(
         "retrieval": "cxrlab.models.retrieval:Retrieval",
     },
 )
+# Each row is a class with USAGES and load(argument) -> TextModel.
+TEXT_KINDS = Table("kind of text model", {"scripted": "cxrlab.models.scripted:Scripted"})
 _ADDRESSES = ("http", "https")
 
 
@@ -41,12 +43,18 @@ class ModelName:
     argument: str
 
 
-def parse_name(name: str) -> ModelName:
-    """Split a name at its first colon; an address is kept whole."""
+def parse_name(name: str, kinds: Table = KINDS) -> ModelName:
+    """Split a name at its first colon; an address is kept whole.
+
+    Args:
+        name: Such as `stub:normal`.
+        kinds: The table that an example is taken from when this is no name.
+    """
     kind, colon, argument = name.partition(":")
     if not colon or not kind or not argument:
+        of = kinds.what.partition("kind of ")[2]
         raise ConfigError(
-            f"'{name}' is not the name of a model; write KIND:ARGUMENT, for example {next(iter(_usages()))}."
+            f"'{name}' is not the name of a {of}; write KIND:ARGUMENT, for example {next(iter(_usages(kinds)))}."
         )
     return ModelName(kind, name if kind in _ADDRESSES else argument)
 
@@ -58,22 +66,38 @@ def load_model(name: str, library: Library) -> ImageToText:
         name: Such as `stub:normal`; see `list_models`.
         library: Opens the corpus that a name mentions; called only for kinds that look among films.
     """
-    parsed = parse_name(name)
-    if parsed.kind not in KINDS:
-        hint = nearest(parsed.kind, KINDS)
-        raise UnknownName(
-            f"this version has no models of the kind '{parsed.kind}' (asked for by '{name}').{hint} "
-            f"There are: {', '.join(_usages())}."
-        )
-    load: Callable[[str, Library], ImageToText] = KINDS.load(parsed.kind).load
-    return load(parsed.argument, library)
+    found: ImageToText = _kind(name, KINDS).load(parse_name(name).argument, library)
+    return found
+
+
+def load_text_model(name: str) -> TextModel:
+    """The text model of this name, such as `scripted:answers.jsonl`."""
+    found: TextModel = _kind(name, TEXT_KINDS).load(parse_name(name, TEXT_KINDS).argument)
+    return found
 
 
 def list_models() -> list[dict[str, str]]:
-    """How to name a model, with what each does."""
-    return [{"name": name, "does": purpose} for name, purpose in _usages().items()]
+    """How to name a model, with what it reads and what it does."""
+    tables = (("films", KINDS), ("text", TEXT_KINDS))
+    return [
+        {"name": name, "reads": reads, "does": purpose}
+        for reads, kinds in tables
+        for name, purpose in _usages(kinds).items()
+    ]
 
 
-def _usages() -> dict[str, str]:
+def _kind(name: str, kinds: Table) -> Any:
+    """The row that the kind of a name stands for."""
+    kind = parse_name(name, kinds).kind
+    if kind not in kinds:
+        of = kinds.what.partition("kind of ")[2]
+        raise UnknownName(
+            f"this version has no {of}s of the kind '{kind}' (asked for by '{name}').{nearest(kind, kinds)} "
+            f"There are: {', '.join(_usages(kinds))}."
+        )
+    return kinds.load(kind)
+
+
+def _usages(kinds: Table) -> dict[str, str]:
     """Names as a user writes them, of every kind, each with what it does."""
-    return {name: purpose for kind in map(KINDS.load, KINDS) for name, purpose in kind.USAGES.items()}
+    return {name: purpose for kind in map(kinds.load, kinds) for name, purpose in kind.USAGES.items()}

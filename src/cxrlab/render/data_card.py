@@ -53,7 +53,12 @@ def _people(numbers: Numbers) -> str:
         _by_split(title, numbers.get(key) or {})
         for title, key in (("films by view", "views"), ("studies by sex", "sexes"), ("studies by age", "ages"))
     ]
-    return section("Views, sex and age", *parts)
+    told = [
+        f"{text(numbers[key])} studies {what}"
+        for key, what in (("with_prior", "name an earlier one of the same patient"), ("with_boxes", "have boxes"))
+        if numbers.get(key)
+    ]
+    return section("Views, sex and age", *parts, f"<p>{'; '.join(told)}.</p>" if told else "")
 
 
 def _by_split(title: str, rows: Mapping[str, Mapping[str, int]]) -> str:
@@ -82,13 +87,16 @@ def _labels(title: str, rows: Mapping[str, Mapping[str, Mapping[str, int]]], wha
         return ""
     splits = [name for name in _SPLITS if any(name in row for row in rows.values())]
     ordered = sorted(rows.items(), key=lambda row: -row[1].get("all", {}).get("present", 0))
-    head = ["label", "", *_STATES, *(f"present, {_SPLIT_HEADS.get(name, name)}" for name in splits)]
+    head = ["label", "", *_STATES, *(_SPLIT_HEADS.get(name, name) for name in splits)]
     body = []
     for name, row in ordered:
         everywhere = row.get("all", {})
         present = [text(row.get(split, {}).get("present", 0)) for split in splits]
         body.append([text(name), _stack(everywhere), *(text(everywhere.get(state, 0)) for state in _STATES), *present])
-    note = f"{what}, in studies. A label that is not there is unknown, not absent. Bars: present, uncertain, absent."
+    note = (
+        f"{what}, in studies. A label that is not there is unknown, not absent. Bars: present, uncertain, absent; "
+        "columns by split: present."
+    )
     return section(title, table(head, body, len(_STATES) + len(splits)), note=note)
 
 
@@ -122,8 +130,9 @@ def _texts(numbers: Numbers) -> str:
 
 def _films(numbers: Numbers) -> str:
     films = numbers.get("films") or {}
+    absent = numbers.get("absent_films") or 0
     if not films.get("read"):
-        return ""
+        return section("Pixels", f"<p>No film was read; {text(absent)} are listed by the source.</p>" if absent else "")
     measured = [("width in pixels", "width"), ("height in pixels", "height"), ("mean grey", "mean_grey"),
                 ("spread of grey", "spread_of_grey")]  # fmt: skip
     rows = [[name, _box(row, row.get("most") or 1), *_five(row)] for name, key in measured if (row := films.get(key))]
@@ -131,7 +140,6 @@ def _films(numbers: Numbers) -> str:
     if films.get("colour"):
         suspects.append(["in colour", bar(films["colour"] / films["read"]), text(films["colour"])])
     depth = ", ".join(f"{text(kind)} {text(count)}" for kind, count in (films.get("depth") or {}).items())
-    absent = numbers.get("absent_films") or 0
     lost = f" {text(absent)} more are listed by the source and not in its folder." if absent else ""
     return section(
         "Pixels",

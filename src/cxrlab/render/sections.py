@@ -13,6 +13,10 @@ from cxrlab.render.html import bar, facts, picture, section, table, text
 Runs = Sequence[RunFolder]
 # Counts by split, in this order, where a corpus has them.
 _SPLITS = ("train", "val", "test")
+_SHEET_NOTE = (
+    "Films of the corpus with the id and what is known of each beneath: findings, labels, or the first words of its "
+    "report. Where the corpus must not go, this page must not go."
+)
 
 
 def corpus(runs: Runs) -> str:
@@ -24,7 +28,7 @@ def corpus(runs: Runs) -> str:
     tiles = "".join(
         f"<div class=tile><b>{text(value)}</b><span>{text(key)}</span></div>" for key, value in counts.items()
     )
-    card = {key: told[key] for key in ("name", "source", "licence", "citation") if told.get(key)}
+    card = {key: told[key] for key in ("name", "source", "licence", "citation", "collections") if told.get(key)}
     check = _first(runs, "check")
     if check:
         card["check"] = "no problems" if check.get("ok") else check.get("problems")
@@ -78,7 +82,7 @@ def sheet(runs: Runs) -> str:
         for run in runs
         if run.sheet is not None
     ]
-    return section("Films", *parts, note="Films of the corpus with what is known of each beneath.")
+    return section("Films", *parts, note=_SHEET_NOTE)
 
 
 def models(runs: Runs) -> str:

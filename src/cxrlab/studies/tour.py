@@ -95,7 +95,7 @@ def make_corpus(stage: Stage) -> None:
 def check_films(stage: Stage) -> None:
     """Every line and picture of the corpus."""
     from cxrlab.core.errors import DataError
-    from cxrlab.data.check import check_corpus
+    from cxrlab.data.checking.check import check_corpus
 
     found = check_corpus(stage.out / CORPUS)
     stage.run.write(CHECK, found.to_json())
@@ -139,8 +139,8 @@ def structure_reports(stage: Stage) -> None:
 
 def count_all(stage: Stage) -> None:
     """The data card of the corpus that came of it."""
+    from cxrlab.data.checking.data_card import write_data_card
     from cxrlab.data.config import CheckConfig
-    from cxrlab.data.data_card import write_data_card
 
     out = stage.out / CARD
     if state(out) != "finished":

@@ -13,10 +13,11 @@ from members import config, corpus, study
 from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.records import Study
 from cxrlab.data import writer as writer_module
-from cxrlab.data.check import check_corpus
+from cxrlab.data.checking.check import check_corpus
 from cxrlab.data.composing.compose import ABSENT_PRIOR, PRIOR_LEFT_OUT, compose_corpus, plan
 from cxrlab.data.composing.table import Row, as_text, total
 from cxrlab.data.corpus import load_corpus
+from cxrlab.data.writer import Line
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +79,7 @@ def test_twice_the_same_bytes_and_nothing_is_touched(two: dict[str, Path], tmp_p
     for folder in ("x", "y", "x"):
         compose_corpus(plan(both(two)), tmp_path / folder)
     assert content(tmp_path / "x") == content(tmp_path / "y")
-    with pytest.raises(RunError, match="a.n is None there and 2 here"):
+    with pytest.raises(RunError, match="a.n is null there and 2 here"):
         compose_corpus(plan(config({"a": {"corpus": str(two["a"]), "n": 2}, "b": two["b"]})), tmp_path / "x")
 
 
@@ -88,15 +89,15 @@ def test_a_stopped_composition_is_continued(
 ) -> None:
     """The second run writes what is missing; both folders are equal byte for byte."""
     compose_corpus(plan(both(two)), tmp_path / "whole")
-    add, seen = writer_module.CorpusWriter.add, []
+    append, seen = writer_module.CorpusWriter.append, []
 
-    def stopping(self: Any, one: Study, *more: Any, **also: Any) -> None:
-        seen.append(one.id)
+    def stopping(self: Any, line: Line) -> None:
+        seen.append(line.id)
         if len(seen) > stop:
             raise KeyboardInterrupt
-        add(self, one, *more, **also)
+        append(self, line)
 
-    monkeypatch.setattr(writer_module.CorpusWriter, "add", stopping)
+    monkeypatch.setattr(writer_module.CorpusWriter, "append", stopping)
     with pytest.raises(KeyboardInterrupt):
         compose_corpus(plan(both(two)), tmp_path / "halted")
     assert not (tmp_path / "halted" / "card.yaml").exists()
@@ -161,10 +162,41 @@ def test_a_study_enters_once(tmp_path: Path) -> None:
 def test_compositions_that_overlap_in_part_are_refused(two: dict[str, Path], tmp_path: Path) -> None:
     """Inside a composition patients have other names, so nobody could tell who is who."""
     compose_corpus(plan(both(two)), tmp_path / "both")
-    with pytest.raises(DataError, match="share the collection one among others"):
+    with pytest.raises(DataError, match="share the collection one, and a composition gives patients other names"):
         plan(config({"both": tmp_path / "both", "a": two["a"]}))
     alone = plan(config({"both": tmp_path / "both"}))
     assert alone.seen.ids >= {"both/a/s0", "both/b/s2"}
+
+
+def test_a_composition_of_one_collection_hides_nobody(tmp_path: Path) -> None:
+    """Patient p0 is called x/p0 there; beside a test split with p0 it would not be recognised."""
+    train = corpus(tmp_path / "a", [study(0)], "one").path
+    tested = corpus(tmp_path / "b", [study(0, id="x0", split="test")], "one").path
+    compose_corpus(plan(config({"x": train})), tmp_path / "composed")
+    with pytest.raises(DataError, match="the members 'c' and 'b' share the collection one"):
+        plan(config({"c": tmp_path / "composed", "b": {"corpus": str(tested), "splits": ["test"]}}))
+    twice = {"corpus": str(tmp_path / "composed"), "splits": ["val"]}
+    assert plan(config({"c": tmp_path / "composed", "d": twice})).seen.taken["c"].studies == 1, "the same names"
+
+
+def test_a_study_without_a_split_that_gets_one_can_leak(tmp_path: Path) -> None:
+    """Taken into train while its patient is in the test split of the same corpus; without a split it is in none."""
+    visits = [study(0, patient="p", split=None), study(1, patient="p", split="test")]
+    settings = {"corpus": str(corpus(tmp_path / "a", visits, "one").path), "splits": ["none"]}
+    with pytest.raises(DataError, match="splits of 'a' and the rest .*'p', in test and no split"):
+        plan(config({"a": {**settings, "as_split": "train"}}))
+    assert plan(config({"a": settings})).seen.taken["a"].studies == 1
+
+
+@pytest.mark.parametrize("inside", ["a/inner", "a/films/inner"])
+def test_nothing_is_written_into_a_member(tmp_path: Path, inside: str) -> None:
+    """Nor into the download that a member links to."""
+    source = corpus(tmp_path / "a", studies(2), "one")
+    (tmp_path / "download").mkdir()
+    (tmp_path / "a" / "films").symlink_to(tmp_path / "download")
+    with pytest.raises(DataError, match="stands in the member 'x'"):
+        compose_corpus(plan(config({"x": source.path})), tmp_path / inside)
+    assert not (tmp_path / inside).exists()
 
 
 def test_text_of_others_in_a_test_split_is_refused(tmp_path: Path) -> None:
@@ -216,6 +248,14 @@ def test_a_member_without_a_collection_leaves_the_whole_unknown(two: dict[str, P
     assert load_corpus(tmp_path / "out").card.collections == ("one", "unknown")
     with pytest.raises(DataError, match="does not name all its collections"):
         plan(config({"b": two["b"]}, external_to=(tmp_path / "out",)))
+
+
+def test_who_is_not_recognised_is_said(two: dict[str, Path], tmp_path: Path) -> None:
+    """Without a collection nobody can tell whether a patient of one member is one of another."""
+    nameless = corpus(tmp_path / "c", studies(2), None).path
+    (note,) = plan(config({"a": two["a"], "c": nameless})).notes
+    assert "nobody checked whether patients of 'c' are in other members" in note
+    assert plan(config({"c": nameless})).notes == ()
 
 
 def test_the_total_of_nothing_known_is_unknown() -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 from pathlib import Path
 
+import members
 import numpy as np
 import pytest
-from corpora import content, toy_corpus
+from corpora import CARD, content, drawn, toy_corpus
 
-from cxrlab.core.errors import RunError, UnknownName
+from cxrlab.core.errors import DataError, RunError, UnknownName
 from cxrlab.core.label_maps import NIH_CXR14
-from cxrlab.core.records import Report
+from cxrlab.core.records import Report, Study
 from cxrlab.data.config import ImportConfig, PhantomConfig
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.exports.export import EXPORTERS, export_corpus
@@ -20,6 +22,7 @@ from cxrlab.data.exports.numbers import numbered
 from cxrlab.data.importing import import_corpus
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.data.sections import parse
+from cxrlab.data.writer import CorpusWriter
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +106,31 @@ def test_a_printed_report_is_wrapped_and_can_be_parsed() -> None:
     text = printed(report)
     assert max(map(len, text.splitlines())) <= 79 and " \n INDICATION:  Cough." in text
     assert parse(text).report == report
+
+
+def test_a_corpus_without_splits_comes_back_without(tmp_path: Path) -> None:
+    """A study in no split is in no row of the table of splits, which has no word for it."""
+    with CorpusWriter(tmp_path / "c", CARD) as writer:
+        one = drawn(0)
+        writer.add(dataclasses.replace(one.study, split=None), one.files)
+    export_corpus("mimic-cxr", load_corpus(tmp_path / "c"), tmp_path / "out", 1)
+    back = import_corpus("mimic-cxr", ImportConfig(tmp_path / "out", workers=1), tmp_path / "back")
+    assert [study.split for study in back] == [None]
+
+
+def test_patients_of_unknown_age_and_sex_come_back(tmp_path: Path) -> None:
+    """Neither is known in most real corpora; the rest of the table must not be lost over it."""
+    source = members.corpus(tmp_path / "c", [members.study(0), members.study(1, age=50, sex="F")])
+    folder = export_corpus("mimic-cxr", source, tmp_path / "m")
+    back = import_corpus("mimic-cxr", ImportConfig(folder), tmp_path / "back")
+    assert sorted((one.age or 0, one.sex or "") for one in back) == [(0, ""), (50, "F")]
+
+
+def test_a_corpus_of_which_nothing_fits_the_layout_is_refused(tmp_path: Path) -> None:
+    """An empty export that passes for a good one would be found out much later."""
+    with CorpusWriter(tmp_path / "c", CARD) as writer:
+        writer.add(Study("s", "p"))
+    for name in EXPORTERS:
+        with pytest.raises(DataError, match=f"can be written as {name}"):
+            export_corpus(name, load_corpus(tmp_path / "c"), tmp_path / "out", 1)
+    assert not (tmp_path / "out").exists()

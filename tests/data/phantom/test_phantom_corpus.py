@@ -12,7 +12,7 @@ from drawing import fingerprint
 
 from cxrlab.core.errors import RunError
 from cxrlab.core.records import chexpert_labels
-from cxrlab.data.check import check_corpus
+from cxrlab.data.checking.check import check_corpus
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.phantom import corpus as phantom

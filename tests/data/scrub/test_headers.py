@@ -116,6 +116,23 @@ def test_a_value_in_the_wrong_place_does_not_pass() -> None:
     assert "BodyPartExamined" not in clean and "ViewPosition" not in clean and clean.PatientSex == ""
 
 
+def test_a_name_in_capitals_is_no_code() -> None:
+    """A word is kept because the standard has it, not for its form; what follows a strange one goes too."""
+    strange = dict.fromkeys(("BodyPartExamined", "ViewPosition", "PatientPosition", "Modality"), "SECRET ANNA")
+    clean = clean_header(film(ImageType=["ORIGINAL", "PRIMARY", "SECRET"], **strange), NAMES)
+    assert list(clean.ImageType) == ["ORIGINAL", "PRIMARY"] and not any(name in clean for name in strange)
+    assert clean.PhotometricInterpretation == "MONOCHROME2"
+    palette = clean_header(film(PhotometricInterpretation="PALETTE COLOR"), NAMES)
+    assert palette.PhotometricInterpretation == "PALETTE COLOR"
+    assert set(strange) < set(telling_tags(film(**strange))) and "Modality" not in telling_tags(film())
+
+
+def test_a_number_of_eight_digits_is_no_measure() -> None:
+    """A birth date or somebody's number fits into any numeric element."""
+    clean = clean_header(film(SeriesNumber=19500101, InstanceNumber=7, KVP="19500101", Exposure=-19500101), NAMES)
+    assert clean.InstanceNumber == 7 and not any(name in clean for name in ("SeriesNumber", "KVP", "Exposure"))
+
+
 def test_uids_are_new_consistent_and_the_class_is_kept() -> None:
     """Two films of one study stay in one study."""
     one, other = (clean_header(film(SOPInstanceUID=uid), NAMES) for uid in ("1.2.3.8", "1.2.3.9"))

@@ -31,6 +31,14 @@ def test_identifiers_in_a_path_are_replaced() -> None:
     assert "MEIER" not in path and "1.2.3.44" not in path and path.endswith("/img_1.dcm") and path.count("/") == 2
 
 
+def test_capitals_and_short_names_do_not_hide() -> None:
+    """Small letters are the same name; a short one is replaced where it stands alone; files stay apart."""
+    path = ONE.path("kim/Kimono_meier.dcm", ("MEIER", "KIM"))
+    assert "meier" not in path and not path.startswith("kim") and "/Kimono_" in path
+    assert ONE.path("meier.dcm", ("MEIER",)) != ONE.path("MEIER.dcm", ("MEIER",))
+    assert ONE.path("a.dcm", ()) == "a.dcm"
+
+
 def test_the_key_is_kept_private_and_used_again(tmp_path: Path) -> None:
     """A run that is continued gives the same names; only the user may read the key."""
     first = pseudonyms_in(tmp_path)

@@ -16,7 +16,7 @@ from dicom_films import write_film
 from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.data.bounded import read_bounded
-from cxrlab.data.check import check_corpus
+from cxrlab.data.checking.check import check_corpus
 from cxrlab.data.config import ScrubConfig
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.images import load_image
@@ -132,20 +132,21 @@ def test_one_of_two_films_lost(tmp_path: Path) -> None:
 
 
 def test_hostile_files_are_listed_and_stop_nothing(folder: Path, tmp_path: Path) -> None:
-    """A link out of the folder, a pipe, a name that is not UTF-8, a cut file: failed, not copied, exit 1."""
+    """Links out of the folder or in a circle, a pipe, a name that is not UTF-8, a cut file: failed, not copied."""
     (tmp_path / "outside.png").write_bytes(encode_png(TEXT.film))
     (folder / "link.png").symlink_to(tmp_path / "outside.png")
     (tmp_path / "far").mkdir()
     (folder / "linked").symlink_to(tmp_path / "far")
+    (folder / "circle.dcm").symlink_to("circle.dcm")
     os.mkfifo(folder / "pipe.dcm")
     with open(os.fsencode(folder) + b"/\xff.png", "wb") as stream:
         stream.write(encode_png(GROUND))
     (folder / "cut.dcm").write_bytes((folder / "SECRET-17" / "one.dcm").read_bytes()[:300])
     report = run_scrub(folder, BLANK, tmp_path / "out")
     found = lines(tmp_path / "out")
-    assert not report.ok and report.states["failed"] == 5 and report.states["cleaned"] == 4
+    assert not report.ok and report.states["failed"] == 6 and report.states["cleaned"] == 4
     assert found["link.png"]["reason"] == found["linked"]["reason"] == scrub.LINK_LEAVES
-    assert found["pipe.dcm"]["reason"] == found["cut.dcm"]["reason"] == scrub.UNREADABLE
+    assert {found[name]["reason"] for name in ("pipe.dcm", "cut.dcm", "circle.dcm")} == {scrub.UNREADABLE}
     assert found["\\xff.png"]["reason"] == scrub.ODD_NAME
     assert len(content(tmp_path / "out" / CLEANED)) == 4
 
@@ -202,6 +203,22 @@ def test_a_source_that_is_not_there(tmp_path: Path) -> None:
     """Named, with a remedy."""
     with pytest.raises(DataError, match="nowhere"):
         run_scrub(tmp_path / "nowhere", LIST, tmp_path / "out")
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Films in it would count as looked at."""
+    real = os.scandir
+
+    def closed(path: Any) -> Any:
+        if str(path).endswith("SECRET-17"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    with pytest.raises(DataError, match="SECRET-17"):
+        run_scrub(folder, LIST, tmp_path / "out")
 
 
 def test_a_pipe_is_no_source(tmp_path: Path) -> None:

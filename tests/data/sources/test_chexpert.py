@@ -159,3 +159,21 @@ def test_a_folder_that_may_not_be_read_is_a_sentence(root: Path, monkeypatch: py
     monkeypatch.setattr("os.scandir", refused)
     with pytest.raises(DataError, match="CheXpert-v1.0-small: permission is denied"):
         plan(ImportConfig(root))
+
+
+def test_tables_of_one_release_may_lie_in_several_folders(tmp_path: Path, root: Path) -> None:
+    """Stanford ships train and valid in one archive and test in another; a loop of links does not matter."""
+    release = tmp_path / "release"
+    shutil.copytree(root, release / "CheXpert-v1.0 batch 1 (validate & csv)")
+    (release / "CheXpert").mkdir()
+    (release / "CheXpert-v1.0 batch 1 (validate & csv)" / "test_labels.csv").rename(
+        release / "CheXpert" / "test_labels.csv"
+    )
+    (release / "CheXpert-v1.0 batch 2 (train 1)" / FILM).parent.mkdir(parents=True)
+    (release / "CheXpert-v1.0 batch 2 (train 1)" / FILM).write_bytes(b"x")
+    (release / "circle").symlink_to("circle")
+    found = imported(ImportConfig(release))
+    assert [one.study.to_json()["split"] for one in found] == [
+        one.study.split for one in imported(ImportConfig(FIXTURE))
+    ]
+    assert found[0].study.images[0].path == f"CheXpert-v1.0 batch 2 (train 1)/{FILM}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -139,3 +140,12 @@ def test_an_import_gives_the_same_corpus_with_any_number_of_workers(root: Path, 
     assert one.file.read_bytes() == two.file.read_bytes()
     assert one.card.counts == {"studies": 10, "patients": 8, "images": 0, "train": 8, "val": 2}
     assert not any(study.structured for study in one)
+
+
+def test_a_split_that_is_not_given_is_that_of_the_path(tmp_path: Path) -> None:
+    """A table that went through another program says nan."""
+    table = tmp_path / "df_chexpert_plus_240401.csv"
+    text = (FIXTURE / table.name).read_text(encoding="utf-8")
+    table.write_text(re.sub(r",(train|valid)(?=\n)", ",nan", text), encoding="utf-8")
+    splits = [one.study.split for one in imported(ImportConfig(tmp_path))]
+    assert splits == [one.study.split for one in imported(ImportConfig(FIXTURE))]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cxrlab.core.errors import CxrlabError, DataError
-from cxrlab.data.sources.csv_file import find_file, find_optional, read_rows
+from cxrlab.data.sources.csv_file import files_found, find_file, find_optional, noted, read_rows
 
 
 def rows(path: Path, *needed: str, **options: object) -> list[dict[str, str]]:
@@ -70,3 +70,25 @@ def test_the_most_wanted_file_is_found(tmp_path: Path) -> None:
         find_file(tmp_path, "y.csv", "z.csv", what="the table")
     with pytest.raises(DataError, match="is a file, not a folder"):
         find_optional(tmp_path / "x_1.csv", "y.csv")
+
+
+def test_a_root_one_level_off_is_named(tmp_path: Path) -> None:
+    """The commonest slip: the folder above, or the folder of films."""
+    (tmp_path / "set" / "images").mkdir(parents=True)
+    (tmp_path / "set" / "table_v2.csv").write_text("a\n")
+    for wrong in (tmp_path, tmp_path / "set" / "images"):
+        with pytest.raises(DataError, match="the table: looked for .* it lies in .*/set, so give that folder"):
+            find_file(wrong, "table.csv", "table_*.csv", what="the table")
+    with pytest.raises(DataError, match="give the folder that holds it"):
+        find_file(tmp_path, "other.csv", what="the table")
+
+
+def test_what_is_found_is_remembered_while_somebody_asks(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv", "c.csv"):
+        (tmp_path / name).write_text("x\n")
+    find_optional(tmp_path, "a.csv")
+    with files_found() as files:
+        find_optional(tmp_path, "none.csv", "b.csv")
+        noted(tmp_path / "c.csv")
+    find_optional(tmp_path, "a.csv")
+    assert list(files) == [tmp_path / "b.csv", tmp_path / "c.csv"]

@@ -17,7 +17,7 @@ from cxrlab.data.sources.values import AGE_OUT_OF_RANGE
 )
 def test_ages_of_headers(tmp_path: Path, cell: str, age: float | None, remark: str | None) -> None:
     write_film(tmp_path / "film", PatientAge=cell, PatientSex="M")
-    header, told = header_of(tmp_path / "film")
+    header, told = header_of(tmp_path, "film")
     assert header is not None and (header.age, header.sex, told) == (age, "M", remark)
     assert not isinstance(header.age, float) or header.age != int(header.age), "whole years are whole numbers"
 
@@ -25,14 +25,14 @@ def test_ages_of_headers(tmp_path: Path, cell: str, age: float | None, remark: s
 def test_a_film_larger_than_what_is_read_is_no_damaged_one(tmp_path: Path) -> None:
     """A megapixel is four times the part that is read; its header stands in front."""
     write_film(tmp_path / "film", 1024, 1024, PatientSex="F")
-    header, told = header_of(tmp_path / "film")
+    header, told = header_of(tmp_path, "film")
     assert header is not None and (header.rows, header.columns, header.sex, told) == (1024, 1024, "F", None)
 
 
 def test_an_absent_film_another_format_and_a_torn_header(tmp_path: Path) -> None:
-    assert header_of(tmp_path / "none") == (None, None)
-    assert header_of(tmp_path) == (None, None)
+    assert header_of(tmp_path, "none") == (None, None)
+    assert header_of(tmp_path, ".") == (None, None)
     (tmp_path / "film.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    assert header_of(tmp_path / "film.png") == (None, None)
+    assert header_of(tmp_path, "film.png") == (None, None)
     (tmp_path / "torn").write_bytes(b"\0" * 128 + b"DICM" + b"\xff" * 40)
-    assert header_of(tmp_path / "torn") == (None, HEADER_UNREADABLE)
+    assert header_of(tmp_path, "torn") == (None, HEADER_UNREADABLE)

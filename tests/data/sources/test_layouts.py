@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.sources.layouts import chosen_layout, film_path, portable
+from cxrlab.data.sources.film_header import header_of
+from cxrlab.data.sources.layouts import chosen_layout, film_path, is_film, portable
 
 
 def test_a_layout_is_one_of_the_known_or_left_open(tmp_path: Path) -> None:
@@ -35,3 +37,16 @@ def test_paths_of_other_systems() -> None:
     assert portable(r"images\id_1\film.png") == "images/id_1/film.png"
     assert portable("./images/film.png") == "images/film.png"
     assert portable("images/film.png") == "images/film.png"
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 5000, "a\0b", "", "..", "/etc/passwd", "../film.png", r"..\film.png", "pipe", "circle"]
+)
+def test_a_name_that_is_no_film_never_stops_an_import(tmp_path: Path, name: str) -> None:
+    """Too long for the system, with a zero byte, outside, no plain file, a link to itself: one bad row of a table."""
+    (tmp_path / "film.png").write_bytes(b"x")
+    (tmp_path / "root").mkdir()
+    os.mkfifo(tmp_path / "root" / "pipe")
+    (tmp_path / "root" / "circle").symlink_to("circle")
+    assert not is_film(tmp_path / "root", name) and film_path(tmp_path / "root", [name]) == name
+    assert header_of(tmp_path / "root", name) == (None, None)

@@ -62,8 +62,16 @@ def test_films_are_found_in_the_twelve_folders_of_the_download(tmp_path: Path) -
     ("before", "after", "told"),
     [
         ("Finding Labels", "Labels", "no column 'Finding Labels'"),
-        ("Cardiomegaly,0", "Cardiomegoly,0", "'Cardiomegoly'"),
+        ("Cardiomegaly,0", "Cardiomegoly,0", r"csv:\d+: 'Finding Labels' holds 'Cardiomegoly'. Did you mean"),
         (",0,2,80", ",x,2,80", "Follow-up"),
+        (",0,2,80", f",{'9' * 5000},2,80", "Follow-up"),
+        (",0,2,80", ",0,two,80", "Patient ID"),
+        ("00000002_000.png", "", r"csv:\d+: 'Image Index' is ''"),
+        (
+            "00000002_000.png",
+            "00000001_000.png",
+            r"csv:\d+: 'Image Index' is '00000001_000.png', no film or one listed",
+        ),
         ("57,M,PA,", "57,M,PA", ":2 has 10 cells"),
     ],
 )
@@ -72,6 +80,12 @@ def test_a_broken_table_is_a_sentence(tmp_path: Path, before: str, after: str, t
     (tmp_path / "Data_Entry_2017_v2020.csv").write_text(text.replace(before, after, 1))
     with pytest.raises(DataError, match=told):
         imported(tmp_path)
+
+
+def test_a_label_that_is_not_a_number_is_unknown(tmp_path: Path) -> None:
+    text = (FIXTURE / "Data_Entry_2017_v2020.csv").read_text()
+    (tmp_path / "Data_Entry_2017_v2020.csv").write_text(text.replace(",Cardiomegaly,0", ",nan,0", 1))
+    assert imported(tmp_path)[0].study.own_labels == {}
 
 
 def test_a_box_that_is_no_box_and_a_film_in_both_lists_are_sentences(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_csv_without_a_table_of_views_takes_the_films_that_are_there(tmp_path: P
     ("before", "after", "sentence"),
     [
         ("uid,MeSH", "id,MeSH", "no column 'uid'"),
-        ("\n2,", "\ntwo,", r"indiana_reports\.csv:3: 'uid' is not a number"),
+        ("\n2,", "\ntwo,", r"indiana_reports\.csv:3: 'uid' is 'two', not a whole number"),
         ("\n2,", "\n1,", r":3: uid 1 stands there twice"),
     ],
 )

@@ -10,6 +10,7 @@ from cxrlab.data.sources.values import (
     AGE_UNREADABLE,
     SEX_UNREADABLE,
     age_of,
+    digits,
     label_of,
     remarks_of,
     sex_of,
@@ -63,3 +64,11 @@ def test_a_label_of_another_kind_is_a_sentence_with_its_place(cell: str) -> None
 
 def test_only_what_was_remarked_is_kept() -> None:
     assert remarks_of(None, "a", None, "b") == ("a", "b")
+
+
+def test_digits_of_whole_numbers() -> None:
+    """Other programs write 12.0; what Python would refuse to read as a number is no number of a table either."""
+    assert digits("12.0", "x") == "12" and digits("0012", "x") == "0012"
+    for cell in ("", "1.5", "-1", "１２", "nan", "9" * 5000):
+        with pytest.raises(DataError, match=r"t\.csv:2: 'n' is .{1,90}, not a whole number"):
+            digits(cell, "t.csv:2: 'n'")

@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from cxrlab.core.records import Report
-from cxrlab.data.structuring.answer import BROKEN, EMPTY, NO_OBJECT, NOT_TEXT, OTHER_KEYS, BadAnswer, parse
+from cxrlab.data.structuring.answer import (
+    BROKEN,
+    EMPTY,
+    LONGEST,
+    NO_OBJECT,
+    NOT_TEXT,
+    OTHER_KEYS,
+    TOO_LONG,
+    BadAnswer,
+    parse,
+)
 
 GOOD = '{"examination": null, "indication": "Cough.", "findings": "Clear lungs.", "impression": null}'
 
@@ -17,6 +27,7 @@ GOOD = '{"examination": null, "indication": "Cough.", "findings": "Clear lungs."
         f"```json\n{GOOD}\n```",
         f"```\n{GOOD}```",
         f"Here is the report:\n{GOOD}\nI hope it helps.",
+        f"<think>Perhaps {{this}} or {{that}}.</think>\n{GOOD}",
         '{"indication": "Cough.", "findings": "Clear\nlungs."}',
         '{"examination": "N/A", "indication": " Cough. ", "findings": "Clear lungs.", "impression": "none."}',
     ],
@@ -44,3 +55,16 @@ def test_the_object_is_found(text: str) -> None:
 def test_a_bad_answer_says_why(text: str, why: str) -> None:
     with pytest.raises(BadAnswer, match=why):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["```json" + " " * 10_000_000, '{"findings": "' + "x" * LONGEST + '"}', "{" * 10_000_000]
+)
+def test_ten_megabytes_are_refused_at_once(text: str) -> None:
+    """Time that grows with the square of an answer would hold up a whole corpus."""
+    with pytest.raises(BadAnswer, match=TOO_LONG):
+        parse(text)
+
+
+def test_signs_that_steer_a_terminal_are_taken_out() -> None:
+    assert parse(r'{"findings": "Left\u001b[31m effu\u202esion."}').findings == "Left [31m effu sion."

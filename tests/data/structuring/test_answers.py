@@ -59,3 +59,13 @@ def test_a_budget_stops_before_spending() -> None:
     budget.allow(500, 500)
     with pytest.raises(BudgetSpent, match="2.0000 of --max-cost 3"):
         budget.allow(501, 500)
+
+
+@pytest.mark.parametrize("count", [-5, True, 2.5, "7"])
+def test_a_count_that_is_none_is_guessed_and_does_not_spoil_the_file(tmp_path: Path, count: object) -> None:
+    """Such a line could never be read again, and a negative count would pay money back."""
+    file = tmp_path / "a.jsonl"
+    with Answers(file, Budget()) as answers:
+        answers.add(key_of("one"), "p" * 8, Generated("half \ud800", tokens=count, extra={"prompt_tokens": count}))  # type: ignore[arg-type]
+    with Answers(file, Budget()) as answers:
+        assert answers[key_of("one")] == Kept("half ?", 2, 2)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 from pathlib import Path
 
 import pytest
 
 from cxrlab.core.records import Report
 from cxrlab.data.structuring import rules
+from cxrlab.data.structuring.patient import reason
 from cxrlab.data.structuring.rewriting import CLAUSES, COURSES, LONGEST, STATES
-from cxrlab.data.structuring.rules import mend, present_state, reason, structure
-from cxrlab.data.structuring.validate import differences, reading_of
+from cxrlab.data.structuring.rules import mend, present_state, structure
+from cxrlab.data.structuring.validate import comparing, differences, reading_of
 from cxrlab.findings.cases import draw_patient
 from cxrlab.findings.narrator import narrate
 
@@ -34,6 +36,11 @@ def test_a_sentence(case: dict[str, str | None]) -> None:
         ("Weakness, man aged 47.", "Weakness."),
         ("History of lung cancer", "History of lung cancer."),
         ("83 year old man", None),
+        ("ICU man, age 82, daily evaluation.", "ICU, daily evaluation."),
+        ("Preoperative woman, age 31.", "Preoperative."),
+        ("The patient is a XXXX-year-old male with history of cirrhosis, fevers.", "Fevers."),
+        ("Gravely ill woman aged 78.", "Gravely ill."),
+        ("XXXX-year-old pregnant woman with chest pain.", "Pregnant with chest pain."),
         ("___F with h/o asthma // eval for pneumonia", "Eval for pneumonia."),
         ("", None),
         (None, None),
@@ -55,6 +62,17 @@ def test_findings_move_out_of_a_merged_impression() -> None:
         findings="Small left effusion. No pneumothorax.",
         impression="Opacity in the right base, concerning for pneumonia. Recommend follow up.",
     )
+
+
+def test_a_heading_moves_with_what_it_heads_and_advice_stays() -> None:
+    ruled = structure(
+        Report(impression="Chest. Left effusion. Left shoulder. No fracture. Further evaluation with CT is suggested.")
+    )
+    assert ruled.report == Report(
+        findings="Chest. Left effusion. Left shoulder. No fracture.",
+        impression="Further evaluation with CT is suggested.",
+    )
+    assert structure(Report(impression="See above.")).report == Report(impression="See above.")
 
 
 def test_an_impression_beside_findings_stays_one() -> None:
@@ -130,7 +148,7 @@ def test_narrated_reports_keep_every_finding(lexicon: str) -> None:
 @pytest.mark.real_data
 @pytest.mark.slow
 def test_real_reports_keep_every_finding(real_data: Path) -> None:
-    """Every report of Open-I: the same findings; of those that compare, at least nine in ten no longer do."""
+    """Every report of Open-I: the same findings; of those that compare, at least six in seven no longer do."""
     with (real_data / "openi" / "indiana_reports.csv").open(newline="", encoding="utf-8") as stream:
         rows = [(row["findings"] or None, row["impression"] or None) for row in csv.DictReader(stream)]
     compared = left = altered = 0
@@ -139,6 +157,27 @@ def test_real_reports_keep_every_finding(real_data: Path) -> None:
         ruled = structure(report)
         before = reading_of(mend(report))
         altered += bool(differences(before, reading_of(ruled.report)))
-        compared += any(finding.change is not None for finding in before)
+        compared += bool(comparing(mend(report)))
         left += bool(ruled.compares)
-    assert len(rows) > 3800 and altered == 0 and compared > 500 and left <= compared / 10
+    count = len(rows)  # a failed assertion shows what it names, and the rows are patients' words
+    assert count > 3800 and altered == 0 and compared > 500 and left <= compared / 7
+
+
+@pytest.mark.parametrize("start", ["", "The heart is ", "Effusion, ", "Effusion is ", "No "])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "not significantly ",
+        "from prior study of 3/4 ",
+        "about the same ",
+        "the same new ",
+        "and ",
+        "___ ",
+        "in the interval ",
+    ],
+)
+def test_no_sentence_takes_long(start: str, words: str) -> None:
+    """Words that a pattern could read in two ways, over and over: the ways must not multiply."""
+    began = time.perf_counter()
+    present_state((start + words * LONGEST)[: LONGEST - 5] + " zq")
+    assert time.perf_counter() - began < 5

@@ -16,7 +16,7 @@ from cxrlab.core.errors import ConfigError, RunError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.protocols import Generated
 from cxrlab.core.records import Report
-from cxrlab.data.check import check_corpus
+from cxrlab.data.checking.check import check_corpus
 from cxrlab.data.config import StructureConfig
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.structuring import outcome as results

@@ -81,3 +81,86 @@ def test_speaking_where_the_source_is_silent() -> None:
 
 def test_numbers_of_a_list_are_no_numbers() -> None:
     assert judged("1. Left effusion. 2. Edema.", "Left effusion. Edema.") == ()
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        "Heart size is stable compared with prior.",
+        "Edema. No change since the prior film.",
+        "Left effusion as compared to the prior exam.",
+        "Comparison with the radiograph of yesterday. No pneumothorax.",
+        "Edema on 3/4/2019.",
+    ],
+)
+def test_a_comparison_is_seen_where_no_finding_carries_it(left: str) -> None:
+    assert any(why.startswith(validate.COMPARES) for why in judged(left, left))
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "Clips from prior cholecystectomy.",
+        "Sequelae of prior granulomatous disease.",
+        "The right hilum is prominent compared to the left.",
+        "Nodule. Comparison with earlier films would be helpful.",
+    ],
+)
+def test_what_only_sounds_like_a_comparison_is_none(kept: str) -> None:
+    """Earlier illness that shows, one side beside the other, and advice."""
+    assert judged(kept, kept) == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "answer", "expected"),
+    [
+        (
+            Report(findings="Nodule."),
+            Report(findings="Nodule. The lungs are otherwise clear."),
+            validate.NORMAL_APPEARS,
+        ),
+        (Report(findings="Nodule. The lungs are clear."), Report(findings="Nodule."), validate.NORMAL_DISAPPEARS),
+        (
+            Report(findings="The lungs are clear."),
+            Report(findings="Los pulmones están limpios."),
+            validate.NORMAL_DISAPPEARS,
+        ),
+        (
+            Report(findings="Nodule."),
+            Report(findings="Nodule.", impression="CT is recommended."),
+            validate.ADVICE_APPEARS,
+        ),
+        (
+            Report(findings="Nodule.", impression="Recommend CT in 3 months."),
+            Report(findings="Nodule."),
+            validate.ADVICE_DISAPPEARS,
+        ),
+        (Report(findings="Edema."), Report(findings="Edema.", indication="Fever after surgery."), validate.SECTION),
+        (Report(findings="Edema."), Report(findings="Edema.", examination="PA and lateral chest."), validate.SECTION),
+        (
+            Report(indication="Cough.", findings="Edema."),
+            Report(indication="Cough, pneumothorax.", findings="Edema."),
+            "a finding appears: pneumothorax",
+        ),
+        (
+            Report(indication="72 yo man with history of CHF, dyspnea.", findings="Edema."),
+            Report(indication="History of CHF, dyspnea.", findings="Edema."),
+            validate.HISTORY,
+        ),
+    ],
+)
+def test_what_no_finding_carries(source: Report, answer: Report, expected: str) -> None:
+    assert violations(source, answer) == (expected,)
+
+
+def test_a_section_made_of_the_words_of_another_is_accepted() -> None:
+    """The technique is often told in the findings; a model may put it where it belongs."""
+    source = Report(findings="Two views of the chest. No pneumothorax.")
+    assert violations(source, Report(examination="Two views of the chest.", findings="No pneumothorax.")) == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["Woman with cough.", "71F with cough.", "Elderly female, cough.", "Boy, 3 months old."]
+)
+def test_sex_is_a_fault_without_an_age(text: str) -> None:
+    assert validate.PATIENT in faults(Report(indication=text))

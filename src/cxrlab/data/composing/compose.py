@@ -7,29 +7,29 @@ table of what was taken stands on its card, beside the counts of a paper where t
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from cxrlab.core.config import flatten, to_dict
 from cxrlab.core.errors import DataError
-from cxrlab.core.files import unreadable
+from cxrlab.core.files import sha256_of
 from cxrlab.core.json_form import plain
 from cxrlab.core.records import Study
+from cxrlab.data.building import Drawn, Recipe, build_corpus
 from cxrlab.data.card import CARD, Card
-from cxrlab.data.collections import check_external, known_collections
+from cxrlab.data.collections import UNKNOWN, check_external, known_collections
 from cxrlab.data.composing.config import ComposeConfig, Member
 from cxrlab.data.composing.members import branch
 from cxrlab.data.composing.survey import Survey, survey
 from cxrlab.data.composing.table import Row
-from cxrlab.data.composing.tree import Merge, printed
+from cxrlab.data.composing.tree import MEMBER, Merge, printed
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.importers import IMPORTERS
 from cxrlab.data.makers import MAKERS
-from cxrlab.data.writer import Drawn, Recipe, build_corpus
 
 ABSENT_PRIOR = "absent_prior"
 PRIOR_LEFT_OUT = "the prior study is not in the composition"
@@ -70,7 +70,7 @@ def plan(config: ComposeConfig) -> Composition:
     """Open the members, refuse what must not be merged, and count; nothing is written."""
     members = config.chosen()
     corpora = _opened(members, config.allow_missing)
-    notes = _check_external(config, corpora)
+    notes = [*_check_external(config, corpora), *_unknown(corpora)]
     tree = Merge({name: branch(corpus, members[name]) for name, corpus in corpora.items()})
     here = {name: members[name] for name in corpora}
     seen = survey(tree, here, _collection_keys(corpora))
@@ -80,8 +80,12 @@ def plan(config: ComposeConfig) -> Composition:
 def compose_corpus(composition: Composition, out: str | Path) -> Corpus:
     """Write a composition, or continue where an interrupted one stopped; the same members give the same bytes.
 
-    A member of which nothing is taken is a `DataError`: something is wrong with its settings or its corpus.
+    A member of which nothing is taken is a `DataError`: something is wrong with its settings or its corpus. So is a
+    folder inside a member, which the links of the new corpus would lead back into.
     """
+    for name, corpus in composition.corpora.items():
+        if _stands_in(Path(out), corpus):
+            raise DataError(f"{out} stands in the member '{name}' ({corpus.path}) or its films; choose another --out.")
     for name, taken in composition.seen.taken.items():
         if not taken.studies:
             raise DataError(
@@ -98,6 +102,12 @@ def compose_corpus(composition: Composition, out: str | Path) -> Corpus:
     )
     # One process: a study costs less to rename than to hand to a worker.
     return build_corpus(out, _card(composition), recipe, workers=1)
+
+
+def _stands_in(out: Path, corpus: Corpus) -> bool:
+    """Whether a folder would be made in a corpus, or in a folder of films that it links to."""
+    homes = [corpus.path, *(entry for entry in corpus.path.iterdir() if entry.is_symlink())]
+    return any(out.resolve().is_relative_to(home.resolve()) and not out.resolve() == home.resolve() for home in homes)
 
 
 def _opened(members: Mapping[str, Member], allow_missing: bool) -> dict[str, Corpus]:
@@ -131,19 +141,37 @@ def _check_external(config: ComposeConfig, corpora: Mapping[str, Corpus]) -> lis
     return notes
 
 
+def _unknown(corpora: Mapping[str, Corpus]) -> list[str]:
+    """A sentence for each member of which nobody knows whether its patients are those of another."""
+    return [
+        f"nobody checked whether patients of '{name}' are in other members too: its card names no collection"
+        for name, corpus in corpora.items()
+        if len(corpora) > 1 and UNKNOWN in known_collections(corpus.card)
+    ]
+
+
 def _collection_keys(corpora: Mapping[str, Corpus]) -> dict[str, str]:
     """Member → a text that is the same for members of one collection; one without a collection is its own."""
     keys: dict[str, tuple[str, ...]] = {}
     for name, corpus in corpora.items():
         given = tuple(sorted(corpus.card.collections)) or (f"{corpus.path.resolve()}",)
         for other, theirs in keys.items():
-            if given != theirs and (common := set(given) & set(theirs)):
+            common = set(given) & set(theirs)
+            if common and (given != theirs or not _names_alike(corpus, corpora[other])):
                 raise DataError(
-                    f"the members '{other}' and '{name}' share the collection {min(common)} among others, so that "
-                    "nobody can tell which patients are the same; take the corpora they were composed of instead."
+                    f"the members '{other}' and '{name}' share the collection {min(common)}, and a composition gives "
+                    "patients other names, so that nobody can tell which are the same; take the corpora that it was "
+                    "composed of instead."
                 )
         keys[name] = given
     return {name: ", ".join(given) for name, given in keys.items()}
+
+
+def _names_alike(one: Corpus, other: Corpus) -> bool:
+    """Whether the same patient has the same name in two corpora of one collection; only a composition changes names."""
+    # Its studies tell, also when they were structured or scrubbed since.
+    composed = any(MEMBER in study.extra for corpus in (one, other) for study in islice(corpus.studies(), 1))
+    return not composed or one.path.resolve() == other.path.resolve()
 
 
 def _rows(members: Mapping[str, Member], corpora: Mapping[str, Corpus], seen: Survey) -> list[Row]:
@@ -187,7 +215,7 @@ def _card(composition: Composition) -> Card:
     settings: dict[str, Any] = {"form": FORM, "stage": composition.config.stage}
     for name, corpus in composition.corpora.items():
         asked = {key: value for key, value in to_dict(members[name]).items() if key not in _WITHOUT_EFFECT}
-        settings[name] = {"studies_sha256": _digest(corpus.file), **asked}
+        settings[name] = {"studies_sha256": sha256_of(corpus.file), **asked}
     found = [name for card in cards.values() for name in known_collections(card)]
     return Card(
         name=composition.config.name,
@@ -206,11 +234,3 @@ def _told(row: Row) -> dict[str, Any]:
     paper = {key: value for key, value in values.pop("paper").items() if value is not None}
     values = {**values, "paper": paper}
     return {key: value for key, value in values.items() if value not in (None, {})}
-
-
-def _digest(file: Path) -> str:
-    try:
-        with file.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise unreadable(error, file) from error

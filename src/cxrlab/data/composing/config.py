@@ -121,12 +121,12 @@ class ComposeConfig:
         problems: list[str] = []
         found: dict[str, Member] = {}
         for name, values in self.members.items():
-            if not _NAME.fullmatch(str(name)):
+            if not isinstance(name, str) or not _NAME.fullmatch(name):
                 problems.append(f"members has the name {name!r}; use letters, digits, - and _ alone.")
             member, wrong = nested(Member, values, f"members, '{name}'")
             problems += wrong
             if member is not None and (self.stage is None or self.stage in member.stages):
-                found[str(name)] = member
+                found[name] = member
         raise_problems(problems)
         if not found:
             raise ConfigError(f"no member is used by stage {self.stage}." if self.stage else "members is empty.")

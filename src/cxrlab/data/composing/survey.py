@@ -17,7 +17,7 @@ from cxrlab.data.composing.config import Member
 from cxrlab.data.composing.members import TEXTS_KEY
 from cxrlab.data.composing.tree import Merge, Node, Source, Tally
 
-_BITS: dict[str | None, int] = {None: 0, **{split: 1 << number for number, split in enumerate(SPLITS)}}
+_BITS: dict[str | None, int] = {split: 1 << number for number, split in enumerate((*SPLITS, None))}
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,13 @@ class _Branch:
         return Taken(self.studies, len(self.patients), self.images, dict(sorted(self.texts.items())))
 
     def met_again(self) -> dict[str, int]:
-        """Patients who are taken and are also in a split of the same corpus that is not."""
+        """Patients who are taken into a split and are also in a split of the same corpus that is not taken."""
         chosen = sum(_BITS[split] for split in SPLITS if split in self.member.splits)
+        rest = sum(_BITS[split] for split in SPLITS) & ~chosen
+        # Studies without a split are in one once as_split gives it to them.
+        chosen |= _BITS[None] if "none" in self.member.splits and self.member.as_split else 0
         masks = {patient: self.splits_of[patient] for patient in self.patients}
-        return {patient: mask for patient, mask in masks.items() if mask & chosen and mask & ~chosen}
+        return {patient: mask for patient, mask in masks.items() if mask & chosen and mask & rest}
 
 
 class _Watch(Tally):
@@ -140,7 +143,7 @@ class _Watch(Tally):
         for branch in self.branches.values():
             for patient, mask in branch.patients.items():
                 person = (branch.collection, patient)
-                people[person] = people.get(person, 0) | mask
+                people[person] = people.get(person, 0) | mask & ~_BITS[None]
         leaking = {person: mask for person, mask in people.items() if mask & (mask - 1)}
         if leaking:
             collection, patient = next(iter(leaking))
@@ -169,7 +172,7 @@ def _leaf(node: Node) -> Source:
 
 def _leak(patients: Mapping[str, int], where: str) -> DataError:
     patient, mask = next(iter(patients.items()))
-    splits = " and ".join(split for split in SPLITS if mask & _BITS[split])
+    splits = " and ".join(split or "no split" for split, bit in _BITS.items() if mask & bit)
     many = f"{len(patients):,} patients are" if len(patients) > 1 else "a patient is"
     return DataError(
         f"{many} in two splits of {where} (for example '{patient}', in {splits}); keep each patient in one split: "

@@ -21,6 +21,8 @@ from cxrlab.core.records import ImageFile, Study
 from cxrlab.data.corpus import Corpus
 
 ABSENT = "absent_images"
+# On every study of a composition: the member that it comes from.
+MEMBER = "corpus"
 
 
 class Tally:
@@ -168,7 +170,7 @@ def renamed(study: Study, member: str) -> Study:
     def moved(image: ImageFile) -> ImageFile:
         return dataclasses.replace(image, path=led(image.path))
 
-    extra: dict[str, Any] = {**study.extra, "corpus": member}
+    extra: dict[str, Any] = {**study.extra, MEMBER: member}
     if ABSENT in extra:
         extra[ABSENT] = [moved(image).to_json() for image in absent_films(study)]
     return dataclasses.replace(

@@ -77,6 +77,11 @@ def export_corpus(name: str, corpus: Corpus, out: str | Path, workers: int = 0) 
     """
     make: Callable[[Corpus], Layout] = EXPORTERS.load(name)
     layout = make(corpus)
+    if not layout.films:
+        raise DataError(
+            f"no study of {corpus.path} can be written as {name}: each needs a film, and what that layout tells of it "
+            "(labels or a report)."
+        )
     folder = make_folder(out)
     lock = take_lock(folder)
     try:

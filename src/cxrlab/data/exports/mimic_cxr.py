@@ -47,12 +47,17 @@ def layout(corpus: Corpus) -> Layout:
             "patients.csv.gz": [_PATIENTS, *map(_patient, firsts)],
             "mimic-cxr-2.0.0-split.csv.gz": [
                 ("dicom_id", "study_id", "subject_id", "split"),
-                *((name, _study(one), _subject(one), _SPLITS.get(one.study.split or "", "")) for one, _, name in films),
+                *((name, _study(one), _subject(one), split) for one, _, name in films if (split := _split(one))),
             ],
             IDS: [("study_id", "id"), *((_study(one), one.study.id) for one in chosen)],
             "mimic-cxr-2.0.0-metadata.csv.gz": [_METADATA, *(_film(one, k, name, ages) for one, k, name in films)],
         },
     )
+
+
+def _split(one: Numbered) -> str | None:
+    """The data set's own word; a film of a study without a split is not listed."""
+    return _SPLITS.get(one.study.split or "")
 
 
 def printed(report: Report) -> str:

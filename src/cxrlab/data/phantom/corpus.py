@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from cxrlab.core.codec import encode_png, to_uint8
 from cxrlab.core.records import ImageFile, Study, chexpert_labels
+from cxrlab.data.building import Drawn, Recipe, build_corpus
 from cxrlab.data.card import Card, card_settings
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.phantom.render import Sitter, render
 from cxrlab.data.splits import assign_split
-from cxrlab.data.writer import Drawn, Recipe, build_corpus
 from cxrlab.findings.cases import PatientCase, Visit, draw_patient, visit_count
 from cxrlab.findings.config import CaseConfig
 from cxrlab.findings.narrator import narrate

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,8 +57,23 @@ _META = (
     "FileMetaInformationVersion", "TransferSyntaxUID", "MediaStorageSOPClassUID", "MediaStorageSOPInstanceUID",
     "ImplementationClassUID", "ImplementationVersionName",
 )  # fmt: skip
+# Words of the standard and of usage for what a chest film is. Any other, a name typed into such an element too, goes.
+_WORDS = frozenset(
+    """
+    MONOCHROME1 MONOCHROME2 RGB YBR_FULL YBR_FULL_422 YBR_ICT YBR_RCT YBR_PARTIAL_420 PALETTE_COLOR
+    CR DX RG XR OT SC MG RF XA CT MR
+    CHEST THORAX LUNG RIB RIBS HEART STERNUM CLAVICLE SHOULDER SPINE TSPINE CSPINE LSPINE ABDOMEN PELVIS NECK SKULL
+    AP PA LL RL LLD RLD LLO RLO LAO RAO LPO RPO LAT LATERAL L_LAT R_LAT LLAT RLAT FRONTAL OBLIQUE LORDOTIC DECUB
+    L R B U P A H F AL AR PL PR LA LP RA RP FL FR FA FP HL HR HA HP LF LH RF RH AF AH PF PH
+    HFP HFS HFDR HFDL FFDR FFDL FFP FFS
+    ORIGINAL DERIVED PRIMARY SECONDARY POST_PROCESSED RAW
+    IDENTITY INVERSE PRESENTATION PROCESSING LINEAR LINEAR_EXACT SIGMOID LIN LOG DISP GEOMETRY FIDUCIAL US HU OD
+    00 01 ISO_10918_1 ISO_14495_1 ISO_15444_1 ISO_13818_2 ISO_14496_10
+    """.split()
+)
 _PSEUDONYM = {**dict.fromkeys(_UIDS, re.compile(r"2\.25\.\d+")), "PatientID": re.compile(r"P[0-9a-f]{16}")}
-_CODE_FORM = re.compile(r"[A-Z0-9 _]{0,16}")
+# Numbers of a film are small; eight digits are a date or somebody's number.
+_LARGEST = 99_999
 _IDENTIFIERS = ("PatientID", "AccessionNumber", "StudyID", "PatientBirthDate", *_UIDS)
 OLDEST = 90
 
@@ -69,7 +84,9 @@ def telling_tags(header: Dataset) -> tuple[str, ...]:
     Values are looked at for being empty, never returned. A private element is counted by
     `private_tags`; what a sequence holds is not listed apart from it.
     """
-    found, meta = _names(header, {*_STAYS, *_own_names(header)}), _names(header.file_meta, _META)
+    strange = {name for name, kept, given in _kept_values(header) if len(kept) < given}
+    found = _names(header, {*_STAYS - strange, *_own_names(header)})
+    meta = _names(header.file_meta, _META)
     preamble = ["FilePreamble"] if any(header.preamble or b"") else []
     return tuple(dict.fromkeys([*preamble, *meta, *found]))
 
@@ -148,37 +165,60 @@ def _empty(value: Any) -> bool:
 
 
 def _kept(header: Dataset, clean: Dataset, *, little: bool) -> Dataset:
-    """Copy what may stay, each value made anew from its number or code; one of another form is left out."""
-    for names, read in ((_WHOLE, _whole), (_REAL, _real), (_CODE, _code)):
-        for name in names:
-            if name in header and not _empty(header[name].value):
-                try:
-                    values = [read(value) for value in _several(header[name].value)]
-                except (ValueError, TypeError, OverflowError):
-                    continue
-                setattr(clean, name, values if len(values) > 1 else values[0])
+    """Copy what may stay, each value made anew from its number or code."""
+    for name, values, _ in _kept_values(header):
+        if values:
+            setattr(clean, name, values if len(values) > 1 else values[0])
     for name in _BINARY:
         if name in header:
             clean.add_new(header[name].tag, "OW", _table(header[name].value, little=little))
     return clean
 
 
+def _kept_values(header: Dataset) -> Iterator[tuple[str, list[int | str], int]]:
+    """Each number and code that may stay: its name, its values up to the first of another form, how many there are."""
+    forms: tuple[tuple[tuple[str, ...], Callable[[Any], int | str]], ...] = (
+        (_WHOLE, _whole), (_REAL, _real), (_CODE, _code),
+    )  # fmt: skip
+    for names, read in forms:
+        for name in names:
+            if name in header and not _empty(header[name].value):
+                given = _several(header[name].value)
+                yield name, list(_readable(given, read)), len(given)
+
+
 def _several(value: Any) -> list[Any]:
     return list(value) if hasattr(value, "__iter__") and not isinstance(value, str) else [value]
 
 
+def _readable(values: list[Any], read: Callable[[Any], int | str]) -> Iterator[int | str]:
+    """The values up to the first that is not of its form."""
+    for value in values:
+        try:
+            yield read(value)
+        except (ValueError, TypeError, OverflowError):
+            return
+
+
 def _whole(value: Any) -> int:
-    return int(value)
+    return int(_small(int(value)))
 
 
 def _real(value: Any) -> str:
-    return f"{float(value):.10g}"  # sixteen characters are the most that the standard allows
+    return f"{_small(float(value)):.10g}"  # sixteen characters are the most that the standard allows
+
+
+def _small(value: float) -> float:
+    if not abs(value) <= _LARGEST:  # written so that no-number fails too
+        raise ValueError("too large")
+    return value
 
 
 def _code(value: Any) -> str:
-    if not _CODE_FORM.fullmatch(str(value)):
-        raise ValueError("not a code")
-    return str(value)
+    word = str(value).strip()
+    if word.replace(" ", "_") not in _WORDS:
+        raise ValueError("not a known word")
+    return word
 
 
 def _table(value: Any, *, little: bool) -> bytes:

@@ -49,21 +49,22 @@ def clean_picture(data: bytes, name: str, pixels: Picture | None = None) -> byte
         name: What to call it in an error.
         pixels: Other pixels of the same shape; None keeps those of the file.
 
-    A PNG is written anew from what it shows: a palette becomes colours, and what is transparent becomes black. The
-    coded pixels of a JPEG are kept as they are; with other pixels they are coded again with the same tables.
+    The file is written anew from what it shows: a palette becomes colours, and what is transparent becomes black.
+    A JPEG is coded with its own tables, which moves a pixel by a step here and there; its old stream is not kept,
+    since tables that nothing uses and the end of the coded pixels can hold anything.
     """
+    pixels = decode(data, name) if pixels is None else pixels
     if data.startswith(PNG_START):
-        return encode_png(decode(data, name) if pixels is None else pixels)
-    if pixels is None:
-        return _stripped(data, name)
+        return encode_png(pixels)
     with open_picture(data, name) as source:
         how: dict[str, Any] = {"quality": _QUALITY}
         if isinstance(source, JpegImagePlugin.JpegImageFile) and source.mode in ("L", "RGB"):
             sampling = JpegImagePlugin.get_sampling(source)
-            how = {"qtables": source.quantization, **({"subsampling": sampling} if sampling >= 0 else {})}
+            tables = [source.quantization[number] for number in sorted({layer[3] for layer in source.layer})]
+            how = {"qtables": tables, **({"subsampling": sampling} if sampling >= 0 else {})}
     buffer = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(pixels)).save(buffer, "JPEG", **how)
-    return _stripped(buffer.getvalue(), name)
+    return buffer.getvalue()
 
 
 def _chunks(data: bytes) -> Iterator[tuple[str, int]]:
@@ -73,18 +74,6 @@ def _chunks(data: bytes) -> Iterator[tuple[str, int]]:
         length, kind = int.from_bytes(data[at : at + 4], "big"), data[at + 4 : at + 8].decode("latin-1")
         at += 12 + length
         yield kind, at
-
-
-def _stripped(data: bytes, name: str) -> bytes:
-    kept = [b"\xff\xd8"]
-    for mark, part, _ in _segments(data, name):
-        if mark == _APP0 and part[4:9] == b"JFIF\0":
-            kept.append(_JFIF)  # without a thumbnail, which would show what was blanked
-        elif mark == _APP14 and part[4:9] == b"Adobe":
-            kept.append(b"\xff\xee\x00\x0e" + part[4:16])  # says how colours are coded
-        elif _needed(mark, part):
-            kept.append(part)
-    return b"".join(kept)
 
 
 def _segments(data: bytes, name: str) -> Iterator[tuple[int, bytes, int]]:

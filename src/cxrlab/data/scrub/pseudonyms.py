@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,9 @@ from cxrlab.core.files import os_error, read_text
 
 KEY = "pseudonyms.key"
 _BYTES = 32
-# Shorter values occur in paths by chance: a patient called 1 does not name every folder with a 1 in it.
-SHORTEST = 4
+# Short values occur in paths by chance: a patient called 1 does not name every folder with a 1 in it, and one called
+# Kim names only what is Kim from end to end.
+SHORTEST, ANYWHERE = 2, 4
 
 
 @dataclass(frozen=True)
@@ -32,14 +34,24 @@ class Pseudonyms:
         return f"P{self._mark('patient', patient, 8).hex()}"
 
     def path(self, path: str, identifiers: tuple[str, ...]) -> str:
-        """A relative path with every identifier in it replaced, the longest first."""
-        for value in sorted({one for one in identifiers if len(one) >= SHORTEST}, key=lambda one: (-len(one), one)):
-            path = path.replace(value, self._mark("name", value, 8).hex())
-        return path
+        """A relative path with every identifier in it replaced, in capitals or not.
+
+        What was found is what is replaced, so that two files whose names differ in case keep names that differ.
+        """
+        ordered = sorted({one for one in identifiers if len(one) >= SHORTEST}, key=lambda one: (-len(one), one))
+        if not ordered:
+            return path
+        either = "|".join(map(_pattern, ordered))
+        return re.sub(either, lambda found: self._mark("name", found[0], 8).hex(), path, flags=re.IGNORECASE)
 
     def _mark(self, kind: str, value: str, size: int) -> bytes:
         text = f"{kind}\0{value}".encode("utf-8", "surrogateescape")
         return hashlib.blake2b(text, key=self.key, digest_size=size).digest()
+
+
+def _pattern(value: str) -> str:
+    whole = re.escape(value)
+    return whole if len(value) >= ANYWHERE else rf"(?<![^\W_]){whole}(?![^\W_])"
 
 
 def pseudonyms_in(folder: Path) -> Pseudonyms:

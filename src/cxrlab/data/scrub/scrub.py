@@ -184,9 +184,9 @@ def _scrub_file(
     source: Path, cleaned: Path, config: ScrubConfig, names: Pseudonyms | None, name: str, unit: Unit
 ) -> Line:
     shown = _shown(name)
-    if unit.study is None and leaves(source, name):
-        return Line(shown, FAILED, reason=LINK_LEAVES)
     try:
+        if unit.study is None and leaves(source, name):
+            return Line(shown, FAILED, reason=LINK_LEAVES)
         data = read_bounded(home(source) / name)
         if not is_film(data):
             return Line(shown, LEFT_OUT, reason=NOT_A_FILM)

@@ -72,9 +72,14 @@ def leaves(source: Path, name: str) -> bool:
     return source.is_dir() and not (source / name).resolve().is_relative_to(source.resolve())
 
 
+def _refuse(error: OSError) -> None:
+    """A folder that cannot be listed may hold films that nobody would have looked at."""
+    raise unreadable(error, Path(error.filename))
+
+
 def _walk(folder: Path) -> Iterator[str]:
     """Paths of all files, without entering linked folders; hidden files are files too."""
-    for place, folders, names in os.walk(folder):
+    for place, folders, names in os.walk(folder, onerror=_refuse):
         folders.sort()
         linked = [name for name in folders if os.path.islink(os.path.join(place, name))]
         for name in sorted([*names, *linked]):

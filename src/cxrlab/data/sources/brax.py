@@ -27,7 +27,7 @@ from cxrlab.data.config import ImportConfig
 from cxrlab.data.sources.csv_file import Row, find_file, read_rows
 from cxrlab.data.sources.fourteen import Fourteen, fourteen, stated, stronger
 from cxrlab.data.sources.layouts import chosen_layout, portable
-from cxrlab.data.sources.priors import Visit, moment_of, prior_studies
+from cxrlab.data.sources.priors import Visit, Visited, moment_of, visited_studies
 from cxrlab.data.sources.source import Imported, Plan
 from cxrlab.data.sources.values import Age, age_of, remarks_of, sex_of
 from cxrlab.data.writer import Dropped
@@ -58,17 +58,9 @@ class Film:
     labels: Fourteen
 
 
-@dataclass(frozen=True, slots=True)
-class Visited:
-    """One study: its films in the order of the table, and the id of the study before."""
-
-    id: str
-    films: tuple[Film, ...]
-    prior: str | None
-
-
-def plan(config: ImportConfig) -> Plan[Visited]:
+def plan(config: ImportConfig) -> Plan[Visited[Film]]:
     """The studies in the order of their first films."""
+    asked = chosen_layout(config, LAYOUTS)
     table = find_file(
         config.root,
         "master_spreadsheet_update.csv",
@@ -76,7 +68,7 @@ def plan(config: ImportConfig) -> Plan[Visited]:
         "master_spreadsheet*.csv*",
         what="the table of films (master_spreadsheet_update.csv)",
     )
-    layout = chosen_layout(config, LAYOUTS) or _found_layout(config.root)
+    layout = asked or _found_layout(config.root)
     column = _PATH_COLUMN[layout]
     needed = (column, "PatientID", "AccessionNumber", "ViewPosition", *CHEXPERT_14)
     studies: dict[str, list[Film]] = {}
@@ -84,11 +76,9 @@ def plan(config: ImportConfig) -> Plan[Visited]:
         film = _film(row, column, f"{table}:{line}")
         # A row that belongs to no study stays by itself, to be left out with its reason.
         studies.setdefault(film.study or f"line {line}", []).append(film)
-    kept = ((key, films[0]) for key, films in studies.items() if _why_not(films) is None)
-    priors = prior_studies(Visit(key, first.patient, moment_of(first.date)) for key, first in kept)
     return Plan(
-        items=[Visited(key, tuple(films), priors.get(key)) for key, films in studies.items()],
-        study_id=_study_id,
+        items=visited_studies(studies, _visit),
+        study_id=Visited.id_of,
         read=read,
         total=len(studies),
         layout=layout,
@@ -97,7 +87,7 @@ def plan(config: ImportConfig) -> Plan[Visited]:
     )
 
 
-def read(visited: Visited) -> Imported | Dropped:
+def read(visited: Visited[Film]) -> Imported | Dropped:
     """One study; its labels are those of its films, the strongest where they differ."""
     films = visited.films
     first = films[0]
@@ -142,6 +132,10 @@ def _found_layout(root: Path) -> str:
     return "dicom" if (root / "Anonymized_DICOMs").is_dir() and not (root / "images").is_dir() else "png"
 
 
+def _visit(study: str, films: Sequence[Film]) -> Visit | None:
+    return Visit(study, films[0].patient, moment_of(films[0].date)) if _why_not(films) is None else None
+
+
 def _why_not(films: Sequence[Film]) -> str | None:
     if not films[0].study:
         return NO_STUDY
@@ -163,7 +157,3 @@ def _age(cell: str) -> Age:
     """The lower end of a group of five years; "85 or more" is 85."""
     group = _AGE_GROUP.fullmatch(cell)
     return age_of(group[1] if group else cell)
-
-
-def _study_id(visited: Visited) -> str:
-    return visited.id

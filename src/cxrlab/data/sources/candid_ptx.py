@@ -35,7 +35,7 @@ from cxrlab.data.sources.csv_file import Row, find_file, find_optional, read_row
 from cxrlab.data.sources.film_header import header_of
 from cxrlab.data.sources.layouts import chosen_layout, film_path
 from cxrlab.data.sources.own_labels import chexpert_from, strongest
-from cxrlab.data.sources.priors import Visit, prior_studies
+from cxrlab.data.sources.priors import Visit, Visited, visited_studies
 from cxrlab.data.sources.run_length import run_bounds
 from cxrlab.data.sources.source import Imported, Plan
 from cxrlab.data.sources.values import remarks_of
@@ -66,16 +66,7 @@ class Film:
     masks: Mapping[str, tuple[str, ...]]
 
 
-@dataclass(frozen=True)
-class Visited:
-    """One study: its films in the order of the table, and the id of the study before."""
-
-    id: str
-    films: tuple[Film, ...]
-    prior: str | None
-
-
-def plan(config: ImportConfig) -> Plan[Visited]:
+def plan(config: ImportConfig) -> Plan[Visited[Film]]:
     """The studies in the order of their first films."""
     chosen_layout(config, ())
     table = find_file(
@@ -89,11 +80,9 @@ def plan(config: ImportConfig) -> Plan[Visited]:
     studies = _studies(table, masks)
     listed = {film.id for films in studies.values() for film in films}
     orphans = sum(len(cells) for by_film in masks.values() for film, cells in by_film.items() if film not in listed)
-    kept = ((key, films) for key, films in studies.items() if _why_not(films) is None)
-    priors = prior_studies(Visit(key, _patient(films) or key, _date(films[0].name)) for key, films in kept)
     return Plan(
-        items=[Visited(key, tuple(films), priors.get(key)) for key, films in studies.items()],
-        study_id=_study_id,
+        items=visited_studies(studies, _visit),
+        study_id=Visited.id_of,
         read=partial(read, config.root),
         total=len(studies),
         layout="dicom",
@@ -103,14 +92,14 @@ def plan(config: ImportConfig) -> Plan[Visited]:
     )
 
 
-def read(root: Path, visited: Visited) -> Imported | Dropped:
+def read(root: Path, visited: Visited[Film]) -> Imported | Dropped:
     """One study with its report, and the strongest of its films' labels."""
     films = visited.films
     reason = _why_not(films)
     if reason is not None:
         return Dropped(visited.id, reason)
     paths = [film_path(root, _places(film.id)) for film in films]
-    headers = [header_of(root / path) for path in paths]
+    headers = [header_of(root, path) for path in paths]
     boxes, unreadable = _boxes(films, [header for header, _ in headers])
     own = _own_labels(films)
     patient, report = _patient(films), next((film.report for film in films if film.report), None)
@@ -176,6 +165,10 @@ def _masks(table: Path) -> dict[str, list[str]]:
 def _renamed(header: list[str]) -> list[str]:
     """Copies call the film as the table of reports does."""
     return ["anon_SOPUID" if name == "SOPInstanceUID" else name for name in header]
+
+
+def _visit(study: str, films: Sequence[Film]) -> Visit | None:
+    return Visit(study, _patient(films) or study, _date(films[0].name)) if _why_not(films) is None else None
 
 
 def _why_not(films: Sequence[Film]) -> str | None:
@@ -244,7 +237,3 @@ def _date(name: str) -> str:
     """The date in a file name as yyyymmdd; empty when there is none."""
     match = _DATE.search(name.partition("_")[2])
     return "".join(match.groups()) if match else ""
-
-
-def _study_id(visited: Visited) -> str:
-    return visited.id

@@ -23,7 +23,7 @@ Defects: the paths of the tables begin with a folder that the disk may not have,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -51,12 +51,14 @@ from cxrlab.data.sources.values import remarks_of, sex_of
 LAYOUTS = ("v1", "small", "plus")
 LABELS_DIFFER = "films of one study with different labels; the strongest kept"
 
-# The tables of each split, of which one is enough.
+# The tables of each split, of which one is enough, those that tell more first.
 _TABLES = {
     "train": ("train.csv",),
     "val": ("valid.csv", "val.csv", "val_labels.csv"),
     "test": ("test.csv", "test_labels.csv", "groundtruth.csv"),
 }
+# The layout of a folder with the labels of the test films alone, which were released once for both.
+_EITHER = "either"
 _ABOUT_FILMS = ("Sex", "Age", "Frontal/Lateral", "AP/PA")
 
 
@@ -75,13 +77,14 @@ class Visit:
 
 def plan(config: ImportConfig) -> Plan[Visit] | Plan[chexpert_plus.Reported]:
     """The studies in the order of the tables: train, valid, test."""
-    layout, folder = _found(config)
+    layout, folders = _found(config)
     if layout == "plus":
-        return chexpert_plus.plan_plus(config, folder)
+        return chexpert_plus.plan_plus(config, folders[0])
     remarks = Counter[str]()
-    visits = _visits(folder, remarks)
-    # The batches of the full release stand beside the one that holds the tables.
-    trees = find_trees(config.root, config.root if "batch" in folder.name else folder)
+    visits = _visits(folders, remarks)
+    # The batches of the full release stand beside the one that holds the tables, the test films in a folder of theirs.
+    apart = len(folders) > 1 or "batch" in folders[0].name
+    trees = find_trees(config.root, config.root if apart else folders[0])
     return Plan(
         items=visits.values(),
         study_id=_study_id,
@@ -111,14 +114,17 @@ def read(trees: Trees, visit: Visit) -> Imported:
     return Imported(study, remarks_of(age.remark, sex.remark, LABELS_DIFFER if visit.labels_differ else None))
 
 
-def _found(config: ImportConfig) -> tuple[str, Path]:
-    """The layout and the folder that holds its tables: the root, or one folder in it."""
+def _found(config: ImportConfig) -> tuple[str, list[Path]]:
+    """The layout and the folders that hold its tables: the root, folders in it, or both."""
     asked = chosen_layout(config, LAYOUTS)
-    there: dict[str, Path] = {}
+    there: dict[str, list[Path]] = {}
     find_optional(config.root)  # refuses what is no folder
     for folder in (config.root, *(folders_in(config.root) or ())):
         for layout in _layouts_in(folder):
-            there.setdefault(layout, folder)
+            there.setdefault(layout, []).append(folder)
+    test_alone = there.pop(_EITHER, [])
+    for layout in [name for name in ("v1", "small") if name in there] or ["v1"] * bool(test_alone):
+        there.setdefault(layout, []).extend(test_alone)
     if asked is None and len(there) == 1:
         return next(iter(there.items()))
     if asked is None and there:
@@ -137,16 +143,19 @@ def _layouts_in(folder: Path) -> Iterator[str]:
     if find_optional(folder, *chexpert_plus.TABLES):
         yield "plus"
     table = next(filter(None, (find_optional(folder, *names) for names in _TABLES.values())), None)
-    if table is not None:
+    if table is not None and table.name in _TABLES["test"]:
+        yield _EITHER
+    elif table is not None:
         first = next(read_rows(table, ("Path",)), None)
         told = first[1]["Path"].rpartition("/patient")[0] if first else ""
         yield "small" if "small" in told or (not told and "small" in folder.name) else "v1"
 
 
-def _visits(folder: Path, remarks: Counter[str]) -> dict[str, Visit]:
+def _visits(folders: Sequence[Path], remarks: Counter[str]) -> dict[str, Visit]:
     visits: dict[str, Visit] = {}
     for split, names in _TABLES.items():
-        table = find_optional(folder, *names)
+        places = (find_optional(folder, name) for name in names for folder in folders)
+        table = next(filter(None, places), None)
         if table is not None:
             _read_table(table, split, visits, remarks)
     before = priors.prior_studies(

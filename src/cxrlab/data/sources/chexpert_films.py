@@ -174,7 +174,7 @@ def folders_in(folder: Path) -> list[Path] | None:
         for entry in os.scandir(folder):
             if _PATIENT.fullmatch(entry.name):
                 return None
-            if entry.is_dir():
+            if os.path.isdir(entry.path):  # False for a link that leads in circles
                 found.append(Path(entry.path))
     except OSError as error:
         raise unreadable(error, folder) from error

@@ -35,7 +35,7 @@ from cxrlab.data.sources.chexpert_films import (
 from cxrlab.data.sources.csv_file import Row, find_file, find_optional, read_rows
 from cxrlab.data.sources.fourteen import Fourteen, stated, stronger
 from cxrlab.data.sources.source import Imported, Plan
-from cxrlab.data.sources.values import remarks_of, sex_of
+from cxrlab.data.sources.values import digits, remarks_of, sex_of
 
 TABLE = "df_chexpert_plus_240401.csv"
 TABLES = (TABLE, f"{TABLE}.gz", "df_chexpert_plus*.csv", "df_chexpert_plus*.csv.gz")
@@ -149,7 +149,7 @@ def _visits(table: Path, remarks: Counter[str]) -> dict[str, Visit]:
         place = f"{table}:{line}"
         path = parsed_path(row["path_to_image"], f"{place}: 'path_to_image'")
         digest = hashlib.blake2b(row["report"].encode(), digest_size=8).digest()
-        split = _split(row["split"] or path.split_folder, place)
+        split = _split(_filled(row, "split") or path.split_folder, place)
         order = _order(row.get("patient_report_date_order", ""), place)
         visit = visits.setdefault(path.study_id, Visit(split, order, digest))
         if visit.split != split:
@@ -244,12 +244,9 @@ def _split(word: str, place: str) -> str:
 
 def _order(cell: str, place: str) -> str:
     """The place of a report among those of its patient, as text that sorts; empty when not given."""
-    number = cell.removesuffix(".0")
-    if not number or number.lower() == "nan":
+    if not cell or cell.lower() == "nan":
         return ""
-    if not number.isdecimal():
-        raise DataError(f"{place}: 'patient_report_date_order' is {shown(cell)}, not a whole number.")
-    return intern(f"{int(number):09d}")
+    return intern(digits(cell, f"{place}: 'patient_report_date_order'").zfill(9))
 
 
 def _study_id(reported: Reported) -> str:

@@ -22,6 +22,7 @@ from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.pools import Picture, cifar_pool
+from cxrlab.data.sources.layouts import chosen_layout
 from cxrlab.data.sources.source import Imported, Plan
 
 
@@ -35,6 +36,7 @@ class Shot(NamedTuple):
 
 def plan(config: ImportConfig) -> Plan[Shot]:
     """Both splits, in the order of the files."""
+    chosen_layout(config, ())
     cifar_pool(config.root)  # refuses a folder that is no CIFAR before anything is written
     return Plan(items=_shots(config), study_id=_study_id, read=read, total=None, layout="python", writes=True)
 

@@ -6,10 +6,12 @@ is not there, or a row of another length, is a sentence with file and line.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TextIO
 
@@ -19,6 +21,29 @@ from cxrlab.core.files import unreadable
 Row = dict[str, str]
 # Reports and run-length masks stand in cells; the module's own limit of 128 KiB is below some of them.
 _LONGEST_CELL = 1 << 26
+# Folders of a root in which a file is looked for that the root itself does not hold.
+_MOST_FOLDERS = 100
+# What an importer found so far, in order; see `files_found`.
+_found: ContextVar[dict[Path, None] | None] = ContextVar("_found", default=None)
+
+
+@contextlib.contextmanager
+def files_found() -> Iterator[dict[Path, None]]:
+    """Collect the files, films aside, that an importer finds meanwhile: what the corpus is made from."""
+    files: dict[Path, None] = {}
+    token = _found.set(files)
+    try:
+        yield files
+    finally:
+        _found.reset(token)
+
+
+def noted(file: Path) -> Path:
+    """The file, remembered as one that the corpus is made from; `find_file` and `find_optional` do it themselves."""
+    files = _found.get()
+    if files is not None:
+        files[file] = None
+    return file
 
 
 def find_file(root: Path, *names: str, what: str) -> Path:
@@ -31,7 +56,9 @@ def find_file(root: Path, *names: str, what: str) -> Path:
     """
     found = find_optional(root, *names)
     if found is None:
-        raise DataError(f"{root} does not hold {what}: looked for {', '.join(names)}; give the folder that holds it.")
+        near = folder_with(root, *names)
+        remedy = f"it lies in {near}, so give that folder" if near else "give the folder that holds it"
+        raise DataError(f"{root} does not hold {what}: looked for {', '.join(names)}; {remedy}.")
     return found
 
 
@@ -44,7 +71,17 @@ def find_optional(root: Path, *names: str) -> Path | None:
         matches = sorted(root.glob(name)) if "*" in name else [root / name]
         for match in matches:
             if match.is_file():
-                return match
+                return noted(match)
+    return None
+
+
+def folder_with(root: Path, *names: str) -> Path | None:
+    """The folder above or just below the root that holds one of these files, for the remedy of an error."""
+    with contextlib.suppress(OSError):
+        below = sorted(entry for entry in root.iterdir() if entry.is_dir())
+        for folder in (root.resolve().parent, *below[:_MOST_FOLDERS]):
+            if any(next(folder.glob(name), None) for name in names):
+                return folder
     return None
 
 

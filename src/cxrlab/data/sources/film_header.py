@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cxrlab.core.errors import DataError
 from cxrlab.data.dicom import DicomInfo, dicom_info, is_dicom
+from cxrlab.data.sources.layouts import is_film
 from cxrlab.data.sources.values import AGE_OUT_OF_RANGE, OLDEST
 
 HEADER_UNREADABLE = "DICOM header not readable; age, sex and view left out"
@@ -14,20 +15,26 @@ HEADER_UNREADABLE = "DICOM header not readable; age, sex and view left out"
 _HEADER_BYTES = 1 << 18
 
 
-def header_of(film: Path) -> tuple[DicomInfo | None, str | None]:
+def header_of(root: Path, film: str) -> tuple[DicomInfo | None, str | None]:
     """What the header tells, and a remark where a DICOM file could not be read or gives an age that nobody has.
 
-    Neither for a film that is absent or is no DICOM file. Whole years come out as whole numbers.
+    Args:
+        root: The source folder.
+        film: Path of the film in it.
+
+    Neither for a film that is absent, lies outside or is no DICOM file. Whole years come out as whole numbers.
     """
+    if not is_film(root, film):
+        return None, None  # the engine tells of it
     try:
-        with film.open("rb") as stream:
+        with (root / film).open("rb") as stream:
             data = stream.read(_HEADER_BYTES)
     except OSError:
-        return None, None  # the engine tells of absent films
+        return None, HEADER_UNREADABLE
     if not is_dicom(data):
         return None, None
     try:
-        info = dicom_info(data, str(film))
+        info = dicom_info(data, film)
     except DataError:
         return None, HEADER_UNREADABLE
     if info.age is None:

@@ -18,11 +18,13 @@ from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.pools import folder_pool
+from cxrlab.data.sources.layouts import chosen_layout
 from cxrlab.data.sources.source import Imported, Plan
 
 
 def plan(config: ImportConfig) -> Plan[str]:
     """Every picture under the root, in the order of the paths."""
+    chosen_layout(config, ())
     files = folder_pool(config.root).files
     return Plan(items=files, study_id=str, read=read, total=len(files), layout="folder")
 

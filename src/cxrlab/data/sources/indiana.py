@@ -16,11 +16,11 @@ from cxrlab.core.errors import DataError, shown
 from cxrlab.core.records import ImageFile
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.corpus import check_inside
 from cxrlab.data.frontal import views_of
 from cxrlab.data.images import load_image
-from cxrlab.data.sources.csv_file import find_optional, read_rows
+from cxrlab.data.sources.csv_file import find_optional, noted, read_rows
 from cxrlab.data.sources.film_header import header_of
+from cxrlab.data.sources.layouts import is_film
 
 COLLECTION = "indiana"
 PROJECTIONS = "indiana_projections.csv"
@@ -52,12 +52,13 @@ Projections = Mapping[str, Mapping[str, View]]
 def film_name(text: str) -> FilmName | None:
     """The film that a file or entry is named after, in any of the forms above; None for other names."""
     match = _FILM.match(text)
-    return FilmName(str(int(match["number"])), match["name"].upper()) if match else None
+    return FilmName(match["number"].lstrip("0") or "0", match["name"].upper()) if match else None
 
 
 def read_projections(config: ImportConfig) -> Projections | None:
     """The table of views: the one that the settings name, else that of the root; None where there is none."""
-    found = config.projections or find_optional(config.root, PROJECTIONS, f"{PROJECTIONS}.gz")
+    given = config.projections and noted(config.projections)
+    found = given or find_optional(config.root, PROJECTIONS, f"{PROJECTIONS}.gz")
     if found is None:
         return None
     views: dict[str, dict[str, View]] = {}
@@ -98,8 +99,8 @@ def with_views(
     for place, (path, view) in enumerate(zip(paths, known, strict=True)):
         if view is not None:
             images[place] = ImageFile(path, view, {"view_from": "projections"})
-        elif _is_here(root, path):
-            header, _ = header_of(root / path)
+        elif is_film(root, path):
+            header, _ = header_of(root, path)
             if header is not None and header.view is not None:
                 images[place] = ImageFile(path, header.view, {"view_from": "header"})
             else:
@@ -107,15 +108,6 @@ def with_views(
     told, remarks = _told_by_pictures(root, asked)
     images.update(told)
     return tuple(images.get(place, ImageFile(path, View.OTHER)) for place, path in enumerate(paths)), remarks
-
-
-def _is_here(root: Path, path: str) -> bool:
-    """Whether a film is in the folder; one whose path leaves it is not looked at, and refused by the engine."""
-    try:
-        check_inside(path)
-    except DataError:
-        return False
-    return (root / path).is_file()
 
 
 def _told_by_pictures(root: Path, paths: Mapping[int, str]) -> tuple[dict[int, ImageFile], list[str]]:

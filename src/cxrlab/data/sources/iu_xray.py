@@ -17,6 +17,7 @@ Defects: the text is the findings section alone, so that only sections.findings 
 from __future__ import annotations
 
 from functools import partial
+from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -138,10 +139,8 @@ def _listed_view(projections: Projections, number: str, path: str) -> View | Non
     own = film_name(stem)
     if own is not None:
         return projections.get(own.number, {}).get(own.name)
-    films = numbered_films(projections, number)
-    if not stem.isdecimal() or int(stem) >= len(films):
-        return None
-    return projections[number].get(films[int(stem)])
+    films = dict(zip(map(str, count()), numbered_films(projections, number), strict=False))
+    return projections[number].get(films[stem]) if stem in films else None
 
 
 def _candidates(path: str) -> list[str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PureWindowsPath
 
-from cxrlab.core.errors import ConfigError, nearest
+from cxrlab.core.errors import ConfigError, DataError, nearest
 from cxrlab.data.config import ImportConfig
+from cxrlab.data.corpus import check_inside
 
 
 def chosen_layout(config: ImportConfig, known: Sequence[str]) -> str | None:
@@ -20,11 +23,19 @@ def chosen_layout(config: ImportConfig, known: Sequence[str]) -> str | None:
 def film_path(root: Path, candidates: Iterable[str]) -> str:
     """The first of these paths that is a file under the root; the first of all where none is.
 
-    A path that leaves the root is never looked at: it comes back as it is, for the engine to refuse.
+    A path that leaves the root comes back as it is, for the engine to refuse.
     """
     several = tuple(candidates)
-    inside = (path for path in several if ".." not in path.split("/") and not path.startswith("/"))
-    return next((path for path in inside if (root / path).is_file()), several[0])
+    return next((path for path in several if is_film(root, path)), several[0])
+
+
+def is_film(root: Path, path: str) -> bool:
+    """Whether a path that a table names is a file under the root; one that leaves the root is never looked at."""
+    try:
+        check_inside(path)
+        return stat.S_ISREG(os.stat(root / path).st_mode)
+    except (DataError, OSError):  # the system refuses names that are too long and links that lead in circles
+        return False
 
 
 def portable(path: str) -> str:

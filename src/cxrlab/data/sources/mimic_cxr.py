@@ -133,7 +133,7 @@ def _told(layout: str, config: ImportConfig, archive: Archive) -> str:
 
 def _images(root: Path, visit: Visit) -> tuple[tuple[ImageFile, ...], tuple[str, ...]]:
     """The films with their views, and the remarks on them, each once."""
-    views = [film.view or _view_in_header(root / film.path) for film in visit.films]
+    views = [film.view or _view_in_header(root, film.path) for film in visit.films]
     images = tuple(
         ImageFile(film.path, view.view, {"ViewPosition": view.word} if view.word else {})
         for film, view in zip(visit.films, views, strict=True)
@@ -141,9 +141,9 @@ def _images(root: Path, visit: Visit) -> tuple[tuple[ImageFile, ...], tuple[str,
     return images, tuple(dict.fromkeys(view.remark for view in views if view.remark))
 
 
-def _view_in_header(film: Path) -> FilmView:
+def _view_in_header(root: Path, film: str) -> FilmView:
     """The view that a DICOM file tells; a file that is not there gets its remark from the engine."""
-    told, remark = header_of(film)
+    told, remark = header_of(root, film)
     if told is None:
         return FilmView(View.OTHER, None, remark)
     return FilmView(told.view) if told.view else FilmView(View.OTHER, None, VIEW_NOT_TOLD)
@@ -163,9 +163,10 @@ def _split(visit: Visit) -> tuple[str | None, str | None]:
 
 def _age(taken: Taken) -> tuple[int | None, str | None]:
     """The age at the time of the study; unknown without a date or without MIMIC-IV's table of patients."""
-    if taken.person is None or taken.visit.moment is None:
+    person, moment = taken.person, taken.visit.moment
+    if person is None or moment is None or person.anchor_age is None or person.anchor_year is None:
         return None, None
-    age = taken.person.anchor_age + int(taken.visit.moment.date[:4]) - taken.person.anchor_year
+    age = person.anchor_age + int(moment.date[:4]) - person.anchor_year
     return (age, None) if 0 <= age <= OLDEST else (None, AGE_OUT_OF_RANGE)
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import unreadable
+from cxrlab.data.sources.csv_file import noted
 
 ZIP = "mimic-cxr-reports.zip"
 NOT_UTF8 = "report is not UTF-8 text, read as Latin-1"
@@ -105,7 +106,7 @@ def _tree(folder: Path) -> Path | None:
 
 
 def _in_zip(path: Path) -> Reports:
-    archive = _opened(path)
+    archive = _opened(noted(path))
     first = next(filter(None, map(_MEMBER.fullmatch, archive.namelist())), None)
     if first is None:
         archive.close()

@@ -19,7 +19,7 @@ from cxrlab.data.sources.csv_file import Row, read_rows
 from cxrlab.data.sources.fourteen import NEEDED, Fourteen, fourteen, our_names, stronger
 from cxrlab.data.sources.mimic_views import FilmView, view_of
 from cxrlab.data.sources.priors import moment_of
-from cxrlab.data.sources.values import sex_of
+from cxrlab.data.sources.values import digits, sex_of
 
 LABELLED_TWICE = "study labelled twice; the stronger label kept"
 IN_TWO_SPLITS = "film that the table of splits lists twice with different splits; the first row counts"
@@ -60,8 +60,8 @@ class FilmRow(NamedTuple):
 class Person(NamedTuple):
     """What MIMIC-IV knows of a patient: the age in one year of the shifted calendar, and the sex."""
 
-    anchor_age: int
-    anchor_year: int
+    anchor_age: int | None
+    anchor_year: int | None
     sex: str | None
 
 
@@ -128,21 +128,15 @@ def labels_of(table: Path, remarks: Counter[str]) -> dict[str, Fourteen]:
 
 
 def people_of(table: Path) -> dict[str, Person]:
-    """Subject → age and sex, from the table of patients of MIMIC-IV."""
+    """Subject → age and sex, from the table of patients of MIMIC-IV; an empty cell is unknown."""
     found = {}
     for line, row in read_rows(table, ("subject_id", "gender", "anchor_age", "anchor_year")):
         place = f"{table}:{line}"
-        age, year = (int(digits(row[key], f"{place}: '{key}'")) for key in ("anchor_age", "anchor_year"))
+        age, year = (
+            int(digits(row[key], f"{place}: '{key}'")) if row[key] else None for key in ("anchor_age", "anchor_year")
+        )
         found[digits(row["subject_id"], f"{place}: 'subject_id'")] = Person(age, year, sex_of(row["gender"]).letter)
     return found
-
-
-def digits(cell: str, place: str) -> str:
-    """The digits of a whole number, which other programs may have written with ".0" behind."""
-    number = cell.removesuffix(".0")
-    if not (number.isascii() and number.isdecimal()):
-        raise DataError(f"{place} is {shown(cell)}, not a whole number; fetch the file again.")
-    return number
 
 
 def _ids(row: Row, table: Path, line: int) -> tuple[str, str, str]:

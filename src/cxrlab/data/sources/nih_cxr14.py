@@ -30,8 +30,9 @@ from cxrlab.core.records import Box, ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.sources.csv_file import find_file, find_optional, read_rows
+from cxrlab.data.sources.layouts import chosen_layout
 from cxrlab.data.sources.source import Imported, Plan
-from cxrlab.data.sources.values import age_of, remarks_of, sex_of
+from cxrlab.data.sources.values import age_of, digits, remarks_of, sex_of
 
 OWN_LABELS = tuple(name for name in NIH_CXR14 if name != "No Finding")
 IN_NO_LIST = "film in neither of the official lists"
@@ -52,7 +53,7 @@ class Film:
     """One row of the table; each film is a study of its own."""
 
     name: str
-    labels: str
+    labels: tuple[str, ...]
     follow_up: int
     patient: str
     age: str
@@ -65,6 +66,7 @@ class Film:
 
 def plan(config: ImportConfig) -> Plan[Film]:
     """The films in the order of the table, joined with boxes and lists."""
+    chosen_layout(config, ())
     table = find_file(
         config.root, "Data_Entry_2017*.csv", "Data_Entry_2017*.csv.gz", what="the table of films (Data_Entry_2017)"
     )
@@ -86,11 +88,7 @@ def plan(config: ImportConfig) -> Plan[Film]:
 def read(folders: Mapping[str, str], listed: bool, film: Film) -> Imported:
     """One film as a study. `folders` leads from a film to where it lies, `listed` says whether there are lists."""
     age, sex = age_of(film.age), sex_of(film.sex)
-    named = [label for label in film.labels.split("|") if label]
-    unknown = next((label for label in named if label not in NIH_CXR14), None)
-    if unknown is not None:
-        raise DataError(f"film {film.name} has the label '{unknown}'.{nearest(unknown, NIH_CXR14)} NIH lists fourteen.")
-    towards = {mapped("nih-cxr14", label).label for label in named}
+    towards = {mapped("nih-cxr14", label).label for label in film.labels}
     study = Study(
         id=_study_id(film),
         patient=film.patient,
@@ -100,7 +98,7 @@ def read(folders: Mapping[str, str], listed: bool, film: Film) -> Imported:
         sex=sex.letter,
         prior=Path(film.prior).stem if film.prior else None,
         labels=dict.fromkeys(sorted(filter(None, towards)), 1),
-        own_labels={label: int(label in named) for label in OWN_LABELS} if named else {},
+        own_labels={label: int(label in film.labels) for label in OWN_LABELS} if film.labels else {},
         boxes=film.boxes or None,
         extra={"follow_up": film.follow_up},
     )
@@ -110,28 +108,39 @@ def read(folders: Mapping[str, str], listed: bool, film: Film) -> Imported:
 
 def _films(table: Path, splits: Mapping[str, str], boxes: Mapping[str, tuple[Box, ...]]) -> list[Film]:
     needed = ("Image Index", "Finding Labels", "Follow-up #", "Patient ID", "Patient Age", "View Position")
-    films: list[Film] = []
+    films: dict[str, Film] = {}
     visits: dict[str, list[tuple[int, str]]] = {}
     for line, row in read_rows(table, needed, rename=_unbracketed):
-        name, patient, follow_up = row["Image Index"], row["Patient ID"].zfill(8), row["Follow-up #"]
-        if not follow_up.isdecimal():
-            raise DataError(f"{table}:{line}: 'Follow-up #' is {shown(follow_up)}, not a whole number.")
-        films.append(
-            Film(
-                name=name,
-                labels=row["Finding Labels"],
-                follow_up=int(follow_up),
-                patient=patient,
-                age=row["Patient Age"],
-                sex=row.get("Patient Gender", row.get("Patient Sex", "")),
-                view=row["View Position"],
-                split=splits.get(name),
-                boxes=boxes.get(name, ()),
-            )
+        place, name = f"{table}:{line}", row["Image Index"]
+        if not Path(name).stem or name in films:
+            raise DataError(f"{place}: 'Image Index' is {shown(name)}, no film or one listed before; fetch it again.")
+        films[name] = film = Film(
+            name=name,
+            labels=_labels(row["Finding Labels"], place),
+            follow_up=int(digits(row["Follow-up #"], f"{place}: 'Follow-up #'")),
+            patient=digits(row["Patient ID"], f"{place}: 'Patient ID'").zfill(8),
+            age=row["Patient Age"],
+            sex=row.get("Patient Gender", row.get("Patient Sex", "")),
+            view=row["View Position"],
+            split=splits.get(name),
+            boxes=boxes.get(name, ()),
         )
-        visits.setdefault(patient, []).append((int(follow_up), name))
+        visits.setdefault(film.patient, []).append((film.follow_up, name))
     priors = {name: before for several in visits.values() for (_, before), (_, name) in pairwise(sorted(several))}
-    return [replace(film, prior=priors.get(film.name)) for film in films]
+    return [replace(film, prior=priors.get(name)) for name, film in films.items()]
+
+
+def _labels(cell: str, place: str) -> tuple[str, ...]:
+    """The labels of a film; none, which is unknown, where the cell is empty."""
+    if cell.lower() == "nan":
+        return ()
+    named = tuple(label for label in cell.split("|") if label)
+    for label in named:
+        if label not in NIH_CXR14:
+            raise DataError(
+                f"{place}: 'Finding Labels' holds {shown(label)}.{nearest(label, NIH_CXR14)} NIH lists fourteen."
+            )
+    return named
 
 
 def _unbracketed(header: list[str]) -> list[str]:
@@ -146,12 +155,12 @@ def _boxes(root: Path) -> dict[str, tuple[Box, ...]]:
     if table is not None:
         # The header spans "Bbox [x,y,w,h]" over four columns and leaves three more names empty.
         for line, row in read_rows(table, _BOX_HEADER, rename=lambda header: [*_BOX_HEADER, *header[6:]], padded=True):
+            label = _BOX_LABELS.get(row["Finding Label"], row["Finding Label"])
             try:
                 left, top, width, height = (float(row[key]) for key in "xywh")
-            except ValueError:
-                raise DataError(f"{table}:{line} holds a box that is not four numbers; fetch the file again.") from None
-            label = _BOX_LABELS.get(row["Finding Label"], row["Finding Label"])
-            box = Box(label, (left, top, left + width, top + height))
+                box = Box(label, (left, top, left + width, top + height))
+            except (ValueError, DataError):
+                raise DataError(f"{table}:{line} holds no box (label, x, y, w, h); fetch the file again.") from None
             found.setdefault(row["Image Index"], []).append(box)
     return {name: tuple(several) for name, several in found.items()}
 

@@ -41,6 +41,7 @@ from cxrlab.data.sources.indiana import (
 from cxrlab.data.sources.layouts import chosen_layout
 from cxrlab.data.sources.openi_xml import ARCHIVES, BadXml, XmlFile, find_files, open_files, parse_document
 from cxrlab.data.sources.source import Imported, Plan
+from cxrlab.data.sources.values import digits
 from cxrlab.data.writer import Dropped
 
 LAYOUTS = ("xml", "csv")
@@ -127,9 +128,7 @@ def read_csv(source: Source, films: Mapping[str, list[FilmName]], row: Row) -> I
         elif text not in _NOTHING:
             texts[section] = text
     extra = {name: _codes(row[column]) for name, column in (("mesh", "MeSH"), ("problems", "Problems"))}
-    listed = {
-        film: f"images/images_normalized/{film.number}_{film.name}.dcm.png" for film in films.get(_number(row), [])
-    }
+    listed = {film: f"images/images_normalized/{film.number}_{film.name}.dcm.png" for film in films.get(row["uid"], [])}
     return _study(source, _csv_id(row), Report(**texts), listed, extra, remarks)
 
 
@@ -184,11 +183,10 @@ def _listed_films(source: Source) -> dict[str, list[FilmName]]:
 def _rows(table: Path) -> list[Row]:
     rows, seen = [], set()
     for line, row in read_rows(table, ("uid", "MeSH", "Problems", *_COLUMNS.values())):
-        if not row["uid"].isdecimal():
-            raise DataError(f"{table}:{line}: 'uid' is not a number.")
-        if _number(row) in seen:
+        row["uid"] = str(int(digits(row["uid"], f"{table}:{line}: 'uid'")))
+        if row["uid"] in seen:
             raise DataError(f"{table}:{line}: uid {row['uid']} stands there twice; fetch the table again.")
-        seen.add(_number(row))
+        seen.add(row["uid"])
         rows.append(row)
     if not rows:
         raise DataError(f"{table} lists no report; fetch it again.")
@@ -199,13 +197,9 @@ def _codes(cell: str) -> list[str]:
     return [code.strip() for code in cell.split(";") if code.strip()]
 
 
-def _number(row: Row) -> str:
-    return str(int(row["uid"]))
-
-
 def _xml_id(file: XmlFile) -> str:
     return f"CXR{int(file.number)}" if file.number.isdecimal() else file.number
 
 
 def _csv_id(row: Row) -> str:
-    return f"CXR{_number(row)}"
+    return f"CXR{row['uid']}"

@@ -19,6 +19,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.files import unreadable
 from cxrlab.core.records import Report
 from cxrlab.data.bounded import read_bounded
+from cxrlab.data.sources.csv_file import noted
 
 ARCHIVES = ("NLMCXR_reports.tgz", "NLMCXR_reports.tar.gz", "NLMCXR_reports.tar")
 FOLDERS = ("ecgen-radiology", "NLMCXR_reports/ecgen-radiology", "NLMCXR_reports", "")
@@ -97,7 +98,7 @@ def open_files(place: Path) -> tuple[Iterable[XmlFile], int]:
     if place.is_dir():
         paths = sorted(place.glob("*.xml"), key=lambda path: _order(path.stem))
         return (XmlFile(path.stem, _content(path)) for path in paths), len(paths)
-    files = sorted(_members(place), key=lambda file: _order(file.number))
+    files = sorted(_members(noted(place)), key=lambda file: _order(file.number))
     return files, len(files)
 
 

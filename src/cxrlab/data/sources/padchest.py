@@ -34,7 +34,7 @@ from cxrlab.data.config import ImportConfig
 from cxrlab.data.sources.csv_file import Row, find_file, read_rows
 from cxrlab.data.sources.layouts import chosen_layout, film_path
 from cxrlab.data.sources.own_labels import chexpert_from
-from cxrlab.data.sources.priors import Visit, moment_of, prior_studies
+from cxrlab.data.sources.priors import Visit, Visited, moment_of, visited_studies
 from cxrlab.data.sources.source import Imported, Plan
 from cxrlab.data.sources.values import AGE_OUT_OF_RANGE, AGE_UNREADABLE, OLDEST, Age, remarks_of, sex_of
 from cxrlab.data.writer import Dropped
@@ -76,16 +76,7 @@ class Film:
     report_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Visited:
-    """One study: its films in the order of the table, and the id of the study before."""
-
-    id: str
-    films: tuple[Film, ...]
-    prior: str | None
-
-
-def plan(config: ImportConfig) -> Plan[Visited]:
+def plan(config: ImportConfig) -> Plan[Visited[Film]]:
     """The studies in the order of their first films."""
     chosen_layout(config, ())
     table = find_file(
@@ -102,11 +93,9 @@ def plan(config: ImportConfig) -> Plan[Visited]:
         films = studies.setdefault(film.study or f"line {line}", [])
         # The report stands in every row of its study; held once, half a million rows fit into memory.
         films.append(replace(film, report=films[0].report) if films and film.report == films[0].report else film)
-    kept = ((key, films[0]) for key, films in studies.items() if _why_not(films) is None)
-    priors = prior_studies(Visit(key, first.patient or key, moment_of(first.date)) for key, first in kept)
     return Plan(
-        items=[Visited(key, tuple(films), priors.get(key)) for key, films in studies.items()],
-        study_id=_study_id,
+        items=visited_studies(studies, _visit),
+        study_id=Visited.id_of,
         read=partial(read, config.root),
         total=len(studies),
         layout="csv",
@@ -114,7 +103,7 @@ def plan(config: ImportConfig) -> Plan[Visited]:
     )
 
 
-def read(root: Path, visited: Visited) -> Imported | Dropped:
+def read(root: Path, visited: Visited[Film]) -> Imported | Dropped:
     """One study with its Spanish report and everything that its lists name."""
     films = visited.films
     first = films[0]
@@ -202,6 +191,10 @@ def _film(row: Row) -> Film:
     )
 
 
+def _visit(study: str, films: Sequence[Film]) -> Visit | None:
+    return Visit(study, films[0].patient or study, moment_of(films[0].date)) if _why_not(films) is None else None
+
+
 def _why_not(films: Sequence[Film]) -> str | None:
     if not films[0].study:
         return NO_STUDY
@@ -264,7 +257,3 @@ def _cancels_normal(name: str) -> bool:
     seen = [observation(one) for one in row.observations]
     lesions = [one for one in seen if one.group is not Group.DEVICE and one.name not in CHEXPERT_INCIDENTAL]
     return bool(lesions) or row.chexpert not in (None, "Support Devices")
-
-
-def _study_id(visited: Visited) -> str:
-    return visited.id

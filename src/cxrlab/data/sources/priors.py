@@ -1,10 +1,13 @@
-"""The previous study of the same patient."""
+"""Films gathered to studies, and the previous study of the same patient."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+Film = TypeVar("Film")
 
 _DATE = re.compile(r"(\d{4})([-/]?)(\d{2})\2(\d{2})(?:\.0|[ T].*)?")
 
@@ -21,6 +24,33 @@ class Visit(NamedTuple):
     study: str
     patient: str
     moment: str
+
+
+@dataclass(frozen=True, slots=True)
+class Visited(Generic[Film]):
+    """One study: its films in the order of the table, and the id of the study before."""
+
+    id: str
+    films: tuple[Film, ...]
+    prior: str | None
+
+    @staticmethod
+    def id_of(visited: Visited[Film]) -> str:
+        """The id, for `Plan.study_id`."""
+        return visited.id
+
+
+def visited_studies(
+    studies: Mapping[str, Sequence[Film]], visit: Callable[[str, Sequence[Film]], Visit | None]
+) -> list[Visited[Film]]:
+    """The studies of a table in its order, each with its prior.
+
+    Args:
+        studies: Study → its films.
+        visit: When a study was made; None for one that will be left out and so is nobody's prior.
+    """
+    before = prior_studies(filter(None, (visit(key, films) for key, films in studies.items())))
+    return [Visited(key, tuple(films), before.get(key)) for key, films in studies.items()]
 
 
 def prior_studies(visits: Iterable[Visit]) -> dict[str, str]:

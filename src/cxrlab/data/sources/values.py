@@ -16,6 +16,8 @@ SEX_UNREADABLE = "sex neither F nor M, left out"
 _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([YMWD]?)(?:ears?)?\+?", re.IGNORECASE)
 _YEARS = {"Y": 1.0, "": 1.0, "M": 1 / 12, "W": 7 / 365.25, "D": 1 / 365.25}
 _SEXES = {"f": "F", "female": "F", "w": "F", "woman": "F", "m": "M", "male": "M", "man": "M"}
+# Python refuses to read whole numbers of thousands of digits; no id or count needs half a hundred.
+_MOST_DIGITS = 50
 _NO_SEX = ("", "o", "unknown", "other", "none", "nan", "u", "n/a")
 
 
@@ -73,6 +75,19 @@ def label_of(cell: str, place: str) -> int | None:
     if value not in (1.0, 0.0, -1.0):
         raise DataError(f"{place} is {shown(cell)}; a label is 1, 0, -1 or empty.")
     return int(value)
+
+
+def digits(cell: str, place: str) -> str:
+    """The digits of a whole number as a table writes it: an id, a count; other programs may have put ".0" behind it.
+
+    Args:
+        cell: The text of the cell.
+        place: File, line and column, for the error.
+    """
+    number = cell.removesuffix(".0")
+    if not (number.isascii() and number.isdecimal() and len(number) <= _MOST_DIGITS):
+        raise DataError(f"{place} is {shown(cell)}, not a whole number; correct it or fetch the file again.")
+    return number
 
 
 def remarks_of(*remarks: str | None) -> tuple[str, ...]:

@@ -101,7 +101,7 @@ def plan(config: ImportConfig) -> Plan[Film]:
 def read(root: Path, film: Film) -> Imported:
     """One film as a study, with age and sex from its DICOM header where there is one."""
     path = film_path(root, [f"{film.split}/{film.id}.{ending}" for ending in _EXTENSIONS])
-    header, unreadable = header_of(root / path)
+    header, unreadable = header_of(root, path)
     age = header.age if header is not None else None
     votes = _votes(film.answers)
     own = {label: _verdict(yes, of) for label, (yes, of) in votes.items()}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from cxrlab.core.json_form import BadJson, loads
 from cxrlab.core.records import Report
 
@@ -13,10 +11,13 @@ BROKEN = "the JSON object is broken or cut off"
 OTHER_KEYS = "the JSON object has other keys than the four sections"
 NOT_TEXT = "a section is neither text nor null"
 EMPTY = "every section is empty"
+TOO_LONG = "the answer is too long for a report"
 
 # What models write for "nothing".
 _NOTHING = frozenset({"", "null", "none", "n/a", "na", "not applicable", "not provided", "not available", "-"})
-_FENCE = re.compile(r"```(?:json)?\s*(.*?)```", re.DOTALL | re.IGNORECASE)
+_FENCE = "```"
+# Characters of the longest answer that is looked at: ten times the longest report.
+LONGEST = 100_000
 
 
 class BadAnswer(ValueError):
@@ -25,6 +26,8 @@ class BadAnswer(ValueError):
 
 def parse(text: str) -> Report:
     """The four sections of an answer; a key left out counts as null, any other fault is a `BadAnswer`."""
+    if len(text) > LONGEST:
+        raise BadAnswer(TOO_LONG)
     values = _object(text)
     if set(values) - set(KEYS):
         raise BadAnswer(OTHER_KEYS)
@@ -37,9 +40,10 @@ def parse(text: str) -> Report:
 
 
 def _object(text: str) -> dict[str, str | None]:
-    """The outermost object of the text; in a fence if there is one."""
-    if fenced := _FENCE.search(text):
-        text = fenced[1]
+    """The outermost object of the text after any thinking aloud; in a fence if there is one."""
+    text = text.rpartition("</think>")[2]
+    if text.count(_FENCE) > 1 and "{" in (fenced := text.split(_FENCE)[1]):
+        text = fenced
     start, end = text.find("{"), text.rfind("}")
     if start < 0:
         raise BadAnswer(NO_OBJECT)
@@ -58,4 +62,5 @@ def _object(text: str) -> dict[str, str | None]:
 def _cleaned(text: str | None) -> str | None:
     if text is None or text.strip().rstrip(".").lower() in _NOTHING:
         return None
-    return " ".join(text.split())
+    # Signs that steer a terminal or turn the direction of a line are no words.
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())

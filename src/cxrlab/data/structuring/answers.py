@@ -36,6 +36,11 @@ def guessed_tokens(text: str) -> int:
     return math.ceil(len(text) / _CHARACTERS)
 
 
+def _counted(told: object, text: str) -> int:
+    """The model's own count where it is one, else a guess: a count that is none must not spoil the file."""
+    return told if type(told) is int and told >= 0 else guessed_tokens(text)
+
+
 @dataclass(frozen=True)
 class Kept:
     """One answer and what it took: its text, tokens asked and tokens answered."""
@@ -80,10 +85,10 @@ class Answers:
 
     def add(self, key: str, prompt: str, answer: Generated) -> None:
         """Keep an answer and book its cost; it is on file when this returns."""
-        told = answer.extra.get("prompt_tokens")
-        asked = told if isinstance(told, int) else guessed_tokens(prompt)
-        answered = answer.tokens if answer.tokens is not None else guessed_tokens(answer.text)
-        record = {"key": key, "prompt_tokens": asked, "tokens": answered, "text": answer.text}
+        asked = _counted(answer.extra.get("prompt_tokens"), prompt)
+        answered = _counted(answer.tokens, answer.text)
+        text = answer.text.encode("utf-8", "replace").decode()  # half a character cannot be written down
+        record = {"key": key, "prompt_tokens": asked, "tokens": answered, "text": text}
         self._lines.append(record)
         self._places[bytes.fromhex(key)] = self._end
         self._end += len(dumps(record).encode()) + 1

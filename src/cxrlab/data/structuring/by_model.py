@@ -11,7 +11,7 @@ from cxrlab.core.records import Report, Study
 from cxrlab.data.structuring.answer import KEYS, BadAnswer, parse
 from cxrlab.data.structuring.answers import Answers, guessed_tokens, key_of
 from cxrlab.data.structuring.budget import Budget
-from cxrlab.data.structuring.labelled import has_labels, label_violations
+from cxrlab.data.structuring.labelled import has_labels, label_violations, translation_violations
 from cxrlab.data.structuring.outcome import (
     ADDRESSED,
     BY_MODEL,
@@ -120,12 +120,13 @@ class ModelStructurer:
         except BadAnswer as error:
             task.refused.append((str(error),))
             return
-        if task.source.english:
-            problems = violations(mend(task.source.report), answer)
-        elif has_labels(task.study):
-            problems = (*label_violations(task.study, self.corpus, answer), *faults(answer))
+        source = task.source
+        if source.english:
+            problems = violations(mend(source.report), answer)
         else:
-            problems = faults(answer)
+            problems = (*translation_violations(source.text, source.language, answer), *faults(answer))
+            if has_labels(task.study):
+                problems = (*label_violations(task.study, self.corpus, answer), *problems)
         if problems:
             task.refused.append(problems)
         else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from cxrlab.data.structuring.patterns import BROKEN
 from cxrlab.data.structuring.rewriting import tidy
 from cxrlab.data.structuring.validate import differences
 from cxrlab.findings.reader import Reading, read
@@ -22,6 +23,8 @@ _BEFORE = re.compile(
     r"(?:[,(]\s*|\b(?:but|and|with|which is|which are|that is|is|are|has|have|been|an?|the|in|of|at|to)\s+)+$",
     re.IGNORECASE,
 )
+# "no pneumothorax after removal of the tube": two denials.
+_AFTER = re.compile(r",? (?:following|after|post|status post|s/p)(?: interval)? ?$", re.IGNORECASE)
 _CLAUSE = re.compile(r"[^,;]*")
 _IN_SIZE = re.compile(
     r"\s*\b(?:in|of) (?:size|extent|volume|appearance|position|degree|severity|number)\b", re.IGNORECASE
@@ -50,7 +53,12 @@ def without_change(text: str, reading: Reading) -> str:
     while left:
         for candidate in _candidates(text):
             after = read(candidate)
-            if _changes(after) < left and candidate and not differences(reading, after):
+            if (
+                candidate
+                and _changes(after) < left
+                and not BROKEN.search(candidate)
+                and not differences(reading, after)
+            ):
                 text, left = candidate, _changes(after)
                 break
         else:
@@ -68,7 +76,8 @@ def _candidates(text: str) -> Iterator[str]:
         before, after = text[:start], text[end:]
         rest = _CLAUSE.sub("", after, count=1)
         if kind is Kind.RESOLUTION:
-            yield tidy(f"{before}no {_THEN.sub('', re.sub(r'^ *(?:of )?', '', after))}")
+            gone = _THEN.sub("", re.sub(r"^ *(?:of )?", "", after))
+            yield tidy(f"{_AFTER.sub(',', before)} no {gone}")
         elif kind is Kind.RESOLVED:
             yield tidy(f"no {_lowered(_THEN.sub('', before))}{rest}")
         else:
@@ -78,8 +87,8 @@ def _candidates(text: str) -> Iterator[str]:
             if _BELONGS.match(sized):
                 yield tidy(bare + rest)
                 yield tidy(before + rest)
-            yield tidy(f"{bare} {sized}")
             yield tidy(before + sized)
+            yield tidy(f"{bare} {sized}")
             yield tidy(f"{before}present{rest}")
             yield tidy(bare + rest)
 

@@ -1,4 +1,4 @@
-"""Word lists about earlier films and about change, and patterns that name them."""
+"""Word lists about earlier films, about change and about advice, and patterns that name them."""
 
 from __future__ import annotations
 
@@ -31,6 +31,19 @@ _LISTS = {
         ongoing; new; newly; worsening; worsened; increasing; improving; improved; decreasing;
         enlarging; progressive; progressing; resolving; similar; longstanding; long-standing; preexisting;
         pre-existing; known; again; now; slowly""",
+    "does": """may; might; could; likely; has; have; represent; represents; suggest; suggests; reflect; reflects;
+        extend; extends; measure; measures; contain; contains; project; projects; involve;
+        involves; overlie; overlies""",
+    # What an aside is made of that only says how something was before; it also needs one of the words after it.
+    "aside": """a; an; the; and; but; as; at; by; for; from; had; has; have; been; in; is; are; it; its; not; no; of;
+        on; or; after; seen; noted; since; than; that; to; was; were; when; which; with; well; time;
+        finding; findings; different; difference; position; positions; place; placed; inserted;
+        insertion; put; arisen; developed; progression; fresh; recent; onset; appreciated; visible;
+        compared; comparison; yesterday; changes; changed; change; day; days; week; weeks; month;
+        months; year; years; ago; before; against; lying; up; down; fitted""",
+    "then": """new; newly; interval; interim; prior; previous; preceding; earlier; previously; formerly; unchanged;
+        stable; similar; same; change; changed; before; compared; comparison; again; increased; decreased; larger;
+        smaller; worse; worsened; improved; greater; different; inserted; progressed; last; unaltered; constant""",
 }  # fmt: skip
 _DATE = r"(?:_{2,}|x{4}|yesterday|\d{1,4}[/.-]\d{1,2}(?:[/.-]\d{1,4})?|\w+ \d{1,2},? \d{4}|\d{4})"
 
@@ -48,13 +61,53 @@ _PIECES["since then"] = (
 )
 _PIECES["in size"] = rf"(?: in {_PIECES['aspect']})*{_PIECES['since then']}?"
 _PIECES["of the"] = r"(?:in|of)(?: the| an?)?(?: size of| extent of)?(?: the| an?)?"
+# Read once and never given back, lest a long list of such words be read in every way there is.
 # The earlier film: "the prior study of ___", "prior", "the radiograph from 3/4/2019", "the day before".
 _PIECES["that film"] = (
     rf"(?:(?:the |an? |one |his |her |{_DATE}'?s? )*(?:{_PIECES['earlier']}|{_PIECES['film']}|{_DATE}"
-    r"|day before|available|same day|that|of|from|on|dated|at|and|\d+)[\w/.:'-]*(?: |$|(?=,)))+"
+    r"|day before|available|same day|that|of|from|on|dated|at|and|\d+)[\w/.:'-]*(?: |$|(?=,)))++"
+)
+# An aside between commas with no word of its own: ", newly placed since the prior study", ", no different". Word by
+# word, so that there is one way to read it.
+_ASIDE = sorted(
+    {word for name in ("aside", "then", "film", "earlier", "ly", "how", "more", "fewer", "same", "aspect")
+     for phrase in _LISTS[name].split(";") for word in phrase.split()}
+)  # fmt: skip
+_PIECES["only before"] = (
+    rf"(?=[^,;]*\b{_PIECES['then']}\b)(?: (?:{'|'.join(map(re.escape, _ASIDE))}|[\d/.:-]+|_+|x{{4}})(?=[ ,;.]|$))+"
 )
 
 
 def pattern(text: str) -> re.Pattern[str]:
     """A regular expression in which `<name>` stands for a word list."""
     return re.compile(re.sub(r"(?<!\?P)<([a-z ]+)>", lambda match: _PIECES[match[1]], text), re.IGNORECASE)
+
+
+# What gives advice; its mention of other films looks ahead: "comparison with earlier films would help".
+ADVISES = pattern(
+    r"\b(?:recommend\w*|advis\w+|correlat\w+|follow[ -]?up|suggest(?:s|ed)? (?:<film>|correlat|clinical|repeat|further)"
+    r"|further (?:evaluation|imaging|assessment|study|work-?up|characteri[sz]ation|investigation)"
+    r"|(?:would|could|may|might|can|should)(?: be)? (?:\w+ )?(?:help(?:ful)?|useful|performed|obtained|considered)"
+    r"|consider (?:an? )?(?:<film>|repeat|further|follow|dedicated|\w+ (?:<film>))|is suggested)\b"
+)
+# Words that name an earlier film, or say that something is as it was, whether or not a finding hangs on them.
+SPEAKS_OF_EARLIER = pattern(
+    r"\bcompar(?:ed|ison|ing)\b(?! view| (?:with|to) (?:the |that )?(?:left|right|other|opposite|contralateral|on the))"
+    r"|\b(?:prior|previous|preceding|earlier|last|most recent|old|former) (?:\w+ )?(?!chest|projection|exposure)"
+    r"<film>\b"
+    r"|\b(?:since|than|from|to|on) (?:the |an? )?(?:prior|previous|earlier|preceding)s?"
+    r"(?= ?(?:$|[,;.]|_|x{4}|<date>|and\b))"
+    r"|\b(?:previously|formerly|unchanged|unaltered|no different|as before|re-?demonstrat\w+|since yesterday)\b"
+    r"|\bstable\b|\bin(?:terval|terim)\b|\b(?:no|without)(?: <how>)* changes?\b|\bagain,? (?=<seen>)"
+    r"|\b\d{1,2}/\d{1,2}/\d{2,4}\b"
+)
+# A sentence from which words were taken that it needs: a verb without its word, a preposition without its noun.
+BROKEN = pattern(
+    r"\b(?:is|are|was|were) (?:may|might|could|is|are)\b|\b(?:is|are) (?:no|not|to)(?=$|[,;.])|\bnot?(?=$|[,;.])"
+    r"|^there (?!is\b|are\b|was\b|were\b|has\b|have\b|may\b|might\b|could\b|can\b|also\b|appears?\b|seems?\b|do)"
+    r"|, (?:<seen>|an? finding|in position)(?=$|[,;.])|\b(?:may|might|could|of|from|to|with|the|an?|has|have|been|than)"
+    r"(?=$|[,;.]| (?:but|and|or|which|of|from)\b)|\b(?:following|after|and|or) no(?! \w+ly)\b.*\bno\b"
+    r"|\b(?:following|after|improvement/)no?\b|\b(?:following|after) no\b|/no\b"
+    r"|\b(?:is|are) (?:in|of) (?:size|appearance)$|^(?:grossly )?appear|\b(?:is|are|an?) appearing\b"
+    r"|\b(?:there is|there are)\b[^,;.]*\b(?:is|are) present$"
+)

@@ -29,6 +29,20 @@ def _row(text: str, instead: str, reason: str) -> Rewrite:
 
 # Taken from any sentence: they name the earlier film and say nothing of this one.
 CLAUSES = (
+    _row(r",<only before>,?(?: and)?(?= (?:<does>|is|are|probably|which|measuring)\b)", "", "an aside"),
+    _row(r",<only before>(?=$|[,;])", "", "an aside that only says how it was before"),
+    _row(
+        r"(?: <seen>)? (?:on|in|at) (?:the |an? )?(?:<earlier> )+(?:\w+ )?<film>(?: (?:of|from|dated) <date>)?"
+        r"(?= (?:has|have|is|are) )",
+        "",
+        "where it was seen before",
+    ),
+    _row(r" of the <earlier> <film>(?= (?:has|have|is|are) )", "", "where it was seen before"),
+    _row(
+        r"\b(?:is|are|appears?|remains?)(?: <ly>)* <same><in size>,? (?:and|but) (?=<does>\b)",
+        "",
+        "as before, and something else",
+    ),
     _row(
         r"^[\w ,]{0,40}\bcompared (?:with|to) [^:;]{0,60}(?::\d+[^:;]{0,20})?: +(?=\w)",
         "",
@@ -62,6 +76,12 @@ CLAUSES = (
         "as before",
     ),
     _row(
+        r",?(?: and| but)?(?: <ly>)*(?: <same>| <more>| <fewer>)?(?: in <aspect>)? (?:to|from|since|than|(?:as |when )?"
+        r"compared (?:to|with)) (?=[^,;]*<earlier>)<that film>(?=with\b|without\b|and\b|but\b|[,;]|$)",
+        " ",
+        "as before, and something else",
+    ),
+    _row(
         r",? (?:as before|as previously(?: <seen>)?|as was previously <seen>|in the interval|in the interim)\b",
         "",
         "since when",
@@ -79,7 +99,7 @@ CLAUSES = (
     ),
     _row(
         r"\b(?P<verb>is|are|appears?|remains?)(?: <ly>)* <same><in size>,? (?:and|but) (?:is |are )?"
-        r"(?!there|the\b|an?\b|no\b)",
+        r"(?!there|the\b|an?\b|no\b|<does>\b)",
         "{be} ",
         "only the present state",
     ),
@@ -93,12 +113,13 @@ COURSES = (
     ),
     _row(
         r"^(?:there (?:is|has been) )?(?:<how> |an? |the )*(?:complete |full )?"
-        r"(?:resolution|clearing|disappearance|removal|extraction) of (?:the |an? )?(?P<what>.+)$",
+        r"(?:resolution|clearing|disappearance|removal|extraction) of (?:the |an? |both |\d |two |three )*"
+        r"(?P<what>.+)$",
         r"no \g<what>",
         "what has resolved, or was taken out, is absent",
     ),
     _row(
-        r"^(?P<what>.+?) (?:is|are) no longer (?:clearly |well )?<seen>$",
+        r"^(?P<what>.+?) (?:is|are) no longer (?:clearly |well )?(?:<seen>|in place|there)$",
         r"no \g<what>",
         "what is no longer seen is absent",
     ),
@@ -158,6 +179,14 @@ COURSES = (
 )
 # Words inside a sentence, whether or not it names a finding.
 STATES = (
+    _row(r"\bwith re-?demonstration of (?:the |an? )?", "with ", "seen before and now"),
+    _row(r"\b(?:stable|similar|unchanged)[ -]appearing ", "", "as before"),
+    _row(r"(?<=normal) and (?:stable|unchanged)(?= \w)(?! (?:from|to|since|in|as|compared)\b)", "", "as before"),
+    _row(
+        r"(?<=\w) (?:stable|unchanged|similar) and (?=within|unremarkable|normal|grossly|clear)",
+        " ",
+        "as before, and what it is",
+    ),
     _row(r"^(?:once )?again <seen> (?P<verb>is|are) ", "there {be} ", "seen before and now: it is there"),
     _row(r"^(?:again|re-?demonstrat\w+)(?: of)?,? (?:<seen> )?", "", "seen before and now: it is there"),
     _row(r"\b(?P<verb>is|are) (?:again|still|once again|persistently) (?=<seen>)", "{be} ", "seen before and now"),
@@ -172,7 +201,8 @@ STATES = (
         "not there at all, as the reader takes it",
     ),
     _row(
-        r"\b<adjective>(?: (?:and|or|but) (?=[a-z]+ly |[a-z]+ing |stable|unchanged))?,? (?=\w)",
+        r"(?<!no )\b<adjective>(?: (?:and|or|but) (?=[a-z]+ly |[a-z]+ing |stable|unchanged))?,? "
+        r"(?=\w)(?!(?:from|to|since|as|compared|than|and|or|but|with)\b)",
         "",
         "how it changed, as an adjective",
     ),
@@ -188,17 +218,19 @@ ONLY_COMPARES = pattern(
     r"(?:(?:in )?comparison|compared|comparing)\b.*"
     r"|(?:there (?:is|are|has been|have been) |shows? |with |otherwise,? )*"
     r"(?:no|little|minimal|without)(?: <how>)* changes?\b.*"
-    r"|(?:there (?:is|are) )?no (?:relevant |available )?<earlier>(?: <film>)?(?: <that film>)?"
+    r"|no comparisons?\b.*|(?:there (?:is|are) )?no (?:relevant |available )?<earlier>(?: <film>)?(?: <that film>)?"
     r"(?: (?:is|are|was|were|for|available|provided)\b.*)?"
-    r"|(?:the |an? )?(?:\w+[ -]){0,6}?(?:is|are|remains?|appears?|has|have)(?: <ly>| been| remained| not)*"
+    r"|(?:the |an? )?(?:\w+[ -]){0,6}?(?:is|are|remains?|appears?|has|have)(?: <ly>| been| remained| not)*+"
     r" (?:<same>|changed)<in size>(?: (?:since|from|to|compared|when|in the|as)\b.*)?"
-    r"|(?:<ly> |otherwise |overall )*<same> (?:interval |postoperative )?(?:appearance|<film>|findings|position\w*)\b.*"
+    r"|(?:<ly> |otherwise,? |overall,? )*(?:<same>|<same> (?:interval |postoperative )?"
+    r"(?:appearance|<film>|findings|position\w*)\b.*)"
     r"|<same> (?:\w+ ){0,4}(?:silhouettes?|contours?|mediastinum|heart|size|structures|vasculature|hila)"
     r"|(?:the )?<earlier> <film>\b.*|(?:<how> )?interval change.*"
 )
 # A second statement beside the comparison: such a sentence says something of this film.
 ALSO_STATES = pattern(
     r"\b(?:without|normal|clear|unremarkable|negative|intact|within)\b|\bno\b.*\bno\b|\band (?:is|are)\b"
+    r"|(?:[,;]|\bwith) no\b(?!(?: <how>)* changes?\b)"
 )
 # Beyond this a sentence is no sentence; the time of a pattern may grow with the square of its length.
 LONGEST = 1000
@@ -232,9 +264,21 @@ def _filled(instead: str, match: re.Match[str]) -> str:
     return match.expand(instead).replace("{be}", "are" if verb in _OF_SEVERAL else "is")
 
 
+# "no the prior effusion" and "no Effusion", where a sentence became a denial.
+_NO = re.compile(
+    r"\b(no) (?:(?:the|an?|any|no|(?:prior|previous|earlier|former)(?! to\b)|previously(?: \w+ed| seen)?) )*(\w\S*)",
+    re.IGNORECASE,
+)
+
+
+def _lowered(word: str) -> str:
+    """The first letter in lower case, unless the word is a name or an abbreviation."""
+    return word if not word[1:].islower() or "-" in word else word.lower()
+
+
 def tidy(sentence: str) -> str:
     """Articles, gaps and the first letter put right after words were taken out."""
-    sentence = re.sub(r"\bno (?:the|an?|previously|any|no) ", "no ", sentence, flags=re.IGNORECASE)
+    sentence = _NO.sub(lambda match: f"{match[1]} {_lowered(match[2])}", sentence)
     sentence = re.sub(r"\b(an?) (?=([a-z]\w+))", _article, sentence, flags=re.IGNORECASE)
     sentence = re.sub(r"\s+", " ", sentence)
     sentence = _MANY.sub(r"\1here are ", sentence)

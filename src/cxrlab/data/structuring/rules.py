@@ -15,6 +15,8 @@ from functools import lru_cache
 from cxrlab.core.records import Report
 from cxrlab.data.structuring.erasing import without_change
 from cxrlab.data.structuring.mending import mended
+from cxrlab.data.structuring.patient import anonymous, reason, tells_of_patient
+from cxrlab.data.structuring.patterns import ADVISES, BROKEN
 from cxrlab.data.structuring.rewriting import (
     ALSO_STATES,
     CLAUSES,
@@ -26,46 +28,22 @@ from cxrlab.data.structuring.rewriting import (
     apply,
     rewrite,
 )
-from cxrlab.data.structuring.sentences import capital, joined, split
-from cxrlab.data.structuring.validate import differences, reading_of
+from cxrlab.data.structuring.sentences import joined, split
+from cxrlab.data.structuring.validate import comparing, differences, reading_of
 from cxrlab.findings.reader import Reading, read
 
 RULES = "rules"
 
-_AGE = r"(?:\d{1,3}|_{2,}|x{4}|\[\*\*[^\]]*\*\*\])"
-_SEX = r"(?:man|woman|male|female|boy|girl|gentleman|lady|patient|infant|child|[mf]\b)"
-_UNIT = r"(?:years?|yrs?|months?|weeks?|days?|y\.?/?o\.?)"
-# "a 45-year-old woman", "45 yo M", "man aged 47", "woman of 91 years", "age 91".
-_PERSON = (
-    rf"(?:this is )?(?:an? )?(?:(?:{_SEX},? )?{_AGE}[ -]*{_UNIT}(?:[ -]*old)?\b(?:[ -]*{_SEX}(?: {_SEX})?)?"
-    rf"|{_SEX},? (?:aged? {_AGE}|of {_AGE} {_UNIT})|aged? {_AGE}|(?:\d{{1,3}}|_{{2,}}) ?[mf]\b)"
-)
-_LEADING = re.compile(
-    rf"^(?:{_PERSON}|an? {_SEX}(?= with)|{_SEX}(?= with))[,:]?"
-    r"(?: (?:with|w/|who has|has|(?:who )?presents with|presenting with|complains of|having))? ?",
-    re.IGNORECASE,
-)
-_INSIDE = re.compile(rf",? (?:in|of) (?:this|an?) {_PERSON}|, {_PERSON}", re.IGNORECASE)
-_HISTORY = re.compile(
-    r"(?:,? ?(?:and|with|has))?(?: an?)?(?: past| medical| known| remote| prior| clinical)* ?\b(?:history|hx|h/o|pmh)\b"
-    r"(?: significant)?(?: of| for|:)? [^,;./]*",
-    re.IGNORECASE,
-)
-_TOLD_OF_PATIENT = re.compile(
-    rf"(?:{_PERSON}|(?:the )?patient (?:is an?|has an?|with|had|was)\b|(?:past |clinical |medical |surgical )*history\b"
-    r"|hx\b|status post\b|s/p\b|reason for|indication|clinical (?:information|indication|history))",
-    re.IGNORECASE,
-)
-# A sentence with one of these concludes or advises; it belongs to the impression.
+# A sentence with one of these concludes; like one that advises, it belongs to the impression.
 _CONCLUDES = re.compile(
-    r"\b(?:recommend\w*|suggest(?:s|ed)? (?:follow|ct|correlat|clinical|repeat)|follow[ -]?up|correlat\w+|advise\w*"
-    r"|consider|consistent with|compatible with|suggesti(?:ve|ng)|concerning for|suspicious for|represent(?:s|ing)"
+    r"\b(?:consider|consistent with|compatible with|suggesti(?:ve|ng)|concerning for|suspicious for|represent(?:s|ing)"
     r"|(?:may|could|might|likely|probably) (?:represent|reflect|be due|relate|indicat)\w*|in keeping with|differential"
     r"|impression|diagnosis|no (?:\w+ )?(?:acute|active) (?:\w+ )?(?:process|disease|abnormalit\w+|findings?"
     r"|cardiopulmonary|disorder)|normal (?:chest|study|exam\w*|radiograph\w*|film)|telephone|discussed|communicated"
     r"|notified)\b",
     re.IGNORECASE,
 )
+_HEADING_WORDS = 3
 _DIAGNOSES = frozenset({"pneumonia"})
 _HEADING = re.compile(r"[A-Z][A-Za-z]+(?:[ ,/][A-Za-z]+){0,4}: (?=\S)")
 
@@ -100,8 +78,7 @@ def structure(source: Report) -> Ruled:
     if differences(reading_of(source), reading_of(report)):
         # Where even untouched sentences read otherwise one after the other, the sections stay as they were.
         report = replace(report, findings=source.findings, impression=source.impression)
-    left = sum(finding.change is not None for finding in reading_of(report))
-    return Ruled(report, compares=left, restored=restored)
+    return Ruled(report, compares=len(comparing(report)), restored=restored)
 
 
 def mend(source: Report) -> Report:
@@ -118,6 +95,11 @@ class _Sentence:
     concludes: bool
     speaks: bool
 
+    @property
+    def heads(self) -> bool:
+        """Whether it is too short for anything but a heading: "Left shoulder."."""
+        return len(self.before.split()) <= _HEADING_WORDS
+
     @classmethod
     def of(cls, sentence: str) -> _Sentence:
         return cls(sentence, *_understood(sentence))
@@ -127,7 +109,8 @@ class _Sentence:
 def _understood(sentence: str) -> tuple[str | None, bool, bool]:
     reading = read(sentence)
     diagnosis = any(finding.observation in _DIAGNOSES and finding.present for finding in reading)
-    return present_state(sentence, reading), diagnosis or bool(_CONCLUDES.search(sentence)), reading.speaks
+    concludes = diagnosis or bool(_CONCLUDES.search(sentence) or ADVISES.search(sentence))
+    return present_state(sentence, reading), concludes, reading.speaks
 
 
 def present_state(sentence: str, reading: Reading | None = None) -> str | None:
@@ -146,7 +129,7 @@ def present_state(sentence: str, reading: Reading | None = None) -> str | None:
         return None
     state = _anonymous(body, reading)
     compared = any(finding.change is not None for finding in reading)
-    if compared or HINT.search(state):
+    if compared or (HINT.search(state) and not ADVISES.search(state)):
         state = _rewritten(state, reading, compared)
     if state == body:
         return sentence
@@ -154,15 +137,17 @@ def present_state(sentence: str, reading: Reading | None = None) -> str | None:
 
 
 def _of_no_film(body: str, reading: Reading) -> bool:
-    """Whether a sentence without a finding only compares, or only tells of the patient."""
+    """Whether a sentence without a finding only compares, or only tells of the patient; advice never does."""
+    if ADVISES.search(body):
+        return False
     if ONLY_COMPARES.fullmatch(body):
         return not ALSO_STATES.search(body)
-    return not reading.normal and bool(_TOLD_OF_PATIENT.match(body))
+    return not reading.normal and tells_of_patient(body)
 
 
 def _anonymous(body: str, reading: Reading) -> str:
     """Without age and sex, where nothing else hangs on them."""
-    bare = capital(_INSIDE.sub("", body))
+    bare = anonymous(body)
     return bare if bare != body and _same(reading, bare) else body
 
 
@@ -181,13 +166,17 @@ def _rewritten(body: str, reading: Reading, compared: bool) -> str:
 
 def _same(reading: Reading, text: str) -> bool:
     """Whether a rewritten sentence reads like its source and is still one."""
+    if not text or BROKEN.search(text):
+        return False
     after = read(text)
-    return bool(text) and not differences(reading, after) and bool(after.normal) >= bool(reading.normal)
+    return not differences(reading, after) and bool(after.normal) >= bool(reading.normal)
 
 
 def _drawn_apart(impression: Sequence[_Sentence]) -> tuple[list[_Sentence], list[_Sentence]]:
     """Findings and impression of an impression that stands alone: what is seen, and what is concluded or advised."""
-    seen = [one for one in impression if one.speaks and not one.concludes]
+    seen = [one for one in impression if not one.concludes and (one.speaks or one.heads)]
+    if not any(one.speaks for one in seen):
+        return [], list(impression)
     return seen, [one for one in impression if one not in seen]
 
 
@@ -212,17 +201,3 @@ def _report(source: Report, findings: Sequence[_Sentence], impression: Sequence[
         findings=joined(one.after for one in findings if one.after),
         impression=joined(one.after for one in impression if one.after),
     )
-
-
-def reason(indication: str | None) -> str | None:
-    """Why the film was taken, without age, sex and, where anything else is told, without history; None when empty."""
-    if not indication:
-        return None
-    kept = []
-    for sentence in split(indication):
-        bare = _INSIDE.sub("", _LEADING.sub("", sentence, count=1)).strip(" ,.")
-        without = re.sub(r"^(?:now |presenting |presents |and |with )+", "", _HISTORY.sub("", bare).strip(" ,.;/"))
-        bare = without if any(sign.isalpha() for sign in without) else bare
-        if any(sign.isalpha() for sign in bare):
-            kept.append(bare)
-    return joined(kept)

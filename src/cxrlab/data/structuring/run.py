@@ -47,7 +47,7 @@ from cxrlab.data.writer import NOTES, PARTIAL, CorpusWriter
 
 OUTCOMES, ANSWERS = "structuring.jsonl", "answers.jsonl"
 # Raised whenever the rules give other text than before, so that a corpus is never continued by others.
-FORM = 1
+FORM = 2
 _OWN = frozenset({STUDIES, CARD, PARTIAL, NOTES, OUTCOMES, ANSWERS, "statistics.json"})
 # Settings that decide how the work is done, not what comes of it.
 _WITHOUT_EFFECT = ("workers", "batch", "cache", "max_cost", "price_prompt", "price_answer", "prompt")

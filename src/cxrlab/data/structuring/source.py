@@ -11,9 +11,14 @@ from cxrlab.data.structuring.sentences import joined, split
 
 ENGLISH = "en"
 # Nobody dictates this; whoever plants it wants a language model to obey the report.
+_MACHINE = r"(?:ai|assistant|llm|language model|chatbot|chatgpt|gpt[\w.-]*)"
 _ORDER = re.compile(
-    r"\b(?:ignore|disregard|forget|override)\b[^.]*\b(?:above|instructions?|rules|prompt|everything)\b"
-    r"|\b(?:an? (?:ai|assistant|language model|chatbot)|system prompt|new instructions?)\b"
+    r"\b(?:ignore|disregard|forget|override)\b[^.]*\b(?:instructions?|rules|prompt|everything"
+    r"|above(?! (?:opacit|find|nodul|densit)))\b"
+    r"|\b(?:do not|don't|never) (?:follow|obey)\b[^.]*\b(?:instructions?|rules|prompt)\b|\binstead of the above\b"
+    rf"|\b(?:an?|to(?: the| any)?|dear|you(?: are|'re)(?: an?)?) {_MACHINE}\b|(?:^|[.!?]\s+)(?:{_MACHINE}[,:]|system:)"
+    r"|\bsystem prompt\b|\bnew instructions?\b|<\|[^|]*\|>|\[/?inst\]|\{\s*\""
+    r"|\b(?:summari[sz]|translat|rewrit|structur)ing this report\b"
     r"|\b(?:write|output|answer|respond|print|return|say|reply)\b(?: with)? (?:only|exactly|instead|the following)\b",
     re.IGNORECASE,
 )

@@ -3,16 +3,20 @@
 Statements of both texts are merged into things, without how they changed, since taking out the
 comparison is the purpose. Every thing must then stand on both sides with the same side, place, degree,
 size and tip. What has resolved counts as absent, so `the effusion has resolved` may become `no effusion`.
+Beside the reader stand tests of the words alone, for what no finding carries: a mention of an earlier film, age
+and sex, advice, numbers, and sections that the source does not have.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 from cxrlab.core.records import Finding, Report
+from cxrlab.data.structuring.patient import names_history, names_person
+from cxrlab.data.structuring.patterns import ADVISES, SPEAKS_OF_EARLIER
 from cxrlab.data.structuring.sentences import split
 from cxrlab.findings.merge import same_place, same_side, side_by_side
 from cxrlab.findings.reader import Reading, read
@@ -29,14 +33,17 @@ SIZE = "the size differs"
 TIP = "the tip of a device differs"
 COMPARES = "it speaks of an earlier film"
 PATIENT = "it speaks of age or sex"
+HISTORY = "it tells a history beside the reason for the film"
 NUMBER = "a number appears"
 SPEAKS = "it speaks of a film of which the source says nothing"
+NORMAL_APPEARS = "something is called normal"
+NORMAL_DISAPPEARS = "what is called normal is left out"
+ADVICE_APPEARS = "advice appears"
+ADVICE_DISAPPEARS = "advice disappears"
+SECTION = "a section appears of which the source says nothing"
 
-_PERSON = re.compile(
-    r"\b(?:years?|yrs?|months?|weeks?|days?)[ -]?old\b|\b\d+[ -]?(?:yo|y/o)\b|\baged? \d+\b|\b(?:wo)?man of \d+\b",
-    re.IGNORECASE,
-)
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_WORD = re.compile(r"[^\W\d_]{3,}")
 # Sizes written in another unit or rounded on the way are the same below this, in millimetres.
 _SAME_SIZE = 0.51
 
@@ -61,20 +68,73 @@ def violations(source: Report, answer: Report) -> tuple[str, ...]:
     What the vocabulary has no word for is not compared.
     """
     before, after = reading_of(source), reading_of(answer)
-    found = [*differences(before, after), *faults(answer)]
-    if after.speaks and not before.speaks:
-        found.append(SPEAKS)
-    if _numbers(answer) - _numbers(source):
-        found.append(NUMBER)
-    return tuple(dict.fromkeys(found))
+    found = [*differences(before, after), *faults(answer), *_elsewhere(source, answer)]
+    normal, still = (_any(report, _calls_normal) for report in (source, answer))
+    checks = (
+        (SPEAKS, after.speaks and not before.speaks),
+        (NORMAL_APPEARS, still and not _any(source, lambda sentence: bool(_read(sentence).normal))),
+        (NORMAL_DISAPPEARS, normal and not still),
+        (ADVICE_APPEARS, _any(answer, _advises) and not _any(source, _advises)),
+        (ADVICE_DISAPPEARS, _any(source, _advises) and not _any(answer, _advises)),
+        (NUMBER, bool(numbers(*answer.to_json().values()) - numbers(*source.to_json().values()))),
+    )
+    return tuple(dict.fromkeys((*found, *(kind for kind, holds in checks if holds))))
 
 
 def faults(answer: Report) -> tuple[str, ...]:
     """What no structured report may hold, whatever its source: a comparison, or whom the film is of."""
     found = [f"{COMPARES}: {finding.observation}" for finding in reading_of(answer) if finding.change is not None]
-    if any(_PERSON.search(text) for text in answer.to_json().values() if text):
-        found.append(PATIENT)
-    return tuple(dict.fromkeys(found))
+    checks = (
+        (COMPARES, not found and bool(comparing(answer))),
+        (PATIENT, names_person(answer)),
+        (HISTORY, names_history(answer)),
+    )
+    return tuple(dict.fromkeys((*found, *(kind for kind, holds in checks if holds))))
+
+
+def comparing(report: Report) -> list[str]:
+    """The sentences of findings and impression that speak of an earlier film; advice may."""
+    return [one for one in _sentences(report) if compares(one)]
+
+
+def compares(sentence: str) -> bool:
+    """Whether a sentence speaks of an earlier film, to the reader or by its words alone."""
+    if any(finding.change is not None for finding in _read(sentence)):
+        return True
+    return bool(SPEAKS_OF_EARLIER.search(sentence)) and not _advises(sentence)
+
+
+def _sentences(report: Report) -> list[str]:
+    return [one for text in (report.findings, report.impression) if text for one in split(text)]
+
+
+def _any(report: Report, test: Callable[[str], bool]) -> bool:
+    return any(map(test, _sentences(report)))
+
+
+def _calls_normal(sentence: str) -> bool:
+    """Whether it says of this film alone that something is normal: "no change" is no such word."""
+    return bool(_read(sentence).normal) and not compares(sentence)
+
+
+def _advises(sentence: str) -> bool:
+    return bool(ADVISES.search(sentence))
+
+
+def _elsewhere(source: Report, answer: Report) -> Iterable[str]:
+    """What examination and indication say that the source does not: a finding, or a whole section."""
+    known = {finding.observation for text in source.to_json().values() if text for finding in _read(text)}
+    words = _words(*source.to_json().values())
+    for name in ("examination", "indication"):
+        text = answer.section(name)
+        own = _words(text)
+        if own <= words:
+            continue  # nothing but words of the source
+        for finding in _read(text or ""):
+            if finding.present and finding.observation not in known:
+                yield _named(APPEARS, finding)
+        if not source.section(name) and 2 * len(own & words) < len(own):
+            yield SECTION
 
 
 def differences(before: Iterable[Finding], after: Iterable[Finding]) -> tuple[str, ...]:
@@ -133,7 +193,11 @@ def _same_number(one: float | None, other: float | None) -> bool:
     return abs(one - other) < _SAME_SIZE
 
 
-def _numbers(report: Report) -> set[float]:
-    """Every number of a report's sections, those of lists left out."""
-    sentences = (one for text in report.to_json().values() if text for one in split(text))
+def numbers(*texts: str | None) -> set[float]:
+    """Every number of some texts, those of lists left out."""
+    sentences = (one for text in texts if text for one in split(text))
     return {float(word) for sentence in sentences for word in _NUMBER.findall(sentence)}
+
+
+def _words(*texts: str | None) -> set[str]:
+    return {word for text in texts if text for word in _WORD.findall(text.lower())}

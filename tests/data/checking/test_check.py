@@ -15,7 +15,7 @@ from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import DataError
 from cxrlab.core.records import ImageFile, Report
 from cxrlab.data import images
-from cxrlab.data.check import EXAMPLES_A_KIND, check_corpus
+from cxrlab.data.checking.check import EXAMPLES_A_KIND, check_corpus
 from cxrlab.data.corpus import Corpus
 
 

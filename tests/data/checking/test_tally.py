@@ -9,9 +9,9 @@ import pytest
 
 from cxrlab.core.records import Box, ImageFile, Report, Study
 from cxrlab.core.vocabulary import View
-from cxrlab.data.film_facts import FilmFacts, film_facts
-from cxrlab.data.statistics import Repeats, Statistics
-from cxrlab.data.tally import Tally, age_band
+from cxrlab.data.checking.film_facts import FilmFacts, film_facts
+from cxrlab.data.checking.statistics import Repeats, Statistics
+from cxrlab.data.checking.tally import Tally, age_band
 
 FILM = film_facts(np.arange(64, dtype=np.uint8).reshape(8, 8), View.PA)
 BLACK = film_facts(np.zeros((8, 8), np.uint8), View.PA)

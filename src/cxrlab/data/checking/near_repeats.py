@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from cxrlab.data.duplicates import image_groups, report_groups
-from cxrlab.data.statistics import Repeats
+from cxrlab.data.checking.statistics import Repeats
+from cxrlab.data.duplicates.groups import image_groups, report_groups
 
 Groups = Sequence[Sequence[str]]
 

@@ -7,9 +7,9 @@ import pytest
 
 from cxrlab.core.codec import to_uint8
 from cxrlab.core.vocabulary import View
+from cxrlab.data.checking.film_facts import film_facts, looks_inverted
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.film_facts import film_facts, looks_inverted
 from cxrlab.data.phantom.corpus import make_phantom
 
 

@@ -14,7 +14,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.records import Report
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.duplicates import find_duplicates, image_groups, picture_digest, report_groups, study_text
+from cxrlab.data.duplicates.groups import find_duplicates, image_groups, picture_digest, report_groups, study_text
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.data.writer import CorpusWriter
 

@@ -20,16 +20,16 @@ from cxrlab.core.progress import track
 from cxrlab.core.records import Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.card import CARD, Card, read_card
+from cxrlab.data.checking.film_facts import FilmFacts, film_facts
+from cxrlab.data.checking.near_repeats import near_repeats
+from cxrlab.data.checking.statistics import Statistics
+from cxrlab.data.checking.tally import ABSENT_IMAGES, Tally
 from cxrlab.data.corpus import STUDIES, corpus_folder, study_of_line
-from cxrlab.data.duplicates import study_text
-from cxrlab.data.film_facts import FilmFacts, film_facts
+from cxrlab.data.duplicates.groups import study_text
+from cxrlab.data.duplicates.perceptual_hash import perceptual_hash
 from cxrlab.data.images import Picture, grey_film, read_picture
-from cxrlab.data.near_repeats import near_repeats
 from cxrlab.data.parallel import ordered_map
-from cxrlab.data.perceptual_hash import perceptual_hash
 from cxrlab.data.splits import leakage
-from cxrlab.data.statistics import Statistics
-from cxrlab.data.tally import ABSENT_IMAGES, Tally
 
 EXAMPLES_A_KIND = 10
 
@@ -93,7 +93,7 @@ class CheckReport:
         width = max(len(kind) for kind in self.counts)
         for kind, count in self.counts.items():
             example = next(problem.message for problem in self.examples if problem.kind == kind)
-            lines.append(f"  {count:>7,}  {kind:<{width}}  e.g. {example}")
+            lines.append(f"  {count:>7,}  {kind:<{width}}  e.g. {' '.join(example.split())}")  # an id may hold lines
         return "\n".join(lines)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from cxrlab.core.errors import CxrlabError, DataError
 from cxrlab.core.runs import Run
 from cxrlab.data.card import CARD, read_card
-from cxrlab.data.check import CheckReport, check_corpus
+from cxrlab.data.checking.check import CheckReport, check_corpus
 from cxrlab.data.config import CheckConfig, SheetConfig
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.sheet import contact_sheet
@@ -23,7 +23,8 @@ def write_data_card(corpus: Path, config: CheckConfig, out: Path) -> CheckReport
         found = check_corpus(corpus, config.workers, duplicates=config.duplicates)
         run.write(CHECK, found.to_json())
         run.write(STATISTICS, found.statistics)
-        _draw_sheet(corpus, config, run)
+        if found.images:
+            _draw_sheet(corpus, config, run)
         run.write(SUMMARY, _summary(corpus, found))
     return found
 

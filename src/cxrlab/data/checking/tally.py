@@ -12,10 +12,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from cxrlab.core.records import SECTIONS, SPLITS, Study
-from cxrlab.data.duplicates import study_text
-from cxrlab.data.film_facts import FilmFacts
-from cxrlab.data.minhash import words
-from cxrlab.data.statistics import Counts, Films, Quartiles, Repeats, Statistics, quartiles
+from cxrlab.data.checking.film_facts import FilmFacts
+from cxrlab.data.checking.statistics import Counts, Films, Quartiles, Repeats, Statistics, quartiles
+from cxrlab.data.duplicates.groups import study_text
+from cxrlab.data.duplicates.minhash import words
 
 ALL, NONE, UNKNOWN = "all", "none", "unknown"
 AGE_BANDS = ((0, "<18"), (18, "18-39"), (40, "40-59"), (60, "60-79"), (80, "80+"))

@@ -20,11 +20,11 @@ from cxrlab.core.progress import track
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Study
 from cxrlab.data.corpus import Corpus
+from cxrlab.data.duplicates.minhash import HASHES, NEAR_SHARE, share, signature, words
+from cxrlab.data.duplicates.near_pairs import linked
+from cxrlab.data.duplicates.perceptual_hash import BITS, NEAR_BITS, hash_rows, perceptual_hash
 from cxrlab.data.images import eight_bits, load_image, read_picture
-from cxrlab.data.minhash import HASHES, NEAR_SHARE, share, signature, words
-from cxrlab.data.near_pairs import linked
 from cxrlab.data.parallel import ordered_map
-from cxrlab.data.perceptual_hash import BITS, NEAR_BITS, hash_rows, perceptual_hash
 
 LARGEST_SHOWN = 10
 # Six bytes of a signature make one key: texts that share 0.8 of their phrases miss all 32 keys once in 17,000 times.

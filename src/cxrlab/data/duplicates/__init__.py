@@ -1,0 +1,1 @@
+"""Repeated and nearly repeated reports and films, found without comparing each with each."""
