@@ -205,6 +205,13 @@ def test_a_source_that_is_not_there(tmp_path: Path) -> None:
         run_scrub(tmp_path / "nowhere", LIST, tmp_path / "out")
 
 
+def test_a_dicom_file_that_is_no_single_film_is_told_as_such(tmp_path: Path) -> None:
+    """A report or a loop among the films of an export is nothing that was damaged."""
+    write_film(tmp_path / "films" / "loop.dcm", NumberOfFrames=2)
+    report = run_scrub(tmp_path / "films", BLANK, tmp_path / "out")
+    assert not report.ok and report.reasons == {scrub.NOT_ONE_FILM: 1}
+
+
 def test_a_folder_that_cannot_be_listed_is_an_error(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,10 @@ class StillText(DataError):
     """A film that shows text although what was found was blanked again and again."""
 
 
+class NotOneFilm(DataError):
+    """A DICOM file that is no single film: a report, several frames."""
+
+
 @dataclass(frozen=True)
 class Examined:
     """What a file may tell, by name and place, never by value.
@@ -96,7 +100,10 @@ def examine(data: bytes, name: str, *, mask: bool = False) -> Examined:
         return Examined(kind, telling_parts(data, name), boxes=() if mask else text_boxes(grey_film(pixels)))
     header = parse_dicom(data, name)
     with sound_header(name):
-        check_single_film(header, name)
+        try:
+            check_single_film(header, name)
+        except DataError as error:
+            raise NotOneFilm(str(error)) from error
         film = displayed(header, stored_pixels(header, name), name)
         boxes = text_boxes(film)
         return Examined("dicom", telling_tags(header), private_tags(header), burned_in(header), boxes)

@@ -30,7 +30,7 @@ from cxrlab.data.bounded import read_bounded
 from cxrlab.data.config import ScrubConfig
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.parallel import ordered_map
-from cxrlab.data.scrub.films import Examined, StillText, clean, examine, is_film
+from cxrlab.data.scrub.films import Examined, NotOneFilm, StillText, clean, examine, is_film
 from cxrlab.data.scrub.pseudonyms import Pseudonyms, pseudonyms_in
 from cxrlab.data.scrub.sources import Unit, check_source, home, is_corpus, leaves, units
 from cxrlab.data.writer import CorpusWriter, Dropped
@@ -39,6 +39,7 @@ LINES, SUMMARY, CLEANED = "scrub.jsonl", "summary.json", "cleaned"
 FLAGGED, NOTHING, WRITTEN, LEFT_OUT, FAILED = "flagged", "nothing found", "cleaned", "left out", "failed"
 NOT_A_FILM = "neither DICOM, PNG nor JPEG"
 UNREADABLE = "cannot be read or decoded in full"
+NOT_ONE_FILM = "DICOM without pixels (a report, or cut short), of several frames, or larger than any film"
 STILL_TEXT = "shows text after it was blanked again and again"
 LINK_LEAVES = "a link that leads out of the folder"
 ODD_NAME = "the name of the file is not UTF-8"
@@ -197,6 +198,8 @@ def _scrub_file(
         if shown != name:
             return Line(shown, FAILED, found, ODD_NAME)
         copy = clean(data, shown, found, names, markers=config.markers)
+    except NotOneFilm:
+        return Line(shown, FAILED, reason=NOT_ONE_FILM)
     except StillText:
         return Line(shown, FAILED, reason=STILL_TEXT)
     except Exception:  # whatever a hostile file brings about: its words may hold a value of its header
