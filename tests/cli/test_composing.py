@@ -57,3 +57,12 @@ def test_members_that_are_no_group_are_refused_with_file_and_line(
     (tmp_path / "bad.yaml").write_text("members: 5\n")
     assert main(["data", "compose", "--config", str(tmp_path / "bad.yaml"), "--dry-run"]) == 1
     assert "bad.yaml:1: members is 5; it must be a group of 'name: value' lines" in capsys.readouterr().err
+
+
+def test_a_group_of_settings_stands_in_a_file_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Nobody can type the members on one line: the help names the file, and so does the sentence when it is missing."""
+    assert main(["data", "compose", "--help"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("usage: cxrlab data compose --config FILE") and "--members" not in told
+    assert main(["data", "compose", "--out", str(tmp_path / "c")]) == 1
+    assert "'members', a group of settings that stands in the file of --config" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -136,7 +136,7 @@ class CommandLine:
         values: dict[str, Any] = {}
         if self.config_name is not None:
             overrides = [f"{key}={given[key]}" for key in self.of_config if given.get(key) is not None]
-            values, more = gather(self.config_type, given["--config"], overrides, lambda key: self._missing(_flag(key)))
+            values, more = gather(self.config_type, given["--config"], overrides, self._missing_setting)
             problems += more
         raise_problems(problems)
         if self.config_name is not None:
@@ -145,6 +145,11 @@ class CommandLine:
 
     def _missing(self, what: str) -> str:
         return f"{what} is missing; for example: {self.command.example}."
+
+    def _missing_setting(self, key: str) -> str:
+        if _in_file_alone(self.of_config[key]):
+            return self._missing(f"'{key}', a group of settings that stands in the file of --config,")
+        return self._missing(_flag(key))
 
     def help(self) -> str:
         """The page that `--help` prints."""
@@ -162,7 +167,7 @@ class CommandLine:
         for name in self.command.positional:
             _add_positional(parser, self.own[name])
         for setting in (*self.own.values(), *self.of_config.values()):
-            if setting.key not in self.command.positional:
+            if setting.key not in self.command.positional and not _in_file_alone(setting):
                 _add_flag(parser, setting)
         if self.config_type is not None:
             parser.add_argument(
@@ -182,7 +187,9 @@ class CommandLine:
             word = _positional_name(self.own[name])
             words.append(word if self.own[name].required else f"[{word}]")
         needed = [s for s in (*self.own.values(), *self.of_config.values()) if s.required]
-        words += [f"{_flag(s.key)} {_metavar(s.hint)}" for s in needed if s.key not in self.command.positional]
+        needed = [s for s in needed if s.key not in self.command.positional]
+        words += [f"{_flag(s.key)} {_metavar(s.hint)}" for s in needed if not _in_file_alone(s)]
+        words += ["--config FILE"] if any(map(_in_file_alone, needed)) else []
         return " ".join([*words, "[flags]"])
 
     def _tidy(self, argv: Sequence[str]) -> list[str]:
@@ -266,6 +273,11 @@ def _shown(setting: Setting, command: Command) -> str:
 
 def _is_list(hint: Any) -> bool:
     return typing.get_origin(hint) in (list, tuple, Sequence)
+
+
+def _in_file_alone(setting: Setting) -> bool:
+    """Whether a setting is a group of names and values, which nobody can type on one line."""
+    return typing.get_origin(setting.hint) in (dict, Mapping)
 
 
 def _metavar(hint: Any) -> str:
