@@ -23,6 +23,7 @@ _LISTS = {
         clearing; persistence; development; placement; insertion; appearance; redemonstration; re-demonstration""",
     "degree": """trace; tiny; minimal; small; mild; moderate; large; severe; marked; extensive; massive;
         moderate to large; small to moderate""",
+    "links": "is; are; appear; appears; remain; remains; look; looks; seem; seems",
     "seen": """seen; noted; identified; demonstrated; visualized; visible; present; evident; observed; appreciated;
         described; reported""",
     "aspect": """size; extent; volume; appearance; position; location; degree; severity; number; prominence;
@@ -108,6 +109,7 @@ BROKEN = pattern(
     r"|, (?:<seen>|an? finding|in position)(?=$|[,;.])|\b(?:may|might|could|of|from|to|with|the|an?|has|have|been|than)"
     r"(?=$|[,;.]| (?:but|and|or|which|of|from)\b)|\b(?:following|after|and|or) no(?! \w+ly)\b.*\bno\b"
     r"|\b(?:following|after|improvement/)no?\b|\b(?:following|after) no\b|/no\b"
+    r"|\b(?:which|that) (?:from|since|than|as)\b"
     r"|\b(?:is|are) (?:in|of) (?:size|appearance)$|^(?:grossly )?appear|\b(?:is|are|an?) appearing\b"
     r"|\b(?:there is|there are)\b[^,;.]*\b(?:is|are) present$"
 )

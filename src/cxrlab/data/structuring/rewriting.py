@@ -39,7 +39,7 @@ CLAUSES = (
     ),
     _row(r" of the <earlier> <film>(?= (?:has|have|is|are) )", "", "where it was seen before"),
     _row(
-        r"\b(?:is|are|appears?|remains?)(?: <ly>)* <same><in size>,? (?:and|but) (?=<does>\b)",
+        r"\b<links>(?: <ly>)* <same><in size>,? (?:and|but) (?=<does>\b)",
         "",
         "as before, and something else",
     ),
@@ -98,7 +98,7 @@ CLAUSES = (
         "the earlier size",
     ),
     _row(
-        r"\b(?P<verb>is|are|appears?|remains?)(?: <ly>)* <same><in size>,? (?:and|but) (?:is |are )?"
+        r"\b(?P<verb><links>)(?: <ly>)* <same><in size>,? (?:and|but) (?:is |are )?"
         r"(?!there|the\b|an?\b|no\b|<does>\b)",
         "{be} ",
         "only the present state",
@@ -152,7 +152,11 @@ COURSES = (
         r"{be} \g<now>",
         "only the present state",
     ),
-    _row(r"\b(?:is|are|remains?|appears?)(?: <ly>)* <same><in size>,? with ", "with ", "only the present state"),
+    _row(
+        r"\b<links>(?: <ly>)* <same><in size>,? with ",
+        "with ",
+        "only the present state",
+    ),
     _row(
         r"\b(?P<verb>has|have)(?: <ly>| been)* (?:<more>|<fewer>|developed|appeared|changed|persisted|remained <same>)"
         r"<in size>(?=$|[,.;]| and (?:there|the|an?|no)\b)",
@@ -160,7 +164,7 @@ COURSES = (
         "it is there; how it changed is left out",
     ),
     _row(
-        r"\b(?P<verb>is|are|appears?|remains?)(?: <ly>| to be| been)* (?:<more>|<fewer>|<same>|new)<in size>"
+        r"\b(?P<verb><links>)(?: <ly>| to be| been)* (?:<more>|<fewer>|<same>|new)<in size>"
         r"(?=$|[,.;]| and (?:there|the|an?|no)\b)",
         "{be} present",
         "it is there; how it changed is left out",
@@ -220,7 +224,7 @@ ONLY_COMPARES = pattern(
     r"(?:no|little|minimal|without)(?: <how>)* changes?\b.*"
     r"|no comparisons?\b.*|(?:there (?:is|are) )?no (?:relevant |available )?<earlier>(?: <film>)?(?: <that film>)?"
     r"(?: (?:is|are|was|were|for|available|provided)\b.*)?"
-    r"|(?:the |an? )?(?:\w+[ -]){0,6}?(?:is|are|remains?|appears?|has|have)(?: <ly>| been| remained| not)*+"
+    r"|(?:the |an? )?(?:\w+[ -]){0,6}?(?:<links>|has|have)(?: <ly>| been| remained| not)*+"
     r" (?:<same>|changed)<in size>(?: (?:since|from|to|compared|when|in the|as)\b.*)?"
     r"|(?:<ly> |otherwise,? |overall,? )*(?:<same>|<same> (?:interval |postoperative )?"
     r"(?:appearance|<film>|findings|position\w*)\b.*)"
@@ -254,7 +258,7 @@ _MANY = re.compile(
     r"|(?:\w+ )?bilateral (?:\w+ )?(?:effusions|opacities|nodules|infiltrates)\b)",
     re.IGNORECASE,
 )
-_OF_SEVERAL = frozenset({"are", "have", "appear", "remain", "persist", "continue"})
+_OF_SEVERAL = frozenset({"are", "have", "appear", "remain", "persist", "continue", "look", "seem"})
 _CONSONANT = ("uni", "use", "usu", "eu", "one")  # vowels that sound like one
 
 
@@ -284,7 +288,7 @@ def tidy(sentence: str) -> str:
     sentence = _MANY.sub(r"\1here are ", sentence)
     sentence = re.sub(r"\s+(?=[,.;:)])|(?<=\()\s+", "", sentence)
     sentence = re.sub(r",(?:\s*,)+", ",", sentence).strip(" ,;:-")
-    sentence = re.sub(r",? (?:and|but|or|is|are|appears?)$", "", sentence, flags=re.IGNORECASE)
+    sentence = re.sub(r",? (?:and|but|or|is|are|appears?|looks?|seems?|remains?)$", "", sentence, flags=re.IGNORECASE)
     return capital(re.sub(r"^(?:and|but|with) ", "", sentence, flags=re.IGNORECASE))
 
 
