@@ -1,4 +1,4 @@
-"""Any folder of pictures: each one a record whose caption is the name of its folder.
+"""Any folder of pictures: a tree of PNG and JPEG files, each with the name of its folder as its caption.
 
 Counts: as many as the folder and its subfolders hold.
 Views: other; nothing says that a picture shows a chest.
