@@ -3,7 +3,7 @@
     python benchmarks/reader.py [--n 500]
 
 The texts are narrated; with CXRLAB_REAL_DATA set, as many Open-I reports are timed too. negspaCy finds eight
-words and whether they are negated, and is faster; the reader finds 69 observations with side, place, degree,
+words and whether they are negated, and is faster; the reader finds 70 observations with side, place, degree,
 size, change and tip. Where negspaCy cannot be imported, the line says so.
 """
 

@@ -20,11 +20,13 @@ SMALL = {
     "experiments/structuring_rules.py": ("--n", "20", "--show", "3"),
     "experiments/view_from_image.py": ("--phantoms", "4"),
     "experiments/sections_roundtrip.py": ("--root", str(ROOT / "tests/data/sections/openi")),
+    "benchmarks/imports.py": ("--n", "20"),
     "benchmarks/install.py": ("--plan",),
     "benchmarks/phantom.py": ("--n", "8", "--size", "32", "--grow"),
     "benchmarks/reader.py": ("--n", "10"),
     "benchmarks/rouge.py": ("--n", "20"),
     "benchmarks/scoring.py": ("--n", "6"),
+    "benchmarks/sections.py": ("--n", "5"),
     "benchmarks/significance.py": (
         "--n",
         "30",
@@ -49,11 +51,13 @@ EXPECTED = {
     "experiments/structuring_rules.py": "| narrated, lexicon B | 20 | 100.0 % |",
     "experiments/view_from_image.py": "| phantoms | 40 pixels high | 8 |",
     "experiments/sections_roundtrip.py": "report 3: indication (holds 'indication:'; 2 styles)",
+    "benchmarks/imports.py": "20 films:",
     "benchmarks/install.py": "under 35 packages",
     "benchmarks/phantom.py": "CPU ms a study",
     "benchmarks/reader.py": "promised: at most 1.0 ms a report",
     "benchmarks/rouge.py": "values equal to the last digit",
     "benchmarks/scoring.py": "as many metrics a second as the peer",
+    "benchmarks/sections.py": "times the text",
     "benchmarks/significance.py": "intervals of 3 metrics over 40 pairs",
 }
 

@@ -40,4 +40,7 @@ def test_what_nobody_knows_is_never_called_external(nameless: Card) -> None:
 
 
 def test_nothing_learnt_shares_nothing() -> None:
+    """A stub that learnt from no collection is external everywhere; one that learnt from this collection is not."""
     refuse_shared((), ("indiana",), "a stub", "openi")
+    with pytest.raises(DataError, match="indiana"):
+        refuse_shared(("indiana",), ("indiana",), "a model", "openi")

@@ -27,7 +27,8 @@ def check(corpus: Path, config: CheckConfig, out: Path | None = None) -> Result:
     Args:
         corpus: Folder of the corpus.
         config: Settings.
-        out: Run folder for check.json, statistics.json, sheet.png and page.html; nothing is kept without it.
+        out: Run folder for check.json, statistics.json, duplicates.json (with --duplicates), sheet.png and page.html;
+            nothing is kept without it.
     """
     from cxrlab.data.checking.check import check_corpus
     from cxrlab.data.checking.data_card import write_data_card
@@ -61,7 +62,11 @@ def scrub(source: Path, config: ScrubConfig, out: Path) -> Result:
 
 def _checked(found: CheckReport) -> Result:
     text = f"{found.table()}\n{statistics_text(found.statistics)}"
-    return Result(text, {**found.to_json(), "statistics": found.statistics}, ok=found.ok)
+    data = {**found.to_json(), "statistics": found.statistics}
+    if found.duplicates is not None:
+        text += "\nwhich reports and films these are stands in duplicates.json of --out, and in --json"
+        data["duplicates"] = found.duplicates
+    return Result(text, data, ok=found.ok)
 
 
 def statistics_text(numbers: Statistics) -> str:

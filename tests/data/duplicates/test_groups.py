@@ -10,11 +10,11 @@ from members import study
 from PIL import Image
 
 from cxrlab.core.codec import encode_png
-from cxrlab.core.errors import DataError
 from cxrlab.core.records import Report
+from cxrlab.data.checking.check import check_corpus
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.duplicates.groups import find_duplicates, image_groups, picture_digest, report_groups, study_text
+from cxrlab.data.duplicates.groups import image_groups, report_groups, study_text
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.data.writer import CorpusWriter
 
@@ -29,18 +29,18 @@ def test_case_punctuation_and_spacing_do_not_make_another_report() -> None:
     found = report_groups(
         [("a", "Heart normal."), ("b", "Lungs clear."), ("c", "heart  NORMAL"), ("d", "Heart, normal!")]
     )
-    assert found.exact == (("a", "c", "d"),) and found.near == () and (found.seen, found.repeats) == (4, 2)
+    assert found.exact == (("a", "c", "d"),) and found.near == () and found.seen == 4
 
 
 def test_a_report_with_a_changed_word_is_alike_and_with_many_is_not() -> None:
     """One word of 60 touches 3 of 58 phrases (55 / 61 = 0.90); every fourth word leaves no phrase whole."""
     found = report_groups([("a", text()), ("b", text(30)), ("c", text(*range(0, 60, 3))), ("d", text())])
     assert found.near == (("a", "b"),), "a repeated text stands there once, by its first name"
-    assert found.exact == (("a", "d"),) and found.alike == 2
+    assert found.exact == (("a", "d"),)
 
 
 def test_nothing_to_compare() -> None:
-    assert report_groups([]).to_json()["seen"] == 0
+    assert report_groups([]).seen == 0
     assert report_groups([("a", ""), ("b", " ... ")]).seen == 0, "a text without a word says nothing"
     assert image_groups([]).near == ()
 
@@ -78,12 +78,6 @@ def test_one_name_stands_for_films_of_the_same_pixels() -> None:
     assert found.exact == (("a", "b"),) and found.near == (("a", "c"),)
 
 
-def test_the_json_shows_counts_and_few_names() -> None:
-    shown = report_groups((f"s{k}", "The same text.") for k in range(500)).to_json()
-    assert (shown["seen"], shown["repeats"], shown["exact_groups"]) == (500, 499, 1)
-    assert shown["exact"] == [[f"s{k}" for k in range(10)]]
-
-
 @pytest.mark.parametrize(
     ("changes", "wanted"),
     [
@@ -116,31 +110,10 @@ def repeated(tmp_path: Path) -> Corpus:
 
 
 def test_a_corpus_tells_its_repeated_reports_and_films(repeated: Corpus) -> None:
-    found = find_duplicates(repeated, workers=1)
+    """Through the check, which reads each film once; the same with any number of workers."""
+    found = check_corpus(repeated.path, 1, duplicates=True).duplicates
+    assert found is not None
     assert found.reports.exact == (("s2", "s6"),) and found.reports.near == ()
-    assert found.images.exact == (("s0#0", "s4#0"),) and found.images.near == (("s1#0", "s5#0"),)
-    assert found.to_json()["images"]["alike"] == 2
-    assert find_duplicates(repeated, workers=2) == found
-
-
-def test_a_film_that_cannot_be_read_is_named(repeated: Corpus) -> None:
-    (repeated.path / "images" / "s3_0.png").write_bytes(b"no picture")
-    with pytest.raises(DataError, match="s3_0.png"):
-        find_duplicates(repeated, workers=1)
-
-
-def test_the_digest_tells_pixels_not_files(repeated: Corpus) -> None:
-    folder = repeated.path / "images"
-    assert picture_digest(folder / "s0_0.png") == picture_digest(folder / "s4_0.png")
-    assert picture_digest(folder / "s0_0.png") != picture_digest(folder / "s1_0.png")
-
-
-@pytest.mark.real_data
-def test_real_reports_repeat_and_groups_stay_small(real_data: Path) -> None:
-    """Many reports of IU X-ray repeat word for word; links must not chain unlike reports into one large group."""
-    import json
-
-    stored = json.loads((real_data / "iu_xray" / "annotation.json").read_text())
-    found = report_groups((one["id"], one["report"]) for split in stored.values() for one in split)
-    assert found.repeats > 100 and found.near
-    assert max(map(len, found.near)) < 0.02 * found.seen
+    assert found.films.exact == (("s0#0", "s4#0"),) and found.films.near == (("s1#0", "s5#0"),)
+    assert check_corpus(repeated.path, 2, duplicates=True).duplicates == found
+    assert check_corpus(repeated.path, 1).duplicates is None

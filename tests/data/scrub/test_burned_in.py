@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from pathlib import Path
 
 import numpy as np
@@ -89,12 +88,10 @@ def test_odd_films_are_no_text(film: np.ndarray) -> None:
     assert not [box for box in text_boxes(film.astype(np.float32)) if not box.marker]
 
 
-def test_grain_is_no_text_and_takes_no_time() -> None:
+def test_grain_is_no_text() -> None:
     """Pure noise of a million pixels: the threshold rises with it, and the number of candidates is bounded."""
     film = np.random.default_rng(3).random((1000, 1000), dtype=np.float32)
-    start = time.monotonic()
     assert not [box for box in text_boxes(film) if not box.marker]
-    assert time.monotonic() - start < 20
 
 
 @pytest.mark.real_data

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -133,16 +132,12 @@ def test_offsets_give_the_sections_of_any_text_back(text: str) -> None:
 @pytest.mark.parametrize(
     "piece", ["a:", "FINDINGS: ", "ADDENDUM:\n", "WET READ: x\nIMPRESSION: y\n", " ", "_", "<b ", "("]
 )
-def test_time_grows_with_the_length_alone(piece: str) -> None:
-    """Eight times the text takes about eight times as long; a quadratic rule would take 64 times."""
+def test_hostile_texts_end_and_lose_nothing(piece: str) -> None:
+    """Long runs of what looks like a header: a rule that reads them in every way would not end.
 
-    def seconds(length: int) -> float:
-        text = piece * (length // len(piece))
-        times = []
-        for _ in range(3):
-            begin = time.process_time()
-            assert parse(text).report is not None
-            times.append(time.process_time() - begin)
-        return min(times)
-
-    assert seconds(96_000) < 30 * max(seconds(12_000), 0.001)
+    How time grows with length is measured by `benchmarks/sections.py`.
+    """
+    text = piece * (48_000 // len(piece))
+    parsed = parse(text)
+    spans = [span for several in (*parsed.spans.values(), *parsed.other.values()) for span in several]
+    assert all(0 <= start <= end <= len(text) for start, end in spans) and parsed.text == text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -37,10 +36,6 @@ def written(root: Path, *rows: dict[str, Any], **films: bytes) -> Path:
 
 def row(name: str = "CXR7_IM-0001", paths: tuple[str, ...] | None = None) -> dict[str, Any]:
     return {"id": name, "report": "Clear.", "image_path": list(paths or (f"{name}/0.png", f"{name}/1.png"))}
-
-
-def cpu_seconds() -> float:
-    return sum(os.times()[:4])
 
 
 def test_the_thirteen_studies_are_as_written_by_hand() -> None:
@@ -159,12 +154,10 @@ def test_a_table_that_is_not_there_and_a_layout_that_is_none_are_sentences(tmp_p
 @pytest.mark.real_data
 @pytest.mark.parametrize(("with_table", "least"), [(True, 1.0), (False, 0.97)])
 def test_every_real_study_and_its_views(real_data: Path, tmp_path: Path, with_table: bool, least: float) -> None:
-    """Frontal right for all 2,344 known ones by the table, for 97 % at least by the pictures; 30 s on 2 cores."""
+    """Frontal right for all 2,344 known ones by the table, for 97 % at least by the pictures."""
     root, table = real_data / "iu_xray", real_data / "openi" / "indiana_projections.csv"
-    start = cpu_seconds()
     config = ImportConfig(root, projections=table if with_table else None)
     corpus = import_corpus("iu-xray", config, tmp_path / "out")
-    assert cpu_seconds() - start < 2 * 30, "all processes together, since a wall clock measures the neighbours too"
     assert corpus.card.counts == {"studies": 2365, "patients": 2365, "images": 4730, "train": 2069, "val": 296}
     tally: Counter[str] = Counter()
     for _, truth in read_jsonl(root / "views.jsonl"):

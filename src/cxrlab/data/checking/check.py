@@ -25,7 +25,7 @@ from cxrlab.data.checking.near_repeats import near_repeats
 from cxrlab.data.checking.statistics import Statistics
 from cxrlab.data.checking.tally import ABSENT_IMAGES, Tally
 from cxrlab.data.corpus import STUDIES, corpus_folder, study_of_line
-from cxrlab.data.duplicates.groups import study_text
+from cxrlab.data.duplicates.groups import Duplicates, image_groups, report_groups, study_text
 from cxrlab.data.duplicates.perceptual_hash import perceptual_hash
 from cxrlab.data.images import Picture, grey_film, read_picture
 from cxrlab.data.parallel import ordered_map
@@ -55,6 +55,7 @@ class CheckReport:
         counts: Kind of problem → how often.
         statistics: The corpus in numbers.
         examples: The first few of each kind.
+        duplicates: Which reports and films are there more than once; None when nobody asked.
     """
 
     path: Path
@@ -65,6 +66,7 @@ class CheckReport:
     counts: Mapping[str, int]
     statistics: Statistics
     examples: tuple[Problem, ...] = ()
+    duplicates: Duplicates | None = None
 
     @property
     def ok(self) -> bool:
@@ -72,7 +74,7 @@ class CheckReport:
         return not self.counts
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, without the statistics, which have a form of their own."""
+        """Plain values, without statistics and duplicates, which have forms of their own."""
         return {
             "ok": self.ok,
             "studies": self.studies,
@@ -268,7 +270,8 @@ class _Findings:
     def report(self) -> CheckReport:
         self.look_across()
         card = self.card()
-        near = near_repeats(self._texts(), self.likenesses, self._split_of) if self.duplicates else {}
+        found = Duplicates(report_groups(self._texts()), image_groups(self.likenesses)) if self.duplicates else None
+        near = near_repeats(found, self._split_of) if found is not None else {}
         dropped, remarks = (card.dropped, card.remarks) if card is not None else ({}, {})
         statistics = self.tally.statistics(dropped, remarks, near)
         return CheckReport(
@@ -280,6 +283,7 @@ class _Findings:
             counts=dict(self.counts),
             statistics=statistics,
             examples=tuple(self.examples),
+            duplicates=found,
         )
 
     def _texts(self) -> Iterator[tuple[str, str]]:

@@ -14,15 +14,21 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.data.sheet import contact_sheet
 
 CHECK, STATISTICS, SHEET, SUMMARY = "check.json", "statistics.json", "sheet.png", "summary.json"
+DUPLICATES = "duplicates.json"
 
 
 def write_data_card(corpus: Path, config: CheckConfig, out: Path) -> CheckReport:
-    """Check a corpus and keep what was found: check.json, statistics.json, summary.json and a sheet of films."""
+    """Check a corpus and keep what was found: check.json, statistics.json, summary.json and a sheet of films.
+
+    With `config.duplicates` every group of repeated reports and films stands in duplicates.json.
+    """
     settings = {"corpus": str(corpus), "duplicates": config.duplicates, "films": config.films}
     with Run.open(out, {**settings, "workers": config.workers}, seed=config.seed, free=("workers",)) as run:
         found = check_corpus(corpus, config.workers, duplicates=config.duplicates)
         run.write(CHECK, found.to_json())
         run.write(STATISTICS, found.statistics)
+        if found.duplicates is not None:
+            run.write(DUPLICATES, found.duplicates)
         if found.images:
             _draw_sheet(corpus, config, run)
         run.write(SUMMARY, _summary(corpus, found))

@@ -10,23 +10,17 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.progress import track
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Study
-from cxrlab.data.corpus import Corpus
 from cxrlab.data.duplicates.minhash import HASHES, NEAR_SHARE, share, signature, words
 from cxrlab.data.duplicates.near_pairs import linked
-from cxrlab.data.duplicates.perceptual_hash import BITS, NEAR_BITS, hash_rows, perceptual_hash
-from cxrlab.data.images import eight_bits, load_image, read_picture
-from cxrlab.data.parallel import ordered_map
+from cxrlab.data.duplicates.perceptual_hash import BITS, NEAR_BITS, hash_rows
 
-LARGEST_SHOWN = 10
 # Six bytes of a signature make one key: texts that share 0.8 of their phrases miss all 32 keys once in 17,000 times.
 _BANDS, _BAND = 32, 6
 # Twenty bits of a hash make one key: films 22 bits apart miss all 60 keys once in 50,000 times, films 30 bits apart six
@@ -49,43 +43,17 @@ class Groups:
     exact: tuple[tuple[str, ...], ...]
     near: tuple[tuple[str, ...], ...]
 
-    @property
-    def repeats(self) -> int:
-        """Things that are the same as an earlier one."""
-        return sum(len(group) - 1 for group in self.exact)
-
-    @property
-    def alike(self) -> int:
-        """Different things that are like another one."""
-        return sum(map(len, self.near))
-
-    def to_json(self) -> dict[str, Any]:
-        """Counts and the largest groups."""
-        return {
-            "seen": self.seen,
-            "repeats": self.repeats,
-            "exact_groups": len(self.exact),
-            "exact": _largest(self.exact),
-            "alike": self.alike,
-            "near_groups": len(self.near),
-            "near": _largest(self.near),
-        }
-
 
 @dataclass(frozen=True)
 class Duplicates:
     """What is there more than once in a corpus: reports by the id of their study, films as `id#k`."""
 
     reports: Groups
-    images: Groups
-
-    def to_json(self) -> dict[str, Any]:
-        """Both, as counts and largest groups."""
-        return {"reports": self.reports.to_json(), "images": self.images.to_json()}
+    films: Groups
 
 
 def report_groups(texts: Iterable[tuple[str, str]]) -> Groups:
-    """Texts that are the same, or share at least 0.8 of their three-word phrases (see `data/minhash.py`).
+    """Texts that are the same, or share at least 0.8 of their three-word phrases (see `minhash.py`).
 
     Args:
         texts: Name and text; case, punctuation and spacing do not count, and a text without a word is passed over.
@@ -121,19 +89,6 @@ def image_groups(pictures: Iterable[tuple[str, bytes, int]]) -> Groups:
     return desk.groups(_sampled_bits(rows), partial(_few_bits, rows))
 
 
-def find_duplicates(corpus: Corpus, workers: int = 0) -> Duplicates:
-    """Repeated reports and films of a corpus; a film that cannot be read is a `DataError` that names it.
-
-    Args:
-        corpus: The corpus; each film is read once, in many processes.
-        workers: Processes; 0 means one for each core.
-    """
-    reports = report_groups((study.id, text) for study in corpus if (text := study_text(study)) is not None)
-    films = ((f"{study.id}#{k}", image.path) for study in corpus for k, image in enumerate(study.images))
-    looked = ordered_map(partial(_look, corpus.path), films, workers)
-    return Duplicates(reports, image_groups(track(looked, "looking for repeated films")))
-
-
 def study_text(study: Study) -> str | None:
     """The source's own text of a study: findings and impression, else the whole report; None when there is none."""
     if study.sections is not None:
@@ -141,12 +96,6 @@ def study_text(study: Study) -> str | None:
         if parts:
             return "\n".join(parts)
     return study.report if study.report and study.report.strip() else None
-
-
-def picture_digest(path: Path) -> bytes:
-    """16 bytes that tell whether two files show the same pixels, whatever their compression."""
-    pixels = eight_bits(read_picture(path))
-    return hashlib.blake2b(repr(pixels.shape).encode() + pixels.tobytes(), digest_size=16).digest()
 
 
 class _Desk:
@@ -179,11 +128,6 @@ class _Desk:
         )
 
 
-def _look(folder: Path, film: tuple[str, str]) -> tuple[str, bytes, int]:
-    name, path = film
-    return name, picture_digest(folder / path), perceptual_hash(load_image(folder / path))
-
-
 def _sampled_bytes(rows: NDArray[np.uint8]) -> Iterator[NDArray[np.uint64]]:
     """Six bytes of every signature as one number, again and again with other bytes, the same in every run."""
     random = generator(7, "sampled bytes")
@@ -206,9 +150,3 @@ def _sampled_bits(rows: NDArray[np.uint8]) -> Iterator[NDArray[np.uint32]]:
 
 def _few_bits(rows: NDArray[np.uint8], one: NDArray[np.intp], other: NDArray[np.intp]) -> NDArray[np.bool_]:
     return np.asarray(_ONES[rows[one] ^ rows[other]].sum(axis=1, dtype=np.int64) <= NEAR_BITS)
-
-
-def _largest(groups: tuple[tuple[str, ...], ...]) -> list[list[str]]:
-    """The largest groups, each cut to a few names."""
-    chosen = sorted(groups, key=len, reverse=True)[:LARGEST_SHOWN]
-    return [list(group[:LARGEST_SHOWN]) for group in chosen]
