@@ -29,6 +29,9 @@ def test_check_prints_numbers_and_writes_a_page(tmp_path: Path, capsys: pytest.C
     assert state(out) == "finished"
     assert json.loads((out / "statistics.json").read_text())["splits"] == {"train": 2, "val": 2, "test": 2}
     assert json.loads((out / "check.json").read_text())["ok"] is True
+    # The six toy reports have the same words; every film is another.
+    found = json.loads((out / "duplicates.json").read_text())
+    assert found["reports"]["exact"] == [[f"s{k}" for k in range(6)]] and found["films"]["exact"] == []
     page = (out / "page.html").read_text()
     assert "Data card: c" in page and "Views, sex and age" in page and "data:image/png" in page
 

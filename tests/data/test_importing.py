@@ -19,12 +19,13 @@ from corpora import content
 from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import ConfigError, DataError, RunError, UnknownName
 from cxrlab.core.records import ImageFile, Study
+from cxrlab.core.vocabulary import View
 from cxrlab.data import importing
 from cxrlab.data.checking.check import check_corpus
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.importers import IMPORTERS
-from cxrlab.data.importing import ABSENT, LEAVES_FOLDER, NOT_IN_FOLDER, import_corpus
+from cxrlab.data.importing import LEAVES_FOLDER, NOT_IN_FOLDER, import_corpus
 from cxrlab.data.sources.source import FIELDS, Imported, Plan, about
 from cxrlab.data.writer import NOTES, PARTIAL, Dropped
 
@@ -68,7 +69,7 @@ def test_a_film_that_is_not_there_is_set_apart_and_counted(root: Path, tmp_path:
     """Nine of twelve films are missing: their studies stay, with the film as the source lists it."""
     corpus = import_corpus("nih-cxr14", ImportConfig(root), tmp_path / "c")
     study = corpus["00000009_000"]
-    assert study.images == () and study.extra[ABSENT] == [{"path": "images/images/00000009_000.png", "view": "PA"}]
+    assert study.images == () and study.absent_images == (ImageFile("images/images/00000009_000.png", View.PA),)
     assert corpus.card.remarks[NOT_IN_FOLDER] == 9
     notes = [json.loads(line) for line in (tmp_path / "c" / NOTES).read_text().splitlines()]
     assert len(notes) == 10, "the nine, and the one with an impossible age"

@@ -222,6 +222,7 @@ class Study(Record):
         id: Unique in the corpus.
         patient: Groups studies; a patient is never in two splits.
         images: Films in the order of the source.
+        absent_images: Films that the source lists and that were not on disk when it was imported; None when all were.
         sections: Source text by rule; None when the corpus carries no report in English.
         report: The whole text as the source delivers it, in its language; None when it comes in sections or not at all.
         split: train, val or test; None before a split was made.
@@ -244,6 +245,7 @@ class Study(Record):
         "id": fields.filled,
         "patient": fields.filled,
         "images": fields.list_of(fields.by(ImageFile.from_json)),
+        "absent_images": fields.list_of(fields.by(ImageFile.from_json)),
         "sections": fields.by(Report.from_json),
         "report": fields.text,
         "split": fields.one_of(*SPLITS),
@@ -262,6 +264,7 @@ class Study(Record):
     id: str
     patient: str
     images: tuple[ImageFile, ...] = ()
+    absent_images: tuple[ImageFile, ...] | None = None
     sections: Report | None = None
     report: str | None = None
     split: str | None = None

@@ -28,7 +28,6 @@ from cxrlab.data.splits import assign_split
 from cxrlab.data.writer import Dropped, holds_something
 
 IMAGES = "images"
-ABSENT = "absent_images"
 NOT_IN_FOLDER = "film listed, but not in the folder"
 LEAVES_FOLDER = "the path of a film leaves the source folder"
 # Raised whenever the same source (see `made_from` on the card) gives another corpus than before, so that one is never
@@ -115,14 +114,10 @@ def _take(
 def _placed(study: Study, remarks: tuple[str, ...], config: ImportConfig) -> Drawn:
     """The study with its films by their path in the corpus, those that are not there set apart."""
     here = [image for image in study.images if holds_something(config.root / image.path)]
-    absent = [_in_corpus(image) for image in study.images if image not in here]
+    absent = tuple(_in_corpus(image) for image in study.images if image not in here)
     files = {f"{IMAGES}/{image.path}": read_bytes(config.root / image.path) for image in here} if config.copy else {}
-    extra = dict(study.extra)
-    if absent:
-        extra[ABSENT] = [image.to_json() for image in absent]
-        remarks = (*remarks, NOT_IN_FOLDER)
-    study = dataclasses.replace(study, images=tuple(map(_in_corpus, here)), extra=extra)
-    return Drawn(study, files, remarks)
+    study = dataclasses.replace(study, images=tuple(map(_in_corpus, here)), absent_images=absent or None)
+    return Drawn(study, files, (*remarks, NOT_IN_FOLDER) if absent else remarks)
 
 
 def _named(file: Path, root: Path) -> str:

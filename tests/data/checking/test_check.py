@@ -182,7 +182,7 @@ def test_counts_given_as_text_are_the_cards_fault(tmp_path: Path) -> None:
 
 def test_films_that_the_source_lacks_are_no_defect(tmp_path: Path) -> None:
     """A study all of whose films are listed as absent is told in the numbers; one without any stays a defect."""
-    gone = {"images": (), "masks": {}, "extra": {"absent_images": [{"path": "images/x.png", "view": "PA"}]}}
+    gone = {"images": (), "masks": {}, "absent_images": (ImageFile("images/x.png"),)}
     toy_corpus(tmp_path / "c", changes={0: gone, 1: {"images": ()}})
     report = check_corpus(tmp_path / "c", 1)
     assert report.counts == {"study without images": 1} and report.statistics.absent_films == 1

@@ -98,8 +98,8 @@ def test_repeats_of_texts_and_films() -> None:
 
 def test_films_boxes_priors_and_what_the_source_lacks() -> None:
     """A black film is nearly black and without contrast; films that the source lists and lacks are counted."""
-    absent = {"absent_images": [{"path": "x.png", "view": "PA"}, {"path": "y.png", "view": "lateral"}]}
-    numbers = told(study(1, prior="s0", boxes=(Box("mass", (0, 0, 1, 1)),), extra=absent), films=(FILM, BLACK))
+    absent = (ImageFile("x.png", View.PA), ImageFile("y.png", View.LATERAL))
+    numbers = told(study(1, prior="s0", boxes=(Box("mass", (0, 0, 1, 1)),), absent_images=absent), films=(FILM, BLACK))
     assert (numbers.absent_films, numbers.with_prior, numbers.with_boxes) == (2, 1, 1)
     assert numbers.films.read == 2 and numbers.films.depth == {"8 bits": 2}
     assert numbers.films.suspects == {

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from members import corpus, study
 
-from cxrlab.core.records import Box
+from cxrlab.core.records import Box, ImageFile
+from cxrlab.core.vocabulary import View
 from cxrlab.data.composing.tree import Filter, Merge, Source, Subset, Tally, printed, renamed
 
 
@@ -42,12 +43,10 @@ def test_a_subset_keeps_order_and_grows_by_adding(tmp_path: Path) -> None:
 
 def test_a_merge_leads_every_name_and_path_by_the_member(tmp_path: Path) -> None:
     """Two hospitals may both have a study s1; films are reached through the member's link."""
-    absent = [{"path": "images/gone.png", "view": "PA"}]
-    one = study(
-        1, prior="s0", masks={"0": "masks/s1.png"}, boxes=(Box("x", (0, 0, 1, 1)),), extra={"absent_images": absent}
-    )
+    absent = (ImageFile("images/gone.png", View.PA),)
+    one = study(1, prior="s0", masks={"0": "masks/s1.png"}, boxes=(Box("x", (0, 0, 1, 1)),), absent_images=absent)
     moved = renamed(one, "a")
     assert (moved.id, moved.patient, moved.prior) == ("a/s1", "a/p1", "a/s0")
     assert moved.images[0].path == "a/images/s1_0.png" and moved.masks == {"0": "a/masks/s1.png"}
-    assert moved.extra["absent_images"] == [{"path": "a/images/gone.png", "view": "PA"}]
+    assert moved.absent_images == (ImageFile("a/images/gone.png", View.PA),)
     assert moved.extra["corpus"] == "a" and moved.boxes == one.boxes and moved.sections == one.sections

@@ -95,9 +95,7 @@ def test_films_are_found_under_each_of_their_names(tmp_path: Path, path: str) ->
     corpus = import_corpus("openi", ImportConfig(tmp_path / "openi", workers=1), tmp_path / "out")
     (image,) = corpus["CXR1"].images
     assert image.path == f"images/{path}"
-    assert [one["path"] for one in corpus["CXR1"].extra["absent_images"]] == [
-        "images/NLMCXR_png/CXR1_1_IM-0001-4001.png"
-    ]
+    assert [one.path for one in corpus["CXR1"].absent_images or ()] == ["images/NLMCXR_png/CXR1_1_IM-0001-4001.png"]
 
 
 def test_a_film_in_two_forms_is_taken_once_as_png(tmp_path: Path) -> None:
@@ -223,8 +221,8 @@ def test_all_reports_and_their_agreement_with_the_csv_form(real_data: Path, tmp_
         assert study.sections is not None and other.sections is not None
         different += [name for name in SECTIONS if study.sections.section(name) != other.sections.section(name)]
         assert study.extra["mesh"] == other.extra["mesh"]
-        named = {film_name(Path(one["path"]).name): one["view"] for one in study.extra["absent_images"]}
-        also = {film_name(Path(one["path"]).name): one["view"] for one in other.extra["absent_images"]}
+        named = {film_name(Path(one.path).name): one.view for one in study.absent_images or ()}
+        also = {film_name(Path(one.path).name): one.view for one in other.absent_images or ()}
         assert named.items() <= also.items()
     assert different == ["indication"] * 3
 

@@ -23,7 +23,7 @@ from cxrlab.data.card import CARD, Card, read_card
 from cxrlab.data.checking.film_facts import FilmFacts, film_facts
 from cxrlab.data.checking.near_repeats import near_repeats
 from cxrlab.data.checking.statistics import Statistics
-from cxrlab.data.checking.tally import ABSENT_IMAGES, Tally
+from cxrlab.data.checking.tally import Tally
 from cxrlab.data.corpus import STUDIES, corpus_folder, study_of_line
 from cxrlab.data.duplicates.groups import Duplicates, image_groups, report_groups, study_text
 from cxrlab.data.duplicates.perceptual_hash import perceptual_hash
@@ -154,7 +154,7 @@ def _inspect(folder: Path, likeness: bool, numbered: tuple[int, bytes]) -> _Insp
     for k, image in enumerate(study.images):
         picture = _read(folder / image.path, f"{place}, image {k}", "image", problems)
         films.append(None if picture is None else _facts(picture, image.view, likeness=likeness))
-    if not study.images and not study.extra.get(ABSENT_IMAGES):
+    if not study.images and not study.absent_images:
         problems.append(Problem("study without images", f"{place}: study '{study.id}' lists no image."))
     shape = (films[0].height, films[0].width) if films and films[0] is not None else None
     problems.extend(_mask_problems(folder, study, place, shape))

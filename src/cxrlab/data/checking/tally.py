@@ -21,7 +21,6 @@ ALL, NONE, UNKNOWN = "all", "none", "unknown"
 AGE_BANDS = ((0, "<18"), (18, "18-39"), (40, "40-59"), (60, "60-79"), (80, "80+"))
 LABEL_WORDS = {1: "present", 0: "absent", -1: "uncertain"}
 MASKS = {"___": re.compile(r"_{3}"), "XXXX": re.compile(r"X{4}")}
-ABSENT_IMAGES = "absent_images"
 _SUSPECTS = ("nearly black", "nearly white", "little contrast", "maybe inverted")
 _STEPS = 1000  # grey means are counted in thousandths
 
@@ -52,8 +51,7 @@ class Tally:
             for name, value in labels.items():
                 self._labels[kind][name, split, value] += 1
         self._take_texts(study, split)
-        absent = study.extra.get(ABSENT_IMAGES)
-        self._plain["absent_films"] += len(absent) if isinstance(absent, list) else 0
+        self._plain["absent_films"] += len(study.absent_images or ())
         self._plain["with_prior"] += study.prior is not None
         self._plain["with_boxes"] += bool(study.boxes)
         for film in films:

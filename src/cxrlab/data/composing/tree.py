@@ -15,12 +15,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
 
-from cxrlab.core.errors import DataError
 from cxrlab.core.randomness import stream_key
 from cxrlab.core.records import ImageFile, Study
 from cxrlab.data.corpus import Corpus
 
-ABSENT = "absent_images"
 # On every study of a composition: the member that it comes from.
 MEMBER = "corpus"
 
@@ -171,25 +169,16 @@ def renamed(study: Study, member: str) -> Study:
         return dataclasses.replace(image, path=led(image.path))
 
     extra: dict[str, Any] = {**study.extra, MEMBER: member}
-    if ABSENT in extra:
-        extra[ABSENT] = [moved(image).to_json() for image in absent_films(study)]
     return dataclasses.replace(
         study,
         id=led(study.id),
         patient=led(study.patient),
         prior=None if study.prior is None else led(study.prior),
         images=tuple(map(moved, study.images)),
+        absent_images=None if study.absent_images is None else tuple(map(moved, study.absent_images)),
         masks={key: led(path) for key, path in study.masks.items()},
         extra=extra,
     )
-
-
-def absent_films(study: Study) -> list[ImageFile]:
-    """Films that the source lists and the folder lacked at import."""
-    listed = study.extra.get(ABSENT, [])
-    if not isinstance(listed, list):
-        raise DataError(f"study '{study.id}' has '{ABSENT}' that is no list of films; import the corpus again.")
-    return [ImageFile.from_json(image) for image in listed]
 
 
 def printed(root: Node, tally: Tally) -> list[str]:
