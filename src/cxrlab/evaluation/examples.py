@@ -11,7 +11,7 @@ from cxrlab.core.records import Study
 from cxrlab.core.runs import Run
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.sheet import finding_words
-from cxrlab.evaluation.views import frontal
+from cxrlab.data.views import frontal
 
 THUMB_SIZE = 224
 

@@ -28,7 +28,7 @@ from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.examples import choose, keep_examples
 from cxrlab.evaluation.external import refuse_familiar, refuse_familiar_library
 from cxrlab.evaluation.loading import load_model
-from cxrlab.evaluation.views import frontal
+from cxrlab.data.views import frontal
 from cxrlab.models.names import parse_name
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cxrlab.core.errors import DataError
 from cxrlab.core.progress import track
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.evaluation.views import frontal
+from cxrlab.data.views import frontal
 from cxrlab.models.names import load_model as load_named
 from cxrlab.models.retrieval import Exemplar
 

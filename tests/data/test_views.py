@@ -5,7 +5,7 @@ import pytest
 from cxrlab.core.errors import DataError
 from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import View
-from cxrlab.evaluation.views import frontal
+from cxrlab.data.views import frontal
 
 
 def study(*views: View) -> Study:

@@ -1,0 +1,217 @@
+"""Models from nothing: tokenizer, vision tower, language model, and how they are put together.
+
+The parts are those of LLaVA-Rad in every size: a DINOv2-shaped tower, a Llama-shaped language model
+and a two-layer projector between them; beside the tower a BERT-shaped text encoder for contrastive
+training. `PHANTOM` is the size that ships with the package, `TINY` the one of the tests. Weights are random until
+somebody trains them; a seed decides them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from cxrlab.core.errors import ConfigError
+
+PAD, BOS, EOS, IMAGE, UNKNOWN = "<pad>", "<s>", "</s>", "<image>", "<unk>"
+FEATURE_LAYER = -2  # of the tower: its last but one layer, as in LLaVA
+# Of OpenAI's CLIP, which BiomedCLIP-CXR and LLaVA-Rad keep.
+MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large the parts are.
+
+    Args:
+        image: Side of the film in pixels.
+        patch: Side of a patch in pixels; it divides `image`.
+        tower: Layers of the vision tower.
+        language: Layers of the language model.
+        text: Layers of the text encoder.
+        width: Numbers a token, in all three.
+        head: Numbers an attention head; it divides `width`.
+        shared: Numbers of the space that films and reports share.
+        vocabulary: Most tokens of the tokenizer.
+        context: Most tokens of the language model, those of the film included.
+    """
+
+    image: int = 128
+    patch: int = 16
+    tower: int = 6
+    language: int = 6
+    text: int = 3
+    width: int = 192
+    head: int = 32
+    shared: int = 192
+    vocabulary: int = 2048
+    context: int = 1024
+
+    def __post_init__(self) -> None:
+        if self.image % self.patch:
+            raise ConfigError(f"patch={self.patch} does not divide image={self.image}.")
+        if self.width % self.head:
+            raise ConfigError(f"head={self.head} does not divide width={self.width}.")
+
+    @property
+    def image_tokens(self) -> int:
+        """Patches of a film."""
+        return (self.image // self.patch) ** 2
+
+
+PHANTOM = Size()
+TINY = Size(image=32, patch=16, tower=2, language=2, text=2, width=32, head=16, shared=16, vocabulary=512, context=512)
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Any:
+    """A byte-level BPE tokenizer with the special tokens of a LLaVA, that puts `<s>` in front of every text."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[PAD, BOS, EOS, UNKNOWN, IMAGE],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(texts, trainer)
+    bpe.post_processor = processors.TemplateProcessing(
+        single=f"{BOS} $A", pair=f"{BOS} $A {BOS} $B", special_tokens=[(BOS, bpe.token_to_id(BOS))]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        pad_token=PAD,
+        bos_token=BOS,
+        eos_token=EOS,
+        unk_token=UNKNOWN,
+        extra_special_tokens={"image_token": IMAGE},
+        padding_side="right",
+    )
+
+
+def build_tower(size: Size, seed: int) -> Any:
+    """A vision tower with random weights: `Dinov2Model` with a class token in front of its patches."""
+    from transformers import Dinov2Config, Dinov2Model
+
+    _seed(seed)
+    return Dinov2Model(
+        Dinov2Config(
+            hidden_size=size.width,
+            num_hidden_layers=size.tower,
+            num_attention_heads=size.width // size.head,
+            mlp_ratio=4,
+            image_size=size.image,
+            patch_size=size.patch,
+            layerscale_value=1.0,
+            use_mask_token=False,
+        )
+    )
+
+
+def build_language_model(tokenizer: Any, size: Size, seed: int) -> Any:
+    """A language model with random weights: `LlamaForCausalLM` whose input and output embeddings are one."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    _seed(seed)
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=size.width,
+            intermediate_size=8 * size.width // 3,
+            num_hidden_layers=size.language,
+            num_attention_heads=size.width // size.head,
+            max_position_embeddings=size.context,
+            tie_word_embeddings=True,
+            pad_token_id=tokenizer.pad_token_id,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+        )
+    )
+
+
+def build_text_encoder(tokenizer: Any, size: Size, seed: int) -> Any:
+    """A text encoder with random weights: `BertModel` that reads a text off its first token."""
+    from transformers import BertConfig, BertModel
+
+    _seed(seed)
+    return BertModel(
+        BertConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=size.width,
+            num_hidden_layers=size.text,
+            num_attention_heads=size.width // size.head,
+            intermediate_size=4 * size.width,
+            max_position_embeddings=size.context,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    )
+
+
+def build_image_processor(image: int) -> Any:
+    """Films squeezed to a square of this side, scaled by CLIP's mean and deviation; nothing is cropped away."""
+    from transformers import CLIPImageProcessorPil
+
+    return CLIPImageProcessorPil(
+        size={"height": image, "width": image},
+        do_center_crop=False,
+        resample=2,
+        image_mean=list(MEAN),
+        image_std=list(STD),
+    )
+
+
+def build_dual_encoder(tower: Any, text_encoder: Any, shared: int, seed: int) -> Any:
+    """Tower and text encoder with a projection each into one space: `VisionTextDualEncoderModel`."""
+    from transformers import VisionTextDualEncoderConfig, VisionTextDualEncoderModel
+
+    _seed(seed)
+    config = VisionTextDualEncoderConfig.from_vision_text_configs(
+        tower.config, text_encoder.config, projection_dim=shared
+    )
+    return VisionTextDualEncoderModel(config=config, vision_model=tower, text_model=text_encoder)
+
+
+def assemble_llava(tower: Any, language_model: Any, tokenizer: Any, image_processor: Any, seed: int) -> tuple[Any, Any]:
+    """A LLaVA of trained parts with a new projector between them: (model, processor).
+
+    The parts' own tensors are used, not copied. The tokenizer must hold `<image>`.
+    """
+    from transformers import LlavaConfig, LlavaForConditionalGeneration, LlavaProcessor
+
+    image = tokenizer.convert_tokens_to_ids(IMAGE)
+    if image is None or image == tokenizer.unk_token_id:
+        raise ConfigError(f"the tokenizer has no token {IMAGE}; add it before the model is put together.")
+    config = LlavaConfig(
+        vision_config=tower.config,
+        text_config=language_model.config,
+        image_token_index=image,
+        vision_feature_layer=FEATURE_LAYER,
+        vision_feature_select_strategy="default",
+        tie_word_embeddings=bool(language_model.config.tie_word_embeddings),
+        image_seq_length=(tower.config.image_size // tower.config.patch_size) ** 2,
+    )
+    _seed(seed)
+    model = LlavaForConditionalGeneration(config)
+    model.model.vision_tower = tower
+    model.model.language_model = language_model.model
+    model.lm_head = language_model.lm_head
+    processor = LlavaProcessor(
+        image_processor=image_processor,
+        tokenizer=tokenizer,
+        patch_size=tower.config.patch_size,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        image_token=IMAGE,
+    )
+    return model, processor
+
+
+def _seed(seed: int) -> None:
+    """Weights are drawn from torch's one global generator; it is seeded right before each drawing."""
+    import torch
+
+    torch.manual_seed(seed)

@@ -1,0 +1,61 @@
+"""How a model chooses its words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cxrlab.core.errors import ConfigError, nearest
+
+STRATEGIES = ("greedy", "sample", "beam", "diverse")
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """Settings of generation; the default is LLaVA-Rad's.
+
+    Args:
+        strategy: greedy, sample, beam, or diverse (group beam search with a penalty for words of other groups).
+        max_new_tokens: Longest answer, in tokens.
+        temperature: For sample; 1 is the model's own distribution, above 0.
+        top_p: For sample; smallest set of tokens that holds this share of the probability, above 0 up to 1.
+        answers: Answers a film; sample draws them, beam and diverse keep the best.
+        beams: For beam and diverse; sequences kept, over all groups.
+        groups: For diverse; it divides `beams`.
+        diversity_penalty: For diverse; taken off a token's log-probability for each earlier group that chose it.
+        length_penalty: For beam and diverse; the sum of log-probabilities is divided by length to this power.
+        seed: For sample.
+    """
+
+    strategy: str = "greedy"
+    max_new_tokens: int = 256
+    temperature: float = 1.0
+    top_p: float = 1.0
+    answers: int = 1
+    beams: int = 4
+    groups: int = 2
+    diversity_penalty: float = 0.2
+    length_penalty: float = 1.0
+    seed: int = 7
+
+    def __post_init__(self) -> None:
+        if self.strategy not in STRATEGIES:
+            raise ConfigError(
+                f"strategy={self.strategy!r} is unknown.{nearest(self.strategy, STRATEGIES)} "
+                f"Choose one of {', '.join(STRATEGIES)}."
+            )
+        for name, least in (("max_new_tokens", 1), ("answers", 1), ("beams", 1), ("groups", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name}={getattr(self, name)} is not usable; give a whole number from {least}.")
+        if not self.temperature > 0.0:
+            raise ConfigError(
+                f"temperature={self.temperature} is not usable; give a number above 0, or strategy=greedy."
+            )
+        if not 0.0 < self.top_p <= 1.0:
+            raise ConfigError(f"top_p={self.top_p} is not usable; give a share above 0 up to 1.")
+        if self.strategy == "diverse" and self.beams % self.groups:
+            raise ConfigError(
+                f"groups={self.groups} does not divide beams={self.beams}; every group needs as many beams."
+            )
+        most = {"greedy": 1, "beam": self.beams, "diverse": self.beams}.get(self.strategy)
+        if most is not None and self.answers > most:
+            raise ConfigError(f"answers={self.answers} is more than strategy={self.strategy} gives; at most {most}.")

@@ -1,0 +1,56 @@
+"""What a model folder says about itself beyond its weights: `cxrlab.json` beside them.
+
+A folder made elsewhere has none; it is then loaded with the defaults, and what it has learnt from is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cxrlab.core import fields
+from cxrlab.core.fields import Record
+from cxrlab.core.files import read_json, write_json
+
+MODEL_CARD = "cxrlab.json"
+
+
+@dataclass(frozen=True)
+class ModelCard(Record):
+    """One model folder.
+
+    Args:
+        stage: What made it: encoder, align, finetune, language, convert …
+        prompts: Name and version of the prompts that it was trained with, a row of `models/prompts.yaml`.
+        collections: Collections of films that it has learnt from, as cards of corpora name them.
+        base: Name of the model that an adapter stands on, such as `builtin:aligned` or `hf:../align/checkpoint`
+            (a relative path counts from this folder).
+        extra: What else should be known: seed, steps, corpus, versions.
+    """
+
+    what = "a model card"
+    checks = {
+        "stage": fields.filled,
+        "prompts": fields.text,
+        "collections": fields.list_of(fields.filled),
+        "base": fields.text,
+    }
+
+    stage: str
+    prompts: str | None = None
+    collections: tuple[str, ...] = ()
+    base: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_model_card(folder: Path) -> ModelCard | None:
+    """The card of a model folder; None when it has none."""
+    path = folder / MODEL_CARD
+    return ModelCard.from_json(read_json(path)) if path.is_file() else None
+
+
+def write_model_card(card: ModelCard, folder: Path) -> None:
+    """Write the card beside the weights."""
+    write_json(folder / MODEL_CARD, card.to_json())

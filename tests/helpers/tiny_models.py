@@ -1,0 +1,62 @@
+"""Tiny models with random weights, built on the spot: the true classes and file layouts in a few hundred kilobytes."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from cxrlab.models.building import (
+    TINY,
+    Size,
+    assemble_llava,
+    build_dual_encoder,
+    build_image_processor,
+    build_language_model,
+    build_text_encoder,
+    build_tower,
+    train_tokenizer,
+)
+
+TEXTS = (
+    "The heart is normal in size. The lungs are clear. There is no pleural effusion or pneumothorax.",
+    "Small left pleural effusion with adjacent atelectasis. Right lower lobe consolidation.",
+    "Moderate cardiomegaly. Endotracheal tube with the tip above the carina.",
+    "Provide a description of the findings in the radiology image given the following indication: dyspnea.",
+    "Is there a pleural effusion? Answer with yes or no. Yes. No. yes no",
+)
+
+
+@cache
+def tiny_tokenizer() -> Any:
+    return train_tokenizer(TEXTS * 4, TINY.vocabulary)
+
+
+def tiny_llava(seed: int = 0, size: Size = TINY) -> tuple[Any, Any]:
+    """(model, processor), evaluation mode."""
+    tokenizer = tiny_tokenizer()
+    model, processor = assemble_llava(
+        build_tower(size, seed),
+        build_language_model(tokenizer, size, seed + 1),
+        tokenizer,
+        build_image_processor(size.image),
+        seed + 2,
+    )
+    return model.eval(), processor
+
+
+def save_tiny_llava(folder: Path, seed: int = 0, size: Size = TINY) -> Path:
+    """A checkpoint folder that AutoModelForImageTextToText and AutoProcessor load."""
+    model, processor = tiny_llava(seed, size)
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return folder
+
+
+def tiny_dual_encoder(seed: int = 0, size: Size = TINY) -> tuple[Any, Any, Any]:
+    """(model, tokenizer, image processor), evaluation mode."""
+    tokenizer = tiny_tokenizer()
+    model = build_dual_encoder(
+        build_tower(size, seed), build_text_encoder(tokenizer, size, seed + 1), size.shared, seed
+    )
+    return model.eval(), tokenizer, build_image_processor(size.image)
