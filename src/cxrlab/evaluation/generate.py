@@ -24,11 +24,11 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import Corpus, load_corpus
+from cxrlab.data.views import frontal
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.examples import choose, keep_examples
 from cxrlab.evaluation.external import refuse_familiar, refuse_familiar_library
 from cxrlab.evaluation.loading import load_model
-from cxrlab.data.views import frontal
 from cxrlab.models.names import parse_name
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from cxrlab.core.records import SECTIONS, Finding, Report, Study
 from cxrlab.core.runs import state
 from cxrlab.core.vocabulary import View
 from cxrlab.data.corpus import STUDIES, load_corpus
+from cxrlab.data.views import FRONTAL
 from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY
 from cxrlab.evaluation.person import age_years, sex_letter, view_word
 from cxrlab.evaluation.report_files import ReportFile, Row, id_text, read_reports, report_text
-from cxrlab.data.views import FRONTAL
 from cxrlab.metrics.pairs import Context
 
 Texts = str | os.PathLike[str] | Sequence[str | None] | Mapping[str, str | None]
