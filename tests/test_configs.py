@@ -12,26 +12,52 @@ from cxrlab.cli.arguments import CommandLine
 from cxrlab.cli.commands import COMMANDS
 from cxrlab.cli.main import command_named
 from cxrlab.core.tables import load_reference
+from cxrlab.studies.run_study import read_study
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "configs").rglob("*.yaml"))
+LAUNCH = "accelerate launch --config_file {} -m "
 
 
 def test_there_are_configs() -> None:
     assert FILES
 
 
+def parse(words: list[str]) -> tuple[str, dict[str, object]]:
+    """The command and its checked arguments; what a user would be told is raised."""
+    name = command_named(words)
+    assert name is not None, words
+    line = CommandLine(name, COMMANDS[name], load_reference(COMMANDS[name].target))
+    return name, line.parse(words[len(name.split()) :]).arguments
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_the_command_in_the_header_is_valid_and_reads_this_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unknown keys, wrong types and values out of range would all be refused here."""
+    """Unknown keys, wrong types and values out of range would all be refused here.
+
+    A study names its file as its argument, and its small sizes must be good too; a launcher's file stands before
+    the command that it launches, and is read by the launcher's own reader.
+    """
     monkeypatch.chdir(ROOT)
-    header = re.search(r"^# run:  (cxrlab .+)$", file.read_text(), re.MULTILINE)
+    path = file.relative_to(ROOT).as_posix()
+    header = re.search(r"^# run:  (.+)$", file.read_text(), re.MULTILINE)
     assert header, "the header needs a line '# run:  cxrlab …'"
-    words = shlex.split(header[1])[1:]
-    assert f"--config {file.relative_to(ROOT).as_posix()}" in header[1]
-    name = command_named(words)
-    assert name is not None
-    CommandLine(name, COMMANDS[name], load_reference(COMMANDS[name].target)).parse(words[len(name.split()) :])
+    said = header[1]
+    if file.parent.name == "distributed":
+        launcher = pytest.importorskip("accelerate.commands.config.config_args")
+        assert said.startswith(LAUNCH.format(path))
+        said = said.removeprefix(LAUNCH.format(path))
+        assert launcher.load_config_from_file(str(file)).num_processes > 1
+        path = "configs/training/"
+    words = shlex.split(said)
+    assert words[0] == "cxrlab"
+    name, arguments = parse(words[1:])
+    if name == "study":
+        assert arguments["study"] == path
+        read_study(file)
+        read_study(file, quick="\nquick:" in file.read_text())
+    else:
+        assert f"--config {path}" in said
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

@@ -14,12 +14,24 @@ SMALL = {
     "experiments/film_hashes.py": ("--n", "6"),
     "experiments/learnability.py": ("--n", "300", "--size", "32", "--epochs", "1", "--shifted"),
     "experiments/openi_agreement.py": ("--root", str(ROOT / "tests/findings/cases/openi"), "--disagreements", "5"),
+    "experiments/pointing_game.py": (
+        "--model",
+        "untrained",
+        "--report",
+        "reference",
+        "--n",
+        "70",
+        "--trials",
+        "20",
+        "--kinds",
+    ),  # fmt: skip
     "experiments/radpref_weights.py": ("--root", str(ROOT / "tests/evaluation/cases/radpref"), "--folds", "2"),
     "experiments/readback.py": ("--n", "30", "--lexicon", "A"),
     "experiments/retrieval_features.py": ("--n", "150"),
     "experiments/structuring_rules.py": ("--n", "20", "--show", "3"),
     "experiments/view_from_image.py": ("--phantoms", "4"),
     "experiments/sections_roundtrip.py": ("--root", str(ROOT / "tests/data/sections/openi")),
+    "benchmarks/finetune_speed.py": ("--tiny",),
     "benchmarks/imports.py": ("--n", "20"),
     "benchmarks/install.py": ("--plan",),
     "benchmarks/phantom.py": ("--n", "8", "--size", "32", "--grow"),
@@ -45,12 +57,14 @@ EXPECTED = {
     "experiments/film_hashes.py": "| ours (waves, 256 bits) |",
     "experiments/learnability.py": "pleural effusion (left)",
     "experiments/openi_agreement.py": "coded as normal: 2 reports; nothing read as present in 2 (100.0%)",
+    "experiments/pointing_game.py": "by kind of finding",
     "experiments/radpref_weights.py": "12 pairs of 6 studies",
     "experiments/readback.py": "certainty of those found",
     "experiments/retrieval_features.py": "32 x 32, equal variance",
     "experiments/structuring_rules.py": "| narrated, lexicon B | 20 | 100.0 % |",
     "experiments/view_from_image.py": "| phantoms | 40 pixels high | 8 |",
     "experiments/sections_roundtrip.py": "report 3: indication (holds 'indication:'; 2 styles)",
+    "benchmarks/finetune_speed.py": "1.2 times the samples a second of the plain Trainer",
     "benchmarks/imports.py": "20 films:",
     "benchmarks/install.py": "under 35 packages",
     "benchmarks/phantom.py": "CPU ms a study",
@@ -73,7 +87,7 @@ def test_every_script_has_its_small_run() -> None:
 @pytest.mark.parametrize("script", sorted(SMALL))
 def test_the_script_runs_and_prints_its_table(script: str) -> None:
     """Exit 0 and the last row or heading of its table."""
-    if script.endswith("learnability.py"):
+    if script.endswith(("learnability.py", "finetune_speed.py", "pointing_game.py")):
         pytest.importorskip("torch")
     run = subprocess.run([sys.executable, ROOT / script, *SMALL[script]], capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr[-2000:]

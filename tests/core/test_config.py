@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -203,3 +204,21 @@ def test_a_mapping_inside_a_file_is_read_by_the_same_rules() -> None:
 def test_every_problem_of_a_mapping_inside_a_file_names_its_place(data: object, told: str) -> None:
     made, (problem,) = nested(Optimiser, data, "stages, 'a'")
     assert made is None and problem.startswith("stages, 'a': ") and told in problem
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """With a group whose keys nobody knows beforehand.
+
+    Args:
+        rows: Anything.
+    """
+
+    rows: Mapping[str, Any] = field(default_factory=dict)
+
+
+def test_words_inside_a_free_group_stay_words(tmp_path: Path) -> None:
+    """A quoted "off" is text; read once more as YAML it would be false."""
+    file = tmp_path / "c.yaml"
+    file.write_text('rows: {cache: "off", text: "null", number: "3", flag: off}\n')
+    assert config_from(Grouped, file).rows == {"cache": "off", "text": "null", "number": "3", "flag": False}

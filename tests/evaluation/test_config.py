@@ -16,6 +16,8 @@ from cxrlab.evaluation.config import GenerateConfig
         ({"batch_size": 0}, "batch_size=0"),
         ({"seed": -1}, "seed=-1"),
         ({"examples": -1}, "examples=-1"),
+        ({"control_studies": -1}, "control_studies=-1"),
+        ({"controls": ("noise", "blnak")}, "'blnak', which is unknown. Did you mean 'blank'"),
     ],
 )
 def test_an_unusable_setting_is_refused_by_name(change: dict[str, object], said: str) -> None:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tiny_models import save_tiny_llava
 
 import cxrlab
 from cxrlab.core.errors import DataError
@@ -23,8 +24,10 @@ def rewrite(corpus: Path, change: dict[int, dict[str, object]]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_loads_by_name_alone(kind: str, phantom: Path) -> None:
+def test_every_kind_loads_by_name_alone(kind: str, phantom: Path, tmp_path: Path) -> None:
     arguments = {"stub": "normal", "retrieval": str(phantom)}
+    if kind == "hf":
+        arguments["hf"] = str(save_tiny_llava(tmp_path / "tiny"))
     model = cxrlab.load_model(f"{kind}:{arguments[kind]}")
     assert isinstance(model, ImageToText)
     assert len(model.generate([load_corpus(phantom).image(next(load_corpus(phantom).studies()))])) == 1

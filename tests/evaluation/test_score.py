@@ -200,7 +200,7 @@ def test_a_run_holds_scores_studies_and_counts(files: tuple[Path, Path], tmp_pat
     assert stored == found and stored["n"] == 4 and stored["statuses"] == {"scored": 4}
     one = stored["metrics"]["bleu4:coco"]
     assert {"value", "low", "high", "n", "undefined", "direction", "range", "signature"} <= set(one)
-    assert set(stored["floors"]) == set(CONTROLS) and stored["controls"] == {}
+    assert set(stored["floors"]) == set(CONTROLS) and stored["controls"] == {"image_dependence": {}}
     lines = [json.loads(line) for line in (tmp_path / "run/per_study.jsonl").read_text().splitlines()]
     assert [line["id"] for line in lines] == list(REFERENCES)
     for line in lines:

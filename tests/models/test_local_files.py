@@ -23,6 +23,13 @@ def test_a_folder_without_one_is_refused(tmp_path: Path) -> None:
         load_tokenizer(tmp_path)
 
 
+def test_a_model_without_the_files_of_its_tokenizer_is_refused(tmp_path: Path) -> None:
+    """For a BERT without them transformers gives a tokenizer that turns every word into [UNK]."""
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "vocab_size": 100}')
+    with pytest.raises(DataError, match="its vocabulary is empty"):
+        load_tokenizer(tmp_path)
+
+
 def test_the_level_of_warnings_comes_back_even_after_an_error() -> None:
     before = logging.get_verbosity()
     with pytest.raises(ZeroDivisionError), quiet_loading():

@@ -1,17 +1,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import pytest
+from tiny_models import save_tiny_llava
 
 from cxrlab.core.errors import ConfigError, UnknownName
 from cxrlab.core.protocols import ImageToText
-from cxrlab.models.names import KINDS, TEXT_KINDS, ModelName, list_models, load_model, parse_name
+from cxrlab.models.names import ENCODER_KINDS, KINDS, TEXT_KINDS, ModelName, list_models, load_model, parse_name
 from cxrlab.models.retrieval import Exemplar
 
 # One working argument for every row of the table; a new kind without one fails below.
-ARGUMENTS = {"stub": "normal", "retrieval": "some/corpus"}
+ARGUMENTS = {"stub": "normal", "retrieval": "some/corpus", "hf": "{tmp}/llava"}
 
 
 def library(corpus: str) -> Iterable[Exemplar]:
@@ -41,9 +43,10 @@ def test_what_is_not_a_name_is_told_with_an_example(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_loads_and_answers_each_film(kind: str) -> None:
+def test_every_kind_loads_and_answers_each_film(kind: str, tmp_path: Path) -> None:
     """The protocol of every row: its name leads back to it, and one answer comes for each film, whatever its size."""
-    name = f"{kind}:{ARGUMENTS[kind]}"
+    save_tiny_llava(tmp_path / "llava")
+    name = f"{kind}:{ARGUMENTS[kind].format(tmp=tmp_path)}"
     model = load_model(name, library)
     assert isinstance(model, ImageToText) and model.name == name
     films = [np.zeros((8, 8), np.float32), np.full((30, 17), 0.5, np.float32)]
@@ -52,7 +55,7 @@ def test_every_kind_loads_and_answers_each_film(kind: str) -> None:
     assert model.generate([]) == []
 
 
-@pytest.mark.parametrize("name", ["hf:some/model", "http://localhost/v1#m", "builtin:small", "stubs:normal"])
+@pytest.mark.parametrize("name", ["http://localhost/v1#m", "builtin:small", "stubs:normal"])
 def test_a_kind_that_does_not_exist_is_said_to_be_missing_with_those_that_do(name: str) -> None:
     with pytest.raises(UnknownName) as error:
         load_model(name, library)
@@ -68,5 +71,6 @@ def test_a_slip_of_the_pen_is_met_with_the_nearest_kind() -> None:
 def test_the_list_shows_at_least_one_name_for_every_kind() -> None:
     """Models of films and of text, each said to be what it is."""
     shown = {(row["reads"], row["name"].partition(":")[0]) for row in list_models()}
-    assert shown == {*(("films", kind) for kind in KINDS), *(("text", kind) for kind in TEXT_KINDS)}
+    tables = (("films", KINDS), ("text", TEXT_KINDS), ("films and text", ENCODER_KINDS))
+    assert shown == {(reads, kind) for reads, kinds in tables for kind in kinds}
     assert all(row["does"] for row in list_models())

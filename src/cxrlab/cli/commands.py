@@ -35,6 +35,12 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "cxrlab.studies.tour:run_tour",
             "cxrlab tour --quick --out runs/tour",
         ),
+        "study": Command(
+            "a whole experiment from one file, such as the ablations",
+            "cxrlab.studies.run_study:run_study",
+            "cxrlab study configs/studies/ablations_phantom.yaml --quick --out runs/ablations",
+            ("study",),
+        ),
         "data ls": Command(
             "corpora that can be made, and those in a folder",
             "cxrlab.cli.data:list_corpora",
@@ -98,10 +104,37 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "cxrlab data scrub downloads/films --blank --out runs/scrubbed",
             ("source",),
         ),
+        "train encoder": Command(
+            "stage 1: films and reports in one space, by contrast",
+            "cxrlab.cli.encoders:train",
+            "cxrlab train encoder --config configs/training/encoder_phantom.yaml --data corpora/phantom --out runs/encoder",
+        ),
+        "train align": Command(
+            "stage 2: a projector between vision tower and language model",
+            "cxrlab.cli.training:align",
+            "cxrlab train align --config configs/training/align_phantom.yaml --data corpora/phantom --out runs/align",
+        ),
+        "train finetune": Command(
+            "stage 3: reports from film and indication, by adapters",
+            "cxrlab.cli.training:finetune",
+            "cxrlab train finetune --data corpora/phantom --start runs/align --out runs/finetune",
+        ),
         "models ls": Command(
             "how to name a model, and the built-in ones",
             "cxrlab.models.names:list_models",
             "cxrlab models ls",
+        ),
+        "models merge": Command(
+            "an adapter into the weights that it stands on",
+            "cxrlab.cli.models:merge",
+            "cxrlab models merge runs/finetune/checkpoint --out models/reporter",
+            ("adapter",),
+        ),
+        "models convert": Command(
+            "a published checkpoint's layout into that of transformers",
+            "cxrlab.cli.converting:convert",
+            "cxrlab models convert open-clip downloads/biomedclip --out models/biomedclip",
+            ("layout", "source"),
         ),
         "generate": Command(
             "write a report for every study of a split",
@@ -125,6 +158,16 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "cxrlab compare runs/normal_scored runs/retrieval_scored --noninferior findings.f1=0.02",
             ("runs",),
         ),
+        "explain": Command(
+            "where a model looked when it wrote a word, over the film",
+            "cxrlab.cli.explaining:explain",
+            "cxrlab explain --model builtin:reporter --image film.png --word effusion --out runs/explained",
+        ),
+        "pointing": Command(
+            "do those maps point at the finding? scored on exact masks",
+            "cxrlab.cli.explaining:pointing",
+            "cxrlab pointing --model builtin:reporter --data corpora/phantom --n 200 --out runs/pointing",
+        ),
         "metrics ls": Command(
             "every metric with direction, range and convention",
             "cxrlab.cli.scoring:list_metrics",
@@ -134,6 +177,11 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "the metrics against radiologists or known errors",
             "cxrlab.cli.scoring:validate",
             "cxrlab metrics validate --benchmark phantom --n 500 --out runs/validation",
+        ),
+        "retrieve": Command(
+            "films find their reports and reports their films; zero-shot",
+            "cxrlab.cli.encoders:retrieve",
+            "cxrlab retrieve --model hf:runs/encoder/checkpoint --data corpora/phantom --out runs/retrieval",
         ),
         "page": Command(
             "one HTML file from run folders",

@@ -72,7 +72,26 @@ def score_table(scores: Mapping[str, Any], level: float, *, everything: bool = T
     if reached:
         notes.append("* a control that never saw a film scores at least as well: do not trust this number alone")
     pairs = "pair" if scores["n"] == 1 else "pairs"
-    return "\n".join([f"{scores['n']:,} {pairs}: {statuses}", columns(rows), *notes])
+    lines = [f"{scores['n']:,} {pairs}: {statuses}", columns(rows), *notes]
+    return "\n".join([*lines, *_image_dependence(scores, level)])
+
+
+def _image_dependence(scores: Mapping[str, Any], level: float) -> list[str]:
+    """What the same studies score with wrong films, and the verdict."""
+    found = (scores.get("controls") or {}).get("image_dependence")
+    if not found:
+        return ["whether the film matters was not measured: the predictions come without answers to wrong films"]
+    name = found["metric"]
+    right = found["right"][name]
+    rows = [
+        ["film", name, f"right is better by [{100 * level:g} %]", "same words"],
+        ["right", f"{_number(right['value'])} [{_number(right['low'])}, {_number(right['high'])}]", "", ""],
+    ]
+    for kind, film in found["wrong"].items():
+        gap = film["difference"]
+        by = f"{_number(gap['value'])} [{_number(gap['low'])}, {_number(gap['high'])}]"
+        rows.append([kind, _number(film["metrics"][name]), by, f"{100 * film['unchanged']:.0f} %"])
+    return ["", columns(rows), found["sentence"]]
 
 
 def compare(

@@ -102,6 +102,8 @@ def checked(setting: Setting, value: Any, *, typed: bool = False) -> Any:
     wanted = [option for option in _options(setting.hint) if option is not type(None)]
     if isinstance(given, str) and wanted in ([str], [Path]):
         return wanted[0](given)  # as it is: jsonargparse would read "null" as nothing although the file quotes it
+    if typing.get_args(setting.hint) == (str, Any) and _plain_mapping(given):
+        return dict(given)  # likewise: it would read a quoted "off" inside as false
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--value", type=setting.hint)
     try:
@@ -114,6 +116,10 @@ def checked(setting: Setting, value: Any, *, typed: bool = False) -> Any:
     if not _finite(found):
         raise ConfigError(f"{setting.key} is {shown(value)}; it must be finite, that is at most about 1e308.")
     return found
+
+
+def _plain_mapping(value: Any) -> bool:
+    return isinstance(value, collections.abc.Mapping) and all(isinstance(key, str) for key in value)
 
 
 def type_words(hint: Any) -> str:

@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Literal
 
 from cxrlab.core.errors import ConfigError, nearest
-from cxrlab.core.records import SPLITS
+from cxrlab.core.records import SECTIONS, SPLITS
+from cxrlab.evaluation.map_names import SHEET, parse_map
+from cxrlab.models.decoding import Decoding
+from cxrlab.models.loading import Loading
+
+# What the control of image dependence shows a model in place of the film.
+WRONG_FILMS = ("noise", "blank", "swapped")
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,11 @@ class GenerateConfig:
         examples: Studies whose film and reference are kept in the run folder for a page.
         allow_missing: Finish although some studies have no readable frontal film; they stay without a prediction.
         external: Refuse a corpus of a collection that the model has learnt from, or a model that does not tell.
+        controls: Wrong films that some studies are answered with too, to see whether the film matters: noise, blank
+            (mid grey) and swapped (another patient's).
+        control_studies: Studies that are answered with wrong films, at most; each costs one report a control, 0 none.
+        decoding: How words are chosen.
+        loading: How the model is loaded.
     """
 
     model: str
@@ -35,14 +46,24 @@ class GenerateConfig:
     examples: int = 8
     allow_missing: bool = False
     external: bool = False
+    controls: tuple[str, ...] = WRONG_FILMS
+    control_studies: int = 100
+    decoding: Decoding = Decoding()
+    loading: Loading = Loading()
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
             raise ConfigError(f"split={self.split!r} is unknown.{nearest(self.split, SPLITS)} Use {', '.join(SPLITS)}.")
-        for name, least in (("n", 1), ("seed", 0), ("batch_size", 1), ("examples", 0)):
+        for name, least in (("n", 1), ("seed", 0), ("batch_size", 1), ("examples", 0), ("control_studies", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {least}.")
+        for name in self.controls:
+            if name not in WRONG_FILMS:
+                raise ConfigError(
+                    f"controls holds '{name}', which is unknown.{nearest(name, WRONG_FILMS)} Use "
+                    f"{', '.join(WRONG_FILMS)}; --control-studies 0 leaves them out."
+                )
 
 
 @dataclass(frozen=True)
@@ -166,3 +187,155 @@ class ValidateConfig:
                 )
         if self.tie < 0:
             raise ConfigError(f"tie={self.tie} is not usable; give a difference of at least 0.")
+
+
+@dataclass(frozen=True)
+class ExplainConfig:
+    """Where a model looked when it wrote a word.
+
+    Args:
+        model: Name of a model with weights here, such as hf:runs/finetune/checkpoint.
+        image: A film (PNG, JPEG or DICOM); or give data and study.
+        data: Folder of a corpus.
+        study: Id of a study in it.
+        word: Words or phrases of the report, all their occurrences; every word when left out.
+        indication: Reason for the examination; that of the study when left out.
+        report: Explain these words instead of those that the model writes.
+        maps: layer:K, max-mean, relative:layer:K, relative:max-mean, sheet, gradient, input-gradient or
+            integrated-gradient.
+        smooth: Blur of gradient maps, its deviation in shares of the film's longer side; 0 for none.
+        alpha: How much the hottest spot covers the film, 0 to 1.
+        decoding: How the model writes the report.
+        loading: How the model is loaded; attention is set to eager where a map needs it.
+    """
+
+    model: str
+    image: Path | None = None
+    data: Path | None = None
+    study: str | None = None
+    word: tuple[str, ...] = ()
+    indication: str | None = None
+    report: str | None = None
+    maps: tuple[str, ...] = ("max-mean", "integrated-gradient")
+    smooth: float = 1 / 32
+    alpha: float = 0.65
+    decoding: Decoding = Decoding()
+    loading: Loading = Loading()
+
+    def __post_init__(self) -> None:
+        if (self.image is None) == (self.data is None) or (self.data is None) != (self.study is None):
+            raise ConfigError("name one film: --image FILE, or --data CORPUS with --study ID.")
+        if self.report is not None and not self.report.strip():
+            raise ConfigError("--report is empty; give the words to explain, or leave it out.")
+        if not self.maps:
+            raise ConfigError("maps is empty; name at least one, such as max-mean.")
+        _check_maps(self.maps, self.smooth)
+        if not 0 < self.alpha <= 1:
+            raise ConfigError(f"alpha={self.alpha} is not usable; give a share above 0 up to 1.")
+
+
+@dataclass(frozen=True)
+class PointingConfig:
+    """Whether maps point at what the words name, on films whose findings have exact masks.
+
+    Args:
+        model: Name of a model with weights here, such as hf:runs/finetune/checkpoint.
+        data: Folder of a corpus with exact findings and masks (phantoms).
+        split: train, val or test.
+        n: Number of studies, drawn from the split with the seed; every study when left out.
+        report: generated, what the model itself writes; or reference, the corpus's report put into its mouth.
+        maps: layer:K, max-mean, relative:layer:K, relative:max-mean, gradient, input-gradient or
+            integrated-gradient; all when left out.
+        smooth: Blur of gradient maps, its deviation in shares of the film's longer side; 0 for none.
+        localised: Largest share of the film that the mask of a localised finding covers.
+        trials: Bootstrap resamples behind each interval.
+        seed: Decides which studies are drawn, and the resamples.
+        batch_size: Films that reports are written for at once.
+        decoding: How the model writes the report.
+        loading: How the model is loaded; attention is set to eager where a map needs it.
+    """
+
+    model: str
+    data: Path
+    split: str = "test"
+    n: int | None = None
+    report: Literal["generated", "reference"] = "generated"
+    maps: tuple[str, ...] = ()
+    smooth: float = 1 / 32
+    localised: float = 0.1
+    trials: int = 1000
+    seed: int = 7
+    batch_size: int = 16
+    decoding: Decoding = Decoding()
+    loading: Loading = Loading()
+
+    def __post_init__(self) -> None:
+        if self.split not in SPLITS:
+            raise ConfigError(f"split={self.split!r} is unknown.{nearest(self.split, SPLITS)} Use {', '.join(SPLITS)}.")
+        for name, least in (("n", 1), ("trials", 1), ("seed", 0), ("batch_size", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {least}.")
+        if not 0 < self.localised <= 1:
+            raise ConfigError(f"localised={self.localised} is not usable; give a share above 0 up to 1.")
+        _check_maps(self.maps, self.smooth)
+        if SHEET in self.maps:
+            raise ConfigError(f"'{SHEET}' is no single map, so that it points nowhere; name layer:K or max-mean.")
+
+
+def _check_maps(maps: tuple[str, ...], smooth: float) -> None:
+    for name in maps:
+        parse_map(name)
+    if repeated := [name for name in maps if maps.count(name) > 1]:
+        raise ConfigError(f"map '{repeated[0]}' is named twice; name it once.")
+    if not 0 <= smooth <= 1:
+        raise ConfigError(f"smooth={smooth} is not usable; give a share of the film's side from 0 to 1, such as 0.03.")
+
+
+@dataclass(frozen=True)
+class RetrieveConfig:
+    """Films find their reports, and reports their films, by the vectors of a contrastive encoder.
+
+    Args:
+        model: Name of the encoder, such as hf:runs/encoder/checkpoint.
+        data: Folder of the corpus.
+        split: train, val or test.
+        section: Section of the report that is looked for.
+        n: Number of studies, drawn from the split with the seed; every study when left out. Recall falls as n grows.
+        ks: How many candidates may be looked at, one recall each.
+        zero_shot: Sentences of zero-shot classification, a row of the table or a file of that form; null leaves it out.
+        batch_size: Films given to the encoder at once.
+        allow_missing: Finish although some studies have no readable film; they are left out.
+        trials: Bootstrap resamples behind each interval.
+        level: Share of resamples inside the interval.
+        seed: Decides which studies are drawn, and the resamples.
+        loading: How the encoder is opened.
+    """
+
+    model: str
+    data: Path
+    split: str = "test"
+    section: str = "findings"
+    n: int | None = None
+    ks: tuple[int, ...] = (1, 5, 10)
+    zero_shot: str | None = "report/1"
+    batch_size: int = 32
+    allow_missing: bool = False
+    trials: int = 1000
+    level: float = 0.95
+    seed: int = 7
+    loading: Loading = Loading()
+
+    def __post_init__(self) -> None:
+        for name, known in (("split", SPLITS), ("section", SECTIONS)):
+            value = getattr(self, name)
+            if value not in known:
+                raise ConfigError(f"{name}={value!r} is unknown.{nearest(value, known)} Use {', '.join(known)}.")
+        for name, least in (("n", 2), ("seed", 0), ("batch_size", 1), ("trials", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {least}.")
+        if not self.ks or min(self.ks) < 1:
+            raise ConfigError(f"ks={list(self.ks)} is not usable; give whole numbers from 1, such as 1,5,10.")
+        if not 0 < self.level < 1:
+            raise ConfigError(f"level={self.level} is not usable; give a share between 0 and 1, such as 0.95.")

@@ -7,7 +7,7 @@ control comes near a model does not measure what the model is for.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -53,22 +53,33 @@ def constant_normal(batch: Batch, rng: np.random.Generator) -> list[str]:
 
 
 def shuffled(batch: Batch, rng: np.random.Generator) -> list[str] | None:
-    """Another patient's reference for each; None when one patient has more than half of the studies.
-
-    Patients are put in random order with their studies side by side, and every study takes the reference that stands
-    as many places further on as the largest patient has studies: never one of the same patient.
-    """
+    """Another patient's reference for each; None when one patient has more than half of the studies."""
     patients = [pair.patient or pair.id for pair in batch.pairs]
+    partners = other_patients(patients, [pair.id for pair in batch.pairs], rng)
+    return None if partners is None else [batch.references[place] for place in partners]
+
+
+def other_patients(patients: Sequence[str], ids: Sequence[str], rng: np.random.Generator) -> list[int] | None:
+    """For each study the place of one of another patient, each used once; None when one patient has more than half.
+
+    Patients are put in random order with their studies side by side, and every study takes the one that stands as
+    many places further on as the largest patient has studies: never one of the same patient.
+
+    Args:
+        patients: Of each study.
+        ids: Of each study, all different.
+        rng: Decides the order of the patients.
+    """
     sizes = Counter(patients)
-    step = max(sizes.values())
+    step = max(sizes.values(), default=0)
     if 2 * step > len(patients):
         return None
     names = sorted(sizes)
     turn = dict(zip(names, rng.permutation(len(names)).tolist(), strict=True))
-    order = sorted(range(len(patients)), key=lambda index: (turn[patients[index]], batch.pairs[index].id))
-    given = [""] * len(patients)
-    for place, index in enumerate(order):
-        given[index] = batch.references[order[(place + step) % len(order)]]
+    order = sorted(range(len(patients)), key=lambda place: (turn[patients[place]], ids[place]))
+    given = [0] * len(patients)
+    for rank, place in enumerate(order):
+        given[place] = order[(rank + step) % len(order)]
     return given
 
 

@@ -1,6 +1,7 @@
 """A report from a model for every study of a split, in a run folder.
 
     predictions.jsonl   one `Prediction` a study, in the order of the corpus; that of a film mended later stands last
+    predictions_*.jsonl the same for some studies with wrong films (noise, blank, swapped), see `wrong_films`
     examples.jsonl      a few studies with film and reference, for a page
     summary.json        how many, which were missing and why
 
@@ -10,40 +11,27 @@ A run that was stopped goes on at the study where it stopped and ends with the s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.progress import track
 from cxrlab.core.randomness import generator
-from cxrlab.core.records import Prediction
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.data.views import frontal
+from cxrlab.evaluation.answering import Films, Missing, Writer, answer_all, try_longest
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.examples import choose, keep_examples
 from cxrlab.evaluation.external import refuse_familiar, refuse_familiar_library
 from cxrlab.evaluation.loading import load_model
+from cxrlab.evaluation.wrong_films import answer_wrong_films
 from cxrlab.models.names import parse_name
-
-if TYPE_CHECKING:
-    from cxrlab.core.protocols import Generated, Image, ImageToText
 
 PREDICTIONS, SUMMARY = "predictions.jsonl", "summary.json"
 FREE = ("batch_size", "allow_missing")  # settings that may change when a run is continued
-
-
-@dataclass(frozen=True)
-class Missing:
-    """A study without a prediction, and the sentence that says why."""
-
-    id: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -59,6 +47,7 @@ class Generation:
         distinct_reports: Different texts among the predictions.
         mean_words: Words in a report, on average; not a number when there is none.
         missing: Studies without one.
+        controls: Kind of wrong film → studies that were answered with it too.
     """
 
     model: str
@@ -69,6 +58,7 @@ class Generation:
     distinct_reports: int
     mean_words: float
     missing: tuple[Missing, ...] = ()
+    controls: Mapping[str, int] = field(default_factory=dict)
 
 
 def generate(config: GenerateConfig, out: Path) -> Generation:
@@ -89,13 +79,20 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
     _refuse_self_retrieval(config)
     if config.external:
         refuse_familiar_library(config.model, corpus)
-    model = load_model(config.model)  # before the folder is made: a wrong name leaves nothing behind
+    # Before the folder is made: a wrong name leaves nothing behind.
+    model = load_model(config.model, config.loading)
+    writer = Writer(model, config.decoding)
     if config.external:
         refuse_familiar(model, corpus)
+    films = Films(corpus)
+    if len(ids) > config.batch_size and not (out / PREDICTIONS).exists():
+        try_longest(writer, films, ids)
     with Run.open(out, config, seed=config.seed, free=FREE) as run:
-        missing = _predict_all(run, model, corpus, ids, config.batch_size)
-        keep_examples(run, corpus, choose(ids, config.examples, config.seed), {item.id for item in missing})
-        summary = _summary(run, config, corpus, len(ids), missing)
+        missing = answer_all(run, PREDICTIONS, writer, films, ids, config.batch_size, "writing reports")
+        lost = {item.id for item in missing}
+        controls = answer_wrong_films(run, writer, corpus, [key for key in ids if key not in lost], config)
+        keep_examples(run, corpus, choose(ids, config.examples, config.seed), lost)
+        summary = _summary(run, config, corpus, len(ids), missing, controls)
         run.write(SUMMARY, summary)
         if missing and not config.allow_missing:
             raise DataError(
@@ -134,50 +131,13 @@ def _refuse_self_retrieval(config: GenerateConfig) -> None:
         )
 
 
-def _predict_all(
-    run: Run, model: ImageToText, corpus: Corpus, ids: Sequence[str], batch_size: int
-) -> tuple[Missing, ...]:
-    """Append what is not there yet; returns the studies that could not be read."""
-    done = run.done(PREDICTIONS)
-    missing: list[Missing] = []
-    for batch in _batches(track(ids, "writing reports"), batch_size):
-        if done.issuperset(batch):
-            continue
-        # A batch that was begun is answered whole again: another grouping may change the last bit of a number.
-        keys, images, indications = [], [], []
-        for key in batch:
-            study = corpus[key]
-            try:
-                images.append(corpus.image(study, frontal(study)))
-            except DataError as error:
-                missing.append(Missing(key, str(error)))
-                continue
-            keys.append(key)
-            indications.append(study.sections.indication if study.sections else None)
-        for key, answer in zip(keys, _answers(model, images, indications), strict=True):
-            if key not in done:
-                run.append(PREDICTIONS, _prediction(key, answer))
-    return tuple(missing)
-
-
-def _answers(model: ImageToText, images: Sequence[Image], indications: Sequence[str | None]) -> list[Generated]:
-    return model.generate(images, indications) if images else []
-
-
-def _batches(ids: Iterable[str], size: int) -> Iterator[list[str]]:
-    source = iter(ids)
-    while batch := list(islice(source, size)):
-        yield batch
-
-
-def _prediction(key: str, answer: Generated) -> Prediction:
-    told = {"mean_logprob": answer.mean_logprob, "tokens": answer.tokens}
-    confidence = {name: value for name, value in told.items() if value is not None}
-    return Prediction(key, answer.text, confidence=confidence, extra=answer.extra)
-
-
 def _summary(
-    run: Run, config: GenerateConfig, corpus: Corpus, studies: int, missing: tuple[Missing, ...]
+    run: Run,
+    config: GenerateConfig,
+    corpus: Corpus,
+    studies: int,
+    missing: tuple[Missing, ...],
+    controls: Mapping[str, int],
 ) -> Generation:
     reports = [str(record["report"]) for _, record in read_jsonl(run.path(PREDICTIONS))]
     card = corpus.card
@@ -190,4 +150,5 @@ def _summary(
         distinct_reports=len(set(reports)),
         mean_words=sum(len(text.split()) for text in reports) / len(reports) if reports else math.nan,
         missing=missing,
+        controls=controls,
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.progress import track
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.views import frontal
+from cxrlab.models.loading import Loading
 from cxrlab.models.names import load_model as load_named
 from cxrlab.models.retrieval import Exemplar
 
@@ -17,9 +18,15 @@ if TYPE_CHECKING:
     from cxrlab.core.protocols import ImageToText
 
 
-def load_model(name: str) -> ImageToText:
-    """The model of this name (`cxrlab models ls` lists how to name one)."""
-    return load_named(name, train_films)
+def load_model(name: str, loading: Loading | None = None, **settings: Any) -> ImageToText:
+    """The model of this name (`cxrlab models ls` lists how to name one).
+
+    Args:
+        name: Such as `hf:FOLDER`.
+        loading: Device, precision, prompts …
+        settings: Single settings of loading in its place or on top of it, such as `device="cuda"`.
+    """
+    return load_named(name, train_films, (loading or Loading()).but(**settings))
 
 
 def train_films(corpus: str) -> Iterator[Exemplar]:

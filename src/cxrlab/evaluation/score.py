@@ -25,6 +25,7 @@ from cxrlab.evaluation.config import ScoreConfig
 from cxrlab.evaluation.controls import CONTROLS
 from cxrlab.evaluation.extra_families import extra_families
 from cxrlab.evaluation.generate import PREDICTIONS
+from cxrlab.evaluation.image_dependence import measure
 from cxrlab.evaluation.score_inputs import Inputs, Unit, load_inputs
 from cxrlab.evaluation.score_sheet import MetricScore, ScoreSheet, StudyScore
 from cxrlab.metrics.families import families
@@ -117,6 +118,14 @@ def score_inputs(
         batch=batch,
         digest=inputs.digest,
         notes=notes,
+        image_dependence=measure(
+            batch,
+            inputs.wrong_films,
+            chosen.ready,
+            trials=trials,
+            level=level,
+            rng=generator(seed, "score", "image dependence"),
+        ),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from cxrlab.core.errors import ConfigError, DataError
@@ -31,11 +31,13 @@ class Inputs:
         pairs: In the order of the references.
         attributes: Of each pair's patient and film; whether a device is there is not known yet.
         digest: SHA-256 of every id and text, by which a finished run is recognised.
+        wrong_films: Kind of wrong film → id → report, where the run of predictions has such a control.
     """
 
     pairs: tuple[Pair, ...]
     attributes: tuple[Attributes, ...]
     digest: str
+    wrong_films: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
 
 
 def load_inputs(
@@ -82,7 +84,10 @@ def load_inputs(
         for key, film in sorted(films.get(study, [(study, None)]), key=lambda item: item[1] or 0):
             pairs.append(_pair(key, reference, said.items.get(key)))
             attributes.append(Attributes(shown_view(reference, film), reference.sex, reference.context.age, None))
-    return Inputs(tuple(pairs), tuple(attributes), digest_of(pairs, attributes))
+    digest = digest_of(pairs, attributes)
+    if said.wrong_films:
+        digest = hashlib.sha256(f"{digest} {said.wrong_films!r}".encode("utf-8", "surrogatepass")).hexdigest()
+    return Inputs(tuple(pairs), tuple(attributes), digest, said.wrong_films)
 
 
 def digest_of(pairs: Iterable[Pair], attributes: Iterable[Attributes]) -> str:

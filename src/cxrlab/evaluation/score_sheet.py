@@ -11,6 +11,7 @@ from cxrlab.core.records import ReportError
 from cxrlab.metrics.pairs import Batch, Pair
 
 if TYPE_CHECKING:
+    from cxrlab.evaluation.image_dependence import ImageDependence
     from cxrlab.evaluation.slices import SliceScore
     from cxrlab.metrics.tally import Metric, Tally
 
@@ -77,6 +78,7 @@ class ScoreSheet(Mapping[str, MetricScore]):
         batch: What was scored.
         digest: SHA-256 of the inputs.
         notes: Controls that could not be made, and why.
+        image_dependence: The same studies with wrong films, where the run of predictions has them.
     """
 
     metrics: Mapping[str, MetricScore]
@@ -88,6 +90,7 @@ class ScoreSheet(Mapping[str, MetricScore]):
     batch: Batch = field(repr=False)
     digest: str = ""
     notes: tuple[str, ...] = ()
+    image_dependence: ImageDependence | None = None
 
     @property
     def n(self) -> int:
@@ -112,9 +115,11 @@ class ScoreSheet(Mapping[str, MetricScore]):
 
     def to_json(self) -> dict[str, Any]:
         """The content of `scores.json`."""
+        measured = self.image_dependence
         return {
             "n": self.n, "statuses": self.statuses,
             "metrics": {name: score.to_json() for name, score in self.metrics.items()},
-            "floors": self.floors, "controls": {}, "slices": self.slices, "notes": self.notes,
+            "floors": self.floors, "controls": {"image_dependence": {} if measured is None else measured.to_json()},
+            "slices": self.slices, "notes": self.notes,
             "inputs_sha256": self.digest,
         }  # fmt: skip

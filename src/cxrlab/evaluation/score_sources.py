@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,11 @@ from cxrlab.core.runs import state
 from cxrlab.core.vocabulary import View
 from cxrlab.data.corpus import STUDIES, load_corpus
 from cxrlab.data.views import FRONTAL
+from cxrlab.evaluation.config import WRONG_FILMS
 from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY
 from cxrlab.evaluation.person import age_years, sex_letter, view_word
 from cxrlab.evaluation.report_files import ReportFile, Row, id_text, read_reports, report_text
+from cxrlab.evaluation.wrong_films import control_file
 from cxrlab.metrics.pairs import Context
 
 Texts = str | os.PathLike[str] | Sequence[str | None] | Mapping[str, str | None]
@@ -60,6 +62,7 @@ class Source:
         numbered: Whether the ids are places, because the source gives none.
         expected: Ids that a finished run was asked for; None when nobody knows.
         inline: Predictions that stand in the same file as the references; None when they do not.
+        wrong_films: Kind of wrong film → id → report, of a run that answered some studies with wrong films.
     """
 
     name: str
@@ -67,6 +70,7 @@ class Source:
     numbered: bool = False
     expected: frozenset[str] | None = None
     inline: Mapping[str, str | None] | None = None
+    wrong_films: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
 
 
 def references_from(source: Texts, section: str = "findings") -> Source:
@@ -92,8 +96,12 @@ def predictions_from(source: Texts) -> Source:
     if path is None:
         return _in_memory(source, "predictions", lambda _, text: text)
     file = read_reports(_file_of(path))
-    items = {row.id: row.text("report", "candidate", "prediction") for row in file.rows}
-    return Source(str(path), items, file.numbered, _expected(path, file) if path.is_dir() else None)
+    items = _texts(file)
+    if not path.is_dir():
+        return Source(str(path), items, file.numbered)
+    files = {control: path / control_file(control) for control in WRONG_FILMS}
+    wrong = {control: _texts(read_reports(file)) for control, file in files.items() if _holds_text(file)}
+    return Source(str(path), items, file.numbered, _expected(path, file), wrong_films=wrong)
 
 
 def chosen_sections(section: str) -> tuple[str, ...]:
@@ -164,6 +172,14 @@ def _expected(run: Path, file: ReportFile) -> frozenset[str] | None:
         return None
     lost = {str(item["id"]) for item in missing if isinstance(item, dict) and "id" in item}
     return frozenset(lost | {row.id for row in file.rows})
+
+
+def _texts(file: ReportFile) -> dict[str, str | None]:
+    return {row.id: row.text("report", "candidate", "prediction") for row in file.rows}
+
+
+def _holds_text(file: Path) -> bool:
+    return file.is_file() and file.stat().st_size > 0
 
 
 def _of_study(study: Study, sections: tuple[str, ...]) -> Reference:

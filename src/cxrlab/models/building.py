@@ -180,7 +180,9 @@ def assemble_llava(tower: Any, language_model: Any, tokenizer: Any, image_proces
 
     The parts' own tensors are used, not copied. The tokenizer must hold `<image>`.
     """
+    import torch
     from transformers import LlavaConfig, LlavaForConditionalGeneration, LlavaProcessor
+    from transformers.models.llava.modeling_llava import LlavaMultiModalProjector
 
     image = tokenizer.convert_tokens_to_ids(IMAGE)
     if image is None or image == tokenizer.unk_token_id:
@@ -194,8 +196,11 @@ def assemble_llava(tower: Any, language_model: Any, tokenizer: Any, image_proces
         tie_word_embeddings=bool(language_model.config.tie_word_embeddings),
         image_seq_length=(tower.config.image_size // tower.config.patch_size) ** 2,
     )
+    # On no device: at 7 billion parameters, drawing weights only to replace them takes minutes and 28 GB.
+    with torch.device("meta"):
+        model = LlavaForConditionalGeneration(config)
     _seed(seed)
-    model = LlavaForConditionalGeneration(config)
+    model.model.multi_modal_projector = LlavaMultiModalProjector(config)
     model.model.vision_tower = tower
     model.model.language_model = language_model.model
     model.lm_head = language_model.lm_head

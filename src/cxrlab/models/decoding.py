@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from cxrlab.core.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from cxrlab.core.protocols import Generated, Image
 
 STRATEGIES = ("greedy", "sample", "beam", "diverse")
 
@@ -23,6 +28,7 @@ class Decoding:
         groups: For diverse; it divides `beams`.
         diversity_penalty: For diverse; taken off a token's log-probability for each earlier group that chose it.
         length_penalty: For beam and diverse; the sum of log-probabilities is divided by length to this power.
+        early_stopping: For beam and diverse; stop as soon as every beam has ended, though a better one might come.
         seed: For sample.
     """
 
@@ -35,6 +41,7 @@ class Decoding:
     groups: int = 2
     diversity_penalty: float = 0.2
     length_penalty: float = 1.0
+    early_stopping: bool = False
     seed: int = 7
 
     def __post_init__(self) -> None:
@@ -52,6 +59,8 @@ class Decoding:
             )
         if not 0.0 < self.top_p <= 1.0:
             raise ConfigError(f"top_p={self.top_p} is not usable; give a share above 0 up to 1.")
+        if not self.diversity_penalty >= 0.0:
+            raise ConfigError(f"diversity_penalty={self.diversity_penalty} is not usable; give a number of at least 0.")
         if self.strategy == "diverse" and self.beams % self.groups:
             raise ConfigError(
                 f"groups={self.groups} does not divide beams={self.beams}; every group needs as many beams."
@@ -59,3 +68,17 @@ class Decoding:
         most = {"greedy": 1, "beam": self.beams, "diverse": self.beams}.get(self.strategy)
         if most is not None and self.answers > most:
             raise ConfigError(f"answers={self.answers} is more than strategy={self.strategy} gives; at most {most}.")
+
+
+@runtime_checkable
+class ChoosesWords(Protocol):
+    """A model that can be told how to choose its words, and writes several answers where asked."""
+
+    def answers(
+        self,
+        images: Sequence[Image],
+        indications: Sequence[str | None] | None = None,
+        decoding: Decoding | None = None,
+    ) -> list[list[Generated]]:
+        """Answers for each film, best first; `decoding.answers` of them, its own settings when None."""
+        ...

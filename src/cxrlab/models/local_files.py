@@ -17,12 +17,20 @@ def load_tokenizer(folder: Path) -> Any:
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder; name the folder that holds the tokenizer's files.")
     try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        found = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError) as error:
-        raise DataError(
-            f"{folder} holds no tokenizer that transformers can load ({first_line(error)}); "
-            "it needs tokenizer.json and tokenizer_config.json, or vocab.txt."
-        ) from error
+        raise _without_tokenizer(folder, first_line(error)) from error
+    # For a family that it knows, transformers makes up a tokenizer without a word where the files are missing.
+    if len(found) <= len(found.all_special_tokens):
+        raise _without_tokenizer(folder, "its vocabulary is empty")
+    return found
+
+
+def _without_tokenizer(folder: Path, reason: str) -> DataError:
+    return DataError(
+        f"{folder} holds no tokenizer that transformers can load ({reason}); "
+        "it needs tokenizer.json and tokenizer_config.json, or vocab.txt."
+    )
 
 
 @contextmanager

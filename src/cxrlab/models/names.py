@@ -12,21 +12,26 @@ from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.errors import ConfigError, UnknownName, nearest
 from cxrlab.core.tables import Table
+from cxrlab.models.loading import Loading
 
 if TYPE_CHECKING:
     from cxrlab.core.protocols import ImageToText, TextModel
+    from cxrlab.models.dual_encoder import DualEncoder
     from cxrlab.models.retrieval import Library
 
-# Each row is a class with USAGES (name → what it does) and load(argument, library) -> ImageToText.
+# Each row is a class with USAGES (name → what it does) and load(argument, library, loading) -> ImageToText.
 KINDS = Table(
     "kind of model",
     {
         "stub": "cxrlab.models.stub:Stub",
         "retrieval": "cxrlab.models.retrieval:Retrieval",
+        "hf": "cxrlab.models.hf.wrapper:HfModel",
     },
 )
 # Each row is a class with USAGES and load(argument) -> TextModel.
 TEXT_KINDS = Table("kind of text model", {"scripted": "cxrlab.models.scripted:Scripted"})
+# Each row is a class with USAGES and load(argument, loading) -> DualEncoder.
+ENCODER_KINDS = Table("kind of encoder", {"hf": "cxrlab.models.dual_encoder:DualEncoder"})
 _ADDRESSES = ("http", "https")
 
 
@@ -59,14 +64,15 @@ def parse_name(name: str, kinds: Table = KINDS) -> ModelName:
     return ModelName(kind, name if kind in _ADDRESSES else argument)
 
 
-def load_model(name: str, library: Library) -> ImageToText:
+def load_model(name: str, library: Library, loading: Loading | None = None) -> ImageToText:
     """The model of this name.
 
     Args:
         name: Such as `stub:normal`; see `list_models`.
         library: Opens the corpus that a name mentions; called only for kinds that look among films.
+        loading: Device, precision, prompts; kinds without weights pass over it.
     """
-    found: ImageToText = _kind(name, KINDS).load(parse_name(name).argument, library)
+    found: ImageToText = _kind(name, KINDS).load(parse_name(name).argument, library, loading or Loading())
     return found
 
 
@@ -76,9 +82,21 @@ def load_text_model(name: str) -> TextModel:
     return found
 
 
+def load_encoder(name: str, loading: Loading | None = None) -> DualEncoder:
+    """The contrastive encoder of this name, such as `hf:runs/encoder/checkpoint`.
+
+    Args:
+        name: KIND:ARGUMENT.
+        loading: Device and precision.
+    """
+    argument = parse_name(name, ENCODER_KINDS).argument
+    found: DualEncoder = _kind(name, ENCODER_KINDS).load(argument, loading or Loading())
+    return found
+
+
 def list_models() -> list[dict[str, str]]:
     """How to name a model, with what it reads and what it does."""
-    tables = (("films", KINDS), ("text", TEXT_KINDS))
+    tables = (("films", KINDS), ("text", TEXT_KINDS), ("films and text", ENCODER_KINDS))
     return [
         {"name": name, "reads": reads, "does": purpose}
         for reads, kinds in tables

@@ -17,6 +17,7 @@ from PIL import Image as Picture
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.protocols import Capabilities, Generated
+from cxrlab.models.loading import Loading
 
 Vectors = NDArray[np.float32]
 
@@ -116,8 +117,8 @@ class Retrieval:
         self.index = Index.build(np.stack(rows))
 
     @classmethod
-    def load(cls, argument: str, library: Library) -> Retrieval:
-        """Index the films that the library gives for this corpus."""
+    def load(cls, argument: str, library: Library, loading: Loading) -> Retrieval:
+        """Index the films that the library gives for this corpus; it has no weights to load."""
         return cls(argument, library(argument))
 
     @property

@@ -11,6 +11,7 @@ from cxrlab.core.protocols import Capabilities, Generated
 
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Image
+    from cxrlab.models.loading import Loading
     from cxrlab.models.retrieval import Library
 
 REPORTS = MappingProxyType(
@@ -44,8 +45,8 @@ class Stub:
         self.which = which
 
     @classmethod
-    def load(cls, argument: str, library: Library) -> Stub:
-        """The stub of this name; it needs no library."""
+    def load(cls, argument: str, library: Library, loading: Loading) -> Stub:
+        """The stub of this name; it needs no library and has nothing to load."""
         return cls(argument)
 
     @property

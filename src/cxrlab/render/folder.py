@@ -16,10 +16,22 @@ from cxrlab.core.records import Prediction
 from cxrlab.core.runs import CONFIG, ENVIRONMENT, STATUS
 from cxrlab.core.yaml_file import read_yaml
 from cxrlab.render.score_folder import COMPARISON, VALIDATION, ScoreFolder, read_scored
-from cxrlab.render.shapes import CHECKED, COMPARED, COUNTED, VALIDATED, check
+from cxrlab.render.shapes import (
+    ABLATED,
+    ANALYSED,
+    CHECKED,
+    COMPARED,
+    COUNTED,
+    EXPLAINED,
+    POINTED,
+    VALIDATED,
+    check,
+)
 
 PREDICTIONS, SUMMARY, STEPS, SHEET = "predictions.jsonl", "summary.json", "steps.jsonl", "sheet.png"
 CHECK, STATISTICS = "check.json", "statistics.json"
+ABLATIONS, ANALYSIS = "ablations.json", "analysis.json"
+EXPLAIN, POINTING = "explain.json", "pointing.json"
 # A page is looked at, not searched: of a run without chosen examples it shows the first few predictions.
 UNCHOSEN = 5
 
@@ -43,6 +55,10 @@ class RunFolder:
         validation: Content of validation.json, empty when the run measured no metric.
         check: Content of check.json, empty when the run checked no corpus.
         statistics: Content of statistics.json, likewise.
+        ablations: Content of ablations.json, empty when the run compared no variants.
+        analysis: Content of analysis.json, empty when the run compared no texts.
+        explained: Content of explain.json, empty when the run explained no report.
+        pointing: Content of pointing.json, empty when the run scored no maps.
     """
 
     path: Path
@@ -59,6 +75,10 @@ class RunFolder:
     validation: Mapping[str, Any] = field(default_factory=dict)
     check: Mapping[str, Any] = field(default_factory=dict)
     statistics: Mapping[str, Any] = field(default_factory=dict)
+    ablations: Mapping[str, Any] = field(default_factory=dict)
+    analysis: Mapping[str, Any] = field(default_factory=dict)
+    explained: Mapping[str, Any] = field(default_factory=dict)
+    pointing: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -69,11 +89,16 @@ class RunFolder:
         deep = colon and argument.count("/") > 1 and not argument.startswith("//")
         return f"{kind}:…/{argument.rstrip('/').rpartition('/')[2]}" if deep else full
 
-    def file(self, name: str) -> bytes:
-        """Bytes of a file of this run; a name that leads out of the folder is refused."""
+    def file(self, name: str, named_in: str = EXAMPLES) -> bytes:
+        """Bytes of a file of this run; a name that leads out of the folder is refused.
+
+        Args:
+            name: The file, from the run folder.
+            named_in: The file that names it, for the error.
+        """
         target = (self.path / name).resolve()
         if not target.is_relative_to(self.path.resolve()):
-            raise DataError(f"{self.path / EXAMPLES} names the file '{name}', which is outside the run folder.")
+            raise DataError(f"{self.path / named_in} names the file '{name}', which is outside the run folder.")
         return read_bytes(target)
 
 
@@ -110,6 +135,10 @@ def read_run(path: Path, others: frozenset[str] = frozenset()) -> RunFolder:
         validation=_object(path / VALIDATION, VALIDATED),
         check=_object(path / CHECK, CHECKED),
         statistics=_object(path / STATISTICS, COUNTED),
+        ablations=_object(path / ABLATIONS, ABLATED),
+        analysis=_object(path / ANALYSIS, ANALYSED),
+        explained=_object(path / EXPLAIN, EXPLAINED),
+        pointing=_object(path / POINTING, POINTED),
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import write_text
-from cxrlab.render import data_card, marked, scores, sections, validation
+from cxrlab.render import data_card, explained, image_dependence, marked, scores, sections, studies, validation
 from cxrlab.render.folder import RunFolder, read_runs
 from cxrlab.render.html import text
 from cxrlab.render.style import CSS
@@ -18,8 +18,13 @@ _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 _SECTIONS = (
     sections.corpus,
     sections.imported,
+    studies.ablations,
+    studies.texts,
     sections.models,
     scores.scores,
+    image_dependence.image_dependence,
+    explained.pointing,
+    explained.explained,
     scores.comparison,
     scores.errors,
     scores.slices,

@@ -15,6 +15,15 @@ SCORES: Mapping[str, Any] = {
     "metrics": {ANY: {**_VALUES, "direction": TEXT, "range": [NUMBER], "signature": TEXT}},
     "floors": {ANY: {ANY: NUMBER}},
     "slices": {ANY: {ANY: _VALUES}},
+    "controls": {
+        "image_dependence": {
+            "metric": TEXT,
+            "verdict": TEXT,
+            "sentence": TEXT,
+            "right": {ANY: _VALUES},
+            "wrong": {ANY: {"metrics": {ANY: NUMBER}, "difference": _VALUES, "unchanged": NUMBER}},
+        }
+    },
 }
 COMPARED: Mapping[str, Any] = {
     "runs": [TEXT],
@@ -31,6 +40,36 @@ COMPARED: Mapping[str, Any] = {
         }
     },
     "gates": [{"run": TEXT, "sentence": TEXT}],
+}
+_OVER_SEEDS = {"values": [NUMBER], **dict.fromkeys(("mean", "low", "high", "seeds"), NUMBER)}
+ABLATED: Mapping[str, Any] = {
+    "metrics": [TEXT],
+    "seeds": [NUMBER],
+    "n": NUMBER,
+    "variants": {
+        ANY: {
+            **dict.fromkeys(("changes", "paper", "stands_for"), TEXT),
+            "published": {ANY: NUMBER},
+            "metrics": {ANY: {**_OVER_SEEDS, "difference": _OVER_SEEDS}},
+        }
+    },
+}
+_PAIRED = dict.fromkeys(("a", "b", "difference", "low", "high"), NUMBER)
+ANALYSED: Mapping[str, Any] = {
+    "texts": {ANY: NUMBER},
+    "metrics": {ANY: dict.fromkeys(("value", "low", "high", "n"), NUMBER)},
+    "predictions": {ANY: {ANY: _PAIRED}},
+}
+EXPLAINED: Mapping[str, Any] = {
+    **dict.fromkeys(("film", "report", "written_by"), TEXT),
+    "maps": [TEXT],
+    "words": [{"word": TEXT, "picture": TEXT, "image_share": [NUMBER], "log_probability": [NUMBER]}],
+}
+_AIMED = {ANY: dict.fromkeys(("value", "low", "high", "n"), NUMBER)}
+POINTED: Mapping[str, Any] = {
+    **dict.fromkeys(("model", "split", "report"), TEXT),
+    **dict.fromkeys(("studies", "present", "told", "localised"), NUMBER),
+    "maps": {ANY: dict.fromkeys(("localised", "all", "by_observation"), _AIMED)},
 }
 VALIDATED: Mapping[str, Any] = {
     "metrics": {ANY: dict.fromkeys(("tau", "low", "high", "n", "passed", "of"), NUMBER)},

@@ -60,6 +60,7 @@ dd { margin: 0; overflow-wrap: anywhere; }
 .figure { font-variant-numeric: tabular-nums; white-space: nowrap; }
 .figure .later { font-size: .82rem; margin-left: .25rem; }
 details { margin-top: 1rem; }
+details + h3 { margin-top: 1.8rem; }
 summary { cursor: pointer; color: var(--accent); }
 .marked { padding: 1rem 0; border-top: 1px solid var(--line); }
 mark { background: #fbe7c6; color: inherit; border-radius: .15rem; padding: 0 .1rem; }

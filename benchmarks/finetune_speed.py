@@ -1,0 +1,395 @@
+"""Stage 3 on one GPU: samples a second, the share of the GPU's arithmetic put to use, and a plain Trainer beside it.
+
+    python benchmarks/finetune_speed.py [--batch 16] [--steps 40] [--compile]   a GPU: a billion parameters, 518 px
+    python benchmarks/finetune_speed.py --tiny                                  anywhere: that it works, no claim
+
+A LLaVA with random weights: a DINOv2-shaped tower (ViT-B/14 at 518 px, 1,369 image tokens), a Llama of a billion
+parameters (16 layers of 2,048, vocabulary 32,000), adapters of rank 64 on all its linear layers, a trained projector.
+Reports have 60 to 250 tokens, prompts 40. Everything is in bfloat16 with trained weights in float32.
+
+The peer is `transformers.Trainer` with PEFT as a user would start: weights in bfloat16 as stored, `bf16=True`,
+everything else at its default (AdamW, no gradient checkpointing, random batches padded to the longest, the model's own
+loss). It gets the same samples at the same batch size, its films already scaled, normalised and in memory.
+
+Useful arithmetic is counted by `cxrlab.training.flops`: a frozen weight costs its forward pass and the gradient that
+goes through it; padding and whatever is computed twice count for nothing. Warm-up steps are left out; the figure is the
+median over windows of steps, the GPU waited for at the ends of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import (
+    Dinov2Config,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
+
+from cxrlab.models.building import build_image_processor
+from cxrlab.training.config import FinetuneConfig, Optimisation
+from cxrlab.training.engine import Engine, Job, fit
+from cxrlab.training.feature_store import Features, tower_features
+from cxrlab.training.finetune import choose_trained
+from cxrlab.training.flops import H200_BFLOAT16, Shape, sample_flops, shape_of
+from cxrlab.training.lora import language_linears
+from cxrlab.training.order import Part, plan
+from cxrlab.training.pixels import to_pixels
+from cxrlab.training.reporter import ReporterLoss
+from cxrlab.training.run_folder import training_run
+from cxrlab.training.tokens import ReportRows, Tokens
+
+UTILISATION, RATIO, EPOCHS = 0.35, 1.2, 3  # what is aimed at; passes over which the tower's one run is spread
+PAD, BEGIN, IMAGE, FIRST = 0, 1, 2, 3
+PROMPT, SHORTEST, LONGEST = 40, 60, 250  # tokens
+RANK, ALPHA, DROPOUT = 64, 128.0, 0.05
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large the model and the data are."""
+
+    image: int
+    patch: int
+    tower: tuple[int, int, int]  # layers, width, heads
+    language: tuple[int, int, int, int, int]  # layers, width, inner width, heads, key heads
+    vocabulary: int
+    films: int
+
+
+BILLION = Scale(518, 14, (12, 768, 12), (16, 2048, 8192, 32, 8), 32_000, 64)
+TINY = Scale(56, 14, (2, 32, 2), (2, 32, 64, 2, 2), 300, 6)
+
+
+@dataclass
+class Clock(TrainerCallback):
+    """Notes the time after the warm-up and then after every window of steps, once the GPU is done."""
+
+    warm: int
+    window: int
+    marks: list[float] = field(default_factory=list)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """One step is done."""
+        if state.global_step >= self.warm and (state.global_step - self.warm) % self.window == 0:
+            wait()
+            self.marks.append(time.perf_counter())
+
+    def rate(self, batch: int) -> float:
+        """Samples a second: the median over windows."""
+        spans = [b - a for a, b in zip(self.marks, self.marks[1:], strict=False)]
+        return self.window * batch / statistics.median(spans)
+
+
+@dataclass(frozen=True)
+class Data:
+    """The samples: tokens, films as bytes, and what the tower sees in them."""
+
+    tokens: Tokens
+    film_of: np.ndarray
+    films: np.ndarray
+    rows: int
+    image_tokens: int
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each sample with those of its film."""
+        return np.diff(self.tokens.starts) + self.image_tokens - 1
+
+    @property
+    def reports(self) -> np.ndarray:
+        """Learnt tokens of each sample."""
+        return np.diff(self.tokens.starts) - self.tokens.prompts
+
+
+def device() -> torch.device:
+    """The GPU where there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def wait() -> None:
+    """Until the GPU has done what it was given."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def make_data(scale: Scale, samples: int, seed: int) -> Data:
+    """Random tokens and films; what they say does not change the arithmetic."""
+    rng = np.random.default_rng(seed)
+    reports = rng.integers(SHORTEST, LONGEST + 1, samples)
+    starts = np.concatenate([[0], np.cumsum(PROMPT + reports)]).astype(np.int64)
+    ids = rng.integers(FIRST, scale.vocabulary, starts[-1]).astype(np.int32)
+    ids[starts[:-1]], ids[starts[:-1] + 1] = BEGIN, IMAGE
+    tokens = Tokens(ids, starts, np.full(samples, PROMPT, np.int32), np.ones(samples, np.int32))
+    films = rng.integers(0, 256, (scale.films, scale.image, scale.image), dtype=np.uint8)
+    return Data(tokens, np.arange(samples) % scale.films, films, samples, (scale.image // scale.patch) ** 2)
+
+
+def build(scale: Scale, dtype: torch.dtype, seed: int) -> LlavaForConditionalGeneration:
+    """The LLaVA with random weights, on the device in this dtype; tower and language model are frozen."""
+    layers, width, inner, heads, keys = scale.language
+    depth, patch_width, patch_heads = scale.tower
+    config = LlavaConfig(
+        vision_config=Dinov2Config(
+            hidden_size=patch_width, num_hidden_layers=depth, num_attention_heads=patch_heads, mlp_ratio=4,
+            image_size=scale.image, patch_size=scale.patch, use_mask_token=False,
+        ),
+        text_config=LlamaConfig(
+            vocab_size=scale.vocabulary, hidden_size=width, intermediate_size=inner, num_hidden_layers=layers,
+            num_attention_heads=heads, num_key_value_heads=keys, max_position_embeddings=4096,
+            pad_token_id=PAD, bos_token_id=BEGIN, eos_token_id=BEGIN, tie_word_embeddings=False,
+        ),
+        image_token_index=IMAGE,
+        vision_feature_layer=-2,
+        image_seq_length=(scale.image // scale.patch) ** 2,
+    )  # fmt: skip
+    torch.manual_seed(seed)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device(device()):
+            model = LlavaForConditionalGeneration(config)
+    finally:
+        torch.set_default_dtype(before)
+    return model.requires_grad_(False)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One way to train: samples a second, its useful arithmetic, the memory it took at most, its loss on one batch."""
+
+    name: str
+    rate: float
+    flops: float
+    memory: float
+    loss: float
+
+
+def ours(data: Data, scale: Scale, args: argparse.Namespace, *, kept: bool) -> tuple[Measured, float]:
+    """Stage 3 on the engine; the second figure is the tower's films a second where its features are kept."""
+    fresh()
+    dtype = torch.bfloat16 if args.precision == "bfloat16" else torch.float32
+    model = build(scale, dtype, args.seed)
+    processor = build_image_processor(scale.image)
+    features, tower_rate = run_tower(model, data, processor, dtype) if kept else (None, 0.0)
+    length = int(data.lengths.max())
+    settings = Optimisation(
+        steps=args.steps, batch_size=args.batch, precision=args.precision, max_length=length, save_every=10**9,
+        log_every=args.steps, workers=args.workers, seed=args.seed,
+    )  # fmt: skip
+    recipe = FinetuneConfig(
+        Path("none"), start="none", lora_rank=RANK, lora_alpha=ALPHA, lora_dropout=DROPOUT, optimisation=settings
+    )
+    shape = shape_of(choose_trained(model, recipe), features_kept=kept)
+    module = ReporterLoss(model, processor).to(device())
+    if args.compile:
+        for layer in model.model.language_model.layers:
+            layer.compile(dynamic=True)
+    films = None if kept else data.films  # an array gives films by number, as the store does
+    rows = ReportRows(data.tokens, data.film_of, films, features, data.image_tokens, IMAGE, PAD, length)  # type: ignore[arg-type]
+    loss = own_loss(module, rows, args)
+    clock = Clock(args.warm, args.window)
+
+    class Timed(Engine):
+        """The engine with a clock."""
+
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            self.add_callback(clock)
+
+    order = plan([Part(len(rows))], args.batch, 1.0, args.steps, args.seed, rows.lengths)
+    with tempfile.TemporaryDirectory() as folder, training_run(settings, Path(folder) / "run", args.seed) as run:
+        fit(Job(module, rows, order, engine=Timed), settings, run)
+    name = "cxrlab, features kept" if kept else "cxrlab, tower run at every step"
+    return Measured(name, clock.rate(args.batch), mean_flops(shape, data), peak(), loss), tower_rate
+
+
+def run_tower(model: Any, data: Data, processor: Any, dtype: torch.dtype, batch: int = 16) -> tuple[Features, float]:
+    """What the tower sees in every film, and how many films a second that took."""
+    found = []
+    with torch.no_grad():
+        for first in [0, *range(0, len(data.films), batch)]:  # the first batch twice: once to warm up
+            if len(found) == 1:
+                wait()
+                start = time.perf_counter()
+            films = torch.from_numpy(data.films[first : first + batch]).to(device())
+            seen = tower_features(model, to_pixels(films, processor).to(dtype))
+            found.append((seen.view(torch.uint16) if dtype == torch.bfloat16 else seen).cpu().numpy())
+    return Features(np.concatenate(found[1:]), dtype), len(data.films) / (time.perf_counter() - start)
+
+
+def own_loss(module: ReporterLoss, rows: ReportRows, args: argparse.Namespace) -> float:
+    """Mean loss of the first batch, without dropout."""
+    batch = rows.__getitems__(list(range(args.batch)))
+    items = int(batch.pop("items"))
+    module.eval()
+    with torch.no_grad(), autocast(args):
+        return float(module(**{key: value.to(device()) for key, value in batch.items()})) / items
+
+
+def peer(data: Data, scale: Scale, args: argparse.Namespace) -> Measured:
+    """transformers.Trainer with PEFT at its defaults."""
+    from peft import LoraConfig, get_peft_model
+
+    fresh()
+    dtype = torch.bfloat16 if args.precision == "bfloat16" else torch.float32
+    model = build(scale, dtype, args.seed)
+    kinds = sorted({name.rpartition(".")[2] for name in language_linears(model)})
+    adapted = get_peft_model(
+        model,
+        LoraConfig(
+            r=RANK, lora_alpha=int(ALPHA), lora_dropout=DROPOUT, modules_to_save=["multi_modal_projector"],
+            target_modules=rf".*language_model.*\.({'|'.join(kinds)})",
+        ),
+    )  # fmt: skip
+    shape = shape_of(adapted, features_kept=False)
+    pixels = to_pixels(torch.from_numpy(data.films), build_image_processor(scale.image))
+    samples = [sample(data, number, pixels) for number in range(data.rows)]
+    loss = peer_loss(adapted, collate(samples[: args.batch]), args)
+    clock = Clock(args.warm, args.window)
+    with tempfile.TemporaryDirectory() as folder:
+        settings = TrainingArguments(
+            output_dir=folder, per_device_train_batch_size=args.batch, max_steps=args.steps, seed=args.seed,
+            bf16=args.precision == "bfloat16", remove_unused_columns=False, report_to="none", save_strategy="no",
+            disable_tqdm=True, use_cpu=not torch.cuda.is_available(),
+        )  # fmt: skip
+        trainer = Trainer(adapted, settings, data_collator=collate, train_dataset=samples, callbacks=[clock])
+        with contextlib.redirect_stdout(sys.stderr):  # its own lines are not part of the table
+            trainer.train()
+    name = "transformers.Trainer with PEFT, defaults"
+    return Measured(name, clock.rate(args.batch), mean_flops(shape, data), peak(), loss)
+
+
+def sample(data: Data, number: int, pixels: torch.Tensor) -> dict[str, torch.Tensor]:
+    """One sample as the model's own forward takes it."""
+    first, last = data.tokens.starts[number], data.tokens.starts[number + 1]
+    own = torch.from_numpy(data.tokens.ids[first:last].astype(np.int64))
+    ids = torch.cat([own[:1], torch.full((data.image_tokens,), IMAGE), own[2:]])
+    labels = ids.clone()
+    labels[: len(ids) - int(data.reports[number])] = -100
+    return {"input_ids": ids, "labels": labels, "pixel_values": pixels[data.film_of[number]]}
+
+
+def collate(samples: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """A batch padded to its longest sample."""
+    pad = torch.nn.utils.rnn.pad_sequence
+    ids = [one["input_ids"] for one in samples]
+    return {
+        "input_ids": pad(ids, batch_first=True, padding_value=PAD),
+        "attention_mask": pad([torch.ones_like(one) for one in ids], batch_first=True, padding_value=0),
+        "labels": pad([one["labels"] for one in samples], batch_first=True, padding_value=-100),
+        "pixel_values": torch.stack([one["pixel_values"] for one in samples]),
+    }
+
+
+def peer_loss(model: Any, batch: dict[str, torch.Tensor], args: argparse.Namespace) -> float:
+    """Mean loss of the same batch by the model's own forward."""
+    model.eval()
+    with torch.no_grad(), autocast(args):
+        return float(model(**{key: value.to(device()) for key, value in batch.items()}).loss)
+
+
+def autocast(args: argparse.Namespace) -> Any:
+    """As the training runs."""
+    return torch.autocast(device().type, torch.bfloat16, enabled=args.precision == "bfloat16")
+
+
+def fresh() -> None:
+    """Empty the GPU of what an earlier way left."""
+    import gc
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def peak() -> float:
+    """Most memory of the GPU since it was emptied, 10^9 bytes."""
+    return torch.cuda.max_memory_allocated() / 1e9 if torch.cuda.is_available() else float("nan")
+
+
+def mean_flops(shape: Shape, data: Data) -> float:
+    """Useful operations a sample, on average."""
+    pairs = zip(data.lengths.tolist(), data.reports.tolist(), strict=True)
+    return statistics.fmean(sample_flops(shape, tokens, report) for tokens, report in pairs)
+
+
+def lines(found: list[Measured], data: Data, tower_rate: float) -> Iterator[str]:
+    """The table and what it says."""
+    tokens = float(data.lengths.mean())
+    yield f"{data.rows} samples of {tokens:.0f} tokens on average, {data.image_tokens} of them of the film"
+    yield ""
+    yield "| way | samples/s | tokens/s | useful TFLOP a sample | share of 989 TFLOP/s | peak GB | loss of one batch |"
+    yield "|---|---|---|---|---|---|---|"
+    for one in found:
+        yield (
+            f"| {one.name} | {one.rate:.2f} | {one.rate * tokens:,.0f} | {one.flops / 1e12:.4g} "
+            f"| {100 * one.rate * one.flops / H200_BFLOAT16:.1f} % | {one.memory:.1f} | {one.loss:.4f} |"
+        )
+    best, against = found[-1], found[0]
+    spread = 1 / (1 / best.rate + 1 / (EPOCHS * tower_rate))
+    yield ""
+    yield f"the tower's one run: {tower_rate:.1f} films a second; spread over {EPOCHS} epochs: {spread:.2f} samples/s"
+    yield (
+        f"aimed at: {100 * UTILISATION:.0f} % of the GPU's arithmetic; reached: "
+        f"{100 * best.rate * best.flops / H200_BFLOAT16:.1f} %"
+    )
+    ratio, spread_ratio, running = (rate / against.rate for rate in (best.rate, spread, found[1].rate))
+    yield (
+        f"aimed at: {RATIO:.1f} times the samples a second of the plain Trainer; reached: {ratio:.2f}, with the "
+        f"tower's one run {spread_ratio:.2f}, with the tower at every step {running:.2f}"
+    )
+
+
+def main() -> None:
+    """Measure, compare, print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--tiny", action="store_true", help="a size for any machine; says nothing but that it works")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--warm", type=int, default=8)
+    parser.add_argument("--window", type=int, default=8)
+    parser.add_argument("--samples", type=int, default=512)
+    parser.add_argument("--workers", type=int, default=2, help="processes that read batches, of ours; the peer's are 0")
+    parser.add_argument("--compile", action="store_true", help="compile the language model's layers, ours alone")
+    parser.add_argument("--precision", choices=("bfloat16", "float32"), default="bfloat16")
+    parser.add_argument("--seed", type=int, default=7)
+    args = parser.parse_args()
+    if args.tiny or not torch.cuda.is_available():
+        args.tiny, args.workers = True, 0
+        args.batch, args.steps, args.warm, args.window, args.samples = 2, 6, 2, 2, 12
+        print("a tiny model, as there is no GPU or --tiny is given: that it works; no figure below is a claim")
+    if args.steps < args.warm + 2 * args.window:
+        sys.exit(f"--steps must be at least {args.warm + 2 * args.window}: the warm-up and two windows.")
+    scale = TINY if args.tiny else BILLION
+    data = make_data(scale, args.samples, args.seed)
+    if torch.cuda.is_available():
+        print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, batch {args.batch}, {args.precision}")
+    against = peer(data, scale, args)
+    running, _ = ours(data, scale, args, kept=False)
+    kept, tower_rate = ours(data, scale, args, kept=True)
+    print("\n".join(lines([against, running, kept], data, tower_rate)))
+    # The three must learn the same thing, or their speeds say nothing of each other.
+    spread = max(one.loss for one in (against, running, kept)) / min(one.loss for one in (against, running, kept)) - 1
+    if spread > (0.01 if args.precision == "bfloat16" else 1e-4):
+        sys.exit(f"the losses of one batch differ by {100 * spread:.2f} %; these are not the same training.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Films through a model, in batches of prompts of like length, into a file in the order of the corpus.
+
+A window of a few batches is sorted by the length of its prompts, so that little is padded; its predictions are
+appended when the whole window is answered. Batches depend on the ids alone, never on what was done before: a run
+that was stopped answers the rest in the same company and ends with the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.progress import track
+from cxrlab.core.records import Prediction
+from cxrlab.core.runs import Run
+from cxrlab.data.corpus import Corpus
+from cxrlab.data.views import frontal
+from cxrlab.models.decoding import ChoosesWords, Decoding
+
+if TYPE_CHECKING:
+    from cxrlab.core.protocols import Generated, Image, ImageToText
+
+WINDOW = 8  # batches
+ANSWERS = "answers"  # key of a prediction that holds every answer where several were asked for
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A study without a prediction, and the sentence that says why."""
+
+    id: str
+    reason: str
+
+
+class Films:
+    """What a model is shown for each study: its frontal film and the reason for the examination.
+
+    Args:
+        corpus: Where the studies are.
+    """
+
+    def __init__(self, corpus: Corpus) -> None:
+        self.corpus = corpus
+
+    def indication(self, key: str) -> str | None:
+        """Reason for the examination; None when there is none."""
+        study = self.corpus[key]
+        return study.sections.indication if study.sections else None
+
+    def film(self, key: str) -> Image:
+        """The film [H, W] in [0, 1]; a `DataError` when the study has no readable frontal one."""
+        study = self.corpus[key]
+        return self.corpus.image(study, frontal(study))
+
+
+class Writer:
+    """A model with the way in which it chooses its words.
+
+    Args:
+        model: The model.
+        decoding: A `ConfigError` where the model has no choice and this is not the default.
+    """
+
+    def __init__(self, model: ImageToText, decoding: Decoding) -> None:
+        if not isinstance(model, ChoosesWords) and decoding != Decoding():
+            raise ConfigError(f"'{model.name}' cannot be told how to choose its words; leave out the --decoding flags.")
+        self.model = model
+        self.decoding = decoding
+
+    def write(self, films: Sequence[Image], indications: Sequence[str | None]) -> list[list[Generated]]:
+        """Answers for each film, best first."""
+        if not films:
+            return []
+        if isinstance(self.model, ChoosesWords):
+            return self.model.answers(films, indications, self.decoding)
+        return [[answer] for answer in self.model.generate(films, indications)]
+
+
+def try_longest(writer: Writer, films: Films, ids: Sequence[str]) -> None:
+    """Answer the study with the longest indication once and forget the answer, so that what fails fails at the door.
+
+    A prompt that does not fit the model, weights that give no numbers, too little memory for a single film: none of
+    them should be found after hours. A model whose answers may cost money is not tried.
+    """
+    if writer.model.capabilities.black_box:
+        return
+    longest = max(ids, key=lambda key: len(films.indication(key) or ""))
+    try:
+        film = films.film(longest)
+    except DataError:
+        return  # it will be listed among the missing
+    writer.write([film], [films.indication(longest)])
+
+
+def answer_all(
+    run: Run, file: str, writer: Writer, films: Films, ids: Sequence[str], batch_size: int, label: str
+) -> tuple[Missing, ...]:
+    """Append a prediction for every study that has none yet; returns those whose film could not be read.
+
+    Args:
+        run: The open run.
+        file: Name of the predictions in it.
+        writer: What answers.
+        films: What it is shown.
+        ids: Studies, in the order of the file.
+        batch_size: Films at once.
+        label: What the progress says.
+    """
+    done = run.done(file)
+    ready: dict[str, Prediction] = {}
+    missing: dict[str, Missing] = {}
+    total = -(-len(ids) // batch_size)
+    for batch, window in track(_plan(ids, batch_size, done, films.indication), label, total=total):
+        keys, images, indications = [], [], []
+        for key in batch:
+            try:
+                images.append(films.film(key))
+            except DataError as error:
+                missing[key] = Missing(key, str(error))
+                continue
+            keys.append(key)
+            indications.append(films.indication(key))
+        for key, answers in zip(keys, writer.write(images, indications), strict=True):
+            if key not in done:
+                ready[key] = prediction(key, answers)
+        for key in window:
+            if key in ready:
+                run.append(file, ready.pop(key))
+    return tuple(missing[key] for key in ids if key in missing)
+
+
+def _plan(
+    ids: Sequence[str], size: int, done: set[str], indication: Callable[[str], str | None]
+) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+    """Batches to answer, empty where nothing is left to do; with the last of a window the window, ready to write."""
+    for start in range(0, len(ids), size * WINDOW):
+        window = ids[start : start + size * WINDOW]
+        alone = len(window) <= size
+        order = window if alone else sorted(window, key=lambda key: len(indication(key) or ""))
+        for first in range(0, len(order), size):
+            batch = order[first : first + size]
+            # A batch that was begun is answered whole again: another grouping may change the last bit of a number.
+            yield [] if done.issuperset(batch) else batch, window if first + size >= len(order) else ()
+
+
+def prediction(key: str, answers: Sequence[Generated]) -> Prediction:
+    """The best answer as the prediction of a study; where there are several, all of them stand under `answers`."""
+    best = answers[0]
+    extra = dict(best.extra)
+    if len(answers) > 1:
+        extra[ANSWERS] = [{"report": one.text, "confidence": _confidence(one), **one.extra} for one in answers]
+    return Prediction(key, best.text, confidence=_confidence(best), extra=extra)
+
+
+def _confidence(answer: Generated) -> dict[str, Any]:
+    told = {"mean_logprob": answer.mean_logprob, "tokens": answer.tokens}
+    return {name: value for name, value in told.items() if value is not None}

@@ -1,0 +1,146 @@
+"""The films and texts of a split as vectors, kept in the run folder block by block so that a stopped run goes on."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cxrlab.core.errors import DataError
+from cxrlab.core.progress import track
+from cxrlab.core.records import Finding, Study
+from cxrlab.core.runs import Run
+from cxrlab.data.corpus import Corpus
+from cxrlab.data.views import frontal
+
+if TYPE_CHECKING:
+    from cxrlab.core.protocols import Embedder, Image
+
+# Studies a block: large enough that files are few, small enough that little is lost.
+BLOCK = 512
+FILMS, TEXTS = "films", "texts"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of one study, its film aside.
+
+    Args:
+        id: Of the study.
+        patient: Of the study.
+        text: The report, or the caption of a picture without a chest.
+        labels: CheXpert labels.
+        present: Observations that are present; None where the exact findings are not known.
+        exact: The exact findings as one text that two studies share when they have the same; None where not known.
+    """
+
+    id: str
+    patient: str
+    text: str
+    labels: Mapping[str, int]
+    present: frozenset[str] | None = None
+    exact: str | None = None
+
+    def label(self, name: str) -> bool | None:
+        """Whether a label is there; None when unknown or uncertain."""
+        value = self.labels.get(name)
+        return None if value is None or value < 0 else bool(value)
+
+
+def entry_of(study: Study, section: str) -> Entry | None:
+    """The entry of a study; None when it has no text of this section and no caption."""
+    report = study.sections.section(section) if study.sections else None
+    text = (report or study.caption or "").strip()
+    if not text:
+        return None
+    findings = study.findings
+    return Entry(
+        id=study.id,
+        patient=study.patient,
+        text=text,
+        labels=study.labels,
+        present=None if findings is None else frozenset(one.observation for one in findings if one.present),
+        exact=None if findings is None else "; ".join(sorted(_spelled(one) for one in findings if one.present)),
+    )
+
+
+def _spelled(finding: Finding) -> str:
+    """Everything that a finding states but where the report says it."""
+    return " ".join(f"{key}={value}" for key, value in sorted(finding.to_json().items()) if key != "span")
+
+
+def film_of(corpus: Corpus, study: Study) -> Image:
+    """The film that an encoder is shown: the frontal one [H, W], or the picture of a caption [H, W, 3]."""
+    if study.caption is not None and study.sections is None:
+        return corpus.rgb(study, 0)
+    return corpus.image(study, frontal(study))
+
+
+def embed_all(
+    run: Run, encoder: Embedder, corpus: Corpus, entries: Sequence[Entry], batch_size: int
+) -> dict[str, NDArray[np.float32]]:
+    """Vectors of films and texts, [N, D] each; a film that cannot be read has a row of not-a-number.
+
+    What a stopped run has already embedded is read, not embedded again.
+    """
+    blocks: dict[str, list[NDArray[np.float32]]] = {FILMS: [], TEXTS: []}
+    starts = range(0, len(entries), BLOCK)
+    for start in track(starts, f"embedding (blocks of {BLOCK})"):
+        block = entries[start : start + BLOCK]
+        for kind in (TEXTS, FILMS):
+            path = run.path(f"vectors/{kind}_{start // BLOCK:06d}.npy")
+            if not path.is_file():
+                vectors = (
+                    encoder.embed_texts([entry.text for entry in block])
+                    if kind == TEXTS
+                    else _film_vectors(encoder, corpus, block, batch_size)
+                )
+                run.write(f"vectors/{path.name}", _bytes_of(vectors))
+            blocks[kind].append(_stored(path, len(block)))
+    return {kind: np.concatenate(found) for kind, found in blocks.items()}
+
+
+def _film_vectors(encoder: Embedder, corpus: Corpus, block: Sequence[Entry], batch_size: int) -> NDArray[np.float32]:
+    rows: dict[int, NDArray[np.float32]] = {}
+    for places, films in _batches(corpus, block, batch_size):
+        rows |= dict(zip(places, encoder.embed_images(films), strict=True))
+    width = len(next(iter(rows.values()))) if rows else encoder.embed_texts([""]).shape[1]
+    missing = np.full(width, np.nan, np.float32)
+    return np.stack([rows.get(place, missing) for place in range(len(block))])
+
+
+def _batches(corpus: Corpus, block: Sequence[Entry], size: int) -> Iterator[tuple[list[int], list[Image]]]:
+    places: list[int] = []
+    films: list[Image] = []
+    for place, entry in enumerate(block):
+        try:
+            films.append(film_of(corpus, corpus[entry.id]))
+        except DataError:
+            continue  # told with their number when all others are done
+        places.append(place)
+        if len(films) == size:
+            yield places, films
+            places, films = [], []
+    if films:
+        yield places, films
+
+
+def _bytes_of(vectors: NDArray[np.float32]) -> bytes:
+    target = io.BytesIO()
+    np.save(target, vectors, allow_pickle=False)
+    return target.getvalue()
+
+
+def _stored(path: object, rows: int) -> NDArray[np.float32]:
+    """A block that is on disk; one of another number of rows is a `DataError`."""
+    try:
+        found = np.load(str(path), allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path} cannot be read ({error}); delete it and run again.") from None
+    if found.ndim != 2 or len(found) != rows:
+        raise DataError(f"{path} holds {found.shape} numbers where {rows} rows were expected; delete it and run again.")
+    return np.asarray(found, np.float32)

@@ -1,0 +1,189 @@
+"""Does the film matter? The same studies scored with right and wrong films.
+
+A model that ignores the film scores well where most reports are alike, and looks robust against any change of the
+film. So every evaluation of a run says what the model scores on noise, on a blank film and on another patient's
+film, on the same studies. The verdict is taken on `findings.f1.side`: the right film counts as better where the
+interval of the paired difference, drawn by patient, lies above zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from cxrlab.core.headlines import HEADLINES
+from cxrlab.metrics.families import families
+from cxrlab.metrics.pairs import Batch
+from cxrlab.metrics.statistics.bootstrap import UNKNOWN, Interval, Resamples, percentiles
+from cxrlab.metrics.tally import Tally
+
+METRIC = "findings.f1.side"
+SWAPPED = "swapped"  # the hardest control: it alone shows a chest
+FEW = 30  # patients; with fewer an interval is too short to be trusted
+
+Verdict = Literal["looks", "blind", "unclear"]
+
+
+@dataclass(frozen=True)
+class WrongFilm:
+    """One kind of wrong film.
+
+    Args:
+        metrics: Name → value with this film on the same studies.
+        difference: Of the deciding metric: right film minus this one, turned so that above 0 the right film is better.
+        interval: Of the difference, by patient.
+        unchanged: Share of reports that stay word for word the same.
+    """
+
+    metrics: Mapping[str, float]
+    difference: float
+    interval: Interval
+    unchanged: float
+
+    @property
+    def beaten(self) -> bool | None:
+        """Whether the right film is better; None when it cannot be told."""
+        return None if math.isnan(self.interval.low) else self.interval.low > 0
+
+
+@dataclass(frozen=True)
+class ImageDependence:
+    """Right against wrong films.
+
+    Args:
+        n: Studies answered with the right film and with every kind of wrong one.
+        patients: Of these studies.
+        right: Metric → (value, low, high) with the right film.
+        wrong: Kind of wrong film → what became of it.
+        verdict: looks, blind or unclear.
+        sentence: The verdict for a person.
+    """
+
+    n: int
+    patients: int
+    right: Mapping[str, tuple[float, float, float]]
+    wrong: Mapping[str, WrongFilm]
+    verdict: Verdict
+    sentence: str
+
+    def to_json(self) -> dict[str, Any]:
+        """What stands in `scores.json` under `controls.image_dependence`."""
+        keys = ("value", "low", "high")
+        return {
+            "n": self.n,
+            "patients": self.patients,
+            "metric": METRIC,
+            "verdict": self.verdict,
+            "sentence": self.sentence,
+            "right": {
+                name: dict(zip(("value", "low", "high"), ends, strict=True)) for name, ends in self.right.items()
+            },
+            "wrong": {
+                name: {
+                    "metrics": film.metrics,
+                    "difference": dict(zip(keys, (film.difference, *film.interval), strict=True)),
+                    "unchanged": film.unchanged,
+                }
+                for name, film in self.wrong.items()
+            },
+        }
+
+
+def measure(
+    batch: Batch,
+    answers: Mapping[str, Mapping[str, str | None]],
+    metrics: Sequence[str],
+    *,
+    trials: int = 1000,
+    level: float = 0.95,
+    rng: np.random.Generator,
+) -> ImageDependence | None:
+    """Score right and wrong films on the studies that have both; None when no study has.
+
+    Args:
+        batch: Pairs with the right films' reports.
+        answers: Kind of wrong film → id → report.
+        metrics: Names of the metrics that were chosen; the first ones among them are scored, and the deciding one.
+        trials: Bootstrap resamples.
+        level: Of the intervals.
+        rng: Source of the resamples.
+    """
+    told = {kind: texts for kind, texts in answers.items() if texts}
+    kept = [
+        pair
+        for pair in batch.pairs
+        if pair.candidate is not None and all(texts.get(pair.id) is not None for texts in told.values())
+    ]
+    if not told or not kept:
+        return None
+    right = Batch(kept)
+    batches = {kind: right.with_candidates([str(texts[pair.id]) for pair in kept]) for kind, texts in told.items()}
+    names = [METRIC, *(name for name in HEADLINES if name in metrics)]
+    tallies = {kind: _tallies(one, names) for kind, one in {"": right, **batches}.items()}
+    resamples = Resamples([pair.patient or pair.id for pair in kept], trials=trials, rng=rng)
+    ends = resamples.intervals([tallies[""][name] for name in names], level)
+    wrong = {
+        kind: WrongFilm(
+            metrics={name: tally.value for name, tally in tallies[kind].items()},
+            **_difference(tallies[""][METRIC], tallies[kind][METRIC], resamples, level),
+            unchanged=_unchanged(right, one),
+        )
+        for kind, one in batches.items()
+    }
+    values = {name: (tallies[""][name].value, *end) for name, end in zip(names, ends, strict=True)}
+    found = ImageDependence(len(kept), resamples.clusters.count, values, wrong, "unclear", "")
+    verdict, sentence = _judged(found)
+    return replace(found, verdict=verdict, sentence=sentence)
+
+
+def _tallies(batch: Batch, names: Sequence[str]) -> dict[str, Tally]:
+    found = {tally.metric.name: tally for family in families(names) for tally in family.tallies(batch)}
+    return {name: found[name] for name in names}
+
+
+def _difference(right: Tally, wrong: Tally, resamples: Resamples, level: float) -> dict[str, Any]:
+    sign = 1.0 if right.metric.direction == "higher" else -1.0
+    a, b = resamples.values([right, wrong])
+    enough = resamples.clusters.holding(right.defined & wrong.defined) > 1
+    return {
+        "difference": sign * (right.value - wrong.value),
+        "interval": percentiles(sign * (a - b), level) if enough else UNKNOWN,
+    }
+
+
+def _unchanged(right: Batch, wrong: Batch) -> float:
+    same = [a.split() == b.split() for a, b in zip(right.candidates, wrong.candidates, strict=True)]
+    return sum(same) / len(same)
+
+
+def _judged(found: ImageDependence) -> tuple[Verdict, str]:
+    """The verdict, by the swapped film where it was shown, else by all kinds together."""
+    kinds = _listed(list(found.wrong))
+    where = f"{found.n:,} studies of {found.patients:,} patients"
+    if all(film.unchanged == 1 for film in found.wrong.values()):
+        return "blind", (
+            f"This model does not look at the film: on {where} every report stays word for word the same with "
+            f"{kinds} films."
+        )
+    deciding = [found.wrong[SWAPPED]] if SWAPPED in found.wrong else list(found.wrong.values())
+    known = [film.beaten for film in deciding if film.beaten is not None]
+    if not known or (found.patients < FEW and not all(known)):
+        return "unclear", f"Whether this model looks at the film cannot be told from {where}."
+    right = f"{METRIC} {found.right[METRIC][0]:.3f}"
+    wrong = _listed([f"{film.metrics[METRIC]:.3f} with {kind} films" for kind, film in found.wrong.items()])
+    if any(known):
+        few = f" There are few patients ({found.patients})." if found.patients < FEW else ""
+        as_good = [kind for kind, film in found.wrong.items() if not film.beaten]
+        but = f" It is no worse with {_listed(as_good)} films." if as_good else ""
+        return "looks", f"This model looks at the film: on {where} {right} against {wrong}.{but}{few}"
+    return "blind", (
+        f"This model does not look at the film, as far as {where} can tell: {right}, no better than {wrong}."
+    )
+
+
+def _listed(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -1,0 +1,232 @@
+"""`cxrlab retrieve`: does a film find its report among all reports, and a report its film?
+
+A report with the same words is as right as the film's own; so, reported beside it where the corpus knows
+the truth, is one that states exactly the same findings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cxrlab.core.errors import DataError
+from cxrlab.core.files import read_json
+from cxrlab.core.randomness import generator
+from cxrlab.core.runs import Run, finished
+from cxrlab.data.corpus import Corpus, load_corpus
+from cxrlab.evaluation.config import RetrieveConfig
+from cxrlab.evaluation.embedding import FILMS, TEXTS, Entry, embed_all, entry_of
+from cxrlab.evaluation.zero_shot import asked_names, classify, load_sentences, margins
+from cxrlab.metrics.ranks import UNKNOWN, chance, first_right, recall, right_candidates
+from cxrlab.metrics.statistics.bootstrap import Resamples
+from cxrlab.models.names import load_encoder
+
+if TYPE_CHECKING:
+    from cxrlab.core.protocols import Embedder
+
+RETRIEVAL, RANKS, ZERO_SHOT, MARGINS = "retrieval.json", "ranks.jsonl", "zero_shot.json", "zero_shot.jsonl"
+FREE = ("batch_size", "allow_missing", "loading.device")  # settings that may change when a run is continued
+Vectors = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Recall:
+    """One recall: its value with interval, over how many queries, and what a random order would give."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+    chance: float
+
+
+@dataclass(frozen=True)
+class Retrieved:
+    """What a retrieval came to.
+
+    Args:
+        model: Name of the encoder.
+        data: Folder of the corpus.
+        split: Which split.
+        gallery: Candidates of each query: films, and as many reports.
+        distinct_texts: Different reports among them.
+        distinct_findings: Different exact finding sets; None where they are not known.
+        without_text: Studies that were left out because they have no text.
+        without_film: Studies that were left out because their film cannot be read.
+        recalls: `image_to_text` and `text_to_image` → `text` (same words) and `findings` (same exact findings) →
+            `recall@k` → figures.
+        median_ranks: The same two levels → median place of the first right candidate.
+        zero_shot: What zero-shot classification came to, see `ZeroShot`; None when it was left out.
+    """
+
+    model: str
+    data: str
+    split: str
+    gallery: int
+    distinct_texts: int
+    distinct_findings: int | None
+    without_text: int
+    without_film: int
+    recalls: Mapping[str, Mapping[str, Mapping[str, Recall]]]
+    median_ranks: Mapping[str, Mapping[str, float]]
+    zero_shot: Any = None
+
+
+def retrieve(config: RetrieveConfig, out: Path) -> Retrieved:
+    """Embed the films and reports of a split and look for each among all of the other kind.
+
+    Writes RUN/retrieval.json, the place of the first right candidate of every query to RUN/ranks.jsonl and, unless it
+    is left out, zero-shot classification to RUN/zero_shot.json with the figures of every study in RUN/zero_shot.jsonl.
+
+    Args:
+        config: Settings.
+        out: Run folder; a stopped run is continued, a finished one with the same settings is left as it is.
+    """
+    if finished(out, config, seed=config.seed, free=FREE):
+        return stored(out)
+    corpus = load_corpus(config.data)
+    if config.zero_shot is not None:
+        load_sentences(config.zero_shot)  # a wrong name is told before hours of embedding
+    entries, without_text = _entries(corpus, config)
+    encoder = load_encoder(config.model, config.loading)
+    with Run.open(out, config, seed=config.seed, free=FREE) as run:
+        vectors = embed_all(run, encoder, corpus, entries, config.batch_size)
+        read = np.isfinite(vectors[FILMS]).all(axis=1).reshape(-1)
+        _refuse_unread(read, entries, config)
+        kept = [entry for entry, there in zip(entries, read, strict=True) if there]
+        found = _search(run, config, kept, vectors[FILMS][read], vectors[TEXTS][read])
+        found = replace(found, without_text=without_text, without_film=int((~read).sum()))
+        if config.zero_shot is not None:
+            found = replace(found, zero_shot=_zero_shot(run, config, encoder, kept, vectors[FILMS][read]))
+        run.write(RETRIEVAL, {key: value for key, value in vars(found).items() if key != "zero_shot"})
+    return found
+
+
+def stored(out: Path) -> Retrieved:
+    """What an earlier run came to."""
+    values = read_json(out / RETRIEVAL)
+    numbers = {key: math.nan for key in ("value", "low", "high", "chance")}  # null in the file
+    recalls = {
+        way: {
+            kind: {
+                name: Recall(**{**numbers, **{key: one for key, one in figures.items() if one is not None}})
+                for name, figures in by_k.items()
+            }
+            for kind, by_k in kinds.items()
+        }
+        for way, kinds in values.pop("recalls").items()
+    }
+    classified = read_json(out / ZERO_SHOT) if (out / ZERO_SHOT).is_file() else None
+    return Retrieved(**values, recalls=recalls, zero_shot=classified)
+
+
+def _entries(corpus: Corpus, config: RetrieveConfig) -> tuple[list[Entry], int]:
+    """The studies to embed, in corpus order, and how many have no text."""
+    ids = corpus.ids(config.split)
+    if not ids:
+        held = sorted({study.split or "none" for study in corpus.studies()})
+        raise DataError(f"{corpus.path} has no study in its {config.split} split (splits there: {', '.join(held)}).")
+    chosen = set(ids)
+    if config.n is not None and config.n < len(ids):
+        chosen = {ids[index] for index in generator(config.seed, "retrieve").permutation(len(ids))[: config.n]}
+    found = [entry_of(study, config.section) for study in corpus.studies(config.split) if study.id in chosen]
+    entries = [entry for entry in found if entry is not None]
+    if len(entries) < 2:
+        raise DataError(
+            f"{corpus.path}: of {len(found)} studies in the {config.split} split {len(entries)} have a text in "
+            f"the section '{config.section}'; retrieval needs at least two. Choose another --section or split."
+        )
+    return entries, len(found) - len(entries)
+
+
+def _refuse_unread(read: NDArray[np.bool_], entries: Sequence[Entry], config: RetrieveConfig) -> None:
+    unread = [entry.id for entry, there in zip(entries, read, strict=True) if not there]
+    if len(entries) - len(unread) < 2:
+        raise DataError(f"{config.data}: hardly any study has a readable film (not '{unread[0]}'); check the corpus.")
+    if unread and not config.allow_missing:
+        raise DataError(
+            f"{len(unread)} of {len(entries)} studies have no readable film (for example '{unread[0]}'); "
+            "mend them, or give --allow-missing."
+        )
+
+
+def _search(run: Run, config: RetrieveConfig, entries: Sequence[Entry], films: Vectors, texts: Vectors) -> Retrieved:
+    keys = {"text": _keys([_words(entry.text) for entry in entries])}
+    exact = [entry.exact for entry in entries]
+    if any(one is not None for one in exact):
+        keys["findings"] = _keys(exact)
+    resamples = Resamples(
+        [entry.patient for entry in entries], trials=config.trials, rng=generator(config.seed, "resamples")
+    )
+    ways = {"image_to_text": (films, texts), "text_to_image": (texts, films)}
+    places = {way: {kind: first_right(a, k, b, k) for kind, k in keys.items()} for way, (a, b) in ways.items()}
+    done = run.done(RANKS)
+    for row, entry in enumerate(entries):
+        if entry.id not in done:
+            ranks = {way: {kind: int(p[row]) or None for kind, p in kinds.items()} for way, kinds in places.items()}
+            run.append(RANKS, {"id": entry.id, "patient": entry.patient, **ranks})
+    recalls: dict[str, dict[str, dict[str, Recall]]] = {}
+    for way, kinds in places.items():
+        recalls[way] = {}
+        for kind, found in kinds.items():
+            tallies = [recall(way, found, k) for k in config.ks]
+            bounds = resamples.intervals(tallies, config.level)
+            by_chance = [chance(right_candidates(keys[kind], keys[kind]), len(entries), k) for k in config.ks]
+            recalls[way][kind] = {
+                f"recall@{k}": Recall(tally.value, bound.low, bound.high, tally.n, luck)
+                for k, tally, bound, luck in zip(config.ks, tallies, bounds, by_chance, strict=True)
+            }
+    return Retrieved(
+        model=config.model,
+        data=str(config.data),
+        split=config.split,
+        gallery=len(entries),
+        distinct_texts=len(np.unique(keys["text"])),
+        distinct_findings=len(set(exact) - {None}) or None,
+        without_text=0,
+        without_film=0,
+        recalls=recalls,
+        median_ranks={way: {kind: _median(p) for kind, p in kinds.items()} for way, kinds in places.items()},
+    )
+
+
+def _zero_shot(
+    run: Run, config: RetrieveConfig, encoder: Embedder, entries: Sequence[Entry], films: Vectors
+) -> dict[str, Any]:
+    """Classify, write the evidence and the conclusion, and return the latter."""
+    wording = str(config.zero_shot)
+    names = asked_names(entries)
+    columns = margins(films, names, load_sentences(wording), encoder.embed_texts)
+    done = run.done(MARGINS)
+    for entry, row in zip(entries, columns, strict=True):
+        if entry.id not in done:
+            told = {name: round(float(value), 6) for name, value in zip(names, row, strict=True)}
+            run.append(MARGINS, {"id": entry.id, "patient": entry.patient, "margins": told})
+    scores = {name: columns[:, place] for place, name in enumerate(names)}
+    rng = generator(config.seed, "zero-shot")
+    run.write(ZERO_SHOT, classify(entries, scores, wording, trials=config.trials, level=config.level, rng=rng))
+    found: dict[str, Any] = read_json(run.path(ZERO_SHOT))
+    return found
+
+
+def _words(text: str) -> str:
+    """A text as it counts for being the same: its words in lower case."""
+    import re
+
+    return " ".join(re.findall(r"\w+", text.casefold()))
+
+
+def _keys(values: Sequence[str | None]) -> NDArray[np.int64]:
+    """A number a value, the same for the same; `UNKNOWN` for None."""
+    numbers: dict[str, int] = {}
+    return np.array([UNKNOWN if one is None else numbers.setdefault(one, len(numbers)) for one in values], np.int64)
+
+
+def _median(places: NDArray[np.int64]) -> float:
+    return float(np.median(places[places > 0])) if (places > 0).any() else math.nan

@@ -1,0 +1,88 @@
+"""The same questions with the wrong film: what a model writes that does not look, whatever it scores.
+
+    predictions_noise.jsonl     grey values drawn at random, pixel by pixel
+    predictions_blank.jsonl     mid grey all over
+    predictions_swapped.jsonl   the film of another patient among the studies chosen
+
+The indication stays the study's own. Up to `control_studies` studies are chosen, by seed, the same for every model;
+each film has the size of the right one, the swapped one its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cxrlab.core.randomness import generator
+from cxrlab.core.runs import Run
+from cxrlab.data.corpus import Corpus
+from cxrlab.evaluation.answering import Films, Writer, answer_all
+from cxrlab.evaluation.config import GenerateConfig
+from cxrlab.evaluation.controls import other_patients
+
+if TYPE_CHECKING:
+    from cxrlab.core.protocols import Image
+
+GREY = 0.5
+
+
+def control_file(control: str) -> str:
+    """Name of the predictions with this kind of wrong film."""
+    return f"predictions_{control}.jsonl"
+
+
+class WrongFilms(Films):
+    """A wrong film for each study.
+
+    Args:
+        corpus: Where the studies are.
+        control: noise, blank or swapped.
+        seed: Decides the noise.
+        partners: For swapped: id of a study → id of the study whose film is shown.
+    """
+
+    def __init__(self, corpus: Corpus, control: str, seed: int, partners: dict[str, str]) -> None:
+        super().__init__(corpus)
+        self.control, self.seed, self.partners = control, seed, partners
+
+    def film(self, key: str) -> Image:
+        """The wrong film [H, W] in [0, 1]."""
+        if self.control == "swapped":
+            return super().film(self.partners[key])
+        shape = super().film(key).shape
+        if self.control == "blank":
+            return np.full(shape, GREY, np.float32)
+        return generator(self.seed, "noise", key).random(shape, dtype=np.float32)
+
+
+def answer_wrong_films(
+    run: Run, writer: Writer, corpus: Corpus, ids: Sequence[str], config: GenerateConfig
+) -> dict[str, int]:
+    """Answer the chosen studies with each kind of wrong film; returns how many answers each has.
+
+    A kind that cannot be made (swapped, when one patient has more than half of the studies) has none.
+
+    Args:
+        run: The open run.
+        writer: What answers.
+        corpus: Where the studies are.
+        ids: Studies whose right film was read.
+        config: Which kinds, how many studies, and the seed.
+    """
+    order = generator(config.seed, "controls").permutation(len(ids))[: config.control_studies]
+    chosen = [ids[place] for place in sorted(order.tolist())]
+    partners = other_patients(
+        [corpus[key].patient for key in chosen], chosen, generator(config.seed, "controls", "swapped")
+    )
+    counts = dict.fromkeys(config.controls, 0)
+    for control in counts if chosen else ():
+        if control == "swapped" and partners is None:
+            continue
+        shown = {key: chosen[place] for key, place in zip(chosen, partners or (), strict=partners is not None)}
+        films = WrongFilms(corpus, control, config.seed, shown)
+        label = f"the same with {control} films"
+        lost = answer_all(run, control_file(control), writer, films, chosen, config.batch_size, label)
+        counts[control] = len(chosen) - len(lost)
+    return counts

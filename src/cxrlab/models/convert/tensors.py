@@ -1,0 +1,201 @@
+"""Tensors out of other people's files: opened without running anything in them, and every name accounted for.
+
+A pickle can run whatever its maker wrote into it. Only files that hold plain tensors and numbers are opened; one
+that holds more is refused.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cxrlab.core.errors import DataError
+from cxrlab.core.files import unreadable
+from cxrlab.models.local_files import first_line, quiet_loading
+
+_NAMED = 5  # names that an error spells out
+
+
+def read_tensors(path: Path) -> dict[str, Any]:
+    """Name → tensor of a safetensors file or a pickle of tensors.
+
+    A training checkpoint is opened at its `state_dict`, and the `module.` that distributed training puts in front
+    of every name is taken off. Tensors of a pickle are mapped, not read: a file of many gigabytes costs no memory.
+    """
+    _refuse_pointer(path)
+    found = _safetensors(path) if path.suffix == ".safetensors" else _pickled(path)
+    if isinstance(found, Mapping) and isinstance(found.get("state_dict"), Mapping):
+        found = found["state_dict"]
+    if not isinstance(found, Mapping) or not found or not all(map(_is_tensor, found.values())):
+        raise DataError(f"{path} holds no weights: a table of names and tensors was expected.")
+    if all(name.startswith("module.") for name in found):
+        return {name.removeprefix("module."): tensor for name, tensor in found.items()}
+    return dict(found)
+
+
+def renamed(tensors: Mapping[str, Any], names: Mapping[str, tuple[str, ...]], where: str) -> dict[str, Any]:
+    """The tensors under other names, none missing and none left over.
+
+    Args:
+        tensors: Name → tensor.
+        names: Old name → new names; several new names share the tensor in equal parts along its first axis.
+        where: What the tensors belong to, for the message.
+    """
+    check_names(set(names) - set(tensors), set(tensors) - set(names), where)
+    placed: dict[str, Any] = {}
+    for old, new in names.items():
+        parts = tensors[old].chunk(len(new))
+        if len(parts) != len(new) or len({part.shape for part in parts}) != 1:
+            raise DataError(f"{where}: {old} has the shape {shape(tensors[old])}, which is not {len(new)} equal parts.")
+        placed |= dict(zip(new, parts, strict=True))
+    return placed
+
+
+def filled(model_class: Any, config: Any, tensors: Mapping[str, Any], where: str, dtype: Any, **kwargs: Any) -> Any:
+    """A model of this class and config that holds exactly these tensors, in evaluation mode.
+
+    Args:
+        model_class: A class of transformers.
+        config: Its config.
+        tensors: Name → tensor, named as in published checkpoints of that class.
+        where: What the tensors belong to, for the message.
+        dtype: Number format of the model.
+        **kwargs: For the constructor of the model.
+    """
+    with quiet_loading():
+        model, told = model_class.from_pretrained(
+            None,
+            config=config,
+            state_dict=dict(tensors),
+            dtype=dtype,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # so that all of them are told, and by name
+            **kwargs,
+        )
+    check_loaded(told, where)
+    return model.eval()
+
+
+def check_loaded(told: Mapping[str, Any], where: str) -> None:
+    """Raise when transformers filled a model incompletely; it tells so, but goes on with random weights."""
+    check_names(told["missing_keys"], told["unexpected_keys"], where)
+    wrong = sorted(f"{name} ({shape_words(a)}, not {shape_words(b)})" for name, a, b in told["mismatched_keys"])
+    if wrong:
+        raise DataError(f"{where}: {_several(wrong, 'tensor')} of another shape than expected: {_first(wrong)}.")
+
+
+def check_names(missing: Iterable[str], surplus: Iterable[str], where: str) -> None:
+    """Raise when a name is missing or left over, with the first few of each."""
+    told = []
+    if names := sorted(missing):
+        told.append(f"{_several(names, 'tensor')} missing ({_first(names)})")
+    if names := sorted(surplus):
+        told.append(f"{_several(names, 'tensor')} that this architecture does not have ({_first(names)})")
+    if told:
+        raise DataError(f"{where}: {'; '.join(told)}. It is another architecture, or the file is incomplete.")
+
+
+def without(tensors: Mapping[str, Any], reasons: Mapping[str, str], unused: dict[str, str]) -> dict[str, Any]:
+    """The tensors less those that are deliberately not used; their names go into `unused` with the reason.
+
+    Args:
+        tensors: Name → tensor.
+        reasons: Pattern of a whole name → why it is not needed.
+        unused: Name → reason, added to.
+    """
+    kept = {}
+    for name, tensor in tensors.items():
+        reason = next((why for pattern, why in reasons.items() if re.fullmatch(pattern, name)), None)
+        if reason is None:
+            kept[name] = tensor
+        else:
+            unused[name] = reason
+    return kept
+
+
+def under(tensors: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """The tensors whose name begins with the prefix, without it."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def shape(tensor: Any) -> str:
+    """Its shape as a person writes it."""
+    return shape_words(tensor.shape)
+
+
+def shape_words(size: Iterable[int]) -> str:
+    """`3×224×224`; a single number has no sides."""
+    return "×".join(map(str, size)) or "a single number"
+
+
+def _refuse_pointer(path: Path) -> None:
+    try:
+        with path.open("rb") as stream:
+            start = stream.read(32)
+    except OSError as error:
+        raise unreadable(error, path) from error
+    if start.startswith(b"version https://git-lfs"):
+        raise DataError(f"{path} is a note of Git LFS about the file and not the file; fetch it with 'git lfs pull'.")
+
+
+def _safetensors(path: Path) -> Any:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except OSError as error:
+        raise unreadable(error, path) from error
+    except SafetensorError as error:
+        raise DataError(f"{path} is damaged ({first_line(error)}); fetch it again.") from error
+
+
+def _pickled(path: Path) -> Any:
+    import torch
+
+    try:
+        with torch.serialization.safe_globals(_harmless()):
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=_is_zip(path))
+    except OSError as error:
+        raise unreadable(error, path) from error
+    except pickle.UnpicklingError as error:
+        if "global" not in str(error).lower():
+            raise DataError(f"{path} is damaged or no file of torch; fetch it again.") from error
+        raise DataError(
+            f"{path} holds more than tensors, and opening it could run a program hidden in it; it was not opened. "
+            "Ask its maker for safetensors, or save its tensors alone on a machine where that does no harm."
+        ) from error
+    except (RuntimeError, EOFError, ValueError, KeyError) as error:
+        raise DataError(f"{path} is damaged or no file of torch ({first_line(error)}); fetch it again.") from error
+
+
+def _harmless() -> list[Any]:
+    """What training scripts leave in checkpoints beside tensors: numbers of numpy, such as the best loss so far."""
+    import numpy as np
+
+    scalar: Any = np.float64(0).__reduce__()[0]
+    return [scalar, (scalar, "numpy.core.multiarray.scalar"), np.dtype, *map(type, map(np.dtype, "fdilq"))]
+
+
+def _is_zip(path: Path) -> bool:
+    """Whether torch wrote it in the form of the last years; the older one cannot be mapped."""
+    import zipfile
+
+    return zipfile.is_zipfile(path)
+
+
+def _is_tensor(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor)
+
+
+def _several(names: list[str], what: str) -> str:
+    return f"{len(names):,} {what}{'s' if len(names) > 1 else ''}"
+
+
+def _first(names: list[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (" …" if len(names) > _NAMED else "")

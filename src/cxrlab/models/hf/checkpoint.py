@@ -1,0 +1,181 @@
+"""Any image-text-to-text checkpoint, adapters included: what is wrong with it is said before it is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.install import require
+from cxrlab.models.hf import adapters
+from cxrlab.models.hf.placement import device_of, dtype_of, refuse_too_large, stored_weights
+from cxrlab.models.hf.source import auto_map, foreign_code, locate, refuse_foreign_code
+from cxrlab.models.loading import Loading
+from cxrlab.models.local_files import first_line, quiet_loading
+from cxrlab.models.model_card import ModelCard, read_model_card
+
+__all__ = ["Checkpoint", "device_of", "dtype_of", "locate", "open_checkpoint", "open_processor"]
+
+# In this order, what a checkpoint that brings its own code may call itself.
+_OWN_CLASSES = ("AutoModelForImageTextToText", "AutoModelForVision2Seq", "AutoModelForCausalLM", "AutoModel")
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A model in evaluation mode with everything beside its weights.
+
+    Args:
+        model: On its device; for an adapter, the base with the adapter's layers in it.
+        processor: With `tokenizer` and `image_processor`.
+        tokenizer: Of the processor.
+        card: What `cxrlab.json` says; None where there is none.
+        folder: Where it lies on this machine; the adapter's own folder for an adapter.
+    """
+
+    model: Any
+    processor: Any
+    tokenizer: Any
+    card: ModelCard | None
+    folder: Path
+
+
+def open_checkpoint(path_or_id: str | Path, loading: Loading | None = None) -> Checkpoint:
+    """Open a checkpoint; every reason why it cannot be used is one sentence.
+
+    Args:
+        path_or_id: Folder or hub id of an image-text-to-text model, or of a PEFT adapter of one.
+        loading: Where and how.
+    """
+    require("models")
+    settings = loading or Loading()
+    folder = locate(path_or_id, settings)
+    if adapters.is_adapter(folder):
+        return _open_adapter(folder, settings)
+    return _open_whole(folder, settings)
+
+
+def _open_adapter(folder: Path, loading: Loading) -> Checkpoint:
+    base = open_checkpoint(adapters.base_of(folder, loading), replace(loading, base=None))
+    model = adapters.attach(base.model, folder)
+    processor = processor_beside(folder, loading) or base.processor
+    return Checkpoint(model.eval(), processor, processor.tokenizer, read_model_card(folder), folder)
+
+
+def _open_whole(folder: Path, loading: Loading) -> Checkpoint:
+    refuse_wrong_kind(folder, loading)
+    processor = open_processor(folder, loading)
+    device = device_of(loading)
+    stored_weights(folder)
+    refuse_too_large(folder, loading, device)
+    model = _load_weights(folder, loading, device)
+    return Checkpoint(model, processor, processor.tokenizer, read_model_card(folder), folder)
+
+
+def refuse_wrong_kind(folder: Path, loading: Loading) -> None:
+    """Raise when the folder holds no image-text-to-text model that writes from left to right."""
+    from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, AutoConfig
+
+    if not (folder / "config.json").is_file():
+        inner = folder / "checkpoint"
+        hint = f"name {inner}" if inner.is_dir() else "name a folder that save_pretrained wrote"
+        raise DataError(f"{folder} has no config.json, so it holds no model; {hint}.")
+    refuse_foreign_code(folder, loading)
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=loading.trust_remote_code)
+    except Exception as error:  # of a config that others wrote, or of their code
+        raise DataError(f"{folder}/config.json cannot be read by transformers ({first_line(error)}).") from error
+    if _own_class(folder, loading) is not None:
+        return
+    if type(config) not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
+        raise DataError(
+            f"{folder} holds {_kind(config)} ('{config.model_type}'), not a model that reads a film and writes text; "
+            "name an image-text-to-text checkpoint such as a LLaVA."
+        )
+    if getattr(config, "is_encoder_decoder", False):
+        raise DataError(
+            f"{folder} holds an encoder-decoder ('{config.model_type}'), whose reports are not scored here; "
+            "name a model that continues its prompt, such as a LLaVA."
+        )
+
+
+def open_processor(folder: Path, loading: Loading) -> Any:
+    """The processor of a folder: it must have both halves, for words and for films."""
+    from transformers import AutoProcessor
+
+    from cxrlab.models.hf.still_processor import still_class
+
+    needs = "it needs processor_config.json (or preprocessor_config.json), tokenizer.json and tokenizer_config.json"
+    try:
+        processor = (still_class(folder) or AutoProcessor).from_pretrained(
+            folder, local_files_only=True, trust_remote_code=loading.trust_remote_code
+        )
+    except Exception as error:  # missing files, missing packages and foreign code fail in many ways
+        raise DataError(
+            f"{folder} has no processor that transformers can load ({first_line(error)}); {needs}."
+        ) from error
+    lacking = [part for part in ("tokenizer", "image_processor") if getattr(processor, part, None) is None]
+    if lacking:
+        raise DataError(f"{folder} has no {' and no '.join(lacking).replace('_', ' ')} beside its weights; {needs}.")
+    return processor
+
+
+def processor_beside(folder: Path, loading: Loading) -> Any:
+    """The processor that an adapter brings, which then goes before its base's; None where it brings none."""
+    names = ("processor_config.json", "preprocessor_config.json")
+    return open_processor(folder, loading) if any((folder / name).is_file() for name in names) else None
+
+
+def _load_weights(folder: Path, loading: Loading, device: Any) -> Any:
+    from transformers import AutoModelForImageTextToText
+
+    loader: Any = _own_class(folder, loading) or AutoModelForImageTextToText
+    try:
+        with quiet_loading():
+            model, told = loader.from_pretrained(
+                folder,
+                local_files_only=True,
+                trust_remote_code=loading.trust_remote_code,
+                dtype=dtype_of(loading, device),
+                attn_implementation=loading.attention,
+                output_loading_info=True,
+            )
+    except Exception as error:  # shapes that do not fit, kinds of attention that a family has not, damaged files
+        raise DataError(f"the weights in {folder} cannot be loaded ({first_line(error)}).") from error
+    if missing := sorted(told["missing_keys"]):
+        raise DataError(
+            f"{folder} lacks {len(missing)} of the model's tensors (for example {missing[0]}), which would be random; "
+            "copy or fetch it again."
+        )
+    if model.config.is_encoder_decoder:
+        raise DataError(f"{folder} holds an encoder-decoder, whose reports are not scored here.")
+    try:
+        return model.to(device).eval()
+    except RuntimeError as error:  # an accelerator that ran out of memory in between
+        raise ConfigError(f"{folder} does not fit on {device} ({first_line(error)}).") from error
+
+
+def _own_class(folder: Path, loading: Loading) -> Any:
+    """The class of a checkpoint that brings its own code, when that is trusted and transformers has none."""
+    if not loading.trust_remote_code or not foreign_code(folder):
+        return None
+    from transformers.dynamic_module_utils import get_class_from_dynamic_module
+
+    named = auto_map(folder)
+    reference = next((named[name] for name in _OWN_CLASSES if name in named), None)
+    if reference is None:
+        raise DataError(f"{folder} brings code of its own but names no model class in auto_map of config.json.")
+    return get_class_from_dynamic_module(reference, folder, local_files_only=not loading.download)
+
+
+def _kind(config: Any) -> str:
+    """A config in plain words."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    if hasattr(config, "vision_config") and hasattr(config, "text_config"):
+        return "a dual encoder"
+    if type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and not hasattr(config, "image_size"):
+        return "a language model"
+    if hasattr(config, "image_size") or hasattr(config, "patch_size"):
+        return "a vision tower"
+    return "another kind of model"

@@ -1,0 +1,147 @@
+"""Films, prompts and reports into the inputs of one forward pass.
+
+Tokens come from `expansion.py`, pixels from the differentiable path of `pixels.py`. Image tokens are counted on the
+way: no pass can run without a film.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.models.hf.expansion import Expander, PromptTokens
+from cxrlab.models.hf.prompting import report_ids
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Side = Literal["left", "right"]
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """One batch for `model(**inputs)`.
+
+    Args:
+        inputs: Tensors by name, on the model's device.
+        report_mask: [B, L] bool, True at the report's own tokens, end token included.
+        image_mask: [B, L] bool, True where a feature of the film stands, in raster order.
+    """
+
+    inputs: dict[str, Tensor]
+    report_mask: Tensor
+    image_mask: Tensor
+
+    @property
+    def ids(self) -> Tensor:
+        """Token ids [B, L]."""
+        return self.inputs["input_ids"]
+
+
+class Encoder:
+    """Everything between a caller's films and words and one forward pass.
+
+    Args:
+        processor: Of the checkpoint.
+        path: The pixel path.
+        image_token: Id of the token at which the model puts a feature of the film.
+        context: Most tokens that the model reads.
+        device: Where tensors go.
+        dtype: Of the model's weights.
+    """
+
+    def __init__(self, processor: Any, path: Any, image_token: int, context: int, device: Any, dtype: Any) -> None:
+        self.processor, self.path, self.context = processor, path, context
+        self.device, self.dtype, self.image_token = device, dtype, image_token
+        self.expander = Expander(processor, image_token)
+
+    def encode(
+        self,
+        films: Sequence[Tensor],
+        prompts: Sequence[str],
+        answers: Sequence[Sequence[int]] | None = None,
+        *,
+        side: Side = "right",
+    ) -> Encoded:
+        """One batch, padded on one side.
+
+        Args:
+            films: [1, H, W] or [3, H, W] each, see `films.as_films`; sizes may differ.
+            prompts: One a film, plain words.
+            answers: Token ids of one answer a film; none for generation.
+            side: Where the padding stands: right for scoring, left for generation.
+        """
+        import torch
+
+        if not films or len(films) != len(prompts):
+            raise DataError(f"{len(films)} films came with {len(prompts)} prompts; every prompt needs its film.")
+        asked = [self.expander.prompt(p, _size(film)) for p, film in zip(prompts, films, strict=True)]
+        told: Sequence[Sequence[int]] = answers if answers is not None else [()] * len(films)
+        if len(told) != len(films):
+            raise DataError(f"{len(films)} films came with {len(told)} reports; give one report a film.")
+        if any(self.image_token in answer for answer in told):
+            raise DataError("a report holds the token that stands for a film; take it out of the text.")
+        self._check_length(asked, told)
+        rows = [[*prompt.ids, *answer] for prompt, answer in zip(asked, told, strict=True)]
+        inputs = {
+            "input_ids": _padded(rows, self._pad, side),
+            "attention_mask": _padded([[1] * len(row) for row in rows], 0, side),
+        }
+        for name in asked[0].kinds:
+            after = self._kind_of_report(name)
+            kinds = [[*prompt.kinds[name], *[after] * len(answer)] for prompt, answer in zip(asked, told, strict=True)]
+            inputs[name] = _padded(kinds, 0, side)
+        report = [[0] * len(prompt.ids) + [1] * len(answer) for prompt, answer in zip(asked, told, strict=True)]
+        inputs = {name: tensor.to(self.device) for name, tensor in inputs.items()}
+        image_mask = inputs["input_ids"] == self.image_token
+        pixels = {name: self._cast(tensor) for name, tensor in self.path.inputs(list(films)).items()}
+        if not pixels.get("pixel_values", torch.empty(0)).numel():
+            raise DataError("the films gave no pixels for the model; a model is never asked without a film.")
+        return Encoded({**inputs, **pixels}, _padded(report, 0, side).bool().to(self.device), image_mask)
+
+    @property
+    def _pad(self) -> int:
+        tokenizer = self.processor.tokenizer
+        return int(tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id)
+
+    def _kind_of_report(self, name: str) -> int:
+        """PaliGemma reads prompt tokens (0) in both directions and a report (1) in one; elsewhere 0 is text."""
+        return int(name == "token_type_ids" and type(self.processor).__name__ == "PaliGemmaProcessor")
+
+    def _cast(self, tensor: Tensor) -> Tensor:
+        """To the device; pixels into the precision of the weights."""
+        return tensor.to(self.device, self.dtype if tensor.is_floating_point() else None)
+
+    def _check_length(self, asked: Sequence[PromptTokens], told: Sequence[Sequence[int]]) -> None:
+        longest, film = max(
+            (len(prompt.ids) + len(answer), prompt.ids.count(self.image_token))
+            for prompt, answer in zip(asked, told, strict=True)
+        )
+        if longest > self.context:
+            raise ConfigError(
+                f"film ({film} tokens), prompt and report come to {longest} tokens and the model reads {self.context}; "
+                "nothing is cut off, since image tokens would go first. Shorten the prompt or the report."
+            )
+
+
+def encode_reports(processor: Any, reports: Sequence[str]) -> list[list[int]]:
+    """Tokens of each report, end token last."""
+    return [report_ids(processor, report) for report in reports]
+
+
+def _size(film: Tensor) -> tuple[int, int]:
+    return int(film.shape[-2]), int(film.shape[-1])
+
+
+def _padded(rows: Sequence[Sequence[int]], value: int, side: Side) -> Tensor:
+    """[B, L] of whole numbers."""
+    import torch
+
+    longest = max(map(len, rows))
+    out = torch.full((len(rows), longest), value, dtype=torch.long)
+    for number, row in enumerate(rows):
+        place = slice(longest - len(row), longest) if side == "left" else slice(0, len(row))
+        out[number, place] = torch.tensor(row, dtype=torch.long)
+    return out

@@ -1,0 +1,128 @@
+"""Prompts into tokens, with as many image tokens as the film has features.
+
+The text is expanded by the processor itself, on a blank film of the same size in place of the true
+one, so that the costly half of a processor runs once a size and not once a film.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cxrlab.core.errors import ConfigError, CxrlabError, DataError
+from cxrlab.models.hf.prompting import prompt_text
+from cxrlab.models.local_files import first_line
+
+# Of a processor's output: one number a token, to be padded beside the ids.
+_PER_TOKEN = ("token_type_ids", "mm_token_type_ids")
+# What else is known: the ids themselves, and what is made anew for a batch.
+_TEXT = ("input_ids", "attention_mask", "labels")
+_KEPT = 512  # prompts whose tokens are remembered; an attack asks the same one hundreds of times
+
+
+@dataclass(frozen=True)
+class PromptTokens:
+    """A prompt with its film: ids, and what else the processor gives for each token."""
+
+    ids: tuple[int, ...]
+    kinds: Mapping[str, tuple[int, ...]]
+
+
+class Expander:
+    """Prompts into tokens, with as many image tokens as a film of its size has features.
+
+    Args:
+        processor: Of the checkpoint.
+        image_token: Id of the token at which the model puts a feature of the film.
+    """
+
+    def __init__(self, processor: Any, image_token: int) -> None:
+        self.processor, self.image_token = processor, image_token
+        self._blanks: dict[tuple[int, int], _BlankFilm] = {}
+        self._prompts: OrderedDict[tuple[str, tuple[int, int]], PromptTokens] = OrderedDict()
+        self._expected: dict[tuple[int, int], int] = {}
+
+    def prompt(self, prompt: str, size: tuple[int, int]) -> PromptTokens:
+        """Tokens of a prompt in front of which stands a film of this height and width."""
+        key = (prompt, size)
+        if key in self._prompts:
+            self._prompts.move_to_end(key)
+            return self._prompts[key]
+        found = self._expand(prompt, size)
+        count = found.ids.count(self.image_token)
+        if count == 0 or count != self.image_tokens(size):
+            raise DataError(
+                f"a prompt came out with {count} image tokens where a film of {size[0]} × {size[1]} pixels has "
+                f"{self.image_tokens(size)}; the model would not see the film as it is. Take special tokens out of it."
+            )
+        self._prompts[key] = found
+        if len(self._prompts) > _KEPT:
+            self._prompts.popitem(last=False)
+        return found
+
+    def image_tokens(self, size: tuple[int, int]) -> int:
+        """Image tokens of a film of this height and width, when nothing is asked beside it."""
+        if size not in self._expected:
+            self._expected[size] = self._expand("Findings", size).ids.count(self.image_token)
+        return self._expected[size]
+
+    def _expand(self, prompt: str, size: tuple[int, int]) -> PromptTokens:
+        text = prompt_text(self.processor, prompt)
+        blank = self._blanks.setdefault(size, _BlankFilm(self.processor.image_processor, size))
+        deputy = copy.copy(self.processor)
+        deputy.image_processor = blank
+        begin = self.processor.tokenizer.bos_token
+        # A chat template writes the begin token itself; the tokenizer would write a second one.
+        plain = {} if not begin or not text.startswith(begin) else {"add_special_tokens": False}
+        try:
+            out = deputy(text=[text], images=[blank.film], **plain)
+        except CxrlabError:
+            raise
+        except Exception as error:  # each family complains in its own way; what it says may hold a patient's words
+            raise DataError(
+                f"{type(self.processor).__name__} cannot put a film into a prompt ({type(error).__name__}); "
+                "see that its settings belong to this checkpoint."
+            ) from error
+        unknown = sorted(set(out) - {*_PER_TOKEN, *_TEXT, *blank.gives})
+        if unknown:
+            raise ConfigError(
+                f"{type(self.processor).__name__} gives {', '.join(unknown)} beside tokens and pixels, which is not "
+                "handled here; name a checkpoint of another family."
+            )
+        ids = tuple(int(token) for token in out["input_ids"][0])
+        kinds = {name: tuple(int(kind) for kind in out[name][0]) for name in _PER_TOKEN if name in out}
+        return PromptTokens(ids, kinds)
+
+
+class _BlankFilm:
+    """Stands in for an image processor: gives what the true one gave for a blank film of this size."""
+
+    def __init__(self, image_processor: Any, size: tuple[int, int]) -> None:
+        from PIL import Image
+
+        self.true, self.film = image_processor, Image.new("RGB", (size[1], size[0]))
+        self._given: dict[str, Any] | None = None
+
+    def __call__(self, images: Any, **settings: Any) -> Any:
+        from transformers import BatchFeature
+
+        if self._given is None:
+            try:
+                self._given = dict(self.true(images, **settings))
+            except ValueError as error:  # families have their own limits, such as how thin a film may be
+                width, height = self.film.size
+                raise DataError(
+                    f"this model takes no film of {height} × {width} pixels ({first_line(error)}); crop it."
+                ) from error
+        return BatchFeature(dict(self._given))  # a fresh one: some processors take keys out of it
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """Names of what the true one gave."""
+        return frozenset(self._given or ())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.true, name)

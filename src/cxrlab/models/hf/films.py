@@ -1,0 +1,78 @@
+"""Films as a caller holds them, arrays or tensors in [0, 1], into one list of float32 tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from cxrlab.core.errors import DataError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+_SLACK = 1e-4  # a resampled or perturbed film may leave [0, 1] by rounding
+
+
+def as_films(images: Any, device: torch.device) -> list[Tensor]:
+    """One tensor a film, [1, H, W] or [3, H, W] float32 in [0, 1] on the device; gradients flow through.
+
+    Args:
+        images: Tensor [B, H, W] or [B, 3, H, W], array [B, H, W] or [B, H, W, 3], or a sequence of arrays [H, W] or
+            [H, W, 3] and tensors [H, W] or [3, H, W].
+        device: Where they go.
+
+    Raises:
+        DataError: When there is no film, or one that is not a picture in [0, 1].
+    """
+    import numpy as np
+    import torch
+
+    stacked = isinstance(images, (torch.Tensor, np.ndarray))
+    if isinstance(images, str) or not (stacked or isinstance(images, Sequence)):
+        raise DataError(f"films must be a sequence of arrays or a tensor [B, H, W], not {_named(images)}.")
+    if stacked and images.ndim not in (3, 4):
+        raise DataError(f"films in one piece must be [B, H, W], with colours [B, 3, H, W], not {list(images.shape)}.")
+    films = [_film(image, number, device) for number, image in enumerate(images)]
+    _check_range(films)
+    return films
+
+
+def _film(image: Any, number: int, device: torch.device) -> Tensor:
+    import numpy as np
+    import torch
+
+    if isinstance(image, torch.Tensor):
+        film = image
+    elif isinstance(image, np.ndarray):
+        # A copy: an array may be read-only, turned around, or of another byte order.
+        film = torch.from_numpy(np.array(image, np.float32 if image.dtype.kind == "f" else None))
+        film = film.permute(2, 0, 1) if film.ndim == 3 else film
+    else:
+        raise DataError(f"film {number} is {_named(image)}, not an array or tensor; no model is asked without a film.")
+    if not film.is_floating_point():
+        raise DataError(f"film {number} holds {film.dtype}; scale it to float32 in [0, 1] first.")
+    film = film[None] if film.ndim == 2 else film
+    if film.ndim != 3 or film.shape[0] not in (1, 3) or 0 in film.shape:
+        raise DataError(
+            f"film {number} has the shape {list(image.shape)}; an array is [H, W] or [H, W, 3], "
+            "a tensor [H, W] or [3, H, W]."
+        )
+    return film.to(device=device, dtype=torch.float32)
+
+
+def _check_range(films: list[Tensor]) -> None:
+    """One look at all films, so that a GPU is asked once."""
+    import torch
+
+    if not films:
+        return
+    with torch.no_grad():
+        ends = torch.stack([torch.stack(torch.aminmax(film)) for film in films]).cpu()
+    for number, (low, high) in enumerate(ends.tolist()):
+        if not (low >= -_SLACK and high <= 1 + _SLACK):  # not a number fails both
+            raise DataError(f"film {number} holds values from {low:g} to {high:g}; pixels must be in [0, 1].")
+
+
+def _named(value: Any) -> str:
+    return "nothing" if value is None else f"a {type(value).__name__}"

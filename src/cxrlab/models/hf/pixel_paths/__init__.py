@@ -1,0 +1,1 @@
+"""One file a group of image processors: their steps on floating pixels."""

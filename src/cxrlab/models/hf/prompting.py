@@ -1,0 +1,182 @@
+"""How a film, a prompt and a report stand in one text: the one rule that training and inference share.
+
+A processor with a chat template writes the user's turn, with the film in front of the words; the
+report is the assistant's turn. A processor without one gets `<image>`, a line break and the prompt, and the report
+follows after a space. Words of people never become special tokens: `<image>` typed in an indication is text.
+"""
+
+from __future__ import annotations
+
+import re
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+from cxrlab.core.errors import ConfigError, DataError
+
+# In front of a report when its tokens are cut: a report's tokens must not depend on the prompt that came before.
+_ANCHOR = "image."
+_PROBE = "unremarkable"
+
+
+@dataclass(frozen=True)
+class Form:
+    """Where things stand in the text of one processor.
+
+    Args:
+        film: Placeholder of a film, written in front of the prompt; empty for a chat template, which places it.
+        space: Between prompt and report: a space, or nothing where the prompt ends in white space or a marker.
+        end: Id of the token that ends a report.
+        anchor: Stands in front of a report when it is cut into tokens; see `report_ids`.
+        anchor_ids: Its tokens.
+    """
+
+    film: str
+    space: str
+    end: int
+    anchor: str
+    anchor_ids: tuple[int, ...]
+
+
+# Processors without a chat template whose models were trained with another form than '<image>', line break, prompt:
+# PaliGemma's own processor adds the begin token and the closing line break.
+_UNBROKEN = ("PaliGemmaProcessor",)
+# Tokenizer → its size when looked at, and what finds its added tokens.
+_patterns: weakref.WeakKeyDictionary[Any, tuple[int, re.Pattern[str]]] = weakref.WeakKeyDictionary()
+_forms: weakref.WeakKeyDictionary[Any, Form] = weakref.WeakKeyDictionary()
+
+
+def form_of(processor: Any) -> Form:
+    """The form of a processor's texts, found once."""
+    if processor not in _forms:
+        _forms[processor] = _chat_form(processor) if _has_template(processor) else _plain_form(processor)
+    return _forms[processor]
+
+
+def prompt_text(processor: Any, prompt: str) -> str:
+    """What the processor is given beside a film: placeholder and prompt, ready for the report to follow.
+
+    Args:
+        processor: With a tokenizer, and a chat template or an image token.
+        prompt: Plain words; special tokens in them are broken up (see `harmless`). May be empty: the film alone.
+    """
+    words = harmless(processor.tokenizer, prompt)
+    if not _has_template(processor):
+        return f"{form_of(processor).film}{words}"
+    return _rendered(processor, [_user(words)], add_generation_prompt=True)
+
+
+def report_text(processor: Any, report: str) -> str:
+    """A report as it follows the prompt, without its end token; white space at its ends is dropped."""
+    return form_of(processor).space + harmless(processor.tokenizer, report.strip())
+
+
+def report_ids(processor: Any, report: str) -> list[int]:
+    """Tokens of a report in its place after any prompt, end token last; at least the end token."""
+    form, tokenizer = form_of(processor), processor.tokenizer
+    text = report_text(processor, report)
+    if not text.strip():
+        return [form.end]
+    seam = len(form.anchor_ids)
+    whole = tokenizer(form.anchor + text, add_special_tokens=False)["input_ids"]
+    if tuple(whole[:seam]) != form.anchor_ids:  # a tokenizer that joins across the seam: the report is cut alone
+        seam, whole = 0, tokenizer(text, add_special_tokens=False)["input_ids"]
+    return [*whole[seam:], form.end]
+
+
+def end_tokens(processor: Any, model: Any = None) -> list[int]:
+    """Ids at which an answer ends: the report's own end token first, then those of the model's settings."""
+    found = [form_of(processor).end]
+    told = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    for token in [told] if isinstance(told, int) else list(told or ()):
+        if token not in found:
+            found.append(int(token))
+    return found
+
+
+def harmless(tokenizer: Any, text: str) -> str:
+    """The text with a space inside everything that the tokenizer would read as a special or added token.
+
+    >>> harmless(tokenizer, "tube <image> seen")  # doctest: +SKIP
+    'tube < image> seen'
+    """
+    marks = _marks(tokenizer)
+    while marks.search(text):  # again, since breaking one up may leave another
+        text = marks.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+    return text
+
+
+def _marks(tokenizer: Any) -> re.Pattern[str]:
+    """Finds added tokens, which stand for something else than their own characters; the longest first."""
+    count = len(tokenizer)
+    if tokenizer not in _patterns or _patterns[tokenizer][0] != count:
+        added = {str(token).strip() for token in (*tokenizer.get_added_vocab(), *tokenizer.all_special_tokens)}
+        # Runs of white space and single characters are added by some tokenizers as ordinary words.
+        marks = sorted((token for token in added if len(token) > 1), key=lambda token: (-len(token), token))
+        _patterns[tokenizer] = (count, re.compile("|".join(map(re.escape, marks)) or r"(?!)"))
+    return _patterns[tokenizer][1]
+
+
+def _has_template(processor: Any) -> bool:
+    return bool(getattr(processor, "chat_template", None))
+
+
+def _plain_form(processor: Any) -> Form:
+    token = getattr(processor, "image_token", None)
+    if not token:
+        raise ConfigError(
+            f"{type(processor).__name__} has neither a chat template nor an image token, so a film has no place in its "
+            "text; give the checkpoint a chat_template.jinja."
+        )
+    if type(processor).__name__ in _UNBROKEN:
+        return _form(processor, str(token), "", _plain_end(processor))
+    return _form(processor, f"{token}\n", " ", _plain_end(processor))
+
+
+def _form(processor: Any, film: str, space: str, end: int) -> Form:
+    anchor = _ANCHOR if space else "\n"
+    ids = processor.tokenizer(anchor, add_special_tokens=False)["input_ids"]
+    return Form(film, space, end, anchor, tuple(ids))
+
+
+def _plain_end(processor: Any) -> int:
+    end = processor.tokenizer.eos_token_id
+    if end is None:
+        raise DataError("the tokenizer has no end token, so a report would never end; set eos_token in its config.")
+    return int(end)
+
+
+def _chat_form(processor: Any) -> Form:
+    """Space and end token as the template itself writes them around an assistant's turn."""
+    tokenizer, asked = processor.tokenizer, [_user("Findings?")]
+    answered = [*asked, {"role": "assistant", "content": [{"type": "text", "text": _PROBE}]}]
+    before = _rendered(processor, asked, add_generation_prompt=True)
+    try:
+        lead, _, after = _rendered(processor, answered, add_generation_prompt=False).partition(_PROBE)
+    except ConfigError:  # a template that writes the user's turn alone
+        lead, after = "", ""
+    ids = tokenizer(after.strip(), add_special_tokens=False)["input_ids"] if after.strip() else []
+    special = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
+    end = int(ids[0]) if ids and ids[0] in special else _plain_end(processor)
+    gap = lead.removeprefix(before)
+    if lead.startswith(before) and not gap.strip():
+        return _form(processor, "", gap, end)
+    marks = [found.end() for found in _marks(tokenizer).finditer(before)]
+    closed = before[-1:].isspace() or len(before) in marks
+    return _form(processor, "", "" if closed else " ", end)
+
+
+def _user(words: str) -> dict[str, Any]:
+    content: list[dict[str, str]] = [{"type": "image"}]
+    return {"role": "user", "content": [*content, {"type": "text", "text": words}] if words else content}
+
+
+def _rendered(processor: Any, turns: list[dict[str, Any]], *, add_generation_prompt: bool) -> str:
+    try:
+        text: str = processor.apply_chat_template(turns, add_generation_prompt=add_generation_prompt, tokenize=False)
+    except Exception as error:  # a template is a program of the checkpoint's author: anything may be raised in it
+        raise ConfigError(
+            f"the chat template of {type(processor).__name__} fails on a film with a prompt "
+            f"({str(error).partition(chr(10))[0]}); mend chat_template.jinja of the checkpoint."
+        ) from error
+    return text

@@ -1,0 +1,101 @@
+"""Log-probabilities of given reports, from the logits of one forward pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cxrlab.core.errors import DataError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cxrlab.models.hf.encoding import Encoded
+
+
+@dataclass(frozen=True, eq=False)
+class ReportLogProbs:
+    """What a model thinks of given reports, token by token.
+
+    Args:
+        values: [B, T] float32, natural log-probability of each report token, end token included; 0 where padded.
+        mask: [B, T] bool, True for tokens of the report.
+        ids: [B, T] token ids; 0 where padded.
+    """
+
+    values: Tensor
+    mask: Tensor
+    ids: Tensor
+
+    @property
+    def sums(self) -> Tensor:
+        """[B], log-probability of each whole report."""
+        return self.values.sum(dim=1)
+
+    @property
+    def means(self) -> Tensor:
+        """[B], mean over the tokens of each report; minus the loss."""
+        return self.sums / self.mask.sum(dim=1)
+
+
+def report_log_probs(model: Any, encoded: Encoded) -> ReportLogProbs:
+    """One forward pass over a right-padded batch with reports; differentiable to the pixels.
+
+    The logits of prompt and film, most of the sequence, are never made: the head runs where a report is written.
+    """
+    import torch
+
+    mask = encoded.report_mask
+    counts = mask.sum(dim=1)
+    if not bool((counts > 0).all()):
+        raise DataError("a report without a token has no log-probability; give every film a report.")
+    length = mask.shape[1]
+    # Logits at position p tell token p + 1.
+    first = int(mask.int().argmax(dim=1).min()) - 1
+    logits = last_logits(model, encoded.inputs, length - first)[:, :-1]
+    ids, told = encoded.ids[:, first + 1 :], mask[:, first + 1 :]
+    chosen = _token_log_probs(logits, ids)
+    _refuse_undefined(chosen, told)
+    # Each report to the left edge: [B, T] with T the longest report.
+    longest = int(counts.max())
+    order = torch.argsort(told.int(), dim=1, descending=True, stable=True)[:, :longest]
+    kept = told.gather(1, order)
+    values = torch.where(kept, chosen.gather(1, order), torch.zeros((), device=chosen.device))
+    return ReportLogProbs(values, kept, torch.where(kept, ids.gather(1, order), 0))
+
+
+def last_logits(model: Any, inputs: dict[str, Tensor], count: int) -> Tensor:
+    """Logits [B, count, V] of the last positions; other positions are not computed where the model allows it."""
+    import inspect
+
+    keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
+    out = model(**inputs, use_cache=False, **({"logits_to_keep": count} if keeps else {}))
+    logits: Tensor = out.logits[:, -count:]
+    return logits
+
+
+def next_logits(model: Any, inputs: dict[str, Tensor]) -> Tensor:
+    """Logits [B, V] of the token that follows each row of a right-padded batch."""
+    import torch
+
+    lengths = inputs["attention_mask"].sum(dim=1)
+    longest = inputs["attention_mask"].shape[1]
+    count = longest - int(lengths.min()) + 1
+    logits = last_logits(model, inputs, count)
+    return logits[torch.arange(len(lengths), device=logits.device), lengths - 1 - (longest - count)]
+
+
+def _token_log_probs(logits: Tensor, ids: Tensor) -> Tensor:
+    """Natural log-probability [B, T] float32 of each id under logits [B, T, V]."""
+    import torch
+
+    logits = logits.float()
+    return logits.gather(2, ids[..., None])[..., 0] - torch.logsumexp(logits, dim=2)
+
+
+def _refuse_undefined(values: Tensor, mask: Tensor) -> None:
+    if not bool(values.detach()[mask].isfinite().all()):
+        raise DataError(
+            "the model gives log-probabilities that are not numbers; its weights are damaged, or the precision is too "
+            "low for them: try --loading.dtype float32."
+        )

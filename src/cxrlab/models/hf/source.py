@@ -1,0 +1,103 @@
+"""From what a user names to a local folder, and what that folder would do to this machine.
+
+Nothing is fetched unless it was asked for, and no program that comes with a checkpoint is run
+unless it was trusted in so many words.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from cxrlab.core.errors import ConfigError, DataError, nearest
+from cxrlab.core.files import read_json
+from cxrlab.models.loading import Loading
+from cxrlab.models.local_files import first_line
+
+_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_CONFIGS = ("config.json", "processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
+
+
+def locate(path_or_id: str | Path, loading: Loading) -> Path:
+    """The local folder of a checkpoint: the folder itself, or the copy of a hub id that this machine keeps.
+
+    Args:
+        path_or_id: A folder, or an id such as `org/name`.
+        loading: `download` allows an id to be fetched.
+    """
+    folder = Path(path_or_id).expanduser()
+    if folder.is_dir():
+        return folder
+    if folder.exists():
+        raise DataError(f"{folder} is a file; name the folder that holds config.json and the weights.")
+    name = str(path_or_id)
+    if not _ID.fullmatch(name) or ".." in name:
+        raise DataError(f"{folder} does not exist.{_neighbours(folder)}")
+    return _snapshot(name, loading)
+
+
+def _snapshot(name: str, loading: Loading) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, local_files_only=not loading.download))
+    except Exception as error:  # of the client: its own errors, those of its HTTP library and of the disk
+        if loading.download:
+            raise DataError(
+                f"'{name}' could not be fetched ({first_line(error)}); check the name and the network."
+            ) from error
+        raise DataError(
+            f"'{name}' is neither a folder nor among the checkpoints kept on this machine;{_neighbours(Path(name))} "
+            "give a folder, or --loading.download to fetch it."
+        ) from error
+
+
+def _neighbours(folder: Path) -> str:
+    parent = folder.parent
+    names = [entry.name for entry in parent.iterdir() if entry.is_dir()] if parent.is_dir() else []
+    return nearest(folder.name, names)
+
+
+def refuse_foreign_code(folder: Path, loading: Loading) -> None:
+    """A `ConfigError` when the checkpoint only works by running its own Python files and that was not allowed."""
+    if loading.trust_remote_code:
+        return
+    files = foreign_code(folder)
+    if files:
+        raise ConfigError(
+            f"{folder} is no model of transformers alone: it would run {', '.join(files)} on this machine with your "
+            "rights; read them, and give --loading.trust-remote-code if you trust them."
+        )
+
+
+def foreign_code(folder: Path) -> list[str]:
+    """Python files that a checkpoint brings and cannot do without; empty for a family that transformers knows."""
+    from transformers import CONFIG_MAPPING
+
+    maps = [auto_map(folder, name) for name in _CONFIGS]
+    config = _json(folder / "config.json")
+    if config.get("model_type") in CONFIG_MAPPING:
+        return []  # transformers' own code is used
+    named = {str(item) for entries in maps for item in _flat(entries)}
+    # 'org/other--modeling.Class' lies in another repository, 'modeling.Class' in this folder.
+    return sorted({f"{ref.rpartition('--')[0]} {_module(ref)}".strip() for ref in named})
+
+
+def auto_map(folder: Path, name: str = "config.json") -> dict[str, Any]:
+    """Which classes of its own a config file asks for, by auto class."""
+    found = _json(folder / name).get("auto_map")
+    return found if isinstance(found, dict) else {}
+
+
+def _flat(entries: dict[str, Any]) -> list[Any]:
+    return [item for value in entries.values() for item in (value if isinstance(value, list) else [value]) if item]
+
+
+def _module(reference: str) -> str:
+    return f"{reference.rpartition('--')[2].rpartition('.')[0]}.py"
+
+
+def _json(path: Path) -> dict[str, Any]:
+    found = read_json(path) if path.is_file() else {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,171 @@
+"""The parts of a report model by name: a vision tower, a language model.
+
+`hf:FOLDER` takes the tower out of a dual encoder, a LLaVA or a plain vision model, and the language
+model out of a causal one or a LLaVA. `builtin:NAME` are the folders that ship with the package, and
+`fresh:phantom|tiny` are random weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cxrlab.core.errors import ConfigError, DataError, UnknownName, nearest
+from cxrlab.models.building import (
+    IMAGE,
+    PAD,
+    PHANTOM,
+    TINY,
+    Size,
+    build_image_processor,
+    build_language_model,
+    build_tower,
+    train_tokenizer,
+)
+from cxrlab.models.local_files import load_tokenizer
+from cxrlab.models.model_card import read_model_card
+from cxrlab.models.part_folders import base_folder, folder_of, image_processor_of, language_of, open_part, tower_of
+
+SIZES = {"phantom": PHANTOM, "tiny": TINY}
+_NARRATED = 600  # patients whose reports a fresh tokenizer is made from
+_KINDS = ("hf", "builtin", "fresh")
+
+
+@dataclass(frozen=True, eq=False)
+class Tower:
+    """A vision tower.
+
+    Args:
+        model: Takes pixels [B, 3, H, W]; its hidden states have a class token in front of the patches.
+        image_processor: Films into pixels.
+        source: The name that it was asked for by.
+        collections: Collections of films that it has learnt from.
+    """
+
+    model: Any
+    image_processor: Any
+    source: str
+    collections: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Language:
+    """A language model: a causal model of transformers, its tokenizer, its name, and films that it has learnt from."""
+
+    model: Any
+    tokenizer: Any
+    source: str
+    collections: tuple[str, ...] = ()
+
+
+def load_tower(name: str, *, seed: int = 0, dtype: str = "float32") -> Tower:
+    """The tower of this name, such as `hf:runs/encoder/checkpoint` or `fresh:phantom`.
+
+    Args:
+        name: KIND:ARGUMENT.
+        seed: Decides the weights of a fresh one.
+        dtype: Of the weights.
+    """
+    kind, argument = _parsed(name, "a vision tower")
+    if kind == "fresh":
+        size = _size(argument, name)
+        return Tower(_cast(build_tower(size, seed), dtype), build_image_processor(size.image), name)
+    folder = folder_of(name)
+    model = _cast(open_part(folder, tower_of, "a vision tower"), dtype)
+    found = Tower(model, image_processor_of(folder), name, _collections(folder))
+    _check_tower(found, folder)
+    return found
+
+
+def load_language_model(name: str, *, seed: int = 0, dtype: str = "float32") -> Language:
+    """The language model of this name, with `<image>` and a padding token in its tokenizer.
+
+    Args:
+        name: KIND:ARGUMENT.
+        seed: Decides the weights of a fresh one, and those of tokens that had to be added.
+        dtype: Of the weights.
+    """
+    kind, argument = _parsed(name, "a language model")
+    if kind == "fresh":
+        size = _size(argument, name)
+        tokenizer = fresh_tokenizer(size)
+        return Language(_cast(build_language_model(tokenizer, size, seed), dtype), tokenizer, name)
+    folder = folder_of(name)
+    model = open_part(folder, language_of, "a language model")
+    tokenizer = load_tokenizer(base_folder(folder))
+    _add_tokens(model, tokenizer, seed)
+    return Language(_cast(model, dtype), tokenizer, name, _collections(folder))
+
+
+def fresh_tokenizer(size: Size) -> Any:
+    """A tokenizer made from the narrator's reports alone: the same at every call, and no patient's words in it."""
+    from cxrlab.findings.cases import draw_patient
+    from cxrlab.findings.narrator import narrate
+
+    texts = []
+    for number in range(_NARRATED):
+        for visit_number, visit in enumerate(draw_patient(0, f"p{number}").visits):
+            told = narrate(visit, 0, f"p{number}/{visit_number}").report
+            texts += [text for text in (told.indication, told.findings, told.impression) if text]
+    return train_tokenizer(texts, size.vocabulary)
+
+
+def _parsed(name: str, what: str) -> tuple[str, str]:
+    kind, colon, argument = name.partition(":")
+    if not colon or not argument:
+        raise ConfigError(f"'{name}' does not name {what}; write KIND:ARGUMENT, for example fresh:phantom.")
+    if kind not in _KINDS:
+        raise UnknownName(f"'{kind}' (in '{name}') is no kind of {what[2:]}.{nearest(kind, _KINDS)} There are: "
+                          "hf:FOLDER, builtin:NAME, fresh:phantom, fresh:tiny.")  # fmt: skip
+    return kind, argument
+
+
+def _size(argument: str, name: str) -> Size:
+    if argument not in SIZES:
+        raise UnknownName(f"'{name}' has no size.{nearest(argument, SIZES)} Sizes: {', '.join(SIZES)}.")
+    return SIZES[argument]
+
+
+def _check_tower(tower: Tower, folder: Path) -> None:
+    """Run one blank film through: the patches must follow one class token, which is dropped later."""
+    import torch
+
+    config = tower.model.config
+    patches = (config.image_size // config.patch_size) ** 2
+    dtype = next(tower.model.parameters()).dtype
+    with torch.no_grad():
+        blank = torch.zeros(1, 3, config.image_size, config.image_size, dtype=dtype)
+        tokens = int(tower.model(blank, output_hidden_states=True).hidden_states[-1].shape[1])
+    if tokens != patches + 1:
+        raise DataError(
+            f"the tower in {folder} gives {tokens} tokens for {patches} patches; one class token must stand in front "
+            "of them, as in DINOv2, CLIP and ViT."
+        )
+
+
+def _add_tokens(model: Any, tokenizer: Any, seed: int) -> None:
+    """Give the tokenizer what a LLaVA needs, and the model rows for it."""
+    import torch
+
+    if tokenizer.pad_token is None:
+        tokenizer.add_special_tokens({"pad_token": PAD})
+    if tokenizer.eos_token is None:
+        raise DataError("the tokenizer of the language model has no end token, so a report would never end.")
+    known = tokenizer.convert_tokens_to_ids(IMAGE)
+    if known is None or known == tokenizer.unk_token_id:
+        tokenizer.add_tokens([IMAGE], special_tokens=True)
+    if len(tokenizer) > model.get_input_embeddings().weight.shape[0]:
+        torch.manual_seed(seed)
+        model.resize_token_embeddings(len(tokenizer), pad_to_multiple_of=64, mean_resizing=False)
+
+
+def _collections(folder: Path) -> tuple[str, ...]:
+    card = read_model_card(folder)
+    return card.collections if card is not None else ()
+
+
+def _cast(model: Any, dtype: str) -> Any:
+    import torch
+
+    return model.to(getattr(torch, dtype)).eval()

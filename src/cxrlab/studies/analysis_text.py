@@ -1,0 +1,260 @@
+"""LLaVA-Rad's Analysis #1: text that a language model processed, against text that rules extracted, on a test split.
+
+    rule.jsonl processed.jsonl   both texts of the studies that have both
+    answers.jsonl                answers of the language model, where one was asked
+    texts/                       the processed text scored against the rule text, as if a model had written it
+    NAME/rule NAME/processed     predictions of a run scored against either text
+    analysis.json page.html      the end
+
+The first table says how much of a score is the choice of the reference's wording; the others say by how much a
+model's scores move when the reference is the other text. Text of a language model is never put into a corpus'
+test split: it stays in this folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cxrlab.core.errors import ConfigError, DataError, nearest
+from cxrlab.core.files import read_json
+from cxrlab.core.json_form import plain
+from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.progress import track
+from cxrlab.core.randomness import generator
+from cxrlab.core.records import SPLITS, Study
+from cxrlab.core.runs import Run, finished, state
+from cxrlab.data.config import StructureConfig
+from cxrlab.render.page import PAGE, write_page
+
+if TYPE_CHECKING:
+    from cxrlab.data.corpus import Corpus
+
+RULE, PROCESSED, ANSWERS, TEXTS, ANALYSIS = "rule", "processed", "answers.jsonl", "texts", "analysis.json"
+_BATCH = 16
+_FILES = (".jsonl", ".json", ".csv")
+
+
+@dataclass(frozen=True)
+class AnalysisConfig:
+    """Processed test text against rule-processed test text.
+
+    Args:
+        references: Folder of the corpus; its source's text by rule is one of the two.
+        processed: The other: a file of reports with ids (JSONL, JSON, CSV), rules for the built-in structurer, or the
+            name of a text model that is asked here.
+        predictions: Runs of 'generate' on the same split, to be scored against both.
+        split: train, val or test.
+        metrics: Names or groups of metrics; the default ones when left out.
+        trials: Bootstrap resamples behind each interval.
+        seed: Decides the resamples; handed to a text model.
+        structure: How a text model is asked; its model, split, limit and workers are not used.
+        chexbert: The published checkpoint chexbert.pth, for labels by CheXbert.
+        bert: Folder with the tokenizer of bert-base-uncased, for CheXbert.
+    """
+
+    references: Path
+    processed: str = "rules"
+    predictions: tuple[Path, ...] = ()
+    split: str = "test"
+    metrics: tuple[str, ...] = ()
+    trials: int = 1000
+    seed: int = 7
+    structure: StructureConfig = field(default_factory=StructureConfig)
+    chexbert: Path | None = None
+    bert: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.split not in SPLITS:
+            raise ConfigError(f"split={self.split!r} is unknown.{nearest(self.split, SPLITS)} Use {', '.join(SPLITS)}.")
+        for name, least in (("trials", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name}={getattr(self, name)} is not usable; give a whole number from {least}.")
+        names = [path.name for path in self.predictions]
+        taken = {TEXTS, *(name for name in names if names.count(name) > 1)}
+        if clash := sorted(taken & set(names)):
+            raise ConfigError(f"predictions has '{clash[0]}' twice or as a reserved name; name the run folders apart.")
+
+
+@dataclass(frozen=True)
+class Texts:
+    """How many studies of the split have which text; only those with both are scored."""
+
+    studies: int
+    both: int
+    rule_only: int
+    processed_only: int
+    neither: int
+
+
+def run_analysis(config: AnalysisConfig, out: Path) -> Path:
+    """Score the two texts against each other, and predictions against both; ends with a page.
+
+    Args:
+        config: Settings.
+        out: Run folder; a stopped run is continued, a finished one is shown again.
+    """
+    if not finished(out, config, seed=config.seed):
+        from cxrlab.data.corpus import load_corpus
+
+        corpus = load_corpus(config.references)  # a wrong name leaves no folder behind
+        if not corpus.ids(config.split):
+            raise DataError(f"{corpus.path} has no study in its {config.split} split.")
+        with Run.open(out, config, seed=config.seed) as run:
+            counts = _write_texts(run, config, corpus)
+            _score(config, out / TEXTS, run.path(f"{RULE}.jsonl"), run.path(f"{PROCESSED}.jsonl"))
+            both = {str(row["id"]) for _, row in read_jsonl(run.path(f"{RULE}.jsonl"))}
+            moved = {path.name: _against_both(run, config, path, both) for path in config.predictions}
+            run.write("summary.json", {"about": f"Two texts of {counts.both} studies, one by rule, one processed."})
+            run.write(ANALYSIS, {"texts": plain(counts), "metrics": _values(out / TEXTS), "predictions": moved})
+    parts = [out / TEXTS] + [out / path.name / text for path in config.predictions for text in (RULE, PROCESSED)]
+    return write_page([out, *parts], out / PAGE, title="Processed text against rule text")
+
+
+def _write_texts(run: Run, config: AnalysisConfig, corpus: Corpus) -> Texts:
+    """Write both texts of the studies that have both, in corpus order."""
+    rule, processed, seen = [], [], {"both": 0, "rule_only": 0, "processed_only": 0, "neither": 0}
+    given = _given(config)
+    for study, made in given if given is not None else _made(run, config, corpus):
+        own = _text(study.sections.findings if study.sections else None)
+        kind = {(True, True): "both", (True, False): "rule_only", (False, True): "processed_only"}
+        seen[kind.get((own is not None, made is not None), "neither")] += 1
+        if own is not None and made is not None:
+            rule.append({"id": study.id, "patient": study.patient, "report": own})
+            processed.append({"id": study.id, "patient": study.patient, "report": made})
+    if not rule:
+        raise DataError(
+            f"no study of the {config.split} split of {config.references} has both texts ({seen['rule_only']} have the "
+            f"rule text alone, {seen['processed_only']} the other alone); is '{config.processed}' of this corpus?"
+        )
+    for name, rows in ((RULE, rule), (PROCESSED, processed)):
+        run.write(f"{name}.jsonl", "".join(_line(row) for row in rows))
+    return Texts(studies=sum(seen.values()), **seen)
+
+
+def _given(config: AnalysisConfig) -> Iterator[tuple[Study, str | None]] | None:
+    """Each study with its text from a file; None when no file is named."""
+    from cxrlab.data.corpus import load_corpus
+    from cxrlab.evaluation.score_sources import references_from
+    from cxrlab.models.names import TEXT_KINDS
+
+    kind = config.processed.partition(":")[0]
+    if not config.processed.endswith(_FILES) or kind in (*TEXT_KINDS, "http", "https"):
+        return None
+
+    texts = references_from(Path(config.processed)).items
+    return ((study, _text(_of(texts.get(study.id)))) for study in load_corpus(config.references).studies(config.split))
+
+
+def _of(reference: Any) -> str | None:
+    return None if reference is None else reference.text
+
+
+def _made(run: Run, config: AnalysisConfig, corpus: Corpus) -> Iterator[tuple[Study, str | None]]:
+    """Each study with its text by the rules or by a language model."""
+    from cxrlab.data.structuring.rules import RULES, structure
+    from cxrlab.data.structuring.source import source_of
+
+    studies = track(corpus.studies(config.split), "processing test text", total=len(corpus.ids(config.split)))
+    if config.processed == RULES:
+        for study in studies:
+            source = source_of(study)
+            yield study, _text(structure(source.report).report.findings) if source and source.english else None
+        return
+    yield from _by_model(run, config, corpus, iter(studies))
+
+
+def _by_model(
+    run: Run, config: AnalysisConfig, corpus: Corpus, studies: Iterator[Study]
+) -> Iterator[tuple[Study, str | None]]:
+    """Asked in batches; answers are kept, so that a run that goes on asks nothing twice."""
+    from cxrlab.data.structuring.answers import Answers
+    from cxrlab.data.structuring.budget import Budget
+    from cxrlab.data.structuring.by_model import ModelStructurer
+    from cxrlab.data.structuring.prompt import load_prompt
+    from cxrlab.models.names import load_text_model
+
+    asked, model = config.structure, load_text_model(config.processed)
+    budget = Budget(asked.max_cost, asked.price_prompt, asked.price_answer)
+    with Answers(asked.cache or run.path(ANSWERS), budget) as answers:
+        structurer = ModelStructurer(
+            model,
+            load_prompt(asked.prompt),
+            answers,
+            budget,
+            corpus.card.name,
+            asked.retries,
+            asked.max_tokens,
+            config.seed,
+        )
+        while batch := list(islice(studies, _BATCH)):
+            for study, done in zip(batch, structurer.structure(batch), strict=True):
+                # Text that fell back on the rules is not the model's: it counts as none.
+                yield study, _text(done.texts.get(model.name, {}).get("findings"))
+
+
+def _against_both(run: Run, config: AnalysisConfig, predictions: Path, both: set[str]) -> dict[str, Any]:
+    """A run's predictions scored against either text, and what the other text changes, study by study."""
+    from cxrlab.evaluation.score_files import read_tallies
+    from cxrlab.evaluation.score_sources import predictions_from
+    from cxrlab.metrics.statistics.clusters import Clusters
+    from cxrlab.metrics.statistics.paired import paired_differences
+
+    texts = predictions_from(predictions).items
+    if absent := sorted(both - set(texts)):
+        raise DataError(f"{predictions} has no prediction for {len(absent)} studies (for example '{absent[0]}').")
+    folder = run.path(predictions.name)
+    rows = "".join(_line({"id": key, "report": texts[key]}) for key in sorted(both))
+    file = run.write(f"{predictions.name}.jsonl", rows)
+    for text in (RULE, PROCESSED):
+        _score(config, folder / text, run.path(f"{text}.jsonl"), file)
+    first, second = read_tallies(folder / RULE), read_tallies(folder / PROCESSED)
+    names = [name for name in first.tallies if name in second.tallies]
+    found = paired_differences(
+        [first.tallies[name] for name in names],
+        [second.tallies[name] for name in names],
+        Clusters(first.patients),
+        rng=generator(config.seed, "analysis", predictions.name),
+    )
+    return {one.metric: plain(one) for one in found}
+
+
+def _score(config: AnalysisConfig, out: Path, references: Path, predictions: Path) -> None:
+    from cxrlab.evaluation.config import ScoreConfig
+    from cxrlab.evaluation.score import run_score
+
+    if state(out) == "finished":
+        return
+    run_score(
+        ScoreConfig(
+            references=references,
+            predictions=predictions,
+            metrics=config.metrics,
+            slices=False,
+            trials=config.trials,
+            seed=config.seed,
+            chexbert=config.chexbert,
+            bert=config.bert,
+        ),
+        out,
+    )
+
+
+def _values(folder: Path) -> dict[str, Any]:
+    metrics: dict[str, Any] = read_json(folder / "scores.json")["metrics"]
+    keys: Sequence[str] = ("value", "low", "high", "n", "direction")
+    return {name: {key: score[key] for key in keys} for name, score in metrics.items()}
+
+
+def _text(text: str | None) -> str | None:
+    """The text without white space around it; None where there is no word."""
+    return text.strip() or None if text else None
+
+
+def _line(row: dict[str, Any]) -> str:
+    from cxrlab.core.json_form import dumps
+
+    return dumps(row) + "\n"

@@ -1,0 +1,137 @@
+"""The corpora of a study: folders that are there, or what a seed draws, each made once in the study's own folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cxrlab.core.config import nested, raise_problems
+from cxrlab.core.errors import ConfigError, DataError, nearest, shown
+
+MAKES = ("phantom", "scenes", "structured", "composed")
+
+
+def corpus_folders(corpora: Mapping[str, Any], out: Path) -> dict[str, Path]:
+    """Name → folder of each corpus; every row is checked, nothing is made.
+
+    Args:
+        corpora: Name → folder, or a mapping with one of `MAKES` as its key.
+        out: Where those that are made go.
+    """
+    folders: dict[str, Path] = {}
+    problems: list[str] = []
+    for name, row in corpora.items():
+        if isinstance(row, str):
+            folders[name] = Path(row)
+            continue
+        if not isinstance(row, Mapping) or len(row) != 1 or next(iter(row)) not in MAKES:
+            problems.append(f"corpora, '{name}': it is {shown(row)}; give a folder, or one of {', '.join(MAKES)}.")
+            continue
+        problems += _check(name, row, folders)
+        folders[name] = out / name
+    raise_problems(problems)
+    return folders
+
+
+def make_corpora(corpora: Mapping[str, Any], folders: Mapping[str, Path]) -> None:
+    """Make what is not there yet, in order; a corpus that was begun is continued, one that is there is opened."""
+    raise_absent(corpora, folders)
+    for name, row in corpora.items():
+        if not isinstance(row, str):
+            kind, values = next(iter(row.items()))
+            _MAKERS[kind](values, folders, folders[name])
+
+
+def raise_absent(corpora: Mapping[str, Any], folders: Mapping[str, Path]) -> None:
+    """Refuse a folder that is named and not there, before anything is drawn."""
+    absent = [name for name, row in corpora.items() if isinstance(row, str) and not folders[name].is_dir()]
+    if absent:
+        more = f" (and {len(absent) - 1} more)" if len(absent) > 1 else ""
+        raise DataError(f"corpora, '{absent[0]}': the folder {folders[absent[0]]} does not exist{more}.")
+
+
+def _check(name: str, row: Mapping[str, Any], earlier: Mapping[str, Path]) -> list[str]:
+    """What is wrong with a row; a corpus it is made of must stand before it."""
+    kind, values = next(iter(row.items()))
+    place = f"corpora, '{name}'"
+    if kind in ("phantom", "scenes"):
+        return nested(_config(kind), values, place)[1]
+    if not isinstance(values, Mapping):
+        return [f"{place}: '{kind}' is {shown(values)}; it must be a group of settings."]
+    sources = [values.get("of")] if kind == "structured" else list(values)
+    return [
+        f"{place}: there is no corpus {shown(source)} before it.{nearest(str(source), earlier)}"
+        for source in sources
+        if source not in earlier
+    ]
+
+
+def _config(kind: str) -> type[Any]:
+    from cxrlab.data.config import PhantomConfig, ScenesConfig
+
+    return {"phantom": PhantomConfig, "scenes": ScenesConfig}[kind]
+
+
+def _settings(cls: type[Any], values: Any, place: str) -> Any:
+    config, problems = nested(cls, values, place)
+    raise_problems(problems)
+    return config
+
+
+def _phantom(values: Mapping[str, Any], folders: Mapping[str, Path], out: Path) -> None:
+    from cxrlab.data.phantom.corpus import make_phantom
+
+    make_phantom(_settings(_config("phantom"), values, "phantom"), out)
+
+
+def _scenes(values: Mapping[str, Any], folders: Mapping[str, Path], out: Path) -> None:
+    from cxrlab.data.scenes import make_scenes
+
+    make_scenes(_settings(_config("scenes"), values, "scenes"), out)
+
+
+def _structured(values: Mapping[str, Any], folders: Mapping[str, Path], out: Path) -> None:
+    """`of` another corpus, by the rules or a text `model`."""
+    from cxrlab.data.config import StructureConfig
+    from cxrlab.data.corpus import load_corpus
+    from cxrlab.data.structuring.rules import RULES
+    from cxrlab.data.structuring.run import structure_corpus
+    from cxrlab.models.names import load_text_model
+
+    given = {key: value for key, value in values.items() if key != "of"}
+    config = _settings(StructureConfig, given, "structured")
+    model = None if config.model == RULES else load_text_model(config.model)
+    structure_corpus(load_corpus(folders[values["of"]]), config, out, model)
+
+
+def _composed(values: Mapping[str, Any], folders: Mapping[str, Path], out: Path) -> None:
+    """Members by name of earlier corpora, each with settings of `data compose`."""
+    from cxrlab.data.composing.compose import compose_corpus, plan
+    from cxrlab.data.composing.config import ComposeConfig
+
+    members = {name: {**(member or {}), "corpus": str(folders[name])} for name, member in values.items()}
+    compose_corpus(plan(ComposeConfig(members=members, name=out.name)), out)
+
+
+_MAKERS = {"phantom": _phantom, "scenes": _scenes, "structured": _structured, "composed": _composed}
+
+
+def with_folders(settings: Mapping[str, Any], folders: Mapping[str, Path], place: str) -> dict[str, Any]:
+    """Settings with names of corpora replaced by folders: under `data`, and in the rows of `also`."""
+    result = dict(settings)
+    if "data" in result:
+        result["data"] = str(_folder(result["data"], folders, place))
+    if isinstance(also := result.get("also"), Mapping):
+        rows = {name: row for name, row in also.items() if isinstance(row, Mapping)}  # the others are refused later
+        result["also"] = {**also, **{name: with_folders(row, folders, place) for name, row in rows.items()}}
+    return result
+
+
+def _folder(name: Any, folders: Mapping[str, Path], place: str) -> Path:
+    if name not in folders:
+        raise ConfigError(
+            f"{place}: there is no corpus {shown(name)} in the list.{nearest(str(name), folders)} "
+            f"Corpora: {', '.join(folders)}."
+        )
+    return folders[name]

@@ -1,0 +1,70 @@
+"""Stage 2: a projector learns to show a frozen language model what a frozen tower sees.
+
+The film stands alone in front of the report, as the prompts' `align` says (empty by default), and
+only the projector, two linear layers with GELU between them, is trained.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cxrlab.core.install import require
+from cxrlab.core.runs import finished
+from cxrlab.models.local_files import quiet_loading
+from cxrlab.models.model_card import ModelCard, write_model_card
+from cxrlab.training.config import FREE, AlignConfig
+from cxrlab.training.result import Training, read_result, write_result
+from cxrlab.training.run_folder import RESULT, SUMMARY, training_run
+
+
+def align(config: AlignConfig, out: Path, on_evaluate: Any = None) -> Training:
+    """Train a projector between tower and language model; RUN/checkpoint is the whole LLaVA.
+
+    Args:
+        config: Settings.
+        out: Run folder; a stopped run goes on, a finished one with the same settings is left as it is.
+        on_evaluate: (model, step) → numbers for the history; see `engine.Evaluate`.
+    """
+    require("models")
+    seed = config.optimisation.seed
+    if finished(out, config, seed=seed, free=FREE):
+        return read_result(out)
+    from cxrlab.training import reports
+    from cxrlab.training.reporter import ReporterLoss
+    from cxrlab.training.starts import open_start
+
+    sources = reports.read_sources(config)
+    start = open_start(config.start, config.encoder, config.language_model, seed)
+    model, processor = start.model, start.processor
+    lesson = reports.prepare(config, sources, model, processor, lambda prompts, sample: prompts.align)
+    reports.freeze(model, config.optimisation.precision)
+    reports.unfreeze(model.model.multi_modal_projector)
+    module = ReporterLoss(model, processor.image_processor)
+    reports.planned(config, lesson, lesson.rows(config.optimisation.max_length))  # too little data is told before
+    with training_run(config, out, seed, FREE) as run:
+        fitted, rows = reports.learn(
+            config, lesson, module, run, label="aligning the projector", on_evaluate=on_evaluate
+        )
+        summary = reports.summarise("align", fitted, lesson, rows, module, RESULT)
+        seen = tuple(dict.fromkeys((*start.collections, *lesson.collections)))
+        card = ModelCard(
+            "align", config.prompts, seen, extra={"made_from": start.names, "seed": seed, "steps": fitted.steps}
+        )
+        write_result(run, lambda folder: write_llava(folder, model, processor, card, config.optimisation.precision))
+        run.write(SUMMARY, summary)
+        run.remove_steps()
+    return summary
+
+
+def write_llava(folder: Path, model: Any, processor: Any, card: ModelCard, precision: str) -> None:
+    """A whole LLaVA in the layout of Hugging Face; weights in float32, or all in bfloat16."""
+    import torch
+
+    dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+    model.to("cpu", dtype).eval()
+    model.config.dtype = dtype
+    with quiet_loading():
+        model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    write_model_card(card, folder)

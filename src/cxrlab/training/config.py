@@ -1,0 +1,287 @@
+"""Settings of the three stages of training; none of this imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from cxrlab.core.config import nested, raise_problems
+from cxrlab.core.errors import ConfigError
+from cxrlab.training.augmentation import Augmentation
+
+# Settings that may differ when a run is continued: they change speed and what is kept, not the result.
+FREE = ("optimisation.workers", "optimisation.save_every", "cache", "cache_films", "cache_gb")
+
+
+@dataclass(frozen=True)
+class Optimisation:
+    """How the weights are moved; the same for every stage.
+
+    Args:
+        learning_rate: Highest learning rate, reached at the end of the warm-up.
+        schedule: How the rate falls after the warm-up: cosine or linear (to 0), or constant.
+        warmup: Share of all steps in which the rate rises from 0.
+        weight_decay: AdamW's decay of weight matrices; biases and norms are spared.
+        clip: Largest norm of the gradient; 0 leaves it as it is.
+        epochs: Passes through the data; parts of one are allowed.
+        steps: Optimiser steps, in place of epochs.
+        batch_size: Samples a device and forward pass.
+        accumulate: Forward passes a step; the step equals one with a batch so many times as large.
+        precision: float32, or bfloat16 (frozen weights stored in it, trained ones in float32, sums under autocast).
+        gradient_checkpointing: Compute activations twice and keep few of them; saves memory, costs a third of the time.
+        max_length: Most tokens of a sample, those of the film included; a longer report is cut at its end.
+        group_by_length: Samples of like length share a step, so that little is padding.
+        workers: Processes that read films; 0 reads in the main one.
+        seed: Decides order, new weights and dropout.
+        deterministic: On a GPU, use algorithms that add in one order; slower. A CPU always does.
+        save_every: Steps between checkpoints.
+        log_every: Steps between lines of history.jsonl.
+        evaluate_every: Steps between evaluations, where one is given; only at the end when left out.
+    """
+
+    learning_rate: float = 1e-4
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    warmup: float = 0.03
+    weight_decay: float = 0.0
+    clip: float = 1.0
+    epochs: float = 1.0
+    steps: int | None = None
+    batch_size: int = 16
+    accumulate: int = 1
+    precision: Literal["float32", "bfloat16"] = "float32"
+    gradient_checkpointing: bool = False
+    max_length: int = 2048
+    group_by_length: bool = True
+    workers: int = 0
+    seed: int = 7
+    deterministic: bool = False
+    save_every: int = 500
+    log_every: int = 10
+    evaluate_every: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "accumulate", "max_length", "save_every", "log_every", "steps", "evaluate_every"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name}={value} is not usable; give a whole number from 1.")
+        for name in ("weight_decay", "clip", "workers", "seed"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name}={getattr(self, name)} is not usable; give a number of at least 0.")
+        for name in ("learning_rate", "epochs"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name}={getattr(self, name)} is not usable; give a number above 0.")
+        if not 0.0 <= self.warmup < 1.0:
+            raise ConfigError(f"warmup={self.warmup} is not usable; give a share of the steps from 0 to below 1.")
+
+
+@dataclass(frozen=True)
+class Also:
+    """A corpus that is learnt from beside the main one.
+
+    Args:
+        data: Its folder.
+        weight: Passes through it for one through the main corpus; 0.5 draws another half each time.
+        text: Who made the text that is learnt; the source's when left out. Pictures without a chest have their caption.
+        films: false learns the words alone, without a film.
+        prompts: Row of the prompts' table for it; that of the training when left out.
+    """
+
+    data: Path
+    weight: float = 1.0
+    text: str | None = None
+    films: bool = True
+    prompts: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.weight > 0:
+            raise ConfigError(f"weight={self.weight} is not usable; give a number above 0.")
+
+
+def also_of(values: Mapping[str, Any]) -> dict[str, Also]:
+    """The further corpora of a config by name; all problems are told at once."""
+    found: dict[str, Also] = {}
+    problems: list[str] = []
+    for name, given in values.items():
+        one, wrong = nested(Also, given, f"also, '{name}'")
+        problems += wrong
+        if one is not None:
+            found[str(name)] = one
+    raise_problems(problems)
+    return found
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """Stage 1: a vision tower and a text encoder learn to place a film beside its report.
+
+    Args:
+        data: Corpus folder; its train split is learnt.
+        tower: Vision tower, such as hf:FOLDER (DINOv2, ViT, a dual encoder or LLaVA), builtin:encoder or fresh:phantom.
+        text_encoder: Text encoder, such as hf:FOLDER of a BERT or dual encoder, or fresh:phantom.
+        start: A dual encoder to go on from, hf:FOLDER or builtin:encoder, in place of tower and text encoder.
+        text: Who made the structured text that is learnt; the source's findings when left out.
+        also: Further corpora, name → {data, weight, text}.
+        n: Number of studies drawn; all when left out.
+        shared: Numbers of the space that films and reports share.
+        text_head: How a text is read off its tokens: bert (its own pooler and one matrix), or biomedclip (first token
+            and two matrices).
+        image_size: Side of the film in pixels, for a tower whose own image processor gives another one; the whole film
+            is squeezed to a square and scaled by CLIP's mean and deviation.
+        augmentation: How films are varied.
+        optimisation: How the weights are moved. A step compares batch_size x accumulate x processes pairs with one
+            another, whatever fits through at once; max_length is that of a report alone.
+        cache: Folder for decoded films, may be shared between runs; RUN/cache when left out.
+        cache_films: Decode every film once: auto (up to `cache_gb`), on or off.
+        cache_gb: Largest cache that auto makes, in 10^9 bytes.
+    """
+
+    data: Path
+    tower: str | None = None
+    text_encoder: str | None = None
+    start: str | None = None
+    text: str | None = None
+    also: Mapping[str, Any] = field(default_factory=dict)
+    n: int | None = None
+    shared: int = 512
+    text_head: Literal["bert", "biomedclip"] = "bert"
+    image_size: int | None = None
+    augmentation: Augmentation = Augmentation()
+    optimisation: Optimisation = Optimisation(
+        learning_rate=5e-4, weight_decay=0.2, max_length=256, batch_size=64, group_by_length=False
+    )
+    cache: Path | None = None
+    cache_films: Literal["auto", "on", "off"] = "auto"
+    cache_gb: float = 40.0
+
+    def __post_init__(self) -> None:
+        for name in ("n", "shared", "image_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name}={value} is not usable; give a whole number from 1.")
+        if self.cache_gb < 0:
+            raise ConfigError(f"cache_gb={self.cache_gb} is not usable; give a number of at least 0.")
+        parts = (self.tower, self.text_encoder)
+        if self.start is None and None in parts:
+            raise ConfigError("there is no start; give both tower and text_encoder, or start (a dual encoder).")
+        if self.start is not None and parts != (None, None):
+            raise ConfigError("start and tower or text_encoder contradict each other; give start alone, or both parts.")
+        for name, one in also_of(self.also).items():
+            if not one.films:
+                raise ConfigError(
+                    f"also, '{name}': films=false; contrastive training needs a film beside every report."
+                )
+
+
+@dataclass(frozen=True)
+class AlignConfig:
+    """Stage 2: a new projector between a frozen tower and a frozen language model.
+
+    Args:
+        data: Corpus folder; its train split is learnt.
+        encoder: Vision tower, such as hf:FOLDER (dual encoder, LLaVA or tower), builtin:encoder or fresh:phantom.
+        language_model: Language model, such as hf:FOLDER (causal model or LLaVA), builtin:general or fresh:phantom.
+        start: In place of both, a whole LLaVA whose projector is trained on: hf:FOLDER or builtin:NAME.
+        text: Who made the structured text that is learnt; the source's findings when left out.
+        also: Further corpora, name → {data, weight, text, films}.
+        prompts: Row of the prompts' table, or a YAML file of that form.
+        n: Number of studies drawn; all when left out.
+        optimisation: How the weights are moved.
+        cache: Folder for decoded films and features of the frozen tower, may be shared between runs; RUN/cache when
+            left out.
+        cache_films: Decode every film once: auto (up to `cache_gb`), on or off.
+        cache_features: Run the frozen tower once over every film: auto (up to `cache_gb`), on or off.
+        cache_gb: Largest cache that auto makes, in 10^9 bytes, for films and features each.
+    """
+
+    data: Path
+    encoder: str | None = None
+    language_model: str | None = None
+    start: str | None = None
+    text: str | None = None
+    also: Mapping[str, Any] = field(default_factory=dict)
+    prompts: str = "llava-rad/1"
+    n: int | None = None
+    optimisation: Optimisation = Optimisation(learning_rate=1e-3)
+    cache: Path | None = None
+    cache_films: Literal["auto", "on", "off"] = "auto"
+    cache_features: Literal["auto", "on", "off"] = "auto"
+    cache_gb: float = 40.0
+
+    def __post_init__(self) -> None:
+        _check_shared(self)
+
+
+@dataclass(frozen=True)
+class FinetuneConfig:
+    """Stage 3: projector and language model learn to write the report for film and indication.
+
+    Args:
+        data: Corpus folder; its train split is learnt.
+        start: Where to start: the run of `train align`, hf:FOLDER of a LLaVA or builtin:NAME; else `encoder` and
+            `language_model`.
+        encoder: Vision tower, for a start without alignment.
+        language_model: Language model, for a start without alignment.
+        text: Who made the structured text that is learnt; the source's findings when left out.
+        also: Further corpora, name → {data, weight, text, films}.
+        indication: Put the reason for the examination into the prompt.
+        train_projector: Train the projector too.
+        train_tower: Train the vision tower too; its features are then not cached.
+        lora_rank: Rank of the adapters on the language model's linear layers; 0 trains the whole language model.
+        lora_alpha: Their scale, divided by the rank.
+        lora_dropout: Share of their inputs that is dropped.
+        prompts: Row of the prompts' table, or a YAML file of that form.
+        n: Number of studies drawn; all when left out.
+        optimisation: How the weights are moved.
+        cache: Folder for decoded films and features of the frozen tower, may be shared between runs; RUN/cache when
+            left out.
+        cache_films: Decode every film once: auto (up to `cache_gb`), on or off.
+        cache_features: Run the frozen tower once over every film: auto (up to `cache_gb`), on or off.
+        cache_gb: Largest cache that auto makes, in 10^9 bytes, for films and features each.
+    """
+
+    data: Path
+    start: str | None = None
+    encoder: str | None = None
+    language_model: str | None = None
+    text: str | None = None
+    also: Mapping[str, Any] = field(default_factory=dict)
+    indication: bool = True
+    train_projector: bool = True
+    train_tower: bool = False
+    lora_rank: int = 64
+    lora_alpha: float = 128.0
+    lora_dropout: float = 0.05
+    prompts: str = "llava-rad/1"
+    n: int | None = None
+    optimisation: Optimisation = Optimisation(epochs=3.0)
+    cache: Path | None = None
+    cache_films: Literal["auto", "on", "off"] = "auto"
+    cache_features: Literal["auto", "on", "off"] = "auto"
+    cache_gb: float = 40.0
+
+    def __post_init__(self) -> None:
+        _check_shared(self)
+        if self.lora_rank < 0 or not self.lora_alpha > 0:
+            raise ConfigError(f"lora_rank={self.lora_rank} with lora_alpha={self.lora_alpha} is not usable; give a "
+                              "rank of at least 0 and an alpha above 0.")  # fmt: skip
+        if not 0.0 <= self.lora_dropout < 1.0:
+            raise ConfigError(f"lora_dropout={self.lora_dropout} is not usable; give a share from 0 to below 1.")
+        if self.train_tower and self.cache_features == "on":
+            raise ConfigError("train_tower=true and cache_features=on contradict each other: the features of a tower "
+                              "that is trained change at every step.")  # fmt: skip
+
+
+def _check_shared(config: AlignConfig | FinetuneConfig) -> None:
+    """What stages 2 and 3 ask of their settings alike."""
+    if config.n is not None and config.n < 1:
+        raise ConfigError(f"n={config.n} is not usable; give a whole number from 1.")
+    if config.cache_gb < 0:
+        raise ConfigError(f"cache_gb={config.cache_gb} is not usable; give a number of at least 0.")
+    also_of(config.also)
+    parts = (config.encoder, config.language_model)
+    if config.start is None and None in parts:
+        raise ConfigError("there is no start; give start (a trained model), or both encoder and language_model.")
+    if config.start is not None and parts != (None, None):
+        raise ConfigError("start and encoder or language_model contradict each other; give start alone, or both parts.")

@@ -1,0 +1,253 @@
+"""The engine of every stage: Hugging Face's Trainer on Accelerate, made exact.
+
+What it adds: a step is divided by what it holds in all forward passes and processes; checkpoints hold
+what is trained, optimiser, schedule and random state, and count only when whole; a run that was killed
+ends with the same bytes as one that was not; a loss that is no number stops it at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.utils.data import Sampler
+from transformers import Trainer, TrainingArguments
+
+from cxrlab.core.errors import RunError
+from cxrlab.core.files import write_json
+from cxrlab.training import checkpoints
+from cxrlab.training.config import Optimisation
+from cxrlab.training.journal import METER, Journal
+from cxrlab.training.order import Order
+from cxrlab.training.run_folder import RunFolder
+
+WEIGHTS = "trained.safetensors"
+ITEMS = "items"
+
+Evaluate = Callable[[Any, int], Mapping[str, float]]
+"""(module, step) → name → number; the numbers go into the history."""
+
+
+class Rows(Protocol):
+    """What is learnt: any batch of rows at once."""
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        ...
+
+    def __getitems__(self, rows: list[int]) -> dict[str, Tensor]:
+        """The batch of these rows, by the names of the module's arguments; `items` is what the sum is divided by."""
+        ...
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training.
+
+    Args:
+        module: Takes a batch as keywords and returns the sum of the losses of its items, a scalar. Its parameters
+            with `requires_grad` are trained and saved.
+        rows: What is learnt.
+        order: Which rows when.
+        label: A few words for the progress line.
+        engine: The class that takes the steps; a subclass may have another `training_step`.
+        on_evaluate: Called with the module in evaluation mode; it cannot disturb the random state of the training.
+    """
+
+    module: nn.Module
+    rows: Rows
+    order: Order
+    label: str = "training"
+    engine: type[Engine] | None = None
+    on_evaluate: Evaluate | None = None
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a training came to: its steps, samples seen, and the loss of the last line of the history."""
+
+    steps: int
+    samples: int
+    loss: float
+
+
+def fit(job: Job, settings: Optimisation, run: RunFolder) -> Fitted:
+    """Train the job's module, or go on where the run in this folder stopped.
+
+    Raises:
+        RunError: When the loss is no number, with the step and what to try.
+        KeyboardInterrupt: After Ctrl-C, once the step under way is done and saved.
+    """
+    engine = (job.engine or Engine)(job, settings, run)
+    start = checkpoints.latest(run.steps)
+    if run.writes:
+        checkpoints.remove_incomplete(run.steps)
+        run.forget_after(checkpoints.step_of(start) if start else 0)
+    with engine.journal.interruptible():
+        engine.train(resume_from_checkpoint=str(start) if start else None)
+    if engine.journal.interrupted:
+        raise KeyboardInterrupt
+    return Fitted(engine.state.global_step, engine.state.global_step * job.order.step, engine.journal.last_loss)
+
+
+class Engine(Trainer):
+    """Takes the steps of a `Job`.
+
+    Args:
+        job: What to train on what.
+        settings: How.
+        run: Where history and checkpoints go.
+    """
+
+    def __init__(self, job: Job, settings: Optimisation, run: RunFolder) -> None:
+        self.job = job
+        self.run = run
+        self._trained = [name for name, value in job.module.named_parameters() if value.requires_grad]
+        self.journal = Journal(self, job, settings, run)
+        with _quiet():
+            super().__init__(
+                model=job.module,
+                args=arguments(settings, job.order, run.steps),
+                train_dataset=job.rows,
+                data_collator=_as_it_is,
+                callbacks=[self.journal],
+            )
+            from transformers.trainer_callback import PrinterCallback, ProgressCallback
+
+            self.remove_callback(PrinterCallback)
+            self.remove_callback(ProgressCallback)
+
+    def _get_train_sampler(self, *_: Any) -> Sampler[int]:
+        return _Sampler(self.job.order)
+
+    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, *_: Any) -> tuple[list[Any], Any]:
+        """The batches of one step and the number of items in all of them, over all processes."""
+        batches = [batch for _, batch in zip(range(num_batches), epoch_iterator, strict=False)]
+        counts = [batch.pop(ITEMS) for batch in batches if ITEMS in batch]
+        if not counts:
+            return batches, None
+        items = torch.stack([count.sum() for count in counts]).sum().to(self.args.device)
+        return batches, self.accelerator.gather(items.reshape(1)).sum()
+
+    def training_step(self, model: nn.Module, inputs: dict[str, Any], items: Any = None) -> Tensor:
+        """Forward and backward of one batch; returns its share of the step's loss, detached."""
+        model.train()
+        with self.compute_loss_context_manager():
+            loss: Tensor = model(**self._prepare_inputs(inputs))
+        if items is None:
+            loss = loss / self.args.gradient_accumulation_steps
+        else:
+            # Processes average their gradients; the sum over all items is wanted.
+            loss = loss * (self.accelerator.num_processes / items)
+        self.journal.note(loss.detach())
+        self.accelerator.backward(loss, **self._backward_settings())
+        return loss.detach()
+
+    def _backward_settings(self) -> dict[str, Any]:
+        # DeepSpeed would divide by the number of forward passes once more.
+        return {"scale_wrt_gas": False} if self.is_deepspeed_enabled else {}
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any = None) -> None:
+        self.journal.refuse_no_number()
+        self.state.log_history.clear()  # history.jsonl has it
+        super()._save_checkpoint(model, trial)
+        self.accelerator.wait_for_everyone()
+        if self.run.writes:
+            folder = self.run.steps / f"checkpoint-{self.state.global_step}"
+            write_json(folder / METER, self.journal.state())
+            checkpoints.mark_complete(folder)
+            checkpoints.remove_old(self.run.steps)
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
+        folder = Path(str(output_dir))
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.is_deepspeed_enabled or self.is_fsdp_enabled:
+            super()._save(output_dir, state_dict)  # their own loaders want every tensor
+            return
+        tensors = dict(self.job.module.named_parameters())
+        save_file({name: tensors[name].detach().contiguous().cpu() for name in self._trained}, folder / WEIGHTS)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        if self.is_deepspeed_enabled or self.is_fsdp_enabled:
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+            return
+        stored = load_file(Path(resume_from_checkpoint) / WEIGHTS)
+        tensors = dict(self.job.module.named_parameters())
+        if set(stored) != set(self._trained):
+            raise RunError(f"{resume_from_checkpoint} holds other weights than this model trains; choose a new folder.")
+        with torch.no_grad():
+            for name, value in stored.items():
+                tensors[name].copy_(value)
+
+
+def arguments(settings: Optimisation, order: Order, folder: Path) -> TrainingArguments:
+    """The Trainer's own settings; what it would log, show or upload is off."""
+    warm = round(settings.warmup * order.steps)
+    return TrainingArguments(
+        output_dir=str(folder),
+        per_device_train_batch_size=settings.batch_size,
+        gradient_accumulation_steps=settings.accumulate,
+        max_steps=order.steps,
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type="constant_with_warmup" if settings.schedule == "constant" else settings.schedule,
+        warmup_steps=warm,
+        weight_decay=settings.weight_decay,
+        max_grad_norm=settings.clip,
+        bf16=settings.precision == "bfloat16",
+        seed=settings.seed,
+        full_determinism=settings.deterministic,
+        dataloader_num_workers=settings.workers,
+        dataloader_persistent_workers=settings.workers > 0,
+        dataloader_pin_memory=torch.cuda.is_available(),
+        dataloader_drop_last=True,
+        remove_unused_columns=False,
+        logging_strategy="no",
+        save_strategy="steps",
+        save_steps=settings.save_every,
+        save_total_limit=None,
+        eval_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        ddp_find_unused_parameters=False,
+        average_tokens_across_devices=False,
+        use_cpu=not torch.cuda.is_available(),
+    )
+
+
+class _Sampler(Sampler[int]):
+    """The order, as a loader asks for it."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+
+    def __iter__(self) -> Any:
+        return iter(self._order)
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+
+def _as_it_is(batch: Any) -> Any:
+    """Rows come as whole batches already."""
+    return batch
+
+
+@contextlib.contextmanager
+def _quiet() -> Any:
+    """No advice of the libraries while they are set up: everything it is about is set on purpose."""
+    loggers = [logging.getLogger(name) for name in ("transformers", "accelerate")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,104 @@
+"""What a frozen tower sees in every film, computed once.
+
+Stages 2 and 3 train what stands behind the tower; its features never change, so it need not run at
+every step. The store is keyed by the tower's weights and the films' bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cxrlab.core.progress import track
+from cxrlab.training.array_store import ArrayStore, fits
+from cxrlab.training.films import Films
+from cxrlab.training.pixels import to_pixels
+
+_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Features:
+    """Features of films by number, [N, P, D] on disk; bfloat16 is stored as the 16-bit numbers it consists of."""
+
+    store: NDArray[Any]
+    dtype: torch.dtype
+
+    def __getitem__(self, numbers: NDArray[np.int64]) -> Tensor:
+        """[B, P, D] of the films of these numbers."""
+        return torch.from_numpy(np.ascontiguousarray(self.store[numbers])).view(self.dtype)
+
+
+def tower_features(model: Any, pixels: Tensor) -> Tensor:
+    """The features that a LLaVA's projector is given: [B, 3, H, W] → [B, P, D].
+
+    The layer and the dropping of the class token are those of the model's config.
+    """
+    layers, config = model.model.vision_tower(pixels, output_hidden_states=True).hidden_states, model.config
+    chosen = config.vision_feature_layer
+    wanted = [layers[one] for one in ([chosen] if isinstance(chosen, int) else chosen)]
+    if config.vision_feature_select_strategy == "default":
+        wanted = [layer[:, 1:] for layer in wanted]
+    return torch.cat(wanted, dim=-1)
+
+
+def open_features(
+    model: Any, films: Films, folder: Path, *, cache: str, most_gb: float, dtype: torch.dtype, device: torch.device
+) -> Features | None:
+    """Features of all films, computed where they are not stored yet; None where `cache` says no.
+
+    Args:
+        model: A LLaVA on `device`; its tower is run without gradient.
+        films: The films.
+        folder: Where stores stand; may be shared between runs.
+        cache: auto (up to `most_gb`), on or off.
+        most_gb: Largest store that auto makes, 10^9 bytes.
+        dtype: float32 or bfloat16.
+        device: Where the tower runs.
+    """
+    if not len(films) or cache == "off":
+        return None
+    example = _run(model, films, range(1), dtype, device)
+    key = hashlib.blake2b(f"{films.key} {tower_key(model)} {dtype}".encode(), digest_size=12).hexdigest()
+    kind = np.uint16 if dtype == torch.bfloat16 else np.float32
+    store = ArrayStore(folder / f"features-{key}", (len(films), *example.shape[1:]), kind)
+    if not fits(store, cache, most_gb):
+        return None
+    store.fill(lambda start: _blocks(model, films, start, dtype, device))
+    return Features(store.read(), dtype)
+
+
+def tower_key(model: Any) -> str:
+    """A hash of the tower's weights and of which of its features are taken."""
+    digest = hashlib.blake2b(digest_size=12)
+    config = model.config
+    digest.update(f"{config.vision_feature_layer} {config.vision_feature_select_strategy}".encode())
+    for name, tensor in sorted(model.model.vision_tower.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _blocks(
+    model: Any, films: Films, start: int, dtype: torch.dtype, device: torch.device
+) -> Iterator[NDArray[np.generic]]:
+    firsts = range(start, len(films), _BATCH)
+    for first in track(firsts, "reading features of films"):
+        block = _run(model, films, range(first, min(first + _BATCH, len(films))), dtype, device)
+        yield (block.view(torch.uint16) if dtype == torch.bfloat16 else block).numpy()
+
+
+def _run(model: Any, films: Films, numbers: range, dtype: torch.dtype, device: torch.device) -> Tensor:
+    tower = model.model.vision_tower
+    tower.eval()
+    with torch.no_grad():
+        pixels = to_pixels(torch.from_numpy(films[numbers]).to(device), films.processor)
+        return tower_features(model, pixels.to(next(tower.parameters()).dtype)).to(dtype).cpu()

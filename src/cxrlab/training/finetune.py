@@ -1,0 +1,128 @@
+"""Stage 3: projector and language model learn to write the report for a film and the reason it was taken.
+
+By default the language model keeps its weights and gets low-rank adapters; RUN/checkpoint is then an
+adapter folder with the projector in it, and its cxrlab.json names what it stands on. With
+`lora_rank: 0` the whole language model is trained and a whole LLaVA is written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cxrlab.core.install import require
+from cxrlab.core.runs import finished
+from cxrlab.models.model_card import ModelCard, write_model_card
+from cxrlab.training.align import write_llava
+from cxrlab.training.config import FREE, FinetuneConfig
+from cxrlab.training.result import Training, read_result, write_result
+from cxrlab.training.run_folder import RESULT, SUMMARY, RunFolder, training_run
+
+BASE = "base"
+
+
+def finetune(config: FinetuneConfig, out: Path, on_evaluate: Any = None) -> Training:
+    """Train projector and language model on films with reports.
+
+    Args:
+        config: Settings.
+        out: Run folder; a stopped run goes on, a finished one with the same settings is left as it is.
+        on_evaluate: (model, step) → numbers for the history; see `engine.Evaluate`.
+    """
+    require("models")
+    seed = config.optimisation.seed
+    if finished(out, config, seed=seed, free=FREE):
+        return read_result(out)
+    from cxrlab.training import reports
+    from cxrlab.training.reporter import ReporterLoss
+    from cxrlab.training.starts import open_start
+
+    sources = reports.read_sources(config)
+    start = open_start(config.start, config.encoder, config.language_model, seed)
+    lesson = reports.prepare(
+        config,
+        sources,
+        start.model,
+        start.processor,
+        lambda prompts, sample: prompts.ask(sample.indication if config.indication else None),
+    )
+    reports.planned(config, lesson, lesson.rows(config.optimisation.max_length))  # too little data is told before
+    with training_run(config, out, seed, FREE) as run:
+        start = _with_folder(start, run, config)
+        peft = choose_trained(start.model, config)
+        module = ReporterLoss(start.model, start.processor.image_processor)
+        fitted, rows = reports.learn(
+            config,
+            lesson,
+            module,
+            run,
+            label="fine-tuning",
+            tower_frozen=not config.train_tower,
+            on_evaluate=on_evaluate,
+        )
+        summary = reports.summarise("finetune", fitted, lesson, rows, module, RESULT)
+        seen = tuple(dict.fromkeys((*start.collections, *lesson.collections)))
+        card = ModelCard(
+            "finetune", config.prompts, seen, extra={"made_from": start.names, "seed": seed, "steps": fitted.steps}
+        )
+        write_result(run, lambda folder: _write(folder, peft, start, card, config, run.result))
+        run.write(SUMMARY, summary)
+        run.remove_steps()
+    return summary
+
+
+def choose_trained(model: Any, config: FinetuneConfig) -> Any:
+    """Freeze the model but for what the config trains; the `PeftModel` around it, None when there are no adapters."""
+    import torch
+
+    from cxrlab.training.lora import add_adapters
+    from cxrlab.training.reports import freeze, unfreeze
+
+    freeze(model, config.optimisation.precision)
+    torch.manual_seed(config.optimisation.seed + 3)
+    peft = None
+    if config.lora_rank:
+        peft = add_adapters(
+            model,
+            config.lora_rank,
+            config.lora_alpha,
+            config.lora_dropout,
+            train_projector=config.train_projector,
+            autocast=config.optimisation.precision == "bfloat16",
+        )
+    else:
+        unfreeze(model.model.language_model)
+        unfreeze(model.lm_head)
+        if config.train_projector:
+            unfreeze(model.model.multi_modal_projector)
+    if config.train_tower:
+        unfreeze(model.model.vision_tower)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
+    return peft
+
+
+def _with_folder(start: Any, run: RunFolder, config: FinetuneConfig) -> Any:
+    """A start that was put together from parts is written down first: an adapter needs something to stand on."""
+    if start.folder is not None or not config.lora_rank:
+        return start
+    card = ModelCard("parts", config.prompts, start.collections, extra={"made_from": start.names})
+    folder = run.folder / BASE
+    if not folder.is_dir():
+        write_result(run, lambda to: write_llava(to, start.model, start.processor, card, "float32"), BASE)
+    return replace(start, folder=folder)
+
+
+def _write(folder: Path, peft: Any, start: Any, card: ModelCard, config: FinetuneConfig, result: Path) -> None:
+    if peft is None or config.train_tower:
+        model = start.model if peft is None else peft.merge_and_unload()
+        write_llava(folder, model, start.processor, card, config.optimisation.precision)
+        return
+    base = start.base(result)
+    peft.peft_config["default"].base_model_name_or_path = base.removeprefix("hf:")
+    peft.save_pretrained(folder, save_embedding_layers=False)
+    (folder / "README.md").unlink(missing_ok=True)  # a form to fill in, not a description
+    start.processor.save_pretrained(folder)
+    write_model_card(replace(card, base=base), folder)

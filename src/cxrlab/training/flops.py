@@ -1,0 +1,108 @@
+"""How much arithmetic a step of stage 3 needs, so that what a GPU does can be held against what it could do.
+
+A multiplication with an addition counts as two operations. Counted is what the training needs, not what a program
+happens to do: padding, logits of positions without a report token and activations computed a second time are none of
+it. For one sample of L tokens, I of them of the film and R of the report, with frozen weights W of the language
+model's linear layers, adapters A, projector layers P1 and P2 (numbers of weights), vocabulary V, width d, N layers:
+
+    linear layers    2·W·L forward, 2·W·L backward: a frozen weight passes the gradient on and gets none itself
+    adapters         2·A·L forward, 4·A·L backward
+    attention        2·N·d·L² forward (a token looks back only: half the square), twice that backward
+    output layer     2·V·d·R forward, 2·V·d·R backward
+    projector        2·(P1 + P2)·I forward; backward 4·P2·I and 2·P1·I, since nothing below it is trained
+    tower            2·T·(I + 1) + 4·M·t·(I + 1)² forward, for T weights in the M layers of width t whose output is
+                     used, and nothing where its features are kept
+
+Norms, activations, embeddings and the optimiser are left out; they are below a hundredth of it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+_LANGUAGE = re.compile(r"language_model\.(?:model\.)?layers\.")
+_TOWER = re.compile(r"vision_tower\.(?:.*\.)?layers?\.(\d+)\.")
+H200_BFLOAT16 = 989e12  # operations a second, dense, as its maker states
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes that decide the arithmetic.
+
+    Args:
+        linear: Weights of the language model's linear layers, without embeddings and output layer.
+        adapters: Weights of the adapters on them.
+        layers: Layers of the language model.
+        width: Numbers a token in its attention: heads times numbers a head.
+        output: Weights of the output layer.
+        projector: Weights of the projector's two layers, the first one first.
+        tower: Weights of the tower's layers that are used; 0 where its features are kept.
+        tower_layers: How many layers those are.
+        tower_width: Numbers a patch.
+        image_tokens: Of a film.
+    """
+
+    linear: int
+    adapters: int
+    layers: int
+    width: int
+    output: int
+    projector: tuple[int, int]
+    tower: int
+    tower_layers: int
+    tower_width: int
+    image_tokens: int
+
+
+def sample_flops(shape: Shape, tokens: int, report: int) -> float:
+    """Operations that one sample needs, forward and backward.
+
+    Args:
+        shape: Of the model.
+        tokens: Of the sample, those of the film included, padding not.
+        report: Those of them whose loss is learnt.
+    """
+    first, second = shape.projector
+    patches = shape.image_tokens
+    return float(
+        4 * shape.linear * tokens
+        + 6 * shape.adapters * tokens
+        + 6 * shape.layers * shape.width * tokens**2
+        + 4 * shape.output * report
+        + (4 * first + 6 * second) * patches
+        + 2 * shape.tower * (patches + 1)
+        + 4 * shape.tower_layers * shape.tower_width * (patches + 1) ** 2
+    )
+
+
+def shape_of(model: Any, *, features_kept: bool) -> Shape:
+    """The sizes of a LLaVA with adapters on its language model.
+
+    Args:
+        model: `LlavaForConditionalGeneration`, plain or wrapped by PEFT.
+        features_kept: Whether the tower is passed over because its features were computed before.
+    """
+    matrices = {
+        name: value.numel()
+        for name, value in model.named_parameters()
+        if value.ndim == 2 and "original_module" not in name  # PEFT keeps a frozen copy of what it trains whole
+    }
+    text, vision = model.config.text_config, model.config.vision_config
+    heads = text.num_attention_heads
+    first, second = (size for name, size in matrices.items() if "multi_modal_projector" in name)
+    chosen = model.config.vision_feature_layer
+    used = 0 if features_kept else chosen if chosen >= 0 else vision.num_hidden_layers + 1 + chosen
+    return Shape(
+        linear=sum(size for name, size in matrices.items() if _LANGUAGE.search(name) and "lora_" not in name),
+        adapters=sum(size for name, size in matrices.items() if "lora_" in name),
+        layers=text.num_hidden_layers,
+        width=heads * (getattr(text, "head_dim", None) or text.hidden_size // heads),
+        output=text.vocab_size * text.hidden_size,
+        projector=(first, second),
+        tower=sum(size for name, size in matrices.items() if (at := _TOWER.search(name)) and int(at[1]) < used),
+        tower_layers=used,
+        tower_width=vision.hidden_size,
+        image_tokens=(vision.image_size // vision.patch_size) ** 2,
+    )

@@ -1,0 +1,114 @@
+"""Films and reports in batches for contrastive training: cut into tokens once, then indexing alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cxrlab.core.errors import DataError
+from cxrlab.training.contrastive_loss import report_key
+from cxrlab.training.films import FilmFile, Films
+
+_BLOCK = 4096  # texts that the tokenizer is given at once
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Reports as tokens, one after the other.
+
+    Args:
+        ids: All tokens, int32.
+        starts: Where each report begins, [N + 1].
+        keys: A number a report that those with the same words share, [N]; see `report_key`.
+        cut: Reports that were cut at their end.
+    """
+
+    ids: NDArray[np.int32]
+    starts: NDArray[np.int64]
+    keys: NDArray[np.int64]
+    cut: int
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each report, [N]."""
+        return np.diff(self.starts)
+
+
+def tokenise(tokenizer: Any, reports: Sequence[str], longest: int) -> Texts:
+    """Cut reports into tokens, at most `longest` each, those that the tokenizer adds included.
+
+    Two reports that are equal as far as they are read have the same key: what was cut off cannot tell them apart.
+    """
+    ids: list[NDArray[np.int32]] = []
+    keys = np.zeros(len(reports), np.int64)
+    cut = 0
+    for first in range(0, len(reports), _BLOCK):
+        block = list(reports[first : first + _BLOCK])
+        found = tokenizer(block, truncation=True, max_length=longest)["input_ids"]
+        for offset, (text, tokens) in enumerate(zip(block, found, strict=True)):
+            full = (
+                len(tokens) == longest and len(tokenizer(text, truncation=False, verbose=False)["input_ids"]) > longest
+            )
+            cut += full
+            keys[first + offset] = report_key(tokenizer.decode(tokens, skip_special_tokens=True) if full else text)
+            ids.append(np.asarray(tokens, np.int32))
+    starts = np.concatenate([[0], np.cumsum([len(one) for one in ids])]).astype(np.int64)
+    return Texts(np.concatenate(ids) if ids else np.zeros(0, np.int32), starts, keys, cut)
+
+
+@dataclass(frozen=True)
+class PairRows:
+    """Films with their reports; what `PairEncoder` takes.
+
+    Args:
+        films: Each film once.
+        film_of: Number of each pair's film, [N].
+        texts: The reports, [N].
+        pad: Token that fills a batch up.
+    """
+
+    films: Films
+    film_of: NDArray[np.int64]
+    texts: Texts
+    pad: int
+
+    def __post_init__(self) -> None:
+        if len(self.film_of) != len(self.texts):
+            raise DataError(f"{len(self.film_of)} films stand beside {len(self.texts)} reports.")
+
+    def __len__(self) -> int:
+        return len(self.film_of)
+
+    def __getitems__(self, rows: list[int]) -> dict[str, Tensor]:
+        """Films uint8 [B, H, W] (or [B, H, W, 3]), ids and mask [B, T], and the keys of film and report [B]."""
+        chosen = np.asarray(rows, np.int64)
+        starts, lengths = self.texts.starts[chosen], self.texts.lengths[chosen]
+        mask = np.arange(int(lengths.max(initial=1)))[None, :] < lengths[:, None]
+        ids = np.full(mask.shape, self.pad, np.int64)
+        inside = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        ids[mask] = self.texts.ids[np.repeat(starts, lengths) + inside]
+        numbers = self.film_of[chosen]
+        return {
+            "films": torch.from_numpy(self.films[numbers.tolist()]),
+            "ids": torch.from_numpy(ids),
+            "mask": torch.from_numpy(mask.astype(np.int64)),
+            "film_keys": torch.from_numpy(numbers),
+            "report_keys": torch.from_numpy(self.texts.keys[chosen]),
+            "rows": torch.from_numpy(chosen),
+        }
+
+
+def distinct(files: Sequence[FilmFile]) -> tuple[list[FilmFile], NDArray[np.int64]]:
+    """Every film once, and the number of each one given: a film with two texts is one film."""
+    numbers: dict[FilmFile, int] = {}
+    of = np.array([numbers.setdefault(file, len(numbers)) for file in files], np.int64)
+    return list(numbers), of

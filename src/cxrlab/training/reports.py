@@ -1,0 +1,216 @@
+"""Stages 2 and 3 in common: samples into batches, a LLaVA into a loss, both onto the engine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from cxrlab.models.prompts import Prompts, load_prompts
+from cxrlab.training import processes
+from cxrlab.training.checks import check_context, check_memory, estimate
+from cxrlab.training.config import AlignConfig, Also, FinetuneConfig, also_of
+from cxrlab.training.engine import Evaluate, Fitted, Job, fit
+from cxrlab.training.feature_store import Features, open_features
+from cxrlab.training.films import Films, open_films
+from cxrlab.training.order import Order, Part, plan
+from cxrlab.training.reporter import ReporterLoss
+from cxrlab.training.result import Training
+from cxrlab.training.run_folder import CACHE, RunFolder
+from cxrlab.training.samples import Sample, Source, read_source
+from cxrlab.training.tokens import ReportRows, Tokens, tokenise
+
+Config = AlignConfig | FinetuneConfig
+Ask = Callable[[Prompts, Sample], str]
+"""What is asked beside the film of a sample."""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """Everything that is learnt, before a film is opened.
+
+    Args:
+        sources: The corpora, the main one first.
+        tokens: Of all their samples, in order.
+        film_of: Number of each sample's film; -1 where words alone are learnt.
+        processor: Of the model.
+        image_token: Id of `<image>`.
+        image_tokens: Tokens that a film widens to.
+    """
+
+    sources: tuple[Source, ...]
+    tokens: Tokens
+    film_of: np.ndarray[Any, np.dtype[np.int64]]
+    processor: Any
+    image_token: int
+    image_tokens: int
+
+    @property
+    def collections(self) -> tuple[str, ...]:
+        """Collections of films that are learnt from."""
+        return tuple(dict.fromkeys(name for source in self.sources for name in source.collections))
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """Reason → studies that are not learnt from, over all corpora."""
+        return dict(sum((Counter(source.left_out) for source in self.sources), Counter[str]()))
+
+    def rows(self, max_length: int, films: Films | None = None, features: Features | None = None) -> ReportRows:
+        """The samples in batches."""
+        tokenizer = self.processor.tokenizer
+        pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+        return ReportRows(
+            self.tokens, self.film_of, films, features, self.image_tokens, self.image_token, int(pad), max_length
+        )
+
+
+def read_sources(config: Config) -> tuple[Source, ...]:
+    """The corpora of a config, the main one first."""
+    main = Also(config.data, text=config.text)
+    seed = config.optimisation.seed
+    further = [read_source(one) for one in also_of(config.also).values()]
+    return (read_source(main, config.n, seed), *further)
+
+
+def prepare(config: Config, sources: Sequence[Source], model: Any, processor: Any, ask: Ask) -> Lesson:
+    """Cut everything into tokens and check that it fits the model."""
+    asked: list[str | None] = []
+    reports: list[str] = []
+    for source in sources:
+        prompts = load_prompts(source.prompts or config.prompts)
+        asked += [None if sample.film is None else ask(prompts, sample) for sample in source.samples]
+        reports += [sample.report for sample in source.samples]
+    numbers = np.cumsum([words is not None for words in asked], dtype=np.int64) - 1
+    film_of = np.where([words is not None for words in asked], numbers, -1).astype(np.int64)
+    token = int(model.config.image_token_id)
+    tokens = tokenise(processor, token, asked, reports)
+    lesson = Lesson(tuple(sources), tokens, film_of, processor, token, image_tokens(model))
+    longest = int(lesson.rows(config.optimisation.max_length).lengths.max())
+    check_context(model, config.optimisation, longest)
+    return lesson
+
+
+def image_tokens(model: Any) -> int:
+    """Tokens of one film: patches of the tower, and its class token where the model keeps it."""
+    vision = model.config.vision_config
+    patches = (vision.image_size // vision.patch_size) ** 2
+    return int(patches + (model.config.vision_feature_select_strategy != "default"))
+
+
+def learn(
+    config: Config,
+    lesson: Lesson,
+    module: ReporterLoss,
+    run: RunFolder,
+    *,
+    label: str,
+    tower_frozen: bool = True,
+    on_evaluate: Evaluate | None = None,
+) -> tuple[Fitted, ReportRows]:
+    """Open films or features, and train what has `requires_grad`."""
+    settings = config.optimisation
+    device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+    longest = int(lesson.rows(settings.max_length).lengths.max())
+    order_rows = lesson.rows(settings.max_length)
+    order = planned(config, lesson, order_rows)
+    check_memory(estimate(module.model, settings, longest), device)
+    films, features = _seen(config, lesson, module.model, run, device, tower_frozen)
+    rows = lesson.rows(settings.max_length, films, features)
+    if settings.gradient_checkpointing:
+        _checkpointed(module.model, tower_frozen)
+
+    def evaluate(_: Any, step: int) -> Any:
+        return on_evaluate(module.model, step) if on_evaluate is not None else {}
+
+    job = Job(module, rows, order, label, on_evaluate=evaluate if on_evaluate is not None else None)
+    return fit(job, settings, run), rows
+
+
+def planned(config: Config, lesson: Lesson, rows: ReportRows) -> Order:
+    """Which samples when; data that do not fill one step are refused."""
+    settings = config.optimisation
+    return plan(
+        [Part(len(source.samples), source.weight) for source in lesson.sources],
+        settings.batch_size * settings.accumulate * processes.count(),
+        settings.epochs,
+        settings.steps,
+        settings.seed,
+        rows.lengths if settings.group_by_length else None,
+    )
+
+
+def summarise(
+    stage: str, fitted: Fitted, lesson: Lesson, rows: ReportRows, module: torch.nn.Module, checkpoint: str
+) -> Training:
+    """The summary of stages 2 and 3."""
+    sizes = [(value.numel(), value.requires_grad) for value in module.parameters()]
+    return Training(
+        stage=stage,
+        checkpoint=checkpoint,
+        steps=fitted.steps,
+        samples=fitted.samples,
+        loss=fitted.loss,
+        rows=len(rows),
+        left_out=lesson.left_out,
+        cut=rows.cut,
+        trained_parameters=sum(size for size, trained in sizes if trained),
+        parameters=sum(size for size, _ in sizes),
+        extra={"longest_sample": int(rows.lengths.max()), "mean_sample": float(rows.lengths.mean())},
+    )
+
+
+def _seen(
+    config: Config, lesson: Lesson, model: Any, run: RunFolder, device: torch.device, tower_frozen: bool
+) -> tuple[Films | None, Features | None]:
+    """Films, and the features of a frozen tower in their place where they are cached."""
+    files = [sample.film for source in lesson.sources for sample in source.samples if sample.film is not None]
+    if not files:
+        return None, None
+    folder = config.cache or run.folder / CACHE
+    settings = config.optimisation
+    with processes.first_alone():
+        films = open_films(
+            files,
+            lesson.processor.image_processor,
+            folder,
+            cache=config.cache_films,
+            most_gb=config.cache_gb,
+            workers=settings.workers,
+        )
+        if not tower_frozen:
+            return films, None
+        dtype = torch.bfloat16 if settings.precision == "bfloat16" else torch.float32
+        model.model.vision_tower.to(device)
+        features = open_features(
+            model, films, folder, cache=config.cache_features, most_gb=config.cache_gb, dtype=dtype, device=device
+        )
+    return films, features
+
+
+def _checkpointed(model: Any, tower_frozen: bool) -> None:
+    settings = {"use_reentrant": False}
+    model.model.language_model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
+    if not tower_frozen:
+        model.model.vision_tower.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
+
+
+def freeze(model: Any, precision: str) -> None:
+    """Nothing of the model is trained; its weights are stored in this precision."""
+    model.requires_grad_(False)
+    if precision == "bfloat16":
+        model.to(torch.bfloat16)
+
+
+def unfreeze(part: torch.nn.Module) -> None:
+    """All of this part is trained, in float32."""
+    part.to(torch.float32).requires_grad_(True)
+
+
+def save_parts(folder: Path, processor: Any) -> None:
+    """Tokenizer and image processor beside the weights."""
+    processor.save_pretrained(folder)

@@ -1,0 +1,89 @@
+"""The run folder of a training: written by one process, whatever their number.
+
+config.yaml, environment.json, status.json   as in every run
+history.jsonl     step, loss, learning rate, samples a line; evaluations stand among them
+summary.json      what the training came to
+checkpoint/       the result, in the layout of Hugging Face, with cxrlab.json
+steps/            checkpoints under way; removed when the result is written
+cache/            decoded films and features of a frozen tower, unless another folder is named
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cxrlab.core.files import write_bytes
+from cxrlab.core.jsonl import JsonlAppender, line_of, read_jsonl
+from cxrlab.core.runs import Run
+
+HISTORY, SUMMARY, RESULT, STEPS, CACHE = "history.jsonl", "summary.json", "checkpoint", "steps", "cache"
+
+
+class RunFolder:
+    """What a training may do with its folder; the same calls do nothing in a process that is not the first.
+
+    Args:
+        folder: The folder.
+        run: The open run in the first process, None in the others.
+    """
+
+    def __init__(self, folder: Path, run: Run | None) -> None:
+        self.folder = folder
+        self._run = run
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process is the one that writes."""
+        return self._run is not None
+
+    @property
+    def steps(self) -> Path:
+        """Where checkpoints under way stand."""
+        return self.folder / STEPS
+
+    @property
+    def result(self) -> Path:
+        """Where the result stands."""
+        return self.folder / RESULT
+
+    def record(self, line: dict[str, Any]) -> None:
+        """Append a line to the history."""
+        if self._run is not None:
+            self._run.append(HISTORY, line)
+
+    def write(self, name: str, value: Any) -> None:
+        """Write a whole file."""
+        if self._run is not None:
+            self._run.write(name, value)
+
+    def forget_after(self, step: int) -> None:
+        """Drop the history of steps after this one: they are taken again."""
+        path = self.folder / HISTORY
+        if self._run is None or not path.is_file():
+            return
+        JsonlAppender(path).close()  # cuts a torn last line off
+        kept = [record for _, record in read_jsonl(path) if record["step"] <= step]
+        write_bytes(path, b"".join(line_of(record, path) for record in kept))
+
+    def remove_steps(self) -> None:
+        """Remove the checkpoints under way, once the result is there."""
+        if self._run is not None and self.steps.is_dir():
+            shutil.rmtree(self.steps)
+
+
+@contextmanager
+def training_run(config: Any, out: Path, seed: int, free: Iterable[str] = ()) -> Iterator[RunFolder]:
+    """The folder of a new or continued run; see `core.runs.Run.open` for what is refused."""
+    from cxrlab.training.processes import is_first, wait_for_all
+
+    if is_first():
+        with Run.open(out, config, seed=seed, free=free) as run:
+            wait_for_all()
+            yield RunFolder(out, run)
+    else:
+        wait_for_all()
+        yield RunFolder(out, None)

@@ -1,0 +1,152 @@
+"""What is learnt, read from corpora: a film, the reason for the examination, and a report.
+
+A study counts when it has a frontal film and the wanted text. A picture without a chest counts with
+its caption, in colour. What does not count is told by reason, so that an empty training explains itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cxrlab.core.errors import DataError, nearest
+from cxrlab.core.randomness import generator
+from cxrlab.core.records import Study
+from cxrlab.data.collections import known_collections
+from cxrlab.data.corpus import Corpus, inside, load_corpus
+from cxrlab.data.views import frontal
+from cxrlab.training.config import Also
+from cxrlab.training.films import FilmFile
+
+SPLIT = "train"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One thing to learn: the study's id, its film (None where words alone are learnt), and its words."""
+
+    id: str
+    film: FilmFile | None
+    indication: str | None
+    report: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """What one corpus gives.
+
+    Args:
+        name: The corpus, as its card names it.
+        path: Its folder.
+        samples: In the order of the corpus.
+        weight: Passes through them an epoch.
+        prompts: Row of the prompts' table for them; None for that of the training.
+        left_out: Reason → studies of the train split that do not count.
+        collections: Collections of films that were looked at; empty where words alone are learnt.
+    """
+
+    name: str
+    path: Path
+    samples: tuple[Sample, ...]
+    weight: float = 1.0
+    prompts: str | None = None
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    collections: tuple[str, ...] = ()
+
+
+def read_source(also: Also, n: int | None = None, seed: int = 0) -> Source:
+    """The samples of a corpus's train split.
+
+    Args:
+        also: Which corpus, which text, with films or without.
+        n: Number of samples drawn; all when None.
+        seed: Decides which are drawn.
+
+    Raises:
+        DataError: When nothing counts, with the reasons; when a patient of the train split is in another one too.
+    """
+    corpus = load_corpus(also.data)
+    left_out: Counter[str] = Counter()
+    samples: list[Sample] = []
+    makers: set[str] = set()
+    for study in _learnt(corpus):
+        makers.update(study.structured)
+        found = _sample(corpus, study, also)
+        if isinstance(found, Sample):
+            samples.append(found)
+        else:
+            left_out[found] += 1
+    if not samples:
+        raise DataError(_nothing(corpus, also, left_out, makers))
+    if n is not None and n < len(samples):
+        drawn = sorted(generator(seed, "samples").permutation(len(samples))[:n].tolist())
+        samples = [samples[number] for number in drawn]
+    seen = known_collections(corpus.card) if also.films else ()
+    return Source(corpus.card.name, corpus.path, tuple(samples), also.weight, also.prompts, left_out, seen)
+
+
+def _learnt(corpus: Corpus) -> Iterator[Study]:
+    """Studies of the train split; a patient who is in another one too is an error, found at the end."""
+    train: set[str] = set()
+    other: dict[str, str] = {}
+    for study in corpus.studies():
+        if study.split == SPLIT:
+            train.add(study.patient)
+            yield study
+        elif study.split is not None:
+            other[study.patient] = study.split
+    if leaking := sorted(train & other.keys()):
+        raise DataError(
+            f"{corpus.path}: {len(leaking)} patients of the train split are in another one too (for example "
+            f"'{leaking[0]}', also in {other[leaking[0]]}); keep each patient in one split."
+        )
+
+
+def _sample(corpus: Corpus, study: Study, also: Also) -> Sample | str:
+    """The sample of a study, or why it is left out."""
+    text = _text(study, also.text)
+    if text is None:
+        return "no text" if also.text is None else f"no findings by '{also.text}'"
+    indication = study.sections.indication if study.sections else None
+    if not also.films:
+        return Sample(study.id, None, indication, text)
+    picture = study.caption is not None
+    if not study.images:
+        return "no film"
+    try:
+        number = 0 if picture else frontal(study)
+    except DataError:
+        return "no frontal film"
+    film = FilmFile(inside(corpus.path, study.images[number].path), rgb=picture)
+    return Sample(study.id, film, indication, text)
+
+
+def _text(study: Study, maker: str | None) -> str | None:
+    """The findings by this maker (the source when None), or a caption; None when there are no words."""
+    if study.caption is not None:
+        text: str | None = study.caption
+    elif maker is None:
+        text = study.sections.findings if study.sections else None
+    else:
+        text = study.structured.get(maker, {}).get("findings")
+    return text.strip() if text and text.strip() else None
+
+
+def _nothing(corpus: Corpus, also: Also, left_out: Counter[str], makers: set[str]) -> str:
+    """The sentence for a corpus without any sample."""
+    if not left_out:
+        splits = sorted({study.split or "none" for study in corpus.studies()}) or ["none"]
+        return (
+            f"{corpus.path} has no study in its train split (splits there: {', '.join(splits)}); there is nothing to "
+            "learn from."
+        )
+    reasons = ", ".join(f"{reason}: {count:,}" for reason, count in left_out.most_common())
+    hint = ""
+    if also.text is not None and also.text not in makers:
+        hint = f"{nearest(also.text, makers)} Texts were made by: {', '.join(sorted(makers)) or 'nobody'}."
+    return (
+        f"none of the {left_out.total():,} train studies of {corpus.path} can be learnt from ({reasons}); a study "
+        f"needs a frontal film and a findings text.{hint}"
+    )

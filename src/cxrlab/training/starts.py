@@ -1,0 +1,90 @@
+"""Where stages 2 and 3 start: a whole LLaVA, or a tower and a language model with a new projector between them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.runs import state
+from cxrlab.models.building import assemble_llava
+from cxrlab.models.hf.adapters import resolve
+from cxrlab.models.hf.checkpoint import locate, open_checkpoint
+from cxrlab.models.loading import Loading
+from cxrlab.models.parts import load_language_model, load_tower
+from cxrlab.training.checks import check_kind
+from cxrlab.training.run_folder import RESULT
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """A LLaVA to be trained.
+
+    Args:
+        model: With `model.vision_tower`, `model.multi_modal_projector` and `model.language_model`.
+        processor: With its tokenizer and image processor.
+        names: What it was made from: the names that the config gives.
+        folder: The folder that it lies in; None when it was put together from parts.
+        collections: Collections of films that its parts have learnt from.
+        builtin: The name of a model that ships with the package, which needs no path.
+    """
+
+    model: Any
+    processor: Any
+    names: dict[str, str]
+    folder: Path | None = None
+    collections: tuple[str, ...] = ()
+    builtin: str | None = None
+
+    def base(self, result: Path) -> str:
+        """How an adapter in the folder `result` names what it stands on: a relative path, or a built-in model."""
+        if self.builtin is not None:
+            return self.builtin
+        if self.folder is None:
+            raise ConfigError("what an adapter stands on must lie in a folder.")
+        return f"hf:{Path(os.path.relpath(self.folder.resolve(), result.resolve())).as_posix()}"
+
+
+def open_start(start: str | None, encoder: str | None, language_model: str | None, seed: int) -> Start:
+    """The model that a config starts from, in float32; see the fields of `AlignConfig` and `FinetuneConfig`."""
+    if start is not None:
+        return _whole(start)
+    if encoder is None or language_model is None:
+        raise ConfigError("there is no start; give start, or both encoder and language_model.")
+    tower, language = load_tower(encoder, seed=seed), load_language_model(language_model, seed=seed + 1)
+    model, processor = assemble_llava(tower.model, language.model, language.tokenizer, tower.image_processor, seed + 2)
+    names = {"encoder": encoder, "language_model": language_model}
+    seen = tuple(dict.fromkeys((*tower.collections, *language.collections)))
+    return Start(model, processor, names, collections=seen)
+
+
+def _whole(start: str) -> Start:
+    """A LLaVA by name: hf:FOLDER, builtin:NAME, or a run folder of `train align`."""
+    loading = Loading(device="cpu", dtype="float32")
+    run = Path(start)
+    if ":" not in start or run.is_dir():
+        folder = _result_of(run)
+    else:
+        folder = locate(resolve(start, Path()), loading)
+    opened = open_checkpoint(folder, loading)
+    if (folder / "adapter_config.json").is_file():
+        raise ConfigError(
+            f"{start} is an adapter; merge it into its base first (cxrlab models merge), then start from the result."
+        )
+    check_kind(opened.model, start)
+    seen = opened.card.collections if opened.card is not None else ()
+    builtin = start if start.startswith("builtin:") else None
+    return Start(opened.model, opened.processor, {"start": start}, folder, seen, builtin)
+
+
+def _result_of(run: Path) -> Path:
+    """The checkpoint in a run folder that is finished."""
+    if not run.is_dir():
+        raise DataError(f"{run} does not exist; give the run folder of `cxrlab train align`, or hf:FOLDER.")
+    if (run / "config.json").is_file() or (run / "adapter_config.json").is_file():
+        return run
+    if state(run) != "finished" or not (run / RESULT).is_dir():
+        raise DataError(f"{run} holds no finished training; run it to its end first.")
+    return run / RESULT

@@ -1,0 +1,149 @@
+"""Explaining one report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+from corpora import content, toy_corpus
+from planted_attention import PlantedModel
+from tiny_families import save_tiny
+
+from cxrlab.core.codec import decode, encode_png
+from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.evaluation import explain as room
+from cxrlab.evaluation.config import ExplainConfig
+from cxrlab.evaluation.explain import explain
+
+TEXT = "Small left effusion. No right effusion."
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny("llava", tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def film(tmp_path: Path) -> Path:
+    path = tmp_path / "film.png"
+    path.write_bytes(encode_png(np.random.default_rng(0).integers(0, 255, (40, 56), dtype=np.uint8)))
+    return path
+
+
+def test_a_word_gives_pictures_arrays_and_a_record(folder: Path, film: Path, tmp_path: Path) -> None:
+    """Both occurrences of the word, each map in its own resolution."""
+    maps = ("max-mean", "layer:-1", "gradient", "sheet")
+    config = ExplainConfig(f"hf:{folder}", image=film, report=TEXT, word=("Effusion",), maps=maps)
+    done = explain(config, tmp_path / "run")
+    (word,) = done.words
+    assert (word.word, word.spans) == ("effusion", ((11, 19), (30, 38)))
+    assert (done.grid, done.size, done.written_by, done.report) == ((2, 2), (40, 56), "user", TEXT)
+    shapes = {name: np.load(tmp_path / "run" / file).shape for name, file in word.arrays.items()}
+    assert shapes == {"max-mean": (2, 2, 2), "layer:-1": (2, 2, 2), "gradient": (2, 40, 56), "sheet": (2, 2, 2, 2, 2)}
+    assert len(word.log_probability) == len(word.image_share) == 2 and max(word.log_probability) < 0
+    for name in (word.picture, "explain/effusion.sheet.png", "words.png"):
+        assert decode((tmp_path / "run" / name).read_bytes(), name).ndim == 3
+    assert json.loads((tmp_path / "run" / "explain.json").read_text())["words"][0]["spans"] == [[11, 19], [30, 38]]
+
+
+def test_every_word_by_default_and_a_finished_run_is_read_back(folder: Path, film: Path, tmp_path: Path) -> None:
+    config = ExplainConfig(f"hf:{folder}", image=film, report=TEXT, maps=("max-mean",))
+    done = explain(config, tmp_path / "run")
+    assert [word.word for word in done.words] == ["small", "left", "effusion", "no", "right"]
+    before = content(tmp_path / "run")
+    assert explain(config, tmp_path / "run") == done and content(tmp_path / "run") == before
+
+
+def test_the_same_settings_give_the_same_numbers(folder: Path, film: Path, tmp_path: Path) -> None:
+    config = ExplainConfig(f"hf:{folder}", image=film, report=TEXT, word=("left",))
+    for name in ("one", "two"):
+        explain(config, tmp_path / name)
+    one, two = (content(tmp_path / name / "explain") for name in ("one", "two"))
+    assert one == two and len(one) == 3
+
+
+def test_the_models_own_report_of_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The study's film and indication; words that share a file name are told apart."""
+    model = PlantedModel("Large LEFT-sided effusion, left sided.")
+    monkeypatch.setattr(room, "load_model", lambda name, loading: model)
+    toy_corpus(tmp_path / "c")
+    asked = ExplainConfig("planted:one", data=tmp_path / "c", study="s2", maps=("layer:1",))
+    monkeypatch.setattr(room, "_subject", lambda config: room._Subject("s2", np.eye(32, dtype=np.float32), None))
+    done = explain(asked, tmp_path / "run")
+    assert (done.film, done.written_by) == ("s2", "model")
+    words = {word.word: word.picture for word in done.words}
+    assert words["left-sided"] == "explain/left-sided.png" and model.asked == 1
+    phrase = ExplainConfig(
+        "planted:one", data=tmp_path / "c", study="s2", word=("left sided", "left-sided"), maps=("sheet",)
+    )
+    both = explain(phrase, tmp_path / "phrase")
+    assert {word.picture for word in both.words} == {"explain/left-sided.png", "explain/left-sided-2.png"}
+    assert both.overview is None  # a sheet alone has no map to show
+
+
+def test_a_study_brings_its_film_and_indication(tmp_path: Path) -> None:
+    from cxrlab.core.records import Report
+
+    toy_corpus(tmp_path / "c", changes={1: {"sections": Report(indication="dyspnea")}})
+    found = room._subject(ExplainConfig("m:x", data=tmp_path / "c", study="s1"))
+    assert (found.name, found.indication, found.image.shape) == ("s1", "dyspnea", (24, 24))
+    assert (
+        room._subject(ExplainConfig("m:x", data=tmp_path / "c", study="s1", indication="fever")).indication == "fever"
+    )
+    with pytest.raises(DataError, match="no study 's77'"):
+        room._subject(ExplainConfig("m:x", data=tmp_path / "c", study="s77"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"word": ("efusion",)}, DataError, "Did you mean 'effusion'"),
+        ({"maps": ("layer:9",)}, ConfigError, "a model that has 2"),
+        ({"model": "stub:normal"}, ConfigError, "gives no attention"),
+        ({"image": Path("nowhere.png")}, DataError, "does not exist"),
+    ],
+)
+def test_a_mistake_leaves_no_run_behind(
+    changes: dict[str, Any], error: type[Exception], message: str, folder: Path, film: Path, tmp_path: Path
+) -> None:
+    values: dict[str, Any] = {"model": f"hf:{folder}", "image": film, "report": TEXT, **changes}
+    with pytest.raises(error, match=message):
+        explain(ExplainConfig(**values), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_of_tiles_gives_gradients_but_no_attention(film: Path, tmp_path: Path) -> None:
+    model = f"hf:{save_tiny('llava_next', tmp_path / 'model')}"
+    with pytest.raises(ConfigError, match="several tiles"):
+        explain(ExplainConfig(model, image=film, report=TEXT, word=("left",)), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    done = explain(ExplainConfig(model, image=film, report=TEXT, word=("left",), maps=("gradient",)), tmp_path / "run")
+    assert done.grid is None and np.load(tmp_path / "run/explain/left.gradient.npy").shape == (1, 40, 56)
+
+
+def test_a_wordless_report_is_refused(film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "load_model", lambda name, loading: PlantedModel(" ... "))
+    with pytest.raises(DataError, match="without a word"):
+        explain(ExplainConfig("planted:one", image=film, maps=("layer:1",)), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "name one film"),
+        ({"image": Path("a"), "data": Path("b"), "study": "s"}, "name one film"),
+        ({"data": Path("b")}, "name one film"),
+        ({"image": Path("a"), "study": "s"}, "name one film"),
+        ({"image": Path("a"), "report": " "}, "--report is empty"),
+        ({"image": Path("a"), "maps": ()}, "maps is empty"),
+        ({"image": Path("a"), "alpha": 0.0}, "alpha=0.0"),
+    ],
+)
+def test_settings_that_contradict_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ExplainConfig("hf:x", **changes)

@@ -1,0 +1,70 @@
+"""Pictures of maps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cxrlab.core.codec import decode
+from cxrlab.core.errors import ConfigError
+from cxrlab.evaluation.overlay import Panel, colours, laid_over, panels_png, sheet_png
+
+
+def lightness(rgb: np.ndarray) -> np.ndarray:
+    """CIE L* of sRGB colours."""
+    unit = rgb / 255.0
+    linear = np.where(unit <= 0.04045, unit / 12.92, ((unit + 0.055) / 1.055) ** 2.4)
+    y = linear @ np.array([0.2126, 0.7152, 0.0722])
+    return np.where(y > (6 / 29) ** 3, 116 * np.cbrt(y) - 16, y * 24389 / 27)
+
+
+def test_hotter_is_lighter_in_even_steps() -> None:
+    """The order can be read without seeing hue; no tenth of the scale takes more than a fifth of the lightness."""
+    steps = np.diff(lightness(colours(np.linspace(0, 1, 101, dtype=np.float32))))
+    assert steps.min() > 0
+    tenths = steps.reshape(10, 10).sum(axis=1)
+    assert tenths.max() < 0.2 * steps.sum() and tenths.min() > 0.04 * steps.sum()
+
+
+def test_a_cold_pixel_shows_the_film_and_the_hottest_is_covered_by_alpha() -> None:
+    film = np.full((1, 2), 0.4, np.float32)
+    shown = laid_over(film, np.array([[0.0, 5.0]], np.float32), alpha=0.5)
+    assert shown[0, 0].tolist() == [102, 102, 102]
+    hot = colours(np.float32(1.0)).astype(float)
+    assert np.abs(shown[0, 1] - (0.5 * 102 + 0.5 * hot)).max() <= 0.5
+
+
+def test_without_heat_the_film_is_unchanged() -> None:
+    film = np.random.default_rng(0).integers(0, 256, (5, 7, 3)).astype(np.float32) / 255
+    assert np.array_equal(laid_over(film, np.zeros((5, 7), np.float32), 0.7), np.rint(film * 255).astype(np.uint8))
+
+
+def test_panels_are_a_picture_that_is_the_same_every_time() -> None:
+    """Wide and tall films, with and without heat, a caption that does not fit and letters that the font lacks."""
+    rng = np.random.default_rng(1)
+    rows = [
+        [Panel(rng.random((20, 10)).astype(np.float32), None, "a very long caption " * 20)],
+        [Panel(rng.random((10, 20)).astype(np.float32), rng.random((10, 20)).astype(np.float32), "œdème 心")] * 2,
+    ]
+    png = panels_png(rows, size=64, title="words")
+    assert png == panels_png(rows, size=64, title="words")
+    page = decode(png, "page")
+    assert page.ndim == 3 and page.shape[1] > 2 * 64 and page.shape[0] > 2 * 64
+
+
+def test_the_sheet_has_one_scale_and_one_tile_a_head() -> None:
+    """The hottest cell of all is the only one in the hottest colour."""
+    values = np.zeros((3, 2, 2, 2), np.float32)
+    values[2, 1, 0, 0], values[0, 0, 1, 1] = 1.0, 0.5
+    page = decode(sheet_png(values, "word", side=20), "sheet")
+    tiles = page[:, : page.shape[1] - 90]
+    hottest = (tiles == colours(np.float32(1.0))).all(axis=2)
+    assert hottest.sum() == 100  # one cell of 10 x 10 pixels
+    assert (tiles == colours(np.float32(0.5))).all(axis=2).sum() == 100
+    assert len(sheet_png(np.zeros((1, 1, 3, 4), np.float32), "flat")) > 0
+
+
+def test_a_picture_that_nobody_could_open_is_refused() -> None:
+    panel = Panel(np.zeros((4, 4), np.float32), None, "x")
+    with pytest.raises(ConfigError, match="explain fewer words"):
+        panels_png([[panel]] * 4000, size=320)

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny_models import tiny_llava
+
+from cxrlab.core.errors import DataError
+from cxrlab.models.hf.encoding import Encoder
+from cxrlab.models.hf.pixels import pixel_path
+
+IMAGE = 4  # the id of <image> in the tiny tokenizer
+
+
+def test_a_second_film_in_the_text_is_refused_where_breaking_it_up_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The count of image tokens is the second lock behind `harmless`."""
+    _, processor = tiny_llava()
+    monkeypatch.setattr("cxrlab.models.hf.prompting.harmless", lambda words, text: text.replace("@", "</s>"))
+    encoder = Encoder(processor, pixel_path("llava", processor), IMAGE, 512, torch.device("cpu"), torch.float32)
+    film = torch.rand(1, 32, 32)
+    encoder.encode([film], ["fine @"])
+    with pytest.raises(DataError, match="cannot put a film into a prompt"):
+        encoder.encode([film], ["and <image> again"])
+    with pytest.raises(DataError, match="stands for a film"):
+        encoder.encode([film], ["fine"], [[7, IMAGE]])
+
+
+def test_a_path_that_gives_no_pixels_is_refused() -> None:
+    class Nothing:
+        def inputs(self, images: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+            return {"pixel_values": torch.zeros(0)}
+
+    _, processor = tiny_llava()
+    encoder = Encoder(processor, Nothing(), IMAGE, 512, torch.device("cpu"), torch.float32)
+    with pytest.raises(DataError, match="never asked without a film"):
+        encoder.encode([torch.rand(1, 32, 32)], ["x"])
+
+
+def test_padding_stands_on_the_side_that_was_asked_for() -> None:
+    _, processor = tiny_llava()
+    encoder = Encoder(processor, pixel_path("llava", processor), IMAGE, 512, torch.device("cpu"), torch.float32)
+    pair = [torch.rand(1, 32, 32), torch.rand(1, 32, 32)]
+    left = encoder.encode(pair, ["a", "a much longer prompt"], side="left")
+    right = encoder.encode(pair, ["a", "a much longer prompt"], side="right")
+    assert left.inputs["attention_mask"][0, 0] == 0 and left.inputs["attention_mask"][0, -1] == 1
+    assert right.inputs["attention_mask"][0, 0] == 1 and right.inputs["attention_mask"][0, -1] == 0

@@ -1,0 +1,142 @@
+"""The interface of the wrapper over every family: one suite, no exceptions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_families import FAMILIES, save_tiny
+from torch import Tensor
+
+from cxrlab.core.errors import DataError
+from cxrlab.models.decoding import Decoding
+from cxrlab.models.hf.prompting import prompt_text, report_ids
+from cxrlab.models.hf.wrapper import HfModel
+
+# Sums over other lengths of padding, and convolutions over other numbers of films, are made in another order.
+TOLERANCE = 2e-4
+REPORTS = ["No effusion.", "The heart is normal in size. The lungs are clear.", "Left pleural effusion."]
+REASONS = [None, "dyspnea", "fall from a ladder two days ago"]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> HfModel:
+    return HfModel.load(str(save_tiny(request.param, tmp_path_factory.mktemp("family") / request.param)))
+
+
+def films(*sizes: tuple[int, int]) -> list[Tensor]:
+    source = torch.Generator().manual_seed(3)
+    return [torch.rand(size, generator=source) for size in sizes]
+
+
+def test_a_batch_is_its_films_one_by_one(model: HfModel) -> None:
+    """Portrait, landscape and square, with reports and prompts of other lengths: loss, log-probability, gradient."""
+    images = [film.requires_grad_() for film in films((48, 40), (30, 52), (36, 36))]
+    told = model.log_probabilities(images, REPORTS, REASONS)
+    together = torch.autograd.grad(told.means.sum(), images)
+    for k, image in enumerate(images):
+        alone = model.log_probabilities([image], REPORTS[k : k + 1], REASONS[k : k + 1])
+        count = alone.values.shape[1]
+        torch.testing.assert_close(told.values[k, :count], alone.values[0], atol=TOLERANCE, rtol=0)
+        (gradient,) = torch.autograd.grad(alone.means.sum(), image)
+        assert float(gradient.abs().max()) > 1e-6
+        torch.testing.assert_close(together[k], gradient, atol=TOLERANCE, rtol=0)
+
+
+def test_generation_in_a_batch_is_generation_alone(model: HfModel) -> None:
+    images = films((48, 40), (30, 52))
+    how = Decoding(max_new_tokens=6)
+    together = model.answers(images, REASONS[:2], how)
+    alone = [model.answers([image], [reason], how)[0] for image, reason in zip(images, REASONS, strict=False)]
+    assert [row[0].text for row in together] == [row[0].text for row in alone]
+    assert [row[0].mean_logprob for row in together] == pytest.approx(
+        [row[0].mean_logprob for row in alone], abs=TOLERANCE
+    )
+
+
+def test_what_was_written_is_scored_as_it_was_written(model: HfModel) -> None:
+    """Writing step by step from a cache and scoring in one pass are the same model: prefix, positions, token types."""
+    image = films((48, 40))
+    (answer,) = model.answers(image, None, Decoding(max_new_tokens=5))[0]
+    prompt = model.prompts.ask()
+    asked = model.encode(image, [prompt])
+    ids: list[int] = []
+    total = 0.0
+    for _ in range(answer.tokens or 0):
+        encoded = model._encoder.encode([film[None] for film in image], [prompt], [ids])
+        logits = model.model(**encoded.inputs).logits[0, -1].float()
+        logits[model._encoder.image_token] = -torch.inf
+        ids.append(int(logits.argmax()))
+        total += float(logits.log_softmax(-1).max())
+    assert answer.text == model.tokenizer.decode(ids, skip_special_tokens=True).strip()
+    assert answer.mean_logprob == pytest.approx(total / len(ids), abs=5e-3)
+    assert asked.ids.shape[1] == encoded.ids.shape[1] - len(ids) + 1
+
+
+def test_the_film_matters_and_a_missing_one_is_refused(model: HfModel) -> None:
+    first, second = films((40, 40), (40, 40))
+    losses = model.losses([first, second], ["No effusion."] * 2)
+    assert abs(float(losses[0] - losses[1])) > 1e-6
+    for nothing in ([], [None], None):
+        with pytest.raises(DataError):
+            model.losses(nothing, ["No effusion."])
+        with pytest.raises(DataError):
+            model.probability_of_yes(nothing, ["Effusion?"])
+
+
+def test_special_tokens_in_words_of_people_are_text(model: HfModel) -> None:
+    """Added tokens of the family in the indication and in the report: the film's tokens stay as they were."""
+    image = films((40, 40))
+    # Those of the film first; PaliGemma alone has a thousand more.
+    marks = " ".join([*model.tokenizer.all_special_tokens, *sorted(model.tokenizer.get_added_vocab())[:20]])
+    clean = model.encode(image, [model.prompts.ask("pain")], ["No effusion."])
+    dirty = model.encode(image, [model.prompts.ask(f"pain {marks}")], [f"No {marks} effusion."])
+    assert int(clean.image_mask.sum()) == int(dirty.image_mask.sum()) > 0
+    told = dirty.ids[dirty.report_mask].tolist()
+    special = set(model.tokenizer.get_added_vocab().values())
+    assert [token for token in told if token in special] == [model.ends[0]] == told[-1:]
+    assert bool(model.losses(image, [marks], [marks]).isfinite().all())
+
+
+def test_the_report_follows_its_prompt_without_a_seam(model: HfModel) -> None:
+    """Prompt and report in one text give the same tokens as the two put together; the end token is the template's."""
+    processor, image = model.processor, films((40, 40))
+    prompt, report = model.prompts.ask("pain"), "The lungs are clear."
+    ids = report_ids(processor, report)
+    assert model.tokenizer.decode(ids[:-1]).strip() == report
+    encoded = model.encode(image, [prompt], [report])
+    assert encoded.ids[encoded.report_mask].tolist() == ids
+    text = prompt_text(processor, prompt)
+    if getattr(processor, "chat_template", None):
+        turns = [
+            {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": prompt}]},
+            {"role": "assistant", "content": [{"type": "text", "text": report}]},
+        ]
+        whole = processor.apply_chat_template(turns, tokenize=False)
+        rest = model.tokenizer(whole[len(text) :], add_special_tokens=False)["input_ids"]
+        assert whole.startswith(text) and rest[: len(ids)] == ids
+
+
+def test_a_closed_question_has_a_probability_with_a_gradient(model: HfModel) -> None:
+    images = [film.requires_grad_() for film in films((40, 40), (30, 52))]
+    questions = ["Is there a pleural effusion?", "Effusion?"]
+    shares = model.probability_of_yes(images, questions)
+    alone = torch.cat([model.probability_of_yes([i], [q]) for i, q in zip(images, questions, strict=True)])
+    torch.testing.assert_close(shares, alone, atol=TOLERANCE, rtol=0)
+    assert bool(((shares > 0) & (shares < 1)).all())
+    assert all(float(g.abs().max()) > 0 for g in torch.autograd.grad(shares.sum(), images))
+
+
+def test_masks_mark_film_and_report(model: HfModel) -> None:
+    images = films((48, 40), (30, 52))
+    encoded = model.encode(images, [model.prompts.ask()] * 2, REPORTS[:2])
+    assert encoded.image_mask.shape == encoded.report_mask.shape == encoded.ids.shape
+    assert not bool((encoded.image_mask & encoded.report_mask).any())
+    for row in range(2):
+        last_of_film = int(encoded.image_mask[row].nonzero()[-1])
+        assert last_of_film < int(encoded.report_mask[row].int().argmax())
+
+
+def test_folder_is_found_again(model: HfModel) -> None:
+    assert Path(model.name.removeprefix("hf:")).is_dir() and model.capabilities.gradients, model.path.reason

@@ -1,0 +1,130 @@
+"""Towers and language models by name, out of folders of several kinds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_models import tiny_dual_encoder, tiny_llava, tiny_tokenizer
+
+from cxrlab.core.errors import ConfigError, CxrlabError, DataError, UnknownName
+from cxrlab.models.building import IMAGE, TINY, build_image_processor, build_language_model, build_tower
+from cxrlab.models.model_card import ModelCard, write_model_card
+from cxrlab.models.parts import load_language_model, load_tower
+
+
+def same(one: Any, other: Any) -> bool:
+    first, second = one.state_dict(), other.state_dict()
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    top = tmp_path_factory.mktemp("parts")
+    model, processor = tiny_llava(3)
+    model.save_pretrained(top / "llava")
+    processor.save_pretrained(top / "llava")
+    dual, tokenizer, image_processor = tiny_dual_encoder(3)
+    for part in (dual, tokenizer, image_processor):
+        part.save_pretrained(top / "dual")
+    write_model_card(ModelCard("encoder", collections=("phantom",)), top / "dual")
+    build_tower(TINY, 3).save_pretrained(top / "tower")
+    build_image_processor(32).save_pretrained(top / "tower")
+    build_language_model(tiny_tokenizer(), TINY, 4).save_pretrained(top / "language")
+    tiny_tokenizer().save_pretrained(top / "language")
+    return top
+
+
+@pytest.mark.parametrize("kind", ["llava", "dual", "tower"])
+def test_a_tower_comes_out_of_every_kind_of_folder(folders: Path, kind: str) -> None:
+    """All three hold the tower of seed 3."""
+    tower = load_tower(f"hf:{folders / kind}")
+    assert same(tower.model, build_tower(TINY, 3)) and not tower.model.training
+    assert tower.image_processor.size["height"] == 32
+    assert tower.collections == (("phantom",) if kind == "dual" else ())
+
+
+@pytest.mark.parametrize("kind", ["llava", "language"])
+def test_a_language_model_comes_out_of_a_llava_and_of_its_own_folder(folders: Path, kind: str) -> None:
+    language = load_language_model(f"hf:{folders / kind}")
+    expected = build_language_model(tiny_tokenizer(), TINY, 4)
+    assert same(language.model, expected)
+    ids = torch.tensor([[1, 9, 17, 33]])
+    with torch.no_grad():
+        assert torch.allclose(language.model(ids).logits, expected.eval()(ids).logits, atol=1e-6)
+
+
+def test_the_run_folder_of_a_training_is_as_good_as_the_checkpoint_in_it(folders: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoint").symlink_to(folders / "llava")
+    assert same(load_tower(f"hf:{tmp_path / 'run'}").model, build_tower(TINY, 3))
+
+
+def test_fresh_parts_are_decided_by_the_seed() -> None:
+    one, again, other = (load_tower("fresh:tiny", seed=seed).model for seed in (1, 1, 2))
+    assert same(one, again) and not same(one, other)
+    first, second = (load_language_model("fresh:tiny", seed=5) for _ in range(2))
+    assert same(first.model, second.model) and first.tokenizer.get_vocab() == second.tokenizer.get_vocab()
+    assert first.tokenizer.convert_tokens_to_ids(IMAGE) != first.tokenizer.unk_token_id
+
+
+def test_tokens_that_a_llava_needs_are_added(tmp_path: Path) -> None:
+    """A plain language model knows neither <image> nor padding: both get a row, old rows stay."""
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    words = {"<unk>": 0, "</s>": 1, **{f"w{number}": number + 2 for number in range(60)}}
+    plain = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel(words, "<unk>")), unk_token="<unk>", eos_token="</s>"
+    )
+    plain.save_pretrained(tmp_path)
+    build_language_model(plain, TINY, 4).save_pretrained(tmp_path)
+    before = load_tower("fresh:tiny")
+    language = load_language_model(f"hf:{tmp_path}")
+    assert before is not None and len(language.tokenizer) == 64
+    assert language.tokenizer.pad_token_id is not None
+    assert language.tokenizer.convert_tokens_to_ids(IMAGE) == 63
+    assert language.model.get_input_embeddings().weight.shape[0] >= 64
+
+
+def test_precision_is_chosen(folders: Path) -> None:
+    assert next(load_tower(f"hf:{folders / 'tower'}", dtype="bfloat16").model.parameters()).dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("load", "name", "kind", "said"),
+    [
+        (load_tower, "tiny", ConfigError, "does not name a vision tower"),
+        (load_tower, "fersh:tiny", UnknownName, "Did you mean 'fresh'"),
+        (load_tower, "fresh:huge", UnknownName, "Sizes: phantom, tiny"),
+        (load_language_model, "hf:nowhere/at/all", CxrlabError, "nowhere/at/all"),
+        (load_tower, "hf:{}/language", DataError, "'llama', which has not a vision tower"),
+        (load_language_model, "hf:{}/dual", DataError, "which has not a language model"),
+        (load_language_model, "hf:{}/tower", DataError, "'dinov2', which has not a language model"),
+        (load_tower, "hf:{}", DataError, "has no config.json"),
+    ],
+)
+def test_a_wrong_kind_is_one_sentence(folders: Path, load: Any, name: str, kind: type[Exception], said: str) -> None:
+    with pytest.raises(kind, match=said):
+        load(name.format(folders))
+
+
+def test_a_tower_without_a_class_token_is_refused(tmp_path: Path) -> None:
+    """The first patch would be dropped in its place, and every other shifted."""
+    from transformers import SiglipVisionConfig, SiglipVisionModel
+
+    config = SiglipVisionConfig(
+        hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, image_size=32, patch_size=16
+    )
+    SiglipVisionModel(config).save_pretrained(tmp_path)
+    build_image_processor(32).save_pretrained(tmp_path)
+    with pytest.raises(DataError, match="4 tokens for 4 patches; one class token"):
+        load_tower(f"hf:{tmp_path}")
+
+
+def test_a_tower_without_an_image_processor_is_refused(tmp_path: Path) -> None:
+    build_tower(TINY, 3).save_pretrained(tmp_path)
+    with pytest.raises(DataError, match="no image processor"):
+        load_tower(f"hf:{tmp_path}")

@@ -1,0 +1,160 @@
+"""Stage 2 end to end on tiny models."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lessons import FAST, losses, phantoms
+from safetensors.torch import load_file
+
+from cxrlab.core.errors import ConfigError, DataError, RunError
+from cxrlab.core.runs import state
+from cxrlab.models.hf.wrapper import HfModel
+from cxrlab.models.model_card import read_model_card
+from cxrlab.models.parts import load_language_model, load_tower
+from cxrlab.training.align import align
+from cxrlab.training.config import AlignConfig
+
+PARTS = {"encoder": "fresh:tiny", "language_model": "fresh:tiny"}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return phantoms(tmp_path_factory.mktemp("align") / "corpus")
+
+
+@pytest.fixture(scope="module")
+def config(corpus: Path) -> AlignConfig:
+    return AlignConfig(data=corpus, **PARTS, optimisation=FAST, cache=corpus.parent / "cache")  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def aligned(config: AlignConfig) -> Path:
+    out = config.data.parent / "aligned"
+    align(config, out)
+    return out
+
+
+def tensors(out: Path) -> dict[str, torch.Tensor]:
+    return load_file(out / "checkpoint" / "model.safetensors")
+
+
+def test_only_the_projector_moves(config: AlignConfig, aligned: Path) -> None:
+    """Tower and language model are those of the seed, bit by bit; the summary counts what was trained."""
+    model = HfModel.load(str(aligned / "checkpoint")).model.model
+    tower, language = load_tower("fresh:tiny", seed=5).model, load_language_model("fresh:tiny", seed=6).model
+    for found, part in ((model.vision_tower, tower), (model.language_model, language.model)):
+        stored = found.state_dict()
+        assert all(torch.equal(stored[name], value) for name, value in part.state_dict().items())
+    done = align(config, aligned)
+    assert done.steps == 6 and done.trained_parameters == 2 * (32 * 32 + 32)
+    assert state(aligned) == "finished" and not (aligned / "steps").exists()
+
+
+def test_the_result_opens_and_writes(aligned: Path) -> None:
+    model = HfModel.load(str(aligned / "checkpoint"))
+    card = read_model_card(aligned / "checkpoint")
+    assert card is not None and card.stage == "align" and card.collections == ("phantom",)
+    assert len(model.generate([np.zeros((32, 32), np.float32)])) == 1
+
+
+def test_the_loss_is_that_of_the_wrapper(config: AlignConfig, tmp_path: Path) -> None:
+    """A step that moves nothing: the mean loss of its samples, asked of the finished model without a prompt."""
+    still = dataclasses.replace(config.optimisation, steps=1, learning_rate=1e-12, batch_size=20, log_every=1)
+    align(dataclasses.replace(config, optimisation=still, n=20), tmp_path / "run")
+    from cxrlab.data.images import load_image
+    from cxrlab.training.config import Also
+    from cxrlab.training.samples import read_source
+
+    model = HfModel.load(str(tmp_path / "run" / "checkpoint"))
+    samples = read_source(Also(config.data), 20, 5).samples
+    films = [load_image(sample.film.path) for sample in samples if sample.film]
+    encoded = model.encode(films, [""] * 20, [sample.report for sample in samples])
+    from cxrlab.models.hf.scoring import report_log_probs
+
+    with torch.no_grad():
+        scores = report_log_probs(model.model, encoded)
+    assert losses(tmp_path / "run")[0] == pytest.approx(float(-scores.values.sum() / scores.mask.sum()), rel=1e-4)
+
+
+def test_same_seed_same_bytes_with_features_or_films(config: AlignConfig, aligned: Path, tmp_path: Path) -> None:
+    """A second run has the same bytes; one that runs the tower at every step differs by rounding alone."""
+    align(config, tmp_path / "again")
+    assert (tmp_path / "again/checkpoint/model.safetensors").read_bytes() == (
+        aligned / "checkpoint/model.safetensors"
+    ).read_bytes()
+    align(dataclasses.replace(config, cache_features="off", cache_films="off"), tmp_path / "pixels")
+    one, other = tensors(aligned), tensors(tmp_path / "pixels")
+    assert all(torch.allclose(one[name], other[name], atol=1e-5) for name in one)
+
+
+def test_a_stopped_run_goes_on_to_the_same_bytes(
+    config: AlignConfig, aligned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(model: Any, step: int) -> dict[str, float]:
+        raise SystemExit
+
+    changed = dataclasses.replace(config, optimisation=dataclasses.replace(FAST, evaluate_every=5))
+    with pytest.raises(SystemExit):
+        align(changed, tmp_path / "run", on_evaluate=stop)
+    assert state(tmp_path / "run") == "interrupted" and not (tmp_path / "run/checkpoint").exists()
+    align(changed, tmp_path / "run")
+    assert (tmp_path / "run/checkpoint/model.safetensors").read_bytes() == (
+        aligned / "checkpoint/model.safetensors"
+    ).read_bytes()
+    with pytest.raises(RunError, match="optimisation.learning_rate was"):
+        other = dataclasses.replace(changed.optimisation, learning_rate=1.0)
+        align(dataclasses.replace(changed, optimisation=other), tmp_path / "run")
+
+
+def test_a_whole_model_may_be_the_start(config: AlignConfig, aligned: Path, tmp_path: Path) -> None:
+    settings = {"encoder": None, "language_model": None, "start": f"hf:{aligned / 'checkpoint'}"}
+    align(dataclasses.replace(config, **settings), tmp_path / "run")  # type: ignore[arg-type]
+    name = next(name for name in tensors(aligned) if "projector.linear_1.weight" in name)
+    assert not torch.equal(tensors(aligned)[name], tensors(tmp_path / "run")[name])
+
+
+def test_films_that_are_scenes_and_words_alone_are_learnt_beside(config: AlignConfig, tmp_path: Path) -> None:
+    """The general model's diet: captioned pictures in colour, and reports without films."""
+    from cxrlab.data.config import ScenesConfig
+    from cxrlab.data.scenes import make_scenes
+
+    make_scenes(ScenesConfig(n=20, size=32, seed=1, workers=1), tmp_path / "scenes")
+    also = {
+        "scenes": {"data": str(tmp_path / "scenes"), "weight": 0.5, "prompts": "caption/1"},
+        "words": {"data": str(config.data), "films": False},
+    }
+    done = align(dataclasses.replace(config, also=also, cache=tmp_path / "cache"), tmp_path / "run")
+    card = read_model_card(tmp_path / "run" / "checkpoint")
+    assert done.rows > 40 and card is not None and set(card.collections) == {"phantom", "scenes"}
+
+
+def test_bfloat16_stores_half_the_bytes_and_learns(config: AlignConfig, tmp_path: Path) -> None:
+    half = dataclasses.replace(FAST, precision="bfloat16", gradient_checkpointing=True)
+    align(dataclasses.replace(config, optimisation=half), tmp_path / "run")
+    assert {value.dtype for value in tensors(tmp_path / "run").values()} == {torch.bfloat16}
+    assert all(np.isfinite(losses(tmp_path / "run")))
+
+
+@pytest.mark.parametrize(
+    ("changes", "optimisation", "kind", "said"),
+    [
+        ({}, {"batch_size": 4000}, ConfigError, "a step takes 4,000 samples"),
+        ({}, {"max_length": 5}, ConfigError, "cuts into the 4 image tokens"),
+        ({"text": "gpt4"}, {}, DataError, "no findings by 'gpt4'"),
+        ({"encoder": "hf:nowhere"}, {}, DataError, "nowhere"),
+        ({"data": Path("nowhere")}, {}, DataError, "nowhere does not exist"),
+    ],
+)
+def test_what_cannot_work_leaves_no_run_behind(
+    config: AlignConfig, tmp_path: Path, changes: Any, optimisation: Any, kind: type[Exception], said: str
+) -> None:
+    wrong = dataclasses.replace(config, **changes, optimisation=dataclasses.replace(FAST, **optimisation))
+    with pytest.raises(kind, match=said):
+        align(wrong, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

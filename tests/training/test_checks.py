@@ -1,0 +1,95 @@
+"""Settings and sizes that are refused before hours are spent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from tiny_models import tiny_llava
+
+from cxrlab.core.config import config_from
+from cxrlab.core.errors import ConfigError
+from cxrlab.training.checks import Memory, available_memory, check_context, check_kind, check_memory, estimate
+from cxrlab.training.config import AlignConfig, FinetuneConfig, Optimisation, also_of
+
+CPU = torch.device("cpu")
+
+
+def test_the_estimate_counts_weights_and_what_is_trained() -> None:
+    """All weights once, the trained ones three times more (gradient and two states of Adam), 4 bytes each."""
+    model, _ = tiny_llava()
+    model.requires_grad_(False)
+    model.model.multi_modal_projector.requires_grad_(True)
+    found = estimate(model, Optimisation(batch_size=2), 100)
+    weights = sum(value.numel() for value in model.parameters())
+    trained = sum(value.numel() for value in model.model.multi_modal_projector.parameters())
+    assert found.weights == 4 * weights and found.trained == 12 * trained
+    assert estimate(model, Optimisation(batch_size=4), 100).activations == 2 * found.activations
+    less = estimate(model, Optimisation(batch_size=2, gradient_checkpointing=True), 100)
+    assert less.activations < found.activations
+
+
+def test_what_does_not_fit_is_refused_with_figures() -> None:
+    needed = Memory(int(14e9), int(2e9), int(40e9))
+    with pytest.raises(ConfigError, match=r"about 61.6 GB \(weights 14.0 GB, .* 40.0 GB\) and cpu has 24.0 GB"):
+        check_memory(needed, CPU, int(24e9))
+    check_memory(needed, CPU, int(80e9))
+    check_memory(Memory(1, 1, 1), CPU)
+    assert (available_memory(CPU) or 1) > 0
+
+
+def test_a_sample_longer_than_the_model_reads_is_refused() -> None:
+    model, _ = tiny_llava()
+    with pytest.raises(ConfigError, match="longest sample has 513 tokens .* reads 512; use max_length=512"):
+        check_context(model, Optimisation(), 513)
+    check_context(model, Optimisation(), 512)
+
+
+def test_only_a_llava_is_trained() -> None:
+    with pytest.raises(ConfigError, match="'hf:x' is a model of the type 'clip'"):
+        check_kind(SimpleNamespace(config=SimpleNamespace(model_type="clip")), "hf:x")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"learning_rate": 0.0}, "learning_rate=0.0"),
+        ({"warmup": 1.0}, "warmup=1.0"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"steps": 0}, "steps=0"),
+        ({"clip": -1.0}, "clip=-1.0"),
+        ({"epochs": -1.0}, "epochs=-1.0"),
+    ],
+)
+def test_settings_out_of_range_are_refused(changes: dict[str, float], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Optimisation(**changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "there is no start"),
+        ({"encoder": "fresh:tiny"}, "there is no start"),
+        ({"start": "runs/a", "encoder": "fresh:tiny"}, "contradict each other"),
+        ({"start": "a", "lora_rank": -1}, "lora_rank=-1"),
+        ({"start": "a", "lora_dropout": 1.0}, "lora_dropout=1.0"),
+        ({"start": "a", "train_tower": True, "cache_features": "on"}, "contradict each other"),
+        ({"start": "a", "n": 0}, "n=0"),
+        ({"start": "a", "cache_gb": -1.0}, "cache_gb"),
+        ({"start": "a", "also": {"x": {"data": "c", "weight": 0}}}, "weight=0"),
+        ({"start": "a", "also": {"x": {"daat": "c"}}}, "there is no setting 'daat'"),
+    ],
+)
+def test_contradictions_are_refused(changes: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        FinetuneConfig(data=Path("c"), **changes)  # type: ignore[arg-type]
+
+
+def test_further_corpora_come_from_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("data: c\nstart: hf:x\nalso:\n  scenes: {data: s, weight: 0.5}\n  words: {data: c, films: false}\n")
+    found = also_of(config_from(AlignConfig, file).also)
+    assert found["scenes"].weight == 0.5 and found["scenes"].films and not found["words"].films

@@ -1,0 +1,238 @@
+"""The engine: exact steps, exact resumption, honest stops."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from toy_training import Toy, ToyRows, train_toy
+
+from cxrlab.core.errors import RunError
+from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.runs import state
+from cxrlab.training.checkpoints import MARKER, latest
+from cxrlab.training.order import Part, plan
+
+PROCESS = Path(__file__).parent / "toy_process.py"
+
+
+def weights(module: Toy) -> torch.Tensor:
+    return torch.cat([module.trained.weight.detach().flatten(), module.trained.bias.detach()])
+
+
+def stored(out: Path) -> bytes:
+    """The trained weights of the last checkpoint, byte by byte."""
+    found = latest(out / "steps")
+    assert found is not None
+    return (found / "trained.safetensors").read_bytes()
+
+
+def history(out: Path) -> list[dict[str, Any]]:
+    return [record for _, record in read_jsonl(out / "history.jsonl")]
+
+
+def start(out: Path, **settings: Any) -> subprocess.Popen[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CXRLAB_QUIET": "1"}
+    command = [sys.executable, str(PROCESS), str(out), json.dumps(settings)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def test_a_training_learns_and_writes_its_history(tmp_path: Path) -> None:
+    """The target is a sum of the inputs behind a fixed layer: the loss must fall; 80 steps of 4 are 320 samples."""
+    _, done = train_toy(tmp_path, Toy(0.0), steps=80, learning_rate=0.3)
+    lines = history(tmp_path)
+    assert [line["step"] for line in lines] == [*range(3, 80, 3), 80]
+    assert lines[-1]["loss"] < 0.5 * lines[0]["loss"] and done.loss == lines[-1]["loss"]
+    assert done.steps == 80 and done.samples == lines[-1]["samples"] == 320
+    assert 0.29 < max(line["learning_rate"] for line in lines) <= 0.3
+
+
+def test_only_what_is_trained_is_saved(tmp_path: Path) -> None:
+    train_toy(tmp_path)
+    found = latest(tmp_path / "steps")
+    assert found is not None
+    assert set(load_file(found / "trained.safetensors")) == {"trained.weight", "trained.bias"}
+    assert len(list((tmp_path / "steps").iterdir())) == 2
+
+
+def test_same_seed_same_bytes(tmp_path: Path) -> None:
+    for name in "ab":
+        train_toy(tmp_path / name)
+    train_toy(tmp_path / "c", seed=8)
+    assert stored(tmp_path / "a") == stored(tmp_path / "b") != stored(tmp_path / "c")
+    assert history(tmp_path / "a") == history(tmp_path / "b")
+
+
+@pytest.mark.parametrize(("batch", "accumulate"), [(1, 8), (2, 4), (4, 2)])
+def test_accumulating_equals_a_big_batch(tmp_path: Path, batch: int, accumulate: int) -> None:
+    """Rows hold 1 to 5 items each: dividing every forward pass by its own items would weigh them wrongly."""
+    big, one = train_toy(tmp_path / "big", Toy(0.0), batch_size=8)
+    small, other = train_toy(tmp_path / "small", Toy(0.0), batch_size=batch, accumulate=accumulate)
+    assert torch.allclose(weights(big), weights(small), atol=1e-6)
+    assert one.loss == pytest.approx(other.loss, abs=1e-6)
+
+
+def test_the_loss_of_a_step_is_the_mean_over_its_items(tmp_path: Path) -> None:
+    """With a learning rate too small to move anything, the first line is the weighted mean computed by hand."""
+    module, rows = Toy(0.0), ToyRows()
+    chosen = list(plan([Part(64)], 4, 1.0, 1, 7))
+    expected = module(rows.x[chosen], rows.y[chosen], rows.weight[chosen]).detach() / rows.weight[chosen].sum()
+    train_toy(tmp_path, module, steps=1, log_every=1, learning_rate=1e-12)
+    assert history(tmp_path)[0]["loss"] == pytest.approx(float(expected), rel=1e-6)
+
+
+class Cut(ToyRows):
+    """Breaks off when the batch of a step is asked for, as a kill would."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self.left = step * 4
+
+    def __getitems__(self, rows: list[int]) -> Any:
+        self.left -= len(rows)
+        if self.left < 0:
+            raise SystemExit("cut")
+        return super().__getitems__(rows)
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("straight")
+    train_toy(out)
+    return out
+
+
+def test_a_killed_run_ends_with_the_bytes_of_a_straight_one(tmp_path: Path, straight: Path) -> None:
+    """SIGKILL between two checkpoints; dropout, order, optimiser and the half-filled line of the history go on."""
+    process = start(tmp_path, stall=6)
+    assert process.stdout is not None and process.stdout.readline() == "stalled\n"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert state(tmp_path) == "running"
+    train_toy(tmp_path)
+    assert stored(tmp_path) == stored(straight) and history(tmp_path) == history(straight)
+
+
+@pytest.mark.parametrize("step", [2, 5, 9, 11])
+def test_a_run_cut_off_at_any_step_ends_with_the_same_bytes(tmp_path: Path, straight: Path, step: int) -> None:
+    """Before the first checkpoint, right after one, between two, and before the last step."""
+    with pytest.raises(SystemExit):
+        train_toy(tmp_path, rows=Cut(step))
+    train_toy(tmp_path)
+    assert stored(tmp_path) == stored(straight) and history(tmp_path) == history(straight)
+
+
+def test_a_checkpoint_without_its_marker_is_not_resumed_from(tmp_path: Path, straight: Path) -> None:
+    """The kill came while checkpoint-8 was written: its weights are rubbish, and the run goes on from step 4."""
+    with pytest.raises(SystemExit):
+        train_toy(tmp_path, rows=Cut(10))
+    half = tmp_path / "steps" / "checkpoint-8"
+    (half / MARKER).unlink()
+    (half / "trained.safetensors").write_bytes(b"half")
+    train_toy(tmp_path)
+    assert stored(tmp_path) == stored(straight)
+
+
+def test_ctrl_c_keeps_the_step_under_way(tmp_path: Path) -> None:
+    """The signal comes while step 5 is under way: it is finished and saved, and the run goes on to the same bytes."""
+
+    class Pressed(ToyRows):
+        def __getitems__(self, rows: list[int]) -> Any:
+            if len(self.seen) == 5 * 4:
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().__getitems__(rows)
+
+    with pytest.raises(KeyboardInterrupt):
+        train_toy(tmp_path / "stopped", rows=Pressed())
+    assert state(tmp_path / "stopped") == "interrupted"
+    found = latest(tmp_path / "stopped" / "steps")
+    assert found is not None and found.name == "checkpoint-5"
+    train_toy(tmp_path / "stopped")
+    train_toy(tmp_path / "straight")
+    assert stored(tmp_path / "stopped") == stored(tmp_path / "straight")
+    assert history(tmp_path / "stopped") == history(tmp_path / "straight")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_loss_that_is_no_number_stops_at_once_and_keeps_the_last_checkpoint(tmp_path: Path) -> None:
+    """The poisoned row comes in step 7, after the checkpoint of step 4."""
+    poisoned = list(plan([Part(64)], 4, 1.0, 12, 7))[6 * 4]
+    with pytest.raises(RunError, match=r"loss is nan at step 7 with a learning rate of 0\.0.*lower learning_rate"):
+        train_toy(tmp_path, rows=ToyRows(poisoned=(poisoned,)))
+    found = latest(tmp_path / "steps")
+    assert found is not None and found.name == "checkpoint-4" and state(tmp_path) == "interrupted"
+    assert all(torch.isfinite(value).all() for value in load_file(found / "trained.safetensors").values())
+
+
+def test_a_resume_with_other_settings_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunError):
+        train_toy(tmp_path, rows=ToyRows(poisoned=tuple(range(64))))
+    with pytest.raises(RunError, match="learning_rate was 0.05 and is now 0.1"):
+        train_toy(tmp_path, learning_rate=0.1)
+
+
+def test_workers_do_not_change_the_result(tmp_path: Path) -> None:
+    train_toy(tmp_path / "none")
+    train_toy(tmp_path / "two", workers=2)
+    assert stored(tmp_path / "none") == stored(tmp_path / "two")
+
+
+def test_an_evaluation_writes_its_numbers_and_disturbs_nothing(tmp_path: Path) -> None:
+    """It draws random numbers and looks at the module in evaluation mode; the trained bytes stay the same."""
+    from cxrlab.training.config import Optimisation
+    from cxrlab.training.engine import Job, fit
+    from cxrlab.training.run_folder import training_run
+
+    def evaluate(module: Any, step: int) -> dict[str, float]:
+        assert not module.training
+        torch.randn(1000)
+        return {"f1": step / 100}
+
+    settings = Optimisation(batch_size=4, steps=12, learning_rate=0.05, save_every=4, log_every=3, evaluate_every=5)
+    order = plan([Part(64)], 4, 1.0, 12, settings.seed)
+    with training_run(settings, tmp_path / "seen", settings.seed) as run:
+        fit(Job(Toy(), ToyRows(), order, on_evaluate=evaluate), settings, run)
+    told = [line for line in history(tmp_path / "seen") if "evaluation" in line]
+    assert [(line["step"], line["evaluation"]["f1"]) for line in told] == [(5, 0.05), (10, 0.1), (12, 0.12)]
+    train_toy(tmp_path / "unseen")
+    assert stored(tmp_path / "seen") == stored(tmp_path / "unseen")
+
+
+def test_two_processes_equal_one(tmp_path: Path) -> None:
+    """Two processes of batch 4 take the same steps as one of batch 4 with two forward passes, items unequal."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = json.dumps({"batch_size": 4, "dropout": 0.0})
+    processes = []
+    for rank in "01":
+        names = {
+            "RANK": rank,
+            "LOCAL_RANK": rank,
+            "WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+        }
+        environment = {**os.environ, **names, "OMP_NUM_THREADS": "1", "CXRLAB_QUIET": "1"}
+        processes.append(
+            subprocess.Popen([sys.executable, str(PROCESS), str(tmp_path / "two"), settings], env=environment)
+        )
+    assert [process.wait(100) for process in processes] == [0, 0]
+    one, _ = train_toy(tmp_path / "one", Toy(0.0), batch_size=4, accumulate=2)
+    found = latest(tmp_path / "two" / "steps")
+    assert found is not None
+    two = load_file(found / "trained.safetensors")
+    assert torch.allclose(torch.cat([two["trained.weight"].flatten(), two["trained.bias"]]), weights(one), atol=1e-6)
+    for a, b in zip(history(tmp_path / "one"), history(tmp_path / "two"), strict=True):
+        assert a["step"] == b["step"] and a["samples"] == b["samples"]
+        assert a["loss"] == pytest.approx(b["loss"], abs=1e-5)

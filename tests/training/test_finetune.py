@@ -1,0 +1,183 @@
+"""Stage 3 end to end on tiny models."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lessons import FAST, phantoms, saved_llava
+from safetensors.torch import load_file
+
+from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.data.images import load_image
+from cxrlab.models.hf.wrapper import HfModel
+from cxrlab.models.model_card import read_model_card
+from cxrlab.training.config import Also, FinetuneConfig
+from cxrlab.training.finetune import choose_trained, finetune
+from cxrlab.training.samples import Sample, read_source
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> FinetuneConfig:
+    top = tmp_path_factory.mktemp("finetune")
+    start = saved_llava(top / "start")
+    return FinetuneConfig(
+        data=phantoms(top / "corpus"), start=f"hf:{start}", lora_rank=4, lora_alpha=8.0, optimisation=FAST,
+        cache=top / "cache",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tuned(config: FinetuneConfig) -> Path:
+    out = config.data.parent / "tuned"
+    finetune(config, out)
+    return out
+
+
+def samples(config: FinetuneConfig, n: int = 8) -> tuple[Sample, ...]:
+    return read_source(Also(config.data)).samples[:n]
+
+
+def loss(folder: Path, config: FinetuneConfig, *, indication: bool = True) -> float:
+    """Mean loss of a few reports as the wrapper scores them."""
+    model, chosen = HfModel.load(str(folder)), samples(config)
+    films = [load_image(sample.film.path) for sample in chosen if sample.film]
+    reasons = [sample.indication for sample in chosen] if indication else None
+    with torch.no_grad():
+        return float(model.losses(films, [sample.report for sample in chosen], reasons).mean())
+
+
+def test_the_adapter_opens_on_its_base_and_has_learnt(config: FinetuneConfig, tuned: Path) -> None:
+    """Scored by the wrapper on the same reports: below the loss of the start."""
+    folder = tuned / "checkpoint"
+    card = read_model_card(folder)
+    assert card is not None and card.base == "hf:../../start" and card.stage == "finetune"
+    assert (folder / "adapter_model.safetensors").is_file() and not (folder / "model.safetensors").exists()
+    stored = load_file(folder / "adapter_model.safetensors")
+    assert any("multi_modal_projector" in name for name in stored)
+    assert all("lora_" in name or "multi_modal_projector" in name for name in stored)
+    assert loss(folder, config) < loss(config.data.parent / "start", config) - 0.01
+
+
+def test_the_folder_may_move_with_its_base(config: FinetuneConfig, tuned: Path, tmp_path: Path) -> None:
+    """The base is named by a relative path: both folders copied elsewhere still find each other."""
+    shutil.copytree(config.data.parent / "start", tmp_path / "start")
+    shutil.copytree(tuned / "checkpoint", tmp_path / "tuned" / "checkpoint")
+    here = loss(tmp_path / "tuned" / "checkpoint", config)
+    assert here == pytest.approx(loss(tuned / "checkpoint", config), abs=1e-6)
+
+
+def test_a_start_from_parts_writes_down_what_the_adapter_stands_on(config: FinetuneConfig, tmp_path: Path) -> None:
+    parts = {"start": None, "encoder": "fresh:tiny", "language_model": "fresh:tiny"}
+    finetune(dataclasses.replace(config, **parts), tmp_path / "run")  # type: ignore[arg-type]
+    card = read_model_card(tmp_path / "run" / "checkpoint")
+    assert card is not None and card.base == "hf:../base" and card.extra["made_from"] == {
+        "encoder": "fresh:tiny", "language_model": "fresh:tiny",
+    }  # fmt: skip
+    assert np.isfinite(loss(tmp_path / "run" / "checkpoint", config))
+
+
+def test_without_adapters_the_whole_language_model_is_trained(config: FinetuneConfig, tmp_path: Path) -> None:
+    finetune(dataclasses.replace(config, lora_rank=0), tmp_path / "run")
+    old = load_file(config.data.parent / "start" / "model.safetensors")
+    new = load_file(tmp_path / "run" / "checkpoint" / "model.safetensors")
+    moved = {name for name in old if not torch.equal(old[name], new[name])}
+    assert moved and not any("vision_tower" in name for name in moved)
+    assert any("embed_tokens" in name for name in moved) and any("projector" in name for name in moved)
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({}, {"lora", "projector"}),
+        ({"train_projector": False}, {"lora"}),
+        ({"train_tower": True}, {"lora", "projector", "tower"}),
+        ({"lora_rank": 0}, {"language", "projector"}),
+        ({"lora_rank": 0, "train_projector": False}, {"language"}),
+    ],
+)
+def test_what_is_trained_is_what_the_settings_say(config: FinetuneConfig, changes: Any, parts: set[str]) -> None:
+    from tiny_models import tiny_llava
+
+    model, _ = tiny_llava()
+    choose_trained(model, dataclasses.replace(config, **changes))
+    found = set()
+    for name, value in model.named_parameters():
+        if value.requires_grad:
+            found.add(
+                "lora" if "lora_" in name
+                else "projector" if "projector" in name
+                else "tower" if "vision_tower" in name
+                else "language"
+            )  # fmt: skip
+    assert found == parts
+
+
+def test_a_trained_tower_is_written_whole(config: FinetuneConfig, tmp_path: Path) -> None:
+    finetune(dataclasses.replace(config, train_tower=True), tmp_path / "run")
+    old = load_file(config.data.parent / "start" / "model.safetensors")
+    new = load_file(tmp_path / "run" / "checkpoint" / "model.safetensors")
+    assert old.keys() == new.keys()
+    assert any("vision_tower" in name and not torch.equal(old[name], new[name]) for name in old)
+
+
+def test_the_indication_stands_in_the_prompt_or_does_not(config: FinetuneConfig, tuned: Path, tmp_path: Path) -> None:
+    """Without it samples are shorter by its words; the model's answers depend on the film either way."""
+    without = finetune(dataclasses.replace(config, indication=False), tmp_path / "run")
+    with_ = finetune(config, tuned)
+    assert without.extra["mean_sample"] < with_.extra["mean_sample"]
+
+
+def test_bfloat16_adapters_train(config: FinetuneConfig, tmp_path: Path) -> None:
+    half = dataclasses.replace(FAST, precision="bfloat16", gradient_checkpointing=True)
+    finetune(dataclasses.replace(config, optimisation=half, lora_dropout=0.1), tmp_path / "run")
+    stored = load_file(tmp_path / "run" / "checkpoint" / "adapter_model.safetensors")
+    assert all(torch.isfinite(value).all() for value in stored.values())
+    assert np.isfinite(loss(tmp_path / "run" / "checkpoint", config))
+
+
+def test_same_seed_same_bytes_also_with_dropout(config: FinetuneConfig, tmp_path: Path) -> None:
+    dropped = dataclasses.replace(config, lora_dropout=0.2)
+    for name in "ab":
+        finetune(dropped, tmp_path / name)
+    one, other = ((tmp_path / name / "checkpoint/adapter_model.safetensors").read_bytes() for name in "ab")
+    assert one == other
+
+
+def test_a_run_that_stops_between_training_and_result_goes_on(
+    config: FinetuneConfig, tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last checkpoint is complete, the result is not: the second call takes no step and writes it."""
+    from cxrlab.training import finetune as stage
+
+    def broken(*_: Any) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(stage, "_write", broken)
+    with pytest.raises(SystemExit):
+        finetune(config, tmp_path / "run")
+    monkeypatch.undo()
+    finetune(config, tmp_path / "run")
+    file = "checkpoint/adapter_model.safetensors"
+    assert (tmp_path / "run" / file).read_bytes() == (tuned / file).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("start", "kind", "said"),
+    [
+        ("nowhere", DataError, "nowhere does not exist"),
+        ("{}/corpus", DataError, "holds no finished training"),
+        ("{}/tuned/checkpoint", ConfigError, "is an adapter; merge it"),
+    ],
+)
+def test_a_start_of_the_wrong_kind_is_refused(
+    config: FinetuneConfig, tuned: Path, tmp_path: Path, start: str, kind: type[Exception], said: str
+) -> None:
+    with pytest.raises(kind, match=said):
+        finetune(dataclasses.replace(config, start=start.format(tuned.parent)), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

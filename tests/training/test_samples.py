@@ -1,0 +1,82 @@
+"""What is learnt from a corpus, and what an empty one says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from corpora import toy_corpus
+
+from cxrlab.core.errors import DataError
+from cxrlab.core.records import ImageFile, Report
+from cxrlab.core.vocabulary import View
+from cxrlab.training.config import Also
+from cxrlab.training.samples import read_source
+
+# Studies 0, 3, 6 and 9 of the toy corpus are in its train split.
+TRAIN = (0, 3, 6, 9)
+
+
+def test_the_train_split_is_read_with_film_indication_and_report(tmp_path: Path) -> None:
+    told = Report(indication="Dyspnea.", findings=" Clear lungs. \n")
+    toy_corpus(tmp_path / "c", 12, {3: {"sections": told}})
+    source = read_source(Also(tmp_path / "c"))
+    assert [sample.id for sample in source.samples] == [f"s{number}" for number in TRAIN]
+    second = source.samples[1]
+    assert (second.indication, second.report) == ("Dyspnea.", "Clear lungs.")
+    assert second.film is not None and second.film.path == tmp_path / "c" / "images" / "s3.png" and not second.film.rgb
+    assert source.weight == 1.0 and not source.left_out
+
+
+def test_studies_without_film_or_text_are_left_out_and_counted(tmp_path: Path) -> None:
+    lateral = (ImageFile("images/s0.png", View.LATERAL),)
+    changes = {0: {"images": lateral}, 3: {"images": ()}, 6: {"sections": None}}
+    toy_corpus(tmp_path / "c", 12, changes)
+    source = read_source(Also(tmp_path / "c"))
+    assert [sample.id for sample in source.samples] == ["s9"]
+    assert source.left_out == {"no frontal film": 1, "no film": 1, "no text": 1}
+
+
+def test_a_corpus_with_nothing_to_learn_says_why(tmp_path: Path) -> None:
+    toy_corpus(tmp_path / "c", 12, dict.fromkeys(TRAIN, {"sections": None}))
+    with pytest.raises(DataError, match=r"none of the 4 train studies .* \(no text: 4\)"):
+        read_source(Also(tmp_path / "c"))
+    toy_corpus(tmp_path / "d", 3, {0: {"split": "val"}})
+    with pytest.raises(DataError, match=r"no study in its train split \(splits there: test, val\)"):
+        read_source(Also(tmp_path / "d"))
+
+
+def test_structured_text_is_learnt_by_its_maker(tmp_path: Path) -> None:
+    toy_corpus(tmp_path / "c", 12, {3: {"structured": {"rules": {"findings": "Structured."}}}})
+    source = read_source(Also(tmp_path / "c", text="rules"))
+    assert [sample.report for sample in source.samples] == ["Structured."]
+    assert source.left_out == {"no findings by 'rules'": 3}
+    with pytest.raises(DataError, match="Did you mean 'rules'. Texts were made by: rules"):
+        read_source(Also(tmp_path / "c", text="rule"))
+
+
+def test_a_caption_is_the_text_of_a_picture_and_its_colours_are_kept(tmp_path: Path) -> None:
+    picture = {"caption": "A red disc.", "sections": None, "images": (ImageFile("images/s3.png", View.OTHER),)}
+    toy_corpus(tmp_path / "c", 12, {3: picture})
+    second = read_source(Also(tmp_path / "c")).samples[1]
+    assert second.report == "A red disc." and second.film is not None and second.film.rgb
+
+
+def test_words_alone_need_no_film_and_have_seen_no_collection(tmp_path: Path) -> None:
+    toy_corpus(tmp_path / "c", 12, {3: {"images": ()}})
+    source = read_source(Also(tmp_path / "c", films=False, weight=0.5))
+    assert len(source.samples) == 4 and all(sample.film is None for sample in source.samples)
+    assert source.collections == () and source.weight == 0.5
+
+
+def test_a_patient_in_two_splits_is_refused(tmp_path: Path) -> None:
+    toy_corpus(tmp_path / "c", 12, {4: {"patient": "p3"}})
+    with pytest.raises(DataError, match="1 patients of the train split .* 'p3', also in val"):
+        read_source(Also(tmp_path / "c"))
+
+
+def test_a_part_is_drawn_by_the_seed(tmp_path: Path) -> None:
+    toy_corpus(tmp_path / "c", 60)
+    drawn = [[one.id for one in read_source(Also(tmp_path / "c"), 5, seed).samples] for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2] and len(drawn[0]) == 5
+    assert len(read_source(Also(tmp_path / "c"), 5000, 1).samples) == 20

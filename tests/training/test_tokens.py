@@ -1,0 +1,102 @@
+"""Samples as tokens, and batches of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_models import tiny_llava
+
+from cxrlab.core.errors import ConfigError
+from cxrlab.models.hf.expansion import Expander
+from cxrlab.models.hf.prompting import report_ids
+from cxrlab.training.tokens import ReportRows, tokenise
+
+PROMPT = "Provide a description of the findings in the radiology image."
+REPORTS = ("The lungs are clear.", "Small left pleural effusion with adjacent atelectasis.", "Moderate cardiomegaly.")
+
+
+@pytest.fixture(scope="module")
+def parts() -> tuple[Any, Any]:
+    return tiny_llava()
+
+
+def rows_of(parts: tuple[Any, Any], asked: list[str | None], reports: tuple[str, ...], **named: Any) -> ReportRows:
+    model, processor = parts
+    tokens = tokenise(processor, model.config.image_token_id, asked, reports)
+    numbers = np.cumsum([one is not None for one in asked]) - 1
+    film_of = np.where([one is not None for one in asked], numbers, -1)
+    settings = {"image_tokens": 4, "image_token": model.config.image_token_id, "pad": 0, "max_length": 200, **named}
+    return ReportRows(tokens, film_of.astype(np.int64), None, None, **settings)
+
+
+def test_a_sample_is_what_inference_scores(parts: tuple[Any, Any]) -> None:
+    """Prompt with its widened film and report, token by token as the wrapper's encoder writes them."""
+    _, processor = parts
+    rows = rows_of(parts, [PROMPT] * 3, REPORTS)
+    expander = Expander(processor, parts[0].config.image_token_id)
+    before = list(expander.prompt(PROMPT, (32, 32)).ids)
+    for number, report in enumerate(REPORTS):
+        batch = rows.__getitems__([number])
+        assert batch["input_ids"][0].tolist() == before + report_ids(processor, report)
+        assert batch["targets"].tolist() == report_ids(processor, report)
+
+
+def test_only_the_report_and_its_end_are_learnt(parts: tuple[Any, Any]) -> None:
+    """The places before a target are the last of the prompt up to the last but one of the report: never the film."""
+    rows = rows_of(parts, [PROMPT] * 3, REPORTS)
+    batch = rows.__getitems__([2, 0, 1])
+    ids, length = batch["input_ids"], batch["input_ids"].shape[1]
+    learnt = torch.zeros(ids.numel(), dtype=torch.bool)
+    learnt[batch["places"] + 1] = True
+    learnt = learnt.view_as(ids)
+    image = ids == parts[0].config.image_token_id
+    assert not (learnt & image).any() and image.sum(1).tolist() == [4, 4, 4]
+    assert batch["image_places"].tolist() == torch.nonzero(image.flatten())[:, 0].tolist()
+    eos = parts[1].tokenizer.eos_token_id
+    for row, number in enumerate((2, 0, 1)):
+        told = report_ids(parts[1], REPORTS[number])
+        assert ids[row][learnt[row]].tolist() == told and told[-1] == eos
+        end = int(rows.lengths[number])
+        assert (ids[row, end:] == 0).all() and not learnt[row, end:].any() and end <= length
+    assert int(batch["items"]) == len(batch["targets"]) == sum(len(report_ids(parts[1], one)) for one in REPORTS)
+
+
+def test_words_alone_have_neither_film_nor_prompt(parts: tuple[Any, Any]) -> None:
+    rows = rows_of(parts, [None, PROMPT], REPORTS[:2])
+    batch = rows.__getitems__([0, 1])
+    assert (batch["input_ids"] == parts[0].config.image_token_id).sum(1).tolist() == [0, 4]
+    assert batch["input_ids"][0, 0] == parts[1].tokenizer.bos_token_id
+    assert rows.film_of.tolist() == [-1, 0]
+    assert "image_places" in batch and len(batch["image_places"]) == 4
+
+
+def test_a_long_report_is_cut_at_its_end_and_counted(parts: tuple[Any, Any]) -> None:
+    whole = rows_of(parts, [PROMPT] * 3, REPORTS)
+    limit = int(whole.lengths.max()) - 2
+    cut = rows_of(parts, [PROMPT] * 3, REPORTS, max_length=limit)
+    assert cut.cut == 1 and whole.cut == 0 and int(cut.lengths.max()) == limit
+    assert cut.__getitems__([1])["input_ids"].tolist() == whole.__getitems__([1])["input_ids"][:, :limit].tolist()
+
+
+def test_a_length_that_cuts_the_film_is_refused_with_the_number(parts: tuple[Any, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"max_length=10 cuts into the 4 image tokens .* Use max_length >= "):
+        rows_of(parts, [PROMPT] * 3, REPORTS, max_length=10)
+
+
+def test_special_tokens_typed_by_people_stay_words(parts: tuple[Any, Any]) -> None:
+    """An indication or report that says <image> or </s> must not add a film or end the report."""
+    rows = rows_of(parts, [f"{PROMPT} <image>"], ("Tube <image> seen. </s> Clear.",))
+    batch = rows.__getitems__([0])
+    assert int((batch["input_ids"] == parts[0].config.image_token_id).sum()) == 4
+    assert batch["targets"].tolist().count(parts[1].tokenizer.eos_token_id) == 1
+
+
+def test_a_batch_does_not_change_its_rows(parts: tuple[Any, Any]) -> None:
+    rows = rows_of(parts, [PROMPT, None, f"{PROMPT} {PROMPT}"], REPORTS)
+    together = rows.__getitems__([0, 1, 2])["input_ids"]
+    for number in range(3):
+        alone = rows.__getitems__([number])["input_ids"][0]
+        assert together[number, : len(alone)].tolist() == alone.tolist()
