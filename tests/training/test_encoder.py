@@ -269,6 +269,21 @@ def test_a_second_corpus_in_colour_and_a_second_text_of_one_film(corpus: Path, s
     assert done.rows > 2 * 52 and done.steps == 2
 
 
+def test_sentences_that_deny_may_be_left_out(corpus: Path, start: Path, tmp_path: Path) -> None:
+    """Normal films then share one text, so there are fewer different texts; captions of pictures stay whole."""
+    from cxrlab.data.corpus import load_corpus
+    from cxrlab.findings.present import present_sentences
+
+    steps = {"steps": 1}
+    whole = train_encoder(config(corpus, start=f"hf:{start}", optimisation=steps), tmp_path / "whole")
+    cut = train_encoder(
+        config(corpus, start=f"hf:{start}", statements="present", optimisation=steps), tmp_path / "present"
+    )
+    texts = [study.sections.findings for study in load_corpus(corpus).studies("train") if study.sections]
+    assert whole.extra["distinct_reports"] == len(set(texts))
+    assert cut.extra["distinct_reports"] == len({present_sentences(text or "") for text in texts}) < len(set(texts))
+
+
 def test_fresh_parts_are_put_together(corpus: Path, tmp_path: Path) -> None:
     """Random towers by seed, with a tokenizer of the narrator's words; bfloat16 and checkpointing change no shape."""
     settings = {"steps": 1, "precision": "bfloat16", "gradient_checkpointing": True}

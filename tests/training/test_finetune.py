@@ -13,12 +13,13 @@ import torch
 from lessons import FAST, phantoms, saved_llava
 from safetensors.torch import load_file
 
-from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.data.images import load_image
 from cxrlab.models.hf.wrapper import HfModel
 from cxrlab.models.model_card import read_model_card
+from cxrlab.training import checks
 from cxrlab.training.config import Also, FinetuneConfig
-from cxrlab.training.finetune import choose_trained, finetune
+from cxrlab.training.finetune import choose_trained, finetune, trained_weights
 from cxrlab.training.samples import Sample, read_source
 
 
@@ -105,8 +106,10 @@ def test_what_is_trained_is_what_the_settings_say(config: FinetuneConfig, change
     from tiny_models import tiny_llava
 
     model, _ = tiny_llava()
+    told = trained_weights(model, dataclasses.replace(config, **changes))
     choose_trained(model, dataclasses.replace(config, **changes))
-    found = set()
+    found, count = set(), sum(value.numel() for value in model.parameters() if value.requires_grad)
+    assert count == told or ("tower" in parts and told - 20_000 < count < told)
     for name, value in model.named_parameters():
         if value.requires_grad:
             found.add(
@@ -124,6 +127,43 @@ def test_a_trained_tower_is_written_whole(config: FinetuneConfig, tmp_path: Path
     new = load_file(tmp_path / "run" / "checkpoint" / "model.safetensors")
     assert old.keys() == new.keys()
     assert any("vision_tower" in name and not torch.equal(old[name], new[name]) for name in old)
+
+
+def test_layers_behind_the_features_are_not_trained(config: FinetuneConfig) -> None:
+    """Features come from the last layer but one: the last one would never get a gradient."""
+    from tiny_models import tiny_llava
+
+    model, _ = tiny_llava()
+    choose_trained(model, dataclasses.replace(config, train_tower=True))
+    layers = [
+        any(value.requires_grad for value in layer.parameters()) for layer in model.model.vision_tower.encoder.layer
+    ]
+    assert layers == [True, False]
+
+
+def test_a_run_does_not_go_on_with_other_data(config: FinetuneConfig, tmp_path: Path) -> None:
+    """The config names the folder; its films and words may have changed since the run was stopped."""
+
+    def stop(model: Any, step: int) -> dict[str, float]:
+        raise SystemExit
+
+    corpus = shutil.copytree(config.data, tmp_path / "corpus")
+    mine = dataclasses.replace(config, data=corpus, optimisation=dataclasses.replace(FAST, evaluate_every=4))
+    with pytest.raises(SystemExit):
+        finetune(mine, tmp_path / "run", on_evaluate=stop)
+    studies = (corpus / "studies.jsonl").read_text().replace("eart", "EART")
+    (corpus / "studies.jsonl").write_text(studies)
+    with pytest.raises(RunError, match="was begun with data: .* choose another folder"):
+        finetune(mine, tmp_path / "run")
+
+
+def test_too_little_memory_is_told_before_the_run_is_made(
+    config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "available_memory", lambda device: 1000)
+    with pytest.raises(ConfigError, match="training needs about .* GB"):
+        finetune(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_indication_stands_in_the_prompt_or_does_not(config: FinetuneConfig, tuned: Path, tmp_path: Path) -> None:

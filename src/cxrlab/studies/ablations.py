@@ -76,15 +76,13 @@ def _check_metrics(config: AblationsConfig) -> None:
 
 def _check_starts(planned: Plan, out: Path) -> None:
     """A folder that the last variant starts from and that is not there is told before the first is trained."""
-    from cxrlab.models.hf.source import locate
-    from cxrlab.models.loading import Loading
+    from cxrlab.models.part_folders import folder_of
 
     keys = ("tower", "text_encoder", "encoder", "language_model", "start")
     names = {getattr(part.config, key, None) for part in planned.parts for key in keys}
-    for name in sorted(name for name in names if name and name.startswith("hf:")):
-        folder = name.removeprefix("hf:")
-        if not Path(folder).is_relative_to(out):  # what this study trains is not there yet
-            locate(folder, Loading())
+    for name in sorted(name for name in names if name and name.startswith(("hf:", "builtin:"))):
+        if not Path(name.removeprefix("hf:")).is_relative_to(out):  # what this study trains is not there yet
+            folder_of(name)
 
 
 def _check_test(config: AblationsConfig, folder: Path) -> None:

@@ -38,13 +38,13 @@ def align(config: AlignConfig, out: Path, on_evaluate: Any = None) -> Training:
     start = open_start(config.start, config.encoder, config.language_model, seed)
     model, processor = start.model, start.processor
     lesson = reports.prepare(config, sources, model, processor, lambda prompts, sample: prompts.align)
+    order = reports.planned(config, lesson, model, reports.size_of(model.model.multi_modal_projector))
     reports.freeze(model, config.optimisation.precision)
     reports.unfreeze(model.model.multi_modal_projector)
     module = ReporterLoss(model, processor.image_processor)
-    reports.planned(config, lesson, lesson.rows(config.optimisation.max_length))  # too little data is told before
     with training_run(config, out, seed, FREE) as run:
         fitted, rows = reports.learn(
-            config, lesson, module, run, label="aligning the projector", on_evaluate=on_evaluate
+            config, lesson, module, run, order, label="aligning the projector", on_evaluate=on_evaluate
         )
         summary = reports.summarise("align", fitted, lesson, rows, module, RESULT)
         seen = tuple(dict.fromkeys((*start.collections, *lesson.collections)))

@@ -20,7 +20,7 @@ class Memory:
 
     Args:
         weights: All weights as they are stored.
-        trained: Gradient and optimiser of the trained ones, in float32.
+        trained: The trained ones again in float32, with gradient and optimiser.
         activations: What the forward pass keeps for the backward one; roughly.
     """
 
@@ -36,30 +36,30 @@ class Memory:
     def __str__(self) -> str:
         parts = (
             ("weights", self.weights),
-            ("gradients and optimiser", self.trained),
+            ("what is trained", self.trained),
             ("activations", self.activations),
         )
         return ", ".join(f"{name} {size / 1e9:.1f} GB" for name, size in parts)
 
 
-def estimate(model: Any, settings: Optimisation, length: int) -> Memory:
-    """The memory of a training.
+def estimate(model: Any, settings: Optimisation, length: int, trained: int) -> Memory:
+    """The memory of a training, before anything of it is set up.
 
     Args:
         model: With `config.text_config` (a LLaVA).
         settings: Batch, precision, checkpointing.
         length: Tokens of the longest sample.
+        trained: Weights that will be trained.
     """
-    weights = sum(value.numel() * value.element_size() for value in model.parameters())
-    trained = sum(value.numel() for value in model.parameters() if value.requires_grad)
     text = model.config.text_config
     number = 2 if settings.precision == "bfloat16" else 4
+    weights = number * sum(value.numel() for value in model.parameters())
     # A block keeps about 16 vectors of its width and 3 of its inner width a token; with checkpointing only its input,
     # and one block in full while it is computed again.
     block = 16 * text.hidden_size + 3 * getattr(text, "intermediate_size", 4 * text.hidden_size)
     layers = text.num_hidden_layers
     kept = layers * text.hidden_size + block if settings.gradient_checkpointing else layers * block
-    return Memory(weights, trained * 4 * (1 + _ADAM), settings.batch_size * length * kept * number)
+    return Memory(weights, trained * 4 * (2 + _ADAM), settings.batch_size * length * kept * number)
 
 
 def check_memory(needed: Memory, device: torch.device, available: int | None = None) -> None:

@@ -122,6 +122,8 @@ class EncoderConfig:
         text_encoder: Text encoder, such as hf:FOLDER of a BERT or dual encoder, or fresh:phantom.
         start: A dual encoder to go on from, hf:FOLDER or builtin:encoder, in place of tower and text encoder.
         text: Who made the structured text that is learnt; the source's findings when left out.
+        statements: all sentences of a report, or present: those alone that state something present or possible. Which
+            denials a report writes down cannot be seen on the film.
         also: Further corpora, name → {data, weight, text}.
         n: Number of studies drawn; all when left out.
         shared: Numbers of the space that films and reports share.
@@ -142,6 +144,7 @@ class EncoderConfig:
     text_encoder: str | None = None
     start: str | None = None
     text: str | None = None
+    statements: Literal["all", "present"] = "all"
     also: Mapping[str, Any] = field(default_factory=dict)
     n: int | None = None
     shared: int = 512

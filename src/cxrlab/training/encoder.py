@@ -14,6 +14,8 @@ import numpy as np
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.install import require
 from cxrlab.core.runs import finished
+from cxrlab.data.parallel import ordered_map
+from cxrlab.findings.present import present_sentences
 from cxrlab.models.local_files import first_line, quiet_loading
 from cxrlab.models.model_card import ModelCard, write_model_card
 from cxrlab.training.config import FREE, Also, EncoderConfig, also_of
@@ -98,12 +100,23 @@ def _sources(config: EncoderConfig) -> list[Source]:
     """The corpora; together they must hold at least two different reports."""
     main = read_source(Also(config.data, text=config.text), config.n, config.optimisation.seed)
     sources = [main, *(read_source(one) for one in also_of(config.also).values())]
+    if config.statements == "present":
+        sources = [_of_what_is_there(source, config.optimisation.workers) for source in sources]
     if len({sample.report for source in sources for sample in source.samples}) < 2:
         raise DataError(
             f"the reports of {', '.join(str(source.path) for source in sources)} are all the same, so no film can be "
             "told from another by its report."
         )
     return sources
+
+
+def _of_what_is_there(source: Source, workers: int) -> Source:
+    """The same films with the sentences that state something present; captions are taken whole."""
+    chests = [sample for sample in source.samples if sample.film is not None and not sample.film.rgb]
+    texts = ordered_map(present_sentences, (sample.report for sample in chests), max(workers, 1), ahead=1024)
+    told = {sample.id: text for sample, text in zip(chests, texts, strict=True)}
+    samples = (replace(sample, report=told.get(sample.id, sample.report)) for sample in source.samples)
+    return replace(source, samples=tuple(samples))
 
 
 def _order(config: EncoderConfig, sources: Sequence[Source], texts: Texts, compared: int) -> Order:

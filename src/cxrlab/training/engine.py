@@ -204,7 +204,7 @@ def arguments(settings: Optimisation, order: Order, folder: Path) -> TrainingArg
         seed=settings.seed,
         full_determinism=settings.deterministic,
         dataloader_num_workers=settings.workers,
-        dataloader_persistent_workers=settings.workers > 0,
+        dataloader_persistent_workers=False,
         dataloader_pin_memory=torch.cuda.is_available(),
         dataloader_drop_last=True,
         remove_unused_columns=False,

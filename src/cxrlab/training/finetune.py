@@ -47,7 +47,7 @@ def finetune(config: FinetuneConfig, out: Path, on_evaluate: Any = None) -> Trai
         start.processor,
         lambda prompts, sample: prompts.ask(sample.indication if config.indication else None),
     )
-    reports.planned(config, lesson, lesson.rows(config.optimisation.max_length))  # too little data is told before
+    order = reports.planned(config, lesson, start.model, trained_weights(start.model, config))
     with training_run(config, out, seed, FREE) as run:
         start = _with_folder(start, run, config)
         peft = choose_trained(start.model, config)
@@ -57,6 +57,7 @@ def finetune(config: FinetuneConfig, out: Path, on_evaluate: Any = None) -> Trai
             lesson,
             module,
             run,
+            order,
             label="fine-tuning",
             tower_frozen=not config.train_tower,
             on_evaluate=on_evaluate,
@@ -77,7 +78,7 @@ def choose_trained(model: Any, config: FinetuneConfig) -> Any:
     import torch
 
     from cxrlab.training.lora import add_adapters
-    from cxrlab.training.reports import freeze, unfreeze
+    from cxrlab.training.reports import freeze, unfreeze, unfreeze_tower
 
     freeze(model, config.optimisation.precision)
     torch.manual_seed(config.optimisation.seed + 3)
@@ -97,11 +98,24 @@ def choose_trained(model: Any, config: FinetuneConfig) -> Any:
         if config.train_projector:
             unfreeze(model.model.multi_modal_projector)
     if config.train_tower:
-        unfreeze(model.model.vision_tower)
+        unfreeze_tower(model)
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
     return peft
+
+
+def trained_weights(model: Any, config: FinetuneConfig) -> int:
+    """How many weights `choose_trained` will train, told before anything is changed."""
+    from cxrlab.training.lora import language_linears
+    from cxrlab.training.reports import size_of
+
+    inner = model.model
+    linears = [model.get_submodule(name) for name in language_linears(model)]
+    adapters = config.lora_rank * sum(one.in_features + one.out_features for one in linears)
+    language = adapters if config.lora_rank else size_of(inner.language_model)
+    projector = size_of(inner.multi_modal_projector) if config.train_projector else 0
+    return language + projector + (size_of(inner.vision_tower) if config.train_tower else 0)
 
 
 def _with_folder(start: Any, run: RunFolder, config: FinetuneConfig) -> Any:

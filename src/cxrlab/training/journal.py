@@ -77,12 +77,28 @@ class Journal(TrainerCallback):
                 "smaller clip, in a new folder."
             )
 
-    def state(self) -> dict[str, float]:
+    def state(self) -> dict[str, Any]:
         """What a checkpoint must hold for the next line of the history."""
-        return {"sum": 0.0 if self._sum is None else float(self._sum), "since": self._since, "loss": self.last_loss}
+        told = {"sum": 0.0 if self._sum is None else float(self._sum), "since": self._since, "loss": self.last_loss}
+        return {**told, **self._setting()}
+
+    def _setting(self) -> dict[str, Any]:
+        """What must be the same when the run goes on, beyond its config."""
+        return {
+            "processes": self.engine.args.world_size,
+            "samples a step": self.job.order.step,
+            "samples": len(self.job.rows),
+            "data": getattr(self.job.rows, "key", None),
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take up what `state` gave."""
+        """Take up what `state` gave; other data or another number of processes would give another result."""
+        for name, now in self._setting().items():
+            if state[name] != now:
+                raise RunError(
+                    f"{self.run.folder} was begun with {name}: {state[name]}, and now it is {now}; bring back what it "
+                    "was, or choose another folder."
+                )
         self._sum = torch.tensor(state["sum"], device=self.engine.args.device)
         self._since = int(state["since"])
         self.last_loss = math.nan if state["loss"] is None else float(state["loss"])

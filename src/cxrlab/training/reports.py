@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from cxrlab.training import processes
 from cxrlab.training.checks import check_context, check_memory, estimate
 from cxrlab.training.config import AlignConfig, Also, FinetuneConfig, also_of
 from cxrlab.training.engine import Evaluate, Fitted, Job, fit
-from cxrlab.training.feature_store import Features, open_features
+from cxrlab.training.feature_store import Features, open_features, tower_features
 from cxrlab.training.films import Films, open_films
 from cxrlab.training.order import Order, Part, plan
 from cxrlab.training.reporter import ReporterLoss
@@ -107,6 +106,7 @@ def learn(
     lesson: Lesson,
     module: ReporterLoss,
     run: RunFolder,
+    order: Order,
     *,
     label: str,
     tower_frozen: bool = True,
@@ -114,12 +114,7 @@ def learn(
 ) -> tuple[Fitted, ReportRows]:
     """Open films or features, and train what has `requires_grad`."""
     settings = config.optimisation
-    device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
-    longest = int(lesson.rows(settings.max_length).lengths.max())
-    order_rows = lesson.rows(settings.max_length)
-    order = planned(config, lesson, order_rows)
-    check_memory(estimate(module.model, settings, longest), device)
-    films, features = _seen(config, lesson, module.model, run, device, tower_frozen)
+    films, features = _seen(config, lesson, module.model, run, _device(), tower_frozen)
     rows = lesson.rows(settings.max_length, films, features)
     if settings.gradient_checkpointing:
         _checkpointed(module.model, tower_frozen)
@@ -131,9 +126,18 @@ def learn(
     return fit(job, settings, run), rows
 
 
-def planned(config: Config, lesson: Lesson, rows: ReportRows) -> Order:
-    """Which samples when; data that do not fill one step are refused."""
+def planned(config: Config, lesson: Lesson, model: Any, trained: int) -> Order:
+    """Which samples when; too little data for one step and too little memory are refused here, before the run is made.
+
+    Args:
+        config: Settings.
+        lesson: What is learnt.
+        model: What learns.
+        trained: Weights of it that will be trained, adapters included.
+    """
     settings = config.optimisation
+    rows = lesson.rows(settings.max_length)
+    check_memory(estimate(model, settings, int(rows.lengths.max()), trained), _device())
     return plan(
         [Part(len(source.samples), source.weight) for source in lesson.sources],
         settings.batch_size * settings.accumulate * processes.count(),
@@ -162,6 +166,11 @@ def summarise(
         parameters=sum(size for size, _ in sizes),
         extra={"longest_sample": int(rows.lengths.max()), "mean_sample": float(rows.lengths.mean())},
     )
+
+
+def _device() -> torch.device:
+    """Where this process trains."""
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
 
 
 def _seen(
@@ -211,6 +220,19 @@ def unfreeze(part: torch.nn.Module) -> None:
     part.to(torch.float32).requires_grad_(True)
 
 
-def save_parts(folder: Path, processor: Any) -> None:
-    """Tokenizer and image processor beside the weights."""
-    processor.save_pretrained(folder)
+def unfreeze_tower(model: Any) -> None:
+    """All of the tower that its features depend on is trained; layers behind the one that is read are not."""
+    tower = model.model.vision_tower
+    unfreeze(tower)
+    side = model.config.vision_config.image_size
+    seen = tower_features(model, torch.zeros(1, 3, side, side, device=next(tower.parameters()).device))
+    torch.autograd.backward([seen.sum()])
+    for parameter in tower.parameters():
+        # Processes that train together would wait for a gradient that never comes.
+        parameter.requires_grad_(parameter.grad is not None)
+        parameter.grad = None
+
+
+def size_of(part: torch.nn.Module) -> int:
+    """Weights of a part."""
+    return sum(value.numel() for value in part.parameters())

@@ -7,6 +7,7 @@ included, are learnt; the film and the prompt never are.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -117,6 +118,15 @@ class ReportRows:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @property
+    def key(self) -> str:
+        """A hash of everything that is learnt: tokens, films, and the longest sample."""
+        digest = hashlib.blake2b(digest_size=12)
+        for array in (self.tokens.ids, self.tokens.starts, self.tokens.prompts, self.film_of):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        digest.update(f"{self.films.key if self.films is not None else None} {self.max_length}".encode())
+        return digest.hexdigest()
 
     @property
     def lengths(self) -> NDArray[np.int64]:

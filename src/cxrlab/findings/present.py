@@ -1,0 +1,28 @@
+"""The part of a report that says what is there.
+
+Most sentences of a report deny or call normal, and which denials a radiologist writes down cannot be
+seen on the film. Who has to tell reports apart by their films learns from the other sentences.
+"""
+
+from __future__ import annotations
+
+import re
+
+from cxrlab.findings.reader import read
+
+NOTHING_PRESENT = "No finding."
+_END = re.compile(r"(?<=[.!?;])\s+(?=\S)")
+
+
+def present_sentences(text: str) -> str:
+    """The sentences of a report that state something present or possible, in order and unchanged.
+
+    `NOTHING_PRESENT` where none does: a normal report, or one whose findings the reader does not know.
+    """
+    spans = [finding.span for finding in read(text) if finding.present and finding.span is not None]
+    kept, start = [], 0
+    for end in (*(match.start() for match in _END.finditer(text)), len(text)):
+        if any(first < end and last > start for first, last in spans):
+            kept.append(text[start:end].strip())
+        start = end
+    return " ".join(kept) or NOTHING_PRESENT

@@ -1,0 +1,52 @@
+"""`cxrlab train align` and `cxrlab train finetune` as a user types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from lessons import phantoms
+
+from cxrlab.cli.main import main
+from cxrlab.cli.training import _told
+from cxrlab.core.files import read_json
+from cxrlab.training.result import Training
+
+SMALL = [
+    "--optimisation.steps", "3", "--optimisation.batch-size", "4", "--optimisation.max-length", "400",
+    "--optimisation.log-every", "1",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return phantoms(tmp_path_factory.mktemp("train") / "corpus", n=30)
+
+
+def test_both_stages_run_one_after_the_other(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Stage 2 from fresh parts, stage 3 from its run folder; the seed of the command line is the training's."""
+    top, data = corpus.parent, ["--data", str(corpus), "--cache", str(corpus.parent / "cache")]
+    fresh = ["--encoder", "fresh:tiny", "--language-model", "fresh:tiny"]
+    assert main(["train", "align", *data, *fresh, *SMALL, "--seed", "11", "--out", str(top / "align")]) == 0
+    assert "3 steps on" in capsys.readouterr().out
+    assert read_json(top / "align" / "environment.json")["seed"] == 11
+    tuned = ["--start", str(top / "align"), "--lora-rank", "2", "--json", "--out", str(top / "tuned")]
+    assert main(["train", "finetune", *data, *SMALL, *tuned]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["stage"] == "finetune" and told["steps"] == 3 and told["checkpoint"] == "checkpoint"
+    assert (top / "tuned" / "checkpoint" / "adapter_config.json").is_file()
+    assert len((top / "tuned" / "history.jsonl").read_text().splitlines()) == 3
+
+
+def test_a_mistake_is_one_sentence(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "finetune", "--data", str(corpus), "--out", str(tmp_path / "run")]) == 1
+    told = capsys.readouterr().err
+    assert "there is no start" in told and "Traceback" not in told
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_was_left_out_and_cut_is_said(tmp_path: Path) -> None:
+    done = Training("align", "checkpoint", 5, 20, 1.25, 10, left_out={"no text": 3, "no film": 1}, cut=2)
+    told = str(_told(done, tmp_path).text)
+    assert "4 studies were left out (no text: 3, no film: 1)" in told and "2 reports lost their end" in told
