@@ -26,12 +26,16 @@ KINDS = Table(
         "stub": "cxrlab.models.stub:Stub",
         "retrieval": "cxrlab.models.retrieval:Retrieval",
         "hf": "cxrlab.models.hf.wrapper:HfModel",
+        "builtin": "cxrlab.models.builtin:Builtin",
     },
 )
 # Each row is a class with USAGES and load(argument) -> TextModel.
 TEXT_KINDS = Table("kind of text model", {"scripted": "cxrlab.models.scripted:Scripted"})
 # Each row is a class with USAGES and load(argument, loading) -> DualEncoder.
-ENCODER_KINDS = Table("kind of encoder", {"hf": "cxrlab.models.dual_encoder:DualEncoder"})
+ENCODER_KINDS = Table(
+    "kind of encoder",
+    {"hf": "cxrlab.models.dual_encoder:DualEncoder", "builtin": "cxrlab.models.builtin:BuiltinEncoder"},
+)
 _ADDRESSES = ("http", "https")
 
 

@@ -26,6 +26,7 @@ from cxrlab.models.building import (
 from cxrlab.models.local_files import load_tokenizer
 from cxrlab.models.model_card import read_model_card
 from cxrlab.models.part_folders import base_folder, folder_of, image_processor_of, language_of, open_part, tower_of
+from cxrlab.models.prompts import load_prompts, prompt_names
 
 SIZES = {"phantom": PHANTOM, "tiny": TINY}
 _NARRATED = 600  # patients whose reports a fresh tokenizer is made from
@@ -99,15 +100,19 @@ def load_language_model(name: str, *, seed: int = 0, dtype: str = "float32") -> 
 
 
 def fresh_tokenizer(size: Size) -> Any:
-    """A tokenizer made from the narrator's reports alone: the same at every call, and no patient's words in it."""
+    """A tokenizer made from narrated reports and the prompts: the same at every call, no patient's words in it."""
     from cxrlab.findings.cases import draw_patient
+    from cxrlab.findings.lexicon import LEXICONS
     from cxrlab.findings.narrator import narrate
 
-    texts = []
+    texts = [
+        text for prompts in map(load_prompts, prompt_names()) for text in (prompts.findings, prompts.closed_question)
+    ]
     for number in range(_NARRATED):
         for visit_number, visit in enumerate(draw_patient(0, f"p{number}").visits):
-            told = narrate(visit, 0, f"p{number}/{visit_number}").report
-            texts += [text for text in (told.indication, told.findings, told.impression) if text]
+            for lexicon in LEXICONS:
+                told = narrate(visit, 0, f"p{number}/{visit_number}", lexicon).report
+                texts += [text for text in (told.indication, told.findings, told.impression) if text]
     return train_tokenizer(texts, size.vocabulary)
 
 

@@ -59,6 +59,11 @@ class Prompts:
         return self.closed_question.replace(_QUESTION, words)
 
 
+def prompt_names() -> tuple[str, ...]:
+    """Names of the shipped rows."""
+    return tuple(_shipped())
+
+
 def load_prompts(name_or_file: str | None = None) -> Prompts:
     """The row of this name, or the one row of a YAML file; `FILE#ROW` names a row of a file with several.
 

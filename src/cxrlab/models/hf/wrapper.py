@@ -78,13 +78,26 @@ class HfModel:
         self._verdicts: Verdicts | None = None
 
     @classmethod
-    def load(cls, argument: str, library: Library | None = None, loading: Loading | None = None) -> HfModel:
-        """Open a folder or hub id; it needs no library."""
+    def load(
+        cls,
+        argument: str,
+        library: Library | None = None,
+        loading: Loading | None = None,
+        name: str | None = None,
+    ) -> HfModel:
+        """Open a folder or hub id; it needs no library.
+
+        Args:
+            argument: Folder or hub id.
+            library: Not looked at.
+            loading: Where and how.
+            name: The name that leads back to it, where that is not `hf:ARGUMENT`.
+        """
         settings = loading or Loading()
         asked = load_prompts(settings.prompts) if settings.prompts else None  # a wrong name is told before the weights
         checkpoint = open_checkpoint(argument, settings)
         prompts = asked or load_prompts(checkpoint.card.prompts if checkpoint.card else None)
-        model = cls(checkpoint, f"hf:{argument}", prompts, attention=settings.attention)
+        model = cls(checkpoint, name or f"hf:{argument}", prompts, attention=settings.attention)
         if not model.path.differentiable:
             Remarks(sys.stderr).write(f"{model.path.reason}\n")
         return model

@@ -1,0 +1,129 @@
+"""The models that ship with the package: small weights trained on phantoms, scenes and narrated text.
+
+    general    a LLaVA that describes scenes and knows the words of reports, but has seen no chest
+    encoder    a contrastive encoder of phantoms (stage 1)
+    reporter   an adapter that makes a report model of the encoder's tower and the general language model (stages 2, 3)
+    aligned    what `reporter` stands on: that tower, that language model, and the projector between them (stage 2)
+
+Three folders hold weights; `aligned` holds a projector alone and is put together from its neighbours once, in the
+user's cache. `experiments/build_builtin.py` trains all of them anew.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from cxrlab.core.errors import DataError, RunError, UnknownName, nearest
+from cxrlab.core.files import make_folder, sha256_of
+from cxrlab.core.folders import write_folder
+from cxrlab.core.install import require
+from cxrlab.models.dual_encoder import DualEncoder
+from cxrlab.models.hf.wrapper import HfModel
+from cxrlab.models.loading import Loading
+from cxrlab.models.model_card import MODEL_CARD, read_model_card, write_model_card
+
+if TYPE_CHECKING:
+    from cxrlab.models.retrieval import Library
+
+WEIGHTS = Path(__file__).parent / "weights"
+GENERAL, ENCODER, ALIGNED, REPORTER = "general", "encoder", "aligned", "reporter"
+NAMES = (GENERAL, ENCODER, ALIGNED, REPORTER)
+PROJECTOR = "projector.safetensors"
+
+
+def builtin_folder(name: str, weights: Path = WEIGHTS) -> Path:
+    """The folder of a built-in model in the layout of transformers.
+
+    Args:
+        name: One of `NAMES`.
+        weights: Where the shipped folders are.
+    """
+    if name not in NAMES:
+        raise UnknownName(f"there is no built-in model '{name}'.{nearest(name, NAMES)} There are: {', '.join(NAMES)}.")
+    folder = weights / name
+    if not (folder / MODEL_CARD).is_file():
+        raise DataError(f"this copy of cxrlab has no weights for builtin:{name}; {folder} is missing or incomplete.")
+    return _put_together(weights) if name == ALIGNED else folder
+
+
+def cache_folder() -> Path:
+    """Where what is put together is kept: CXRLAB_CACHE, else the user's cache folder."""
+    named = os.environ.get("CXRLAB_CACHE")
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(named) if named else home / "cxrlab"
+
+
+class Builtin:
+    """Built-in report models by name; see `HfModel`."""
+
+    USAGES = MappingProxyType(
+        {
+            "builtin:reporter": "a small report model of phantoms, trained in three stages",
+            "builtin:general": "a small model that describes pictures and has seen no chest",
+        }
+    )
+
+    @classmethod
+    def load(cls, argument: str, library: Library | None = None, loading: Loading | None = None) -> HfModel:
+        """Open a built-in report model; it needs no library."""
+        require("models")
+        if argument == ENCODER:
+            raise UnknownName("builtin:encoder places films beside reports and writes none; use builtin:reporter.")
+        return HfModel.load(str(builtin_folder(argument)), library, loading, name=f"builtin:{argument}")
+
+
+class BuiltinEncoder:
+    """The built-in contrastive encoder."""
+
+    USAGES = MappingProxyType({"builtin:encoder": "a small contrastive encoder of phantoms"})
+
+    @classmethod
+    def load(cls, argument: str, loading: Loading) -> DualEncoder:
+        """Open the built-in encoder."""
+        from cxrlab.models.encoder_folder import open_encoder
+
+        require("models")
+        if argument != ENCODER:
+            raise UnknownName(f"builtin:{argument} is no encoder; use builtin:encoder.")
+        return DualEncoder(f"builtin:{argument}", open_encoder(builtin_folder(argument), loading))
+
+
+def _put_together(weights: Path) -> Path:
+    """The aligned model as a whole folder; made once for these very weights, by whoever comes first."""
+    made_of = [weights / ENCODER / "model.safetensors", weights / GENERAL / "model.safetensors"]
+    made_of.append(weights / ALIGNED / PROJECTOR)
+    for file in made_of:
+        if not file.is_file():
+            raise DataError(f"this copy of cxrlab has no weights for builtin:{ALIGNED}; {file} is missing.")
+    out = cache_folder() / "-".join([ALIGNED, *(sha256_of(file)[:12] for file in made_of)])
+    if (out / MODEL_CARD).is_file():
+        return out
+    make_folder(out.parent)
+    try:
+        return write_folder(out, lambda folder: _write_aligned(weights, folder))
+    except RunError:
+        if (out / MODEL_CARD).is_file():  # another process was faster
+            return out
+        raise
+
+
+def _write_aligned(weights: Path, folder: Path) -> None:
+    from safetensors.torch import load_file
+
+    from cxrlab.models.building import assemble_llava
+    from cxrlab.models.local_files import quiet_loading
+    from cxrlab.models.parts import load_language_model, load_tower
+
+    tower = load_tower(f"hf:{weights / ENCODER}", dtype="bfloat16")
+    language = load_language_model(f"hf:{weights / GENERAL}", dtype="bfloat16")
+    model, processor = assemble_llava(tower.model, language.model, language.tokenizer, tower.image_processor, seed=0)
+    model.model.multi_modal_projector.load_state_dict(load_file(weights / ALIGNED / PROJECTOR))
+    with quiet_loading():
+        model.to(tower.model.dtype).save_pretrained(folder)
+    processor.save_pretrained(folder)
+    card = read_model_card(weights / ALIGNED)
+    if card is not None:
+        write_model_card(card, folder)
