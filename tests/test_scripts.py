@@ -31,6 +31,8 @@ SMALL = {
     "experiments/structuring_rules.py": ("--n", "20", "--show", "3"),
     "experiments/view_from_image.py": ("--phantoms", "4"),
     "experiments/sections_roundtrip.py": ("--root", str(ROOT / "tests/data/sections/openi")),
+    "experiments/build_builtin.py": ("--rehearse", "--weights", "weights"),
+    "experiments/iu_xray.py": ("--help",),
     "benchmarks/finetune_speed.py": ("--tiny",),
     "benchmarks/imports.py": ("--n", "20"),
     "benchmarks/install.py": ("--plan",),
@@ -64,6 +66,8 @@ EXPECTED = {
     "experiments/structuring_rules.py": "| narrated, lexicon B | 20 | 100.0 % |",
     "experiments/view_from_image.py": "| phantoms | 40 pixels high | 8 |",
     "experiments/sections_roundtrip.py": "report 3: indication (holds 'indication:'; 2 styles)",
+    "experiments/build_builtin.py": "all built-in weights: 2",
+    "experiments/iu_xray.py": "to see that it runs",
     "benchmarks/finetune_speed.py": "1.2 times the samples a second of the plain Trainer",
     "benchmarks/imports.py": "20 films:",
     "benchmarks/install.py": "under 35 packages",
@@ -85,10 +89,12 @@ def test_every_script_has_its_small_run() -> None:
 
 
 @pytest.mark.parametrize("script", sorted(SMALL))
-def test_the_script_runs_and_prints_its_table(script: str) -> None:
+def test_the_script_runs_and_prints_its_table(script: str, tmp_path: Path) -> None:
     """Exit 0 and the last row or heading of its table."""
-    if script.endswith(("learnability.py", "finetune_speed.py", "pointing_game.py")):
+    if script.endswith(("learnability.py", "finetune_speed.py", "pointing_game.py", "build_builtin.py")):
         pytest.importorskip("torch")
-    run = subprocess.run([sys.executable, ROOT / script, *SMALL[script]], capture_output=True, text=True, timeout=300)
+    run = subprocess.run(
+        [sys.executable, ROOT / script, *SMALL[script]], capture_output=True, text=True, timeout=300, cwd=tmp_path
+    )
     assert run.returncode == 0, run.stderr[-2000:]
     assert EXPECTED[script] in run.stdout

@@ -11,6 +11,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.protocols import ImageToText
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.loading import load_model, train_films
+from cxrlab.models.builtin import WEIGHTS
 from cxrlab.models.names import KINDS
 
 
@@ -25,7 +26,9 @@ def rewrite(corpus: Path, change: dict[int, dict[str, object]]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_loads_by_name_alone(kind: str, phantom: Path, tmp_path: Path) -> None:
-    arguments = {"stub": "normal", "retrieval": str(phantom)}
+    if kind == "builtin" and not WEIGHTS.is_dir():
+        pytest.skip("this copy has no built-in weights; tests/models/test_builtin.py makes some")
+    arguments = {"stub": "normal", "retrieval": str(phantom), "builtin": "reporter"}
     if kind == "hf":
         arguments["hf"] = str(save_tiny_llava(tmp_path / "tiny"))
     model = cxrlab.load_model(f"{kind}:{arguments[kind]}")
@@ -47,6 +50,15 @@ def test_a_study_without_findings_text_is_passed_over(own_phantom: Path) -> None
     first, second = (list(corpus.ids()).index(key) for key in all_train[:2])
     rewrite(own_phantom, {first: {"sections": {"findings": "  "}}, second: {"sections": None}})
     assert [film.id for film in train_films(str(own_phantom))] == all_train[2:]
+
+
+def test_a_study_without_a_frontal_film_is_passed_over(own_phantom: Path) -> None:
+    """Real corpora hold studies with lateral films alone; training passes over them too."""
+    corpus = load_corpus(own_phantom)
+    first, *others = corpus.ids("train")
+    films = [{"path": image.path, "view": "lateral"} for image in corpus[first].images]
+    rewrite(own_phantom, {list(corpus.ids()).index(first): {"images": films}})
+    assert [film.id for film in train_films(str(own_phantom))] == others
 
 
 def test_a_patient_in_two_splits_is_refused(own_phantom: Path) -> None:

@@ -91,7 +91,7 @@ def test_other_commands_work_on_what_it_left(toured, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("generate", "--model", "hf:a/b", "--data", "CORPUS", "--out", "OUT"), "this version has no"),
+        (("generate", "--model", "gpt:a/b", "--data", "CORPUS", "--out", "OUT"), "this version has no"),
         (("generate", "--model", "stub:normal", "--data", "nowhere", "--out", "OUT"), "nowhere does not exist"),
         (("generate", "--model", "stub:normal", "--data", "CORPUS", "--split", "tset", "--out", "OUT"), "'test'"),
         (("page", "nowhere"), "nowhere does not exist"),

@@ -107,7 +107,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "train encoder": Command(
             "stage 1: films and reports in one space, by contrast",
             "cxrlab.cli.encoders:train",
-            "cxrlab train encoder --config configs/training/encoder_phantom.yaml --data corpora/phantom --out runs/encoder",
+            "cxrlab train encoder --config configs/training/encoder_phantom.yaml --data corpora/phantom --out runs/enc",
         ),
         "train align": Command(
             "stage 2: a projector between vision tower and language model",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cxrlab.core.errors import DataError
 from cxrlab.core.progress import track
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.data.views import frontal
+from cxrlab.data.views import FRONTAL, frontal
 from cxrlab.models.loading import Loading
 from cxrlab.models.names import load_model as load_named
 from cxrlab.models.retrieval import Exemplar
@@ -32,14 +32,14 @@ def load_model(name: str, loading: Loading | None = None, **settings: Any) -> Im
 def train_films(corpus: str) -> Iterator[Exemplar]:
     """The frontal film and findings text of every study in the train split of a corpus folder.
 
-    A study without findings text is passed over. A film that cannot be read, a patient of the train
+    A study without findings text or without a frontal film is passed over. A film that cannot be read, a patient of the train
     split who is also in another one, or a split with nothing to look among is a `DataError`.
     """
     source = load_corpus(Path(corpus))
     count = _check_split(source)
     for study in track(source.studies("train"), "indexing films", total=count):
         text = study.sections.findings if study.sections else None
-        if text and text.strip():
+        if text and text.strip() and any(image.view in FRONTAL for image in study.images):
             image = source.image(study, frontal(study))
             yield Exemplar(study.id, study.patient, image, text.strip())
 

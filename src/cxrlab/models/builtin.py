@@ -12,6 +12,7 @@ user's cache. `experiments/build_builtin.py` trains all of them anew.
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -34,19 +35,14 @@ NAMES = (GENERAL, ENCODER, ALIGNED, REPORTER)
 PROJECTOR = "projector.safetensors"
 
 
-def builtin_folder(name: str, weights: Path = WEIGHTS) -> Path:
-    """The folder of a built-in model in the layout of transformers.
-
-    Args:
-        name: One of `NAMES`.
-        weights: Where the shipped folders are.
-    """
+def builtin_folder(name: str) -> Path:
+    """The folder of a built-in model, one of `NAMES`, in the layout of transformers."""
     if name not in NAMES:
         raise UnknownName(f"there is no built-in model '{name}'.{nearest(name, NAMES)} There are: {', '.join(NAMES)}.")
-    folder = weights / name
+    folder = WEIGHTS / name
     if not (folder / MODEL_CARD).is_file():
         raise DataError(f"this copy of cxrlab has no weights for builtin:{name}; {folder} is missing or incomplete.")
-    return _put_together(weights) if name == ALIGNED else folder
+    return _put_together(WEIGHTS) if name == ALIGNED else folder
 
 
 def cache_folder() -> Path:
@@ -102,6 +98,7 @@ def _put_together(weights: Path) -> Path:
     if (out / MODEL_CARD).is_file():
         return out
     make_folder(out.parent)
+    shutil.rmtree(out, ignore_errors=True)  # somebody has taken files out of it
     try:
         return write_folder(out, lambda folder: _write_aligned(weights, folder))
     except RunError:

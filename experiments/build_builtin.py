@@ -1,0 +1,178 @@
+"""Train the models that ship with the package, and put their weights into it.
+
+    python experiments/build_builtin.py [general encoder reporter] [--rehearse] [--weights FOLDER]
+
+The recipes are configs/builtin/*.yaml; every step is a run folder under runs/builtin that a second call goes on with.
+`encoder` needs `general` and `reporter` needs both; what is missing is built first. Half an hour on one H200 with 16
+cores. `--rehearse` goes through all of it with a few films and steps, to see that it runs; its models know nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cxrlab.core.config import config_from
+from cxrlab.data.config import PhantomConfig, ScenesConfig
+from cxrlab.models.builtin import ALIGNED, ENCODER, GENERAL, PROJECTOR, REPORTER, WEIGHTS
+from cxrlab.models.model_card import read_model_card, write_model_card
+from cxrlab.training.config import AlignConfig, EncoderConfig, FinetuneConfig
+
+RECIPES = Path(__file__).parents[1] / "configs" / "builtin"
+WORK = Path("runs/builtin")
+SIGHT = "sight"
+# Of the corpora: studies, side of the films, seed, words.
+FILMS = PhantomConfig(n=150_000, size=128, seed=101, masks=False)
+WORDS = {
+    "words_a": PhantomConfig(n=40_000, size=32, seed=102, masks=False, lexicon="A"),
+    "words_b": PhantomConfig(n=40_000, size=32, seed=103, masks=False, lexicon="B"),
+}
+SCENES = ScenesConfig(n=60_000, size=128, seed=104)
+REHEARSAL = 60  # studies and pictures of each corpus
+KEPT = ("config.json", "generation_config.json", "processor_config.json", "preprocessor_config.json")
+KEPT_WORDS = ("tokenizer.json", "tokenizer_config.json")
+
+
+def main() -> None:
+    """Build what was asked for, in order."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=[GENERAL, ENCODER, REPORTER])
+    parser.add_argument("--rehearse", action="store_true")
+    parser.add_argument("--weights", type=Path, default=WEIGHTS)
+    given = parser.parse_args()
+    builders: dict[str, Callable[[bool], None]] = {GENERAL: general, ENCODER: encoder, REPORTER: reporter}
+    for name in given.names:
+        if name not in builders:
+            raise SystemExit(f"there is no built-in model '{name}' to build; choose from {', '.join(builders)}.")
+        builders[name](given.rehearse)
+        for packed in (ALIGNED, REPORTER) if name == REPORTER else (name,):
+            size = pack(packed, given.weights / packed)
+            print(f"{packed:<10} {size / 1e6:6.2f} MB in {given.weights / packed}", flush=True)
+    total = sum(file.stat().st_size for file in given.weights.rglob("*") if file.is_file())
+    print(f"all built-in weights: {total / 1e6:.2f} MB")
+
+
+def general(rehearse: bool) -> None:
+    """Scenes with captions and reports without films; the phantoms of later steps are drawn meanwhile."""
+    from cxrlab.data.scenes import make_scenes
+
+    timed("scenes", lambda: make_scenes(_fewer(SCENES, rehearse), WORK / "scenes"))
+    for name, config in WORDS.items():
+        timed(name, lambda name=name, config=config: _phantom(config, name, rehearse))
+    drawing = _phantom_beside(rehearse)
+    _finetune(GENERAL, WORK / "scenes", rehearse)
+    if drawing is not None and drawing.wait():
+        raise SystemExit("the phantoms could not be drawn.")
+
+
+def encoder(rehearse: bool) -> None:
+    """The general tower learns to describe phantoms, then to place them beside their reports."""
+    from cxrlab.training.encoder import train_encoder
+
+    if not (WORK / GENERAL / "checkpoint").is_dir():
+        general(rehearse)
+    timed("phantom", lambda: _phantom(FILMS, "phantom", rehearse))
+    _finetune(SIGHT, WORK / "phantom", rehearse)
+    config = _read(EncoderConfig, ENCODER, WORK / "phantom", rehearse)
+    timed(ENCODER, lambda: train_encoder(config, WORK / ENCODER))
+
+
+def reporter(rehearse: bool) -> None:
+    """Stages 2 and 3 on the encoder's tower and the general language model."""
+    from cxrlab.training.align import align
+
+    if not (WORK / ENCODER / "checkpoint").is_dir():
+        encoder(rehearse)
+    config = _read(AlignConfig, ALIGNED, WORK / "phantom", rehearse)
+    timed(ALIGNED, lambda: align(config, WORK / ALIGNED))
+    _finetune(REPORTER, WORK / "phantom", rehearse)
+
+
+def timed(name: str, work: Callable[[], Any]) -> None:
+    """Run a step and say how long it took."""
+    start = time.monotonic()
+    work()
+    print(f"{name:<10} {time.monotonic() - start:6.1f} s", flush=True)
+
+
+def pack(name: str, out: Path) -> int:
+    """Copy a trained model into the package in bfloat16 and return its bytes."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    source = WORK / name / "checkpoint"
+    out.mkdir(parents=True, exist_ok=True)
+    weights = {
+        GENERAL: "model.safetensors", ENCODER: "model.safetensors",
+        ALIGNED: "model.safetensors", REPORTER: "adapter_model.safetensors",
+    }[name]  # fmt: skip
+    tensors = load_file(source / weights)
+    target = weights
+    if name == ALIGNED:
+        target, prefix = PROJECTOR, "multi_modal_projector."
+        tensors = {key.split(prefix)[1]: value for key, value in tensors.items() if prefix in key}
+    small = {key: value.to(torch.bfloat16).contiguous() for key, value in tensors.items()}
+    save_file(small, out / target, metadata={"format": "pt"})
+    (out / target).chmod(0o644)  # safetensors lets nobody else read what it writes
+    files = ("adapter_config.json",) if name == REPORTER else () if name == ALIGNED else (*KEPT, *KEPT_WORDS)
+    for file in files:
+        if (source / file).is_file():
+            text = (source / file).read_text()
+            (out / file).write_text(_in_bfloat16(text) if file == "config.json" else text)
+    card = read_model_card(source)
+    assert card is not None
+    write_model_card(replace(card, base=f"builtin:{ALIGNED}" if name == REPORTER else None), out)
+    return sum(file.stat().st_size for file in out.iterdir())
+
+
+def _in_bfloat16(config: str) -> str:
+    values = json.loads(config)
+    for part in (values, *(value for value in values.values() if isinstance(value, dict))):
+        if "dtype" in part:
+            part["dtype"] = "bfloat16"
+    return json.dumps(values, indent=2, sort_keys=True) + "\n"
+
+
+def _fewer(config: Any, rehearse: bool) -> Any:
+    return replace(config, n=REHEARSAL, workers=1) if rehearse else config
+
+
+def _phantom(config: PhantomConfig, name: str, rehearse: bool) -> None:
+    from cxrlab.data.phantom.corpus import make_phantom
+
+    make_phantom(_fewer(config, rehearse), WORK / name)
+
+
+def _phantom_beside(rehearse: bool) -> subprocess.Popen[bytes] | None:
+    """Draw the phantoms in another process, on all cores but two; None for a rehearsal, which draws them in turn."""
+    if rehearse:
+        return None
+    workers = max(1, (os.cpu_count() or 2) - 2)
+    flags = ("n", "size", "seed")
+    command = [sys.executable, "-m", "cxrlab", "data", "make", "phantom", "--out", str(WORK / "phantom")]
+    command += [word for flag in flags for word in (f"--{flag}", str(getattr(FILMS, flag)))]
+    return subprocess.Popen([*command, "--masks", "false", "--workers", str(workers)])
+
+
+def _finetune(name: str, data: Path, rehearse: bool) -> None:
+    from cxrlab.training.finetune import finetune
+
+    config = _read(FinetuneConfig, name, data, rehearse)
+    timed(name, lambda: finetune(config, WORK / name))
+
+
+def _read(cls: type[Any], name: str, data: Path, rehearse: bool) -> Any:
+    small = ("optimisation.steps=2", "optimisation.batch_size=4", "optimisation.workers=0") if rehearse else ()
+    return config_from(cls, RECIPES / f"{name}.yaml", (f"data={data}", *small))
+
+
+if __name__ == "__main__":
+    main()

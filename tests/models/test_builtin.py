@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tiny_models import save_tiny_llava, tiny_dual_encoder
+
+from cxrlab.core.errors import DataError, UnknownName
+from cxrlab.models import builtin
+from cxrlab.models.builtin import ALIGNED, ENCODER, GENERAL, PROJECTOR, REPORTER, builtin_folder
+from cxrlab.models.model_card import ModelCard, write_model_card
+from cxrlab.models.names import load_encoder, load_model
+from cxrlab.models.parts import load_language_model, load_tower
+from cxrlab.training.config import FinetuneConfig
+from cxrlab.training.finetune import choose_trained
+
+FILM = np.linspace(0.0, 1.0, 48 * 40, dtype=np.float32).reshape(48, 40)
+
+
+@pytest.fixture
+def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Tiny models in the layout of the package, and a cache of their own."""
+    folder = tmp_path / "weights"
+    save_tiny_llava(folder / GENERAL, seed=1)
+    for part in tiny_dual_encoder(seed=5):
+        part.save_pretrained(folder / ENCODER)
+    (folder / ALIGNED).mkdir()
+    aligned = {f"linear_{n}.{what}": torch.full(shape, 0.02 * n) for n in (1, 2) for what, shape in SHAPES.items()}
+    save_file(aligned, folder / ALIGNED / PROJECTOR)
+    for name, stage in ((GENERAL, "finetune"), (ENCODER, "encoder"), (ALIGNED, "align")):
+        write_model_card(ModelCard(stage, "llava-rad/1", ("phantom",)), folder / name)
+    monkeypatch.setattr(builtin, "WEIGHTS", folder)
+    monkeypatch.setenv("CXRLAB_CACHE", str(tmp_path / "cache"))
+    return folder
+
+
+SHAPES = {"weight": (32, 32), "bias": (32,)}
+
+
+def test_the_aligned_model_is_put_together_from_its_neighbours_once(weights: Path, tmp_path: Path) -> None:
+    """Tower of the encoder, language model of the general one, projector of its own."""
+    folder = builtin_folder(ALIGNED)
+    assert folder.parent == tmp_path / "cache" and builtin_folder(ALIGNED) == folder
+    model = load_model("builtin:aligned", list).model  # type: ignore[attr-defined]
+    tower, language = load_tower("builtin:encoder").model, load_language_model("builtin:general").model
+    for ours, theirs in ((model.model.vision_tower, tower), (model.model.language_model, language.model)):
+        found = dict(ours.named_parameters())
+        assert found and all(
+            torch.equal(found[name], value.bfloat16().float()) for name, value in theirs.named_parameters()
+        )
+    assert float(model.model.multi_modal_projector.linear_2.bias[0].detach()) == pytest.approx(0.04, rel=0.01)
+
+
+def test_other_weights_are_another_folder_in_the_cache(weights: Path) -> None:
+    before = builtin_folder(ALIGNED)
+    stored = load_file(weights / ALIGNED / PROJECTOR)
+    save_file({name: value + 1 for name, value in stored.items()}, weights / ALIGNED / PROJECTOR)
+    assert builtin_folder(ALIGNED) != before
+
+
+def test_a_cache_that_lost_files_is_made_again(weights: Path) -> None:
+    """The card tells that a folder is whole."""
+    folder = builtin_folder(ALIGNED)
+    (folder / "cxrlab.json").unlink()
+    assert (builtin_folder(ALIGNED) / "cxrlab.json").is_file()
+
+
+def test_the_reporter_stands_on_the_aligned_model(weights: Path, tmp_path: Path) -> None:
+    """An adapter of a few tensors in the package answers by its name, and not as its base does."""
+    model = load_model("builtin:aligned", list)
+    peft = choose_trained(model.model, FinetuneConfig(Path("x"), start="builtin:aligned", lora_rank=2))  # type: ignore[attr-defined]
+    for name, value in peft.named_parameters():
+        if "lora_B" in name:
+            value.data.fill_(0.5)
+    peft.save_pretrained(weights / REPORTER)
+    write_model_card(ModelCard("finetune", "llava-rad/1", ("phantom",), base="builtin:aligned"), weights / REPORTER)
+    reporter = load_model("builtin:reporter", list)
+    assert reporter.name == "builtin:reporter" and reporter.collections == ("phantom",)  # type: ignore[attr-defined]
+    base = load_model("builtin:aligned", list)
+    text = ["The heart is normal in size."]
+    assert float(reporter.losses([FILM], text)) != pytest.approx(float(base.losses([FILM], text)))  # type: ignore[attr-defined]
+    assert len(reporter.generate([FILM])) == 1
+
+
+def test_the_encoder_embeds_by_its_name(weights: Path) -> None:
+    encoder = load_encoder("builtin:encoder")
+    assert encoder.name == "builtin:encoder" and encoder.embed_images([FILM]).shape == (1, 16)
+
+
+def test_names_that_lead_nowhere(weights: Path) -> None:
+    for name, told in (("builtin:reprter", "reporter"), ("builtin:encoder", "builtin:reporter")):
+        with pytest.raises(UnknownName, match=told):
+            load_model(name, list)
+    with pytest.raises(UnknownName, match="builtin:encoder"):
+        load_encoder("builtin:general")
+
+
+@pytest.mark.parametrize("lost", [f"{ENCODER}/model.safetensors", f"{ALIGNED}/{PROJECTOR}", ALIGNED])
+def test_a_copy_without_weights_says_which_are_missing(weights: Path, lost: str) -> None:
+    path = weights / lost
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with pytest.raises(DataError, match=r"no weights for builtin:aligned"):
+        builtin_folder(ALIGNED)
