@@ -53,6 +53,7 @@ from cxrlab.training.pixels import to_pixels
 from cxrlab.training.reporter import ReporterLoss
 from cxrlab.training.run_folder import training_run
 from cxrlab.training.tokens import ReportRows, Tokens
+from cxrlab.training.trainer_settings import length_multiple
 
 UTILISATION, RATIO, EPOCHS = 0.35, 1.2, 3  # what is aimed at; passes over which the tower's one run is spread
 PAD, BEGIN, IMAGE, FIRST = 0, 1, 2, 3
@@ -201,7 +202,8 @@ def ours(data: Data, scale: Scale, args: argparse.Namespace, *, kept: bool) -> t
         for layer in model.model.language_model.layers:
             layer.compile(dynamic=True)
     films = None if kept else data.films  # an array gives films by number, as the store does
-    rows = ReportRows(data.tokens, data.film_of, films, features, data.image_tokens, IMAGE, PAD, length)  # type: ignore[arg-type]
+    fixed = (data.image_tokens, IMAGE, PAD, length, length_multiple())
+    rows = ReportRows(data.tokens, data.film_of, films, features, *fixed)  # type: ignore[arg-type]
     loss = own_loss(module, rows, args)
     clock = Clock(args.warm, args.window)
 

@@ -69,7 +69,7 @@ def general(rehearse: bool) -> None:
         timed(name, lambda name=name, config=config: _phantom(config, name, rehearse))
     drawing = _phantom_beside(rehearse)
     _finetune(GENERAL, WORK / "scenes", rehearse)
-    if drawing is not None and drawing.wait():
+    if drawing.wait():
         raise SystemExit("the phantoms could not be drawn.")
 
 
@@ -151,15 +151,14 @@ def _phantom(config: PhantomConfig, name: str, rehearse: bool) -> None:
     make_phantom(_fewer(config, rehearse), WORK / name)
 
 
-def _phantom_beside(rehearse: bool) -> subprocess.Popen[bytes] | None:
-    """Draw the phantoms in another process, on all cores but two; None for a rehearsal, which draws them in turn."""
-    if rehearse:
-        return None
-    workers = max(1, (os.cpu_count() or 2) - 2)
-    flags = ("n", "size", "seed")
-    command = [sys.executable, "-m", "cxrlab", "data", "make", "phantom", "--out", str(WORK / "phantom")]
-    command += [word for flag in flags for word in (f"--{flag}", str(getattr(FILMS, flag)))]
-    return subprocess.Popen([*command, "--masks", "false", "--workers", str(workers)])
+def _phantom_beside(rehearse: bool) -> subprocess.Popen[bytes]:
+    """Draw the phantoms in another process, on all cores but two."""
+    config = _fewer(FILMS, rehearse)
+    workers = 1 if rehearse else max(1, (os.cpu_count() or 2) - 2)
+    command = [sys.executable, "-m", "cxrlab", "data", "make", "phantom", "--out", str(WORK / "phantom"), "--no-masks"]
+    for flag, value in (("n", config.n), ("size", config.size), ("seed", config.seed), ("workers", workers)):
+        command += [f"--{flag}", str(value)]
+    return subprocess.Popen(command)
 
 
 def _finetune(name: str, data: Path, rehearse: bool) -> None:

@@ -32,7 +32,7 @@ def test_explain_lists_the_pictures(
     words = ["explain", "--model", model, "--image", str(image), "--report", "Small effusion.", "--word", "effusion"]
     assert main([*words, "--out", str(tmp_path / "run")]) == 0
     shown = capsys.readouterr().out
-    assert str(tmp_path / "run" / "explain" / "effusion.png") in shown and "1 words explained" in shown
+    assert str(tmp_path / "run" / "explain" / "effusion.png") in shown and "1 word explained" in shown
     assert main([*words, "--out", str(tmp_path / "run"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["words"][0]["word"] == "effusion"
 

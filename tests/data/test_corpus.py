@@ -39,6 +39,16 @@ def test_splits_lengths_and_ids(tmp_path: Path) -> None:
         corpus.ids("vla")
 
 
+def test_fields_that_are_not_wanted_are_not_looked_at(tmp_path: Path) -> None:
+    """They come as if absent; all else is read and checked as ever."""
+    corpus = toy_corpus(tmp_path / "c")
+    whole, part = list(corpus.studies()), list(corpus.studies(without=frozenset({"findings", "masks"})))
+    assert part == [dataclasses.replace(study, findings=None, masks={}) for study in whole] != whole
+    corpus.file.write_text('{"id": "s1", "patient": "p", "findings": 3, "split": "tset"}\n')
+    with pytest.raises(DataError, match="Did you mean 'test'"):
+        list(corpus.studies(without=frozenset({"findings"})))
+
+
 def test_opening_reads_the_card_alone(tmp_path: Path) -> None:
     """A corpus of a hundred thousand studies opens at once; a broken line shows when it is reached."""
     corpus = toy_corpus(tmp_path / "c")

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import View
-from cxrlab.data.views import frontal
+from cxrlab.data.config import ScenesConfig
+from cxrlab.data.scenes import make_scenes
+from cxrlab.data.views import film_of, frontal, shown
 
 
 def study(*views: View) -> Study:
@@ -25,6 +30,17 @@ def study(*views: View) -> Study:
 )
 def test_the_frontal_film_is_chosen(views: tuple[View, ...], index: int) -> None:
     assert frontal(study(*views)) == index
+
+
+def test_a_report_is_shown_in_grey_and_a_caption_in_colour(tmp_path: Path) -> None:
+    """The same choice in training and in evaluation: a model sees later what it has learnt from."""
+    assert shown(study(View.LATERAL, View.AP)) == (1, False)
+    assert shown(replace(study(View.OTHER), caption="A red disc.")) == (0, True)
+    with pytest.raises(DataError, match="caption and no image"):
+        shown(replace(study(), caption="A red disc."))
+    corpus = make_scenes(ScenesConfig(n=1, size=32, seed=1, workers=1), tmp_path / "scenes")
+    one = next(iter(corpus))
+    assert film_of(corpus, one).shape == (32, 32, 3) and film_of(corpus, one, 16).shape == (16, 16, 3)
 
 
 @pytest.mark.parametrize(("views", "said"), [((), "no image"), ((View.LATERAL, View.OTHER), "lateral, other")])

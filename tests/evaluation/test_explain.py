@@ -16,6 +16,8 @@ from tiny_families import save_tiny
 
 from cxrlab.core.codec import decode, encode_png
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.data.config import ScenesConfig
+from cxrlab.data.scenes import make_scenes
 from cxrlab.evaluation import explain as room
 from cxrlab.evaluation.config import ExplainConfig
 from cxrlab.evaluation.explain import explain
@@ -119,7 +121,7 @@ def test_a_mistake_leaves_no_run_behind(
 
 def test_a_model_of_tiles_gives_gradients_but_no_attention(film: Path, tmp_path: Path) -> None:
     model = f"hf:{save_tiny('llava_next', tmp_path / 'model')}"
-    with pytest.raises(ConfigError, match="several tiles"):
+    with pytest.raises(ConfigError, match="no attention on one grid of the film.*--maps gradient"):
         explain(ExplainConfig(model, image=film, report=TEXT, word=("left",)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
     done = explain(ExplainConfig(model, image=film, report=TEXT, word=("left",), maps=("gradient",)), tmp_path / "run")
@@ -128,8 +130,24 @@ def test_a_model_of_tiles_gives_gradients_but_no_attention(film: Path, tmp_path:
 
 def test_a_wordless_report_is_refused(film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "load_model", lambda name, loading: PlantedModel(" ... "))
-    with pytest.raises(DataError, match="without a word"):
+    with pytest.raises(DataError, match="the model wrote a report without a word"):
         explain(ExplainConfig("planted:one", image=film, maps=("layer:1",)), tmp_path / "run")
+    with pytest.raises(DataError, match="--report is a text without a word"):
+        explain(
+            ExplainConfig("planted:one", image=film, maps=("layer:1",), report="...", word=("x",)), tmp_path / "run"
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_captioned_picture_is_explained_in_its_colours(folder: Path, tmp_path: Path) -> None:
+    """A model of pictures was shown them in colour; a grey one would be another picture."""
+    corpus = make_scenes(ScenesConfig(n=2, size=32, seed=1, workers=1), tmp_path / "scenes")
+    study = next(iter(corpus))
+    config = ExplainConfig(f"hf:{folder}", data=corpus.path, study=study.id, report="red disc", maps=("gradient",))
+    explain(config, tmp_path / "run")
+    page = decode((tmp_path / "run" / "explain" / "red.png").read_bytes(), "red").astype(int)
+    film = page[10:330, 10:330]  # the first panel is the film alone
+    assert np.ptp(film, axis=2).max() > 30
 
 
 @pytest.mark.parametrize(

@@ -51,3 +51,14 @@ def test_the_overview_of_a_large_film_is_small(tmp_path: Path) -> None:
         writer.write("left", [(0, 4)], [maps(0.5, 1200, 900)])
         writer.overview()
     assert decode((tmp_path / "run" / "words.png").read_bytes(), "words").shape[0] < 300
+
+
+def test_a_large_picture_keeps_its_colours_in_the_overview(tmp_path: Path) -> None:
+    red = np.zeros((300, 400, 3), np.float32)
+    red[..., 0] = 1.0
+    with Run.open(tmp_path / "run", {}) as run:
+        writer = WordWriter(run, red, [parse_map("gradient")], 0.5)
+        writer.write("left", [(0, 4)], [maps(0.0, 300, 400)])
+        writer.overview()
+    page = decode((tmp_path / "run" / "words.png").read_bytes(), "words")
+    assert ((page == (255, 0, 0)).all(axis=2)).sum() == 200 * 150

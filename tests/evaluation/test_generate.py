@@ -11,10 +11,13 @@ from typing import Any
 
 import pytest
 
+from cxrlab.core.codec import decode
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, RunError
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import state
+from cxrlab.data.config import ScenesConfig
 from cxrlab.data.corpus import load_corpus
+from cxrlab.data.scenes import make_scenes
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY, generate
 from cxrlab.models.stub import REPORTS
@@ -33,6 +36,17 @@ def break_film(corpus: Path, study_id: str) -> tuple[Path, bytes]:
     whole = film.read_bytes()
     film.write_bytes(whole[: len(whole) // 2])
     return film, whole
+
+
+def test_captioned_pictures_are_shown_in_colour(phantom: Path, tmp_path: Path) -> None:
+    """Pictures have no frontal view; a model of pictures is asked about them all the same, wrong pictures included."""
+    scenes = make_scenes(ScenesConfig(n=12, size=32, seed=1, workers=1), tmp_path / "scenes")
+    done = generate(config(scenes.path, model=f"retrieval:{phantom}", split="train"), tmp_path / "run")
+    assert done.predictions == done.studies == len(scenes.ids("train"))
+    assert done.controls == dict.fromkeys(("noise", "blank", "swapped"), done.studies)
+    example = json.loads((tmp_path / "run" / "examples.jsonl").read_text().splitlines()[0])
+    assert example["heading"] == "picture" and example["reference"] == scenes[example["id"]].caption
+    assert decode((tmp_path / "run" / example["thumb"]).read_bytes(), "thumb").ndim == 3
 
 
 def test_one_report_a_study_in_the_order_of_the_corpus(phantom: Path, tmp_path: Path) -> None:

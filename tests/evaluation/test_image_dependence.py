@@ -30,9 +30,10 @@ def measured(
 
 
 def test_a_constant_report_is_called_blind_in_every_word() -> None:
-    """Any number of studies will do: not one report changed."""
+    """Few patients will do, since not one report changed; that they are few is said."""
     found = measured([EFFUSION] * 4, {"noise": [EFFUSION] * 4, "swapped": [EFFUSION] * 4})
     assert found.verdict == "blind" and "word for word the same with noise and swapped films" in found.sentence
+    assert "few patients (4)" in found.sentence
     assert [film.unchanged for film in found.wrong.values()] == [1.0, 1.0]
     assert {film.difference for film in found.wrong.values()} == {0.0}
 
@@ -56,6 +57,12 @@ def test_words_that_change_without_meaning_anything_do_not_deceive() -> None:
     found = measured(right, {"swapped": swapped})
     assert 0 < found.wrong["swapped"].unchanged < 1
     assert found.verdict == "blind" and "no better than" in found.sentence
+
+
+def test_a_model_that_gets_nothing_right_is_not_judged_by_what_it_gets_right() -> None:
+    """Its words change with the film, so it may well look; a score of 0 against 0 cannot tell."""
+    found = measured([NONE] * 40, {"swapped": [NONE, "Normal chest."] * 20})
+    assert found.verdict == "unclear" and "50% with swapped films" in found.sentence
 
 
 def test_from_few_patients_a_difference_that_is_not_there_cannot_be_told() -> None:
@@ -94,6 +101,8 @@ def test_only_studies_that_have_every_answer_count() -> None:
 def test_one_patient_gives_no_interval_and_no_verdict() -> None:
     found = measured([EFFUSION], {"swapped": [NODULE]})
     assert found.wrong["swapped"].beaten is None and found.verdict == "unclear"
+    same = measured([NONE], {"noise": [NONE], "blank": [NONE]})  # a normal film, and a reader who is silent on noise
+    assert same.verdict == "unclear" and "1 study of 1 patient." in same.sentence
 
 
 def test_the_first_metrics_that_were_chosen_are_shown_too() -> None:

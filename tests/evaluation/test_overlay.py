@@ -52,6 +52,15 @@ def test_panels_are_a_picture_that_is_the_same_every_time() -> None:
     assert page.ndim == 3 and page.shape[1] > 2 * 64 and page.shape[0] > 2 * 64
 
 
+def test_a_caption_stands_right_under_a_wide_film() -> None:
+    """A film four times as wide as high leaves no empty square above its caption."""
+    wide = Panel(np.zeros((40, 160), np.float32), None, "left")
+    page = decode(panels_png([[wide], [wide]], size=320), "page")
+    assert page.shape[0] < 2 * (80 + 22 + 10) + 20
+    tall = Panel(np.zeros((160, 40), np.float32), None, "left")
+    assert decode(panels_png([[tall] * 3], size=320), "page").shape[1] < 3 * (120 + 80) + 20
+
+
 def test_the_sheet_has_one_scale_and_one_tile_a_head() -> None:
     """The hottest cell of all is the only one in the hottest colour."""
     values = np.zeros((3, 2, 2, 2), np.float32)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +19,13 @@ from cxrlab.cli.main import main
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.corpus import load_corpus
+from cxrlab.data.views import film_of
 from cxrlab.evaluation import embedding
 from cxrlab.evaluation import retrieve as module
 from cxrlab.evaluation.config import RetrieveConfig
-from cxrlab.evaluation.embedding import entry_of, film_of
+from cxrlab.evaluation.embedding import entry_of
 from cxrlab.evaluation.retrieve import retrieve, stored
+from cxrlab.findings.present import NOTHING_PRESENT
 
 
 class Known:
@@ -53,6 +57,12 @@ def known(phantom: Path, monkeypatch: pytest.MonkeyPatch) -> Known:
     return one
 
 
+def known_words(corpus: Path) -> list[str]:
+    """The train reports as they count for being the same."""
+    studies = load_corpus(corpus).studies("train")
+    return [" ".join(re.findall(r"\w+", str(study.sections and study.sections.findings).lower())) for study in studies]
+
+
 def config(corpus: Path, **changes: Any) -> RetrieveConfig:
     return RetrieveConfig("hf:x", corpus, **{"split": "train", "trials": 50, "zero_shot": None, **changes})
 
@@ -77,7 +87,8 @@ def test_an_encoder_that_is_always_wrong_finds_nothing(phantom: Path, tmp_path: 
     figures = found.recalls["image_to_text"]["text"]
     assert figures["recall@1"].value == 0.0 and figures[f"recall@{wrong.count}"].value == 1.0
     assert figures["recall@1"].chance == pytest.approx(1 / wrong.count, rel=0.5)
-    assert figures[f"recall@{wrong.count}"].chance == 1.0
+    assert figures[f"recall@{wrong.count}"].chance == figures[f"recall@{wrong.count}"].blind == 1.0
+    assert figures["recall@1"].blind == max(Counter(known_words(phantom)).values()) / wrong.count
 
 
 def test_the_same_words_and_the_same_findings_count(own_phantom: Path, tmp_path: Path, monkeypatch: Any) -> None:
@@ -88,14 +99,36 @@ def test_the_same_words_and_the_same_findings_count(own_phantom: Path, tmp_path:
     train[1]["sections"]["findings"] = train[0]["sections"]["findings"].upper()
     train[2]["findings"] = train[0]["findings"]
     file.write_text("\n".join(map(json.dumps, lines)) + "\n")
-    before = len({one["sections"]["findings"] for one in train})
+    texts = [one["sections"]["findings"] for one in train]
     wrong = Known(own_phantom, shift=1)
     monkeypatch.setattr(module, "load_encoder", lambda name, loading: wrong)
     found = retrieve(config(own_phantom), tmp_path / "run")
-    assert found.distinct_texts == before - 1 or found.distinct_texts == before
+    assert found.distinct_texts == len({"".join(filter(str.isalnum, text.lower())) for text in texts})
     ranks = {record["id"]: record for _, record in read_jsonl(tmp_path / "run" / "ranks.jsonl")}
     assert ranks[train[0]["id"]]["image_to_text"]["text"] == 1  # points at study 1, which has the same words
     assert ranks[train[1]["id"]]["image_to_text"]["findings"] > 1  # study 2 has the findings of 0, not those of 1
+
+
+def test_an_encoder_of_present_statements_is_shown_those_alone(phantom: Path) -> None:
+    """What it has learnt from: the denials go, and a normal report becomes one and the same sentence."""
+    studies = list(load_corpus(phantom).studies())
+    whole, kept = ([entry_of(study, "findings", present) for study in studies] for present in (False, True))
+    pairs = [(a, b) for a, b in zip(whole, kept, strict=True) if a is not None and b is not None]
+    assert len(pairs) == len(studies) and all(len(b.text) <= len(a.text) for a, b in pairs)
+    normal = {b.text for _, b in pairs if not b.present}
+    assert normal == {NOTHING_PRESENT} and len({b.text for _, b in pairs}) > 20
+
+
+@pytest.mark.parametrize("kind", ["embed_texts", "embed_images"])
+def test_an_encoder_that_gives_no_numbers_is_told(
+    known: Known, phantom: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Such texts would be found by every film, and such films told as unreadable."""
+    given = getattr(Known, kind)
+    monkeypatch.setattr(Known, kind, lambda self, asked: given(self, asked) * np.float32("nan"))
+    with pytest.raises(DataError, match=f"no numbers for the {kind[6:-1].replace('image', 'film')} of study"):
+        retrieve(config(phantom, allow_missing=True), tmp_path / "run")
+    assert not (tmp_path / "run" / "retrieval.json").exists()
 
 
 def test_a_stopped_run_embeds_only_what_is_missing(
@@ -180,7 +213,8 @@ def test_the_command_with_a_real_encoder(phantom: Path, tmp_path: Path, capsys: 
              "--trials", "20", "--out", str(tmp_path / "run"), "--quiet"]  # fmt: skip
     assert main(words) == 0
     shown = capsys.readouterr().out
-    assert "image to text, same text: recall@1" in shown and "mean AUROC over" in shown
+    assert re.search(r"image to text, same text\n +found +low +high +chance +blind\n  recall@1 +0\.\d{3} ", shown)
+    assert "mean AUROC over" in shown
     found = stored(tmp_path / "run")
     assert found.recalls["text_to_image"]["text"]["recall@1"].value < 0.2
     areas = json.loads((tmp_path / "run" / "zero_shot.json").read_text())

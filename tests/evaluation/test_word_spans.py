@@ -24,6 +24,14 @@ def test_all_occurrences_in_any_case_but_never_inside_a_word() -> None:
     assert occurrences(TEXT, "EFFUSION") == [(5, 13), (30, 38)]
     assert said(occurrences(TEXT, " left   effusion ")) == ["Left effusion"]
     assert said(occurrences(TEXT, "3.5")) == ["3.5"]
+    assert said(occurrences(TEXT, "right-sided effusion;")) == ["right-sided effusion;"]
+
+
+@pytest.mark.parametrize("part", ["right", "sided"])
+def test_half_of_a_joined_word_is_not_a_word(part: str) -> None:
+    """The same as `every_word` has it."""
+    with pytest.raises(DataError, match="right-sided"):
+        occurrences(TEXT, part)
 
 
 def test_a_word_that_is_not_there_gets_the_nearest() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,10 +12,12 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import ConfigError, UnknownName
+from cxrlab.core.json_form import dumps
 from cxrlab.core.vocabulary import CHEXPERT_14, OBSERVATIONS
 from cxrlab.evaluation.embedding import Entry
-from cxrlab.evaluation.zero_shot import Sentences, asked_names, classify, load_sentences, margins
+from cxrlab.evaluation.zero_shot import MeanArea, Sentences, ZeroShot, asked_names, classify, load_sentences, margins
 
+ARTICLE = Sentences(("There is {name}.",), ("No {name}.",), {"nodule": "a lung nodule", "Edema": "anasarca"})
 PLAIN = Sentences(("There is {name}.",), ("There is no {name}.",), {"Edema": "pulmonary edema"})
 
 
@@ -29,10 +33,13 @@ def test_the_shipped_wording_has_sentences_for_everything() -> None:
         assert there and not_there and not set(there) & set(not_there), name
         for text in (*there, *not_there):
             assert text[0].isupper() and "{" not in text and text.endswith("."), text
+            assert not re.search(r"\b[Nn]o an? |\w(clips|leads|wires|volumes) is ", text), text
 
 
 def test_words_of_a_thing_stand_in_its_sentences() -> None:
     assert PLAIN.of("Edema") == (["There is pulmonary edema."], ["There is no pulmonary edema."])
+    assert ARTICLE.of("nodule") == (["There is a lung nodule."], ["No lung nodule."])
+    assert ARTICLE.of("Edema")[1] == ["No anasarca."]
     assert PLAIN.of("pleural effusion")[1] == ["There is no pleural effusion."]
 
 
@@ -94,5 +101,7 @@ def test_unknown_and_uncertain_studies_stay_out() -> None:
     found = classify(entries, scores, "w", trials=20, level=0.9, rng=np.random.default_rng(0))
     area = found.labels["Edema"]
     assert area.value == 0.5 and (area.positives, area.negatives) == (2, 1) and math.isnan(area.low)
-    assert found.mean_labels == {"value": 0.5, "n": 1}
-    assert found.observations == {} and math.isnan(found.mean_observations["value"])
+    assert found.mean_labels == MeanArea(0.5, 1)
+    assert found.observations == {} and math.isnan(found.mean_observations.value)
+    back = ZeroShot.from_json(json.loads(dumps(found)))
+    assert repr(back) == repr(found)  # not-a-number equals nothing, itself included

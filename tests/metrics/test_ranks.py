@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cxrlab.metrics import ranks
-from cxrlab.metrics.ranks import UNKNOWN, chance, first_right, recall, right_candidates
+from cxrlab.metrics.ranks import UNKNOWN, blind, chance, first_right, recall, right_candidates
 
 
 def unit(rows: list[list[float]]) -> np.ndarray:
@@ -81,3 +81,44 @@ def test_chance_is_a_mean_over_queries_with_an_answer() -> None:
     assert chance(keys(1, 2, 0), 4, 1) == pytest.approx(0.375)
     assert math.isnan(chance(keys(0), 4, 1))
     assert chance(keys(1), 3, 10) == 1.0  # looking at more than there are
+
+
+@pytest.mark.parametrize("place", ["queries", "gallery"])
+def test_vectors_that_are_no_numbers_find_nothing(place: str) -> None:
+    """A cosine that is not a number compares with nothing: without the check every query would stand first."""
+    good, bad = unit([[1, 0], [0, 1]]), np.full((2, 2), np.nan, np.float32)
+    queries, gallery = (bad, good) if place == "queries" else (good, bad)
+    with pytest.raises(ValueError, match="not a number"):
+        first_right(queries, keys(0, 1), gallery, keys(0, 1))
+
+
+def test_places_equal_those_of_counting_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small whole numbers as vectors, so that ties abound; repeated and unknown keys; blocks of a few queries."""
+    rng = np.random.default_rng(3)
+    monkeypatch.setattr(ranks, "BLOCK", 40)
+    queries, gallery = (rng.integers(-2, 3, (count, 3)).astype(np.float32) for count in (60, 17))
+    wanted, held = rng.integers(-1, 8, 60), rng.integers(-1, 6, 17)
+    expected = []
+    for query, key in zip(queries, wanted, strict=True):
+        cosines, right = gallery @ query, (held == key) & (key != UNKNOWN)
+        best = cosines[right].max() if right.any() else None
+        expected.append(0 if best is None else 1 + int(((cosines >= best) & ~right).sum()))
+    assert first_right(queries, wanted, gallery, held).tolist() == expected
+
+
+def test_an_order_that_never_looks_finds_what_is_common() -> None:
+    """Three of five reports are the same: who always shows that one finds three of five, with a second place four."""
+    held = keys(4, 4, 4, 1, 2)
+    assert [blind(held, held, k) for k in (1, 2, 9)] == pytest.approx([0.6, 0.8, 1.0])
+    assert blind(keys(4, UNKNOWN, 7), held, 1) == 1.0  # neither the unknown nor the one without an answer is asked
+    assert math.isnan(blind(keys(7), held, 1))
+
+
+def test_an_encoder_that_gives_every_film_one_vector_cannot_beat_it() -> None:
+    """All queries see the same order, whichever it is."""
+    rng = np.random.default_rng(5)
+    held = rng.integers(0, 4, 30)
+    gallery, query = unit(rng.normal(size=(30, 3)).tolist()), unit(rng.normal(size=(1, 3)).tolist())
+    places = first_right(np.repeat(query, 30, axis=0), held, gallery, held)
+    for k in (1, 2, 5):
+        assert np.mean(places <= k) <= blind(held, held, k)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from tiny_models import tiny_dual_encoder, tiny_llava, tiny_tokenizer
 
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, UnknownName
-from cxrlab.models.building import IMAGE, TINY, build_image_processor, build_language_model, build_tower
+from cxrlab.models.building import IMAGE, PHANTOM, TINY, build_image_processor, build_language_model, build_tower
 from cxrlab.models.model_card import ModelCard, write_model_card
-from cxrlab.models.parts import load_language_model, load_tower
+from cxrlab.models.names import load_encoder
+from cxrlab.models.parts import fresh_tokenizer, load_language_model, load_tower
+from cxrlab.models.text_parts import load_text_encoder
 
 
 def same(one: Any, other: Any) -> bool:
@@ -89,6 +94,39 @@ def test_tokens_that_a_llava_needs_are_added(tmp_path: Path) -> None:
     assert language.model.get_input_embeddings().weight.shape[0] >= 64
 
 
+def test_a_language_model_without_its_head_is_refused(tmp_path: Path) -> None:
+    """Untied, the words would be chosen by random numbers; a pooling head may be missing, this one may not."""
+    model = build_language_model(tiny_tokenizer(), TINY, 4)
+    model.config.tie_word_embeddings = False
+    tensors = {name: value.clone() for name, value in model.state_dict().items() if name != "lm_head.weight"}
+    model.config.save_pretrained(tmp_path)
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    tiny_tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(DataError, match=r"lacks 1 of the model's tensors \(for example lm_head.weight\)"):
+        load_language_model(f"hf:{tmp_path}")
+
+
+@pytest.mark.parametrize("load", [load_tower, load_language_model, load_text_encoder, load_encoder])
+def test_code_that_comes_with_a_part_is_never_run_and_nobody_is_asked(
+    load: Any, folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Left to itself transformers asks at the terminal, and runs the files on a 'y'."""
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    folder = shutil.copytree(folders / "dual", tmp_path / "dual")
+    (folder / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "own", "auto_map": {"AutoConfig": "own.Config", "AutoModel": "own.Model"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    words = json.loads((folder / "tokenizer_config.json").read_text())
+    words |= {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": ["own.Own", None]}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(words))
+    asked: list[str] = []
+    monkeypatch.setattr("builtins.input", lambda *words: asked.append("asked") or "y")
+    with pytest.raises(CxrlabError):
+        load(f"hf:{folder}")
+    assert not asked and not (tmp_path / "ran").exists()
+
+
 def test_precision_is_chosen(folders: Path) -> None:
     assert next(load_tower(f"hf:{folders / 'tower'}", dtype="bfloat16").model.parameters()).dtype is torch.bfloat16
 
@@ -128,3 +166,10 @@ def test_a_tower_without_an_image_processor_is_refused(tmp_path: Path) -> None:
     build_tower(TINY, 3).save_pretrained(tmp_path)
     with pytest.raises(DataError, match="no image processor"):
         load_tower(f"hf:{tmp_path}")
+
+
+def test_a_fresh_tokenizer_keeps_the_answers_whole() -> None:
+    """The probability of yes is then read off one position."""
+    tokenizer = fresh_tokenizer(PHANTOM)
+    for word in (" Yes", " No", " yes", " no"):
+        assert len(tokenizer(word, add_special_tokens=False)["input_ids"]) == 1

@@ -26,6 +26,17 @@ def test_a_bert_folder(tmp_path: Path) -> None:
     assert found.tokenizer("clear")["input_ids"] == tiny_tokenizer()("clear")["input_ids"]
 
 
+def test_weights_that_are_missing_are_not_made_up(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    file = save_bert(tmp_path / "bert") / "model.safetensors"
+    tensors = load_file(file)
+    del tensors["encoder.layer.0.output.dense.weight"]
+    save_file(tensors, file, metadata={"format": "pt"})
+    with pytest.raises(DataError, match=r"lacks 1 of the model's tensors"):
+        load_text_encoder(f"hf:{tmp_path / 'bert'}")
+
+
 def test_the_text_side_of_a_dual_encoder(tmp_path: Path) -> None:
     model, tokenizer, _ = tiny_dual_encoder()
     model.save_pretrained(tmp_path)

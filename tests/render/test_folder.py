@@ -37,6 +37,7 @@ def test_without_examples_the_first_few_predictions_are_kept(make_run) -> None:
         ("hf:owner/name", "hf:owner/name"),
         ("retrieval:/a/b/corpus", "retrieval:…/corpus"),
         ("retrieval:runs/tour/corpus/", "retrieval:…/corpus"),
+        ("hf:runs/finetune/checkpoint", "hf:…/finetune/checkpoint"),
         ("http://host:8000/v1#m", "http://host:8000/v1#m"),
     ],
 )

@@ -56,6 +56,12 @@ def test_only_the_projector_moves(config: AlignConfig, aligned: Path) -> None:
     assert state(aligned) == "finished" and not (aligned / "steps").exists()
 
 
+def test_others_may_read_the_result_where_they_may_read_the_folder(aligned: Path) -> None:
+    """Weights are shared on clusters; safetensors writes files for their owner alone."""
+    wanted = (aligned / "checkpoint").stat().st_mode & 0o666
+    assert {file.stat().st_mode & 0o777 for file in (aligned / "checkpoint").iterdir()} == {wanted}
+
+
 def test_the_result_opens_and_writes(aligned: Path) -> None:
     model = HfModel.load(str(aligned / "checkpoint"))
     card = read_model_card(aligned / "checkpoint")

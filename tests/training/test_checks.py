@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ from tiny_models import tiny_llava
 
 from cxrlab.core.config import config_from
 from cxrlab.core.errors import ConfigError
+from cxrlab.training.augmentation import NONE, Augmentation
 from cxrlab.training.checks import Memory, available_memory, check_context, check_kind, check_memory, estimate
 from cxrlab.training.config import AlignConfig, FinetuneConfig, Optimisation, also_of
 
@@ -75,6 +77,7 @@ def test_settings_out_of_range_are_refused(changes: dict[str, float], said: str)
         ({"start": "a", "lora_rank": -1}, "lora_rank=-1"),
         ({"start": "a", "lora_dropout": 1.0}, "lora_dropout=1.0"),
         ({"start": "a", "train_tower": True, "cache_features": "on"}, "contradict each other"),
+        ({"start": "a", "augmentation": Augmentation()}, "augmentation without train_tower"),
         ({"start": "a", "n": 0}, "n=0"),
         ({"start": "a", "cache_gb": -1.0}, "cache_gb"),
         ({"start": "a", "also": {"x": {"data": "c", "weight": 0}}}, "weight=0"),
@@ -84,6 +87,13 @@ def test_settings_out_of_range_are_refused(changes: dict[str, float], said: str)
 def test_contradictions_are_refused(changes: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         FinetuneConfig(data=Path("c"), **changes)  # type: ignore[arg-type]
+
+
+def test_films_are_varied_by_what_the_file_names_alone(tmp_path: Path) -> None:
+    """Off by default: a file that asks for a shift gets a shift, and none of the strengths of stage 1."""
+    file = tmp_path / "a.yaml"
+    file.write_text("data: c\nstart: hf:x\ntrain_tower: true\naugmentation: {shift: 0.1}\n")
+    assert config_from(FinetuneConfig, file).augmentation == replace(NONE, shift=0.1)
 
 
 def test_further_corpora_come_from_the_file(tmp_path: Path) -> None:

@@ -118,6 +118,22 @@ def test_a_stopped_run_ends_with_the_same_bytes(corpus: Path, drops: Path, tmp_p
         train_encoder(replace(wanted, optimisation=replace(SHORT, learning_rate=1.0)), tmp_path / "straight")
 
 
+def test_a_run_does_not_go_on_with_other_words(corpus: Path, drops: Path, tmp_path: Path) -> None:
+    """The folder is the same and its reports are not."""
+
+    def stop(model: Any, step: int) -> dict[str, float]:
+        raise KeyboardInterrupt
+
+    mine = Path(shutil.copytree(corpus, tmp_path / "corpus"))
+    wanted = config(mine, start=f"hf:{drops}", optimisation={"evaluate_every": 3})
+    with pytest.raises(KeyboardInterrupt):
+        train_encoder(wanted, tmp_path / "run", stop)
+    studies = mine / "studies.jsonl"
+    studies.write_text(studies.read_text().replace("eart", "EART"))
+    with pytest.raises(RunError, match="was begun with data: "):
+        train_encoder(wanted, tmp_path / "run")
+
+
 @pytest.mark.slow
 def test_pieces_are_the_large_batch_and_so_are_two_processes(corpus: Path, start: Path, tmp_path: Path) -> None:
     """16 pairs at once, 2 × 8 in pieces, and 8 + 8 in two processes: the same losses step by step, films varied. Small

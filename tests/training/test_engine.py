@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import socket
@@ -16,11 +17,12 @@ import torch
 from safetensors.torch import load_file
 from toy_training import Toy, ToyRows, train_toy
 
-from cxrlab.core.errors import RunError
+from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.runs import state
 from cxrlab.training.checkpoints import MARKER, latest
 from cxrlab.training.order import Part, plan
+from cxrlab.training.run_folder import training_run
 
 PROCESS = Path(__file__).parent / "toy_process.py"
 
@@ -61,7 +63,47 @@ def test_only_what_is_trained_is_saved(tmp_path: Path) -> None:
     found = latest(tmp_path / "steps")
     assert found is not None
     assert set(load_file(found / "trained.safetensors")) == {"trained.weight", "trained.bias"}
-    assert len(list((tmp_path / "steps").iterdir())) == 2
+    assert len(list((tmp_path / "steps").glob("checkpoint-*"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("cosine", [0, 0.5, *(0.5 * (1 + math.cos(math.pi * k / 8)) for k in range(8))]),
+        ("linear", [0, 0.5, *((8 - k) / 8 for k in range(8))]),
+        ("constant", [0, 0.5, *[1.0] * 8]),
+    ],
+)
+def test_the_rate_of_every_step_by_hand(tmp_path: Path, schedule: str, expected: list[float]) -> None:
+    """Ten steps, two of them warm-up: the rate of step k, counted from 0, rises by halves and falls over eight."""
+    train_toy(tmp_path, steps=10, warmup=0.2, schedule=schedule, learning_rate=1.0, log_every=1)
+    assert [line["learning_rate"] for line in history(tmp_path)] == pytest.approx(expected)
+
+
+def test_matrices_alone_are_decayed(tmp_path: Path) -> None:
+    """No gradient reaches anything: with a rate of 0.1 and a decay of 1 the matrix loses a tenth in the one step that
+    has the whole rate; bias, norm and DINOv2's layer scale, which no name gives away, stay as they are."""
+
+    class Still(Toy):
+        def __init__(self) -> None:
+            super().__init__(0.0)
+            self.norm, self.lambda1 = torch.nn.LayerNorm(4), torch.nn.Parameter(torch.ones(4))
+
+        def forward(self, **batch: torch.Tensor) -> torch.Tensor:
+            return 0.0 * sum(value.sum() for value in self.parameters())  # type: ignore[return-value]
+
+    module = Still()
+    before = {name: value.detach().clone() for name, value in module.named_parameters()}
+    train_toy(tmp_path, module, steps=1, learning_rate=0.1, weight_decay=1.0, warmup=0.0)
+    for name, value in module.named_parameters():
+        share = 0.9 if name == "trained.weight" else 1.0
+        assert torch.allclose(value, share * before[name]), name
+
+
+def test_a_module_that_comes_in_evaluation_mode_is_trained_with_dropout(tmp_path: Path, straight: Path) -> None:
+    """Checkpoints are opened in evaluation mode."""
+    train_toy(tmp_path, Toy().eval())
+    assert stored(tmp_path) == stored(straight)
 
 
 def test_same_seed_same_bytes(tmp_path: Path) -> None:
@@ -172,6 +214,61 @@ def test_a_loss_that_is_no_number_stops_at_once_and_keeps_the_last_checkpoint(tm
     found = latest(tmp_path / "steps")
     assert found is not None and found.name == "checkpoint-4" and state(tmp_path) == "interrupted"
     assert all(torch.isfinite(value).all() for value in load_file(found / "trained.safetensors").values())
+
+
+class Broken(Toy):
+    """From its last step on the gradient is no number while the loss is one: that of a root at zero."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__(0.0)
+        self.left = steps
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        self.left -= 1
+        root = (0.0 * self.trained.bias).sqrt().sum() if self.left == 0 else 0.0
+        return super().forward(x, y, weight) + root
+
+
+def test_weights_that_are_no_numbers_are_not_kept(tmp_path: Path) -> None:
+    """Every loss was a number; without a look at the weights the last checkpoint and the result would be worthless."""
+    with pytest.raises(RunError, match="weights 'trained.* are no longer numbers after step 12"):
+        train_toy(tmp_path, Broken(12))
+    found = latest(tmp_path / "steps")
+    assert found is not None and found.name == "checkpoint-8"
+
+
+def test_a_run_does_not_go_on_from_other_frozen_weights(tmp_path: Path) -> None:
+    """The config names the start; what lies there may have changed since. The frozen part is in no checkpoint."""
+    with pytest.raises(SystemExit):
+        train_toy(tmp_path, rows=Cut(2))  # before the first checkpoint, too
+    other = Toy()
+    with torch.no_grad():
+        other.frozen.weight[0, 0] += 1e-3
+    with pytest.raises(RunError, match="was begun with weights: .* choose another folder"):
+        train_toy(tmp_path, other)
+
+
+def test_a_run_does_not_go_on_with_another_number_of_processes(tmp_path: Path) -> None:
+    with training_run({}, tmp_path, 0) as run:
+        run.stand_on({"processes": 1})
+        run.stand_on({"processes": 1})
+        with pytest.raises(RunError, match="was begun with processes: 1, and now it is 2"):
+            run.stand_on({"processes": 2})
+
+
+class Unreadable(ToyRows):
+    """A film that cannot be read any more."""
+
+    def __getitems__(self, rows: list[int]) -> Any:
+        raise DataError("films/7.png is empty (0 bytes); fetch or write it again.")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_film_that_cannot_be_read_any_more_is_one_sentence(tmp_path: Path, workers: int) -> None:
+    """Also from a process of the loader, which wraps what it raises into a traceback."""
+    with pytest.raises(DataError) as error:
+        train_toy(tmp_path, rows=Unreadable(), workers=workers)
+    assert str(error.value) == "films/7.png is empty (0 bytes); fetch or write it again."
 
 
 def test_a_resume_with_other_settings_is_refused(tmp_path: Path) -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from cxrlab.core.codec import encode_png
+from cxrlab.core import locks
+from cxrlab.core.codec import encode_png, to_uint8
 from cxrlab.core.errors import ConfigError, DataError, RunError
+from cxrlab.data.images import load_image
 from cxrlab.models.building import build_image_processor
 from cxrlab.training import array_store
 from cxrlab.training.array_store import ArrayStore
-from cxrlab.training.films import FilmFile, films_key, open_films, shape
+from cxrlab.training.films import FilmFile, distinct, films_key, open_films, prepared, shape
 from cxrlab.training.pixels import to_pixels
 
 SIDE = 32
@@ -33,7 +38,7 @@ def processor() -> object:
 
 def test_stored_and_fresh_films_have_the_same_bytes(tmp_path: Path, processor: object) -> None:
     files = [film(tmp_path, number) for number in range(5)]
-    kept = open_films(files, processor, tmp_path / "cache", cache="on", workers=1)
+    kept = open_films(files, processor, tmp_path / "cache", cache="on")
     fresh = open_films(files, processor, tmp_path / "cache", cache="off")
     assert kept.store is not None and fresh.store is None and len(kept) == 5
     assert kept[[4, 0, 4]].shape == (3, SIDE, SIDE)
@@ -54,7 +59,7 @@ def test_pixels_are_those_of_the_image_processor(processor: object) -> None:
 def test_colour_is_kept_where_any_film_has_it(tmp_path: Path, processor: object) -> None:
     files = [film(tmp_path, 0), film(tmp_path, 1, (40, 40, 3))]
     for cache in ("on", "off"):
-        pair = open_films(files, processor, tmp_path / "cache", cache=cache, workers=1)[[0, 1]]
+        pair = open_films(files, processor, tmp_path / "cache", cache=cache)[[0, 1]]
         assert pair.shape == (2, SIDE, SIDE, 3)
         assert (pair[0, ..., 0] == pair[0, ..., 1]).all() and (pair[1, ..., 0] != pair[1, ..., 1]).any()
 
@@ -80,7 +85,7 @@ def test_unreadable_films_are_counted_and_never_replaced(tmp_path: Path, process
     for number in (1, 3):
         files[number].path.write_bytes(b"no picture")
     with pytest.raises(DataError, match=r"2 of 4 films cannot be read \(for example: .*1.png"):
-        open_films(files, processor, tmp_path / "cache", cache="on", workers=1)
+        open_films(files, processor, tmp_path / "cache", cache="on")
     with pytest.raises(DataError, match="1.png"):
         open_films(files, processor, tmp_path / "cache", cache="off")[[0, 1]]
 
@@ -88,8 +93,8 @@ def test_unreadable_films_are_counted_and_never_replaced(tmp_path: Path, process
 def test_auto_stops_at_its_limit(tmp_path: Path, processor: object) -> None:
     """Three films of 32 × 32 are 3,072 bytes."""
     files = [film(tmp_path, number) for number in range(3)]
-    assert open_films(files, processor, tmp_path / "c", most_gb=3072e-9, workers=1).store is not None
-    assert open_films(files, processor, tmp_path / "d", most_gb=3071e-9, workers=1).store is None
+    assert open_films(files, processor, tmp_path / "c", most_gb=3072e-9).store is not None
+    assert open_films(files, processor, tmp_path / "d", most_gb=3071e-9).store is None
 
 
 def test_a_processor_without_one_size_is_refused(tmp_path: Path) -> None:
@@ -129,6 +134,66 @@ def test_a_disk_that_is_too_small_is_told_at_once(tmp_path: Path) -> None:
         store.fill(lambda start: pytest.fail("nothing must be computed"))
 
 
+def test_a_disk_that_has_no_room_when_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Free room may be counted and not be ours (quota): it is reserved before the first row, never in the middle."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(RunError, match="the disk has .* GB left; name another folder"):
+        ArrayStore(tmp_path / "s", (2, 1), np.float32).fill(lambda start: pytest.fail("nothing must be computed"))
+    assert not (tmp_path / "s" / "rows.bin").exists()
+
+
+def test_the_room_of_a_store_is_reserved_before_the_first_row(tmp_path: Path) -> None:
+    """A map of a file with holes ends the process without a word when the disk fills up."""
+    store = ArrayStore(tmp_path / "s", (4, 1 << 16), np.float32)
+    held: list[int] = []
+
+    def rows(start: int) -> Iterator[np.ndarray]:
+        held.append((store.folder / "rows.bin").stat().st_blocks * 512)
+        yield np.ones((4, 1 << 16), np.float32)
+
+    store.fill(rows)
+    assert held[0] >= store.bytes and store.done == 4
+
+
+def test_two_runs_that_share_a_cache_fill_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second waits for the first and then finds everything there."""
+    monkeypatch.setattr(locks, "PATIENCE_S", 0.01)
+    store = ArrayStore(tmp_path / "s", (3, 2), np.float32)
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def slow(start: int) -> Iterator[np.ndarray]:
+        begun.set()
+        goes_on.wait(20)
+        yield np.full((3, 2), 7, np.float32)
+
+    first = threading.Thread(target=store.fill, args=(slow,))
+    first.start()
+    begun.wait(20)
+    threading.Timer(0.2, goes_on.set).start()
+    store.fill(lambda start: pytest.fail("the first has computed it"))
+    first.join()
+    assert (store.read() == 7).all()
+
+
+def test_eight_bits_of_grey_are_taken_as_they_are(tmp_path: Path) -> None:
+    """The short way for plain films gives what the long way over floats gives, at the tower's size or not."""
+    for side, number in ((SIDE, 0), (48, 1)):
+        one = film(tmp_path, number, (side, side))
+        processor = build_image_processor(SIDE)
+        long = shape(to_uint8(load_image(one.path)), processor)[..., 0]
+        assert np.array_equal(prepared(one, processor, colour=False), long)
+
+
 def test_too_few_rows_are_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="1 rows were given for a store of 2"):
         ArrayStore(tmp_path / "s", (2, 1), np.float32).fill(lambda start: iter([np.zeros((1, 1), np.float32)]))
+
+
+def test_a_film_with_two_texts_is_one_film() -> None:
+    a, b = FilmFile(Path("a")), FilmFile(Path("b"))
+    files, numbers = distinct([a, b, a, FilmFile(Path("a"), rgb=True)])
+    assert files[:2] == [a, b] and len(files) == 3 and numbers.tolist() == [0, 1, 0, 2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lessons import FAST, phantoms, saved_llava
+from lessons import FAST, losses, phantoms, saved_llava
 from safetensors.torch import load_file
 
 from cxrlab.core.errors import ConfigError, DataError, RunError
+from cxrlab.core.runs import state
 from cxrlab.data.images import load_image
 from cxrlab.models.hf.wrapper import HfModel
 from cxrlab.models.model_card import read_model_card
-from cxrlab.training import checks
+from cxrlab.training import checks, reports
+from cxrlab.training.augmentation import Augmentation
 from cxrlab.training.config import Also, FinetuneConfig
 from cxrlab.training.finetune import choose_trained, finetune, trained_weights
 from cxrlab.training.samples import Sample, read_source
@@ -143,18 +146,86 @@ def test_layers_behind_the_features_are_not_trained(config: FinetuneConfig) -> N
 
 def test_a_run_does_not_go_on_with_other_data(config: FinetuneConfig, tmp_path: Path) -> None:
     """The config names the folder; its films and words may have changed since the run was stopped."""
-
-    def stop(model: Any, step: int) -> dict[str, float]:
-        raise SystemExit
-
     corpus = shutil.copytree(config.data, tmp_path / "corpus")
-    mine = dataclasses.replace(config, data=corpus, optimisation=dataclasses.replace(FAST, evaluate_every=4))
-    with pytest.raises(SystemExit):
-        finetune(mine, tmp_path / "run", on_evaluate=stop)
+    mine = stopped(dataclasses.replace(config, data=corpus), tmp_path / "run", 4)
     studies = (corpus / "studies.jsonl").read_text().replace("eart", "EART")
     (corpus / "studies.jsonl").write_text(studies)
     with pytest.raises(RunError, match="was begun with data: .* choose another folder"):
         finetune(mine, tmp_path / "run")
+
+
+def stopped(config: FinetuneConfig, out: Path, step: int) -> FinetuneConfig:
+    """A run that was stopped after this step; returns its config."""
+
+    def stop(model: Any, at: int) -> dict[str, float]:
+        raise SystemExit
+
+    mine = dataclasses.replace(config, optimisation=dataclasses.replace(config.optimisation, evaluate_every=step))
+    with pytest.raises(SystemExit):
+        finetune(mine, out, on_evaluate=stop)
+    return mine
+
+
+def test_a_run_does_not_go_on_from_a_start_that_changed(config: FinetuneConfig, tmp_path: Path) -> None:
+    """The start folder holds another model by now: half of the training would belong to each."""
+    start = saved_llava(tmp_path / "start")
+    mine = stopped(dataclasses.replace(config, start=f"hf:{start}"), tmp_path / "run", 4)
+    shutil.rmtree(start)
+    saved_llava(start, seed=1)
+    with pytest.raises(RunError, match="was begun with weights: .* choose another folder"):
+        finetune(mine, tmp_path / "run")
+
+
+def test_what_an_adapter_stands_on_is_never_that_of_an_earlier_start(config: FinetuneConfig, tmp_path: Path) -> None:
+    """Killed before the first step, after the parts were written down; then the parts changed."""
+    mine = dataclasses.replace(config, start=None, encoder="fresh:tiny", language_model="fresh:tiny")
+    finetune(mine, tmp_path / "straight")
+    finetune(mine, tmp_path / "run")
+    base, adapter = tmp_path / "run/base/model.safetensors", "checkpoint/adapter_model.safetensors"
+    for name in ("summary.json", "status.json", "history.jsonl"):
+        (tmp_path / "run" / name).unlink()
+    shutil.rmtree(tmp_path / "run" / "checkpoint")
+    base.write_bytes(base.read_bytes()[:-4] + b"\0\0\0\0")
+    finetune(mine, tmp_path / "run")
+    assert base.read_bytes() == (tmp_path / "straight/base/model.safetensors").read_bytes()
+    assert (tmp_path / "run" / adapter).read_bytes() == (tmp_path / "straight" / adapter).read_bytes()
+
+
+def test_a_run_that_was_killed_after_its_summary_is_ended_not_repeated(
+    config: FinetuneConfig, tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kill came while the steps were removed: what is left of them is no longer whole, and nobody needs it."""
+    out = Path(shutil.copytree(tuned, tmp_path / "run"))
+    broken = out / "steps" / "checkpoint-6"
+    broken.mkdir(parents=True)
+    (broken / "complete").write_text("weights and optimiser are gone already")
+    (out / "status.json").write_text('{"state": "running"}')
+    monkeypatch.setattr(reports, "fit", lambda *_: pytest.fail("trained again"))
+    assert finetune(config, out) == finetune(config, tuned)
+    assert state(out) == "finished" and not (out / "steps").exists()
+
+
+def test_a_film_with_two_texts_is_decoded_once(config: FinetuneConfig, tmp_path: Path) -> None:
+    """As LLaVA-Rad learns the rules' and the model's text of one corpus."""
+    both = dataclasses.replace(config, also={"again": {"data": str(config.data)}}, cache=tmp_path / "cache")
+    done = finetune(both, tmp_path / "run")
+    films = [folder for folder in (tmp_path / "cache").iterdir() if folder.name.startswith("films-")]
+    (state_of,) = (json.loads((folder / "state.json").read_text()) for folder in films)
+    assert 2 * state_of["shape"][0] == done.rows
+
+
+def test_films_are_varied_for_a_tower_that_is_trained(config: FinetuneConfig, tmp_path: Path) -> None:
+    """The loss of the first step differs from that of the films as they are; a stopped run ends with the same bytes."""
+    plain = dataclasses.replace(config, train_tower=True, lora_rank=0)
+    varied = dataclasses.replace(plain, augmentation=Augmentation())
+    for name, mine in (("plain", plain), ("varied", varied)):
+        finetune(mine, tmp_path / name)
+    again = stopped(varied, tmp_path / "again", 4)
+    finetune(again, tmp_path / "again")
+    assert losses(tmp_path / "plain")[0] != losses(tmp_path / "varied")[0]
+    assert losses(tmp_path / "again") == losses(tmp_path / "varied")
+    file = "checkpoint/model.safetensors"
+    assert (tmp_path / "again" / file).read_bytes() == (tmp_path / "varied" / file).read_bytes()
 
 
 def test_too_little_memory_is_told_before_the_run_is_made(

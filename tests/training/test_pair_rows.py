@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from tiny_models import tiny_tokenizer
 
 from cxrlab.core.errors import DataError
 from cxrlab.training.films import FilmFile, Films
-from cxrlab.training.pair_rows import PairRows, Texts, distinct, tokenise
+from cxrlab.training.pair_rows import PairRows, Texts, tokenise
 
 REPORTS = [
     "The lungs are clear.",
@@ -23,7 +24,7 @@ REPORTS = [
 
 def rows(longest: int = 64) -> PairRows:
     store = np.arange(3 * 4 * 4, dtype=np.uint8).reshape(3, 4, 4)
-    films = Films((FilmFile(Path("a")), FilmFile(Path("b")), FilmFile(Path("c"))), None, "key", (4, 4), store)
+    films = Films((FilmFile(Path("a")), FilmFile(Path("b")), FilmFile(Path("c"))), None, "key", (4, 4), store=store)
     texts = tokenise(tiny_tokenizer(), REPORTS, longest)
     return PairRows(films, np.array([0, 1, 2, 1]), texts, tiny_tokenizer().pad_token_id)
 
@@ -34,6 +35,23 @@ def test_a_batch_is_what_the_tokenizer_gives() -> None:
     assert torch.equal(batch["ids"], theirs["input_ids"]) and torch.equal(batch["mask"], theirs["attention_mask"])
     assert torch.equal(batch["films"][1], torch.arange(16, dtype=torch.uint8).reshape(4, 4))
     assert batch["rows"].tolist() == [3, 0] and batch["film_keys"].tolist() == [1, 0]
+
+
+def test_a_batch_may_be_rounded_up_and_its_mask_tells(tmp_path: Path) -> None:
+    plain, rounded = rows(), replace(rows(), multiple=4)
+    one, other = plain.__getitems__([0]), rounded.__getitems__([0])
+    length = int(plain.texts.lengths[0])
+    assert other["ids"].shape[1] == min(-(-length // 4) * 4, int(plain.texts.lengths.max()))
+    assert torch.equal(other["ids"][:, :length], one["ids"]) and int(other["mask"].sum()) == length
+
+
+def test_other_films_or_words_have_another_key() -> None:
+    """What a stopped run compares before it goes on."""
+    whole = rows()
+    moved = replace(whole, film_of=np.array([0, 1, 2, 2]))
+    other = replace(whole, texts=tokenise(tiny_tokenizer(), [*REPORTS[:3], "Normal."], 64))
+    refilmed = replace(whole, films=replace(whole.films, key="another"))
+    assert len({whole.key, moved.key, other.key, refilmed.key}) == 4 and whole.key == rows().key
 
 
 def test_reports_with_the_same_words_share_a_key() -> None:
@@ -47,12 +65,6 @@ def test_reports_that_are_equal_as_far_as_they_are_read_share_a_key() -> None:
     assert cut.lengths.max() == 10 and cut.keys[1] == cut.keys[3] != cut.keys[0]
     assert cut.cut == sum(len(tiny_tokenizer()(text)["input_ids"]) > 10 for text in REPORTS)
     assert rows().texts.cut == 0
-
-
-def test_a_film_with_two_texts_is_one_film() -> None:
-    a, b = FilmFile(Path("a")), FilmFile(Path("b"))
-    files, numbers = distinct([a, b, a, FilmFile(Path("a"), rgb=True)])
-    assert files[:2] == [a, b] and len(files) == 3 and numbers.tolist() == [0, 1, 0, 2]
 
 
 def test_films_and_reports_must_be_as_many() -> None:

@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_models import tiny_llava
+from tiny_models import tiny_llava, tiny_tokenizer
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from cxrlab.core.codec import encode_png
+from cxrlab.core.errors import ConfigError
+from cxrlab.models.building import assemble_llava
+from cxrlab.models.parts import load_tower
 from cxrlab.training.feature_store import open_features, tower_key
 from cxrlab.training.films import FilmFile, Films, open_films
 from cxrlab.training.lora import add_adapters, language_linears
@@ -35,7 +39,7 @@ def films(tmp_path: Path, parts: tuple[Any, Any]) -> Films:
         path = tmp_path / f"{number}.png"
         path.write_bytes(encode_png(np.random.default_rng(number).integers(0, 256, (40, 40), dtype=np.uint8)))
         files.append(FilmFile(path))
-    return open_films(files, parts[1].image_processor, tmp_path / "cache", workers=1)
+    return open_films(files, parts[1].image_processor, tmp_path / "cache")
 
 
 def rows_of(parts: tuple[Any, Any], films: Films, features: Any = None) -> ReportRows:
@@ -153,6 +157,26 @@ def test_adapters_stand_on_the_language_model_alone(parts: tuple[Any, Any]) -> N
     trained = {name for name, value in peft.named_parameters() if value.requires_grad}
     assert all("lora_" in name or "multi_modal_projector.modules_to_save" in name for name in trained)
     assert not any("vision_tower" in name or "lm_head" in name for name in trained)
+
+
+@pytest.mark.parametrize(
+    ("kind", "inner", "layers"),
+    [("phi", {"intermediate_size": 64}, {"q_proj", "k_proj", "v_proj", "dense", "fc1", "fc2"}), ("gpt2", {}, None)],
+)
+def test_language_models_with_other_names(kind: str, inner: dict[str, int], layers: set[str] | None) -> None:
+    """Phi's layers are called otherwise and are all found; GPT-2 is laid out otherwise, which is told."""
+    small = {"vocab_size": len(tiny_tokenizer()), "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = AutoConfig.for_model(kind, **small, **inner, bos_token_id=1, eos_token_id=2)
+    tower, language = load_tower("fresh:tiny"), AutoModelForCausalLM.from_config(config)
+    whole = (tower.model, language, tiny_tokenizer(), tower.image_processor, 0)
+    if layers is None:
+        with pytest.raises(ConfigError, match="type 'gpt2' cannot stand in a LLaVA"):
+            assemble_llava(*whole)
+        return
+    peft = add_adapters(assemble_llava(*whole)[0], 2, 4, 0.0, train_projector=True)
+    adapted = {name for name, _ in peft.named_modules() if name.endswith("lora_A")}
+    assert {name.split(".")[-2] for name in adapted} == layers
+    assert all(".language_model." in name for name in adapted)
 
 
 def test_new_adapters_change_nothing_and_merged_ones_equal_trained_ones(parts: tuple[Any, Any], films: Films) -> None:

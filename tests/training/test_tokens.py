@@ -94,6 +94,19 @@ def test_special_tokens_typed_by_people_stay_words(parts: tuple[Any, Any]) -> No
     assert batch["targets"].tolist().count(parts[1].tokenizer.eos_token_id) == 1
 
 
+def test_a_batch_is_rounded_up_and_never_beyond_the_longest_sample(parts: tuple[Any, Any]) -> None:
+    """To multiples of 8 but for the longest sample, which may be all that the model reads; what is learnt stays."""
+    plain, rounded = (rows_of(parts, [PROMPT] * 3, REPORTS, multiple=multiple) for multiple in (1, 8))
+    for number in range(3):
+        one, other = plain.__getitems__([number]), rounded.__getitems__([number])
+        length, wide = int(plain.lengths[number]), other["input_ids"].shape[1]
+        assert wide == min(-(-length // 8) * 8, int(plain.lengths.max()))
+        assert other["input_ids"][0, :length].tolist() == one["input_ids"][0].tolist()
+        assert (other["input_ids"][0, length:] == 0).all()
+        for name in ("targets", "places", "image_places", "items"):
+            assert torch.equal(one[name], other[name])
+
+
 def test_a_batch_does_not_change_its_rows(parts: tuple[Any, Any]) -> None:
     rows = rows_of(parts, [PROMPT, None, f"{PROMPT} {PROMPT}"], REPORTS)
     together = rows.__getitems__([0, 1, 2])["input_ids"]

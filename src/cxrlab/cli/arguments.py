@@ -174,9 +174,7 @@ class CommandLine:
                 "--config", dest="--config", metavar="FILE", type=Path, help="YAML file with these settings"
             )
         if "seed" not in self.own and "seed" not in self.of_config:
-            parser.add_argument(
-                "--seed", metavar="N", help="accepted by every command; this one draws nothing at random"
-            )
+            parser.add_argument("--seed", metavar="N", help="accepted by every command; without effect on this one")
         for flag, text in _COMMON.items():
             parser.add_argument(flag, dest=flag, action="store_true", help=text)
         return parser

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cxrlab.cli.result import Result
+from cxrlab.cli.result import Result, columns
 from cxrlab.cli.training import seeded
 from cxrlab.evaluation.config import RetrieveConfig
 from cxrlab.training.config import EncoderConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from cxrlab.evaluation.zero_shot import ZeroShot
 
 
 def train(config: EncoderConfig, out: Path, seed: int | None = None) -> Result:
@@ -48,10 +48,10 @@ def train(config: EncoderConfig, out: Path, seed: int | None = None) -> Result:
 def retrieve(config: RetrieveConfig, out: Path) -> Result:
     """Look for the report of each film among all reports, and for the film of each report.
 
-    Recall at 1, 5 and 10 both ways with intervals by patient and what chance would give, in RUN/retrieval.json; the
-    place of every query in RUN/ranks.jsonl; zero-shot classification in RUN/zero_shot.json. A report with the same
-    words counts as found; on phantoms one with the same exact findings is counted beside it. A stopped run is
-    continued.
+    Recall at 1, 5 and 10 both ways with intervals by patient, beside what a random order finds (chance) and what the
+    best order finds that never looks (blind), in RUN/retrieval.json; the place of every query in RUN/ranks.jsonl;
+    zero-shot classification in RUN/zero_shot.json. A report with the same words counts as found; on phantoms one with
+    the same exact findings is counted beside it. A stopped run is continued.
 
     Args:
         config: Settings.
@@ -64,17 +64,22 @@ def retrieve(config: RetrieveConfig, out: Path) -> Result:
     lines = [f"{found.gallery:,} films and reports ({found.distinct_texts:,} distinct) in {out / RETRIEVAL}"]
     for way, kinds in found.recalls.items():
         for kind, by_k in kinds.items():
-            figures = "  ".join(f"{name} {one.value:.3f} (chance {one.chance:.3f})" for name, one in by_k.items())
-            lines.append(f"{way.replace('_', ' ')}, same {kind}: {figures}")
+            lines.append(f"{way.replace('_', ' ')}, same {kind}")
+            rows = [
+                (f"  {name}", *map(_three, (one.value, one.low, one.high, one.chance, one.blind)))
+                for name, one in by_k.items()
+            ]
+            lines.append(columns([("", "found", "low", "high", "chance", "blind"), *rows]))
     if found.zero_shot is not None:
         lines.append(_areas(found.zero_shot))
     return Result("\n".join(lines), found)
 
 
-def _areas(classified: Mapping[str, Any]) -> str:
-    parts = []
-    for kind in ("labels", "observations"):
-        mean = classified[f"mean_{kind}"]
-        if mean["n"]:
-            parts.append(f"mean AUROC over {mean['n']} {kind} {mean['value']:.3f}")
+def _areas(found: ZeroShot) -> str:
+    means = {"labels": found.mean_labels, "observations": found.mean_observations}
+    parts = [f"mean AUROC over {mean.n} {kind} {mean.value:.3f}" for kind, mean in means.items() if mean.n]
     return "zero-shot: " + (", ".join(parts) or "no label with both positive and negative studies")
+
+
+def _three(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.3f}"

@@ -23,7 +23,8 @@ def explain(config: ExplainConfig, out: Path) -> Result:
 
     done = run(config, out)
     lines = [(word.word, f"{len(word.spans)} x", out / word.picture) for word in done.words]
-    return Result(f"{columns(lines)}\n{len(done.words)} words explained; see {out}", done)
+    count = "1 word" if len(done.words) == 1 else f"{len(done.words)} words"
+    return Result(f"{columns(lines)}\n{count} explained; see {out}", done)
 
 
 def pointing(config: PointingConfig, out: Path) -> Result:

@@ -99,6 +99,11 @@ def loads(text: str, *, undefined: bool = False) -> Any:
     return value
 
 
+def number_of(value: float | None) -> float:
+    """A measurement from its JSON form, in which not-a-number is null."""
+    return math.nan if value is None else float(value)
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     out = dict(pairs)
     if len(out) != len(pairs):

@@ -16,6 +16,10 @@ LOCK = ".lock"
 PATIENCE_S = 1.0
 
 
+class FolderBusy(RunError):
+    """A folder that another process is writing."""
+
+
 class Lock:
     """The right to write into one folder; made by `take_lock`, given back by `release` or a `with` block.
 
@@ -63,7 +67,8 @@ def take_lock(folder: Path) -> Lock:
     which does no harm: the lock itself ended with the process.
 
     Raises:
-        RunError: When another writer holds the lock, or the file system cannot lock.
+        FolderBusy: When another writer holds the lock.
+        RunError: When the file system cannot lock.
     """
     file = folder / LOCK
     limit = time.monotonic() + PATIENCE_S
@@ -81,7 +86,7 @@ def take_lock(folder: Path) -> Lock:
             if time.monotonic() < limit:
                 time.sleep(0.02)
                 continue
-            raise RunError(
+            raise FolderBusy(
                 f"{folder} is being written by another process; wait for it, or choose another folder."
             ) from None
         except OSError as error:

@@ -1,10 +1,14 @@
-"""Which film of a study is read: corpora keep every view, a report model takes one."""
+"""Which film of a study a model is shown: corpora keep every view, a model takes one."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.records import Study
 from cxrlab.core.vocabulary import View
+from cxrlab.data.corpus import Corpus
+from cxrlab.data.grey import Film
 
 # PA before AP: it is taken in the X-ray room at full breath and shows the heart in its true size.
 FRONTAL = (View.PA, View.AP, View.FRONTAL)
@@ -22,3 +26,28 @@ def frontal(study: Study) -> int:
     views = ", ".join(image.view.value for image in study.images)
     has = f"only the views {views}" if views else "no image"
     raise DataError(f"study '{study.id}' has {has}; a frontal film (PA, AP or frontal) is needed.")
+
+
+class Shown(NamedTuple):
+    """The number of an image among those of its study, and whether it is shown in colour."""
+
+    number: int
+    colour: bool
+
+
+def shown(study: Study) -> Shown:
+    """What training and evaluation alike show of a study: the frontal film in grey, of a caption its picture in colour.
+
+    A `DataError` where there is neither.
+    """
+    if study.caption is None:
+        return Shown(frontal(study), colour=False)
+    if not study.images:
+        raise DataError(f"study '{study.id}' has a caption and no image.")
+    return Shown(0, colour=True)
+
+
+def film_of(corpus: Corpus, study: Study, size: int | None = None) -> Film:
+    """The film [H, W], or the picture of a caption [H, W, 3], in [0, 1]; fitted into size × size where one is given."""
+    number, colour = shown(study)
+    return (corpus.rgb if colour else corpus.image)(study, number, size)

@@ -16,7 +16,7 @@ from cxrlab.core.progress import track
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import Run
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.views import frontal
+from cxrlab.data.views import film_of
 from cxrlab.models.decoding import ChoosesWords, Decoding
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Missing:
 
 
 class Films:
-    """What a model is shown for each study: its frontal film and the reason for the examination.
+    """What a model is shown for each study: its frontal film (of a caption the picture) and the indication.
 
     Args:
         corpus: Where the studies are.
@@ -50,9 +50,8 @@ class Films:
         return study.sections.indication if study.sections else None
 
     def film(self, key: str) -> Image:
-        """The film [H, W] in [0, 1]; a `DataError` when the study has no readable frontal one."""
-        study = self.corpus[key]
-        return self.corpus.image(study, frontal(study))
+        """[H, W] or [H, W, 3] in [0, 1]; a `DataError` when there is no readable frontal film or picture."""
+        return film_of(self.corpus, self.corpus[key])
 
 
 class Writer:

@@ -301,6 +301,8 @@ class RetrieveConfig:
         data: Folder of the corpus.
         split: train, val or test.
         section: Section of the report that is looked for.
+        statements: all sentences of it, or present: those alone that state something present or possible, as for an
+            encoder that learnt from these.
         n: Number of studies, drawn from the split with the seed; every study when left out. Recall falls as n grows.
         ks: How many candidates may be looked at, one recall each.
         zero_shot: Sentences of zero-shot classification, a row of the table or a file of that form; null leaves it out.
@@ -316,6 +318,7 @@ class RetrieveConfig:
     data: Path
     split: str = "test"
     section: str = "findings"
+    statements: Literal["all", "present"] = "all"
     n: int | None = None
     ks: tuple[int, ...] = (1, 5, 10)
     zero_shot: str | None = "report/1"

@@ -15,7 +15,8 @@ from cxrlab.core.progress import track
 from cxrlab.core.records import Finding, Study
 from cxrlab.core.runs import Run
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.views import frontal
+from cxrlab.data.views import film_of
+from cxrlab.findings.present import present_sentences
 
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Embedder, Image
@@ -51,9 +52,17 @@ class Entry:
         return None if value is None or value < 0 else bool(value)
 
 
-def entry_of(study: Study, section: str) -> Entry | None:
-    """The entry of a study; None when it has no text of this section and no caption."""
+def entry_of(study: Study, section: str, present: bool = False) -> Entry | None:
+    """The entry of a study; None when it has no text of this section and no caption.
+
+    Args:
+        study: The study.
+        section: Of its report.
+        present: Keep of a report the sentences alone that state something present or possible.
+    """
     report = study.sections.section(section) if study.sections else None
+    if report and report.strip() and present:
+        report = present_sentences(report)
     text = (report or study.caption or "").strip()
     if not text:
         return None
@@ -73,19 +82,13 @@ def _spelled(finding: Finding) -> str:
     return " ".join(f"{key}={value}" for key, value in sorted(finding.to_json().items()) if key != "span")
 
 
-def film_of(corpus: Corpus, study: Study) -> Image:
-    """The film that an encoder is shown: the frontal one [H, W], or the picture of a caption [H, W, 3]."""
-    if study.caption is not None and study.sections is None:
-        return corpus.rgb(study, 0)
-    return corpus.image(study, frontal(study))
-
-
 def embed_all(
     run: Run, encoder: Embedder, corpus: Corpus, entries: Sequence[Entry], batch_size: int
 ) -> dict[str, NDArray[np.float32]]:
     """Vectors of films and texts, [N, D] each; a film that cannot be read has a row of not-a-number.
 
-    What a stopped run has already embedded is read, not embedded again.
+    What a stopped run has already embedded is read, not embedded again. An encoder that gives something else than
+    numbers for a film or text is a `DataError` that names the study, and nothing of that block is kept.
     """
     blocks: dict[str, list[NDArray[np.float32]]] = {FILMS: [], TEXTS: []}
     starts = range(0, len(entries), BLOCK)
@@ -95,7 +98,7 @@ def embed_all(
             path = run.path(f"vectors/{kind}_{start // BLOCK:06d}.npy")
             if not path.is_file():
                 vectors = (
-                    encoder.embed_texts([entry.text for entry in block])
+                    _checked(encoder, encoder.embed_texts([entry.text for entry in block]), block, "text")
                     if kind == TEXTS
                     else _film_vectors(encoder, corpus, block, batch_size)
                 )
@@ -107,10 +110,23 @@ def embed_all(
 def _film_vectors(encoder: Embedder, corpus: Corpus, block: Sequence[Entry], batch_size: int) -> NDArray[np.float32]:
     rows: dict[int, NDArray[np.float32]] = {}
     for places, films in _batches(corpus, block, batch_size):
-        rows |= dict(zip(places, encoder.embed_images(films), strict=True))
+        found = _checked(encoder, encoder.embed_images(films), [block[place] for place in places], "film")
+        rows |= dict(zip(places, found, strict=True))
     width = len(next(iter(rows.values()))) if rows else encoder.embed_texts([""]).shape[1]
     missing = np.full(width, np.nan, np.float32)
     return np.stack([rows.get(place, missing) for place in range(len(block))])
+
+
+def _checked(
+    encoder: Embedder, vectors: NDArray[np.float32], entries: Sequence[Entry], what: str
+) -> NDArray[np.float32]:
+    for entry, vector in zip(entries, vectors, strict=True):
+        if not np.isfinite(vector).all():
+            raise DataError(
+                f"'{encoder.name}' gives no numbers for the {what} of study '{entry.id}': its weights are broken, or "
+                "the number format is too small for them (try --loading.dtype float32)."
+            )
+    return vectors
 
 
 def _batches(corpus: Corpus, block: Sequence[Entry], size: int) -> Iterator[tuple[list[int], list[Image]]]:

@@ -11,7 +11,7 @@ from cxrlab.core.records import Study
 from cxrlab.core.runs import Run
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.sheet import finding_words
-from cxrlab.data.views import frontal
+from cxrlab.data.views import film_of, shown
 
 THUMB_SIZE = 224
 
@@ -38,13 +38,14 @@ def keep_examples(run: Run, corpus: Corpus, ids: Sequence[str], unreadable: Coll
         study = corpus[study_id]
         # Numbered, not named after the study: an id may hold characters that a file name may not.
         thumb = f"{THUMBS}/{number:03d}.png"
-        run.write(thumb, encode_png(to_uint8(corpus.image(study, frontal(study), THUMB_SIZE))))
+        run.write(thumb, encode_png(to_uint8(film_of(corpus, study, THUMB_SIZE))))
         run.append(EXAMPLES, _example(study, thumb))
 
 
 def _example(study: Study, thumb: str) -> Example:
     person = f"{study.age:g} {study.sex or ''}".strip() if study.age is not None else study.sex
-    parts = (study.images[frontal(study)].view.value, person)
+    number, picture = shown(study)
+    parts = ("picture" if picture else study.images[number].view.value, person)
     truth = None
     if study.findings is not None:
         truth = tuple(finding_words(finding) for finding in study.findings if finding.present)
@@ -53,5 +54,5 @@ def _example(study: Study, thumb: str) -> Example:
         thumb=thumb,
         heading=" · ".join(part for part in parts if part),
         truth=truth,
-        reference=study.sections.findings if study.sections else None,
+        reference=study.sections.findings if study.sections else study.caption,
     )

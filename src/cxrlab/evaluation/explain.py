@@ -25,7 +25,7 @@ from cxrlab.core.records import Span
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.images import load_image
-from cxrlab.data.views import frontal
+from cxrlab.data.views import film_of
 from cxrlab.evaluation.config import ExplainConfig
 from cxrlab.evaluation.explain_files import EXPLAIN, WORDS, Explanation, WordWriter, stored
 from cxrlab.evaluation.loading import load_model
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class _Subject:
-    """A film with what is known of it."""
+    """A film [H, W], or a picture [H, W, 3], with what is known of it."""
 
     name: str
     image: NDArray[np.float32]
@@ -65,6 +65,9 @@ def explain(config: ExplainConfig, out: Path) -> Explanation:
     loading = replace(config.loading, attention="eager") if eager else config.loading
     model = explainable(load_model(config.model, loading), names)
     report = _report(model, subject, config)
+    if not every_word(report):
+        who = "the model wrote a report" if config.report is None else "--report is a text"
+        raise DataError(f"{who} without a word, so there is nothing to explain; give --report TEXT with words.")
     groups = _chosen(report, config.word)
     parts = [[span] for spans in groups.values() for span in spans]
     maps = part_maps(model, subject.image, report, parts, names, subject.indication, config.smooth)
@@ -98,7 +101,7 @@ def _subject(config: ExplainConfig) -> _Subject:
     corpus = load_corpus(str(config.data))
     study = corpus[str(config.study)]
     told = study.sections.indication if study.sections else None
-    return _Subject(study.id, corpus.image(study, frontal(study)), config.indication or told)
+    return _Subject(study.id, film_of(corpus, study), config.indication or told)
 
 
 def _report(model: HfModel, subject: _Subject, config: ExplainConfig) -> str:
@@ -119,6 +122,4 @@ def _chosen(report: str, words: Sequence[str]) -> dict[str, list[Span]]:
     groups: dict[str, list[Span]] = {}
     for start, end in every_word(report):
         groups.setdefault(report[start:end].lower(), []).append((start, end))
-    if not groups:
-        raise DataError("the model wrote a report without a word, so there is nothing to explain; give --report TEXT.")
     return groups

@@ -18,6 +18,7 @@ from cxrlab.evaluation.overlay import Panel, panels_png, sheet_png
 from cxrlab.evaluation.word_maps import PartMaps
 
 Array = NDArray[np.float32]
+BILINEAR = Image.Resampling.BILINEAR
 
 EXPLAIN, WORDS, FOLDER = "explain.json", "words.png", "explain"
 _ACROSS, _SMALL = 6, 200  # panels a row of words.png, and pixels of each
@@ -78,7 +79,7 @@ class WordWriter:
 
     Args:
         run: The open run.
-        film: [H, W] in [0, 1].
+        film: [H, W] or [H, W, 3] in [0, 1].
         names: Maps, in the order of the pictures.
         alpha: How much the hottest spot covers the film.
     """
@@ -177,7 +178,9 @@ def _shrunk(picture: Array | None) -> Array:
     if scale >= 1:
         return picture
     height, width = (max(1, round(side * scale)) for side in picture.shape[:2])
-    small = Image.fromarray(np.ascontiguousarray(picture, np.float32)).resize(
-        (width, height), Image.Resampling.BILINEAR
-    )
-    return np.asarray(small, np.float32)
+    layers = np.moveaxis(picture, -1, 0) if picture.ndim == 3 else picture[None]  # Pillow has no colour in float32
+    small = [
+        np.asarray(Image.fromarray(np.ascontiguousarray(layer, np.float32)).resize((width, height), BILINEAR))
+        for layer in layers
+    ]
+    return np.stack(small, axis=-1) if picture.ndim == 3 else small[0]

@@ -79,9 +79,7 @@ class ImageDependence:
             "metric": METRIC,
             "verdict": self.verdict,
             "sentence": self.sentence,
-            "right": {
-                name: dict(zip(("value", "low", "high"), ends, strict=True)) for name, ends in self.right.items()
-            },
+            "right": {name: dict(zip(keys, ends, strict=True)) for name, ends in self.right.items()},
             "wrong": {
                 name: {
                     "metrics": film.metrics,
@@ -163,26 +161,37 @@ def _unchanged(right: Batch, wrong: Batch) -> float:
 def _judged(found: ImageDependence) -> tuple[Verdict, str]:
     """The verdict, by the swapped film where it was shown, else by all kinds together."""
     kinds = _listed(list(found.wrong))
-    where = f"{found.n:,} studies of {found.patients:,} patients"
-    if all(film.unchanged == 1 for film in found.wrong.values()):
+    where = f"{_counted(found.n, 'study', 'studies')} of {_counted(found.patients, 'patient', 'patients')}"
+    few = f" There are few patients ({found.patients})." if found.patients < FEW else ""
+    # One patient whose report does not change may be a normal one, which a model that looks writes for noise too.
+    if found.patients > 1 and all(film.unchanged == 1 for film in found.wrong.values()):
         return "blind", (
             f"This model does not look at the film: on {where} every report stays word for word the same with "
-            f"{kinds} films."
+            f"{kinds} films.{few}"
         )
     deciding = [found.wrong[SWAPPED]] if SWAPPED in found.wrong else list(found.wrong.values())
     known = [film.beaten for film in deciding if film.beaten is not None]
     if not known or (found.patients < FEW and not all(known)):
         return "unclear", f"Whether this model looks at the film cannot be told from {where}."
+    if found.right[METRIC][0] == 0:
+        same = _listed([f"{film.unchanged:.0%} with {kind} films" for kind, film in found.wrong.items()])
+        return "unclear", (
+            f"Whether this model looks at the film cannot be told, since it gets nothing right: on {where} "
+            f"{METRIC} is 0 with the right films too. Reports that stay the same: {same}."
+        )
     right = f"{METRIC} {found.right[METRIC][0]:.3f}"
     wrong = _listed([f"{film.metrics[METRIC]:.3f} with {kind} films" for kind, film in found.wrong.items()])
     if any(known):
-        few = f" There are few patients ({found.patients})." if found.patients < FEW else ""
         as_good = [kind for kind, film in found.wrong.items() if not film.beaten]
         but = f" It is no worse with {_listed(as_good)} films." if as_good else ""
         return "looks", f"This model looks at the film: on {where} {right} against {wrong}.{but}{few}"
     return "blind", (
         f"This model does not look at the film, as far as {where} can tell: {right}, no better than {wrong}."
     )
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -32,8 +32,8 @@ def load_model(name: str, loading: Loading | None = None, **settings: Any) -> Im
 def train_films(corpus: str) -> Iterator[Exemplar]:
     """The frontal film and findings text of every study in the train split of a corpus folder.
 
-    A study without findings text or without a frontal film is passed over. A film that cannot be read, a patient of the train
-    split who is also in another one, or a split with nothing to look among is a `DataError`.
+    A study without findings text or without a frontal film is passed over. A film that cannot be read, a patient of
+    the train split who is also in another one, or a split with nothing to look among is a `DataError`.
     """
     source = load_corpus(Path(corpus))
     count = _check_split(source)

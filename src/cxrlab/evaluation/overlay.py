@@ -26,6 +26,7 @@ _HEAT = np.array(
 )
 MOST_PIXELS = 100_000_000
 _GAP, _BAR, _CAPTION = 10, 12, 22
+_SCALE, _NARROWEST = 64, 120  # pixels for a colour bar with its numbers, and of a column at least
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,16 +69,22 @@ def panels_png(rows: Sequence[Sequence[Panel]], *, size: int = 320, alpha: float
         alpha: How much the hottest pixel covers the film, 0 to 1.
         title: Line at the top.
     """
-    columns = max(len(row) for row in rows)
-    cell_w, cell_h = size + _GAP + 64, size + _CAPTION + _GAP
+    sizes = [_on_page(panel, size) for row in rows for panel in row]
+    # As wide and high as the largest film, but wide enough for a caption.
+    width, height = max(_NARROWEST, *(wide for wide, _ in sizes)), max(high for _, high in sizes)
+    columns, step = max(len(row) for row in rows), width + _GAP + _SCALE
     head = 34 if title else _GAP
-    page = _page(_GAP + columns * cell_w, head + len(rows) * cell_h)
+    page = _page(_GAP + columns * step, head + len(rows) * (height + _CAPTION + _GAP))
     draw = ImageDraw.Draw(page)
     if title:
         draw.text((_GAP, head // 2), _cut(title, page.width - 2 * _GAP, _font(16)), INK, _font(16), anchor="lm")
     for number, row in enumerate(rows):
+        top = head + number * (height + _CAPTION + _GAP)
         for place, panel in enumerate(row):
-            _draw_panel(page, draw, panel, (_GAP + place * cell_w, head + number * cell_h), size, alpha)
+            left = _GAP + place * step
+            _draw_panel(page, draw, panel, (left, top), size, alpha)
+            caption = _cut(panel.caption, width + _SCALE, _font(13))
+            draw.text((left, top + height + _CAPTION / 2), caption, INK, _font(13), anchor="lm")
     return encode_png(np.asarray(page))
 
 
@@ -116,13 +123,17 @@ def _draw_panel(
 ) -> None:
     left, top = where
     heat = panel.heat if panel.heat is not None else np.zeros(panel.film.shape[:2], np.float32)
-    picture = Image.fromarray(laid_over(panel.film, heat, alpha))
-    scale = size / max(picture.width, picture.height)
-    shown = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
-    page.paste(picture.resize(shown, Image.Resampling.BILINEAR), where)
-    draw.text((left, top + size + _CAPTION / 2), _cut(panel.caption, size + 60, _font(13)), INK, _font(13), anchor="lm")
+    shown = _on_page(panel, size)
+    page.paste(Image.fromarray(laid_over(panel.film, heat, alpha)).resize(shown, Image.Resampling.BILINEAR), where)
     if panel.heat is not None:
         _draw_bar(draw, (left + shown[0] + 6, top), shown[1], float(panel.heat.max()))
+
+
+def _on_page(panel: Panel, size: int) -> tuple[int, int]:
+    """Width and height of a film whose longer side is `size`."""
+    height, width = panel.film.shape[:2]
+    scale = size / max(height, width)
+    return max(1, round(width * scale)), max(1, round(height * scale))
 
 
 def _draw_bar(draw: ImageDraw.ImageDraw, where: tuple[int, int], height: int, most: float) -> None:

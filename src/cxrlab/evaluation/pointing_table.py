@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cxrlab.core.errors import DataError
+from cxrlab.core.json_form import number_of
 from cxrlab.core.randomness import generator
 from cxrlab.evaluation.config import PointingConfig
 from cxrlab.evaluation.map_names import MapName
@@ -138,12 +138,8 @@ def _means(columns: Sequence[Matrix], resamples: Resamples) -> list[Figure]:
 
 
 def _figures(row: Mapping[str, Any]) -> dict[str, Figure]:
-    """Figures from their JSON form, in which not-a-number is null."""
+    """Figures from their JSON form."""
     return {
-        name: Figure(_number(figure["value"]), _number(figure["low"]), _number(figure["high"]), figure["n"])
+        name: Figure(number_of(figure["value"]), number_of(figure["low"]), number_of(figure["high"]), figure["n"])
         for name, figure in row.items()
     }
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value

@@ -7,6 +7,7 @@ the truth, is one that states exactly the same findings.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,13 +18,14 @@ from numpy.typing import NDArray
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
+from cxrlab.core.json_form import number_of
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.evaluation.config import RetrieveConfig
 from cxrlab.evaluation.embedding import FILMS, TEXTS, Entry, embed_all, entry_of
-from cxrlab.evaluation.zero_shot import asked_names, classify, load_sentences, margins
-from cxrlab.metrics.ranks import UNKNOWN, chance, first_right, recall, right_candidates
+from cxrlab.evaluation.zero_shot import ZeroShot, asked_names, classify, load_sentences, margins
+from cxrlab.metrics.ranks import UNKNOWN, blind, chance, first_right, recall, right_candidates
 from cxrlab.metrics.statistics.bootstrap import Resamples
 from cxrlab.models.names import load_encoder
 
@@ -37,13 +39,23 @@ Vectors = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Recall:
-    """One recall: its value with interval, over how many queries, and what a random order would give."""
+    """One recall.
+
+    Args:
+        value: Share of queries with a right candidate among the first k.
+        low: Lower end of its interval by patient.
+        high: Upper end.
+        n: Queries.
+        chance: What an order drawn at random would find.
+        blind: What the best order would find that is the same for every query, whatever the film.
+    """
 
     value: float
     low: float
     high: float
     n: int
     chance: float
+    blind: float
 
 
 @dataclass(frozen=True)
@@ -62,7 +74,7 @@ class Retrieved:
         recalls: `image_to_text` and `text_to_image` → `text` (same words) and `findings` (same exact findings) →
             `recall@k` → figures.
         median_ranks: The same two levels → median place of the first right candidate.
-        zero_shot: What zero-shot classification came to, see `ZeroShot`; None when it was left out.
+        zero_shot: What zero-shot classification came to; None when it was left out.
     """
 
     model: str
@@ -75,7 +87,7 @@ class Retrieved:
     without_film: int
     recalls: Mapping[str, Mapping[str, Mapping[str, Recall]]]
     median_ranks: Mapping[str, Mapping[str, float]]
-    zero_shot: Any = None
+    zero_shot: ZeroShot | None = None
 
 
 def retrieve(config: RetrieveConfig, out: Path) -> Retrieved:
@@ -97,7 +109,7 @@ def retrieve(config: RetrieveConfig, out: Path) -> Retrieved:
     encoder = load_encoder(config.model, config.loading)
     with Run.open(out, config, seed=config.seed, free=FREE) as run:
         vectors = embed_all(run, encoder, corpus, entries, config.batch_size)
-        read = np.isfinite(vectors[FILMS]).all(axis=1).reshape(-1)
+        read: NDArray[np.bool_] = np.asarray(~np.isnan(vectors[FILMS]).all(axis=1))
         _refuse_unread(read, entries, config)
         kept = [entry for entry, there in zip(entries, read, strict=True) if there]
         found = _search(run, config, kept, vectors[FILMS][read], vectors[TEXTS][read])
@@ -111,19 +123,21 @@ def retrieve(config: RetrieveConfig, out: Path) -> Retrieved:
 def stored(out: Path) -> Retrieved:
     """What an earlier run came to."""
     values = read_json(out / RETRIEVAL)
-    numbers = {key: math.nan for key in ("value", "low", "high", "chance")}  # null in the file
     recalls = {
-        way: {
-            kind: {
-                name: Recall(**{**numbers, **{key: one for key, one in figures.items() if one is not None}})
-                for name, figures in by_k.items()
-            }
-            for kind, by_k in kinds.items()
-        }
+        way: {kind: {name: _recall(one) for name, one in by_k.items()} for kind, by_k in kinds.items()}
         for way, kinds in values.pop("recalls").items()
     }
-    classified = read_json(out / ZERO_SHOT) if (out / ZERO_SHOT).is_file() else None
-    return Retrieved(**values, recalls=recalls, zero_shot=classified)
+    medians = {
+        way: {kind: number_of(place) for kind, place in kinds.items()}
+        for way, kinds in values.pop("median_ranks").items()
+    }
+    classified = ZeroShot.from_json(read_json(out / ZERO_SHOT)) if (out / ZERO_SHOT).is_file() else None
+    return Retrieved(**values, recalls=recalls, median_ranks=medians, zero_shot=classified)
+
+
+def _recall(found: Mapping[str, Any]) -> Recall:
+    value, low, high, luck, fixed = (number_of(found[key]) for key in ("value", "low", "high", "chance", "blind"))
+    return Recall(value, low, high, int(found["n"]), luck, fixed)
 
 
 def _entries(corpus: Corpus, config: RetrieveConfig) -> tuple[list[Entry], int]:
@@ -135,7 +149,8 @@ def _entries(corpus: Corpus, config: RetrieveConfig) -> tuple[list[Entry], int]:
     chosen = set(ids)
     if config.n is not None and config.n < len(ids):
         chosen = {ids[index] for index in generator(config.seed, "retrieve").permutation(len(ids))[: config.n]}
-    found = [entry_of(study, config.section) for study in corpus.studies(config.split) if study.id in chosen]
+    present = config.statements == "present"
+    found = [entry_of(study, config.section, present) for study in corpus.studies(config.split) if study.id in chosen]
     entries = [entry for entry in found if entry is not None]
     if len(entries) < 2:
         raise DataError(
@@ -171,17 +186,10 @@ def _search(run: Run, config: RetrieveConfig, entries: Sequence[Entry], films: V
         if entry.id not in done:
             ranks = {way: {kind: int(p[row]) or None for kind, p in kinds.items()} for way, kinds in places.items()}
             run.append(RANKS, {"id": entry.id, "patient": entry.patient, **ranks})
-    recalls: dict[str, dict[str, dict[str, Recall]]] = {}
-    for way, kinds in places.items():
-        recalls[way] = {}
-        for kind, found in kinds.items():
-            tallies = [recall(way, found, k) for k in config.ks]
-            bounds = resamples.intervals(tallies, config.level)
-            by_chance = [chance(right_candidates(keys[kind], keys[kind]), len(entries), k) for k in config.ks]
-            recalls[way][kind] = {
-                f"recall@{k}": Recall(tally.value, bound.low, bound.high, tally.n, luck)
-                for k, tally, bound, luck in zip(config.ks, tallies, bounds, by_chance, strict=True)
-            }
+    recalls = {
+        way: {kind: _recalls(way, found, keys[kind], resamples, config) for kind, found in kinds.items()}
+        for way, kinds in places.items()
+    }
     return Retrieved(
         model=config.model,
         data=str(config.data),
@@ -196,9 +204,24 @@ def _search(run: Run, config: RetrieveConfig, entries: Sequence[Entry], films: V
     )
 
 
+def _recalls(
+    way: str, places: NDArray[np.int64], keys: NDArray[np.int64], resamples: Resamples, config: RetrieveConfig
+) -> dict[str, Recall]:
+    """`recall@k` → figures, from the place of each query and the key that it shares with the right candidates."""
+    tallies = [recall(way, places, k) for k in config.ks]
+    bounds = resamples.intervals(tallies, config.level)
+    right = right_candidates(keys, keys)
+    return {
+        f"recall@{k}": Recall(
+            tally.value, bound.low, bound.high, tally.n, chance(right, len(keys), k), blind(keys, keys, k)
+        )
+        for k, tally, bound in zip(config.ks, tallies, bounds, strict=True)
+    }
+
+
 def _zero_shot(
     run: Run, config: RetrieveConfig, encoder: Embedder, entries: Sequence[Entry], films: Vectors
-) -> dict[str, Any]:
+) -> ZeroShot:
     """Classify, write the evidence and the conclusion, and return the latter."""
     wording = str(config.zero_shot)
     names = asked_names(entries)
@@ -210,15 +233,13 @@ def _zero_shot(
             run.append(MARGINS, {"id": entry.id, "patient": entry.patient, "margins": told})
     scores = {name: columns[:, place] for place, name in enumerate(names)}
     rng = generator(config.seed, "zero-shot")
-    run.write(ZERO_SHOT, classify(entries, scores, wording, trials=config.trials, level=config.level, rng=rng))
-    found: dict[str, Any] = read_json(run.path(ZERO_SHOT))
+    found = classify(entries, scores, wording, trials=config.trials, level=config.level, rng=rng)
+    run.write(ZERO_SHOT, found)
     return found
 
 
 def _words(text: str) -> str:
     """A text as it counts for being the same: its words in lower case."""
-    import re
-
     return " ".join(re.findall(r"\w+", text.casefold()))
 
 

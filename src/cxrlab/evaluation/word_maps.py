@@ -52,10 +52,10 @@ def explainable(model: ImageToText, names: Sequence[MapName]) -> HfModel:
     able = model.capabilities
     for name in names:
         if not (able.attention if name.of_attention else able.gradients):
-            what = "attention" if name.of_attention else "gradients"
+            what = "attention on one grid of the film" if name.of_attention else "gradients"
             raise ConfigError(
                 f"'{model.name}' gives no {what}, which the map '{name.text}' needs; "
-                + ("ask for maps=gradient." if able.gradients else "name a checkpoint, such as hf:FOLDER.")
+                + ("ask for --maps gradient." if able.gradients else "name a checkpoint, such as hf:FOLDER.")
             )
     able_one = cast("HfModel", model)
     if any(name.layer is not None for name in names):

@@ -48,7 +48,7 @@ class WrongFilms(Films):
         self.control, self.seed, self.partners = control, seed, partners
 
     def film(self, key: str) -> Image:
-        """The wrong film [H, W] in [0, 1]."""
+        """The wrong film in the shape of the right one, [H, W] or [H, W, 3] in [0, 1]."""
         if self.control == "swapped":
             return super().film(self.partners[key])
         shape = super().film(key).shape

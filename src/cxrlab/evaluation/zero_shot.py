@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import as_file, files
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from cxrlab.core.config import nested, raise_problems
 from cxrlab.core.errors import ConfigError, UnknownName, nearest
+from cxrlab.core.json_form import number_of
 from cxrlab.core.vocabulary import CHEXPERT_14, OBSERVATIONS
 from cxrlab.core.yaml_file import read_yaml
 from cxrlab.metrics.auroc import Auroc, auroc_interval
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from cxrlab.evaluation.embedding import Entry
 
 _NAME = "{name}"
+_ARTICLE = re.compile(r"^an? ", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,16 @@ class Sentences:
         if name in self.own:
             return list(self.own[name]["present"]), list(self.own[name]["absent"])
         words = self.names.get(name, name.lower())
-        there, not_there = ([_sentence(text, words) for text in side] for side in (self.present, self.absent))
-        return there, not_there
+        bare = _ARTICLE.sub("", words)  # "a nodule" is there, "no nodule" is not
+        return [_sentence(text, words) for text in self.present], [_sentence(text, bare) for text in self.absent]
+
+
+@dataclass(frozen=True)
+class MeanArea:
+    """Mean over the names that have an area, not-a-number without any; and their number."""
+
+    value: float
+    n: int
 
 
 @dataclass(frozen=True)
@@ -65,15 +76,30 @@ class ZeroShot:
         sentences: Name and version of the wording.
         labels: CheXpert label → area under the ROC curve with interval and counts.
         observations: Observation → the same; where the corpus knows the exact findings.
-        mean_labels: Mean area over the labels that have one, and their number.
-        mean_observations: The same over observations.
+        mean_labels: Over the labels.
+        mean_observations: Over the observations.
     """
 
     sentences: str
     labels: Mapping[str, Auroc]
     observations: Mapping[str, Auroc]
-    mean_labels: dict[str, float]
-    mean_observations: dict[str, float]
+    mean_labels: MeanArea
+    mean_observations: MeanArea
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> ZeroShot:
+        """What an earlier run wrote down."""
+        labels, observations = (
+            {name: _area(row) for name, row in found[part].items()} for part in ("labels", "observations")
+        )
+        means = (found["mean_labels"], found["mean_observations"])
+        of_labels, of_observations = (MeanArea(number_of(mean["value"]), mean["n"]) for mean in means)
+        return cls(found["sentences"], labels, observations, of_labels, of_observations)
+
+
+def _area(row: Mapping[str, Any]) -> Auroc:
+    value, low, high = (number_of(row[key]) for key in ("value", "low", "high"))
+    return Auroc(value, low, high, row["positives"], row["negatives"])
 
 
 def load_sentences(name: str) -> Sentences:
@@ -168,6 +194,6 @@ def _mean_direction(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
     return mean / max(float(np.linalg.norm(mean)), 1e-12)
 
 
-def _mean(areas: Mapping[str, Auroc]) -> dict[str, float]:
+def _mean(areas: Mapping[str, Auroc]) -> MeanArea:
     values = [one.value for one in areas.values() if not math.isnan(one.value)]
-    return {"value": math.fsum(values) / len(values) if values else math.nan, "n": len(values)}
+    return MeanArea(math.fsum(values) / len(values) if values else math.nan, len(values))

@@ -1,4 +1,4 @@
-"""Retrieval: at which place among all candidates the first right one stands, and what chance would give.
+"""Retrieval: at which place the first right candidate stands, and what chance and one fixed order would give.
 
 A candidate is right when it carries the same key as what is looked for. Keys repeat (many reports are the same
 normal one), so several candidates may be right, and chance depends on how many.
@@ -25,12 +25,16 @@ def first_right(queries: Vectors, wanted: Keys, gallery: Vectors, keys: Keys) ->
     A wrong candidate that is exactly as similar as the best right one stands before it: an encoder that gives every
     film the same vector then finds nothing, instead of everything.
 
+    Vectors that are not numbers are a `ValueError`: they compare with nothing, and every query would stand first.
+
     Args:
         queries: Rows of length 1, [Q, D].
         wanted: Key that each query looks for, [Q].
         gallery: Rows of length 1, [N, D].
         keys: Key of each candidate, [N].
     """
+    if not (np.isfinite(queries).all() and np.isfinite(gallery).all()):
+        raise ValueError("a vector to rank by holds something that is not a number")
     places = np.zeros(len(queries), np.int64)
     counts = right_candidates(wanted, keys)
     order = np.argsort(keys, kind="stable")
@@ -90,3 +94,20 @@ def chance(right: NDArray[np.int64], gallery: int, k: int) -> float:
     drawn = np.arange(min(k, gallery))
     missed: Matrix = np.clip(gallery - some[:, None] - drawn, 0, None) / (gallery - drawn)
     return float(1.0 - missed.prod(axis=1).mean())
+
+
+def blind(wanted: Keys, keys: Keys, k: int) -> float:
+    """The best recall of one and the same order for every query: the share that looks for one of the k commonest keys.
+
+    Where reports repeat it lies far above an order drawn at random. Not-a-number when no query has a right candidate.
+
+    Args:
+        wanted: Key that each query looks for, [Q].
+        keys: Key of each candidate, [N].
+        k: How many candidates may be looked at.
+    """
+    asked = wanted[right_candidates(wanted, keys) > 0]
+    if not len(asked):
+        return float("nan")
+    times = np.sort(np.unique(asked, return_counts=True)[1])[::-1]
+    return float(times[:k].sum() / len(asked))

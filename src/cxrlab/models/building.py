@@ -187,6 +187,12 @@ def assemble_llava(tower: Any, language_model: Any, tokenizer: Any, image_proces
     image = tokenizer.convert_tokens_to_ids(IMAGE)
     if image is None or image == tokenizer.unk_token_id:
         raise ConfigError(f"the tokenizer has no token {IMAGE}; add it before the model is put together.")
+    inner = getattr(language_model, "model", None)
+    if not hasattr(inner, "embed_tokens") or not hasattr(language_model, "lm_head"):
+        raise ConfigError(
+            f"a language model of the type '{language_model.config.model_type}' cannot stand in a LLaVA; it takes one "
+            "with the parts of a Llama (model.embed_tokens, lm_head), such as Mistral, Qwen2, Phi or Gemma."
+        )
     config = LlavaConfig(
         vision_config=tower.config,
         text_config=language_model.config,

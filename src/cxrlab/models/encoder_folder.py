@@ -9,7 +9,7 @@ from typing import Any
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
 from cxrlab.models.loading import Loading
-from cxrlab.models.local_files import first_line, load_tokenizer, quiet_loading
+from cxrlab.models.local_files import DUAL_ENCODERS, first_line, load_image_processor, load_tokenizer, quiet_loading
 from cxrlab.models.model_card import ModelCard, read_model_card
 
 # A tokenizer that was never told how long a text may be says a number of thirty digits.
@@ -45,7 +45,7 @@ def open_encoder(argument: str | Path, loading: Loading) -> EncoderFolder:
     from cxrlab.models.hf.placement import device_of, dtype_of, refuse_too_large
     from cxrlab.models.hf.source import locate, refuse_foreign_code
 
-    folder = _result_of(locate(argument, loading))
+    folder = locate(argument, loading)
     refuse_foreign_code(folder, loading)
     device = device_of(loading)
     with quiet_loading():
@@ -59,12 +59,6 @@ def open_encoder(argument: str | Path, loading: Loading) -> EncoderFolder:
     return EncoderFolder(model, tokenizer, image_processor, longest_text(model, tokenizer), read_model_card(folder))
 
 
-def _result_of(folder: Path) -> Path:
-    """The folder, or the checkpoint in it where it is the run folder of a training."""
-    inner = folder / "checkpoint"
-    return inner if inner.is_dir() and not (folder / "config.json").is_file() else folder
-
-
 def encoder_class(folder: Path) -> Any:
     """The class that opens this folder, known from its config alone: no weights are read for a wrong kind."""
     from transformers import AutoConfig, AutoModel
@@ -75,10 +69,12 @@ def encoder_class(folder: Path) -> Any:
         raise DataError(f"{folder} has no config.json; name the folder of a contrastive encoder.")
     found = read_json(folder / "config.json")
     kind = found.get("model_type") if isinstance(found, dict) else None
-    if kind in ("vision-text-dual-encoder", "projected-dual-encoder"):
+    if kind in DUAL_ENCODERS:
         return dual_encoder_class(folder)
     try:
-        plain = AutoModel._model_mapping.get(type(AutoConfig.from_pretrained(folder, local_files_only=True)), None)
+        plain = AutoModel._model_mapping.get(
+            type(AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)), None
+        )
     except (OSError, ValueError, KeyError) as error:
         raise DataError(f"{folder}: its config.json cannot be used ({first_line(error)}).") from error
     if not all(hasattr(plain, name) for name in ("get_image_features", "get_text_features")):
@@ -87,19 +83,6 @@ def encoder_class(folder: Path) -> Any:
             "vectors; name a contrastive encoder: what `cxrlab train encoder` writes, or a folder of CLIP."
         )
     return plain
-
-
-def load_image_processor(folder: Path) -> Any:
-    """The image processor in a local folder."""
-    from transformers import AutoImageProcessor
-
-    try:
-        return AutoImageProcessor.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, ImportError) as error:
-        raise DataError(
-            f"{folder} holds no image processor that transformers can load ({first_line(error)}); "
-            "it needs preprocessor_config.json."
-        ) from error
 
 
 def longest_text(model: Any, tokenizer: Any) -> int:

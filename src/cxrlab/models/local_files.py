@@ -9,6 +9,8 @@ from typing import Any
 
 from cxrlab.core.errors import DataError
 
+DUAL_ENCODERS = ("vision-text-dual-encoder", "projected-dual-encoder")  # as config.json calls their type
+
 
 def load_tokenizer(folder: Path) -> Any:
     """The tokenizer in a local folder."""
@@ -17,7 +19,7 @@ def load_tokenizer(folder: Path) -> Any:
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder; name the folder that holds the tokenizer's files.")
     try:
-        found = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        found = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise _without_tokenizer(folder, first_line(error)) from error
     # For a family that it knows, transformers makes up a tokenizer without a word where the files are missing.
@@ -31,6 +33,22 @@ def _without_tokenizer(folder: Path, reason: str) -> DataError:
         f"{folder} holds no tokenizer that transformers can load ({reason}); "
         "it needs tokenizer.json and tokenizer_config.json, or vocab.txt."
     )
+
+
+def load_image_processor(folder: Path) -> Any:
+    """The image processor in a local folder, the one that works on pictures of Pillow, on every machine alike."""
+    from transformers import AutoImageProcessor
+
+    try:
+        with quiet_loading():
+            return AutoImageProcessor.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False, use_fast=False
+            )
+    except (OSError, ValueError, ImportError) as error:
+        raise DataError(
+            f"{folder} has no image processor that transformers can load ({first_line(error)}); it needs "
+            "preprocessor_config.json or processor_config.json."
+        ) from error
 
 
 @contextmanager

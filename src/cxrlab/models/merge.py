@@ -9,7 +9,7 @@ from typing import Any
 from cxrlab.core.errors import DataError
 from cxrlab.core.folders import refuse_taken, write_folder
 from cxrlab.models.loading import Loading
-from cxrlab.models.model_card import read_model_card, write_model_card
+from cxrlab.models.model_card import write_model_card
 
 
 @dataclass(frozen=True)
@@ -51,31 +51,33 @@ def merge(adapter: str | Path, out: Path, config: MergeConfig | None = None) -> 
         out: The folder to make; it must not hold anything yet.
         config: Settings.
     """
-    from cxrlab.models.hf import adapters
-    from cxrlab.models.hf.checkpoint import locate, open_checkpoint, processor_beside
+    from cxrlab.models.hf.adapters import lineage
+    from cxrlab.models.hf.checkpoint import open_checkpoint
+    from cxrlab.models.hf.source import ADAPTER_CONFIG, locate
     from cxrlab.models.local_files import quiet_loading
 
     loading = (config or MergeConfig()).loading
     folder = locate(adapter, loading)
-    if not adapters.is_adapter(folder):
-        raise DataError(f"{folder} has no {adapters.ADAPTER_CONFIG}, so there is nothing to merge; name an adapter.")
+    line = lineage(folder, loading)
+    if len(line) == 1:
+        raise DataError(f"{folder} has no {ADAPTER_CONFIG}, so there is nothing to merge; name an adapter.")
     refuse_taken(out)
-    exact = loading.but(base=None, dtype="float32" if loading.dtype == "auto" else loading.dtype)
-    base = open_checkpoint(adapters.base_of(folder, loading), exact)
-    dtype = _stored_dtype(base.folder, loading)
-    model = adapters.merged(base.model, folder).to(dtype)
-    card = read_model_card(folder)
+    exact = loading.but(dtype="float32" if loading.dtype == "auto" else loading.dtype)
+    found = open_checkpoint(folder, exact, merge=True)
+    dtype = _stored_dtype(line[-1], loading)
+    model = found.model.to(dtype)
+    card = found.card
 
     def write(target: Path) -> None:
         with quiet_loading():
             model.save_pretrained(target)
-            (processor_beside(folder, loading) or base.processor).save_pretrained(target)
+            found.processor.save_pretrained(target)
         if card is not None:
             write_model_card(replace(card, base=None, extra={**card.extra, "merged_onto": card.base}), target)
 
     write_folder(out, write)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    return Merged(out, folder, base.folder, parameters, str(dtype).removeprefix("torch."))
+    return Merged(out, folder, line[1], parameters, str(dtype).removeprefix("torch."))
 
 
 def _stored_dtype(folder: Path, loading: Loading) -> Any:

@@ -9,31 +9,24 @@ from typing import Any
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.install import require
-from cxrlab.models.hf.adapters import base_of, is_adapter, merged, resolve
+from cxrlab.models.hf.adapters import is_adapter, lineage, merged, resolve
+from cxrlab.models.hf.source import locate
 from cxrlab.models.loading import Loading
-from cxrlab.models.local_files import first_line, quiet_loading
+from cxrlab.models.local_files import DUAL_ENCODERS, first_line, load_image_processor, quiet_loading
 
-_DUAL = ("vision-text-dual-encoder", "projected-dual-encoder")
+_POOLING = frozenset({"pooler", "head"})  # whole parts of a name: lm_head is another thing
 
 
 def folder_of(name: str) -> Path:
     """The local folder of `hf:FOLDER_OR_ID` or `builtin:NAME`; of a run folder, the checkpoint in it."""
-    from cxrlab.models.hf.source import locate
-
     require("models")
-    found = resolve(name, Path())
-    folder = locate(found, Loading())
-    inner = folder / "checkpoint"
-    return inner if inner.is_dir() and not (folder / "config.json").is_file() and not is_adapter(folder) else folder
+    return locate(resolve(name, Path()), Loading())
 
 
 def base_folder(folder: Path) -> Path:
     """The folder itself, or what an adapter stands on, where it has no tokenizer of its own."""
-    from cxrlab.models.hf.source import locate
-
-    while is_adapter(folder) and not (folder / "tokenizer_config.json").is_file():
-        folder = locate(base_of(folder, Loading()), Loading())
-    return folder
+    line = lineage(folder, Loading())
+    return next((each for each in line if (each / "tokenizer_config.json").is_file()), line[-1])
 
 
 def open_part(folder: Path, take: Callable[[Path, str], Any], what: str) -> Any:
@@ -58,17 +51,17 @@ def tower_of(folder: Path, kind: str) -> Any:
     """The vision tower of a dual encoder, a LLaVA, a CLIP or a vision model; None for another kind."""
     from transformers import AutoConfig, AutoModel, CLIPVisionModel
 
-    if kind in _DUAL:
+    if kind in DUAL_ENCODERS:
         from cxrlab.models.projected_encoder import dual_encoder_class
 
-        return _loaded(dual_encoder_class(folder), folder).vision_model
+        return loaded(dual_encoder_class(folder), folder).vision_model
     if kind == "llava":
         return _llava(folder).model.vision_tower
     if kind == "clip":
-        return _loaded(CLIPVisionModel, folder)
-    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        return loaded(CLIPVisionModel, folder)
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     plain = hasattr(config, "image_size") and hasattr(config, "patch_size") and not hasattr(config, "text_config")
-    return _loaded(AutoModel, folder) if plain else None
+    return loaded(AutoModel, folder) if plain else None
 
 
 def language_of(folder: Path, kind: str) -> Any:
@@ -79,14 +72,14 @@ def language_of(folder: Path, kind: str) -> Any:
     if kind == "llava":
         return _causal(_llava(folder))
     if kind in CAUSAL:
-        return _loaded(AutoModelForCausalLM, folder)
+        return loaded(AutoModelForCausalLM, folder)
     return None
 
 
-def _loaded(kind: Any, folder: Path) -> Any:
-    """A model whose tensors all come from the folder; pooling heads, which nothing here reads, may be missing."""
-    model, told = kind.from_pretrained(folder, local_files_only=True, output_loading_info=True)
-    missing = sorted(name for name in told["missing_keys"] if "pooler" not in name and "head" not in name)
+def loaded(kind: Any, folder: Path) -> Any:
+    """A model whose tensors all come from the folder; a pooling head, which no part needs trained, may be missing."""
+    model, told = kind.from_pretrained(folder, local_files_only=True, trust_remote_code=False, output_loading_info=True)
+    missing = sorted(name for name in told["missing_keys"] if _POOLING.isdisjoint(name.split(".")))
     if missing:
         raise DataError(
             f"{folder} lacks {len(missing)} of the model's tensors (for example {missing[0]}), which would be random; "
@@ -99,10 +92,11 @@ def _llava(folder: Path) -> Any:
     """The LLaVA of a folder, adapters merged into its weights."""
     from transformers import LlavaForConditionalGeneration
 
-    if is_adapter(folder):
-        base = folder_of(f"hf:{base_of(folder, Loading())}")
-        return merged(_llava(base), folder)
-    return _loaded(LlavaForConditionalGeneration, folder)
+    *above, whole = lineage(folder, Loading())
+    model = loaded(LlavaForConditionalGeneration, whole)
+    for adapter in reversed(above):
+        model = merged(model, adapter)
+    return model
 
 
 def _causal(llava: Any) -> Any:
@@ -118,15 +112,5 @@ def _causal(llava: Any) -> Any:
 
 
 def image_processor_of(folder: Path) -> Any:
-    """The image processor of a folder."""
-    from transformers import AutoImageProcessor
-
-    folder = base_folder(folder) if is_adapter(folder) else folder
-    try:
-        with quiet_loading():
-            return AutoImageProcessor.from_pretrained(folder, local_files_only=True, use_fast=False)
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"{folder} has no image processor that transformers can load ({first_line(error)}); it needs "
-            "preprocessor_config.json or processor_config.json."
-        ) from error
+    """The image processor of a folder; of an adapter, what belongs to its tower."""
+    return load_image_processor(base_folder(folder) if is_adapter(folder) else folder)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.core.errors import ConfigError, DataError, UnknownName, nearest
+from cxrlab.core.vocabulary import DRAWN
 from cxrlab.models.building import (
     IMAGE,
     PAD,
@@ -68,9 +69,9 @@ def load_tower(name: str, *, seed: int = 0, dtype: str = "float32") -> Tower:
         seed: Decides the weights of a fresh one.
         dtype: Of the weights.
     """
-    kind, argument = _parsed(name, "a vision tower")
+    kind, argument = parse_part(name, "a vision tower")
     if kind == "fresh":
-        size = _size(argument, name)
+        size = size_of(argument, name)
         return Tower(_cast(build_tower(size, seed), dtype), build_image_processor(size.image), name)
     folder = folder_of(name)
     model = _cast(open_part(folder, tower_of, "a vision tower"), dtype)
@@ -87,9 +88,9 @@ def load_language_model(name: str, *, seed: int = 0, dtype: str = "float32") -> 
         seed: Decides the weights of a fresh one, and those of tokens that had to be added.
         dtype: Of the weights.
     """
-    kind, argument = _parsed(name, "a language model")
+    kind, argument = parse_part(name, "a language model")
     if kind == "fresh":
-        size = _size(argument, name)
+        size = size_of(argument, name)
         tokenizer = fresh_tokenizer(size)
         return Language(_cast(build_language_model(tokenizer, size, seed), dtype), tokenizer, name)
     folder = folder_of(name)
@@ -100,14 +101,20 @@ def load_language_model(name: str, *, seed: int = 0, dtype: str = "float32") -> 
 
 
 def fresh_tokenizer(size: Size) -> Any:
-    """A tokenizer made from narrated reports and the prompts: the same at every call, no patient's words in it."""
+    """A tokenizer made from narrated reports, prompts and answered questions: the same at every call.
+
+    No patient's words are in it; yes and no are tokens of their own, so that one pass tells how likely each is.
+    """
     from cxrlab.findings.cases import draw_patient
     from cxrlab.findings.lexicon import LEXICONS
     from cxrlab.findings.narrator import narrate
+    from cxrlab.findings.questions import NO, YES, question_about
 
-    texts = [
-        text for prompts in map(load_prompts, prompt_names()) for text in (prompts.findings, prompts.closed_question)
-    ]
+    every = [load_prompts(name) for name in prompt_names()]
+    texts = [text for prompts in every for text in (prompts.findings, prompts.findings_without_indication)]
+    for name in DRAWN:
+        asked = [prompts.question(question_about(name)) for prompts in every]
+        texts += [f"{question} {answer}" for question in asked for answer in (YES, NO)]
     for number in range(_NARRATED):
         for visit_number, visit in enumerate(draw_patient(0, f"p{number}").visits):
             for lexicon in LEXICONS:
@@ -116,17 +123,21 @@ def fresh_tokenizer(size: Size) -> Any:
     return train_tokenizer(texts, size.vocabulary)
 
 
-def _parsed(name: str, what: str) -> tuple[str, str]:
+def parse_part(name: str, what: str) -> tuple[str, str]:
+    """Kind and argument of the name of a part; `what` it should be, with its article, for the message."""
     kind, colon, argument = name.partition(":")
     if not colon or not argument:
         raise ConfigError(f"'{name}' does not name {what}; write KIND:ARGUMENT, for example fresh:phantom.")
     if kind not in _KINDS:
-        raise UnknownName(f"'{kind}' (in '{name}') is no kind of {what[2:]}.{nearest(kind, _KINDS)} There are: "
-                          "hf:FOLDER, builtin:NAME, fresh:phantom, fresh:tiny.")  # fmt: skip
+        raise UnknownName(
+            f"'{kind}' (in '{name}') is no kind of {what[2:]}.{nearest(kind, _KINDS)} There are: hf:FOLDER, "
+            "builtin:NAME, fresh:phantom, fresh:tiny."
+        )
     return kind, argument
 
 
-def _size(argument: str, name: str) -> Size:
+def size_of(argument: str, name: str) -> Size:
+    """How large a fresh part of this name is."""
     if argument not in SIZES:
         raise UnknownName(f"'{name}' has no size.{nearest(argument, SIZES)} Sizes: {', '.join(SIZES)}.")
     return SIZES[argument]

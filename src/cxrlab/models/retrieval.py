@@ -76,8 +76,9 @@ class Index:
 def describe(image: NDArray[np.float32]) -> Vectors:
     """A film [H, W] as 256 numbers of mean 0 and variance 1; all 0 for a film of one single grey.
 
-    The film is padded to a square with black, so that its shape is kept.
+    Of a picture [H, W, 3] the mean of its colours is taken. The film is padded to a square with black, so that its shape is kept.
     """
+    image = image if image.ndim == 2 else image.mean(axis=2)
     height, width = image.shape
     side = max(height, width)
     top, left = (side - height) // 2, (side - width) // 2

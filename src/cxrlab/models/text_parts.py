@@ -6,17 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.errors import ConfigError, DataError, UnknownName, nearest
+from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
-from cxrlab.core.install import require
 from cxrlab.models.building import build_text_encoder
-from cxrlab.models.hf.adapters import resolve
-from cxrlab.models.loading import Loading
-from cxrlab.models.local_files import first_line, load_tokenizer, quiet_loading
-from cxrlab.models.parts import SIZES, fresh_tokenizer
-
-_KINDS = ("hf", "builtin", "fresh")
-_DUAL = ("vision-text-dual-encoder", "projected-dual-encoder")
+from cxrlab.models.local_files import DUAL_ENCODERS, first_line, load_tokenizer, quiet_loading
+from cxrlab.models.part_folders import folder_of, loaded
+from cxrlab.models.parts import fresh_tokenizer, parse_part, size_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,25 +30,16 @@ def load_text_encoder(name: str, *, seed: int = 0) -> TextEncoder:
         name: KIND:ARGUMENT.
         seed: Decides the weights of a fresh one.
     """
-    kind, colon, argument = name.partition(":")
-    if not colon or not argument:
-        raise ConfigError(f"'{name}' does not name a text encoder; write KIND:ARGUMENT, for example fresh:phantom.")
-    if kind not in _KINDS:
-        raise UnknownName(f"'{kind}' (in '{name}') is no kind of text encoder.{nearest(kind, _KINDS)} There are: "
-                          "hf:FOLDER, builtin:NAME, fresh:phantom, fresh:tiny.")  # fmt: skip
+    kind, argument = parse_part(name, "a text encoder")
     if kind == "fresh":
-        if argument not in SIZES:
-            raise UnknownName(f"'{name}' has no size.{nearest(argument, SIZES)} Sizes: {', '.join(SIZES)}.")
-        tokenizer = fresh_tokenizer(SIZES[argument])
-        return TextEncoder(build_text_encoder(tokenizer, SIZES[argument], seed), tokenizer, name)
+        size = size_of(argument, name)
+        tokenizer = fresh_tokenizer(size)
+        return TextEncoder(build_text_encoder(tokenizer, size, seed), tokenizer, name)
     return _from_folder(name)
 
 
 def _from_folder(name: str) -> TextEncoder:
-    from cxrlab.models.hf.source import locate
-
-    require("models")
-    folder = locate(resolve(name, Path()), Loading())
+    folder = folder_of(name)
     if not (folder / "config.json").is_file():
         raise DataError(f"{folder} has no config.json; name the folder of a text encoder, such as a BERT.")
     tokenizer = load_tokenizer(folder)
@@ -81,8 +67,8 @@ def _text_model(folder: Path) -> Any:
     from transformers import AutoModel
 
     config = read_json(folder / "config.json")
-    if isinstance(config, dict) and config.get("model_type") in _DUAL:
+    if isinstance(config, dict) and config.get("model_type") in DUAL_ENCODERS:
         from cxrlab.models.projected_encoder import dual_encoder_class
 
-        return dual_encoder_class(folder).from_pretrained(folder, local_files_only=True).text_model
-    return AutoModel.from_pretrained(folder, local_files_only=True)
+        return loaded(dual_encoder_class(folder), folder).text_model
+    return loaded(AutoModel, folder)

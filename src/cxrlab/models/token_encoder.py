@@ -95,7 +95,7 @@ def _load(folder: Path, layer: int) -> Any:
     from transformers import AutoConfig, AutoModel
 
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         if not 1 <= layer <= config.num_hidden_layers:
             raise ConfigError(
                 f"layer {layer} of {folder} does not exist; it has layers 1 to {config.num_hidden_layers}."
@@ -106,7 +106,9 @@ def _load(folder: Path, layer: int) -> Any:
             )
         config.num_hidden_layers = layer
         with quiet_loading():
-            return AutoModel.from_pretrained(folder, config=config, local_files_only=True).eval()
+            return AutoModel.from_pretrained(
+                folder, config=config, local_files_only=True, trust_remote_code=False
+            ).eval()
     except (OSError, ValueError) as error:
         raise DataError(
             f"{folder} holds no encoder that transformers can load ({first_line(error)}); "

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cxrlab.render.folder import EXPLAIN, RunFolder
-from cxrlab.render.html import UNKNOWN, bar, picture, section, table, text
+from cxrlab.render.html import bar, ends, figure, picture, section, table, text
 
 _MOST = 12  # words whose pictures stand on a page; the rest stays in the run folder
 _NOTE = (
@@ -60,11 +60,6 @@ def _table(found: Mapping[str, Any]) -> str:
 
 def _row(name: str, figures: Mapping[str, Any]) -> list[str]:
     hit = figures.get("hit") or {}
-    value, low, high = (hit.get(key) for key in ("value", "low", "high"))
-    ends = UNKNOWN if low is None or high is None else f"{low:.3f} to {high:.3f}"
-    others = [_three((figures.get(key) or {}).get("value")) for key in ("chance", "mass", "area")]
-    return [text(name), bar(value or 0.0), _three(value), ends, *others, text(hit.get("n"))]
-
-
-def _three(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.3f}"
+    value = hit.get("value")
+    others = [figure((figures.get(key) or {}).get("value")) for key in ("chance", "mass", "area")]
+    return [text(name), bar(value or 0.0), figure(value), ends(hit), *others, text(hit.get("n"))]

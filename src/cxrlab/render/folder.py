@@ -20,10 +20,12 @@ from cxrlab.render.shapes import (
     ABLATED,
     ANALYSED,
     CHECKED,
+    CLASSIFIED,
     COMPARED,
     COUNTED,
     EXPLAINED,
     POINTED,
+    RETRIEVED,
     VALIDATED,
     check,
 )
@@ -32,8 +34,10 @@ PREDICTIONS, SUMMARY, STEPS, SHEET = "predictions.jsonl", "summary.json", "steps
 CHECK, STATISTICS = "check.json", "statistics.json"
 ABLATIONS, ANALYSIS = "ablations.json", "analysis.json"
 EXPLAIN, POINTING = "explain.json", "pointing.json"
+RETRIEVAL, ZERO_SHOT = "retrieval.json", "zero_shot.json"
 # A page is looked at, not searched: of a run without chosen examples it shows the first few predictions.
 UNCHOSEN = 5
+_RESULT = "checkpoint"
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,8 @@ class RunFolder:
         analysis: Content of analysis.json, empty when the run compared no texts.
         explained: Content of explain.json, empty when the run explained no report.
         pointing: Content of pointing.json, empty when the run scored no maps.
+        retrieved: Content of retrieval.json, empty when the run looked for no reports.
+        zero_shot: Content of zero_shot.json, likewise.
     """
 
     path: Path
@@ -79,15 +85,22 @@ class RunFolder:
     analysis: Mapping[str, Any] = field(default_factory=dict)
     explained: Mapping[str, Any] = field(default_factory=dict)
     pointing: Mapping[str, Any] = field(default_factory=dict)
+    retrieved: Mapping[str, Any] = field(default_factory=dict)
+    zero_shot: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """The model of a run that has one, else the name of its folder; of a long path only the end is shown."""
+        """The model of a run that has one, else the name of its folder; of a long path only the end is shown.
+
+        Every training run calls its result `checkpoint`, so that the name before it belongs to the end.
+        """
         full = str(self.summary.get("model") or self.config.get("model") or self.path.resolve().name)
         kind, colon, argument = full.partition(":")
         # One slash is an owner and a name; an address starts with two, and is wanted whole.
         deep = colon and argument.count("/") > 1 and not argument.startswith("//")
-        return f"{kind}:…/{argument.rstrip('/').rpartition('/')[2]}" if deep else full
+        parts = argument.rstrip("/").split("/")
+        end = "/".join(parts[-2:] if parts[-1] == _RESULT else parts[-1:])
+        return f"{kind}:…/{end}" if deep else full
 
     def file(self, name: str, named_in: str = EXAMPLES) -> bytes:
         """Bytes of a file of this run; a name that leads out of the folder is refused.
@@ -116,7 +129,7 @@ def read_run(path: Path, others: frozenset[str] = frozenset()) -> RunFolder:
         if not (path / needed).is_file():
             raise DataError(
                 f"{path} is not a run folder: it has no {needed}; "
-                "name one that 'generate', 'score', 'compare', 'metrics validate', 'data check' or 'tour' wrote."
+                "name one that a command wrote, such as 'generate', 'score', 'retrieve', 'explain' or 'study'."
             )
     examples = tuple(_examples(path))
     wanted = others | {example.id for example in examples}
@@ -139,6 +152,8 @@ def read_run(path: Path, others: frozenset[str] = frozenset()) -> RunFolder:
         analysis=_object(path / ANALYSIS, ANALYSED),
         explained=_object(path / EXPLAIN, EXPLAINED),
         pointing=_object(path / POINTING, POINTED),
+        retrieved=_object(path / RETRIEVAL, RETRIEVED),
+        zero_shot=_object(path / ZERO_SHOT, CLASSIFIED),
     )
 
 

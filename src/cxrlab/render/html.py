@@ -66,6 +66,23 @@ def picture(data: bytes, alt: str, name: str, style: str = "film") -> str:
     return f'<img class="{style}" alt="{text(alt)}" src="data:{kind};base64,{base64.b64encode(data).decode()}">'
 
 
+def figure(value: Any, sign: str = "") -> str:
+    """A measurement with three decimals; a dash where there is none.
+
+    Args:
+        value: A number, or None.
+        sign: `+` writes the sign of a difference.
+    """
+    return f"{value:{sign}.3f}" if isinstance(value, (int, float)) and not isinstance(value, bool) else UNKNOWN
+
+
+def ends(found: Mapping[str, Any], sign: str = "") -> str:
+    """The interval of a measurement, from its keys `low` and `high`; a dash where there is none."""
+    if found.get("low") is None or found.get("high") is None:
+        return UNKNOWN
+    return f"{figure(found['low'], sign)} to {figure(found['high'], sign)}"
+
+
 def bar(share: float) -> str:
     """A bar for a share in [0, 1]."""
     return f'<span class=bar><span style="width:{100 * min(max(share, 0.0), 1.0):.1f}%"></span></span>'

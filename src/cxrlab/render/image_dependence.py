@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cxrlab.render.folder import RunFolder
-from cxrlab.render.html import UNKNOWN, section, table, text
+from cxrlab.render.html import UNKNOWN, ends, figure, section, table, text
 from cxrlab.render.scores import scored_runs
 
 _STYLES = {"looks": "here", "blind": "bad"}
@@ -72,12 +72,11 @@ def _share(film: Mapping[str, Any]) -> str:
     return UNKNOWN if share is None else f"{100 * share:.0f} %"
 
 
-def _figure(value: Any, ends: Mapping[str, Any] | None = None) -> str:
+def _figure(value: Any, around: Mapping[str, Any] | None = None) -> str:
     if value is None:
         return UNKNOWN
-    low, high = (ends or {}).get("low"), (ends or {}).get("high")
-    span = "" if low is None or high is None else f" <span class=later>{low:.3f} to {high:.3f}</span>"
-    return f"<span class=figure>{value:.3f}{span}</span>"
+    span = "" if not around or around.get("low") is None else f" <span class=later>{ends(around)}</span>"
+    return f"<span class=figure>{figure(value)}{span}</span>"
 
 
 def _scale(right: Mapping[str, Any], value: float | None) -> str:

@@ -7,7 +7,17 @@ from pathlib import Path
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import write_text
-from cxrlab.render import data_card, explained, image_dependence, marked, scores, sections, studies, validation
+from cxrlab.render import (
+    data_card,
+    explained,
+    image_dependence,
+    marked,
+    retrieved,
+    scores,
+    sections,
+    studies,
+    validation,
+)
 from cxrlab.render.folder import RunFolder, read_runs
 from cxrlab.render.html import text
 from cxrlab.render.style import CSS
@@ -23,6 +33,7 @@ _SECTIONS = (
     sections.models,
     scores.scores,
     image_dependence.image_dependence,
+    retrieved.retrieved,
     explained.pointing,
     explained.explained,
     scores.comparison,

@@ -71,6 +71,19 @@ POINTED: Mapping[str, Any] = {
     **dict.fromkeys(("studies", "present", "told", "localised"), NUMBER),
     "maps": {ANY: dict.fromkeys(("localised", "all", "by_observation"), _AIMED)},
 }
+RETRIEVED: Mapping[str, Any] = {
+    **dict.fromkeys(("model", "split"), TEXT),
+    **dict.fromkeys(("gallery", "distinct_texts"), NUMBER),
+    "recalls": {ANY: {ANY: {ANY: dict.fromkeys(("value", "low", "high", "n", "chance", "blind"), NUMBER)}}},
+    "median_ranks": {ANY: {ANY: NUMBER}},
+}
+_AREAS = {ANY: dict.fromkeys(("value", "low", "high", "positives", "negatives"), NUMBER)}
+_MEAN_AREA = dict.fromkeys(("value", "n"), NUMBER)
+CLASSIFIED: Mapping[str, Any] = {
+    "sentences": TEXT,
+    **dict.fromkeys(("labels", "observations"), _AREAS),
+    **dict.fromkeys(("mean_labels", "mean_observations"), _MEAN_AREA),
+}
 VALIDATED: Mapping[str, Any] = {
     "metrics": {ANY: dict.fromkeys(("tau", "low", "high", "n", "passed", "of"), NUMBER)},
     "ceiling": {"leave_one_out_tau": [NUMBER]},

@@ -7,7 +7,7 @@ from typing import Any
 
 from cxrlab.core.headlines import headlines
 from cxrlab.render.folder import RunFolder
-from cxrlab.render.html import UNKNOWN, bar, section, table, text
+from cxrlab.render.html import UNKNOWN, bar, ends, figure, section, table, text
 
 _ABLATIONS = (
     "Mean over seeds with Student's 95 % interval: where the mean of many seeds lies, for these test studies. The "
@@ -40,9 +40,9 @@ def _ablations(found: Mapping[str, Any]) -> str:
     rows = []
     for name, row in variants.items():
         own = (row.get("metrics") or {}).get(first) or {}
-        value = f"<span class=figure>{_figure(own.get('mean'))}</span>"
+        value = f"<span class=figure>{figure(own.get('mean'))}</span>"
         cells = [_name(name, row), text(row.get("changes")), value, bar(own.get("mean") or 0.0)]
-        rows.append([*cells, _ends(own), _gap(own.get("difference"))])
+        rows.append([*cells, ends(own), _gap(own.get("difference"))])
     head = ["variant", "what is changed", text(first), "", "interval", "difference"]
     seeds = ", ".join(text(seed) for seed in found.get("seeds") or ())
     told = f"<p class=small>Seeds {seeds}; {text(found.get('n'))} test studies each.</p>"
@@ -55,7 +55,7 @@ def _every_metric(variants: Mapping[str, Any], metrics: Sequence[str]) -> str:
     for name, row in variants.items():
         found = [(row.get("metrics") or {}).get(metric) or {} for metric in metrics]
         cells = [
-            f"{_figure(own.get('mean'))}<br><span class=later>{' '.join(map(_figure, own.get('values') or ()))}</span>"
+            f"{figure(own.get('mean'))}<br><span class=later>{' '.join(map(figure, own.get('values') or ()))}</span>"
             for own in found
         ]
         rows.append([text(name), *cells])
@@ -84,7 +84,7 @@ def _published(variants: Mapping[str, Any]) -> str:
 
 def _texts(found: Mapping[str, Any]) -> str:
     metrics = found.get("metrics") or {}
-    rows = [[text(name), _figure(metrics[name].get("value")), _ends(metrics[name])] for name in headlines(metrics)]
+    rows = [[text(name), figure(metrics[name].get("value")), ends(metrics[name])] for name in headlines(metrics)]
     parts = [f"<h3>Processed text against rule text</h3>{table(['metric', 'value', 'interval'], rows)}"] if rows else []
     counts = found.get("texts") or {}
     parts.append(
@@ -94,7 +94,7 @@ def _texts(found: Mapping[str, Any]) -> str:
     )
     for run, values in (found.get("predictions") or {}).items():
         lines = [
-            [text(name), _figure(values[name].get("a")), _figure(values[name].get("b")), _gap(values[name])]
+            [text(name), figure(values[name].get("a")), figure(values[name].get("b")), _gap(values[name])]
             for name in headlines(values)
         ]
         head = ["metric", "against the rule text", "against the processed text", "difference"]
@@ -106,14 +106,4 @@ def _gap(found: Mapping[str, Any] | None) -> str:
     if not found:
         return UNKNOWN
     value = found.get("difference", found.get("mean"))
-    return f"{_figure(value, '+')} <span class=later>{_ends(found, '+')}</span>"
-
-
-def _ends(found: Mapping[str, Any], sign: str = "") -> str:
-    if found.get("low") is None or found.get("high") is None:
-        return UNKNOWN
-    return f"{_figure(found['low'], sign)} to {_figure(found['high'], sign)}"
-
-
-def _figure(value: Any, sign: str = "") -> str:
-    return f"{value:{sign}.3f}" if isinstance(value, (int, float)) and not isinstance(value, bool) else UNKNOWN
+    return f"{figure(value, '+')} <span class=later>{ends(found, '+')}</span>"

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.core.install import require
-from cxrlab.core.runs import finished
 from cxrlab.models.local_files import quiet_loading
 from cxrlab.models.model_card import ModelCard, write_model_card
 from cxrlab.training.config import FREE, AlignConfig
-from cxrlab.training.result import Training, read_result, write_result
-from cxrlab.training.run_folder import RESULT, SUMMARY, training_run
+from cxrlab.training.result import Training, conclude, read_result
+from cxrlab.training.run_folder import RESULT, concluded, training_run
 
 
 def align(config: AlignConfig, out: Path, on_evaluate: Any = None) -> Training:
@@ -28,7 +27,7 @@ def align(config: AlignConfig, out: Path, on_evaluate: Any = None) -> Training:
     """
     require("models")
     seed = config.optimisation.seed
-    if finished(out, config, seed=seed, free=FREE):
+    if concluded(config, out, seed, FREE):
         return read_result(out)
     from cxrlab.training import reports
     from cxrlab.training.reporter import ReporterLoss
@@ -51,9 +50,8 @@ def align(config: AlignConfig, out: Path, on_evaluate: Any = None) -> Training:
         card = ModelCard(
             "align", config.prompts, seen, extra={"made_from": start.names, "seed": seed, "steps": fitted.steps}
         )
-        write_result(run, lambda folder: write_llava(folder, model, processor, card, config.optimisation.precision))
-        run.write(SUMMARY, summary)
-        run.remove_steps()
+        precision = config.optimisation.precision
+        conclude(run, lambda folder: write_llava(folder, model, processor, card, precision), summary)
     return summary
 
 

@@ -8,9 +8,13 @@ The key names everything that the rows depend on, so that a store is never read 
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +22,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from cxrlab.core.errors import RunError
 from cxrlab.core.files import make_folder, os_error, read_json, write_json
-from cxrlab.core.locks import take_lock
+from cxrlab.core.locks import FolderBusy, Lock, take_lock
+from cxrlab.core.progress import track
 
 _ROWS, _STATE = "rows.bin", "state.json"
 _CHUNK = 1 << 28  # bytes between two notes of how far it has come
@@ -60,7 +65,7 @@ class ArrayStore:
             rows: Number of the first wanted row → that row and all that follow, as arrays [K, …] of one row or more.
         """
         make_folder(self.folder)
-        with take_lock(self.folder):
+        with _own_turn(self.folder):
             start = self.done
             if start == self.shape[0]:
                 return
@@ -81,17 +86,24 @@ class ArrayStore:
         return np.memmap(self.folder / _ROWS, np.dtype(self.dtype), "r", shape=self.shape)
 
     def _allocate(self, start: int) -> np.memmap[tuple[int, ...], np.dtype[np.generic]]:
+        file = self.folder / _ROWS
         free = shutil.disk_usage(self.folder).free
-        if start == 0 and free < self.bytes:
+        try:
+            if start == 0 and free < self.bytes:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            with file.open("r+b" if start else "w+b") as stream:
+                # The whole room now: a disk that fills up later would end the process at a write into the map.
+                reserve = getattr(os, "posix_fallocate", lambda handle, _, size: os.ftruncate(handle, size))
+                reserve(stream.fileno(), 0, self.bytes)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise os_error(error, file) from error
+            file.unlink(missing_ok=True)
             raise RunError(
                 f"the cache in {self.folder} needs {self.bytes / 1e9:.1f} GB and the disk has {free / 1e9:.1f} GB "
                 "left; name another folder with cache, or turn the cache off."
-            )
-        try:
-            mode = "r+" if start else "w+"
-            return np.memmap(self.folder / _ROWS, np.dtype(self.dtype), mode, shape=self.shape)  # type: ignore[call-overload, no-any-return]
-        except OSError as error:
-            raise os_error(error, self.folder / _ROWS) from error
+            ) from None
+        return np.memmap(file, np.dtype(self.dtype), "r+", shape=self.shape)
 
     def _note(self, array: np.memmap[tuple[int, ...], np.dtype[np.generic]], done: int) -> None:
         array.flush()
@@ -99,12 +111,16 @@ class ArrayStore:
         write_json(self.folder / _STATE, state)
 
 
+def _own_turn(folder: Path) -> Lock:
+    """The lock of the folder; a run that shares the cache is waited for, since it computes what is wanted here."""
+    with suppress(FolderBusy):
+        return take_lock(folder)
+    for _ in track(count(), f"waiting for another run, which is filling {folder}"):
+        with suppress(FolderBusy):
+            return take_lock(folder)  # waits a second itself
+    raise AssertionError("counting does not end")
+
+
 def fits(store: ArrayStore, wanted: str, most_gb: float) -> bool:
     """Whether a store is to be used: `wanted` is on, off, or auto, which means up to `most_gb` (10^9 bytes)."""
     return wanted == "on" or (wanted == "auto" and store.bytes <= most_gb * 1e9)
-
-
-def sequence_blocks(items: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    """The items in blocks of at most `size`."""
-    for start in range(0, len(items), size):
-        yield items[start : start + size]

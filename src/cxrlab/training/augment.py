@@ -38,6 +38,16 @@ def augment(films: Tensor, seeds: Tensor, how: Augmentation) -> Tensor:
     return varied.clamp(0.0, 1.0).reshape(films.shape)
 
 
+def varied(films: Tensor, seeds: Tensor, how: Augmentation) -> Tensor:
+    """`augment` for 8-bit films [B, H, W] or [B, H, W, 3]: the same layout and scale, no longer whole numbers."""
+    if how.none:
+        return films
+    colour = films.dim() == 4
+    stack = films.permute(0, 3, 1, 2) if colour else films
+    changed = 255.0 * augment(stack.float() / 255.0, seeds, how)
+    return changed.permute(0, 2, 3, 1) if colour else changed
+
+
 def film_seeds(seed: int, rows: Tensor, step: int) -> Tensor:
     """One seed a film [B] from the run's seed, the film's place in the corpus and the step at which it is seen."""
     return _mix(_mix(rows.long() + _mix(torch.tensor(seed)).to(rows.device)) + step)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from cxrlab.core.config import nested, raise_problems
 from cxrlab.core.errors import ConfigError
-from cxrlab.training.augmentation import Augmentation
+from cxrlab.training.augmentation import NONE, Augmentation
 
 # Settings that may differ when a run is continued: they change speed and what is kept, not the result.
 FREE = ("optimisation.workers", "optimisation.save_every", "cache", "cache_films", "cache_gb")
@@ -231,6 +231,7 @@ class FinetuneConfig:
         indication: Put the reason for the examination into the prompt.
         train_projector: Train the projector too.
         train_tower: Train the vision tower too; its features are then not cached.
+        augmentation: How films are varied, with train_tower alone; not at all by default.
         lora_rank: Rank of the adapters on the language model's linear layers; 0 trains the whole language model.
         lora_alpha: Their scale, divided by the rank.
         lora_dropout: Share of their inputs that is dropped.
@@ -253,6 +254,7 @@ class FinetuneConfig:
     indication: bool = True
     train_projector: bool = True
     train_tower: bool = False
+    augmentation: Augmentation = NONE
     lora_rank: int = 64
     lora_alpha: float = 128.0
     lora_dropout: float = 0.05
@@ -271,6 +273,9 @@ class FinetuneConfig:
                               "rank of at least 0 and an alpha above 0.")  # fmt: skip
         if not 0.0 <= self.lora_dropout < 1.0:
             raise ConfigError(f"lora_dropout={self.lora_dropout} is not usable; give a share from 0 to below 1.")
+        if not self.train_tower and not self.augmentation.none:
+            raise ConfigError("augmentation without train_tower=true: a frozen tower is run once over every film, so "
+                              "there is nothing to vary.")  # fmt: skip
         if self.train_tower and self.cache_features == "on":
             raise ConfigError("train_tower=true and cache_features=on contradict each other: the features of a tower "
                               "that is trained change at every step.")  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cxrlab.training.augment import augment, film_seeds
+from cxrlab.training.augment import varied
 from cxrlab.training.augmentation import Augmentation
 from cxrlab.training.cached_gradients import backward_in_pieces
 from cxrlab.training.contrastive_loss import LARGEST_LOG_SCALE, Pairs, symmetric_loss
@@ -23,13 +23,12 @@ class PairEncoder(nn.Module):
         image_processor: Of its vision tower.
         augmentation: How films are varied; not in evaluation mode.
         piece: Most pairs that go through at once.
-        seed: Decides the variation.
     """
 
-    def __init__(self, model: Any, image_processor: Any, augmentation: Augmentation, piece: int, seed: int) -> None:
+    def __init__(self, model: Any, image_processor: Any, augmentation: Augmentation, piece: int) -> None:
         super().__init__()
         self.model = model
-        self.image_processor, self.augmentation, self.piece, self.seed = image_processor, augmentation, piece, seed
+        self.image_processor, self.augmentation, self.piece = image_processor, augmentation, piece
 
     def forward(self, films: Tensor, ids: Tensor, mask: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Vectors of films and of reports [B, D], of any length, and the log of the scale.
@@ -40,20 +39,13 @@ class PairEncoder(nn.Module):
             mask: [B, T], 0 for padding.
             seeds: [B], for the variation of each film.
         """
-        if self.training and not self.augmentation.none:
-            films = self._varied(films, seeds)
+        if self.training:
+            films = varied(films, seeds, self.augmentation)
         pixels = to_pixels(films, self.image_processor)
         images = self.model.get_image_features(pixel_values=pixels)
         texts = self.model.get_text_features(input_ids=ids, attention_mask=mask)
         pooled = (getattr(found, "pooler_output", found) for found in (images, texts))
         return (*pooled, self.model.logit_scale)
-
-    def _varied(self, films: Tensor, seeds: Tensor) -> Tensor:
-        """Varied films on the same scale of 0 to 255, no longer whole numbers."""
-        channels_last = films.dim() == 4
-        stack = films.permute(0, 3, 1, 2) if channels_last else films
-        varied = 255.0 * augment(stack.float() / 255.0, seeds, self.augmentation)
-        return varied.permute(0, 2, 3, 1) if channels_last else varied
 
     def limit_scale(self) -> None:
         """Hold the scale at 100 where a step has carried it beyond."""
@@ -67,12 +59,9 @@ class ContrastiveEngine(Engine):
     def training_step(self, model: nn.Module, inputs: dict[str, Any], items: Any = None) -> Tensor:
         """Forward and backward of one step's pairs of this process; returns their loss, detached."""
         module: PairEncoder = self.job.module  # type: ignore[assignment]
-        model.train()
         module.limit_scale()
-        batch = self._prepare_inputs(inputs)
-        seeds = film_seeds(module.seed, batch.pop("rows"), self.state.global_step)
+        batch = self.ready(inputs)
         films, reports = batch.pop("film_keys"), batch.pop("report_keys")
-        batch["seeds"] = seeds
         parts = zip(*(values.split(module.piece) for values in batch.values()), strict=True)
         pieces = [dict(zip(batch, part, strict=True)) for part in parts]
 
@@ -93,10 +82,6 @@ class ContrastiveEngine(Engine):
             )
         self.journal.note(loss.detach())
         return loss.detach()
-
-    def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
-        """Matrices alone: decay would pull the scale, one number, towards 1."""
-        return [name for name, value in model.named_parameters() if value.dim() >= 2 and not name.endswith("bias")]
 
 
 def freeze_unreached(module: PairEncoder, ids: Tensor) -> list[str]:

@@ -13,21 +13,23 @@ import numpy as np
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.install import require
-from cxrlab.core.runs import finished
+from cxrlab.core.progress import track
 from cxrlab.data.parallel import ordered_map
 from cxrlab.findings.present import present_sentences
 from cxrlab.models.local_files import first_line, quiet_loading
 from cxrlab.models.model_card import ModelCard, write_model_card
 from cxrlab.training.config import FREE, Also, EncoderConfig, also_of
-from cxrlab.training.result import Training, read_result, write_result
-from cxrlab.training.run_folder import CACHE, RESULT, SUMMARY, RunFolder, training_run
-from cxrlab.training.samples import Source, read_source
+from cxrlab.training.result import Training, conclude, read_result
+from cxrlab.training.run_folder import CACHE, RESULT, RunFolder, concluded, training_run
+from cxrlab.training.samples import Sample, Source, read_source
 
 if TYPE_CHECKING:
     from cxrlab.training.contrastive_step import PairEncoder
     from cxrlab.training.encoder_parts import EncoderParts
     from cxrlab.training.order import Order
     from cxrlab.training.pair_rows import PairRows, Texts
+
+_BLOCK = 128  # reports that a worker is given at once
 
 Evaluate = Callable[[Any, int], Mapping[str, float]]
 """(dual encoder, step) → name → number."""
@@ -45,7 +47,7 @@ def train_encoder(config: EncoderConfig, out: Path, on_evaluate: Evaluate | None
     """
     require("models")
     settings = config.optimisation
-    if finished(out, config, seed=settings.seed, free=FREE):
+    if concluded(config, out, settings.seed, FREE):
         return read_result(out)
     from cxrlab.training.encoder_parts import load_parts
     from cxrlab.training.pair_rows import tokenise
@@ -81,9 +83,7 @@ def train_encoder(config: EncoderConfig, out: Path, on_evaluate: Evaluate | None
                 "not_trained": unreached,
             },
         )
-        write_result(run, partial(write_encoder, parts, _card(config, sources, parts, result)))
-        run.write(SUMMARY, result)
-        run.remove_steps()
+        conclude(run, partial(write_encoder, parts, _card(config, sources, parts, result)), result)
     return result
 
 
@@ -101,7 +101,7 @@ def _sources(config: EncoderConfig) -> list[Source]:
     main = read_source(Also(config.data, text=config.text), config.n, config.optimisation.seed)
     sources = [main, *(read_source(one) for one in also_of(config.also).values())]
     if config.statements == "present":
-        sources = [_of_what_is_there(source, config.optimisation.workers) for source in sources]
+        sources = [_of_what_is_there(source) for source in sources]
     if len({sample.report for source in sources for sample in source.samples}) < 2:
         raise DataError(
             f"the reports of {', '.join(str(source.path) for source in sources)} are all the same, so no film can be "
@@ -110,13 +110,19 @@ def _sources(config: EncoderConfig) -> list[Source]:
     return sources
 
 
-def _of_what_is_there(source: Source, workers: int) -> Source:
+def _of_what_is_there(source: Source) -> Source:
     """The same films with the sentences that state something present; captions are taken whole."""
     chests = [sample for sample in source.samples if sample.film is not None and not sample.film.rgb]
-    texts = ordered_map(present_sentences, (sample.report for sample in chests), max(workers, 1), ahead=1024)
-    told = {sample.id: text for sample, text in zip(chests, texts, strict=True)}
+    blocks = [chests[first : first + _BLOCK] for first in range(0, len(chests), _BLOCK)]
+    told: dict[str, str] = {}
+    for found in track(ordered_map(_present, blocks), f"reading reports, {_BLOCK} at a time", total=len(blocks)):
+        told.update(found)
     samples = (replace(sample, report=told.get(sample.id, sample.report)) for sample in source.samples)
     return replace(source, samples=tuple(samples))
+
+
+def _present(samples: Sequence[Sample]) -> list[tuple[str, str]]:
+    return [(sample.id, present_sentences(sample.report)) for sample in samples]
 
 
 def _order(config: EncoderConfig, sources: Sequence[Source], texts: Texts, compared: int) -> Order:
@@ -138,7 +144,7 @@ def _module(config: EncoderConfig, parts: EncoderParts) -> tuple[PairEncoder, li
     from cxrlab.training.encoder_parts import memory
 
     settings = config.optimisation
-    module = PairEncoder(parts.model, parts.image_processor, config.augmentation, settings.batch_size, settings.seed)
+    module = PairEncoder(parts.model, parts.image_processor, config.augmentation, settings.batch_size)
     try:
         unreached = freeze_unreached(
             module, parts.tokenizer(["a", "b"], padding=True, return_tensors="pt")["input_ids"]
@@ -158,18 +164,19 @@ def _module(config: EncoderConfig, parts: EncoderParts) -> tuple[PairEncoder, li
 def _rows(
     config: EncoderConfig, sources: Sequence[Source], parts: EncoderParts, texts: Texts, run: RunFolder
 ) -> PairRows:
-    from cxrlab.training.films import open_films
-    from cxrlab.training.pair_rows import PairRows, distinct
+    from cxrlab.training.films import distinct, open_films
+    from cxrlab.training.pair_rows import PairRows
     from cxrlab.training.processes import first_alone
+    from cxrlab.training.trainer_settings import length_multiple
 
     films = [sample.film for source in sources for sample in source.samples if sample.film is not None]
     files, film_of = distinct(films)
     with first_alone():  # the others find the films decoded
         opened = open_films(
             files, parts.image_processor, config.cache or run.folder / CACHE,
-            cache=config.cache_films, most_gb=config.cache_gb, workers=config.optimisation.workers,
+            cache=config.cache_films, most_gb=config.cache_gb,
         )  # fmt: skip
-    return PairRows(opened, film_of, texts, int(parts.tokenizer.pad_token_id))
+    return PairRows(opened, film_of, texts, int(parts.tokenizer.pad_token_id), length_multiple())
 
 
 def _fit(

@@ -9,42 +9,33 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils.data import Sampler
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer
 
-from cxrlab.core.errors import RunError
+from cxrlab.core.errors import CxrlabError, RunError
 from cxrlab.core.files import write_json
-from cxrlab.training import checkpoints
+from cxrlab.training import checkpoints, processes
+from cxrlab.training.augment import film_seeds
 from cxrlab.training.config import Optimisation
+from cxrlab.training.fingerprint import weights_key
 from cxrlab.training.journal import METER, Journal
 from cxrlab.training.order import Order
+from cxrlab.training.rows import ITEMS, ROWS, Rows
 from cxrlab.training.run_folder import RunFolder
+from cxrlab.training.trainer_settings import arguments, fast_kernels
 
 WEIGHTS = "trained.safetensors"
-ITEMS = "items"
 
 Evaluate = Callable[[Any, int], Mapping[str, float]]
 """(module, step) → name → number; the numbers go into the history."""
-
-
-class Rows(Protocol):
-    """What is learnt: any batch of rows at once."""
-
-    def __len__(self) -> int:
-        """Number of rows."""
-        ...
-
-    def __getitems__(self, rows: list[int]) -> dict[str, Tensor]:
-        """The batch of these rows, by the names of the module's arguments; `items` is what the sum is divided by."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -82,19 +73,33 @@ def fit(job: Job, settings: Optimisation, run: RunFolder) -> Fitted:
     """Train the job's module, or go on where the run in this folder stopped.
 
     Raises:
-        RunError: When the loss is no number, with the step and what to try.
+        RunError: When the loss or a weight is no number, with the step and what to try; when the run in this folder
+            was begun with other data, from other weights or with another number of processes.
         KeyboardInterrupt: After Ctrl-C, once the step under way is done and saved.
     """
+    if run.writes:
+        run.stand_on(_basis(job))
     engine = (job.engine or Engine)(job, settings, run)
     start = checkpoints.latest(run.steps)
     if run.writes:
         checkpoints.remove_incomplete(run.steps)
         run.forget_after(checkpoints.step_of(start) if start else 0)
-    with engine.journal.interruptible():
+    with engine.journal.interruptible(), fast_kernels(settings):
         engine.train(resume_from_checkpoint=str(start) if start else None)
     if engine.journal.interrupted:
         raise KeyboardInterrupt
     return Fitted(engine.state.global_step, engine.state.global_step * job.order.step, engine.journal.last_loss)
+
+
+def _basis(job: Job) -> dict[str, Any]:
+    """What must be the same when a run goes on, beyond its config."""
+    return {
+        "processes": processes.count(),
+        "samples a step": job.order.step,
+        "samples": len(job.rows),
+        "data": getattr(job.rows, "key", None),
+        "weights": weights_key(job.module),
+    }
 
 
 class Engine(Trainer):
@@ -129,7 +134,8 @@ class Engine(Trainer):
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, *_: Any) -> tuple[list[Any], Any]:
         """The batches of one step and the number of items in all of them, over all processes."""
-        batches = [batch for _, batch in zip(range(num_batches), epoch_iterator, strict=False)]
+        with _told_plainly():
+            batches = [batch for _, batch in zip(range(num_batches), epoch_iterator, strict=False)]
         counts = [batch.pop(ITEMS) for batch in batches if ITEMS in batch]
         if not counts:
             return batches, None
@@ -138,9 +144,9 @@ class Engine(Trainer):
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], items: Any = None) -> Tensor:
         """Forward and backward of one batch; returns its share of the step's loss, detached."""
-        model.train()
+        batch = self.ready(inputs)
         with self.compute_loss_context_manager():
-            loss: Tensor = model(**self._prepare_inputs(inputs))
+            loss: Tensor = model(**batch)
         if items is None:
             loss = loss / self.args.gradient_accumulation_steps
         else:
@@ -150,12 +156,24 @@ class Engine(Trainer):
         self.accelerator.backward(loss, **self._backward_settings())
         return loss.detach()
 
+    def ready(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """The batch on the device, with a seed a film where the rows of films are named."""
+        batch: dict[str, Any] = self._prepare_inputs(inputs)
+        if ROWS in batch:
+            batch["seeds"] = film_seeds(self.args.seed, batch.pop(ROWS), self.state.global_step)
+        return batch
+
+    def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
+        """Matrices alone: biases, norms and single numbers are what they are for a reason."""
+        return [name for name, value in model.named_parameters() if value.dim() >= 2 and not name.endswith("bias")]
+
     def _backward_settings(self) -> dict[str, Any]:
         # DeepSpeed would divide by the number of forward passes once more.
         return {"scale_wrt_gas": False} if self.is_deepspeed_enabled else {}
 
     def _save_checkpoint(self, model: nn.Module, trial: Any = None) -> None:
         self.journal.refuse_no_number()
+        self._refuse_broken_weights()
         self.state.log_history.clear()  # history.jsonl has it
         super()._save_checkpoint(model, trial)
         self.accelerator.wait_for_everyone()
@@ -164,6 +182,16 @@ class Engine(Trainer):
             write_json(folder / METER, self.journal.state())
             checkpoints.mark_complete(folder)
             checkpoints.remove_old(self.run.steps)
+
+    def _refuse_broken_weights(self) -> None:
+        """A gradient may be no number although the loss is one; the weights are then lost, and must not be kept."""
+        tensors = dict(self.job.module.named_parameters())
+        for name in self._trained:
+            if not torch.isfinite(tensors[name]).all():
+                raise RunError(
+                    f"the weights '{name}' are no longer numbers after step {self.state.global_step}; the last "
+                    "checkpoint is kept. Try a lower learning_rate or a longer warmup, in a new folder."
+                )
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
         folder = Path(str(output_dir))
@@ -187,38 +215,16 @@ class Engine(Trainer):
                 tensors[name].copy_(value)
 
 
-def arguments(settings: Optimisation, order: Order, folder: Path) -> TrainingArguments:
-    """The Trainer's own settings; what it would log, show or upload is off."""
-    warm = round(settings.warmup * order.steps)
-    return TrainingArguments(
-        output_dir=str(folder),
-        per_device_train_batch_size=settings.batch_size,
-        gradient_accumulation_steps=settings.accumulate,
-        max_steps=order.steps,
-        learning_rate=settings.learning_rate,
-        lr_scheduler_type="constant_with_warmup" if settings.schedule == "constant" else settings.schedule,
-        warmup_steps=warm,
-        weight_decay=settings.weight_decay,
-        max_grad_norm=settings.clip,
-        bf16=settings.precision == "bfloat16",
-        seed=settings.seed,
-        full_determinism=settings.deterministic,
-        dataloader_num_workers=settings.workers,
-        dataloader_persistent_workers=False,
-        dataloader_pin_memory=torch.cuda.is_available(),
-        dataloader_drop_last=True,
-        remove_unused_columns=False,
-        logging_strategy="no",
-        save_strategy="steps",
-        save_steps=settings.save_every,
-        save_total_limit=None,
-        eval_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        ddp_find_unused_parameters=False,
-        average_tokens_across_devices=False,
-        use_cpu=not torch.cuda.is_available(),
-    )
+@contextlib.contextmanager
+def _told_plainly() -> Iterator[None]:
+    """An error of ours in a process that reads films: its own sentence, without the loader's traceback around it."""
+    try:
+        yield
+    except CxrlabError as error:
+        lines = str(error).strip().splitlines()
+        if not lines or not lines[0].startswith("Caught "):
+            raise
+        raise type(error)(lines[-1].partition(": ")[2]) from None
 
 
 class _Sampler(Sampler[int]):

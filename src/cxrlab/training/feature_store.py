@@ -20,9 +20,10 @@ from torch import Tensor
 from cxrlab.core.progress import track
 from cxrlab.training.array_store import ArrayStore, fits
 from cxrlab.training.films import Films
+from cxrlab.training.fingerprint import weights_key
 from cxrlab.training.pixels import to_pixels
 
-_BATCH = 64
+_PATCHES = 1 << 16  # that go through the tower at once: a GPU is filled, and a large tower still fits
 
 
 @dataclass(frozen=True)
@@ -76,23 +77,23 @@ def open_features(
     return Features(store.read(), dtype)
 
 
+def batch_of(vision: Any) -> int:
+    """Films that go through a tower at once, by its config."""
+    return max(1, _PATCHES // ((int(vision.image_size) // int(vision.patch_size)) ** 2 + 1))
+
+
 def tower_key(model: Any) -> str:
     """A hash of the tower's weights and of which of its features are taken."""
-    digest = hashlib.blake2b(digest_size=12)
-    config = model.config
-    digest.update(f"{config.vision_feature_layer} {config.vision_feature_select_strategy}".encode())
-    for name, tensor in sorted(model.model.vision_tower.state_dict().items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+    taken = f"{model.config.vision_feature_layer} {model.config.vision_feature_select_strategy}"
+    return f"{taken} {weights_key(model.model.vision_tower)}"
 
 
 def _blocks(
     model: Any, films: Films, start: int, dtype: torch.dtype, device: torch.device
 ) -> Iterator[NDArray[np.generic]]:
-    firsts = range(start, len(films), _BATCH)
-    for first in track(firsts, "reading features of films"):
-        block = _run(model, films, range(first, min(first + _BATCH, len(films))), dtype, device)
+    batch = batch_of(model.config.vision_config)
+    for first in track(range(start, len(films), batch), f"reading features of films, {batch} at a time"):
+        block = _run(model, films, range(first, min(first + batch, len(films))), dtype, device)
         yield (block.view(torch.uint16) if dtype == torch.bfloat16 else block).numpy()
 
 

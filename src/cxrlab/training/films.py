@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,13 @@ from cxrlab.core.codec import to_uint8
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.json_form import dumps
 from cxrlab.core.progress import track
-from cxrlab.data.images import load_image, load_rgb
+from cxrlab.data.images import grey_film, load_rgb, read_picture
 from cxrlab.data.parallel import ordered_map
 from cxrlab.training.array_store import ArrayStore, fits
 
 Pixels = NDArray[np.uint8]
 
+_BLOCK = 32  # films that a worker is given at once
 _FORMAT = 1  # raised when the same film gives other bytes than before
 
 
@@ -48,6 +49,7 @@ class Films:
         processor: The image processor.
         key: Hash of everything that their bytes depend on.
         side: Height and width that the processor gives, in pixels.
+        colour: Whether any film has colour; all are then kept in it.
         store: The decoded films; None when each is decoded anew.
     """
 
@@ -55,6 +57,7 @@ class Films:
     processor: Any
     key: str
     side: tuple[int, int]
+    colour: bool = False
     store: NDArray[np.generic] | None = None
 
     def __len__(self) -> int:
@@ -64,8 +67,7 @@ class Films:
         """Films of these numbers: [B, H, W], or [B, H, W, 3] where any film of the training has colour."""
         if self.store is not None:
             return np.asarray(self.store[np.asarray(numbers, np.int64)], np.uint8)
-        colour = any(file.rgb for file in self.files)
-        return np.stack([prepared(self.files[number], self.processor, colour) for number in numbers])
+        return np.stack([prepared(self.files[number], self.processor, self.colour) for number in numbers])
 
 
 def open_films(
@@ -75,9 +77,8 @@ def open_films(
     *,
     cache: str = "auto",
     most_gb: float = 40.0,
-    workers: int = 0,
 ) -> Films:
-    """The films, decoded into a store under `folder` where `cache` asks for it.
+    """The films, decoded on every core into a store under `folder` where `cache` asks for it.
 
     Args:
         files: Where they stand.
@@ -85,7 +86,6 @@ def open_films(
         folder: Where stores stand; may be shared between runs.
         cache: auto, on or off.
         most_gb: Largest store that auto makes.
-        workers: Processes that decode; 0 uses every core.
 
     Raises:
         DataError: When any film is missing or, where they are decoded now, unreadable, with the count and the first.
@@ -93,11 +93,18 @@ def open_films(
     key, side = films_key(files, processor), output_side(processor) if files else (0, 0)
     colour = any(file.rgb for file in files)
     store = ArrayStore(folder / f"films-{key}", (len(files), *side, *((3,) if colour else ())), np.uint8)
-    films = Films(tuple(files), processor, key, side)
+    films = Films(tuple(files), processor, key, side, colour)
     if not files or not fits(store, cache, most_gb):
         return films
-    store.fill(lambda start: _decoded(films, start, colour, workers))
-    return Films(films.files, processor, key, side, store.read())
+    store.fill(lambda start: _decoded(films, start))
+    return replace(films, store=store.read())
+
+
+def distinct(files: Sequence[FilmFile]) -> tuple[list[FilmFile], NDArray[np.int64]]:
+    """Every film once, and the number of each one given: a film with two texts is one film."""
+    numbers: dict[FilmFile, int] = {}
+    of = np.array([numbers.setdefault(file, len(numbers)) for file in files], np.int64)
+    return list(numbers), of
 
 
 def films_key(files: Sequence[FilmFile], processor: Any) -> str:
@@ -106,13 +113,16 @@ def films_key(files: Sequence[FilmFile], processor: Any) -> str:
     settings = {name: value for name, value in sorted(processor.to_dict().items()) if "mean" not in name}
     digest.update(f"{_FORMAT} {dumps({k: str(v) for k, v in settings.items()})}".encode())
     missing: list[Path] = []
+    folders: dict[Path, Path] = {}  # a folder is resolved once: films are many and their folders few
     for file in files:
         try:
             found = os.stat(file.path)
         except OSError:
             missing.append(file.path)
             continue
-        digest.update(f"{file.path.resolve()}\0{file.rgb}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())
+        parent = file.path.parent
+        place = folders[parent] if parent in folders else folders.setdefault(parent, parent.resolve())
+        digest.update(f"{place}/{file.path.name}\0{file.rgb}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())
     if missing:
         raise DataError(
             f"{len(missing):,} of {len(files):,} films are not on disk (for example {missing[0]}); bring them back, or "
@@ -123,7 +133,11 @@ def films_key(files: Sequence[FilmFile], processor: Any) -> str:
 
 def prepared(file: FilmFile, processor: Any, colour: bool) -> Pixels:
     """One film as the processor shapes it: [H, W], or [H, W, 3] where colour is kept."""
-    film = to_uint8(load_rgb(file.path) if file.rgb else load_image(file.path))
+    if file.rgb:
+        film = to_uint8(load_rgb(file.path))
+    else:
+        stored = read_picture(file.path)  # 8 bits of grey are taken as they are; they would come back from floats
+        film = stored if stored.dtype == np.uint8 and stored.ndim == 2 else to_uint8(grey_film(stored))
     shaped = shape(film, processor)
     return shaped if colour else shaped[..., 0]
 
@@ -140,7 +154,8 @@ def shape(film: Pixels, processor: Any) -> Pixels:
             f"{type(processor).__name__} gives pictures of shape {list(pixels.shape)}; training takes towers with one "
             "square of pixels a film, [1, 3, H, W]."
         )
-    return np.asarray(np.clip(np.rint(pixels[0]), 0, 255), np.uint8).transpose(1, 2, 0)
+    whole = pixels[0].transpose(1, 2, 0)
+    return whole if whole.dtype == np.uint8 else np.asarray(np.clip(np.rint(whole), 0, 255), np.uint8)
 
 
 def output_side(processor: Any) -> tuple[int, int]:
@@ -155,16 +170,15 @@ def output_side(processor: Any) -> tuple[int, int]:
     return sides.pop()
 
 
-def _decoded(films: Films, start: int, colour: bool, workers: int) -> Iterator[Pixels]:
-    """Film after film from `start` on; unreadable ones are counted to the end and then raised."""
-    read = partial(_try, processor=films.processor, colour=colour)
+def _decoded(films: Films, start: int) -> Iterator[Pixels]:
+    """Blocks of films from `start` on; unreadable ones are counted to the end and then raised."""
+    read = partial(_try, processor=films.processor, colour=films.colour)
     broken: list[str] = []
-    left = films.files[start:]
-    for film in track(ordered_map(read, left, workers), "decoding films", total=len(left)):
-        if isinstance(film, str):
-            broken.append(film)
-        elif not broken:
-            yield film[None]
+    blocks = [films.files[first : first + _BLOCK] for first in range(start, len(films), _BLOCK)]
+    for block, wrong in track(ordered_map(read, blocks), f"decoding films, {_BLOCK} at a time", total=len(blocks)):
+        broken += wrong
+        if not broken:
+            yield block
     if broken:
         raise DataError(
             f"{len(broken):,} of {len(films):,} films cannot be read (for example: {broken[0]}) Mend or remove them; "
@@ -172,8 +186,12 @@ def _decoded(films: Films, start: int, colour: bool, workers: int) -> Iterator[P
         )
 
 
-def _try(file: FilmFile, processor: Any, colour: bool) -> Pixels | str:
-    try:
-        return prepared(file, processor, colour)
-    except DataError as error:
-        return str(error)
+def _try(files: Sequence[FilmFile], processor: Any, colour: bool) -> tuple[Pixels, list[str]]:
+    """Films [K, …] of those that can be read, and what is wrong with the others."""
+    found, broken = [], []
+    for file in files:
+        try:
+            found.append(prepared(file, processor, colour))
+        except DataError as error:
+            broken.append(str(error))
+    return np.stack(found) if found else np.zeros(0, np.uint8), broken

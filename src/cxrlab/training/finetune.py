@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.core.install import require
-from cxrlab.core.runs import finished
 from cxrlab.models.model_card import ModelCard, write_model_card
 from cxrlab.training.align import write_llava
 from cxrlab.training.config import FREE, FinetuneConfig
-from cxrlab.training.result import Training, read_result, write_result
-from cxrlab.training.run_folder import RESULT, SUMMARY, RunFolder, training_run
+from cxrlab.training.result import Training, conclude, read_result, write_result
+from cxrlab.training.run_folder import RESULT, RunFolder, concluded, training_run
 
 BASE = "base"
 
@@ -32,7 +31,7 @@ def finetune(config: FinetuneConfig, out: Path, on_evaluate: Any = None) -> Trai
     """
     require("models")
     seed = config.optimisation.seed
-    if finished(out, config, seed=seed, free=FREE):
+    if concluded(config, out, seed, FREE):
         return read_result(out)
     from cxrlab.training import reports
     from cxrlab.training.reporter import ReporterLoss
@@ -51,7 +50,7 @@ def finetune(config: FinetuneConfig, out: Path, on_evaluate: Any = None) -> Trai
     with training_run(config, out, seed, FREE) as run:
         start = _with_folder(start, run, config)
         peft = choose_trained(start.model, config)
-        module = ReporterLoss(start.model, start.processor.image_processor)
+        module = ReporterLoss(start.model, start.processor.image_processor, config.augmentation)
         fitted, rows = reports.learn(
             config,
             lesson,
@@ -67,9 +66,7 @@ def finetune(config: FinetuneConfig, out: Path, on_evaluate: Any = None) -> Trai
         card = ModelCard(
             "finetune", config.prompts, seen, extra={"made_from": start.names, "seed": seed, "steps": fitted.steps}
         )
-        write_result(run, lambda folder: _write(folder, peft, start, card, config, run.result))
-        run.write(SUMMARY, summary)
-        run.remove_steps()
+        conclude(run, lambda folder: _write(folder, peft, start, card, config, run.result), summary)
     return summary
 
 
@@ -124,7 +121,7 @@ def _with_folder(start: Any, run: RunFolder, config: FinetuneConfig) -> Any:
         return start
     card = ModelCard("parts", config.prompts, start.collections, extra={"made_from": start.names})
     folder = run.folder / BASE
-    if not folder.is_dir():
+    if not (run.begun and folder.is_dir()):  # what a run left that never took a step may be of other parts
         write_result(run, lambda to: write_llava(to, start.model, start.processor, card, "float32"), BASE)
     return replace(start, folder=folder)
 

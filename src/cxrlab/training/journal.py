@@ -22,6 +22,7 @@ from cxrlab.core.files import read_json
 from cxrlab.core.progress import track
 from cxrlab.training.config import Optimisation
 from cxrlab.training.run_folder import RunFolder
+from cxrlab.training.watch import LossWatch
 
 if TYPE_CHECKING:
     from cxrlab.training.engine import Engine, Job
@@ -47,58 +48,30 @@ class Journal(TrainerCallback):
         self._sum: Tensor | None = None  # of the losses since the last line, on the device
         self._since = 0  # step of the last line
         self._rate = settings.learning_rate
-        self._unchecked: Tensor | None = None
+        self._watch = LossWatch(self._refuse)
         self._progress: Iterator[int] = iter(())
 
     def note(self, loss: Tensor) -> None:
         """Take in the loss of one forward pass, a detached scalar."""
-        if loss.device.type != "cpu":
-            # The loss before this one: it is ready, and the GPU need not be waited for.
-            loss, self._unchecked = self._unchecked if self._unchecked is not None else loss, loss
-            self._add(self._unchecked)
-        else:
-            self._unchecked = loss
-            self._add(loss)
-        self._refuse(loss)
-
-    def _add(self, loss: Tensor) -> None:
         self._sum = loss.float().clone() if self._sum is None else self._sum + loss
+        self._watch.note(loss, self.engine.state.global_step + 1)
 
     def refuse_no_number(self) -> None:
-        """Raise when the last loss is no number; nothing of such a state is saved."""
-        if self._unchecked is not None:
-            self._refuse(self._unchecked)
+        """Raise when any loss so far is no number; nothing of such a state is saved."""
+        self._watch.all()
 
-    def _refuse(self, loss: Tensor) -> None:
-        if not torch.isfinite(loss):
-            raise RunError(
-                f"the loss is {loss.item()} at step {self.engine.state.global_step + 1} with a learning rate of "
-                f"{self._rate:.2g}; the last checkpoint is kept. Try a lower learning_rate, a longer warmup or a "
-                "smaller clip, in a new folder."
-            )
+    def _refuse(self, loss: float, step: int) -> None:
+        raise RunError(
+            f"the loss is {loss} at step {step} with a learning rate of {self._rate:.2g}; the last checkpoint is kept. "
+            "Try a lower learning_rate, a longer warmup or a smaller clip, in a new folder."
+        )
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must hold for the next line of the history."""
-        told = {"sum": 0.0 if self._sum is None else float(self._sum), "since": self._since, "loss": self.last_loss}
-        return {**told, **self._setting()}
-
-    def _setting(self) -> dict[str, Any]:
-        """What must be the same when the run goes on, beyond its config."""
-        return {
-            "processes": self.engine.args.world_size,
-            "samples a step": self.job.order.step,
-            "samples": len(self.job.rows),
-            "data": getattr(self.job.rows, "key", None),
-        }
+        return {"sum": 0.0 if self._sum is None else float(self._sum), "since": self._since, "loss": self.last_loss}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take up what `state` gave; other data or another number of processes would give another result."""
-        for name, now in self._setting().items():
-            if state[name] != now:
-                raise RunError(
-                    f"{self.run.folder} was begun with {name}: {state[name]}, and now it is {now}; bring back what it "
-                    "was, or choose another folder."
-                )
+        """Take up what `state` gave."""
         self._sum = torch.tensor(state["sum"], device=self.engine.args.device)
         self._since = int(state["since"])
         self.last_loss = math.nan if state["loss"] is None else float(state["loss"])
@@ -124,6 +97,8 @@ class Journal(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Take up the line that a kill cut off, and show where the training stands."""
+        # Once, not at every step: walking through thousands of modules takes as long as a small step.
+        self.job.module.train()
         if state.global_step:
             self.restore(read_json(self.run.steps / f"checkpoint-{state.global_step}" / METER))
         steps = range(state.global_step, state.max_steps)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,8 @@ from torch import Tensor
 
 from cxrlab.core.errors import DataError
 from cxrlab.training.contrastive_loss import report_key
-from cxrlab.training.films import FilmFile, Films
+from cxrlab.training.films import Films
+from cxrlab.training.rows import ROWS
 
 _BLOCK = 4096  # texts that the tokenizer is given at once
 
@@ -54,15 +57,21 @@ def tokenise(tokenizer: Any, reports: Sequence[str], longest: int) -> Texts:
     for first in range(0, len(reports), _BLOCK):
         block = list(reports[first : first + _BLOCK])
         found = tokenizer(block, truncation=True, max_length=longest)["input_ids"]
-        for offset, (text, tokens) in enumerate(zip(block, found, strict=True)):
-            full = (
-                len(tokens) == longest and len(tokenizer(text, truncation=False, verbose=False)["input_ids"]) > longest
-            )
-            cut += full
-            keys[first + offset] = report_key(tokenizer.decode(tokens, skip_special_tokens=True) if full else text)
-            ids.append(np.asarray(tokens, np.int32))
+        ids += [np.asarray(tokens, np.int32) for tokens in found]
+        read = dict(enumerate(block))
+        for place in _cut_off(tokenizer, block, found, longest):
+            read[place] = tokenizer.decode(found[place], skip_special_tokens=True)
+            cut += 1
+        keys[first : first + len(block)] = [report_key(text) for text in read.values()]
     starts = np.concatenate([[0], np.cumsum([len(one) for one in ids])]).astype(np.int64)
     return Texts(np.concatenate(ids) if ids else np.zeros(0, np.int32), starts, keys, cut)
+
+
+def _cut_off(tokenizer: Any, texts: list[str], found: list[list[int]], longest: int) -> list[int]:
+    """Numbers of the texts of which `found` is not the whole."""
+    full = [number for number, tokens in enumerate(found) if len(tokens) == longest]
+    whole = tokenizer([texts[number] for number in full], truncation=False, verbose=False)["input_ids"] if full else []
+    return [number for number, tokens in zip(full, whole, strict=True) if len(tokens) > longest]
 
 
 @dataclass(frozen=True)
@@ -74,12 +83,14 @@ class PairRows:
         film_of: Number of each pair's film, [N].
         texts: The reports, [N].
         pad: Token that fills a batch up.
+        multiple: A batch is as long as a multiple of this holds its longest report; see `ReportRows`.
     """
 
     films: Films
     film_of: NDArray[np.int64]
     texts: Texts
     pad: int
+    multiple: int = 1
 
     def __post_init__(self) -> None:
         if len(self.film_of) != len(self.texts):
@@ -88,27 +99,36 @@ class PairRows:
     def __len__(self) -> int:
         return len(self.film_of)
 
+    @cached_property
+    def longest(self) -> int:
+        """Tokens of the longest report."""
+        return int(self.texts.lengths.max(initial=1))
+
+    @property
+    def key(self) -> str:
+        """A hash of everything that is learnt: films and tokens."""
+        digest = hashlib.blake2b(digest_size=12)
+        for array in (self.texts.ids, self.texts.starts, self.texts.keys, self.film_of):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        digest.update(self.films.key.encode())
+        return digest.hexdigest()
+
     def __getitems__(self, rows: list[int]) -> dict[str, Tensor]:
         """Films uint8 [B, H, W] (or [B, H, W, 3]), ids and mask [B, T], and the keys of film and report [B]."""
         chosen = np.asarray(rows, np.int64)
-        starts, lengths = self.texts.starts[chosen], self.texts.lengths[chosen]
-        mask = np.arange(int(lengths.max(initial=1)))[None, :] < lengths[:, None]
+        starts = self.texts.starts[chosen]
+        lengths = self.texts.starts[chosen + 1] - starts
+        width = min(-(-int(lengths.max(initial=1)) // self.multiple) * self.multiple, self.longest)
+        mask = np.arange(width)[None, :] < lengths[:, None]
         ids = np.full(mask.shape, self.pad, np.int64)
         inside = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         ids[mask] = self.texts.ids[np.repeat(starts, lengths) + inside]
         numbers = self.film_of[chosen]
         return {
-            "films": torch.from_numpy(self.films[numbers.tolist()]),
+            "films": torch.from_numpy(self.films[numbers]),
             "ids": torch.from_numpy(ids),
             "mask": torch.from_numpy(mask.astype(np.int64)),
             "film_keys": torch.from_numpy(numbers),
             "report_keys": torch.from_numpy(self.texts.keys[chosen]),
-            "rows": torch.from_numpy(chosen),
+            ROWS: torch.from_numpy(chosen),
         }
-
-
-def distinct(files: Sequence[FilmFile]) -> tuple[list[FilmFile], NDArray[np.int64]]:
-    """Every film once, and the number of each one given: a film with two texts is one film."""
-    numbers: dict[FilmFile, int] = {}
-    of = np.array([numbers.setdefault(file, len(numbers)) for file in files], np.int64)
-    return list(numbers), of

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor, nn
 
+from cxrlab.training.augment import varied
+from cxrlab.training.augmentation import NONE, Augmentation
 from cxrlab.training.feature_store import tower_features
 from cxrlab.training.pixels import to_pixels
 
@@ -23,12 +25,13 @@ class ReporterLoss(nn.Module):
     Args:
         model: The LLaVA, with adapters inside or without.
         image_processor: Scales and normalises its films.
+        augmentation: How films are varied in training, for a tower that is trained.
     """
 
-    def __init__(self, model: Any, image_processor: Any) -> None:
+    def __init__(self, model: Any, image_processor: Any, augmentation: Augmentation = NONE) -> None:
         super().__init__()
         self.model = model
-        self.image_processor = image_processor
+        self.image_processor, self.augmentation = image_processor, augmentation
 
     @property
     def config(self) -> Any:
@@ -43,6 +46,7 @@ class ReporterLoss(nn.Module):
         targets: Tensor,
         features: Tensor | None = None,
         films: Tensor | None = None,
+        seeds: Tensor | None = None,
     ) -> Tensor:
         """Sum of -log p of the targets, a scalar.
 
@@ -53,9 +57,12 @@ class ReporterLoss(nn.Module):
             targets: The tokens that come there, [K].
             features: Of the frozen tower, [R, P, D].
             films: In place of features, uint8 [R, H, W] or [R, H, W, 3].
+            seeds: For the variation of each film, [R]; None leaves them as they are.
         """
         inner = self.model.model
         words = inner.get_input_embeddings()(input_ids)
+        if self.training and films is not None and seeds is not None:
+            films = varied(films, seeds, self.augmentation)
         seen = self._seen(features, films)
         if (0 if seen is None else seen.shape[0] * seen.shape[1]) != image_places.shape[0]:
             raise ValueError(f"{image_places.shape[0]} image tokens do not match the films of the batch")

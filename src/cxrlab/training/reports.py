@@ -16,13 +16,14 @@ from cxrlab.training.checks import check_context, check_memory, estimate
 from cxrlab.training.config import AlignConfig, Also, FinetuneConfig, also_of
 from cxrlab.training.engine import Evaluate, Fitted, Job, fit
 from cxrlab.training.feature_store import Features, open_features, tower_features
-from cxrlab.training.films import Films, open_films
+from cxrlab.training.films import FilmFile, Films, distinct, open_films
 from cxrlab.training.order import Order, Part, plan
 from cxrlab.training.reporter import ReporterLoss
 from cxrlab.training.result import Training
 from cxrlab.training.run_folder import CACHE, RunFolder
 from cxrlab.training.samples import Sample, Source, read_source
 from cxrlab.training.tokens import ReportRows, Tokens, tokenise
+from cxrlab.training.trainer_settings import length_multiple
 
 Config = AlignConfig | FinetuneConfig
 Ask = Callable[[Prompts, Sample], str]
@@ -36,6 +37,7 @@ class Lesson:
     Args:
         sources: The corpora, the main one first.
         tokens: Of all their samples, in order.
+        films: Every film once.
         film_of: Number of each sample's film; -1 where words alone are learnt.
         processor: Of the model.
         image_token: Id of `<image>`.
@@ -44,6 +46,7 @@ class Lesson:
 
     sources: tuple[Source, ...]
     tokens: Tokens
+    films: tuple[FilmFile, ...]
     film_of: np.ndarray[Any, np.dtype[np.int64]]
     processor: Any
     image_token: int
@@ -59,12 +62,23 @@ class Lesson:
         """Reason → studies that are not learnt from, over all corpora."""
         return dict(sum((Counter(source.left_out) for source in self.sources), Counter[str]()))
 
-    def rows(self, max_length: int, films: Films | None = None, features: Features | None = None) -> ReportRows:
+    def rows(
+        self, max_length: int, films: Films | None = None, features: Features | None = None, varied: bool = False
+    ) -> ReportRows:
         """The samples in batches."""
         tokenizer = self.processor.tokenizer
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
         return ReportRows(
-            self.tokens, self.film_of, films, features, self.image_tokens, self.image_token, int(pad), max_length
+            self.tokens,
+            self.film_of,
+            films,
+            features,
+            image_tokens=self.image_tokens,
+            image_token=self.image_token,
+            pad=int(pad),
+            max_length=max_length,
+            multiple=length_multiple(),
+            varied=varied,
         )
 
 
@@ -84,13 +98,14 @@ def prepare(config: Config, sources: Sequence[Source], model: Any, processor: An
         prompts = load_prompts(source.prompts or config.prompts)
         asked += [None if sample.film is None else ask(prompts, sample) for sample in source.samples]
         reports += [sample.report for sample in source.samples]
-    numbers = np.cumsum([words is not None for words in asked], dtype=np.int64) - 1
-    film_of = np.where([words is not None for words in asked], numbers, -1).astype(np.int64)
+    shown = np.array([words is not None for words in asked])
+    films, numbers = distinct([one.film for source in sources for one in source.samples if one.film is not None])
+    film_of = np.full(len(asked), -1, np.int64)
+    film_of[shown] = numbers
     token = int(model.config.image_token_id)
     tokens = tokenise(processor, token, asked, reports)
-    lesson = Lesson(tuple(sources), tokens, film_of, processor, token, image_tokens(model))
-    longest = int(lesson.rows(config.optimisation.max_length).lengths.max())
-    check_context(model, config.optimisation, longest)
+    lesson = Lesson(tuple(sources), tokens, tuple(films), film_of, processor, token, image_tokens(model))
+    check_context(model, config.optimisation, lesson.rows(config.optimisation.max_length).longest)
     return lesson
 
 
@@ -115,7 +130,7 @@ def learn(
     """Open films or features, and train what has `requires_grad`."""
     settings = config.optimisation
     films, features = _seen(config, lesson, module.model, run, _device(), tower_frozen)
-    rows = lesson.rows(settings.max_length, films, features)
+    rows = lesson.rows(settings.max_length, films, features, varied=not module.augmentation.none)
     if settings.gradient_checkpointing:
         _checkpointed(module.model, tower_frozen)
 
@@ -137,7 +152,7 @@ def planned(config: Config, lesson: Lesson, model: Any, trained: int) -> Order:
     """
     settings = config.optimisation
     rows = lesson.rows(settings.max_length)
-    check_memory(estimate(model, settings, int(rows.lengths.max()), trained), _device())
+    check_memory(estimate(model, settings, rows.longest, trained), _device())
     return plan(
         [Part(len(source.samples), source.weight) for source in lesson.sources],
         settings.batch_size * settings.accumulate * processes.count(),
@@ -164,7 +179,7 @@ def summarise(
         cut=rows.cut,
         trained_parameters=sum(size for size, trained in sizes if trained),
         parameters=sum(size for size, _ in sizes),
-        extra={"longest_sample": int(rows.lengths.max()), "mean_sample": float(rows.lengths.mean())},
+        extra={"longest_sample": rows.longest, "mean_sample": float(rows.lengths.mean())},
     )
 
 
@@ -177,19 +192,17 @@ def _seen(
     config: Config, lesson: Lesson, model: Any, run: RunFolder, device: torch.device, tower_frozen: bool
 ) -> tuple[Films | None, Features | None]:
     """Films, and the features of a frozen tower in their place where they are cached."""
-    files = [sample.film for source in lesson.sources for sample in source.samples if sample.film is not None]
-    if not files:
+    if not lesson.films:
         return None, None
     folder = config.cache or run.folder / CACHE
     settings = config.optimisation
     with processes.first_alone():
         films = open_films(
-            files,
+            lesson.films,
             lesson.processor.image_processor,
             folder,
             cache=config.cache_films,
             most_gb=config.cache_gb,
-            workers=settings.workers,
         )
         if not tower_frozen:
             return films, None

@@ -51,6 +51,13 @@ def read_result(out: Path) -> Training:
     return Training(**found, loss=float("nan") if loss is None else float(loss))
 
 
+def conclude(run: RunFolder, write: Callable[[Path], None], summary: Training) -> None:
+    """Write the result, then the summary, and only then remove what a continued run would need."""
+    write_result(run, write)
+    run.write(SUMMARY, summary)
+    run.remove_steps()
+
+
 def write_result(run: RunFolder, write: Callable[[Path], None], name: str = RESULT) -> Path:
     """Write RUN/checkpoint: `write` fills a temporary folder, which is then renamed.
 
@@ -65,8 +72,10 @@ def write_result(run: RunFolder, write: Callable[[Path], None], name: str = RESU
     temporary = run.folder / f".{name}.tmp"
     shutil.rmtree(temporary, ignore_errors=True)
     write(make_folder(temporary))
+    mode = temporary.stat().st_mode & 0o666
     for file in temporary.rglob("*"):
         if file.is_file():
+            file.chmod(mode)  # safetensors lets nobody else read what it writes, whatever the folder allows
             with file.open("rb") as stream:
                 os.fsync(stream.fileno())
     shutil.rmtree(target, ignore_errors=True)  # of a run that was killed between this line and its end

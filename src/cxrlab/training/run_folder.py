@@ -4,22 +4,24 @@ config.yaml, environment.json, status.json   as in every run
 history.jsonl     step, loss, learning rate, samples a line; evaluations stand among them
 summary.json      what the training came to
 checkpoint/       the result, in the layout of Hugging Face, with cxrlab.json
-steps/            checkpoints under way; removed when the result is written
+steps/            checkpoints under way, and what they stand on; removed when the result is written
 cache/            decoded films and features of a frozen tower, unless another folder is named
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.files import write_bytes
+from cxrlab.core.errors import RunError
+from cxrlab.core.files import make_folder, read_json, write_bytes, write_json
 from cxrlab.core.jsonl import JsonlAppender, line_of, read_jsonl
-from cxrlab.core.runs import Run
+from cxrlab.core.runs import Run, finished
 
+BASIS = "basis.json"
 HISTORY, SUMMARY, RESULT, STEPS, CACHE = "history.jsonl", "summary.json", "checkpoint", "steps", "cache"
 
 
@@ -50,6 +52,30 @@ class RunFolder:
         """Where the result stands."""
         return self.folder / RESULT
 
+    @property
+    def begun(self) -> bool:
+        """Whether a training has begun here: what it stands on is written down."""
+        return (self.steps / BASIS).is_file()
+
+    def stand_on(self, basis: Mapping[str, Any]) -> None:
+        """Write down what the result depends on beyond the config; a run that goes on must stand on the same.
+
+        Raises:
+            RunError: When anything of it is another than when the run was begun.
+        """
+        if self._run is None:
+            return
+        if not self.begun:
+            write_json(make_folder(self.steps) / BASIS, dict(basis))
+            return
+        before = read_json(self.steps / BASIS)
+        for name, now in basis.items():
+            if before.get(name) != now:
+                raise RunError(
+                    f"{self.folder} was begun with {name}: {before.get(name)}, and now it is {now}; bring back what it "
+                    "was, or choose another folder."
+                )
+
     def record(self, line: dict[str, Any]) -> None:
         """Append a line to the history."""
         if self._run is not None:
@@ -73,6 +99,23 @@ class RunFolder:
         """Remove the checkpoints under way, once the result is there."""
         if self._run is not None and self.steps.is_dir():
             shutil.rmtree(self.steps)
+
+
+def concluded(config: Any, out: Path, seed: int, free: Iterable[str]) -> bool:
+    """Whether the folder holds a whole training with these settings.
+
+    The summary is written when all else is there: a run that was killed between it and its end is ended here.
+    """
+    from cxrlab.training.processes import is_first
+
+    if finished(out, config, seed=seed, free=free):
+        return True
+    if not (out / SUMMARY).is_file():
+        return False
+    if is_first():
+        with Run.open(out, config, seed=seed, free=free) as run:
+            RunFolder(out, run).remove_steps()
+    return True
 
 
 @contextmanager

@@ -16,11 +16,13 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.records import Study
 from cxrlab.data.collections import known_collections
 from cxrlab.data.corpus import Corpus, inside, load_corpus
-from cxrlab.data.views import frontal
+from cxrlab.data.views import shown
 from cxrlab.training.config import Also
 from cxrlab.training.films import FilmFile
 
 SPLIT = "train"
+# What a study says beyond film and text; nothing is learnt from it, and it is most of what there is to read.
+UNREAD = frozenset({"findings", "masks", "labels", "own_labels", "boxes", "absent_images"})
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def _learnt(corpus: Corpus) -> Iterator[Study]:
     """Studies of the train split; a patient who is in another one too is an error, found at the end."""
     train: set[str] = set()
     other: dict[str, str] = {}
-    for study in corpus.studies():
+    for study in corpus.studies(without=UNREAD):
         if study.split == SPLIT:
             train.add(study.patient)
             yield study
@@ -112,14 +114,13 @@ def _sample(corpus: Corpus, study: Study, also: Also) -> Sample | str:
     indication = study.sections.indication if study.sections else None
     if not also.films:
         return Sample(study.id, None, indication, text)
-    picture = study.caption is not None
     if not study.images:
         return "no film"
     try:
-        number = 0 if picture else frontal(study)
+        number, colour = shown(study)
     except DataError:
         return "no frontal film"
-    film = FilmFile(inside(corpus.path, study.images[number].path), rgb=picture)
+    film = FilmFile(inside(corpus.path, study.images[number].path), rgb=colour)
     return Sample(study.id, film, indication, text)
 
 
@@ -137,7 +138,7 @@ def _text(study: Study, maker: str | None) -> str | None:
 def _nothing(corpus: Corpus, also: Also, left_out: Counter[str], makers: set[str]) -> str:
     """The sentence for a corpus without any sample."""
     if not left_out:
-        splits = sorted({study.split or "none" for study in corpus.studies()}) or ["none"]
+        splits = sorted({study.split or "none" for study in corpus.studies(without=UNREAD)}) or ["none"]
         return (
             f"{corpus.path} has no study in its train split (splits there: {', '.join(splits)}); there is nothing to "
             "learn from."

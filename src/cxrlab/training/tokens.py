@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.models.hf.prompting import prompt_text, report_ids
+from cxrlab.models.hf.prompting import all_report_ids, prompt_text
 from cxrlab.training.feature_store import Features
 from cxrlab.training.films import Films
+from cxrlab.training.rows import ITEMS, ROWS
 
-_BLOCK = 1024  # texts that the tokenizer is given at once
+_BLOCK = 4096  # texts that the tokenizer is given at once
 
 
 @dataclass(frozen=True)
@@ -58,16 +60,16 @@ def tokenise(processor: Any, image_token: int, asked: Sequence[str | None], repo
     prompts, images = np.zeros(len(asked), np.int32), np.full(len(asked), -1, np.int32)
     starts = np.zeros(len(asked) + 1, np.int64)
     for first in range(0, len(asked), _BLOCK):
-        for offset, before in enumerate(_prompt_ids(processor, asked[first : first + _BLOCK])):
-            number = first + offset
-            answer = report_ids(processor, reports[number])
+        before = _prompt_ids(processor, asked[first : first + _BLOCK])
+        answers = all_report_ids(processor, reports[first : first + _BLOCK])
+        for number, (prompt, answer) in enumerate(zip(before, answers, strict=True), first):
             if asked[number] is not None:
-                if before.count(image_token) != 1:
-                    raise DataError(f"a prompt has {before.count(image_token)} image tokens; it must have one film.")
-                images[number] = before.index(image_token)
-            prompts[number] = len(before)
-            starts[number + 1] = starts[number] + len(before) + len(answer)
-            ids.append(np.asarray([*before, *answer], np.int32))
+                if (films := prompt.count(image_token)) != 1:
+                    raise DataError(f"a prompt has {films} image tokens; it must have one film.")
+                images[number] = prompt.index(image_token)
+            prompts[number] = len(prompt)
+            starts[number + 1] = starts[number] + len(prompt) + len(answer)
+            ids.append(np.asarray([*prompt, *answer], np.int32))
     return Tokens(np.concatenate(ids) if ids else np.zeros(0, np.int32), starts, prompts, images)
 
 
@@ -75,12 +77,16 @@ def _prompt_ids(processor: Any, asked: Sequence[str | None]) -> list[list[int]]:
     """Tokens in front of the report; those of a sample without a film are the begin token alone."""
     tokenizer = processor.tokenizer
     begin = tokenizer.bos_token
-    texts = [begin or "" if words is None else prompt_text(processor, words) for words in asked]
-    found: list[list[int]] = []
-    for text in texts:
-        own = not begin or not text.startswith(begin)  # a chat template writes the begin token itself
-        found.append(tokenizer(text, add_special_tokens=own)["input_ids"] if text else [])
-    return found
+    found: dict[str | None, list[int]] = {}
+    texts = {words: begin or "" if words is None else prompt_text(processor, words) for words in dict.fromkeys(asked)}
+    for own in (False, True):  # a chat template writes the begin token itself
+        chosen = {
+            words: text for words, text in texts.items() if text and own == (not begin or text[: len(begin)] != begin)
+        }
+        if chosen:
+            cut = tokenizer(list(chosen.values()), add_special_tokens=own)["input_ids"]
+            found.update(zip(chosen, cut, strict=True))
+    return [found.get(words, []) for words in asked]
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,9 @@ class ReportRows:
         image_token: Id of `<image>`.
         pad: Id that fills a batch up.
         max_length: Most tokens of a sample; what is longer is cut at its end.
+        multiple: A batch is as long as a multiple of this holds its longest sample, but never longer than the longest
+            of all. A GPU plans its kernels anew for every shape; there are then few.
+        varied: Name the rows of the films too, from which the variation of each is drawn.
     """
 
     tokens: Tokens
@@ -106,6 +115,8 @@ class ReportRows:
     image_token: int
     pad: int
     max_length: int
+    multiple: int = 1
+    varied: bool = False
 
     def __post_init__(self) -> None:
         shortest = int((self.tokens.prompts + self._widened()).max(initial=0)) + 1
@@ -128,10 +139,15 @@ class ReportRows:
         digest.update(f"{self.films.key if self.films is not None else None} {self.max_length}".encode())
         return digest.hexdigest()
 
-    @property
+    @cached_property
     def lengths(self) -> NDArray[np.int64]:
         """Tokens of each sample as the model sees it, [N]."""
         return np.minimum(np.diff(self.tokens.starts) + self._widened(), self.max_length)
+
+    @cached_property
+    def longest(self) -> int:
+        """Tokens of the longest sample."""
+        return int(self.lengths.max(initial=0))
 
     @property
     def cut(self) -> int:
@@ -142,41 +158,46 @@ class ReportRows:
         """One batch: ids [B, L], places of the film's tokens and of what is learnt in it, targets, and the films."""
         chosen = np.asarray(rows, np.int64)
         ids, inside, learnt = self._laid_out(chosen)
+        places = np.flatnonzero(learnt)
         batch = {
             "input_ids": torch.from_numpy(ids),
             "image_places": torch.from_numpy(np.flatnonzero(inside)),
-            "places": torch.from_numpy(np.flatnonzero(learnt)),
-            "targets": torch.from_numpy(np.roll(ids, -1, axis=1)[learnt]),
-            "items": torch.tensor([int(learnt.sum())]),
+            "places": torch.from_numpy(places),
+            "targets": torch.from_numpy(ids.reshape(-1)[places + 1]),  # the next place is in the same row
+            ITEMS: torch.tensor([len(places)]),
         }
         numbers = self.film_of[chosen]
-        numbers = numbers[numbers >= 0]
-        if len(numbers):
+        seen = numbers >= 0
+        if seen.any():
             if self.features is not None:
-                batch["features"] = self.features[numbers]
+                batch["features"] = self.features[numbers[seen]]
             elif self.films is not None:
-                batch["films"] = torch.from_numpy(self.films[numbers])
+                batch["films"] = torch.from_numpy(self.films[numbers[seen]])
+                if self.varied:
+                    batch[ROWS] = torch.from_numpy(chosen[seen])
         return batch
 
-    def _widened(self) -> NDArray[np.int64]:
-        """Tokens that a film adds to each sample beyond its `<image>`, [N]."""
-        return np.where(self.tokens.images >= 0, self.image_tokens - 1, 0).astype(np.int64)
+    def _widened(self, rows: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.int64]:
+        """Tokens that a film adds to each of these samples beyond its `<image>`."""
+        return np.where(self.tokens.images[rows] >= 0, self.image_tokens - 1, 0).astype(np.int64)
 
     def _laid_out(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
         """Ids, where the film's tokens stand, and after which places a token of the report comes; all [B, L]."""
         tokens, wide = self.tokens, self.image_tokens - 1
-        start, length = tokens.starts[rows][:, None], np.diff(tokens.starts)[rows][:, None]
+        start = tokens.starts[rows][:, None]
+        length = tokens.starts[rows + 1][:, None] - start
         image = tokens.images[rows][:, None].astype(np.int64)
-        extra = self._widened()[rows][:, None]
+        extra = self._widened(rows)[:, None]
         whole = np.minimum(length + extra, self.max_length)
-        place = np.arange(int(whole.max()))[None]
+        place = np.arange(self._padded(int(whole.max())))[None]
         inside = (image >= 0) & (place >= image) & (place <= image + wide)
-        source = np.where((image >= 0) & (place > image + wide), place - wide, place)
+        source = place - np.where(place > image + wide, extra, 0)
         ids = tokens.ids[start + np.minimum(source, length - 1)].astype(np.int64)
         ids[inside] = self.image_token
         valid = place < whole
         ids[~valid] = self.pad
-        report = valid & (place >= tokens.prompts[rows][:, None] + extra)
-        learnt = np.zeros_like(report)
-        learnt[:, :-1] = report[:, 1:]
-        return ids, inside & valid, learnt
+        first = tokens.prompts[rows][:, None] + extra - 1
+        return ids, inside & valid, (place >= first) & (place < whole - 1)
+
+    def _padded(self, longest: int) -> int:
+        return min(-(-longest // self.multiple) * self.multiple, max(longest, self.longest))

@@ -15,6 +15,7 @@ from cxrlab.models.hf.checkpoint import open_checkpoint
 from cxrlab.models.hf.wrapper import HfModel
 from cxrlab.models.loading import Loading
 from cxrlab.models.model_card import ModelCard, write_model_card
+from cxrlab.models.parts import load_language_model, load_tower
 
 FILM = torch.rand(1, 32, 32, generator=torch.Generator().manual_seed(0))
 
@@ -84,6 +85,35 @@ def test_an_adapter_without_its_base_is_one_sentence(home: Path) -> None:
         open_checkpoint(adapt(home / "two", None, "hf:../gone"))
     with pytest.raises(DataError, match="neither a folder nor among the checkpoints kept on this machine"):
         open_checkpoint(adapt(home / "three", Path("org/gone")))
+
+
+def test_an_adapter_that_stands_on_itself_is_refused(home: Path) -> None:
+    """At once, or by way of another; asked for as a model or for one of its parts."""
+    alone, one, two = (
+        adapt(home / name, None, base) for name, base in (("a", "hf:."), ("b", "hf:../c"), ("c", "hf:../b"))
+    )
+    for folder in (alone, one, two):
+        for ask in (
+            open_checkpoint,
+            lambda name: load_language_model(f"hf:{name}"),
+            lambda name: load_tower(f"hf:{name}"),
+        ):
+            with pytest.raises(DataError, match="stands on itself.*--loading.base"):
+                ask(folder)
+    assert loss(alone, Loading(base=str(home / "base"))) > 0  # what is given goes before what it says
+
+
+def test_an_adapter_may_stand_on_an_adapter(home: Path) -> None:
+    """As if the lower one had been merged first."""
+    from cxrlab.models.merge import merge
+
+    lower = adapt(home / "lower", home / "base")
+    merge(lower, home / "merged")
+    upper = adapt(home / "upper", lower, seed=6)
+    flat = adapt(home / "flat", home / "merged", seed=6)
+    assert loss(upper) == pytest.approx(loss(flat), abs=1e-5) and abs(loss(upper) - loss(lower)) > 1e-4
+    merge(upper, home / "all")
+    assert loss(home / "all") == pytest.approx(loss(flat), abs=1e-5)
 
 
 def test_an_adapter_of_another_model_is_refused(home: Path) -> None:

@@ -84,6 +84,10 @@ def test_wrong_kinds_are_called_what_they_are(tmp_path: Path) -> None:
             part.save_pretrained(folder)
         with pytest.raises(DataError, match=f"holds {said}.*not a model that reads a film and writes text"):
             open_checkpoint(folder)
+    # What stage 1 writes has a type that transformers does not know; that is not the user's version of it.
+    rewrite(tmp_path / "1" / "config.json", model_type="projected-dual-encoder")
+    with pytest.raises(DataError, match="holds a dual encoder.*cxrlab retrieve"):
+        open_checkpoint(tmp_path / "1")
 
 
 def test_an_encoder_decoder_is_refused(folder: Path) -> None:
@@ -105,10 +109,15 @@ def test_weights_that_would_be_random_are_refused(folder: Path) -> None:
         open_checkpoint(folder)
 
 
-def test_a_run_folder_leads_to_the_checkpoint_in_it(tmp_path: Path) -> None:
+def test_a_run_folder_leads_to_the_checkpoint_in_it(llava_folder: Path, tmp_path: Path) -> None:
+    """What a training wrote is named by its run folder everywhere; a model's own folder is never left for another."""
     (tmp_path / "run" / "checkpoint").mkdir(parents=True)
-    with pytest.raises(DataError, match=f"name {tmp_path / 'run' / 'checkpoint'}"):
+    with pytest.raises(DataError, match=f"{tmp_path / 'run' / 'checkpoint'} has no config.json"):
         open_checkpoint(tmp_path / "run")
+    shutil.copytree(llava_folder, tmp_path / "run" / "checkpoint", dirs_exist_ok=True)
+    assert open_checkpoint(tmp_path / "run").folder == tmp_path / "run" / "checkpoint"
+    (tmp_path / "run" / "config.json").write_text("{}")
+    assert locate(tmp_path / "run", Loading()) == tmp_path / "run"
 
 
 def test_names_that_lead_nowhere_are_told_without_a_look_at_the_network(
@@ -227,3 +236,13 @@ def test_free_memory_is_told_and_a_container_may_have_less(tmp_path: Path) -> No
 
 def test_every_reason_is_one_of_the_family() -> None:
     assert issubclass(DataError, CxrlabError) and checkpoint.__all__
+
+
+@pytest.mark.parametrize(
+    "index", [{"weight_map": {"x": 5}}, {"weight_map": ["a"]}, {}, [], {"weight_map": {"x": "../w"}}]
+)
+def test_an_index_that_names_no_files_beside_it_is_refused(index: object, tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    (tmp_path.parent / "w").write_bytes(b"")
+    with pytest.raises(DataError, match="does not name weight files that lie beside it"):
+        placement.weight_files(tmp_path)

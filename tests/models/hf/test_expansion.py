@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -46,17 +47,31 @@ def test_prompts_are_those_of_the_processor_on_the_true_film() -> None:
     assert list(found.ids) == list(true) and found.ids.count(IMAGE) == 4
 
 
-def test_only_the_latest_prompts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seven hundred thousand indications must not pile up."""
-    monkeypatch.setattr("cxrlab.models.hf.expansion._KEPT", 3)
+def test_neither_prompts_nor_blank_films_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven hundred thousand indications, and films of thousands of sizes, whose pixels must not all be kept."""
+    monkeypatch.setattr("cxrlab.models.hf.expansion._PROMPTS", 3)
     _, processor = tiny_llava()
+    processor.image_processor = Counting(processor.image_processor)
     expander = Expander(processor, IMAGE)
     first = expander.prompt("0", (32, 32))
     for number in range(1, 3):
         expander.prompt(str(number), (32, 32))
     assert expander.prompt("0", (32, 32)) is first  # the most recent one again
     expander.prompt("3", (32, 32))
-    assert [key[0] for key in expander._prompts] == ["2", "0", "3"]
+    assert expander.prompt("0", (32, 32)) is first and expander.prompt.cache_info().currsize == 3
+    for side in range(33, 63):
+        expander.prompt("0", (side, 32))
+    assert processor.image_processor.calls == 31 and expander._blank.cache_info().currsize == 4
+
+
+def test_threads_may_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cxrlab.models.hf.expansion._PROMPTS", 2)
+    _, processor = tiny_llava()
+    expander = Expander(processor, IMAGE)
+    asked = [(f"Question {number % 5}?", (32, 32 + number % 7)) for number in range(200)]
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda each: expander.prompt(*each), asked))
+    assert found == [Expander(processor, IMAGE).prompt(*each) for each in asked]
 
 
 def test_a_prompt_that_came_out_without_the_film_is_refused() -> None:

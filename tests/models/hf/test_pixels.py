@@ -50,6 +50,9 @@ PROCESSORS: dict[str, Callable[[], Any]] = {
     "vit": made("ViTImageProcessorPil"),
     "bit": made("BitImageProcessorPil", size={"shortest_edge": 40}, crop_size=SQUARE),
     "llava": made("LlavaImageProcessorPil", size={"shortest_edge": 32}, crop_size=SQUARE),
+    "llava-padded-plain": made(
+        "LlavaImageProcessorPil", size={"shortest_edge": 32}, crop_size=SQUARE, do_pad=True, do_normalize=False
+    ),
     "llava-padded": made("LlavaImageProcessorPil", size={"shortest_edge": 32}, crop_size=SQUARE, do_pad=True),
     "gemma3": made("Gemma3ImageProcessorPil", size=SQUARE),
     "gemma3-pan-and-scan-in-its-file": made("Gemma3ImageProcessorPil", size=SQUARE, do_pan_and_scan=True),
@@ -185,6 +188,12 @@ def test_a_path_that_is_off_or_fails_is_not_used(monkeypatch: pytest.MonkeyPatch
     assert not unpadded.differentiable and "do_pad" in unpadded.reason
     strange = pixel_path("odd", object())
     assert not strange.differentiable and "AttributeError" in strange.reason
+
+
+def test_a_deviation_of_zero_is_no_crash_at_the_door() -> None:
+    """The image processor divides by it too: served in 8 bits, and what comes out is refused as no numbers later."""
+    path = pixel_path("llava", made("CLIPImageProcessorPil", size=SQUARE, image_std=[0.0] * 3)())
+    assert not path.differentiable
 
 
 def test_what_is_no_film_is_refused() -> None:

@@ -18,7 +18,7 @@ class Plain:
         self.tokenizer, self.image_token, self.chat_template = words, image_token, chat_template
 
     def apply_chat_template(self, turns: list[dict[str, Any]], **settings: Any) -> str:
-        return str(self.tokenizer.apply_chat_template(turns, chat_template=self.chat_template, **settings))
+        return str(self.tokenizer.apply_chat_template(turns, **{"chat_template": self.chat_template, **settings}))
 
 
 def test_without_a_template_the_film_stands_on_a_line_of_its_own() -> None:
@@ -108,6 +108,28 @@ def test_a_template_that_fails_is_said_to_fail() -> None:
         prompt_text(Plain(tokenizer({}), chat_template="{{ raise_exception('no films') }}"), "x")
 
 
+def test_words_that_were_added_to_a_vocabulary_stay_words() -> None:
+    """Checkpoints of a domain bring its words as tokens of their own; marks alone are broken up, special or not."""
+    words = tokenizer({"image_token": "<image>"})
+    words.add_tokens(["effusion", "port-a-cath", "<tool>", "IMGPAD"])
+    words.add_tokens(["SPECIAL"], special_tokens=True)
+    text = "effusion, port-a-cath IMGPAD"
+    assert harmless(words, text) == text
+    assert harmless(words, "<tool> SPECIAL") == "< tool> S PECIAL"
+    assert words.convert_tokens_to_ids("effusion") in report_ids(Plain(words), "Small effusion.")
+
+
+def test_a_template_that_writes_the_date_asks_the_same_every_day() -> None:
+    """Otherwise a run that is continued tomorrow ends with other words."""
+    dated = (
+        "{%- if strftime_now is defined %}Today: {{ strftime_now('%d %b %Y') }}, {{ strftime_now('%Y-%m-%d') }}\n"
+        "{% endif %}" + IDEFICS
+    )
+    processor = Plain(tokenizer({}), chat_template=dated)
+    assert prompt_text(processor, "Findings?").startswith("Today: 26 Jul 2024, 2024-07-26\nUser:")
+    assert form_of(processor).space == form_of(Plain(tokenizer({}), chat_template=IDEFICS)).space
+
+
 def test_a_template_for_the_user_alone_ends_by_the_tokenizers_token() -> None:
     """Idefics' template, with an assistant's turn refused."""
     only = "{% if messages|length > 1 %}{{ raise_exception('one turn') }}{% endif %}" + IDEFICS
@@ -144,7 +166,10 @@ def test_a_tokenizer_that_joins_across_the_seam_is_given_the_report_alone() -> N
         def get_added_vocab(self) -> dict[str, int]:
             return {}
 
-        def __call__(self, text: str, add_special_tokens: bool) -> dict[str, list[int]]:
-            return {"input_ids": [1000 * len(text) + ord(character) for character in text]}
+        def __call__(self, given: str | list[str], add_special_tokens: bool) -> dict[str, list[Any]]:
+            cut = [
+                [1000 * len(text) + ord(one) for one in text] for text in ([given] if isinstance(given, str) else given)
+            ]
+            return {"input_ids": cut[0] if isinstance(given, str) else cut}
 
     assert report_ids(Plain(Pairs()), "ab") == [3000 + ord(" "), 3000 + ord("a"), 3000 + ord("b"), 0]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +11,14 @@ from tiny_models import tiny_llava
 from torch import Tensor
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.models.hf.closed_question import Verdicts, probability_of_yes, verdict_tokens
-from cxrlab.models.hf.encoding import Encoded
+from cxrlab.models.building import train_tokenizer
+from cxrlab.models.hf.checkpoint import Checkpoint
+from cxrlab.models.hf.closed_question import Verdicts, probability_of_yes, verdict_scores, verdicts_of
+from cxrlab.models.hf.encoding import Encoded, Encoder
+from cxrlab.models.hf.pixels import pixel_path
 from cxrlab.models.hf.scoring import last_logits, next_logits, report_log_probs
+from cxrlab.models.hf.wrapper import HfModel
+from cxrlab.models.prompts import load_prompts
 
 
 class Table:
@@ -56,27 +62,52 @@ def test_the_next_token_is_read_where_each_row_ends() -> None:
 
 
 def test_yes_against_no_by_hand() -> None:
-    """Spellings of yes weigh 1 + 2, those of no 1: three quarters; what else might be said does not matter."""
-    logits = torch.tensor([[0.0, math.log(2), 0.0, 9.0]])
-    assert probability_of_yes(logits, Verdicts((0, 1), (2,))).item() == pytest.approx(0.75)
-    assert probability_of_yes(logits + 1000, Verdicts((0, 1), (2,))).item() == pytest.approx(0.75, abs=1e-4)
+    """Spellings of yes weigh 1 + 2, those of no 1: three quarters; a constant of the film does not matter."""
+    scores, verdicts = torch.tensor([[0.0, math.log(2), 0.0]]), Verdicts(((0,), (1,)), ((2,),))
+    assert probability_of_yes(scores, verdicts).item() == pytest.approx(0.75)
+    assert probability_of_yes(scores + 1000, verdicts).item() == pytest.approx(0.75, abs=1e-4)
 
 
 def test_verdicts_are_whole_words_in_the_place_of_an_answer() -> None:
     _, processor = tiny_llava()
-    found = verdict_tokens(processor)
+    found = verdicts_of(processor)
     words = processor.tokenizer
-    assert {words.decode([token]).strip().lower() for token in found.yes} == {"yes"}
-    assert {words.decode([token]).strip().lower() for token in found.no} == {"no"}
+    assert found.whole
+    assert {words.decode(tokens).strip().lower() for tokens in found.yes} == {"yes"}
+    assert {words.decode(tokens).strip().lower() for tokens in found.no} == {"no"}
+
+
+def test_words_in_pieces_are_scored_whole_with_the_chances_of_the_model() -> None:
+    """The shipped tokenizer writes ' yes' as ' ', 'y', 'es': its first piece is the chance of a blank, not of yes."""
+    model, processor = tiny_llava()
+    narrow = train_tokenizer(["no effusion, No pneumothorax"] * 4, 300)
+    processor.tokenizer = narrow
+    found = verdicts_of(processor)
+    assert not found.whole and all(len(tokens) > 1 for tokens in found.yes) and all(len(t) == 1 for t in found.no)
+    encoder = Encoder(processor, pixel_path("llava", processor), narrow.image_token_id, 512, model.device, model.dtype)
+    films = [torch.rand(1, 32, 32, generator=torch.Generator().manual_seed(k)).requires_grad_() for k in range(2)]
+    prompts = ["Effusion?", "Is the heart of normal size?"]
+    scores = verdict_scores(model, encoder, films, prompts, found)
+    for film in range(2):
+        for column, tokens in enumerate(found.spellings):
+            # By hand: one pass a piece, the pieces before it appended to the prompt.
+            by_hand = 0.0
+            for place, token in enumerate(tokens):
+                asked = encoder.encode([films[film]], [prompts[film]], [tokens[:place]])
+                by_hand += float(next_logits(model, asked.inputs)[0].detach().log_softmax(-1)[token])
+            assert float(scores[film, column].detach()) == pytest.approx(by_hand, abs=1e-4)
+    probability_of_yes(scores, found).sum().backward()
+    assert all(float(film.grad.abs().max()) > 0 for film in films if film.grad is not None)
+    assert all(film.grad is not None for film in films)
 
 
 class Letters:
-    """A tokenizer that begins every answer alike, or cuts words into letters."""
+    """A tokenizer that cuts words into letters, or knows no word at all."""
 
     eos_token_id, all_special_tokens = 0, ()
 
-    def __init__(self, alike: bool) -> None:
-        self.alike = alike
+    def __init__(self, blind: bool) -> None:
+        self.blind = blind
 
     def __len__(self) -> int:
         return 300
@@ -84,20 +115,33 @@ class Letters:
     def get_added_vocab(self) -> dict[str, int]:
         return {}
 
-    def __call__(self, text: str, add_special_tokens: bool) -> dict[str, list[int]]:
-        return {"input_ids": [299 if c == " " else ord(c) for c in text if not (c == " " and not self.alike)]}
+    def __call__(self, text: str | list[str], add_special_tokens: bool) -> dict[str, Any]:
+        return {"input_ids": self.cut(text) if isinstance(text, str) else [self.cut(each) for each in text]}
+
+    def cut(self, text: str) -> list[int]:
+        return [299 for _ in text.split()] if self.blind else [ord(letter) for letter in text if letter != " "]
 
 
-def test_where_words_come_in_pieces_the_first_pieces_count() -> None:
+def test_a_word_in_pieces_is_all_of_its_pieces() -> None:
     class Processor:
-        tokenizer, image_token, chat_template = Letters(alike=False), "<image>", None
+        tokenizer, image_token, chat_template = Letters(blind=False), "<image>", None
 
-    assert verdict_tokens(Processor()) == Verdicts((ord("Y"), ord("y")), (ord("N"), ord("n")))
+    assert verdicts_of(Processor()).yes == tuple(sorted(tuple(map(ord, word)) for word in ("yes", "Yes", "YES")))
 
 
-def test_answers_that_all_begin_alike_cannot_be_told_apart() -> None:
+def test_answers_that_are_all_alike_cannot_be_told_apart() -> None:
     class Processor:
-        tokenizer, image_token, chat_template = Letters(alike=True), "<image>", None
+        tokenizer, image_token, chat_template = Letters(blind=True), "<image>", None
 
-    with pytest.raises(ConfigError, match="the same token"):
-        verdict_tokens(Processor())
+    with pytest.raises(ConfigError, match="the same tokens"):
+        verdicts_of(Processor())
+
+
+def test_a_processor_of_another_model_is_told() -> None:
+    """Image tokens by another patch size than the tower's; transformers' own words are no advice."""
+    model, processor = tiny_llava()
+    processor.patch_size = 8
+    found = HfModel(Checkpoint(model, processor, processor.tokenizer, None, Path()), "hf:x", load_prompts())
+    for ask in (lambda: found.losses(torch.rand(1, 32, 32), ["Clear."]), lambda: found.generate(torch.rand(1, 32, 32))):
+        with pytest.raises(DataError, match="processor and model do not belong together.*patch_size"):
+            ask()

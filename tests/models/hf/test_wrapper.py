@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -201,6 +203,8 @@ def test_closed_questions_are_read_off_the_first_token(llava: HfModel) -> None:
         ([None], "no model is asked without a film"),
         (["film.png"], "no model is asked without a film"),
         ([np.zeros((4, 4), np.uint8)], "scale it to float32"),
+        ([np.array([[None]])], "not numbers"),
+        ([np.array([["black"]])], "not numbers"),
         ([np.full((4, 4), np.nan, np.float32)], r"pixels must be in \[0, 1\]"),
         ([np.full((4, 4), 255.0, np.float32)], r"pixels must be in \[0, 1\]"),
         ([np.zeros((4, 4, 2), np.float32)], "has the shape"),
@@ -229,6 +233,8 @@ def test_counts_must_agree_and_no_films_is_no_question(llava: HfModel) -> None:
         lambda: llava.answers(image, [None]),
         lambda: llava.answers(image, [None, float("nan")]),
         lambda: llava.losses(image, ["one", None]),
+        lambda: llava.losses(image, ["one", "half a \ud83d"]),
+        lambda: llava.answers(image, [None, "half a \ud83d"]),
         lambda: llava.losses(image, ["one", "two"], "indication"),
         lambda: llava.probability_of_yes(image, ["Effusion?", ""]),
         lambda: llava.probability_of_yes(image, [None, "Effusion?"]),
@@ -270,6 +276,36 @@ def test_the_wrapper_is_a_model_of_the_room(llava: HfModel, llava_folder: Path) 
     )
     assert isinstance(known, KnowsItsCollections) and known.collections == ("phantom",)
     assert known.capabilities.attention and known.prompts.name == "chexagent/1"
+
+
+def test_a_tokenizer_without_padding_or_end_may_have_a_template_that_ends(llava_folder: Path, tmp_path: Path) -> None:
+    """A batch is padded all the same, and not with the token of a film; what is padded does not matter."""
+    folder = shutil.copytree(llava_folder, tmp_path / "bare")
+    path = folder / "tokenizer_config.json"
+    told = {key: value for key, value in json.loads(path.read_text()).items() if key not in ("pad_token", "eos_token")}
+    path.write_text(json.dumps(told))
+    (folder / "chat_template.jinja").write_text(
+        "{% for m in messages %}{% for c in m.content %}{{ '<image>' if c.type == 'image' else c.text }}{% endfor %}"
+        "{% if m.role == 'assistant' %}<s>{% endif %}{% endfor %}{% if add_generation_prompt %} A:{% endif %}"
+    )
+    bare, image = HfModel.load(str(folder)), films(2)
+    assert bare.tokenizer.pad_token_id is None and bare.tokenizer.eos_token_id is None
+    together = bare.losses(image, list(REPORTS[:2]))
+    alone = torch.cat([bare.losses(image[k : k + 1], [REPORTS[k]]) for k in range(2)])
+    torch.testing.assert_close(together, alone, atol=TOLERANCE, rtol=0)
+
+
+def test_a_tokenizer_that_has_outgrown_its_model_is_told(llava_folder: Path, tmp_path: Path) -> None:
+    """Words that the model knows are answered; one that was added without an embedding is no IndexError."""
+    folder = shutil.copytree(llava_folder, tmp_path / "grown")
+    grown = open_checkpoint(folder).tokenizer
+    grown.add_tokens(["effusions"])
+    grown.save_pretrained(folder)
+    model = HfModel.load(str(folder))
+    assert float(model.losses(films(1), ["Clear."])[0]) > 0
+    for call in (lambda: model.losses(films(1), ["effusions"]), lambda: model.generate(films(1), ["effusions"])):
+        with pytest.raises(DataError, match="do not belong together"):
+            call()
 
 
 def test_damaged_weights_are_said_to_be_damaged(llava_folder: Path) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tiny_families import FAMILIES, save_tiny
 from torch import Tensor
 
-from cxrlab.core.errors import DataError
+from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.models.decoding import Decoding
+from cxrlab.models.hf.attention import report_attention
 from cxrlab.models.hf.prompting import prompt_text, report_ids
 from cxrlab.models.hf.wrapper import HfModel
+from cxrlab.models.loading import Loading
 
 # Sums over other lengths of padding, and convolutions over other numbers of films, are made in another order.
 TOLERANCE = 2e-4
@@ -140,3 +143,15 @@ def test_masks_mark_film_and_report(model: HfModel) -> None:
 
 def test_folder_is_found_again(model: HfModel) -> None:
     assert Path(model.name.removeprefix("hf:")).is_dir() and model.capabilities.gradients, model.path.reason
+
+
+def test_attention_is_claimed_where_it_is_given(model: HfModel) -> None:
+    """Families that cut a film into tiles, or mix its patches, have no map to give, however they are loaded."""
+    eager = HfModel.load(model.name.removeprefix("hf:"), loading=Loading(attention="eager"))
+    film = np.random.default_rng(0).random((40, 40), dtype=np.float32)
+    if eager.capabilities.attention:
+        assert report_attention(eager, film, "Clear.").values.max() > 0
+    else:
+        with pytest.raises(ConfigError, match="no single grid"):
+            report_attention(eager, film, "Clear.")
+    assert not model.capabilities.attention

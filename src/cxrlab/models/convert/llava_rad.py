@@ -137,6 +137,7 @@ def _language_model(config: ConvertConfig, settings: Mapping[str, Any]) -> tuple
             model, loaded = loader.from_pretrained(
                 folder,
                 local_files_only=True,
+                trust_remote_code=False,
                 dtype=config.dtype if config.dtype == "auto" else getattr(torch, config.dtype),
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,

@@ -10,11 +10,11 @@ from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.tables import load_reference
 from cxrlab.models.hf.placement import refuse_cut
+from cxrlab.models.hf.source import ADAPTER_CONFIG, locate
 from cxrlab.models.loading import Loading
 from cxrlab.models.local_files import first_line, quiet_loading
 from cxrlab.models.model_card import read_model_card
 
-ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 # Name → folder; its module ships the weights.
 _BUILTIN = "cxrlab.models.builtin:builtin_folder"
@@ -23,6 +23,25 @@ _BUILTIN = "cxrlab.models.builtin:builtin_folder"
 def is_adapter(folder: Path) -> bool:
     """Whether a folder holds an adapter and not a whole model."""
     return (folder / ADAPTER_CONFIG).is_file() and not (folder / "config.json").is_file()
+
+
+def lineage(folder: Path, loading: Loading) -> list[Path]:
+    """The folder and what it stands on, adapter after adapter, down to a whole model; alone where it is one.
+
+    Raises:
+        DataError: When an adapter stands on itself, at once or by way of others.
+    """
+    found = [folder]
+    while is_adapter(found[-1]):
+        base = locate(base_of(found[-1], loading), loading)
+        if base.resolve() in [above.resolve() for above in found]:
+            raise DataError(
+                f"{folder} is an adapter that stands on itself ({found[-1]} names {base}); give the model that it was "
+                "trained on with --loading.base."
+            )
+        found.append(base)
+        loading = loading.but(base=None)
+    return found
 
 
 def base_of(folder: Path, loading: Loading) -> str | Path:

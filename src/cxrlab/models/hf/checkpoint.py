@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.files import read_json
 from cxrlab.core.install import require
 from cxrlab.models.hf import adapters
-from cxrlab.models.hf.placement import device_of, dtype_of, refuse_too_large, stored_weights
+from cxrlab.models.hf.placement import device_of, dtype_of, refuse_too_large
 from cxrlab.models.hf.source import auto_map, foreign_code, locate, refuse_foreign_code
 from cxrlab.models.loading import Loading
-from cxrlab.models.local_files import first_line, quiet_loading
+from cxrlab.models.local_files import DUAL_ENCODERS, first_line, quiet_loading
 from cxrlab.models.model_card import ModelCard, read_model_card
 
 __all__ = ["Checkpoint", "device_of", "dtype_of", "locate", "open_checkpoint", "open_processor"]
@@ -40,33 +41,31 @@ class Checkpoint:
     folder: Path
 
 
-def open_checkpoint(path_or_id: str | Path, loading: Loading | None = None) -> Checkpoint:
+def open_checkpoint(path_or_id: str | Path, loading: Loading | None = None, *, merge: bool = False) -> Checkpoint:
     """Open a checkpoint; every reason why it cannot be used is one sentence.
 
     Args:
         path_or_id: Folder or hub id of an image-text-to-text model, or of a PEFT adapter of one.
         loading: Where and how.
+        merge: Add an adapter into the weights it stands on, instead of keeping its layers beside them.
     """
     require("models")
     settings = loading or Loading()
-    folder = locate(path_or_id, settings)
-    if adapters.is_adapter(folder):
-        return _open_adapter(folder, settings)
-    return _open_whole(folder, settings)
-
-
-def _open_adapter(folder: Path, loading: Loading) -> Checkpoint:
-    base = open_checkpoint(adapters.base_of(folder, loading), replace(loading, base=None))
-    model = adapters.attach(base.model, folder)
-    processor = processor_beside(folder, loading) or base.processor
-    return Checkpoint(model.eval(), processor, processor.tokenizer, read_model_card(folder), folder)
+    *above, whole = adapters.lineage(locate(path_or_id, settings), settings)
+    found = _open_whole(whole, settings)
+    for adapter in reversed(above):
+        # Of two adapters in one model PEFT keeps the numbers of the later; so all but the uppermost are merged.
+        put_on = adapters.attach if adapter == above[0] and not merge else adapters.merged
+        processor = processor_beside(adapter, settings) or found.processor
+        model = put_on(found.model, adapter).eval()
+        found = Checkpoint(model, processor, processor.tokenizer, read_model_card(adapter), adapter)
+    return found
 
 
 def _open_whole(folder: Path, loading: Loading) -> Checkpoint:
     refuse_wrong_kind(folder, loading)
     processor = open_processor(folder, loading)
     device = device_of(loading)
-    stored_weights(folder)
     refuse_too_large(folder, loading, device)
     model = _load_weights(folder, loading, device)
     return Checkpoint(model, processor, processor.tokenizer, read_model_card(folder), folder)
@@ -77,10 +76,14 @@ def refuse_wrong_kind(folder: Path, loading: Loading) -> None:
     from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, AutoConfig
 
     if not (folder / "config.json").is_file():
-        inner = folder / "checkpoint"
-        hint = f"name {inner}" if inner.is_dir() else "name a folder that save_pretrained wrote"
-        raise DataError(f"{folder} has no config.json, so it holds no model; {hint}.")
+        raise DataError(f"{folder} has no config.json, so it holds no model; name a folder that save_pretrained wrote.")
     refuse_foreign_code(folder, loading)
+    stored = read_json(folder / "config.json")
+    if isinstance(stored, dict) and stored.get("model_type") in DUAL_ENCODERS:
+        raise DataError(
+            f"{folder} holds a dual encoder ('{stored['model_type']}'), not a model that reads a film and writes text; "
+            "give it to 'cxrlab retrieve', or to 'cxrlab train align' as --encoder."
+        )
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=loading.trust_remote_code)
     except Exception as error:  # of a config that others wrote, or of their code

@@ -1,54 +1,81 @@
-"""How likely a model says yes: the probability of its first answered token, between yes and no alone."""
+"""How likely a model says yes: the probability of the word yes against that of the word no, nothing else counting."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.models.hf.prompting import report_ids
+from cxrlab.models.hf.scoring import next_logits, report_log_probs
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_WORDS = {"yes": ("yes", "Yes", "YES"), "no": ("no", "No", "NO")}
+    from cxrlab.models.hf.encoding import Encoder
+
+    Spellings = tuple[tuple[int, ...], ...]
+
+_YES, _NO = ("yes", "Yes", "YES"), ("no", "No", "NO")
 
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Tokens that begin an answer of yes, and those that begin one of no; none is in both."""
+    """Tokens of each spelling of yes and of no, as they stand in the place of an answer; none is in both."""
 
-    yes: tuple[int, ...]
-    no: tuple[int, ...]
+    yes: Spellings
+    no: Spellings
+
+    @property
+    def spellings(self) -> Spellings:
+        """Those of yes, then those of no."""
+        return self.yes + self.no
+
+    @property
+    def whole(self) -> bool:
+        """Whether every spelling is a single token, so that one pass tells them all."""
+        return all(len(tokens) == 1 for tokens in self.spellings)
 
 
-def verdict_tokens(processor: Any) -> Verdicts:
-    """The tokens in the place of an answer's first one, in three spellings each.
+def verdicts_of(processor: Any) -> Verdicts:
+    """The spellings that the tokenizer keeps whole; of a word that it never keeps whole, all three in pieces.
 
-    A spelling that the tokenizer keeps whole is preferred; where it keeps none whole, their first pieces count.
+    A first piece alone would not do: in many a small vocabulary ' yes' begins with a bare space.
     """
-    found = {name: _first_tokens(processor, words) for name, words in _WORDS.items()}
-    both = found["yes"] & found["no"]
-    yes, no = sorted(found["yes"] - both), sorted(found["no"] - both)
-    if not yes or not no:
+    found = Verdicts(_spelled(processor, _YES), _spelled(processor, _NO))
+    if set(found.yes) & set(found.no) or not all(found.spellings):
         raise ConfigError(
-            "the tokenizer begins 'yes' and 'no' with the same token, so the answer to a closed question cannot be "
-            "read off its first one; use another checkpoint for closed questions."
+            "the tokenizer writes 'yes' and 'no' with the same tokens, so that the answers to a closed question cannot "
+            "be told apart; use another checkpoint for closed questions."
         )
-    return Verdicts(tuple(yes), tuple(no))
+    return found
 
 
-def _first_tokens(processor: Any, words: tuple[str, ...]) -> set[int]:
-    spelled = [report_ids(processor, word)[:-1] for word in words]
-    whole = {ids[0] for ids in spelled if len(ids) == 1}
-    return whole or {ids[0] for ids in spelled if ids}
+def _spelled(processor: Any, words: tuple[str, ...]) -> Spellings:
+    spelled = sorted({tuple(report_ids(processor, word)[:-1]) for word in words})
+    return tuple(tokens for tokens in spelled if len(tokens) == 1) or tuple(spelled)
 
 
-def probability_of_yes(logits: Tensor, verdicts: Verdicts) -> Tensor:
-    """[B] in [0, 1] from logits [B, V] of the answer's first token: p(yes) / (p(yes) + p(no)), sums over spellings."""
+def verdict_scores(
+    model: Any, encoder: Encoder, films: Sequence[Tensor], prompts: Sequence[str], verdicts: Verdicts
+) -> Tensor:
+    """[B, spellings] float32, natural log-probability of each, up to a constant of the film; differentiable.
+
+    One pass where every spelling is one token, else one a spelling.
+    """
     import torch
 
-    logits = logits.float()
-    yes = torch.logsumexp(logits[:, list(verdicts.yes)], dim=1)
-    no = torch.logsumexp(logits[:, list(verdicts.no)], dim=1)
-    return torch.sigmoid(yes - no)
+    if verdicts.whole:
+        logits = next_logits(model, encoder.encode(films, prompts).inputs)
+        return logits[:, [tokens[0] for tokens in verdicts.spellings]].float()
+    passes = [encoder.encode(films, prompts, [tokens] * len(films)) for tokens in verdicts.spellings]
+    return torch.stack([report_log_probs(model, encoded).sums for encoded in passes], dim=1)
+
+
+def probability_of_yes(scores: Tensor, verdicts: Verdicts) -> Tensor:
+    """[B] in [0, 1] from scores [B, spellings]: p(yes) / (p(yes) + p(no)), each summed over its spellings."""
+    import torch
+
+    yes, no = scores[:, : len(verdicts.yes)], scores[:, len(verdicts.yes) :]
+    return torch.sigmoid(torch.logsumexp(yes, dim=1) - torch.logsumexp(no, dim=1))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.models.hf.expansion import Expander, PromptTokens
-from cxrlab.models.hf.prompting import report_ids
+from cxrlab.models.hf.prompting import form_of, report_ids
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,10 +50,20 @@ class Encoder:
         context: Most tokens that the model reads.
         device: Where tensors go.
         dtype: Of the model's weights.
+        vocabulary: Tokens that the model has an embedding for; None where that is not known.
     """
 
-    def __init__(self, processor: Any, path: Any, image_token: int, context: int, device: Any, dtype: Any) -> None:
-        self.processor, self.path, self.context = processor, path, context
+    def __init__(
+        self,
+        processor: Any,
+        path: Any,
+        image_token: int,
+        context: int,
+        device: Any,
+        dtype: Any,
+        vocabulary: int | None = None,
+    ) -> None:
+        self.processor, self.path, self.context, self.vocabulary = processor, path, context, vocabulary
         self.device, self.dtype, self.image_token = device, dtype, image_token
         self.expander = Expander(processor, image_token)
 
@@ -85,6 +95,7 @@ class Encoder:
             raise DataError("a report holds the token that stands for a film; take it out of the text.")
         self._check_length(asked, told)
         rows = [[*prompt.ids, *answer] for prompt, answer in zip(asked, told, strict=True)]
+        self._check_known(rows)
         inputs = {
             "input_ids": _padded(rows, self._pad, side),
             "attention_mask": _padded([[1] * len(row) for row in rows], 0, side),
@@ -103,8 +114,10 @@ class Encoder:
 
     @property
     def _pad(self) -> int:
+        """Any token does: the attention mask hides it. Never that of the film, which is counted."""
         tokenizer = self.processor.tokenizer
-        return int(tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id)
+        named = (tokenizer.pad_token_id, tokenizer.eos_token_id, form_of(self.processor).end)
+        return next(int(token) for token in named if token is not None and token != self.image_token)
 
     def _kind_of_report(self, name: str) -> int:
         """PaliGemma reads prompt tokens (0) in both directions and a report (1) in one; elsewhere 0 is text."""
@@ -113,6 +126,14 @@ class Encoder:
     def _cast(self, tensor: Tensor) -> Tensor:
         """To the device; pixels into the precision of the weights."""
         return tensor.to(self.device, self.dtype if tensor.is_floating_point() else None)
+
+    def _check_known(self, rows: Sequence[Sequence[int]]) -> None:
+        highest = max((token for row in rows for token in row if token != self.image_token), default=0)
+        if self.vocabulary is not None and highest >= self.vocabulary:
+            raise DataError(
+                f"the tokenizer writes token {highest} and the model knows {self.vocabulary}; they do not belong "
+                "together: tokens were added and the model's embeddings were not."
+            )
 
     def _check_length(self, asked: Sequence[PromptTokens], told: Sequence[Sequence[int]]) -> None:
         longest, film = max(

@@ -7,9 +7,9 @@ one, so that the costly half of a processor runs once a size and not once a film
 from __future__ import annotations
 
 import copy
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any
 
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
@@ -20,7 +20,11 @@ from cxrlab.models.local_files import first_line
 _PER_TOKEN = ("token_type_ids", "mm_token_type_ids")
 # What else is known: the ids themselves, and what is made anew for a batch.
 _TEXT = ("input_ids", "attention_mask", "labels")
-_KEPT = 512  # prompts whose tokens are remembered; an attack asks the same one hundreds of times
+_PROMPTS = 512  # whose tokens are remembered: an attack asks the same one hundreds of times
+_SIZES = 4096  # of films whose number of tokens is remembered
+_BLANKS = 4  # blank films that are kept: one of a large film takes hundreds of megabytes in some families
+
+Size = tuple[int, int]  # height and width of a film
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,10 @@ class PromptTokens:
 class Expander:
     """Prompts into tokens, with as many image tokens as a film of its size has features.
 
+    Attributes:
+        prompt: (words, size of the film) → `PromptTokens`; a `DataError` where they came out without the film.
+        image_tokens: Size of a film → its image tokens.
+
     Args:
         processor: Of the checkpoint.
         image_token: Id of the token at which the model puts a feature of the film.
@@ -41,16 +49,13 @@ class Expander:
 
     def __init__(self, processor: Any, image_token: int) -> None:
         self.processor, self.image_token = processor, image_token
-        self._blanks: dict[tuple[int, int], _BlankFilm] = {}
-        self._prompts: OrderedDict[tuple[str, tuple[int, int]], PromptTokens] = OrderedDict()
-        self._expected: dict[tuple[int, int], int] = {}
+        # Kept by Python's own cache, which threads may share.
+        self.prompt = lru_cache(_PROMPTS)(self._prompt)
+        self.image_tokens = lru_cache(_SIZES)(self._image_tokens)
+        self._blank = lru_cache(_BLANKS)(partial(_BlankFilm, processor.image_processor))
 
-    def prompt(self, prompt: str, size: tuple[int, int]) -> PromptTokens:
+    def _prompt(self, prompt: str, size: Size) -> PromptTokens:
         """Tokens of a prompt in front of which stands a film of this height and width."""
-        key = (prompt, size)
-        if key in self._prompts:
-            self._prompts.move_to_end(key)
-            return self._prompts[key]
         found = self._expand(prompt, size)
         count = found.ids.count(self.image_token)
         if count == 0 or count != self.image_tokens(size):
@@ -58,20 +63,15 @@ class Expander:
                 f"a prompt came out with {count} image tokens where a film of {size[0]} × {size[1]} pixels has "
                 f"{self.image_tokens(size)}; the model would not see the film as it is. Take special tokens out of it."
             )
-        self._prompts[key] = found
-        if len(self._prompts) > _KEPT:
-            self._prompts.popitem(last=False)
         return found
 
-    def image_tokens(self, size: tuple[int, int]) -> int:
+    def _image_tokens(self, size: Size) -> int:
         """Image tokens of a film of this height and width, when nothing is asked beside it."""
-        if size not in self._expected:
-            self._expected[size] = self._expand("Findings", size).ids.count(self.image_token)
-        return self._expected[size]
+        return self._expand("Findings", size).ids.count(self.image_token)
 
-    def _expand(self, prompt: str, size: tuple[int, int]) -> PromptTokens:
+    def _expand(self, prompt: str, size: Size) -> PromptTokens:
         text = prompt_text(self.processor, prompt)
-        blank = self._blanks.setdefault(size, _BlankFilm(self.processor.image_processor, size))
+        blank = self._blank(size)
         deputy = copy.copy(self.processor)
         deputy.image_processor = blank
         begin = self.processor.tokenizer.bos_token
@@ -100,7 +100,7 @@ class Expander:
 class _BlankFilm:
     """Stands in for an image processor: gives what the true one gave for a blank film of this size."""
 
-    def __init__(self, image_processor: Any, size: tuple[int, int]) -> None:
+    def __init__(self, image_processor: Any, size: Size) -> None:
         from PIL import Image
 
         self.true, self.film = image_processor, Image.new("RGB", (size[1], size[0]))
@@ -115,7 +115,8 @@ class _BlankFilm:
             except ValueError as error:  # families have their own limits, such as how thin a film may be
                 width, height = self.film.size
                 raise DataError(
-                    f"this model takes no film of {height} × {width} pixels ({first_line(error)}); crop it."
+                    f"this model takes no film of {height} × {width} pixels ({first_line(error)}); crop it, "
+                    "or mend the settings of its image processor."
                 ) from error
         return BatchFeature(dict(self._given))  # a fresh one: some processors take keys out of it
 

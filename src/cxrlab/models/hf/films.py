@@ -45,6 +45,8 @@ def _film(image: Any, number: int, device: torch.device) -> Tensor:
     if isinstance(image, torch.Tensor):
         film = image
     elif isinstance(image, np.ndarray):
+        if image.dtype.kind not in "fiubc":
+            raise DataError(f"film {number} holds {image.dtype}, not numbers; scale it to float32 in [0, 1] first.")
         # A copy: an array may be read-only, turned around, or of another byte order.
         film = torch.from_numpy(np.array(image, np.float32 if image.dtype.kind == "f" else None))
         film = film.permute(2, 0, 1) if film.ndim == 3 else film

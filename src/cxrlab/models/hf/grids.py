@@ -66,6 +66,11 @@ class Grid:
         return painted
 
 
+def has_grid(family: str) -> bool:
+    """Whether models of this family may see a film as one raster; a setting or a film may still prevent it."""
+    return family in _QWEN or family in _PLAIN
+
+
 def film_grid(
     config: Any, image_processor: Any, inputs: Mapping[str, Any], tokens: int, height: int, width: int
 ) -> tuple[Grid, int]:
@@ -89,7 +94,7 @@ def film_grid(
         if frames != 1:
             raise ConfigError(f"this film became {frames} frames, so that its tokens are not one grid. {_REMEDY}")
         return _fitting(Grid(rows // merge, columns // merge, 0.0, 0.0, height, width), tokens, 0)
-    if family not in _PLAIN:
+    if not has_grid(family):
         why = (
             "cuts a film into several tiles"
             if family in _TILES

@@ -67,7 +67,7 @@ class Scaling:
         factor = 255.0 * (float(image_processor.rescale_factor) if image_processor.do_rescale else 1.0)
         if not image_processor.do_normalize:
             return cls(factor, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
-        return cls(factor, _three(image_processor.image_mean), _three(image_processor.image_std))
+        return cls(factor, three(image_processor.image_mean), three(image_processor.image_std))
 
     def __call__(self, image: Tensor) -> Tensor:
         """[1 or 3, H, W] in [0, 1] → [3, H, W]; one channel is repeated."""
@@ -171,12 +171,13 @@ def pixel_path(model_type: str, processor: Any) -> PixelPath:
     try:
         path: PixelPath = steps(image_processor)
         path.difference = prove(path, image_processor)
+        exact = path.difference <= path.tolerance
     except ConfigError as error:
         return EightBit(image_processor, f"{kept}{error}", steps.asked)
     # A family that nobody has met may lack any attribute and fail in any way; it is served in 8 bits.
     except Exception as error:
         return EightBit(image_processor, f"{kept}its steps fail when repeated ({type(error).__name__}).", steps.asked)
-    if path.difference <= path.tolerance:
+    if exact:
         return path
     off = f"its steps, repeated, were off by {path.difference:.3g} on a probe, beyond {path.tolerance:.3g}."
     if math.isinf(path.difference):
@@ -239,7 +240,7 @@ def measure(size: Any, name: str) -> int:
     return int(value or 0)
 
 
-def _three(value: Any) -> tuple[float, float, float]:
+def three(value: Any) -> tuple[float, float, float]:
     """A number for all channels, or one each."""
     if isinstance(value, int | float):
         return (float(value),) * 3

@@ -116,8 +116,7 @@ def weight_files(folder: Path) -> list[Path]:
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     if (folder / INDEX).is_file():
-        index = read_json(folder / INDEX)
-        names = sorted(set(index.get("weight_map", {}).values())) if isinstance(index, dict) else []
+        names = _indexed(folder / INDEX)
         if missing := [name for name in names if not (folder / name).is_file()]:
             raise DataError(
                 f"{folder} lacks {len(missing)} of its {len(names)} weight files ({missing[0]}); "
@@ -128,6 +127,16 @@ def weight_files(folder: Path) -> list[Path]:
     if any((folder / name).is_file() for name in _PICKLED):
         return []
     raise DataError(f"{folder} has no weights; it needs {WEIGHTS}, or {INDEX} with the files it names.")
+
+
+def _indexed(index: Path) -> list[str]:
+    """The files that an index names, all of them beside it: one that leads elsewhere was not made by a publisher."""
+    found = read_json(index)
+    places = found.get("weight_map") if isinstance(found, dict) else None
+    names = {name if isinstance(name, str) else "" for name in places.values()} if isinstance(places, dict) else {""}
+    if any(Path(name).name != name or not name for name in names):
+        raise DataError(f"{index} does not name weight files that lie beside it; copy or fetch it again.")
+    return sorted(names)
 
 
 def refuse_cut(file: Path) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from cxrlab.core.errors import ConfigError, DataError
@@ -17,6 +19,10 @@ from cxrlab.core.errors import ConfigError, DataError
 # In front of a report when its tokens are cut: a report's tokens must not depend on the prompt that came before.
 _ANCHOR = "image."
 _PROBE = "unremarkable"
+# Signs by which an added token that is not called special is known for a mark and not for a word.
+_MARK = re.compile(r"[<>\[\]{}|@#~^\\]|__")
+# Templates that write today's date are given this one: a model must not answer otherwise tomorrow.
+_DAY, _SIGNS = datetime(2024, 7, 26), ("-d", *"aAbBcdHIjmMpSxXyYZ")
 
 
 @dataclass(frozen=True)
@@ -73,15 +79,28 @@ def report_text(processor: Any, report: str) -> str:
 
 def report_ids(processor: Any, report: str) -> list[int]:
     """Tokens of a report in its place after any prompt, end token last; at least the end token."""
+    return all_report_ids(processor, [report])[0]
+
+
+def all_report_ids(processor: Any, reports: Sequence[str]) -> list[list[int]]:
+    """`report_ids` of many reports, cut by the tokenizer together: many times as fast on several cores."""
     form, tokenizer = form_of(processor), processor.tokenizer
-    text = report_text(processor, report)
-    if not text.strip():
-        return [form.end]
+    texts = [report_text(processor, report) for report in reports]
     seam = len(form.anchor_ids)
-    whole = tokenizer(form.anchor + text, add_special_tokens=False)["input_ids"]
-    if tuple(whole[:seam]) != form.anchor_ids:  # a tokenizer that joins across the seam: the report is cut alone
-        seam, whole = 0, tokenizer(text, add_special_tokens=False)["input_ids"]
-    return [*whole[seam:], form.end]
+    found: list[list[int]] = []
+    for text, whole in zip(texts, _cut(tokenizer, [form.anchor + text for text in texts]), strict=True):
+        if not text.strip():
+            found.append([form.end])
+            continue
+        own = whole[seam:]
+        if tuple(whole[:seam]) != form.anchor_ids:  # a tokenizer that joins across the seam: the report is cut alone
+            own = _cut(tokenizer, [text])[0]
+        found.append([*own, form.end])
+    return found
+
+
+def _cut(tokenizer: Any, texts: list[str]) -> list[list[int]]:
+    return list(tokenizer(texts, add_special_tokens=False)["input_ids"]) if texts else []
 
 
 def end_tokens(processor: Any, model: Any = None) -> list[int]:
@@ -95,7 +114,9 @@ def end_tokens(processor: Any, model: Any = None) -> list[int]:
 
 
 def harmless(tokenizer: Any, text: str) -> str:
-    """The text with a space inside everything that the tokenizer would read as a special or added token.
+    """The text with a space inside everything that the tokenizer would read as a special token or another mark.
+
+    Words that were added to a vocabulary ('effusion') mean what they say and stay.
 
     >>> harmless(tokenizer, "tube <image> seen")  # doctest: +SKIP
     'tube < image> seen'
@@ -107,10 +128,12 @@ def harmless(tokenizer: Any, text: str) -> str:
 
 
 def _marks(tokenizer: Any) -> re.Pattern[str]:
-    """Finds added tokens, which stand for something else than their own characters; the longest first."""
+    """Finds the added tokens that stand for something else than their own characters; the longest first."""
     count = len(tokenizer)
     if tokenizer not in _patterns or _patterns[tokenizer][0] != count:
-        added = {str(token).strip() for token in (*tokenizer.get_added_vocab(), *tokenizer.all_special_tokens)}
+        special = {str(token) for token in tokenizer.all_special_tokens}
+        special |= {str(token) for token in getattr(tokenizer, "added_tokens_decoder", {}).values() if token.special}
+        added = {token.strip() for token in (*special, *filter(_MARK.search, tokenizer.get_added_vocab()))}
         # Runs of white space and single characters are added by some tokenizers as ordinary words.
         marks = sorted((token for token in added if len(token) > 1), key=lambda token: (-len(token), token))
         _patterns[tokenizer] = (count, re.compile("|".join(map(re.escape, marks)) or r"(?!)"))
@@ -171,9 +194,21 @@ def _user(words: str) -> dict[str, Any]:
     return {"role": "user", "content": [*content, {"type": "text", "text": words}] if words else content}
 
 
+def _dated(template: Any) -> dict[str, str]:
+    """The template with one day for all days, where it writes the date; nothing where it does not."""
+    named = template.get("default") if isinstance(template, dict) else template
+    if "strftime_now" not in (named or ""):
+        return {}
+    known = "".join(f"|replace('%{sign}', '{_DAY.strftime(f'%{sign}')}')" for sign in _SIGNS)
+    return {"chat_template": f"{{%- macro strftime_now(form) -%}}{{{{ form{known} }}}}{{%- endmacro -%}}{named}"}
+
+
 def _rendered(processor: Any, turns: list[dict[str, Any]], *, add_generation_prompt: bool) -> str:
+    whole = _dated(processor.chat_template)
     try:
-        text: str = processor.apply_chat_template(turns, add_generation_prompt=add_generation_prompt, tokenize=False)
+        text: str = processor.apply_chat_template(
+            turns, add_generation_prompt=add_generation_prompt, tokenize=False, **whole
+        )
     except Exception as error:  # a template is a program of the checkpoint's author: anything may be raised in it
         raise ConfigError(
             f"the chat template of {type(processor).__name__} fails on a film with a prompt "

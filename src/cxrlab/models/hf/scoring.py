@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.errors import DataError
+from cxrlab.models.local_files import first_line
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,9 +70,22 @@ def last_logits(model: Any, inputs: dict[str, Tensor], count: int) -> Tensor:
     import inspect
 
     keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
-    out = model(**inputs, use_cache=False, **({"logits_to_keep": count} if keeps else {}))
+    out = forward(model, **inputs, use_cache=False, **({"logits_to_keep": count} if keeps else {}))
     logits: Tensor = out.logits[:, -count:]
     return logits
+
+
+def forward(model: Any, **given: Any) -> Any:
+    """One pass; a processor that counts other image tokens than the model has features is told in one sentence."""
+    try:
+        return model(**given)
+    except ValueError as error:
+        if "image tokens do not match" not in str(error):
+            raise
+        raise DataError(
+            f"processor and model do not belong together ({first_line(error)}); see patch_size and "
+            "vision_feature_select_strategy in processor_config.json."
+        ) from error
 
 
 def next_logits(model: Any, inputs: dict[str, Tensor]) -> Tensor:

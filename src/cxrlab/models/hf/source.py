@@ -15,6 +15,9 @@ from cxrlab.core.files import read_json
 from cxrlab.models.loading import Loading
 from cxrlab.models.local_files import first_line
 
+ADAPTER_CONFIG = "adapter_config.json"
+RESULT = "checkpoint"  # what a training leaves in its run folder
+_MODELS = ("config.json", ADAPTER_CONFIG)
 _ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _CONFIGS = ("config.json", "processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
 
@@ -23,18 +26,24 @@ def locate(path_or_id: str | Path, loading: Loading) -> Path:
     """The local folder of a checkpoint: the folder itself, or the copy of a hub id that this machine keeps.
 
     Args:
-        path_or_id: A folder, or an id such as `org/name`.
+        path_or_id: A folder, the run folder of a training, which stands for the checkpoint in it, or an id such as
+            `org/name`.
         loading: `download` allows an id to be fetched.
     """
     folder = Path(path_or_id).expanduser()
     if folder.is_dir():
-        return folder
+        return _result_of(folder)
     if folder.exists():
         raise DataError(f"{folder} is a file; name the folder that holds config.json and the weights.")
     name = str(path_or_id)
     if not _ID.fullmatch(name) or ".." in name:
         raise DataError(f"{folder} does not exist.{_neighbours(folder)}")
     return _snapshot(name, loading)
+
+
+def _result_of(folder: Path) -> Path:
+    inner = folder / RESULT
+    return inner if inner.is_dir() and not any((folder / name).is_file() for name in _MODELS) else folder
 
 
 def _snapshot(name: str, loading: Loading) -> Path:

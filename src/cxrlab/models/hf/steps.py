@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.models.hf.scoring import forward
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -89,7 +90,7 @@ class Steps:
         given = self._model.prepare_inputs_for_generation(
             self._ids, next_sequence_length=1 if cached else None, is_first_iteration=first, **self._inputs
         )
-        outputs = self._model(**given, return_dict=True)
+        outputs = forward(self._model, **given, return_dict=True)
         self._inputs = self._model._update_model_kwargs_for_generation(
             outputs, self._inputs, is_encoder_decoder=bool(self._model.config.is_encoder_decoder)
         )

@@ -6,6 +6,7 @@ below. Every method needs films: there is no way to ask a model that does not se
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from types import MappingProxyType
@@ -16,11 +17,12 @@ from cxrlab.core.protocols import Capabilities, Generated
 from cxrlab.core.streams import Remarks
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf.checkpoint import Checkpoint, open_checkpoint
-from cxrlab.models.hf.closed_question import Verdicts, probability_of_yes, verdict_tokens
+from cxrlab.models.hf.closed_question import Verdicts, probability_of_yes, verdict_scores, verdicts_of
 from cxrlab.models.hf.encoding import Encoded, Encoder, encode_reports
 from cxrlab.models.hf.films import as_films
+from cxrlab.models.hf.grids import has_grid
 from cxrlab.models.hf.prompting import end_tokens
-from cxrlab.models.hf.scoring import ReportLogProbs, next_logits, report_log_probs
+from cxrlab.models.hf.scoring import ReportLogProbs, report_log_probs
 from cxrlab.models.loading import Loading
 from cxrlab.models.prompts import Prompts, load_prompts
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from cxrlab.models.retrieval import Library
 
 _PROBE = (64, 64)  # height and width of a film, to see that there is a place for one
+_HALF = re.compile("[\ud800-\udfff]")
 _UNLIMITED = 1 << 30  # a model that does not tell how much it reads
 
 
@@ -68,11 +71,20 @@ class HfModel:
         self.path = pixel_path(config.model_type, self.processor)
         self.ends = end_tokens(self.processor, self.model)
         self.capabilities = Capabilities(
-            gradients=self.path.differentiable, log_probabilities=True, attention=attention == "eager", batch=True
+            gradients=self.path.differentiable,
+            log_probabilities=True,
+            attention=attention == "eager" and has_grid(config.model_type),
+            batch=True,
         )
         context = getattr(config.get_text_config(), "max_position_embeddings", None) or _UNLIMITED
         self._encoder = Encoder(
-            self.processor, self.path, _image_token(self.processor, config), context, self.device, self.model.dtype
+            self.processor,
+            self.path,
+            _image_token(self.processor, config),
+            context,
+            self.device,
+            self.model.dtype,
+            self.model.get_input_embeddings().weight.shape[0],
         )
         self._encoder.expander.image_tokens(_PROBE)  # a processor that cannot place a film is told now
         self._verdicts: Verdicts | None = None
@@ -164,9 +176,9 @@ class HfModel:
         asked = [questions] * len(films) if isinstance(questions, str) else _texts(questions, "question")
         prompts = [self.prompts.question(question) for question in asked]
         if self._verdicts is None:
-            self._verdicts = verdict_tokens(self.processor)
-        encoded = self._encoder.encode(films, prompts)
-        return probability_of_yes(next_logits(self.model, encoded.inputs), self._verdicts)
+            self._verdicts = verdicts_of(self.processor)
+        scores = verdict_scores(self.model, self._encoder, films, prompts, self._verdicts)
+        return probability_of_yes(scores, self._verdicts)
 
     def encode(self, images: Any, prompts: Sequence[str], reports: Sequence[str] | None = None) -> Encoded:
         """Inputs of one forward pass, padded on the right; differentiable.
@@ -196,6 +208,10 @@ def _texts(texts: Sequence[Any], what: str, *, none: bool = False) -> list[Any]:
     for number, text in enumerate(texts):
         if not isinstance(text, str) and not (none and text is None):
             raise DataError(f"{what} {number} is a {type(text).__name__}, not text{' or None' if none else ''}.")
+        if text is not None and _HALF.search(text):
+            raise DataError(
+                f"{what} {number} holds half a character (a lone surrogate); it was read in a wrong encoding."
+            )
     return list(texts)
 
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.models.hf.pixels import PixelPath, measure
+from cxrlab.models.hf.pixels import PixelPath, measure, three
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,11 +46,15 @@ class Plain(PixelPath):
 
 
 class PaddedToSquare(Plain):
-    """LLaVA's own processor: a film may first be set in a square of the mean colour."""
+    """LLaVA's own processor: a film may first be set in a square of the mean colour, normalised later or not."""
+
+    def __init__(self, image_processor: Any) -> None:
+        super().__init__(image_processor)
+        self.colour = three(image_processor.image_mean) if image_processor.do_pad else None
 
     def one(self, image: Tensor) -> Tensor:
         """[1 or 3, H, W] in [0, 1] → [3, h, w] scaled."""
-        return super().one(in_square(image, self.scaling.mean) if self.image_processor.do_pad else image)
+        return super().one(image if self.colour is None else in_square(image, self.colour))
 
 
 class WholeFilm(Plain):
