@@ -268,7 +268,7 @@ def test_configs_that_contradict_themselves(corpus: Path) -> None:
         ({"tower": "fresh:tiny", "text_encoder": "fresh:tiny", "start": "hf:x"}, "contradict"),
         ({"n": 0}, "n=0"),
         ({"cache_gb": -1.0}, "cache_gb"),
-        ({"tower": "fresh:tiny", "also": {"words": {"data": "x", "films": False}}}, "films=false"),
+        ({"tower": "fresh:tiny", "also": {"words": {"data": "x", "films": False}}}, "a film and a report"),
     ):
         with pytest.raises(ConfigError, match=told):
             EncoderConfig(corpus, **{"text_encoder": "fresh:tiny", **changes})

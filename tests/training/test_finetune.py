@@ -103,6 +103,8 @@ def test_without_adapters_the_whole_language_model_is_trained(config: FinetuneCo
         ({"train_tower": True}, {"lora", "projector", "tower"}),
         ({"lora_rank": 0}, {"language", "projector"}),
         ({"lora_rank": 0, "train_projector": False}, {"language"}),
+        ({"lora_rank": 0, "train_language": False}, {"projector"}),
+        ({"lora_rank": 0, "train_language": False, "train_tower": True}, {"projector", "tower"}),
     ],
 )
 def test_what_is_trained_is_what_the_settings_say(config: FinetuneConfig, changes: Any, parts: set[str]) -> None:
@@ -226,6 +228,34 @@ def test_films_are_varied_for_a_tower_that_is_trained(config: FinetuneConfig, tm
     assert losses(tmp_path / "again") == losses(tmp_path / "varied")
     file = "checkpoint/model.safetensors"
     assert (tmp_path / "again" / file).read_bytes() == (tmp_path / "varied" / file).read_bytes()
+
+
+def test_closed_questions_are_learnt_beside_reports(config: FinetuneConfig, tmp_path: Path) -> None:
+    """Each study gives a question that is answered by yes and one by no; a model that learns them tells them apart."""
+    from cxrlab.findings.questions import NO, YES
+    from cxrlab.training.samples import read_source
+
+    asked = read_source(Also(config.data, questions=True)).samples
+    assert {sample.report for sample in asked} == {YES, NO} and all(sample.question for sample in asked)
+    also = {"questions": {"data": str(config.data), "questions": True}}
+    done = finetune(dataclasses.replace(config, also=also), tmp_path / "run")
+    assert done.rows == len(asked) + len(read_source(Also(config.data)).samples)
+    model = HfModel.load(str(tmp_path / "run" / "checkpoint"))
+    film = np.zeros((32, 32), np.float32)
+    first = asked[0].question
+    assert first is not None and 0.0 < float(model.probability_of_yes([film], [first])) < 1.0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"train_language": False},
+        {"train_language": False, "lora_rank": 0, "train_projector": False},
+    ],
+)
+def test_a_language_model_left_as_it_is_leaves_something_to_train(config: FinetuneConfig, changes: Any) -> None:
+    with pytest.raises(ConfigError, match="train_language=false"):
+        dataclasses.replace(config, **changes)
 
 
 def test_too_little_memory_is_told_before_the_run_is_made(

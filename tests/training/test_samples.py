@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from corpora import toy_corpus
 
-from cxrlab.core.errors import DataError
-from cxrlab.core.records import ImageFile, Report
+from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.records import Finding, ImageFile, Report
 from cxrlab.core.vocabulary import View
+from cxrlab.findings.questions import NO, YES, question_about
 from cxrlab.training.config import Also
 from cxrlab.training.samples import read_source
 
@@ -80,3 +81,22 @@ def test_a_part_is_drawn_by_the_seed(tmp_path: Path) -> None:
     drawn = [[one.id for one in read_source(Also(tmp_path / "c"), 5, seed).samples] for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2] and len(drawn[0]) == 5
     assert len(read_source(Also(tmp_path / "c"), 5000, 1).samples) == 20
+
+
+def test_questions_are_answered_from_findings_or_labels(tmp_path: Path) -> None:
+    """By exact findings where there are some, else by certain labels; a study that knows neither is left out."""
+    changes = {
+        0: {"findings": (Finding("edema"),)},
+        3: {"findings": None, "labels": {"Edema": 0, "Pneumonia": -1}},
+        6: {"findings": None, "labels": {}},
+        9: {"findings": None, "labels": {"Pneumothorax": 1}},
+    }
+    toy_corpus(tmp_path / "c", 12, changes)
+    source = read_source(Also(tmp_path / "c", questions=True))
+    told = [(sample.id, sample.question, sample.report) for sample in source.samples]
+    assert told[0] == ("s0", question_about("edema"), YES) and (told[1][0], told[1][2]) == ("s0", NO)
+    assert told[2:] == [("s3", question_about("Edema"), NO), ("s9", question_about("Pneumothorax"), YES)]
+    assert source.left_out == {"no answer known": 1} and all(sample.film for sample in source.samples)
+    assert read_source(Also(tmp_path / "c", questions=True), seed=0).samples == source.samples
+    with pytest.raises(ConfigError, match="learns no text"):
+        Also(tmp_path / "c", questions=True, films=False)

@@ -76,7 +76,8 @@ class Index:
 def describe(image: NDArray[np.float32]) -> Vectors:
     """A film [H, W] as 256 numbers of mean 0 and variance 1; all 0 for a film of one single grey.
 
-    Of a picture [H, W, 3] the mean of its colours is taken. The film is padded to a square with black, so that its shape is kept.
+    Of a picture [H, W, 3] the mean of its colours is taken. The film is padded to a square with black, so that its
+    shape is kept.
     """
     image = image if image.ndim == 2 else image.mean(axis=2)
     height, width = image.shape

@@ -85,6 +85,8 @@ class Also:
         weight: Passes through it for one through the main corpus; 0.5 draws another half each time.
         text: Who made the text that is learnt; the source's when left out. Pictures without a chest have their caption.
         films: false learns the words alone, without a film.
+        questions: true learns closed questions about the films in place of reports: of each study one that is answered
+            by yes and one by no, from its exact findings or its labels.
         prompts: Row of the prompts' table for it; that of the training when left out.
     """
 
@@ -92,11 +94,14 @@ class Also:
     weight: float = 1.0
     text: str | None = None
     films: bool = True
+    questions: bool = False
     prompts: str | None = None
 
     def __post_init__(self) -> None:
         if not self.weight > 0:
             raise ConfigError(f"weight={self.weight} is not usable; give a number above 0.")
+        if self.questions and (not self.films or self.text is not None):
+            raise ConfigError("questions=true asks about films and learns no text; leave films and text as they are.")
 
 
 def also_of(values: Mapping[str, Any]) -> dict[str, Also]:
@@ -171,10 +176,8 @@ class EncoderConfig:
         if self.start is not None and parts != (None, None):
             raise ConfigError("start and tower or text_encoder contradict each other; give start alone, or both parts.")
         for name, one in also_of(self.also).items():
-            if not one.films:
-                raise ConfigError(
-                    f"also, '{name}': films=false; contrastive training needs a film beside every report."
-                )
+            if not one.films or one.questions:
+                raise ConfigError(f"also, '{name}': contrastive training needs a film and a report in every pair.")
 
 
 @dataclass(frozen=True)
@@ -232,6 +235,7 @@ class FinetuneConfig:
         train_projector: Train the projector too.
         train_tower: Train the vision tower too; its features are then not cached.
         augmentation: How films are varied, with train_tower alone; not at all by default.
+        train_language: false leaves the language model as it is; lora_rank must then be 0.
         lora_rank: Rank of the adapters on the language model's linear layers; 0 trains the whole language model.
         lora_alpha: Their scale, divided by the rank.
         lora_dropout: Share of their inputs that is dropped.
@@ -255,6 +259,7 @@ class FinetuneConfig:
     train_projector: bool = True
     train_tower: bool = False
     augmentation: Augmentation = NONE
+    train_language: bool = True
     lora_rank: int = 64
     lora_alpha: float = 128.0
     lora_dropout: float = 0.05
@@ -276,6 +281,8 @@ class FinetuneConfig:
         if not self.train_tower and not self.augmentation.none:
             raise ConfigError("augmentation without train_tower=true: a frozen tower is run once over every film, so "
                               "there is nothing to vary.")  # fmt: skip
+        if not self.train_language and (self.lora_rank or not (self.train_projector or self.train_tower)):
+            raise ConfigError("train_language=false needs lora_rank=0, and projector or tower to be trained.")
         if self.train_tower and self.cache_features == "on":
             raise ConfigError("train_tower=true and cache_features=on contradict each other: the features of a tower "
                               "that is trained change at every step.")  # fmt: skip

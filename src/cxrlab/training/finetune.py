@@ -8,15 +8,18 @@ adapter folder with the projector in it, and its cxrlab.json names what it stand
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cxrlab.core.install import require
 from cxrlab.models.model_card import ModelCard, write_model_card
+from cxrlab.models.prompts import Prompts
 from cxrlab.training.align import write_llava
 from cxrlab.training.config import FREE, FinetuneConfig
 from cxrlab.training.result import Training, conclude, read_result, write_result
 from cxrlab.training.run_folder import RESULT, RunFolder, concluded, training_run
+from cxrlab.training.samples import Sample
 
 BASE = "base"
 
@@ -44,7 +47,7 @@ def finetune(config: FinetuneConfig, out: Path, on_evaluate: Any = None) -> Trai
         sources,
         start.model,
         start.processor,
-        lambda prompts, sample: prompts.ask(sample.indication if config.indication else None),
+        partial(_asked, config.indication),
     )
     order = reports.planned(config, lesson, start.model, trained_weights(start.model, config))
     with training_run(config, out, seed, FREE) as run:
@@ -70,6 +73,12 @@ def finetune(config: FinetuneConfig, out: Path, on_evaluate: Any = None) -> Trai
     return summary
 
 
+def _asked(with_indication: bool, prompts: Prompts, sample: Sample) -> str:
+    if sample.question is not None:
+        return prompts.question(sample.question)
+    return prompts.ask(sample.indication if with_indication else None)
+
+
 def choose_trained(model: Any, config: FinetuneConfig) -> Any:
     """Freeze the model but for what the config trains; the `PeftModel` around it, None when there are no adapters."""
     import torch
@@ -89,11 +98,11 @@ def choose_trained(model: Any, config: FinetuneConfig) -> Any:
             train_projector=config.train_projector,
             autocast=config.optimisation.precision == "bfloat16",
         )
-    else:
+    elif config.train_projector:
+        unfreeze(model.model.multi_modal_projector)
+    if config.train_language and not config.lora_rank:
         unfreeze(model.model.language_model)
         unfreeze(model.lm_head)
-        if config.train_projector:
-            unfreeze(model.model.multi_modal_projector)
     if config.train_tower:
         unfreeze_tower(model)
     for parameter in model.parameters():
@@ -110,7 +119,8 @@ def trained_weights(model: Any, config: FinetuneConfig) -> int:
     inner = model.model
     linears = [model.get_submodule(name) for name in language_linears(model)]
     adapters = config.lora_rank * sum(one.in_features + one.out_features for one in linears)
-    language = adapters if config.lora_rank else size_of(inner.language_model)
+    whole = size_of(inner.language_model) if config.train_language else 0
+    language = adapters if config.lora_rank else whole
     projector = size_of(inner.multi_modal_projector) if config.train_projector else 0
     return language + projector + (size_of(inner.vision_tower) if config.train_tower else 0)
 

@@ -17,22 +17,33 @@ from cxrlab.core.records import Study
 from cxrlab.data.collections import known_collections
 from cxrlab.data.corpus import Corpus, inside, load_corpus
 from cxrlab.data.views import shown
+from cxrlab.findings.questions import NO, YES, known_answers, question_about
 from cxrlab.training.config import Also
 from cxrlab.training.films import FilmFile
 
 SPLIT = "train"
 # What a study says beyond film and text; nothing is learnt from it, and it is most of what there is to read.
 UNREAD = frozenset({"findings", "masks", "labels", "own_labels", "boxes", "absent_images"})
+ANSWERS = frozenset({"findings", "labels"})  # what closed questions are answered from
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One thing to learn: the study's id, its film (None where words alone are learnt), and its words."""
+    """One thing to learn.
+
+    Args:
+        id: Of the study.
+        film: None where words alone are learnt.
+        indication: Reason for the examination.
+        report: What should be written; for a question, its answer.
+        question: A closed question, in place of asking for a report.
+    """
 
     id: str
     film: FilmFile | None
     indication: str | None
     report: str
+    question: str | None = None
 
 
 @dataclass(frozen=True)
@@ -73,13 +84,13 @@ def read_source(also: Also, n: int | None = None, seed: int = 0) -> Source:
     left_out: Counter[str] = Counter()
     samples: list[Sample] = []
     makers: set[str] = set()
-    for study in _learnt(corpus):
+    for study in _learnt(corpus, answers=also.questions):
         makers.update(study.structured)
-        found = _sample(corpus, study, also)
-        if isinstance(found, Sample):
-            samples.append(found)
-        else:
+        found = _questions(corpus, study, seed) if also.questions else _sample(corpus, study, also)
+        if isinstance(found, str):
             left_out[found] += 1
+        else:
+            samples += found
     if not samples:
         raise DataError(_nothing(corpus, also, left_out, makers))
     if n is not None and n < len(samples):
@@ -89,11 +100,11 @@ def read_source(also: Also, n: int | None = None, seed: int = 0) -> Source:
     return Source(corpus.card.name, corpus.path, tuple(samples), also.weight, also.prompts, left_out, seen)
 
 
-def _learnt(corpus: Corpus) -> Iterator[Study]:
+def _learnt(corpus: Corpus, answers: bool) -> Iterator[Study]:
     """Studies of the train split; a patient who is in another one too is an error, found at the end."""
     train: set[str] = set()
     other: dict[str, str] = {}
-    for study in corpus.studies(without=UNREAD):
+    for study in corpus.studies(without=UNREAD - ANSWERS if answers else UNREAD):
         if study.split == SPLIT:
             train.add(study.patient)
             yield study
@@ -106,22 +117,44 @@ def _learnt(corpus: Corpus) -> Iterator[Study]:
         )
 
 
-def _sample(corpus: Corpus, study: Study, also: Also) -> Sample | str:
+def _sample(corpus: Corpus, study: Study, also: Also) -> tuple[Sample, ...] | str:
     """The sample of a study, or why it is left out."""
     text = _text(study, also.text)
     if text is None:
         return "no text" if also.text is None else f"no findings by '{also.text}'"
     indication = study.sections.indication if study.sections else None
     if not also.films:
-        return Sample(study.id, None, indication, text)
+        return (Sample(study.id, None, indication, text),)
+    film = _film(corpus, study)
+    return film if isinstance(film, str) else (Sample(study.id, film, indication, text),)
+
+
+def _questions(corpus: Corpus, study: Study, seed: int) -> tuple[Sample, ...] | str:
+    """A question that is answered by yes and one by no, drawn with the seed; fewer where the study knows fewer."""
+    answers = known_answers(study)
+    if not answers:
+        return "no answer known"
+    film = _film(corpus, study)
+    if isinstance(film, str):
+        return film
+    rng = generator(seed, "questions", study.id)
+    found = []
+    for verdict, words in ((True, YES), (False, NO)):
+        if names := [name for name, value in answers.items() if value is verdict]:
+            asked = question_about(names[int(rng.integers(len(names)))])
+            found.append(Sample(study.id, film, None, words, asked))
+    return tuple(found)
+
+
+def _film(corpus: Corpus, study: Study) -> FilmFile | str:
+    """The film of a study, or why there is none."""
     if not study.images:
         return "no film"
     try:
         number, colour = shown(study)
     except DataError:
         return "no frontal film"
-    film = FilmFile(inside(corpus.path, study.images[number].path), rgb=colour)
-    return Sample(study.id, film, indication, text)
+    return FilmFile(inside(corpus.path, study.images[number].path), rgb=colour)
 
 
 def _text(study: Study, maker: str | None) -> str | None:
