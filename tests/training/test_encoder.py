@@ -89,7 +89,7 @@ def test_it_learns_to_tell_films_by_their_reports(corpus: Path, start: Path, tmp
     parts = {"tower": f"hf:{start}", "text_encoder": f"hf:{start}", "text_head": "biomedclip"}
     done = train_encoder(config(corpus, **parts, augmentation=NONE, optimisation=settings), tmp_path / "run")
     found = losses(tmp_path / "run")
-    assert found[0] > 2.7 and found[-1] < 2.0 and done.loss == found[-1]
+    assert found[0] > 2.7 and found[-1] < found[0] - 0.3 and done.loss == found[-1]
     assert done.rows == 52 and done.extra["compared"] == 16 and done.samples == 120 * 16
     encoder = load_encoder(f"hf:{tmp_path / 'run' / 'checkpoint'}")
     assert recall_at_one(encoder, corpus) > 3 / 52

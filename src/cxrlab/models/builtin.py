@@ -52,13 +52,18 @@ def cache_folder() -> Path:
     return Path(named) if named else home / "cxrlab"
 
 
+def _told(name: str, does: str) -> str:
+    """What a list of models says: a copy of the source need not hold the weights."""
+    return does if (WEIGHTS / name / MODEL_CARD).is_file() else f"{does} (no weights in this copy)"
+
+
 class Builtin:
     """Built-in report models by name; see `HfModel`."""
 
     USAGES = MappingProxyType(
         {
-            "builtin:reporter": "a small report model of phantoms, trained in three stages",
-            "builtin:general": "a small model that describes pictures and has seen no chest",
+            "builtin:reporter": _told(REPORTER, "a small report model of phantoms, trained in three stages"),
+            "builtin:general": _told(GENERAL, "a small model that describes pictures and has seen no chest"),
         }
     )
 
@@ -74,7 +79,7 @@ class Builtin:
 class BuiltinEncoder:
     """The built-in contrastive encoder."""
 
-    USAGES = MappingProxyType({"builtin:encoder": "a small contrastive encoder of phantoms"})
+    USAGES = MappingProxyType({"builtin:encoder": _told(ENCODER, "a small contrastive encoder of phantoms")})
 
     @classmethod
     def load(cls, argument: str, loading: Loading) -> DualEncoder:

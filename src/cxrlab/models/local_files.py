@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.core.errors import DataError
+from cxrlab.core.files import read_json
 
 DUAL_ENCODERS = ("vision-text-dual-encoder", "projected-dual-encoder")  # as config.json calls their type
 
@@ -41,6 +42,8 @@ def load_image_processor(folder: Path) -> Any:
 
     try:
         with quiet_loading():
+            if (known := _pillow_class(folder)) is not None:
+                return known.from_pretrained(folder, local_files_only=True)
             return AutoImageProcessor.from_pretrained(
                 folder, local_files_only=True, trust_remote_code=False, use_fast=False
             )
@@ -49,6 +52,24 @@ def load_image_processor(folder: Path) -> Any:
             f"{folder} has no image processor that transformers can load ({first_line(error)}); it needs "
             "preprocessor_config.json or processor_config.json."
         ) from error
+
+
+def _pillow_class(folder: Path) -> Any:
+    """What opens the image processor that a folder names; None where it names none that works on Pillow's pictures.
+
+    transformers' own search needs torchvision in some versions, although the class that it finds does not.
+    """
+    import transformers
+
+    for name in ("preprocessor_config.json", "processor_config.json"):
+        settings = read_json(folder / name) if (folder / name).is_file() else {}
+        settings = settings.get("image_processor", settings) if isinstance(settings, dict) else {}
+        named = settings.get("image_processor_type") if isinstance(settings, dict) else None
+        if isinstance(named, str):
+            plain = named.removesuffix("Pil").removesuffix("Fast")
+            if (found := getattr(transformers, f"{plain}Pil", None)) is not None:
+                return found
+    return None
 
 
 @contextmanager

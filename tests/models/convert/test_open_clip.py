@@ -15,6 +15,7 @@ from cxrlab.core.errors import CxrlabError
 from cxrlab.models.convert.config import ConvertConfig
 from cxrlab.models.convert.converting import convert
 from cxrlab.models.convert.tensors import under
+from cxrlab.models.local_files import load_image_processor
 from cxrlab.models.model_card import read_model_card
 from cxrlab.models.projected_encoder import dual_encoder_class
 
@@ -89,11 +90,11 @@ def test_a_linear_projection_and_berts_own_pooler_give_the_plain_class(tmp_path:
 
 def test_the_folder_says_what_it_is(converted: Path) -> None:
     """Films are prepared as open_clip does and texts cut where it cuts them; nobody says what it has learnt from."""
-    from transformers import AutoImageProcessor, AutoTokenizer
+    from transformers import AutoTokenizer
 
     assert read_model_card(converted) is None
     assert AutoTokenizer.from_pretrained(converted).model_max_length == 16
-    films = AutoImageProcessor.from_pretrained(converted, backend="pil")
+    films = load_image_processor(converted)
     assert films.size["shortest_edge"] == 42 and films.resample == 3 and films.do_center_crop
     assert [round(value, 4) for value in films.image_mean] == [0.4815, 0.4578, 0.4082]
 
