@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from cxrlab.models.building import (
 )
 
 TEXTS = (
-    "The heart is normal in size. The lungs are clear. There is no pleural effusion or pneumothorax.",
+    "The heart is normal in size. Both lungs are clear. No pleural effusion, no pneumothorax.",
     "Small left pleural effusion with adjacent atelectasis. Right lower lobe consolidation.",
     "Moderate cardiomegaly. Endotracheal tube with the tip above the carina.",
     "Provide a description of the findings in the radiology image given the following indication: dyspnea.",
@@ -28,8 +29,13 @@ TEXTS = (
 
 
 @cache
-def tiny_tokenizer() -> Any:
+def _trained() -> Any:
     return train_tokenizer(TEXTS * 4, TINY.vocabulary)
+
+
+def tiny_tokenizer() -> Any:
+    """A copy for each caller: whoever pads on the other side or adds a token changes nobody else's."""
+    return copy.deepcopy(_trained())
 
 
 def tiny_llava(seed: int = 0, size: Size = TINY) -> tuple[Any, Any]:
