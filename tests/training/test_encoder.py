@@ -85,12 +85,12 @@ def recall_at_one(encoder: Any, corpus: Path) -> float:
 def test_it_learns_to_tell_films_by_their_reports(corpus: Path, start: Path, tmp_path: Path) -> None:
     """Guessing among 16 costs ln 16 = 2.77; the loss must end well below, and recall on the 52 train films above
     three times chance, 1/52. What is written opens as an encoder that knows where it comes from."""
-    settings = {"warmup": 0.05, "steps": 120, "batch_size": 16, "log_every": 10}
+    settings = {"warmup": 0.05, "steps": 200, "batch_size": 16, "log_every": 10}
     parts = {"tower": f"hf:{start}", "text_encoder": f"hf:{start}", "text_head": "biomedclip"}
     done = train_encoder(config(corpus, **parts, augmentation=NONE, optimisation=settings), tmp_path / "run")
     found = losses(tmp_path / "run")
-    assert found[0] > 2.7 and found[-1] < found[0] - 0.3 and done.loss == found[-1]
-    assert done.rows == 52 and done.extra["compared"] == 16 and done.samples == 120 * 16
+    assert found[0] > 2.7 and found[-1] < 2.0 and done.loss == found[-1]
+    assert done.rows == 52 and done.extra["compared"] == 16 and done.samples == 200 * 16
     encoder = load_encoder(f"hf:{tmp_path / 'run' / 'checkpoint'}")
     assert recall_at_one(encoder, corpus) > 3 / 52
     assert encoder.collections and encoder.longest == 48 and not (tmp_path / "run" / "steps").exists()

@@ -107,7 +107,8 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "train encoder": Command(
             "stage 1: films and reports in one space, by contrast",
             "cxrlab.cli.encoders:train",
-            "cxrlab train encoder --config configs/training/encoder_phantom.yaml --data corpora/phantom --out runs/enc",
+            "cxrlab train encoder --config configs/training/encoder_phantom.yaml --data corpora/phantom "
+            "--out runs/encoder",
         ),
         "train align": Command(
             "stage 2: a projector between vision tower and language model",
@@ -161,12 +162,12 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "explain": Command(
             "where a model looked when it wrote a word, over the film",
             "cxrlab.cli.explaining:explain",
-            "cxrlab explain --model builtin:reporter --image film.png --word effusion --out runs/explained",
+            "cxrlab explain --model hf:runs/finetune/checkpoint --image film.png --word effusion --out runs/explained",
         ),
         "pointing": Command(
             "do those maps point at the finding? scored on exact masks",
             "cxrlab.cli.explaining:pointing",
-            "cxrlab pointing --model builtin:reporter --data corpora/phantom --n 200 --out runs/pointing",
+            "cxrlab pointing --model hf:runs/finetune/checkpoint --data corpora/phantom --n 200 --out runs/pointing",
         ),
         "metrics ls": Command(
             "every metric with direction, range and convention",

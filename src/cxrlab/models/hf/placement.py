@@ -178,7 +178,7 @@ def free_bytes(device: torch.device) -> int | None:
 
 
 def _available() -> int | None:
-    """What the kernel calls available."""
+    """What the kernel calls available; where it does not tell (not Linux), all there is: a looser check."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))

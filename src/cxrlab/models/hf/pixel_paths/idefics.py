@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +30,9 @@ class Masked(PixelPath):
         if not image_processor.do_pad:
             raise ConfigError("a processor that does not pad is not repeated; set do_pad to true in its file.")
 
+    @abstractmethod
     def pieces(self, image: Tensor) -> list[Tensor]:
         """The images that one film becomes, [1 or 3, h, w] in [0, 1]."""
-        raise NotImplementedError
 
     def arrange(self, images: Sequence[Tensor]) -> dict[str, Tensor]:
         """`pixel_values` [N, K, 3, H, W] and `pixel_attention_mask` [N, K, H, W], whole numbers 1 and 0."""
