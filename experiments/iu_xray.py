@@ -117,7 +117,8 @@ def write_and_score(name: str, model: str, given: argparse.Namespace) -> None:
 
 def print_table(names: list[str], out: Path) -> None:
     """Every model with its intervals, then with wrong films."""
-    print("| model | " + " | ".join(METRICS) + " |\n|---" * (len(METRICS) + 1) + "|")
+    print("| model | " + " | ".join(METRICS) + " |")
+    print("|---" * (len(METRICS) + 1) + "|")
     for name in names:
         metrics = read_json(out / f"{name}_scored" / "scores.json")["metrics"]
         print(f"| {name} | " + " | ".join(_cell(metrics.get(metric)) for metric in METRICS) + " |")
@@ -139,7 +140,9 @@ def print_retrieval(given: argparse.Namespace) -> None:
             # Asked as stage 1 was taught; zero-shot is left out, since real labels are not in this corpus.
             config = RetrieveConfig(model, given.data, split="val", statements="present", zero_shot=None)
             retrieve(replace(config, allow_missing=True), out)
-        print(f"retrieval {name} stage 1: {read_json(out / 'retrieval.json')}")
+        for way, found in read_json(out / "retrieval.json")["recalls"].items():
+            cells = ", ".join(f"{k} {_cell(value)} (blind {value['blind']:.3f})" for k, value in found["text"].items())
+            print(f"retrieval {name} stage 1, {way}: {cells}")
 
 
 def _cell(value: Any) -> str:
