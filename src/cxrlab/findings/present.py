@@ -7,11 +7,25 @@ seen on the film. Who has to tell reports apart by their films learns from the o
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
+from cxrlab.core.records import Finding
+from cxrlab.core.vocabulary import Certainty
 from cxrlab.findings.reader import read
 
 NOTHING_PRESENT = "No finding."
 _END = re.compile(r"(?<=[.!?;])\s+(?=\S)")
+
+
+def listed(findings: Iterable[Finding]) -> str:
+    """What is present in the terms of the vocabulary, without sentences: 'mild left pleural effusion; cardiomegaly'."""
+    return "; ".join(_term(finding) for finding in findings if finding.present) or NOTHING_PRESENT
+
+
+def _term(finding: Finding) -> str:
+    possible = finding.certainty if finding.certainty is Certainty.POSSIBLE else None
+    words = (possible, finding.severity, finding.side, finding.observation, finding.location, finding.tip)
+    return " ".join(str(word) for word in words if word)
 
 
 def present_sentences(text: str) -> str:

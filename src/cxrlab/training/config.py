@@ -85,6 +85,8 @@ class Also:
         weight: Passes through it for one through the main corpus; 0.5 draws another half each time.
         text: Who made the text that is learnt; the source's when left out. Pictures without a chest have their caption.
         films: false learns the words alone, without a film.
+        told: true, with films: false, tells in the place of the film what is present, as a list of terms; without it
+            the words are learnt with nothing in front of them.
         questions: true learns closed questions about the films in place of reports: of each study one that is answered
             by yes and one by no, from its exact findings or its labels.
         prompts: Row of the prompts' table for it; that of the training when left out.
@@ -94,12 +96,15 @@ class Also:
     weight: float = 1.0
     text: str | None = None
     films: bool = True
+    told: bool = False
     questions: bool = False
     prompts: str | None = None
 
     def __post_init__(self) -> None:
         if not self.weight > 0:
             raise ConfigError(f"weight={self.weight} is not usable; give a number above 0.")
+        if self.told and (self.films or self.questions):
+            raise ConfigError("told=true stands in the place of films and asks for reports; give films=false with it.")
         if self.questions and (not self.films or self.text is not None):
             raise ConfigError("questions=true asks about films and learns no text; leave films and text as they are.")
 

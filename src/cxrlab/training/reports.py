@@ -93,17 +93,18 @@ def read_sources(config: Config) -> tuple[Source, ...]:
 def prepare(config: Config, sources: Sequence[Source], model: Any, processor: Any, ask: Ask) -> Lesson:
     """Cut everything into tokens and check that it fits the model."""
     asked: list[str | None] = []
-    reports: list[str] = []
     for source in sources:
         prompts = load_prompts(source.prompts or config.prompts)
-        asked += [None if sample.film is None else ask(prompts, sample) for sample in source.samples]
-        reports += [sample.report for sample in source.samples]
-    shown = np.array([words is not None for words in asked])
-    films, numbers = distinct([one.film for source in sources for one in source.samples if one.film is not None])
+        asked += [
+            None if sample.film is None and sample.told is None else ask(prompts, sample) for sample in source.samples
+        ]
+    samples = [sample for source in sources for sample in source.samples]
+    shown = np.array([sample.film is not None for sample in samples])
+    films, numbers = distinct([sample.film for sample in samples if sample.film is not None])
     film_of = np.full(len(asked), -1, np.int64)
     film_of[shown] = numbers
     token = int(model.config.image_token_id)
-    tokens = tokenise(processor, token, asked, reports)
+    tokens = tokenise(processor, token, asked, [one.report for one in samples], [one.told for one in samples])
     lesson = Lesson(tuple(sources), tokens, tuple(films), film_of, processor, token, image_tokens(model))
     check_context(model, config.optimisation, lesson.rows(config.optimisation.max_length).longest)
     return lesson

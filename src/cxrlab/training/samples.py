@@ -17,14 +17,16 @@ from cxrlab.core.records import Study
 from cxrlab.data.collections import known_collections
 from cxrlab.data.corpus import Corpus, inside, load_corpus
 from cxrlab.data.views import shown
+from cxrlab.findings.present import listed
 from cxrlab.findings.questions import NO, YES, known_answers, question_about
+from cxrlab.findings.reader import read
 from cxrlab.training.config import Also
 from cxrlab.training.films import FilmFile
 
 SPLIT = "train"
 # What a study says beyond film and text; nothing is learnt from it, and it is most of what there is to read.
 UNREAD = frozenset({"findings", "masks", "labels", "own_labels", "boxes", "absent_images"})
-ANSWERS = frozenset({"findings", "labels"})  # what closed questions are answered from
+TRUTH = frozenset({"findings", "labels"})  # what closed questions are answered from, and what is told
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Sample:
         indication: Reason for the examination.
         report: What should be written; for a question, its answer.
         question: A closed question, in place of asking for a report.
+        told: What is present, in the place of the film.
     """
 
     id: str
@@ -44,6 +47,7 @@ class Sample:
     indication: str | None
     report: str
     question: str | None = None
+    told: str | None = None
 
 
 @dataclass(frozen=True)
@@ -84,9 +88,9 @@ def read_source(also: Also, n: int | None = None, seed: int = 0) -> Source:
     left_out: Counter[str] = Counter()
     samples: list[Sample] = []
     makers: set[str] = set()
-    for study in _learnt(corpus, answers=also.questions):
+    for study in _learnt(corpus, truth=also.questions or also.told):
         makers.update(study.structured)
-        found = _questions(corpus, study, seed) if also.questions else _sample(corpus, study, also)
+        found = _questions(corpus, study, seed) if also.questions else _sample(corpus, study, also, seed)
         if isinstance(found, str):
             left_out[found] += 1
         else:
@@ -100,11 +104,11 @@ def read_source(also: Also, n: int | None = None, seed: int = 0) -> Source:
     return Source(corpus.card.name, corpus.path, tuple(samples), also.weight, also.prompts, left_out, seen)
 
 
-def _learnt(corpus: Corpus, answers: bool) -> Iterator[Study]:
+def _learnt(corpus: Corpus, truth: bool) -> Iterator[Study]:
     """Studies of the train split; a patient who is in another one too is an error, found at the end."""
     train: set[str] = set()
     other: dict[str, str] = {}
-    for study in corpus.studies(without=UNREAD - ANSWERS if answers else UNREAD):
+    for study in corpus.studies(without=UNREAD - TRUTH if truth else UNREAD):
         if study.split == SPLIT:
             train.add(study.patient)
             yield study
@@ -117,16 +121,23 @@ def _learnt(corpus: Corpus, answers: bool) -> Iterator[Study]:
         )
 
 
-def _sample(corpus: Corpus, study: Study, also: Also) -> tuple[Sample, ...] | str:
+def _sample(corpus: Corpus, study: Study, also: Also, seed: int) -> tuple[Sample, ...] | str:
     """The sample of a study, or why it is left out."""
     text = _text(study, also.text)
     if text is None:
         return "no text" if also.text is None else f"no findings by '{also.text}'"
     indication = study.sections.indication if study.sections else None
     if not also.films:
-        return (Sample(study.id, None, indication, text),)
+        return (Sample(study.id, None, indication, text, told=_told(study, text, seed) if also.told else None),)
     film = _film(corpus, study)
     return film if isinstance(film, str) else (Sample(study.id, film, indication, text),)
+
+
+def _told(study: Study, text: str, seed: int) -> str:
+    """What is present, in an order drawn with the seed: a film has none. Read from the text where no truth is known."""
+    findings = read(text) if study.findings is None else study.findings
+    order = generator(seed, "told", study.id).permutation(len(findings))
+    return listed(findings[number] for number in order)
 
 
 def _questions(corpus: Corpus, study: Study, seed: int) -> tuple[Sample, ...] | str:

@@ -47,7 +47,13 @@ class Tokens:
         return len(self.prompts)
 
 
-def tokenise(processor: Any, image_token: int, asked: Sequence[str | None], reports: Sequence[str]) -> Tokens:
+def tokenise(
+    processor: Any,
+    image_token: int,
+    asked: Sequence[str | None],
+    reports: Sequence[str],
+    told: Sequence[str | None] | None = None,
+) -> Tokens:
     """Cut prompts and reports into tokens.
 
     Args:
@@ -55,15 +61,18 @@ def tokenise(processor: Any, image_token: int, asked: Sequence[str | None], repo
         image_token: Id of `<image>`.
         asked: What is asked for each sample; None where words alone are learnt, without a film or a prompt.
         reports: What is to be answered.
+        told: Words that stand in the place of each film; None, or None for a sample, where it is shown.
     """
+    requests = list(zip(asked, told or [None] * len(asked), strict=True))
     ids: list[NDArray[np.int32]] = []
     prompts, images = np.zeros(len(asked), np.int32), np.full(len(asked), -1, np.int32)
     starts = np.zeros(len(asked) + 1, np.int64)
     for first in range(0, len(asked), _BLOCK):
-        before = _prompt_ids(processor, asked[first : first + _BLOCK])
+        before = _prompt_ids(processor, requests[first : first + _BLOCK])
         answers = all_report_ids(processor, reports[first : first + _BLOCK])
         for number, (prompt, answer) in enumerate(zip(before, answers, strict=True), first):
-            if asked[number] is not None:
+            words, instead = requests[number]
+            if words is not None and instead is None:
                 if (films := prompt.count(image_token)) != 1:
                     raise DataError(f"a prompt has {films} image tokens; it must have one film.")
                 images[number] = prompt.index(image_token)
@@ -73,20 +82,25 @@ def tokenise(processor: Any, image_token: int, asked: Sequence[str | None], repo
     return Tokens(np.concatenate(ids) if ids else np.zeros(0, np.int32), starts, prompts, images)
 
 
-def _prompt_ids(processor: Any, asked: Sequence[str | None]) -> list[list[int]]:
-    """Tokens in front of the report; those of a sample without a film are the begin token alone."""
+def _prompt_ids(processor: Any, requests: Sequence[tuple[str | None, str | None]]) -> list[list[int]]:
+    """Tokens in front of the report; those of a sample for which nothing is asked are the begin token alone."""
     tokenizer = processor.tokenizer
     begin = tokenizer.bos_token
-    found: dict[str | None, list[int]] = {}
-    texts = {words: begin or "" if words is None else prompt_text(processor, words) for words in dict.fromkeys(asked)}
+    found: dict[tuple[str | None, str | None], list[int]] = {}
+    texts = {
+        request: begin or "" if request[0] is None else prompt_text(processor, request[0], request[1])
+        for request in dict.fromkeys(requests)
+    }
     for own in (False, True):  # a chat template writes the begin token itself
         chosen = {
-            words: text for words, text in texts.items() if text and own == (not begin or text[: len(begin)] != begin)
+            request: text
+            for request, text in texts.items()
+            if text and own == (not begin or text[: len(begin)] != begin)
         }
         if chosen:
             cut = tokenizer(list(chosen.values()), add_special_tokens=own)["input_ids"]
             found.update(zip(chosen, cut, strict=True))
-    return [found.get(words, []) for words in asked]
+    return [found.get(request, []) for request in requests]
 
 
 @dataclass(frozen=True)

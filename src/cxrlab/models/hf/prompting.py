@@ -59,17 +59,19 @@ def form_of(processor: Any) -> Form:
     return _forms[processor]
 
 
-def prompt_text(processor: Any, prompt: str) -> str:
+def prompt_text(processor: Any, prompt: str, told: str | None = None) -> str:
     """What the processor is given beside a film: placeholder and prompt, ready for the report to follow.
 
     Args:
         processor: With a tokenizer, and a chat template or an image token.
         prompt: Plain words; special tokens in them are broken up (see `harmless`). May be empty: the film alone.
+        told: Words that stand in the place of the film; there is then no placeholder.
     """
     words = harmless(processor.tokenizer, prompt)
+    instead = None if told is None else f"{harmless(processor.tokenizer, told)}\n"
     if not _has_template(processor):
-        return f"{form_of(processor).film}{words}"
-    return _rendered(processor, [_user(words)], add_generation_prompt=True)
+        return f"{form_of(processor).film if instead is None else instead}{words}"
+    return _rendered(processor, [_user(words, instead)], add_generation_prompt=True)
 
 
 def report_text(processor: Any, report: str) -> str:
@@ -189,7 +191,9 @@ def _chat_form(processor: Any) -> Form:
     return _form(processor, "", "" if closed else " ", end)
 
 
-def _user(words: str) -> dict[str, Any]:
+def _user(words: str, instead: str | None = None) -> dict[str, Any]:
+    if instead is not None:
+        return {"role": "user", "content": [{"type": "text", "text": instead + words}]}
     content: list[dict[str, str]] = [{"type": "image"}]
     return {"role": "user", "content": [*content, {"type": "text", "text": words}] if words else content}
 
