@@ -30,7 +30,7 @@ RECIPES = Path(__file__).parents[1] / "configs" / "builtin"
 WORK = Path("runs/builtin")
 SIGHT = "sight"
 # Of the corpora: studies, side of the films, seed, words.
-FILMS = PhantomConfig(n=150_000, size=128, seed=101, masks=False)
+FILMS = PhantomConfig(n=120_000, size=128, seed=101)
 WORDS = {
     "words_a": PhantomConfig(n=40_000, size=32, seed=102, masks=False, lexicon="A"),
     "words_b": PhantomConfig(n=40_000, size=32, seed=103, masks=False, lexicon="B"),
@@ -74,13 +74,16 @@ def general(rehearse: bool) -> None:
 
 
 def encoder(rehearse: bool) -> None:
-    """The general tower learns to describe phantoms, then to place them beside their reports."""
+    """The general tower learns what stands where on phantoms, then to place them beside their reports."""
+    from sight import Settings, train_sight
+
     from cxrlab.training.encoder import train_encoder
 
     if not (WORK / GENERAL / "checkpoint").is_dir():
         general(rehearse)
     timed("phantom", lambda: _phantom(FILMS, "phantom", rehearse))
-    _finetune(SIGHT, WORK / "phantom", rehearse)
+    tower, settings = f"hf:{WORK / GENERAL / 'checkpoint'}", Settings(steps=2, batch=4) if rehearse else Settings()
+    timed(SIGHT, lambda: train_sight(WORK / "phantom", WORK / SIGHT, tower, settings))
     config = _read(EncoderConfig, ENCODER, WORK / "phantom", rehearse)
     timed(ENCODER, lambda: train_encoder(config, WORK / ENCODER))
 
@@ -155,7 +158,7 @@ def _phantom_beside(rehearse: bool) -> subprocess.Popen[bytes]:
     """Draw the phantoms in another process, on all cores but two."""
     config = _fewer(FILMS, rehearse)
     workers = 1 if rehearse else max(1, (os.cpu_count() or 2) - 2)
-    command = [sys.executable, "-m", "cxrlab", "data", "make", "phantom", "--out", str(WORK / "phantom"), "--no-masks"]
+    command = [sys.executable, "-m", "cxrlab", "data", "make", "phantom", "--out", str(WORK / "phantom")]
     for flag, value in (("n", config.n), ("size", config.size), ("seed", config.seed), ("workers", workers)):
         command += [f"--{flag}", str(value)]
     return subprocess.Popen(command)

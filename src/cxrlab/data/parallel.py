@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 import traceback
 import warnings
@@ -201,6 +202,8 @@ def _start_worker() -> None:
     for name in _THREAD_VARIABLES:
         os.environ[name] = "1"
     _pin_loaded_blas()
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)  # its pool of threads did not come along with the fork, and would be waited for
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

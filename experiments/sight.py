@@ -1,0 +1,296 @@
+"""A tower learns what stands where on phantoms: the start of builtin:encoder.
+
+    python experiments/sight.py --data CORPUS --out FOLDER [--tower NAME] [--steps N] [--batch N]
+
+CORPUS is made with masks. Every patch learns which findings its pixels belong to, and the patches of a finding together
+learn its side, severity, place and tip. This stands for the sight that DINOv2 brings to BiomedCLIP-CXR: a small tower
+that starts contrastive training from random weights, or learns from reports alone, finds large shadows and passes over
+small ones (experiments/LOG.md). FOLDER/checkpoint is a tower like any other. A stopped run begins anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, max_pool2d
+
+from cxrlab.core.codec import to_uint8
+from cxrlab.core.errors import DataError
+from cxrlab.core.files import write_json
+from cxrlab.core.progress import track
+from cxrlab.core.records import Finding
+from cxrlab.core.vocabulary import DRAWN, LOCATIONS, TIPS, Severity, Side
+from cxrlab.data.collections import known_collections
+from cxrlab.data.corpus import Corpus, load_corpus
+from cxrlab.data.parallel import ordered_map
+from cxrlab.models.building import FEATURE_LAYER
+from cxrlab.models.local_files import quiet_loading
+from cxrlab.models.model_card import ModelCard, write_model_card
+from cxrlab.models.parts import load_tower
+from cxrlab.training.augment import augment, film_seeds, varied
+from cxrlab.training.augmentation import Augmentation
+from cxrlab.training.config import Optimisation
+from cxrlab.training.pixels import to_pixels
+from cxrlab.training.trainer_settings import fast_kernels
+
+KINDS = len(DRAWN)
+PLACES = tuple(sorted({*LOCATIONS}))
+ENDS = tuple(sorted({tip for tips in TIPS.values() for tip in tips}))
+# What is told of a finding beside its kind; -1 stands for nothing.
+WORDS: tuple[tuple[str, ...], ...] = (tuple(Side), tuple(Severity), PLACES, ENDS)
+# A film and its masks are moved together, then the film alone is exposed otherwise.
+MOVED = Augmentation(brightness=0.0, contrast=0.0, gamma=0.0, noise=0.0)
+EXPOSED = Augmentation(shift=0.0, scale=0.0, rotation=0.0)
+CELLS = 4  # to a patch's side: how finely masks are kept, so that they can be moved
+LEARNT, HELD_OUT = "train", "val"
+BETAS = (0.9, 0.98)
+BLOCK = 64  # studies that a worker reads at once
+RESULT, FIGURES = "checkpoint", "sight.json"
+
+
+class Lesson(NamedTuple):
+    """Films [N, H, W], the cells that each kind covers, 8 to a byte, and what is told of each kind, -1 for nothing."""
+
+    films: NDArray[np.uint8]
+    cells: NDArray[np.uint8]
+    told: NDArray[np.int8]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How long and how fast is learnt."""
+
+    steps: int = 2500
+    batch: int = 1024
+    learning_rate: float = 1.5e-3
+    warmup: float = 0.05
+    weight_decay: float = 0.05
+    seed: int = 7
+
+
+class Heads(nn.Module):
+    """Reads kinds off every patch, and presence and words of a kind off the patches that show it most."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.patch = nn.Linear(width, KINDS)
+        self.present = nn.Parameter(torch.randn(KINDS, width) / math.sqrt(width))
+        self.bias = nn.Parameter(torch.zeros(KINDS))
+        self.words = nn.Parameter(torch.randn(KINDS, sum(map(len, WORDS)), width) / math.sqrt(width))
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """From [B, patches, D]: scores [B, patches, kinds], [B, kinds] and [B, kinds, words]."""
+        seen = self.norm(features)
+        patches = self.patch(seen).float()
+        shown = torch.einsum("bpk,bpd->bkd", patches.softmax(1), seen.float())
+        present = (shown * self.present).sum(-1) + self.bias
+        return patches, present, torch.einsum("bkd,kwd->bkw", shown, self.words)
+
+
+def main() -> None:
+    """Learn, and print how well held-out films are seen."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--tower", default="fresh:phantom", help="where to start, such as hf:FOLDER of a LLaVA")
+    parser.add_argument("--steps", type=int, default=Settings.steps)
+    parser.add_argument("--batch", type=int, default=Settings.batch)
+    parser.add_argument("--learning-rate", type=float, default=Settings.learning_rate)
+    parser.add_argument("--seed", type=int, default=Settings.seed)
+    given = parser.parse_args()
+    settings = Settings(given.steps, given.batch, given.learning_rate, seed=given.seed)
+    train_sight(given.data, given.out, given.tower, settings)
+
+
+def train_sight(data: Path, out: Path, tower: str, settings: Settings) -> None:
+    """Train a tower on a corpus with masks and write it to `out`/checkpoint; a finished one is left as it is."""
+    if (out / FIGURES).is_file():
+        return
+    corpus = load_corpus(data)
+    start = load_tower(tower, seed=settings.seed)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    config = start.model.config
+    side = config.image_size // config.patch_size
+    lesson, held_out = (read_lesson(corpus, split, config.image_size, side) for split in (LEARNT, HELD_OUT))
+    if not lesson.cells.any():
+        raise DataError(f"{corpus.path} has no masks in its {LEARNT} split; make it with masks.")
+    torch.manual_seed(settings.seed)
+    heads = Heads(config.hidden_size).to(device)
+    model = start.model.to(device)
+    with fast_kernels(Optimisation(precision="bfloat16")):
+        _learn(model, heads, start.image_processor, lesson, settings, device)
+        figures = measure(model, heads, start.image_processor, held_out, device)
+    print(f"held-out films: F1 {figures['micro']:.3f}, over kinds {figures['macro']:.3f}, sides {figures['sides']:.3f}")
+    folder = out / RESULT
+    with quiet_loading():
+        model.cpu().save_pretrained(folder)
+    start.image_processor.save_pretrained(folder)
+    seen = tuple(dict.fromkeys((*start.collections, *known_collections(corpus.card))))
+    write_model_card(ModelCard("sight", collections=seen, extra={"made_from": tower, "seed": settings.seed}), folder)
+    write_json(out / FIGURES, figures)
+
+
+def read_lesson(corpus: Corpus, split: str, size: int, side: int) -> Lesson:
+    """The films of a split with what stands where on them."""
+    ids = corpus.ids(split)
+    blocks = [ids[first : first + BLOCK] for first in range(0, len(ids), BLOCK)]
+    read = partial(_read, corpus, size, side)
+    parts = list(track(ordered_map(read, blocks), f"reading {split}, {BLOCK} at a time", total=len(blocks)))
+    if not parts:
+        raise DataError(f"{corpus.path} has no study in its {split} split.")
+    return Lesson(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+
+def _read(corpus: Corpus, size: int, side: int, ids: Sequence[str]) -> Lesson:
+    films = np.zeros((len(ids), size, size), np.uint8)
+    cells = np.zeros((len(ids), KINDS, (CELLS * side) ** 2 // 8), np.uint8)
+    told = np.full((len(ids), KINDS, len(WORDS)), -1, np.int8)
+    for row, study in enumerate(map(corpus.__getitem__, ids)):
+        film = to_uint8(corpus.image(study))
+        if film.shape != (size, size):
+            raise DataError(f"{study.id}: a film of {film.shape[1]} x {film.shape[0]} pixels; make them with {size}.")
+        films[row] = film
+        for index, finding in enumerate(study.findings or ()):
+            if finding.present and finding.observation in DRAWN:
+                kind = DRAWN.index(finding.observation)
+                mask = corpus.mask(study, index)
+                if mask is not None:
+                    cells[row, kind] |= _cells(mask, CELLS * side)
+                told[row, kind] = _told(finding, told[row, kind])
+    return Lesson(films, cells, told)
+
+
+def _cells(mask: NDArray[np.bool_], side: int) -> NDArray[np.uint8]:
+    """Which of side x side cells a mask touches, 8 to a byte."""
+    height, width = (length // side for length in mask.shape)
+    touched = mask[: side * height, : side * width].reshape(side, height, side, width).any((1, 3))
+    return np.packbits(touched)
+
+
+def _told(finding: Finding, before: NDArray[np.int8]) -> list[int]:
+    """Places of a finding's words; a kind that stands on both sides, in two findings, is bilateral."""
+    words = (finding.side, finding.severity, finding.location, finding.tip)
+    found = [known.index(word) if word in known else -1 for known, word in zip(WORDS, words, strict=True)]
+    if before[0] >= 0 and found[0] >= 0 and before[0] != found[0]:
+        found[0] = WORDS[0].index(Side.BILATERAL)
+    return found
+
+
+def _learn(model: Any, heads: Heads, processor: Any, lesson: Lesson, settings: Settings, device: torch.device) -> None:
+    trained = [*model.parameters(), *heads.parameters()]
+    optimiser = torch.optim.AdamW(
+        trained, lr=settings.learning_rate, weight_decay=settings.weight_decay, betas=BETAS, fused=True
+    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, partial(_rate, settings))
+    whole = _on(lesson, device)
+    model.train()
+    for step in track(range(settings.steps), "learning to see", total=settings.steps):
+        rows = torch.randint(len(lesson.films), (settings.batch,)).to(device, non_blocking=True)
+        films, cells, told = (part[rows] for part in whole)
+        seeds = film_seeds(settings.seed, rows, step)
+        changed = varied(varied(films, seeds, MOVED), seeds, EXPOSED)
+        covered = _patches(augment(_opened(cells), seeds, MOVED))
+        loss = _loss(_scores(model, heads, changed, processor), covered, told)
+        optimiser.zero_grad()
+        torch.autograd.backward([loss])
+        nn.utils.clip_grad_norm_([each for each in trained if each.grad is not None], 1.0)
+        optimiser.step()
+        schedule.step()
+    model.eval()
+    if not torch.isfinite(loss):
+        raise DataError("the loss is no number any more; try a lower learning rate.")
+
+
+def _rate(settings: Settings, step: int) -> float:
+    share = step / settings.steps
+    return min(1.0, (step + 1) / max(1.0, settings.warmup * settings.steps)) * 0.5 * (1 + math.cos(math.pi * share))
+
+
+def _on(lesson: Lesson, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    films, cells, told = (torch.from_numpy(part).to(device) for part in lesson)
+    return films, cells, told
+
+
+def _opened(packed: Tensor) -> Tensor:
+    """Cells as 0 or 1, [B, kinds, side, side], of [B, kinds, bytes]."""
+    bits = (packed.unsqueeze(-1) >> torch.arange(7, -1, -1, device=packed.device)) & 1
+    side = math.isqrt(8 * packed.shape[-1])
+    return bits.reshape(*packed.shape[:2], side, side).float()
+
+
+def _patches(cells: Tensor) -> Tensor:
+    """Which patches each kind covers, [B, kinds, patches], of cells that may have been moved."""
+    return (max_pool2d(cells, CELLS) > 0.5).flatten(2)
+
+
+def _scores(model: Any, heads: Heads, films: Tensor, processor: Any) -> tuple[Tensor, Tensor, Tensor]:
+    with torch.autocast(films.device.type, torch.bfloat16, enabled=films.is_cuda):
+        hidden = model(pixel_values=to_pixels(films, processor), output_hidden_states=True).hidden_states
+        found: tuple[Tensor, Tensor, Tensor] = heads(hidden[FEATURE_LAYER][:, 1:])
+    return found
+
+
+def _loss(scores: tuple[Tensor, Tensor, Tensor], covered: Tensor, told: Tensor) -> Tensor:
+    """Of a film: kinds of its patches (an eighth of their sum), kinds present, and the words of those."""
+    patches, present, words = scores
+    there = _there(covered, told)
+    share = binary_cross_entropy_with_logits(patches, covered.transpose(1, 2).float(), reduction="sum") / 8
+    share = share + binary_cross_entropy_with_logits(present, there.float(), reduction="sum")
+    first = 0
+    for number, known in enumerate(WORDS):
+        target = torch.where(there, told[..., number].long(), -1).flatten()
+        chosen = words[..., first : first + len(known)].flatten(0, 1)
+        share = share + 0.3 * cross_entropy(chosen, target, ignore_index=-1, reduction="sum")
+        first += len(known)
+    return share / len(present)
+
+
+def _there(covered: Tensor, told: Tensor) -> Tensor:
+    """Which kinds are present, [B, kinds]: seen on a patch, or told of."""
+    return covered.any(-1) | (told >= 0).any(-1)
+
+
+@torch.no_grad()
+def measure(model: Any, heads: Heads, processor: Any, lesson: Lesson, device: torch.device) -> dict[str, Any]:
+    """F1 of presence, each kind and over all, and the share of right sides."""
+    hits, wrong, missed = (torch.zeros(KINDS, device=device) for _ in range(3))
+    right = asked = 0
+    for block in _blocks(lesson):
+        films, cells, told = _on(block, device)
+        _, present, words = _scores(model, heads, films, processor)
+        said, there = present > 0, _there(_patches(_opened(cells)), told)
+        hits += (said & there).sum(0)
+        wrong += (said & ~there).sum(0)
+        missed += (~said & there).sum(0)
+        sided = there & (told[..., 0] >= 0)
+        right += int((words[..., : len(Side)].argmax(-1) == told[..., 0])[sided].sum())
+        asked += int(sided.sum())
+    f1 = (2 * hits / (2 * hits + wrong + missed).clamp(min=1)).tolist()
+    total = [float(part.sum()) for part in (hits, wrong, missed)]
+    return {
+        "micro": 2 * total[0] / max(1.0, 2 * total[0] + total[1] + total[2]),
+        "macro": sum(f1) / KINDS,
+        "sides": right / max(1, asked),
+        "kinds": {name: round(value, 4) for name, value in zip(DRAWN, f1, strict=True)},
+    }
+
+
+def _blocks(lesson: Lesson) -> Iterator[Lesson]:
+    for first in range(0, len(lesson.films), 512):
+        block = slice(first, first + 512)
+        yield Lesson(lesson.films[block], lesson.cells[block], lesson.told[block])
+
+
+if __name__ == "__main__":
+    main()
