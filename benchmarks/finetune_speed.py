@@ -1,6 +1,6 @@
 """Stage 3 on one GPU: samples a second, the share of the GPU's arithmetic put to use, and a plain Trainer beside it.
 
-    python benchmarks/finetune_speed.py [--batch 16] [--steps 40] [--compile]   a GPU: a billion parameters, 518 px
+    python benchmarks/finetune_speed.py [--batch 16] [--steps 40] [--compiled]  a GPU: a billion parameters, 518 px
     python benchmarks/finetune_speed.py --tiny                                  anywhere: that it works, no claim
 
 A LLaVA with random weights: a DINOv2-shaped tower (ViT-B/14 at 518 px, 1,369 image tokens), a Llama of a billion
@@ -51,6 +51,7 @@ from cxrlab.training.lora import language_linears
 from cxrlab.training.order import Part, plan
 from cxrlab.training.pixels import to_pixels
 from cxrlab.training.reporter import ReporterLoss
+from cxrlab.training.reports import compile_layers
 from cxrlab.training.run_folder import training_run
 from cxrlab.training.tokens import ReportRows, Tokens
 from cxrlab.training.trainer_settings import length_multiple
@@ -198,9 +199,8 @@ def ours(data: Data, scale: Scale, args: argparse.Namespace, *, kept: bool) -> t
     )
     shape = shape_of(choose_trained(model, recipe), features_kept=kept)
     module = ReporterLoss(model, processor).to(device())
-    if args.compile:
-        for layer in model.model.language_model.layers:
-            layer.compile(dynamic=True)
+    if args.compiled:
+        compile_layers(model)
     films = None if kept else data.films  # an array gives films by number, as the store does
     fixed = (data.image_tokens, IMAGE, PAD, length, length_multiple())
     rows = ReportRows(data.tokens, data.film_of, films, features, *fixed)  # type: ignore[arg-type]
@@ -369,7 +369,7 @@ def main() -> None:
     parser.add_argument("--window", type=int, default=8)
     parser.add_argument("--samples", type=int, default=512)
     parser.add_argument("--workers", type=int, default=2, help="processes that read batches, of ours; the peer's are 0")
-    parser.add_argument("--compile", action="store_true", help="compile the language model's layers, ours alone")
+    parser.add_argument("--compiled", action="store_true", help="ours with optimisation.compiled")
     parser.add_argument("--precision", choices=("bfloat16", "float32"), default="bfloat16")
     parser.add_argument("--seed", type=int, default=7)
     args = parser.parse_args()

@@ -1,6 +1,6 @@
 """A tower learns what stands where on phantoms: the start of builtin:encoder.
 
-    python experiments/sight.py --data CORPUS --out FOLDER [--tower NAME] [--steps N] [--batch N]
+    python experiments/sight.py --data CORPUS --out FOLDER [--tower NAME] [--steps N] [--batch N] [--rehearse]
 
 CORPUS is made with masks. Every patch learns which findings its pixels belong to, and the patches of a finding together
 learn its side, severity, place and tip. This stands for the sight that DINOv2 brings to BiomedCLIP-CXR: a small tower
@@ -31,8 +31,10 @@ from cxrlab.core.progress import track
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import DRAWN, LOCATIONS, TIPS, Severity, Side
 from cxrlab.data.collections import known_collections
+from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.parallel import ordered_map
+from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.models.building import FEATURE_LAYER
 from cxrlab.models.local_files import quiet_loading
 from cxrlab.models.model_card import ModelCard, write_model_card
@@ -55,6 +57,7 @@ CELLS = 4  # to a patch's side: how finely masks are kept, so that they can be m
 LEARNT, HELD_OUT = "train", "val"
 BETAS = (0.9, 0.98)
 BLOCK = 64  # studies that a worker reads at once
+REHEARSAL = 60  # phantoms
 RESULT, FIGURES = "checkpoint", "sight.json"
 
 
@@ -101,15 +104,24 @@ class Heads(nn.Module):
 def main() -> None:
     """Learn, and print how well held-out films are seen."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, help="a rehearsal draws phantoms where it is left out")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tower", default="fresh:phantom", help="where to start, such as hf:FOLDER of a LLaVA")
     parser.add_argument("--steps", type=int, default=Settings.steps)
     parser.add_argument("--batch", type=int, default=Settings.batch)
     parser.add_argument("--learning-rate", type=float, default=Settings.learning_rate)
     parser.add_argument("--seed", type=int, default=Settings.seed)
+    parser.add_argument("--rehearse", action="store_true", help="two steps on a few films, to see that it runs")
     given = parser.parse_args()
     settings = Settings(given.steps, given.batch, given.learning_rate, seed=given.seed)
+    if given.rehearse:
+        settings = Settings(steps=2, batch=4)
+    if given.data is None:
+        if not given.rehearse:
+            parser.error("give --data, a corpus with masks")
+        given.data = given.out / "phantoms"
+        size = load_tower(given.tower).model.config.image_size
+        make_phantom(PhantomConfig(n=REHEARSAL, size=size, seed=given.seed, workers=1), given.data)
     train_sight(given.data, given.out, given.tower, settings)
 
 

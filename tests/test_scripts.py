@@ -32,6 +32,7 @@ SMALL = {
     "experiments/view_from_image.py": ("--phantoms", "4"),
     "experiments/sections_roundtrip.py": ("--root", str(ROOT / "tests/data/sections/openi")),
     "experiments/build_builtin.py": ("--rehearse", "--weights", "weights"),
+    "experiments/sight.py": ("--rehearse", "--tower", "fresh:tiny", "--out", "sight"),
     "experiments/iu_xray.py": (
         "--rehearse",
         "--encoder",
@@ -76,6 +77,7 @@ EXPECTED = {
     "experiments/sections_roundtrip.py": "report 3: indication (holds 'indication:'; 2 styles)",
     "experiments/build_builtin.py": "all built-in weights: 2",
     "experiments/iu_xray.py": "retrieval after stage 1",
+    "experiments/sight.py": "held-out films: F1 ",
     "benchmarks/finetune_speed.py": "1.2 times the samples a second of the plain Trainer",
     "benchmarks/imports.py": "20 films:",
     "benchmarks/install.py": "under 35 packages",
@@ -86,6 +88,14 @@ EXPECTED = {
     "benchmarks/sections.py": "times the text",
     "benchmarks/significance.py": "intervals of 3 metrics over 40 pairs",
 }
+NEED_TORCH = (
+    "learnability.py",
+    "finetune_speed.py",
+    "pointing_game.py",
+    "build_builtin.py",
+    "sight.py",
+    "iu_xray.py",
+)
 
 
 def test_every_script_has_its_small_run() -> None:
@@ -99,7 +109,7 @@ def test_every_script_has_its_small_run() -> None:
 @pytest.mark.parametrize("script", sorted(SMALL))
 def test_the_script_runs_and_prints_its_table(script: str, tmp_path: Path) -> None:
     """Exit 0 and the last row or heading of its table."""
-    if script.endswith(("learnability.py", "finetune_speed.py", "pointing_game.py", "build_builtin.py", "iu_xray.py")):
+    if script.endswith(NEED_TORCH):
         pytest.importorskip("torch")
     run = subprocess.run(
         [sys.executable, ROOT / script, *SMALL[script]], capture_output=True, text=True, timeout=300, cwd=tmp_path

@@ -98,6 +98,18 @@ def test_workers_use_one_thread_each() -> None:
     assert set(ordered_map(blas_threads, range(4), 2)) == {1}
 
 
+def test_workers_do_not_wait_for_the_threads_of_torch() -> None:
+    """A fork takes torch's count of threads along and none of the threads; the sum is large enough to be shared out."""
+    program = (
+        "import torch, sys; from cxrlab.data.parallel import ordered_map\n"
+        "def total(n): return float(torch.full((1500, 1500), float(n)).t().contiguous().sum())\n"
+        "torch.set_num_threads(2); total(1)\n"
+        "print(list(ordered_map(total, [1, 2, 3], 2)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "[2250000.0, 4500000.0, 6750000.0]\n", done.stderr
+
+
 def test_zero_workers_means_every_core() -> None:
     """As many as this process may use, not as many as the machine has; a thousand processes help nobody."""
     cores = len(os.sched_getaffinity(0))

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from cxrlab.core.records import Finding
+from cxrlab.core.vocabulary import Certainty, Presence, Severity, Side
 from cxrlab.findings.cases import draw_patient
 from cxrlab.findings.narrator import narrate
-from cxrlab.findings.present import NOTHING_PRESENT, present_sentences
+from cxrlab.findings.present import NOTHING_PRESENT, listed, present_sentences
 from cxrlab.findings.reader import read
 
 
@@ -36,3 +38,13 @@ def test_what_is_kept_says_the_same_things_are_there() -> None:
     assert sum(bool(present(text)) for text in reports) > 40
     different = [text for text in reports if present(present_sentences(text)) != present(text)]
     assert len(different) <= 0.02 * len(reports)  # a side said in the sentence before may be lost
+
+
+def test_what_is_present_is_listed_in_terms_of_the_vocabulary() -> None:
+    effusion = Finding("pleural effusion", side=Side.LEFT, severity=Severity.MILD)
+    edema = Finding("edema", certainty=Certainty.POSSIBLE)
+    catheter = Finding("central venous catheter", side=Side.RIGHT, tip="superior vena cava")
+    absent = Finding("pneumothorax", presence=Presence.ABSENT)
+    assert listed([effusion, absent, edema]) == "mild left pleural effusion; possible edema"
+    assert listed([catheter]) == "right central venous catheter superior vena cava"
+    assert listed([absent]) == NOTHING_PRESENT

@@ -230,6 +230,24 @@ def test_films_are_varied_for_a_tower_that_is_trained(config: FinetuneConfig, tm
     assert (tmp_path / "again" / file).read_bytes() == (tmp_path / "varied" / file).read_bytes()
 
 
+def test_compiled_layers_learn_the_same(
+    config: FinetuneConfig, tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every layer is handed to the compiler; a backend that runs what it is given shows that nothing else changed."""
+    given: list[dict[str, Any]] = []
+    whole = torch.nn.Module.compile
+
+    def noted(module: torch.nn.Module, **settings: Any) -> None:
+        given.append(settings)
+        whole(module, backend="eager", **settings)
+
+    monkeypatch.setattr(torch.nn.Module, "compile", noted)
+    compiled = dataclasses.replace(config.optimisation, compiled=True)
+    finetune(dataclasses.replace(config, optimisation=compiled), tmp_path / "run")
+    assert given == [{"dynamic": True}] * 2
+    assert losses(tmp_path / "run") == pytest.approx(losses(tuned), abs=1e-5)
+
+
 def test_closed_questions_are_learnt_beside_reports(config: FinetuneConfig, tmp_path: Path) -> None:
     """Each study gives a question that is answered by yes and one by no; a model that learns them tells them apart."""
     from cxrlab.findings.questions import NO, YES

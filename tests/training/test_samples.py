@@ -100,3 +100,24 @@ def test_questions_are_answered_from_findings_or_labels(tmp_path: Path) -> None:
     assert read_source(Also(tmp_path / "c", questions=True), seed=0).samples == source.samples
     with pytest.raises(ConfigError, match="learns no text"):
         Also(tmp_path / "c", questions=True, films=False)
+
+
+def test_what_is_present_may_be_told_in_place_of_the_film(tmp_path: Path) -> None:
+    """From exact findings where there are any, in an order that the report does not have; else read from the text."""
+    exact = tuple(Finding(name) for name in ("cardiomegaly", "edema", "mass", "scoliosis", "emphysema"))
+    read = Report(findings="Small left pleural effusion. No pneumothorax.")
+    toy_corpus(tmp_path / "c", 12, {0: {"findings": exact}, 3: {"sections": read, "findings": None, "images": ()}})
+    source = read_source(Also(tmp_path / "c", films=False, told=True))
+    first, second = source.samples[:2]
+    assert first.told is not None and first.film is None
+    names = first.told.split("; ")
+    assert sorted(names) == sorted(one.observation for one in exact)
+    assert second.told == "mild left pleural effusion"
+    assert names != [one.observation for one in exact]
+    assert first.told == read_source(Also(tmp_path / "c", films=False, told=True)).samples[0].told
+
+
+@pytest.mark.parametrize("also", [{"told": True}, {"told": True, "films": False, "questions": True}])
+def test_telling_stands_in_the_place_of_films(also: dict[str, bool]) -> None:
+    with pytest.raises(ConfigError, match="told=true"):
+        Also(Path("c"), **also)  # type: ignore[arg-type]

@@ -73,6 +73,17 @@ def test_words_alone_have_neither_film_nor_prompt(parts: tuple[Any, Any]) -> Non
     assert "image_places" in batch and len(batch["image_places"]) == 4
 
 
+def test_what_is_told_stands_where_the_film_would(parts: tuple[Any, Any]) -> None:
+    model, processor = parts
+    tokens = tokenise(processor, model.config.image_token_id, [PROMPT] * 2, REPORTS[:2], ["mild edema <image>", None])
+    assert tokens.images.tolist() == [-1, 1]
+    first, second = (tokens.ids[tokens.starts[row] : tokens.starts[row + 1]].tolist() for row in range(2))
+    words = processor.tokenizer.decode(first[: tokens.prompts[0]])
+    assert words.startswith("<s>mild edema < image>\nProvide a description")
+    film = processor.tokenizer.decode(second[: tokens.prompts[1]])
+    assert words.partition("\n")[2] == film.partition("\n")[2]
+
+
 def test_a_long_report_is_cut_at_its_end_and_counted(parts: tuple[Any, Any]) -> None:
     whole = rows_of(parts, [PROMPT] * 3, REPORTS)
     limit = int(whole.lengths.max()) - 2

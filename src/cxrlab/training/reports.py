@@ -134,6 +134,8 @@ def learn(
     rows = lesson.rows(settings.max_length, films, features, varied=not module.augmentation.none)
     if settings.gradient_checkpointing:
         _checkpointed(module.model, tower_frozen)
+    if settings.compiled:
+        compile_layers(module.model)
 
     def evaluate(_: Any, step: int) -> Any:
         return on_evaluate(module.model, step) if on_evaluate is not None else {}
@@ -220,6 +222,12 @@ def _checkpointed(model: Any, tower_frozen: bool) -> None:
     model.model.language_model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
     if not tower_frozen:
         model.model.vision_tower.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
+
+
+def compile_layers(model: Any) -> None:
+    """One layer is compiled for batches of any length; the others are like it and use what was made for it."""
+    for layer in model.model.language_model.layers:
+        layer.compile(dynamic=True)
 
 
 def freeze(model: Any, precision: str) -> None:
