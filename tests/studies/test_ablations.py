@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,30 @@ def test_the_shipped_studies_can_be_planned(tmp_path: Path, name: str, rows: int
     assert len(one.chosen()) == rows and len(found.parts) == parts
     papers = [variant.paper for variant in one.chosen().values() if variant.paper]
     assert papers == ["LLaVA-Rad", *(f"Variant #{number}" for number in range(1, 9))]
+
+
+def test_the_study_of_the_built_in_models_can_be_planned(tmp_path: Path) -> None:
+    """Of each seed: a projector for six rows (no-indication shares that of the full recipe, no-stage-3 is that alone),
+    adapters for seven, an encoder for one.
+    """
+    one = read_study(find_study("ablations_builtin")).config
+    found = plan(one, corpus_folders(one.corpora, tmp_path), tmp_path)
+    assert len(one.chosen()) == 8 and len(found.trials) == 24
+    kinds = Counter(part.kind for part in found.of(2).parts)
+    assert kinds == {"align": 5, "finetune": 7, "encoder": 1} and len(found.parts) == 3 * kinds.total()
+
+
+@pytest.mark.slow
+def test_seeds_side_by_side_come_to_the_same(tmp_path: Path) -> None:
+    """Each seed in a process of its own, with the bytes and figures of one after the other."""
+    pytest.importorskip("torch")
+    tables = []
+    for name, at_once in (("one", 1), ("two", 2)):
+        run_ablations(config(seeds=(1, 2), at_once=at_once), tmp_path / name)
+        tables.append(json.loads((tmp_path / name / "ablations.json").read_text()))
+    assert tables[0] == tables[1]
+    for file in (tmp_path / "one").glob("seed*/*/*/checkpoint/*.safetensors"):
+        assert file.read_bytes() == (tmp_path / "two" / file.relative_to(tmp_path / "one")).read_bytes()
 
 
 def test_the_table_by_hand() -> None:

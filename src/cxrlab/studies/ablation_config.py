@@ -78,6 +78,7 @@ class AblationsConfig:
         finetune: Settings of stage 3.
         variants: Name → what it changes; the first is the full recipe, to which the others are compared.
         seeds: One training each; data order, new weights and dropout come from it.
+        at_once: Seeds that are trained side by side, each in a process of its own; small models leave a GPU waiting.
         metrics: Names of the metrics in the table, the most telling first.
         n: Test studies; every one when left out.
         control_studies: Test studies that each model is shown with wrong films too, to see whether it looks at them.
@@ -96,6 +97,7 @@ class AblationsConfig:
     align: Mapping[str, Any] = field(default_factory=dict)
     finetune: Mapping[str, Any] = field(default_factory=dict)
     seeds: tuple[int, ...] = (1, 2, 3)
+    at_once: int = 1
     metrics: tuple[str, ...] = ("findings.f1.side", "findings.f1", "findings.f1.full", "green:rules", "rougeL:google")
     n: int | None = None
     control_studies: int = 50
@@ -109,7 +111,8 @@ class AblationsConfig:
             raise ConfigError(f"seeds={list(self.seeds)} is not usable; list different whole numbers from 0.")
         if not self.metrics:
             raise ConfigError("metrics is empty; name at least one, such as findings.f1.side.")
-        for name, least in (("n", 1), ("control_studies", 0), ("batch_size", 1), ("max_new_tokens", 1), ("trials", 1)):
+        least_of = {"n": 1, "at_once": 1, "control_studies": 0, "batch_size": 1, "max_new_tokens": 1, "trials": 1}
+        for name, least in least_of.items():
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {least}.")

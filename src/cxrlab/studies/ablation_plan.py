@@ -24,11 +24,13 @@ class Part:
 
     Args:
         kind: encoder, align or finetune.
+        seed: Of the variants that use it.
         folder: Its run folder within the study, named after the first variant that needs it.
         config: Its checked settings.
     """
 
     kind: str
+    seed: int
     folder: str
     config: Any
 
@@ -60,6 +62,13 @@ class Plan:
 
     parts: tuple[Part, ...]
     trials: tuple[Trial, ...]
+
+    def of(self, seed: int) -> Plan:
+        """The parts and trials of one seed; seeds share nothing."""
+        return Plan(
+            tuple(part for part in self.parts if part.seed == seed),
+            tuple(trial for trial in self.trials if trial.seed == seed),
+        )
 
 
 def plan(config: AblationsConfig, folders: Mapping[str, Path], out: Path) -> Plan:
@@ -112,7 +121,7 @@ class _Desk:
         if key not in self.parts:
             checked, problems = nested(_config(kind), settings, place)
             self.problems += problems
-            self.parts[key] = Part(kind, f"{home}/{kind}", checked)
+            self.parts[key] = Part(kind, seed, f"{home}/{kind}", checked)
         return self.parts[key].folder
 
 

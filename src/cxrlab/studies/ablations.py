@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,8 @@ def run_ablations(config: AblationsConfig, out: Path) -> Path:
         with Run.open(out, config) as run:
             make_corpora(config.corpora, folders)
             _check_test(config, folders[config.test])
+            if config.at_once > 1:
+                _side_by_side(config, planned, folders[config.test], out)
             for part in track(planned.parts, "training stages"):
                 _train(part, out / part.folder)
             done = run.done(TRIALS)
@@ -91,6 +95,21 @@ def _check_test(config: AblationsConfig, folder: Path) -> None:
 
     if not load_corpus(folder).ids("test"):
         raise DataError(f"the corpus '{config.test}' ({folder}) has no study in its test split; take a larger one.")
+
+
+def _side_by_side(config: AblationsConfig, planned: Plan, test: Path, out: Path) -> None:
+    """Train and score whole seeds in processes of their own; who goes through the plan later finds it done."""
+    with ProcessPoolExecutor(config.at_once, mp_context=get_context("spawn")) as pool:
+        under_way = [pool.submit(_one_seed, config, planned.of(seed), test, out) for seed in config.seeds]
+        for one in under_way:
+            one.result()
+
+
+def _one_seed(config: AblationsConfig, planned: Plan, test: Path, out: Path) -> None:
+    for part in planned.parts:
+        _train(part, out / part.folder)
+    for trial in planned.trials:
+        _scores(config, trial, test, out)
 
 
 def _train(part: Part, out: Path) -> None:
