@@ -32,7 +32,7 @@ SIGHT = "sight"
 # Of the corpora: studies, side of the films, seed, words.
 FILMS = PhantomConfig(n=120_000, size=128, seed=101)
 WORDS = {
-    "words_a": PhantomConfig(n=40_000, size=32, seed=102, masks=False, lexicon="A"),
+    "words_a": PhantomConfig(n=80_000, size=32, seed=102, masks=False, lexicon="A"),
     "words_b": PhantomConfig(n=40_000, size=32, seed=103, masks=False, lexicon="B"),
 }
 SCENES = ScenesConfig(n=60_000, size=128, seed=104)

@@ -2,10 +2,11 @@
 
     python experiments/sight.py --data CORPUS --out FOLDER [--tower NAME] [--steps N] [--batch N] [--rehearse]
 
-CORPUS is made with masks. Every patch learns which findings its pixels belong to, and the patches of a finding together
-learn its side, severity, place and tip. This stands for the sight that DINOv2 brings to BiomedCLIP-CXR: a small tower
-that starts contrastive training from random weights, or learns from reports alone, finds large shadows and passes over
-small ones (experiments/LOG.md). FOLDER/checkpoint is a tower like any other. A stopped run begins anew.
+CORPUS is made with masks. Every patch learns which findings of which side its pixels belong to, and the patches of a
+finding together learn its side, severity, place and tip. This stands for the sight that DINOv2 brings to
+BiomedCLIP-CXR: a small tower that starts contrastive training from random weights, or learns from reports alone, finds
+large shadows and passes over small ones (experiments/LOG.md). FOLDER/checkpoint is a tower like any other. A stopped
+run begins anew.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, max_pool2d
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, max_pool2d, one_hot
 
 from cxrlab.core.codec import to_uint8
 from cxrlab.core.errors import DataError
@@ -45,14 +46,15 @@ from cxrlab.training.config import Optimisation
 from cxrlab.training.pixels import to_pixels
 from cxrlab.training.trainer_settings import fast_kernels
 
-KINDS = len(DRAWN)
+KINDS, SIDES = len(DRAWN), 1 + len(Side)
 PLACES = tuple(sorted({*LOCATIONS}))
 ENDS = tuple(sorted({tip for tips in TIPS.values() for tip in tips}))
 # What is told of a finding beside its kind; -1 stands for nothing.
 WORDS: tuple[tuple[str, ...], ...] = (tuple(Side), tuple(Severity), PLACES, ENDS)
 # A film and its masks are moved together, then the film alone is exposed otherwise.
 MOVED = Augmentation(brightness=0.0, contrast=0.0, gamma=0.0, noise=0.0)
-EXPOSED = Augmentation(shift=0.0, scale=0.0, rotation=0.0)
+EXPOSED = Augmentation(shift=0.0, scale=0.0, rotation=0.0, noise=0.0)
+NOISE = 5.0  # largest standard deviation, where a film spans 0 to 255
 CELLS = 4  # to a patch's side: how finely masks are kept, so that they can be moved
 LEARNT, HELD_OUT = "train", "val"
 BETAS = (0.9, 0.98)
@@ -73,7 +75,7 @@ class Lesson(NamedTuple):
 class Settings:
     """How long and how fast is learnt."""
 
-    steps: int = 2500
+    steps: int = 6000
     batch: int = 1024
     learning_rate: float = 1.5e-3
     warmup: float = 0.05
@@ -82,21 +84,21 @@ class Settings:
 
 
 class Heads(nn.Module):
-    """Reads kinds off every patch, and presence and words of a kind off the patches that show it most."""
+    """Reads kinds with their sides off every patch, presence and words of a kind off the patches that show it most."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width)
-        self.patch = nn.Linear(width, KINDS)
+        self.patch = nn.Linear(width, KINDS * SIDES)
         self.present = nn.Parameter(torch.randn(KINDS, width) / math.sqrt(width))
         self.bias = nn.Parameter(torch.zeros(KINDS))
         self.words = nn.Parameter(torch.randn(KINDS, sum(map(len, WORDS)), width) / math.sqrt(width))
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """From [B, patches, D]: scores [B, patches, kinds], [B, kinds] and [B, kinds, words]."""
+        """From [B, patches, D]: scores [B, patches, kinds, sides], [B, kinds] and [B, kinds, words]."""
         seen = self.norm(features)
-        patches = self.patch(seen).float()
-        shown = torch.einsum("bpk,bpd->bkd", patches.softmax(1), seen.float())
+        patches = self.patch(seen).float().unflatten(2, (KINDS, SIDES))
+        shown = torch.einsum("bpk,bpd->bkd", patches.logsumexp(3).softmax(1), seen.float())
         present = (shown * self.present).sum(-1) + self.bias
         return patches, present, torch.einsum("bkd,kwd->bkw", shown, self.words)
 
@@ -212,6 +214,7 @@ def _learn(model: Any, heads: Heads, processor: Any, lesson: Lesson, settings: S
         films, cells, told = (part[rows] for part in whole)
         seeds = film_seeds(settings.seed, rows, step)
         changed = varied(varied(films, seeds, MOVED), seeds, EXPOSED)
+        changed = changed + NOISE * torch.rand(len(rows), 1, 1, device=device) * torch.randn_like(changed)
         covered = _patches(augment(_opened(cells), seeds, MOVED))
         loss = _loss(_scores(model, heads, changed, processor), covered, told)
         optimiser.zero_grad()
@@ -257,7 +260,9 @@ def _loss(scores: tuple[Tensor, Tensor, Tensor], covered: Tensor, told: Tensor) 
     """Of a film: kinds of its patches (an eighth of their sum), kinds present, and the words of those."""
     patches, present, words = scores
     there = _there(covered, told)
-    share = binary_cross_entropy_with_logits(patches, covered.transpose(1, 2).float(), reduction="sum") / 8
+    sides = one_hot(told[..., 0].long() + 1, SIDES)  # no side, then those of the vocabulary
+    wanted = covered.transpose(1, 2).unsqueeze(3) & sides.bool().unsqueeze(1)
+    share = binary_cross_entropy_with_logits(patches, wanted.float(), reduction="sum") / 8
     share = share + binary_cross_entropy_with_logits(present, there.float(), reduction="sum")
     first = 0
     for number, known in enumerate(WORDS):
