@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -30,12 +31,15 @@ RECIPES = Path(__file__).parents[1] / "configs" / "builtin"
 WORK = Path("runs/builtin")
 SIGHT = "sight"
 # Of the corpora: studies, side of the films, seed, words.
-FILMS = PhantomConfig(n=120_000, size=128, seed=101)
+FILMS = {
+    "phantom": PhantomConfig(n=120_000, size=128, seed=101),
+    "quiz": PhantomConfig(n=15_000, size=128, seed=105, masks=False),  # films that closed questions are about
+}
 WORDS = {
     "words_a": PhantomConfig(n=80_000, size=32, seed=102, masks=False, lexicon="A"),
     "words_b": PhantomConfig(n=40_000, size=32, seed=103, masks=False, lexicon="B"),
 }
-SCENES = ScenesConfig(n=60_000, size=128, seed=104)
+SCENES = ScenesConfig(n=40_000, size=128, seed=104)
 REHEARSAL = 60  # studies and pictures of each corpus
 KEPT = ("config.json", "generation_config.json", "processor_config.json", "preprocessor_config.json")
 KEPT_WORDS = ("tokenizer.json", "tokenizer_config.json")
@@ -61,13 +65,13 @@ def main() -> None:
 
 
 def general(rehearse: bool) -> None:
-    """Scenes with captions and reports without films; the phantoms of later steps are drawn meanwhile."""
+    """Scenes with captions and reports without films; the films of later steps are drawn meanwhile."""
     from cxrlab.data.scenes import make_scenes
 
     timed("scenes", lambda: make_scenes(_fewer(SCENES, rehearse), WORK / "scenes"))
     for name, config in WORDS.items():
         timed(name, lambda name=name, config=config: _phantom(config, name, rehearse))
-    drawing = _phantom_beside(rehearse)
+    drawing = _films_beside(rehearse)
     _finetune(GENERAL, WORK / "scenes", rehearse)
     if drawing.wait():
         raise SystemExit("the phantoms could not be drawn.")
@@ -81,7 +85,8 @@ def encoder(rehearse: bool) -> None:
 
     if not (WORK / GENERAL / "checkpoint").is_dir():
         general(rehearse)
-    timed("phantom", lambda: _phantom(FILMS, "phantom", rehearse))
+    for name, config in FILMS.items():
+        timed(name, lambda name=name, config=config: _phantom(config, name, rehearse))
     tower, settings = f"hf:{WORK / GENERAL / 'checkpoint'}", Settings(steps=2, batch=4) if rehearse else Settings()
     timed(SIGHT, lambda: train_sight(WORK / "phantom", WORK / SIGHT, tower, settings))
     config = _read(EncoderConfig, ENCODER, WORK / "phantom", rehearse)
@@ -154,14 +159,17 @@ def _phantom(config: PhantomConfig, name: str, rehearse: bool) -> None:
     make_phantom(_fewer(config, rehearse), WORK / name)
 
 
-def _phantom_beside(rehearse: bool) -> subprocess.Popen[bytes]:
-    """Draw the phantoms in another process, on all cores but two."""
-    config = _fewer(FILMS, rehearse)
+def _films_beside(rehearse: bool) -> subprocess.Popen[bytes]:
+    """Draw the films in another process, on all cores but two; who draws them again finds them there."""
     workers = 1 if rehearse else max(1, (os.cpu_count() or 2) - 2)
-    command = [sys.executable, "-m", "cxrlab", "data", "make", "phantom", "--out", str(WORK / "phantom")]
-    for flag, value in (("n", config.n), ("size", config.size), ("seed", config.seed), ("workers", workers)):
-        command += [f"--{flag}", str(value)]
-    return subprocess.Popen(command)
+    commands = []
+    for name, given in FILMS.items():
+        config = _fewer(given, rehearse)
+        flags = [("n", config.n), ("size", config.size), ("seed", config.seed), ("workers", workers)]
+        words = [sys.executable, "-m", "cxrlab", "data", "make", "phantom", "--out", str(WORK / name)]
+        words += [word for flag, value in flags for word in (f"--{flag}", str(value))]
+        commands.append(shlex.join(words if config.masks else [*words, "--no-masks"]))
+    return subprocess.Popen(["sh", "-c", " && ".join(commands)])
 
 
 def _finetune(name: str, data: Path, rehearse: bool) -> None:

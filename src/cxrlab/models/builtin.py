@@ -40,9 +40,14 @@ def builtin_folder(name: str) -> Path:
     if name not in NAMES:
         raise UnknownName(f"there is no built-in model '{name}'.{nearest(name, NAMES)} There are: {', '.join(NAMES)}.")
     folder = WEIGHTS / name
-    if not (folder / MODEL_CARD).is_file():
+    if not has_weights(name):
         raise DataError(f"this copy of cxrlab has no weights for builtin:{name}; {folder} is missing or incomplete.")
     return _put_together(WEIGHTS) if name == ALIGNED else folder
+
+
+def has_weights(name: str) -> bool:
+    """Whether this copy holds the weights of a built-in model: a copy of the source need not."""
+    return (WEIGHTS / name / MODEL_CARD).is_file()
 
 
 def cache_folder() -> Path:
@@ -53,8 +58,8 @@ def cache_folder() -> Path:
 
 
 def _told(name: str, does: str) -> str:
-    """What a list of models says: a copy of the source need not hold the weights."""
-    return does if (WEIGHTS / name / MODEL_CARD).is_file() else f"{does} (no weights in this copy)"
+    """What a list of models says."""
+    return does if has_weights(name) else f"{does} (no weights in this copy)"
 
 
 class Builtin:

@@ -5,11 +5,15 @@
     as_mimic/ imported/    the corpus in the layout of MIMIC-CXR, and imported from it like any download
     structured/ card/      its reports structured by rule, and the data card of the result
     normal/ retrieval/     runs of two baselines
-    scores/                both scored against the corpus, and compared
+    lesson/ align/ finetune/   films to learn from, and stages 2 and 3 on them
+    own/ reporter/         reports of the model just trained and of the built-in one
+    scores/                all four scored against the corpus, and compared
+    retrieved/ explained/ pointed/   the encoder's recall, and where the reporter looked
     steps.jsonl            seconds and budget of each step
     summary.json page.html the end
 
-A tour that was stopped goes on with the step that it was in.
+A tour that was stopped goes on with the step that it was in. Without torch, or in a copy without the built-in
+weights, the steps that need a model are left out and say so.
 """
 
 from __future__ import annotations
@@ -24,14 +28,16 @@ from cxrlab.core.files import read_json
 from cxrlab.core.runs import Run, finished, state
 from cxrlab.core.streams import Remarks
 from cxrlab.render.page import PAGE, write_page
+from cxrlab.studies import tour_models
 from cxrlab.studies.config import TourConfig
 
 STEPS = "steps.jsonl"
 CORPUS, SCENES, NORMAL, RETRIEVAL = "corpus", "scenes", "normal", "retrieval"
 SCORES, COMPARISON = "scores", "scores/comparison"
+WRITTEN = (NORMAL, RETRIEVAL, tour_models.OWN, tour_models.REPORTER)
 AS_MIMIC, IMPORTED, STRUCTURED, CARD = "as_mimic", "imported", "structured", "card"
 CHECK, SHEET, SUMMARY, CAME_BACK = "check.json", "sheet.png", "summary.json", "came_back.json"
-TOTAL_S = 600  # the whole chain, when it stands, on two cores
+TOTAL_S = 900  # the whole chain, when it stands, on two cores; five minutes of it are training
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,7 @@ class Step:
         work: The function; it may be called again after a stop in its middle.
         budget_s: Seconds that it may take on two cores in a full tour.
         quick_s: The same with --quick.
+        model: Whether it needs the built-in models.
     """
 
     id: str
@@ -81,6 +88,7 @@ class Step:
     work: Callable[[Stage], None]
     budget_s: float
     quick_s: float
+    model: bool = False
 
 
 def make_corpus(stage: Stage) -> None:
@@ -166,25 +174,25 @@ def write_nearest(stage: Stage) -> None:
     _generate(stage, f"retrieval:{stage.out / CORPUS}", RETRIEVAL)
 
 
-def score_both(stage: Stage) -> None:
-    """Both baselines against the corpus, with intervals, floors and errors."""
+def score_all(stage: Stage) -> None:
+    """Baselines and models against the corpus, with intervals, floors and errors."""
     from cxrlab.evaluation.config import ScoreConfig
     from cxrlab.evaluation.score import run_score
 
-    for name in (NORMAL, RETRIEVAL):
+    for name in written(stage.out):
         out = stage.out / SCORES / name
         if state(out) != "finished":
             config = ScoreConfig(references=stage.out / CORPUS, predictions=stage.out / name, seed=stage.config.seed)
             run_score(config, out)
 
 
-def compare_both(stage: Stage) -> None:
-    """The nearest film's report against the constant one, study by study."""
+def compare_all(stage: Stage) -> None:
+    """Every other against the constant report, study by study."""
     from cxrlab.evaluation.compare import compare
 
     out = stage.out / COMPARISON
     if state(out) != "finished":
-        compare([stage.out / SCORES / name for name in (NORMAL, RETRIEVAL)], seed=stage.config.seed, out=out)
+        compare([stage.out / SCORES / name for name in written(stage.out)], seed=stage.config.seed, out=out)
 
 
 def sum_up(stage: Stage) -> None:
@@ -196,7 +204,7 @@ def sum_up(stage: Stage) -> None:
     stage.run.write(
         SUMMARY,
         {
-            "about": "From one seed to films, reports, two baselines and their scores. No patient is behind any of it.",
+            "about": "From one seed to films, reports, models and their scores. No patient is behind any of it.",
             "corpus": corpus_overview(load_corpus(stage.out / CORPUS)),
             "scenes": dict(load_corpus(stage.out / SCENES).card.counts),
             "check": read_json(stage.out / CHECK),
@@ -216,8 +224,18 @@ STEPS_OF_THE_TOUR = (
     Step("scenes", "draw pictures without a chest", make_pictures, 15, 1),
     Step("normal", "write the constant normal report", write_normal, 10, 1),
     Step("retrieval", "write the report of the nearest training film", write_nearest, 20, 3),
-    Step("score", "score both against the corpus", score_both, 20, 3),
-    Step("compare", "compare them study by study", compare_both, 10, 2),
+    Step("lesson", "draw films to learn from", tour_models.draw_lesson, 45, 2, model=True),
+    Step("align", "stage 2: train a projector", tour_models.align_projector, 110, 6, model=True),
+    Step(
+        "finetune", "stage 3: train adapters on the language model", tour_models.finetune_reporter, 190, 3, model=True
+    ),
+    Step("own", "write reports with the model just trained", tour_models.write_own, 45, 4, model=True),
+    Step("reporter", "write reports with the built-in reporter", tour_models.write_builtin, 45, 4, model=True),
+    Step("score", "score all against the corpus", score_all, 40, 5),
+    Step("compare", "compare them study by study", compare_all, 20, 3),
+    Step("retrieve", "find reports by films and films by reports", tour_models.find_reports, 15, 2, model=True),
+    Step("explain", "see where the reporter looked", tour_models.explain_film, 20, 2, model=True),
+    Step("pointing", "hold its maps against the exact masks", tour_models.point_at_masks, 30, 3, model=True),
     Step("summary", "count what there is", sum_up, 5, 1),
 )
 
@@ -238,8 +256,15 @@ def run_tour(config: TourConfig, out: Path = Path("runs/tour")) -> Path:
             return page
     else:
         _take_steps(config, out)
-    parts = (CARD, NORMAL, RETRIEVAL, f"{SCORES}/{NORMAL}", f"{SCORES}/{RETRIEVAL}", COMPARISON)
-    return write_page([out, *(out / part for part in parts)], page, title="A tour of cxrlab")
+    looked_into = (tour_models.RETRIEVED, tour_models.EXPLAINED, tour_models.POINTED)
+    names = written(out)
+    parts = (CARD, *names, *(f"{SCORES}/{name}" for name in names), COMPARISON, *looked_into)
+    return write_page([out, *(out / part for part in parts if (out / part).is_dir())], page, title="A tour of cxrlab")
+
+
+def written(out: Path) -> tuple[str, ...]:
+    """Runs with reports, the baselines first."""
+    return tuple(name for name in WRITTEN if state(out / name) == "finished")
 
 
 def _take_steps(config: TourConfig, out: Path) -> None:
@@ -249,6 +274,10 @@ def _take_steps(config: TourConfig, out: Path) -> None:
         for step in STEPS_OF_THE_TOUR:
             if step.id in done:
                 _say(f"{step.id:<10} done before")
+                continue
+            if step.model and (missing := tour_models.missing()):
+                run.append(STEPS, {"id": step.id, "does": f"{step.does}: left out, {missing}"})
+                _say(f"{step.id:<10} left out: {missing}")
                 continue
             start = time.monotonic()
             step.work(stage)

@@ -1,0 +1,191 @@
+"""The steps of the tour that need weights: two stages of training, reports, retrieval and maps.
+
+The tour trains a report model of its own from the built-in encoder and the built-in general language model, on films
+that it draws for the purpose, and holds it against the built-in reporter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cxrlab.core.runs import state
+
+if TYPE_CHECKING:
+    from cxrlab.studies.tour import Stage
+
+LESSON, ALIGNED, OWN_MODEL = "lesson", "align", "finetune"
+OWN, REPORTER, RETRIEVED, EXPLAINED, POINTED = "own", "reporter", "retrieved", "explained", "pointed"
+ENCODER, LANGUAGE_MODEL, BUILTIN = "builtin:encoder", "builtin:general", "builtin:reporter"
+SIZE = 128  # side of the films that the built-in encoder reads
+
+
+@dataclass(frozen=True)
+class ModelScale:
+    """How much is trained and written.
+
+    Args:
+        lesson: Films drawn for training.
+        align: Samples of stage 2.
+        finetune: Samples of stage 3.
+        batch: Samples a step.
+        controls: Films of the test split that are also swapped, blanked and replaced by noise.
+        tokens: Longest report.
+        pointed: Films whose maps are held against masks.
+    """
+
+    lesson: int
+    align: int
+    finetune: int
+    batch: int
+    controls: int
+    tokens: int
+    pointed: int
+
+
+FULL = ModelScale(lesson=6000, align=3000, finetune=6000, batch=16, controls=40, tokens=160, pointed=40)
+QUICK = ModelScale(lesson=40, align=8, finetune=8, batch=4, controls=3, tokens=12, pointed=2)
+
+
+def missing() -> str | None:
+    """Why the steps cannot be taken: the part of the program or the weights that are not here; None when all are."""
+    from cxrlab.core.errors import MissingExtra
+    from cxrlab.core.install import require
+    from cxrlab.models.builtin import NAMES, has_weights
+
+    try:
+        require("models")
+    except MissingExtra as error:
+        return str(error)
+    absent = [name for name in NAMES if not has_weights(name)]
+    return f"this copy has no weights for builtin:{absent[0]}" if absent else None
+
+
+def draw_lesson(stage: Stage) -> None:
+    """Films to learn from, of patients whom no other step knows."""
+    from cxrlab.data.config import PhantomConfig
+    from cxrlab.data.phantom.corpus import make_phantom
+
+    seed = stage.config.seed + 1  # other patients than those of the corpus that is scored
+    make_phantom(PhantomConfig(n=_scale(stage).lesson, size=SIZE, seed=seed, masks=False), stage.out / LESSON)
+
+
+def align_projector(stage: Stage) -> None:
+    """Stage 2: a projector between the built-in encoder and the built-in language model."""
+    from cxrlab.training.align import align
+    from cxrlab.training.config import AlignConfig, Optimisation
+
+    scale = _scale(stage)
+    settings = Optimisation(
+        learning_rate=2e-3, steps=max(1, scale.align // scale.batch), batch_size=scale.batch, max_length=400,
+        seed=stage.config.seed,
+    )  # fmt: skip
+    config = AlignConfig(
+        stage.out / LESSON,
+        encoder=ENCODER,
+        language_model=LANGUAGE_MODEL,
+        optimisation=settings,
+        cache=stage.out / "cache",
+    )
+    align(config, stage.out / ALIGNED)
+
+
+def finetune_reporter(stage: Stage) -> None:
+    """Stage 3: adapters on the language model, the indication in the prompt."""
+    from cxrlab.training.config import FinetuneConfig, Optimisation
+    from cxrlab.training.finetune import finetune
+
+    scale = _scale(stage)
+    settings = Optimisation(
+        learning_rate=1e-3, steps=max(1, scale.finetune // scale.batch), batch_size=scale.batch, max_length=400,
+        seed=stage.config.seed,
+    )  # fmt: skip
+    config = FinetuneConfig(
+        stage.out / LESSON,
+        start=str(stage.out / ALIGNED),
+        lora_rank=32,
+        lora_alpha=64.0,
+        lora_dropout=0.0,
+        optimisation=settings,
+        cache=stage.out / "cache",
+    )
+    finetune(config, stage.out / OWN_MODEL)
+
+
+def write_own(stage: Stage) -> None:
+    """Reports of the model that the tour has trained."""
+    _generate(stage, f"hf:{stage.out / OWN_MODEL / 'checkpoint'}", OWN)
+
+
+def write_builtin(stage: Stage) -> None:
+    """Reports of the built-in reporter, for the same films."""
+    _generate(stage, BUILTIN, REPORTER)
+
+
+def find_reports(stage: Stage) -> None:
+    """How often a film finds its report, and a report its film."""
+    from cxrlab.evaluation.config import RetrieveConfig
+    from cxrlab.evaluation.retrieve import retrieve
+
+    out = stage.out / RETRIEVED
+    if state(out) != "finished":
+        retrieve(RetrieveConfig(ENCODER, _corpus(stage), statements="present", seed=stage.config.seed), out)
+
+
+def explain_film(stage: Stage) -> None:
+    """Where the built-in reporter looked when it wrote about one film."""
+    from cxrlab.data.corpus import load_corpus
+    from cxrlab.evaluation.config import ExplainConfig
+    from cxrlab.evaluation.explain import explain
+    from cxrlab.models.decoding import Decoding
+
+    out = stage.out / EXPLAINED
+    if state(out) == "finished":
+        return
+    corpus = load_corpus(_corpus(stage))
+    # The film with most on it has most to point at.
+    study = max(corpus.studies("test"), key=lambda study: (len(study.masks), study.id))
+    decoding = Decoding(max_new_tokens=_scale(stage).tokens)
+    explain(ExplainConfig(BUILTIN, data=corpus.path, study=study.id, maps=("max-mean",), decoding=decoding), out)
+
+
+def point_at_masks(stage: Stage) -> None:
+    """Whether its maps point at what the words name."""
+    from cxrlab.evaluation.config import PointingConfig
+    from cxrlab.evaluation.pointing import pointing
+    from cxrlab.models.decoding import Decoding
+
+    scale, out = _scale(stage), stage.out / POINTED
+    if state(out) != "finished":
+        decoding = Decoding(max_new_tokens=scale.tokens)
+        config = PointingConfig(
+            BUILTIN, _corpus(stage), n=scale.pointed, maps=("max-mean", "gradient"), seed=stage.config.seed,
+            decoding=decoding,
+        )  # fmt: skip
+        pointing(config, out)
+
+
+def _generate(stage: Stage, model: str, name: str) -> None:
+    from cxrlab.evaluation.config import GenerateConfig
+    from cxrlab.evaluation.generate import generate
+    from cxrlab.models.decoding import Decoding
+
+    scale, out = _scale(stage), stage.out / name
+    if state(out) == "finished":
+        return
+    config = GenerateConfig(
+        model, _corpus(stage), seed=stage.config.seed, examples=stage.scale.examples,
+        control_studies=scale.controls, decoding=Decoding(max_new_tokens=scale.tokens),
+    )  # fmt: skip
+    generate(config, out)
+
+
+def _corpus(stage: Stage) -> Path:
+    from cxrlab.studies.tour import CORPUS
+
+    return stage.out / CORPUS
+
+
+def _scale(stage: Stage) -> ModelScale:
+    return QUICK if stage.config.quick else FULL
