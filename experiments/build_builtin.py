@@ -2,7 +2,8 @@
 
     python experiments/build_builtin.py [general encoder reporter] [--rehearse] [--weights FOLDER]
 
-The recipes are configs/builtin/*.yaml; every step is a run folder under runs/builtin that a second call goes on with.
+The recipes are configs/builtin/*.yaml; every step has a folder under runs/builtin. A second call goes on
+with the step that was stopped; `sight` (experiments/sight.py) begins anew.
 `encoder` needs `general` and `reporter` needs both; what is missing is built first. Half an hour on one H200 with 16
 cores. `--rehearse` goes through all of it with a few films and steps, to see that it runs; its models know nothing.
 """
@@ -13,6 +14,7 @@ import argparse
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -72,9 +74,13 @@ def general(rehearse: bool) -> None:
     for name, config in WORDS.items():
         timed(name, lambda name=name, config=config: _phantom(config, name, rehearse))
     drawing = _films_beside(rehearse)
-    _finetune(GENERAL, WORK / "scenes", rehearse)
-    if drawing.wait():
-        raise SystemExit("the phantoms could not be drawn.")
+    try:
+        _finetune(GENERAL, WORK / "scenes", rehearse)
+        if drawing.wait():
+            raise SystemExit("the phantoms could not be drawn.")
+    finally:
+        if drawing.poll() is None:
+            os.killpg(drawing.pid, signal.SIGKILL)  # a corpus that was stopped is continued
 
 
 def encoder(rehearse: bool) -> None:
@@ -169,7 +175,7 @@ def _films_beside(rehearse: bool) -> subprocess.Popen[bytes]:
         words = [sys.executable, "-m", "cxrlab", "data", "make", "phantom", "--out", str(WORK / name)]
         words += [word for flag, value in flags for word in (f"--{flag}", str(value))]
         commands.append(shlex.join(words if config.masks else [*words, "--no-masks"]))
-    return subprocess.Popen(["sh", "-c", " && ".join(commands)])
+    return subprocess.Popen(["sh", "-c", " && ".join(commands)], start_new_session=True)
 
 
 def _finetune(name: str, data: Path, rehearse: bool) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from cxrlab.core.codec import to_uint8
 from cxrlab.core.errors import DataError
-from cxrlab.core.files import write_json
+from cxrlab.core.files import read_json, write_json
 from cxrlab.core.progress import track
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import DRAWN, LOCATIONS, TIPS, Severity, Side
@@ -129,13 +129,21 @@ def main() -> None:
 
 def train_sight(data: Path, out: Path, tower: str, settings: Settings) -> None:
     """Train a tower on a corpus with masks and write it to `out`/checkpoint; a finished one is left as it is."""
+    asked = {"data": str(data), "tower": tower, **asdict(settings)}
     if (out / FIGURES).is_file():
+        if (made := read_json(out / FIGURES)["settings"]) != asked:
+            raise SystemExit(f"{out} holds a tower made with other settings ({made}); choose another folder.")
+        print(f"{out} is finished")
         return
     corpus = load_corpus(data)
     start = load_tower(tower, seed=settings.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     config = start.model.config
     side = config.image_size // config.patch_size
+    if config.image_size % (CELLS * side):
+        raise SystemExit(
+            f"a film of {config.image_size} pixels cannot be cut into {CELLS * side} x {CELLS * side} cells."
+        )
     lesson, held_out = (read_lesson(corpus, split, config.image_size, side) for split in (LEARNT, HELD_OUT))
     if not lesson.cells.any():
         raise DataError(f"{corpus.path} has no masks in its {LEARNT} split; make it with masks.")
@@ -152,7 +160,7 @@ def train_sight(data: Path, out: Path, tower: str, settings: Settings) -> None:
     start.image_processor.save_pretrained(folder)
     seen = tuple(dict.fromkeys((*start.collections, *known_collections(corpus.card))))
     write_model_card(ModelCard("sight", collections=seen, extra={"made_from": tower, "seed": settings.seed}), folder)
-    write_json(out / FIGURES, figures)
+    write_json(out / FIGURES, {"settings": asked, **figures})
 
 
 def read_lesson(corpus: Corpus, split: str, size: int, side: int) -> Lesson:
@@ -293,13 +301,15 @@ def measure(model: Any, heads: Heads, processor: Any, lesson: Lesson, device: to
         sided = there & (told[..., 0] >= 0)
         right += int((words[..., : len(Side)].argmax(-1) == told[..., 0])[sided].sum())
         asked += int(sided.sum())
+    seen = (hits + missed > 0).tolist()  # a kind that no held-out film shows has no figure
     f1 = (2 * hits / (2 * hits + wrong + missed).clamp(min=1)).tolist()
+    kinds = {name: round(value, 4) for name, value, there in zip(DRAWN, f1, seen, strict=True) if there}
     total = [float(part.sum()) for part in (hits, wrong, missed)]
     return {
         "micro": 2 * total[0] / max(1.0, 2 * total[0] + total[1] + total[2]),
-        "macro": sum(f1) / KINDS,
+        "macro": sum(kinds.values()) / max(1, len(kinds)),
         "sides": right / max(1, asked),
-        "kinds": {name: round(value, 4) for name, value in zip(DRAWN, f1, strict=True)},
+        "kinds": kinds,
     }
 
 

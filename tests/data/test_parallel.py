@@ -100,6 +100,7 @@ def test_workers_use_one_thread_each() -> None:
 
 def test_workers_do_not_wait_for_the_threads_of_torch() -> None:
     """A fork takes torch's count of threads along and none of the threads; the sum is large enough to be shared out."""
+    pytest.importorskip("torch")
     program = (
         "import torch, sys; from cxrlab.data.parallel import ordered_map\n"
         "def total(n): return float(torch.full((1500, 1500), float(n)).t().contiguous().sum())\n"

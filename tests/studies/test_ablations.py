@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import multiprocessing
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.errors import ConfigError, DataError, RunError
+from cxrlab.core.runs import state
+from cxrlab.studies import ablations
 from cxrlab.studies.ablation_config import AblationsConfig, Variant
-from cxrlab.studies.ablation_plan import Plan, plan
+from cxrlab.studies.ablation_plan import Part, Plan, plan
 from cxrlab.studies.ablations import run_ablations, table
 from cxrlab.studies.run_study import find_study, read_study
 from cxrlab.studies.study_corpora import corpus_folders, make_corpora, with_folders
@@ -155,8 +158,8 @@ def test_the_shipped_studies_can_be_planned(tmp_path: Path, name: str, rows: int
 
 
 def test_the_study_of_the_built_in_models_can_be_planned(tmp_path: Path) -> None:
-    """Of each seed: a projector for six rows (no-indication shares that of the full recipe, no-stage-3 is that alone),
-    adapters for seven, an encoder for one.
+    """Of each seed: a projector for five towers (rows that change nothing before it share that of the full recipe),
+    adapters for seven rows, an encoder for one.
     """
     one = read_study(find_study("ablations_builtin")).config
     found = plan(one, corpus_folders(one.corpora, tmp_path), tmp_path)
@@ -166,16 +169,42 @@ def test_the_study_of_the_built_in_models_can_be_planned(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_seeds_side_by_side_come_to_the_same(tmp_path: Path) -> None:
+def test_seeds_side_by_side_come_to_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each seed in a process of its own, with the bytes and figures of one after the other."""
     pytest.importorskip("torch")
+    true, found = ablations._train, []
+
+    def noted(part: Part, out: Path) -> None:
+        found.append(state(out))
+        true(part, out)
+
+    monkeypatch.setattr(ablations, "_train", noted)
     tables = []
     for name, at_once in (("one", 1), ("two", 2)):
         run_ablations(config(seeds=(1, 2), at_once=at_once), tmp_path / name)
         tables.append(json.loads((tmp_path / name / "ablations.json").read_text()))
+    half = len(found) // 2
+    assert "finished" not in found[:half] and set(found[half:]) == {"finished"}
     assert tables[0] == tables[1]
-    for file in (tmp_path / "one").glob("seed*/*/*/checkpoint/*.safetensors"):
+    files = list((tmp_path / "one").glob("seed*/*/*/checkpoint/*.safetensors"))
+    assert len(files) >= half
+    for file in files:
         assert file.read_bytes() == (tmp_path / "two" / file.relative_to(tmp_path / "one")).read_bytes()
+    run_ablations(config(seeds=(1, 2), at_once=1), tmp_path / "two")  # how many at once is no part of what was asked
+
+
+@pytest.mark.slow
+def test_a_seed_that_fails_ends_the_others_and_is_named(tmp_path: Path) -> None:
+    """Seed 2 finds a folder that belongs to something else."""
+    pytest.importorskip("torch")
+    (tmp_path / "study" / "seed2" / "full" / "encoder").mkdir(parents=True)
+    (tmp_path / "study" / "seed2" / "full" / "encoder" / "thesis.tex").write_text("x")
+    one = config(seeds=(1, 2), at_once=2)
+    folders = corpus_folders(one.corpora, tmp_path / "study" / "corpora")
+    make_corpora(one.corpora, folders)
+    with pytest.raises(RunError, match=r"seed 2: .*thesis\.tex"):
+        ablations._side_by_side(one, plan(one, folders, tmp_path / "study"), folders["drawn"], tmp_path / "study")
+    assert not multiprocessing.active_children()
 
 
 def test_the_table_by_hand() -> None:

@@ -125,16 +125,19 @@ def test_a_whole_model_may_be_the_start(config: AlignConfig, aligned: Path, tmp_
     assert not torch.equal(tensors(aligned)[name], tensors(tmp_path / "run")[name])
 
 
-def test_films_that_are_scenes_and_words_alone_are_learnt_beside(config: AlignConfig, tmp_path: Path) -> None:
-    """The general model's diet: captioned pictures in colour, and reports without films."""
+def test_words_without_films_teach_a_projector_nothing(config: AlignConfig) -> None:
+    for words in ({"films": False}, {"films": False, "told": True}):
+        with pytest.raises(ConfigError, match="also, 'words': a projector alone learns nothing from words"):
+            dataclasses.replace(config, also={"words": {"data": str(config.data), **words}})
+
+
+def test_films_that_are_scenes_are_learnt_beside(config: AlignConfig, tmp_path: Path) -> None:
+    """Captioned pictures in colour beside grey films."""
     from cxrlab.data.config import ScenesConfig
     from cxrlab.data.scenes import make_scenes
 
     make_scenes(ScenesConfig(n=20, size=32, seed=1, workers=1), tmp_path / "scenes")
-    also = {
-        "scenes": {"data": str(tmp_path / "scenes"), "weight": 0.5, "prompts": "caption/1"},
-        "words": {"data": str(config.data), "films": False},
-    }
+    also = {"scenes": {"data": str(tmp_path / "scenes"), "weight": 0.5, "prompts": "caption/1"}}
     done = align(dataclasses.replace(config, also=also, cache=tmp_path / "cache"), tmp_path / "run")
     card = read_model_card(tmp_path / "run" / "checkpoint")
     assert done.rows > 40 and card is not None and set(card.collections) == {"phantom", "scenes"}

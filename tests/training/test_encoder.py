@@ -269,6 +269,7 @@ def test_configs_that_contradict_themselves(corpus: Path) -> None:
         ({"n": 0}, "n=0"),
         ({"cache_gb": -1.0}, "cache_gb"),
         ({"tower": "fresh:tiny", "also": {"words": {"data": "x", "films": False}}}, "a film and a report"),
+        ({"tower": "fresh:tiny", "optimisation": Optimisation(compiled=True)}, "no language model"),
     ):
         with pytest.raises(ConfigError, match=told):
             EncoderConfig(corpus, **{"text_encoder": "fresh:tiny", **changes})

@@ -248,6 +248,16 @@ def test_compiled_layers_learn_the_same(
     assert losses(tmp_path / "run") == pytest.approx(losses(tuned), abs=1e-5)
 
 
+def test_words_alone_and_told_are_learnt_beside_films(config: FinetuneConfig, tmp_path: Path) -> None:
+    """The general model's diet; neither makes the model one that has seen these films."""
+    data = str(config.data)
+    also = {"words": {"data": data, "films": False}, "told": {"data": data, "films": False, "told": True}}
+    done = finetune(dataclasses.replace(config, also=also), tmp_path / "run")
+    assert done.rows == 3 * len(read_source(Also(config.data)).samples)
+    with pytest.raises(ConfigError, match="also, 'words': a language model that is left as it is learns nothing"):
+        dataclasses.replace(config, also=also, train_language=False, lora_rank=0)
+
+
 def test_closed_questions_are_learnt_beside_reports(config: FinetuneConfig, tmp_path: Path) -> None:
     """Each study gives a question that is answered by yes and one by no; a model that learns them tells them apart."""
     from cxrlab.findings.questions import NO, YES

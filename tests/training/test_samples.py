@@ -117,6 +117,15 @@ def test_what_is_present_may_be_told_in_place_of_the_film(tmp_path: Path) -> Non
     assert first.told == read_source(Also(tmp_path / "c", films=False, told=True)).samples[0].told
 
 
+def test_nothing_is_told_of_a_picture_and_nothing_twice(tmp_path: Path) -> None:
+    twice = Report(findings="The heart is enlarged. Cardiomegaly again.")
+    picture = {"caption": "A soft haze on the right.", "sections": None}
+    toy_corpus(tmp_path / "c", 12, {0: picture, 3: {"sections": twice, "findings": None}})
+    source = read_source(Also(tmp_path / "c", films=False, told=True))
+    assert source.left_out == {"a picture's caption, of which nothing can be told": 1}
+    assert source.samples[0].id == "s3" and source.samples[0].told == "cardiomegaly"
+
+
 @pytest.mark.parametrize("also", [{"told": True}, {"told": True, "films": False, "questions": True}])
 def test_telling_stands_in_the_place_of_films(also: dict[str, bool]) -> None:
     with pytest.raises(ConfigError, match="told=true"):

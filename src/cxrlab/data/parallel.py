@@ -196,15 +196,20 @@ def _packed(error: BaseException) -> bytes:
     return answer
 
 
-def _start_worker() -> None:
-    """One thread for each worker's linear algebra; Ctrl-C is the parent's to handle."""
+def follow_parent() -> None:
+    """In a process that was started to work for another: Ctrl-C is the parent's to handle, and nothing outlives it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _start_worker() -> None:
+    """One thread for each worker's linear algebra."""
+    follow_parent()
     for name in _THREAD_VARIABLES:
         os.environ[name] = "1"
     _pin_loaded_blas()
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)  # its pool of threads did not come along with the fork, and would be waited for
-    threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _pin_loaded_blas() -> None:

@@ -19,7 +19,7 @@ _END = re.compile(r"(?<=[.!?;])\s+(?=\S)")
 
 def listed(findings: Iterable[Finding]) -> str:
     """What is present in the terms of the vocabulary, without sentences: 'mild left pleural effusion; cardiomegaly'."""
-    return "; ".join(_term(finding) for finding in findings if finding.present) or NOTHING_PRESENT
+    return "; ".join(dict.fromkeys(_term(finding) for finding in findings if finding.present)) or NOTHING_PRESENT
 
 
 def _term(finding: Finding) -> str:

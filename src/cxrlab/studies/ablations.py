@@ -14,19 +14,21 @@ A study that was stopped goes on with the part that it was in.
 from __future__ import annotations
 
 import math
+import multiprocessing
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from cxrlab.core.config import nested, raise_problems
-from cxrlab.core.errors import DataError
+from cxrlab.core.errors import CxrlabError, DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.json_form import plain
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.progress import track
 from cxrlab.core.runs import Run, finished, state
+from cxrlab.data.parallel import follow_parent
 from cxrlab.render.page import PAGE, write_page
 from cxrlab.studies.ablation_config import AblationsConfig
 from cxrlab.studies.ablation_plan import ALIGN, CHECKPOINT, ENCODER, FINETUNE, Part, Plan, Trial, plan
@@ -34,6 +36,7 @@ from cxrlab.studies.over_seeds import over_seeds
 from cxrlab.studies.study_corpora import corpus_folders, make_corpora, raise_absent
 
 CORPORA, REPORTS, SCORES, COMPARISON = "corpora", "reports", "scores", "comparison"
+FREE = ("at_once",)  # may differ when a study is continued
 TRIALS, TABLE, SUMMARY = "trials.jsonl", "ablations.json", "summary.json"
 
 
@@ -46,11 +49,11 @@ def run_ablations(config: AblationsConfig, out: Path) -> Path:
     """
     folders = corpus_folders(config.corpora, out / CORPORA)
     planned = plan(config, folders, out)
-    if not finished(out, config):
+    if not finished(out, config, free=FREE):
         _check_metrics(config)
         raise_absent(config.corpora, folders)
         _check_starts(planned, out)
-        with Run.open(out, config) as run:
+        with Run.open(out, config, free=FREE) as run:
             make_corpora(config.corpora, folders)
             _check_test(config, folders[config.test])
             if config.at_once > 1:
@@ -98,11 +101,23 @@ def _check_test(config: AblationsConfig, folder: Path) -> None:
 
 
 def _side_by_side(config: AblationsConfig, planned: Plan, test: Path, out: Path) -> None:
-    """Train and score whole seeds in processes of their own; who goes through the plan later finds it done."""
-    with ProcessPoolExecutor(config.at_once, mp_context=get_context("spawn")) as pool:
-        under_way = [pool.submit(_one_seed, config, planned.of(seed), test, out) for seed in config.seeds]
-        for one in under_way:
-            one.result()
+    """Train and score whole seeds in processes of their own; who goes through the plan later finds it done.
+
+    The first error, and Ctrl-C, end the others where they stand: every run of theirs goes on from its last checkpoint.
+    """
+    pool = ProcessPoolExecutor(config.at_once, mp_context=get_context("spawn"), initializer=follow_parent)
+    try:
+        seeds = {pool.submit(_one_seed, config, planned.of(seed), test, out): seed for seed in config.seeds}
+        for done in as_completed(seeds):
+            if isinstance(error := done.exception(), CxrlabError):
+                raise type(error)(f"seed {seeds[done]}: {error}") from error
+            done.result()
+    except BaseException:
+        for process in multiprocessing.active_children():
+            process.kill()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _one_seed(config: AblationsConfig, planned: Plan, test: Path, out: Path) -> None:

@@ -12,7 +12,7 @@ class TourConfig:
     """The whole chain on phantoms.
 
     Args:
-        quick: Fewer and smaller films: a look at every step in seconds.
+        quick: Fewer and smaller films: a look at every step, in seconds; what is trained has learnt nothing.
         seed: The same seed gives the same films and reports.
     """
 

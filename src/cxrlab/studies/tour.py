@@ -5,11 +5,13 @@
     as_mimic/ imported/    the corpus in the layout of MIMIC-CXR, and imported from it like any download
     structured/ card/      its reports structured by rule, and the data card of the result
     normal/ retrieval/     runs of two baselines
-    lesson/ align/ finetune/   films to learn from, and stages 2 and 3 on them
+    lesson/ cache/         films to learn from, decoded, and what the tower sees in them
+    align/ finetune/       stages 2 and 3 on them
     own/ reporter/         reports of the model just trained and of the built-in one
     scores/                all four scored against the corpus, and compared
     retrieved/ explained/ pointed/   the encoder's recall, and where the reporter looked
     steps.jsonl            seconds and budget of each step
+    left_out.json          why steps are left out, decided when the tour begins
     summary.json page.html the end
 
 A tour that was stopped goes on with the step that it was in. Without torch, or in a copy without the built-in
@@ -20,8 +22,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from cxrlab.core.files import read_json
@@ -30,65 +30,19 @@ from cxrlab.core.streams import Remarks
 from cxrlab.render.page import PAGE, write_page
 from cxrlab.studies import tour_models
 from cxrlab.studies.config import TourConfig
+from cxrlab.studies.tour_stage import NORMAL, RETRIEVAL, SCENES, Scale, Stage, Step, write_reports
 
-STEPS = "steps.jsonl"
-CORPUS, SCENES, NORMAL, RETRIEVAL = "corpus", "scenes", "normal", "retrieval"
+STEPS, LEFT_OUT = "steps.jsonl", "left_out.json"
 SCORES, COMPARISON = "scores", "scores/comparison"
 WRITTEN = (NORMAL, RETRIEVAL, tour_models.OWN, tour_models.REPORTER)
+LOOKED_INTO = (tour_models.RETRIEVED, tour_models.EXPLAINED, tour_models.POINTED)
 AS_MIMIC, IMPORTED, STRUCTURED, CARD = "as_mimic", "imported", "structured", "card"
 CHECK, SHEET, SUMMARY, CAME_BACK = "check.json", "sheet.png", "summary.json", "came_back.json"
 TOTAL_S = 900  # the whole chain, when it stands, on two cores; five minutes of it are training
 
 
-@dataclass(frozen=True)
-class Scale:
-    """How much the tour makes: phantoms and scenes with their sides in pixels, films on the sheet, examples."""
-
-    phantoms: int
-    phantom_size: int
-    scenes: int
-    scene_size: int
-    sheet: int
-    examples: int
-
-
 FULL = Scale(phantoms=1500, phantom_size=224, scenes=300, scene_size=96, sheet=24, examples=8)
 QUICK = Scale(phantoms=160, phantom_size=128, scenes=24, scene_size=64, sheet=12, examples=4)
-
-
-@dataclass(frozen=True)
-class Stage:
-    """What a step is given: the open run, its folder, the settings and the scale."""
-
-    run: Run
-    config: TourConfig
-    scale: Scale
-
-    @property
-    def out(self) -> Path:
-        """The folder of the tour."""
-        return self.run.folder
-
-
-@dataclass(frozen=True)
-class Step:
-    """One step.
-
-    Args:
-        id: Its name.
-        does: What it does, in a few words.
-        work: The function; it may be called again after a stop in its middle.
-        budget_s: Seconds that it may take on two cores in a full tour.
-        quick_s: The same with --quick.
-        model: Whether it needs the built-in models.
-    """
-
-    id: str
-    does: str
-    work: Callable[[Stage], None]
-    budget_s: float
-    quick_s: float
-    model: bool = False
 
 
 def make_corpus(stage: Stage) -> None:
@@ -97,7 +51,7 @@ def make_corpus(stage: Stage) -> None:
     from cxrlab.data.phantom.corpus import make_phantom
 
     scale = stage.scale
-    make_phantom(PhantomConfig(n=scale.phantoms, size=scale.phantom_size, seed=stage.config.seed), stage.out / CORPUS)
+    make_phantom(PhantomConfig(n=scale.phantoms, size=scale.phantom_size, seed=stage.config.seed), stage.corpus)
 
 
 def check_films(stage: Stage) -> None:
@@ -105,7 +59,7 @@ def check_films(stage: Stage) -> None:
     from cxrlab.core.errors import DataError
     from cxrlab.data.checking.check import check_corpus
 
-    found = check_corpus(stage.out / CORPUS)
+    found = check_corpus(stage.corpus)
     stage.run.write(CHECK, found.to_json())
     if not found.ok:
         raise DataError(f"the phantom corpus has defects:\n{found.table()}")
@@ -118,7 +72,7 @@ def draw_sheet(stage: Stage) -> None:
     from cxrlab.data.sheet import contact_sheet
 
     config = SheetConfig(n=stage.scale.sheet, columns=6, seed=stage.config.seed, masks=True, size=200)
-    contact_sheet(load_corpus(stage.out / CORPUS), config, stage.run.path(SHEET))
+    contact_sheet(load_corpus(stage.corpus), config, stage.run.path(SHEET))
 
 
 def import_again(stage: Stage) -> None:
@@ -129,7 +83,7 @@ def import_again(stage: Stage) -> None:
     from cxrlab.data.importing import import_corpus
     from cxrlab.studies.round_trip import came_back
 
-    source, folder = load_corpus(stage.out / CORPUS), stage.out / AS_MIMIC
+    source, folder = load_corpus(stage.corpus), stage.out / AS_MIMIC
     if not is_exported(folder):
         export_corpus("mimic-cxr", source, folder)
     back = import_corpus("mimic-cxr", ImportConfig(folder), stage.out / IMPORTED)
@@ -166,12 +120,12 @@ def make_pictures(stage: Stage) -> None:
 
 def write_normal(stage: Stage) -> None:
     """The constant normal report for every film of the test split."""
-    _generate(stage, "stub:normal", NORMAL)
+    write_reports(stage, "stub:normal", NORMAL)
 
 
 def write_nearest(stage: Stage) -> None:
     """The report of the nearest training film for every film of the test split."""
-    _generate(stage, f"retrieval:{stage.out / CORPUS}", RETRIEVAL)
+    write_reports(stage, f"retrieval:{stage.corpus}", RETRIEVAL)
 
 
 def score_all(stage: Stage) -> None:
@@ -182,7 +136,7 @@ def score_all(stage: Stage) -> None:
     for name in written(stage.out):
         out = stage.out / SCORES / name
         if state(out) != "finished":
-            config = ScoreConfig(references=stage.out / CORPUS, predictions=stage.out / name, seed=stage.config.seed)
+            config = ScoreConfig(references=stage.corpus, predictions=stage.out / name, seed=stage.config.seed)
             run_score(config, out)
 
 
@@ -205,7 +159,7 @@ def sum_up(stage: Stage) -> None:
         SUMMARY,
         {
             "about": "From one seed to films, reports, models and their scores. No patient is behind any of it.",
-            "corpus": corpus_overview(load_corpus(stage.out / CORPUS)),
+            "corpus": corpus_overview(load_corpus(stage.corpus)),
             "scenes": dict(load_corpus(stage.out / SCENES).card.counts),
             "check": read_json(stage.out / CHECK),
             "came_back": read_json(stage.out / CAME_BACK),
@@ -227,15 +181,15 @@ STEPS_OF_THE_TOUR = (
     Step("lesson", "draw films to learn from", tour_models.draw_lesson, 45, 2, model=True),
     Step("align", "stage 2: train a projector", tour_models.align_projector, 110, 6, model=True),
     Step(
-        "finetune", "stage 3: train adapters on the language model", tour_models.finetune_reporter, 190, 3, model=True
+        "finetune", "stage 3: train adapters on the language model", tour_models.finetune_reporter, 190, 2, model=True
     ),
-    Step("own", "write reports with the model just trained", tour_models.write_own, 45, 4, model=True),
-    Step("reporter", "write reports with the built-in reporter", tour_models.write_builtin, 45, 4, model=True),
-    Step("score", "score all against the corpus", score_all, 40, 5),
-    Step("compare", "compare them study by study", compare_all, 20, 3),
-    Step("retrieve", "find reports by films and films by reports", tour_models.find_reports, 15, 2, model=True),
+    Step("own", "write reports with the model just trained", tour_models.write_own, 45, 3, model=True),
+    Step("reporter", "write reports with the built-in reporter", tour_models.write_builtin, 45, 3, model=True),
+    Step("score", "score all against the corpus", score_all, 20, 3),
+    Step("compare", "compare them study by study", compare_all, 10, 2),
+    Step("retrieve", "find reports by films and films by reports", tour_models.find_reports, 10, 2, model=True),
     Step("explain", "see where the reporter looked", tour_models.explain_film, 20, 2, model=True),
-    Step("pointing", "hold its maps against the exact masks", tour_models.point_at_masks, 30, 3, model=True),
+    Step("pointing", "hold its maps against the exact masks", tour_models.point_at_masks, 30, 2, model=True),
     Step("summary", "count what there is", sum_up, 5, 1),
 )
 
@@ -251,15 +205,17 @@ def run_tour(config: TourConfig, out: Path = Path("runs/tour")) -> Path:
     """
     page = out / PAGE
     if finished(out, config, seed=config.seed):
-        _say(f"{out} holds this tour, finished; delete the folder to make it again")
+        told = read_json(out / LEFT_OUT)["models"] if (out / LEFT_OUT).is_file() else None
+        without = f" without models ({told})" if told else ""
+        _say(f"{out} holds this tour, finished{without}; delete the folder to make it again")
         if page.is_file():
             return page
     else:
         _take_steps(config, out)
-    looked_into = (tour_models.RETRIEVED, tour_models.EXPLAINED, tour_models.POINTED)
     names = written(out)
+    looked_into = [name for name in LOOKED_INTO if state(out / name) == "finished"]
     parts = (CARD, *names, *(f"{SCORES}/{name}" for name in names), COMPARISON, *looked_into)
-    return write_page([out, *(out / part for part in parts if (out / part).is_dir())], page, title="A tour of cxrlab")
+    return write_page([out, *(out / part for part in parts)], page, title="A tour of cxrlab")
 
 
 def written(out: Path) -> tuple[str, ...]:
@@ -270,12 +226,13 @@ def written(out: Path) -> tuple[str, ...]:
 def _take_steps(config: TourConfig, out: Path) -> None:
     with Run.open(out, config, seed=config.seed) as run:
         stage = Stage(run, config, QUICK if config.quick else FULL)
+        missing = _left_out(run)
         done = run.done(STEPS)
         for step in STEPS_OF_THE_TOUR:
             if step.id in done:
                 _say(f"{step.id:<10} done before")
                 continue
-            if step.model and (missing := tour_models.missing()):
+            if step.model and missing:
                 run.append(STEPS, {"id": step.id, "does": f"{step.does}: left out, {missing}"})
                 _say(f"{step.id:<10} left out: {missing}")
                 continue
@@ -289,15 +246,12 @@ def _take_steps(config: TourConfig, out: Path) -> None:
             _say(f"{step.id:<10} {seconds:6.1f} s of {budget:3g}   {step.does}{over}")
 
 
-def _generate(stage: Stage, model: str, name: str) -> None:
-    from cxrlab.evaluation.config import GenerateConfig
-    from cxrlab.evaluation.generate import generate
-
-    out = stage.out / name
-    if state(out) == "finished":  # the tour was stopped between the run's end and its own note of it
-        return
-    seed, examples = stage.config.seed, stage.scale.examples
-    generate(GenerateConfig(model=model, data=stage.out / CORPUS, seed=seed, examples=examples), out)
+def _left_out(run: Run) -> str | None:
+    """Why steps with models are left out, as it was when the tour began: half a tour with them compares nothing."""
+    if not run.path(LEFT_OUT).is_file():
+        run.write(LEFT_OUT, {"models": tour_models.missing()})
+    found: str | None = read_json(run.path(LEFT_OUT))["models"]
+    return found
 
 
 def _say(line: str) -> None:

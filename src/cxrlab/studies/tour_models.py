@@ -6,14 +6,13 @@ that it draws for the purpose, and holds it against the built-in reporter.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
+from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.runs import state
-
-if TYPE_CHECKING:
-    from cxrlab.studies.tour import Stage
+from cxrlab.core.streams import Remarks
+from cxrlab.studies.tour_stage import Stage, write_reports
 
 LESSON, ALIGNED, OWN_MODEL = "lesson", "align", "finetune"
 OWN, REPORTER, RETRIEVED, EXPLAINED, POINTED = "own", "reporter", "retrieved", "explained", "pointed"
@@ -44,7 +43,7 @@ class ModelScale:
     pointed: int
 
 
-FULL = ModelScale(lesson=6000, align=3000, finetune=6000, batch=16, controls=40, tokens=160, pointed=40)
+FULL = ModelScale(lesson=6000, align=3000, finetune=6000, batch=8, controls=40, tokens=160, pointed=40)
 QUICK = ModelScale(lesson=40, align=8, finetune=8, batch=4, controls=3, tokens=12, pointed=2)
 
 
@@ -78,7 +77,7 @@ def align_projector(stage: Stage) -> None:
 
     scale = _scale(stage)
     settings = Optimisation(
-        learning_rate=2e-3, steps=max(1, scale.align // scale.batch), batch_size=scale.batch, max_length=400,
+        learning_rate=3e-3, steps=max(1, scale.align // scale.batch), batch_size=scale.batch, max_length=400,
         seed=stage.config.seed,
     )  # fmt: skip
     config = AlignConfig(
@@ -98,7 +97,7 @@ def finetune_reporter(stage: Stage) -> None:
 
     scale = _scale(stage)
     settings = Optimisation(
-        learning_rate=1e-3, steps=max(1, scale.finetune // scale.batch), batch_size=scale.batch, max_length=400,
+        learning_rate=2e-3, steps=max(1, scale.finetune // scale.batch), batch_size=scale.batch, max_length=400,
         seed=stage.config.seed,
     )  # fmt: skip
     config = FinetuneConfig(
@@ -115,12 +114,12 @@ def finetune_reporter(stage: Stage) -> None:
 
 def write_own(stage: Stage) -> None:
     """Reports of the model that the tour has trained."""
-    _generate(stage, f"hf:{stage.out / OWN_MODEL / 'checkpoint'}", OWN)
+    _write(stage, f"hf:{stage.out / OWN_MODEL / 'checkpoint'}", OWN)
 
 
 def write_builtin(stage: Stage) -> None:
     """Reports of the built-in reporter, for the same films."""
-    _generate(stage, BUILTIN, REPORTER)
+    _write(stage, BUILTIN, REPORTER)
 
 
 def find_reports(stage: Stage) -> None:
@@ -130,24 +129,33 @@ def find_reports(stage: Stage) -> None:
 
     out = stage.out / RETRIEVED
     if state(out) != "finished":
-        retrieve(RetrieveConfig(ENCODER, _corpus(stage), statements="present", seed=stage.config.seed), out)
+        retrieve(RetrieveConfig(ENCODER, stage.corpus, statements="present", seed=stage.config.seed), out)
 
 
 def explain_film(stage: Stage) -> None:
-    """Where the built-in reporter looked when it wrote about one film."""
-    from cxrlab.data.corpus import load_corpus
+    """Where the built-in reporter looked when it named what is there, on the film of which it told most."""
     from cxrlab.evaluation.config import ExplainConfig
     from cxrlab.evaluation.explain import explain
+    from cxrlab.findings.reader import read
     from cxrlab.models.decoding import Decoding
 
     out = stage.out / EXPLAINED
     if state(out) == "finished":
         return
-    corpus = load_corpus(_corpus(stage))
-    # The film with most on it has most to point at.
-    study = max(corpus.studies("test"), key=lambda study: (len(study.masks), study.id))
+    told: dict[str, tuple[str, ...]] = {}
+    for _, line in read_jsonl(stage.out / REPORTER / "predictions.jsonl"):
+        text = str(line["report"])
+        spans = [finding.span for finding in read(text) if finding.present and finding.span is not None]
+        told[str(line["id"])] = tuple(dict.fromkeys(text[first:last] for first, last in spans))
+    study = max(told, key=lambda name: (len(told[name]), name))
+    if not told[study]:
+        Remarks(sys.stderr).write("explain    the built-in reporter named nothing; there is nothing to look at\n")
+        return
     decoding = Decoding(max_new_tokens=_scale(stage).tokens)
-    explain(ExplainConfig(BUILTIN, data=corpus.path, study=study.id, maps=("max-mean",), decoding=decoding), out)
+    config = ExplainConfig(
+        BUILTIN, data=stage.corpus, study=study, word=told[study], maps=("max-mean", "gradient"), decoding=decoding
+    )
+    explain(config, out)
 
 
 def point_at_masks(stage: Stage) -> None:
@@ -160,31 +168,18 @@ def point_at_masks(stage: Stage) -> None:
     if state(out) != "finished":
         decoding = Decoding(max_new_tokens=scale.tokens)
         config = PointingConfig(
-            BUILTIN, _corpus(stage), n=scale.pointed, maps=("max-mean", "gradient"), seed=stage.config.seed,
+            BUILTIN, stage.corpus, n=scale.pointed, maps=("max-mean", "gradient"), seed=stage.config.seed,
             decoding=decoding,
         )  # fmt: skip
         pointing(config, out)
 
 
-def _generate(stage: Stage, model: str, name: str) -> None:
-    from cxrlab.evaluation.config import GenerateConfig
-    from cxrlab.evaluation.generate import generate
+def _write(stage: Stage, model: str, name: str) -> None:
     from cxrlab.models.decoding import Decoding
 
-    scale, out = _scale(stage), stage.out / name
-    if state(out) == "finished":
-        return
-    config = GenerateConfig(
-        model, _corpus(stage), seed=stage.config.seed, examples=stage.scale.examples,
-        control_studies=scale.controls, decoding=Decoding(max_new_tokens=scale.tokens),
-    )  # fmt: skip
-    generate(config, out)
-
-
-def _corpus(stage: Stage) -> Path:
-    from cxrlab.studies.tour import CORPUS
-
-    return stage.out / CORPUS
+    scale = _scale(stage)
+    decoding = Decoding(max_new_tokens=scale.tokens)
+    write_reports(stage, model, name, control_studies=scale.controls, decoding=decoding)
 
 
 def _scale(stage: Stage) -> ModelScale:

@@ -87,8 +87,9 @@ class Also:
         weight: Passes through it for one through the main corpus; 0.5 draws another half each time.
         text: Who made the text that is learnt; the source's when left out. Pictures without a chest have their caption.
         films: false learns the words alone, without a film.
-        told: true, with films: false, tells in the place of the film what is present, as a list of terms; without it
-            the words are learnt with nothing in front of them.
+        told: true, with films: false, tells in the place of the film what is present, as a list of terms: the exact
+            findings, or what the reader finds in the report where there are none. Without it the words are learnt
+            with nothing in front of them.
         questions: true learns closed questions about the films in place of reports: of each study one that is answered
             by yes and one by no, from its exact findings or its labels.
         prompts: Row of the prompts' table for it; that of the training when left out.
@@ -185,6 +186,8 @@ class EncoderConfig:
         for name, one in also_of(self.also).items():
             if not one.films or one.questions:
                 raise ConfigError(f"also, '{name}': contrastive training needs a film and a report in every pair.")
+        if self.optimisation.compiled:
+            raise ConfigError("compiled=true: stage 1 has no language model whose layers could be compiled.")
 
 
 @dataclass(frozen=True)
@@ -197,7 +200,7 @@ class AlignConfig:
         language_model: Language model, such as hf:FOLDER (causal model or LLaVA), builtin:general or fresh:phantom.
         start: In place of both, a whole LLaVA whose projector is trained on: hf:FOLDER or builtin:NAME.
         text: Who made the structured text that is learnt; the source's findings when left out.
-        also: Further corpora, name → {data, weight, text, films}.
+        also: Further corpora, name → {data, weight, text, questions, prompts}.
         prompts: Row of the prompts' table, or a YAML file of that form.
         n: Number of studies drawn; all when left out.
         optimisation: How the weights are moved.
@@ -224,6 +227,7 @@ class AlignConfig:
 
     def __post_init__(self) -> None:
         _check_shared(self)
+        _check_films(self, "a projector alone")
 
 
 @dataclass(frozen=True)
@@ -237,7 +241,7 @@ class FinetuneConfig:
         encoder: Vision tower, for a start without alignment.
         language_model: Language model, for a start without alignment.
         text: Who made the structured text that is learnt; the source's findings when left out.
-        also: Further corpora, name → {data, weight, text, films}.
+        also: Further corpora, name → {data, weight, text, films, told, questions, prompts}.
         indication: Put the reason for the examination into the prompt.
         train_projector: Train the projector too.
         train_tower: Train the vision tower too; its features are then not cached.
@@ -288,11 +292,20 @@ class FinetuneConfig:
         if not self.train_tower and not self.augmentation.none:
             raise ConfigError("augmentation without train_tower=true: a frozen tower is run once over every film, so "
                               "there is nothing to vary.")  # fmt: skip
+        if not self.train_language:
+            _check_films(self, "a language model that is left as it is")
         if not self.train_language and (self.lora_rank or not (self.train_projector or self.train_tower)):
             raise ConfigError("train_language=false needs lora_rank=0, and projector or tower to be trained.")
         if self.train_tower and self.cache_features == "on":
             raise ConfigError("train_tower=true and cache_features=on contradict each other: the features of a tower "
                               "that is trained change at every step.")  # fmt: skip
+
+
+def _check_films(config: AlignConfig | FinetuneConfig, what: str) -> None:
+    """Words without a film pass by the projector."""
+    for name, one in also_of(config.also).items():
+        if not one.films:
+            raise ConfigError(f"also, '{name}': {what} learns nothing from words without films; leave it out.")
 
 
 def _check_shared(config: AlignConfig | FinetuneConfig) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from cxrlab.core.errors import ConfigError
 from cxrlab.models.prompts import Prompts, load_prompts
 from cxrlab.training import processes
 from cxrlab.training.checks import check_context, check_memory, estimate
@@ -86,7 +87,7 @@ def read_sources(config: Config) -> tuple[Source, ...]:
     """The corpora of a config, the main one first."""
     main = Also(config.data, text=config.text)
     seed = config.optimisation.seed
-    further = [read_source(one) for one in also_of(config.also).values()]
+    further = [read_source(one, seed=seed) for one in also_of(config.also).values()]
     return (read_source(main, config.n, seed), *further)
 
 
@@ -226,7 +227,11 @@ def _checkpointed(model: Any, tower_frozen: bool) -> None:
 
 def compile_layers(model: Any) -> None:
     """One layer is compiled for batches of any length; the others are like it and use what was made for it."""
-    for layer in model.model.language_model.layers:
+    language = model.model.language_model
+    layers = getattr(language, "layers", None)
+    if layers is None:
+        raise ConfigError(f"compiled=true: {type(language).__name__} has no list of layers to compile.")
+    for layer in layers:
         layer.compile(dynamic=True)
 
 

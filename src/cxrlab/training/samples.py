@@ -26,7 +26,7 @@ from cxrlab.training.films import FilmFile
 SPLIT = "train"
 # What a study says beyond film and text; nothing is learnt from it, and it is most of what there is to read.
 UNREAD = frozenset({"findings", "masks", "labels", "own_labels", "boxes", "absent_images"})
-TRUTH = frozenset({"findings", "labels"})  # what closed questions are answered from, and what is told
+TRUTH = frozenset({"findings", "labels"})  # what closed questions are answered from; findings are also told
 
 
 @dataclass(frozen=True)
@@ -127,6 +127,8 @@ def _sample(corpus: Corpus, study: Study, also: Also, seed: int) -> tuple[Sample
     if text is None:
         return "no text" if also.text is None else f"no findings by '{also.text}'"
     indication = study.sections.indication if study.sections else None
+    if also.told and study.caption is not None:
+        return "a picture's caption, of which nothing can be told"
     if not also.films:
         return (Sample(study.id, None, indication, text, told=_told(study, text, seed) if also.told else None),)
     film = _film(corpus, study)

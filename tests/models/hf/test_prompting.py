@@ -104,6 +104,13 @@ def test_a_processor_with_no_place_for_a_film_or_no_end_is_refused() -> None:
         report_ids(Plain(words), "x")
 
 
+def test_what_is_told_stands_in_the_users_turn_of_a_template_without_a_film() -> None:
+    processor = Plain(tokenizer({"image_token": "<image>"}), chat_template=IDEFICS)
+    shown, told = prompt_text(processor, "Findings?"), prompt_text(processor, "Findings?", "mild edema")
+    assert "<image>" in shown and "<image>" not in told
+    assert "mild edema\nFindings?" in told and told.endswith(shown[-10:])
+
+
 def test_a_template_that_fails_is_said_to_fail() -> None:
     with pytest.raises(ConfigError, match=r"the chat template of Plain fails.*mend chat_template.jinja"):
         prompt_text(Plain(tokenizer({}), chat_template="{{ raise_exception('no films') }}"), "x")
