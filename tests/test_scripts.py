@@ -31,6 +31,7 @@ SMALL = {
     "experiments/structuring_rules.py": ("--n", "20", "--show", "3"),
     "experiments/view_from_image.py": ("--phantoms", "4"),
     "experiments/sections_roundtrip.py": ("--root", str(ROOT / "tests/data/sections/openi")),
+    "experiments/builtin_scores.py": ("--rehearse", "--out", "scores"),
     "experiments/build_builtin.py": ("--rehearse", "--weights", "weights"),
     "experiments/sight.py": ("--rehearse", "--tower", "fresh:tiny", "--out", "sight"),
     "experiments/iu_xray.py": (
@@ -75,6 +76,7 @@ EXPECTED = {
     "experiments/structuring_rules.py": "| narrated, lexicon B | 20 | 100.0 % |",
     "experiments/view_from_image.py": "| phantoms | 40 pixels high | 8 |",
     "experiments/sections_roundtrip.py": "report 3: indication (holds 'indication:'; 2 styles)",
+    "experiments/builtin_scores.py": "| untrained | text_to_image |",
     "experiments/build_builtin.py": "all built-in weights: 2",
     "experiments/iu_xray.py": "retrieval after stage 1",
     "experiments/sight.py": "held-out films: F1 ",
@@ -93,6 +95,7 @@ NEED_TORCH = (
     "finetune_speed.py",
     "pointing_game.py",
     "build_builtin.py",
+    "builtin_scores.py",
     "sight.py",
     "iu_xray.py",
 )

@@ -14,7 +14,7 @@ from cxrlab.core.config import config_from
 from cxrlab.core.errors import ConfigError
 from cxrlab.training.augmentation import NONE, Augmentation
 from cxrlab.training.checks import Memory, available_memory, check_context, check_kind, check_memory, estimate
-from cxrlab.training.config import AlignConfig, FinetuneConfig, Optimisation, also_of
+from cxrlab.training.config import FinetuneConfig, Optimisation, also_of
 
 CPU = torch.device("cpu")
 
@@ -99,5 +99,5 @@ def test_films_are_varied_by_what_the_file_names_alone(tmp_path: Path) -> None:
 def test_further_corpora_come_from_the_file(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text("data: c\nstart: hf:x\nalso:\n  scenes: {data: s, weight: 0.5}\n  words: {data: c, films: false}\n")
-    found = also_of(config_from(AlignConfig, file).also)
+    found = also_of(config_from(FinetuneConfig, file).also)
     assert found["scenes"].weight == 0.5 and found["scenes"].films and not found["words"].films

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 # One process may decode films for hours while the others wait for it.
@@ -15,7 +17,23 @@ def _state() -> Any:
     import torch
     from accelerate import PartialState
 
-    return PartialState(cpu=not torch.cuda.is_available(), timeout=_PATIENCE)
+    state = PartialState(cpu=not torch.cuda.is_available(), timeout=_PATIENCE)
+    if state.num_processes > 1:
+        _leave_at_the_end()
+    return state
+
+
+@cache
+def _leave_at_the_end() -> None:
+    """A process that ends while its group's threads still talk to the others may be aborted after its work is done."""
+    atexit.register(_leave)
+
+
+def _leave() -> None:
+    import torch.distributed
+
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def count() -> int:
