@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,19 @@ def steps(out: Path) -> list[str]:
     return [json.loads(line)["id"] for line in (out / "steps.jsonl").read_text().splitlines()]
 
 
+def stopped_in(name: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tour that Ctrl-C ends in this step."""
+
+    def stop(stage: tour.Stage) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        broken = [replace(step, work=stop) if step.id == name else step for step in STEPS_OF_THE_TOUR]
+        patch.setattr(tour, "STEPS_OF_THE_TOUR", tuple(broken))
+        with pytest.raises(KeyboardInterrupt):
+            run_tour(TourConfig(quick=True), out)
+
+
 def test_the_budgets_leave_room_for_what_is_to_come() -> None:
     """The whole chain has fifteen minutes, training five of them; without models it takes a fifth of the time."""
     assert sum(step.budget_s for step in STEPS_OF_THE_TOUR) <= 0.8 * TOTAL_S
@@ -76,18 +90,7 @@ def test_what_was_left_out_stays_left_out_when_a_tour_goes_on(
 ) -> None:
     """Weights that come while a tour is stopped would make half of it a tour with models."""
     out = tmp_path / "tour"
-
-    def stop(stage: tour.Stage) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        broken = [
-            tour.Step(step.id, step.does, stop if step.id == "score" else step.work, 1, 1, step.model)
-            for step in STEPS_OF_THE_TOUR
-        ]
-        patch.setattr(tour, "STEPS_OF_THE_TOUR", tuple(broken))
-        with pytest.raises(KeyboardInterrupt):
-            run_tour(TourConfig(quick=True), out)
+    stopped_in("score", out, monkeypatch)
     monkeypatch.setattr(tour_models, "missing", lambda: None)
     run_tour(TourConfig(quick=True), out)
     assert not (out / "explained").exists() and "pointing   left out" in capsys.readouterr().err
@@ -118,18 +121,7 @@ def test_a_stopped_tour_goes_on_with_the_step_it_was_in(
 ) -> None:
     """Stopped after its fifth step, it takes the other two and ends with the reports of an unbroken one."""
     out = tmp_path / "tour"
-
-    def stop(stage: tour.Stage) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        broken = [
-            tour.Step(step.id, step.does, stop if step.id == "retrieval" else step.work, 1, 1, step.model)
-            for step in STEPS_OF_THE_TOUR
-        ]
-        patch.setattr(tour, "STEPS_OF_THE_TOUR", tuple(broken))
-        with pytest.raises(KeyboardInterrupt):
-            run_tour(TourConfig(quick=True), out)
+    stopped_in("retrieval", out, monkeypatch)
     assert state(out) == "interrupted" and "retrieval" not in steps(out) and "normal" in steps(out)
     written = (out / "corpus" / "studies.jsonl").stat().st_mtime_ns
     run_tour(TourConfig(quick=True), out)
