@@ -13,6 +13,7 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.runs import state
 from cxrlab.core.streams import Remarks
 from cxrlab.studies.tour_stage import Stage, write_reports
+from cxrlab.training.config import Optimisation
 
 LESSON, ALIGNED, OWN_MODEL = "lesson", "align", "finetune"
 OWN, REPORTER, RETRIEVED, EXPLAINED, POINTED = "own", "reporter", "retrieved", "explained", "pointed"
@@ -73,18 +74,13 @@ def draw_lesson(stage: Stage) -> None:
 def align_projector(stage: Stage) -> None:
     """Stage 2: a projector between the built-in encoder and the built-in language model."""
     from cxrlab.training.align import align
-    from cxrlab.training.config import AlignConfig, Optimisation
+    from cxrlab.training.config import AlignConfig
 
-    scale = _scale(stage)
-    settings = Optimisation(
-        learning_rate=3e-3, steps=max(1, scale.align // scale.batch), batch_size=scale.batch, max_length=400,
-        seed=stage.config.seed,
-    )  # fmt: skip
     config = AlignConfig(
         stage.out / LESSON,
         encoder=ENCODER,
         language_model=LANGUAGE_MODEL,
-        optimisation=settings,
+        optimisation=_optimisation(stage, _scale(stage).align, 3e-3),
         cache=stage.out / "cache",
     )
     align(config, stage.out / ALIGNED)
@@ -92,21 +88,16 @@ def align_projector(stage: Stage) -> None:
 
 def finetune_reporter(stage: Stage) -> None:
     """Stage 3: adapters on the language model, the indication in the prompt."""
-    from cxrlab.training.config import FinetuneConfig, Optimisation
+    from cxrlab.training.config import FinetuneConfig
     from cxrlab.training.finetune import finetune
 
-    scale = _scale(stage)
-    settings = Optimisation(
-        learning_rate=2e-3, steps=max(1, scale.finetune // scale.batch), batch_size=scale.batch, max_length=400,
-        seed=stage.config.seed,
-    )  # fmt: skip
     config = FinetuneConfig(
         stage.out / LESSON,
         start=str(stage.out / ALIGNED),
         lora_rank=32,
         lora_alpha=64.0,
         lora_dropout=0.0,
-        optimisation=settings,
+        optimisation=_optimisation(stage, _scale(stage).finetune, 2e-3),
         cache=stage.out / "cache",
     )
     finetune(config, stage.out / OWN_MODEL)
@@ -180,6 +171,13 @@ def _write(stage: Stage, model: str, name: str) -> None:
     scale = _scale(stage)
     decoding = Decoding(max_new_tokens=scale.tokens)
     write_reports(stage, model, name, control_studies=scale.controls, decoding=decoding)
+
+
+def _optimisation(stage: Stage, samples: int, learning_rate: float) -> Optimisation:
+    batch = _scale(stage).batch
+    return Optimisation(
+        learning_rate, steps=max(1, samples // batch), batch_size=batch, max_length=400, seed=stage.config.seed
+    )
 
 
 def _scale(stage: Stage) -> ModelScale:
