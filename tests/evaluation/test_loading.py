@@ -11,7 +11,6 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.protocols import ImageToText
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.loading import load_model, train_films
-from cxrlab.models.builtin import WEIGHTS
 from cxrlab.models.names import KINDS
 
 
@@ -26,8 +25,6 @@ def rewrite(corpus: Path, change: dict[int, dict[str, object]]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_loads_by_name_alone(kind: str, phantom: Path, tmp_path: Path) -> None:
-    if kind == "builtin" and not WEIGHTS.is_dir():
-        pytest.skip("this copy has no built-in weights; tests/models/test_builtin.py makes some")
     arguments = {"stub": "normal", "retrieval": str(phantom), "builtin": "reporter"}
     if kind == "hf":
         arguments["hf"] = str(save_tiny_llava(tmp_path / "tiny"))

@@ -9,7 +9,6 @@ from tiny_models import save_tiny_llava
 
 from cxrlab.core.errors import ConfigError, UnknownName
 from cxrlab.core.protocols import ImageToText
-from cxrlab.models.builtin import WEIGHTS
 from cxrlab.models.names import ENCODER_KINDS, KINDS, TEXT_KINDS, ModelName, list_models, load_model, parse_name
 from cxrlab.models.retrieval import Exemplar
 
@@ -46,8 +45,6 @@ def test_what_is_not_a_name_is_told_with_an_example(name: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_loads_and_answers_each_film(kind: str, tmp_path: Path) -> None:
     """The protocol of every row: its name leads back to it, and one answer comes for each film, whatever its size."""
-    if kind == "builtin" and not WEIGHTS.is_dir():
-        pytest.skip("this copy has no built-in weights; tests/models/test_builtin.py makes some")
     save_tiny_llava(tmp_path / "llava")
     name = f"{kind}:{ARGUMENTS[kind].format(tmp=tmp_path)}"
     model = load_model(name, library)

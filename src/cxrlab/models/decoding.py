@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from cxrlab.core.errors import ConfigError, nearest
@@ -12,6 +12,17 @@ if TYPE_CHECKING:
     from cxrlab.core.protocols import Generated, Image
 
 STRATEGIES = ("greedy", "sample", "beam", "diverse")
+# Setting → the strategies that heed it; any other strategy would leave it unheard.
+HEEDED = {
+    "temperature": ("sample",),
+    "top_p": ("sample",),
+    "seed": ("sample",),
+    "beams": ("beam", "diverse"),
+    "length_penalty": ("beam", "diverse"),
+    "early_stopping": ("beam", "diverse"),
+    "groups": ("diverse",),
+    "diversity_penalty": ("diverse",),
+}
 
 
 @dataclass(frozen=True)
@@ -50,6 +61,13 @@ class Decoding:
                 f"strategy={self.strategy!r} is unknown.{nearest(self.strategy, STRATEGIES)} "
                 f"Choose one of {', '.join(STRATEGIES)}."
             )
+        for field in fields(self):
+            heeding, value = HEEDED.get(field.name, STRATEGIES), getattr(self, field.name)
+            if value != field.default and self.strategy not in heeding:
+                raise ConfigError(
+                    f"{field.name}={value} is not heeded by strategy={self.strategy}; give strategy="
+                    f"{' or '.join(heeding)} with it."
+                )
         for name, least in (("max_new_tokens", 1), ("answers", 1), ("beams", 1), ("groups", 1), ("seed", 0)):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name}={getattr(self, name)} is not usable; give a whole number from {least}.")

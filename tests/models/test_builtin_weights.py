@@ -1,0 +1,52 @@
+"""What the shipped weights can do: little enough to be quick, enough that wrong weights fail."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from cxrlab.data.config import PhantomConfig
+from cxrlab.data.corpus import Corpus
+from cxrlab.data.phantom.corpus import make_phantom
+from cxrlab.findings.present import present_sentences
+from cxrlab.findings.reader import read
+from cxrlab.models.builtin import NAMES, WEIGHTS, has_weights
+from cxrlab.models.names import load_encoder, load_model
+
+FILMS = 40
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    """Films of patients whom no recipe has drawn."""
+    config = PhantomConfig(n=FILMS, size=128, seed=777, masks=False, workers=1)
+    return make_phantom(config, tmp_path_factory.mktemp("held_out") / "corpus")
+
+
+def test_all_are_here_and_small() -> None:
+    assert all(has_weights(name) for name in NAMES)
+    assert sum(file.stat().st_size for file in WEIGHTS.rglob("*")) <= 24_000_000
+
+
+def test_the_reporter_names_what_is_there_and_its_side(corpus: Corpus) -> None:
+    studies = list(corpus.studies())
+    reasons = [study.sections.indication if study.sections else None for study in studies]
+    answers = load_model("builtin:reporter", list).generate([corpus.image(study) for study in studies], reasons)
+    hits = both = 0
+    for study, answer in zip(studies, answers, strict=True):
+        truth = Counter((one.observation, one.side) for one in study.findings or () if one.present)
+        said = Counter((one.observation, one.side) for one in read(answer.text) if one.present)
+        hits, both = hits + (truth & said).total(), both + (truth + said).total()
+    assert both > 2 * FILMS and 2 * hits / both > 0.7
+
+
+def test_the_encoder_puts_a_film_beside_its_report(corpus: Corpus) -> None:
+    studies = [study for study in corpus.studies() if any(one.present for one in study.findings or ())]
+    encoder = load_encoder("builtin:encoder")
+    films = encoder.embed_images([corpus.image(study) for study in studies])
+    reports = [(study.sections.findings if study.sections else None) or "" for study in studies]
+    texts = encoder.embed_texts([present_sentences(report) for report in reports])
+    best = np.argsort(-films @ texts.T, axis=1)[:, :5]
+    assert (best == np.arange(len(studies))[:, None]).any(1).mean() > 0.8
