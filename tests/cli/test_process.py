@@ -35,9 +35,10 @@ def test_a_command_without_models_never_imports_torch() -> None:
     code = (
         "import sys, os; from cxrlab.cli.main import main\n"
         "assert main(['data', 'make', 'phantom', '--help']) == 0\n"
-        "assert 'torch' not in sys.modules and os.environ['OMP_WAIT_POLICY'] == 'passive'"
+        "assert 'torch' not in sys.modules and os.environ['OMP_WAIT_POLICY'] == 'passive'\n"
+        "assert 0 < int(os.environ['GOMP_SPINCOUNT']) < 1000"
     )
-    environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
+    environment = {key: value for key, value in os.environ.items() if key not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
     answer = start(sys.executable, "-c", code, env=environment)
     assert answer.returncode == 0, answer.stderr
 
