@@ -140,10 +140,11 @@ def pack(name: str, out: Path) -> int:
     for file in files:
         if (source / file).is_file():
             text = (source / file).read_text()
-            (out / file).write_text(_in_bfloat16(text) if file == "config.json" else text)
+            (out / file).write_text(_in_bfloat16(text) if file == "config.json" else _without_base(text))
     card = read_model_card(source)
     assert card is not None
-    write_model_card(replace(card, base=f"builtin:{ALIGNED}" if name == REPORTER else None), out)
+    extra = {key: _by_name(value) for key, value in card.extra.items()}
+    write_model_card(replace(card, base=f"builtin:{ALIGNED}" if name == REPORTER else None, extra=extra), out)
     return sum(file.stat().st_size for file in out.iterdir())
 
 
@@ -152,7 +153,26 @@ def _in_bfloat16(config: str) -> str:
     for part in (values, *(value for value in values.values() if isinstance(value, dict))):
         if "dtype" in part:
             part["dtype"] = "bfloat16"
+        part.pop("_name_or_path", None)  # a folder of the machine that trained
     return json.dumps(values, indent=2, sort_keys=True) + "\n"
+
+
+def _without_base(text: str) -> str:
+    """An adapter's settings name the folder of its base, which the package has by another name."""
+    values = json.loads(text)
+    if "base_model_name_or_path" not in values:
+        return text
+    return json.dumps({**values, "base_model_name_or_path": None}, indent=2, sort_keys=True) + "\n"
+
+
+def _by_name(value: Any) -> Any:
+    """What a model was made from, by the names that a user has: builtin:NAME, or the step of this script."""
+    if isinstance(value, dict):
+        return {key: _by_name(one) for key, one in value.items()}
+    if isinstance(value, str) and str(WORK) in value:
+        step = value.split(f"{WORK}/")[1].split("/")[0]
+        return step if step == SIGHT else f"builtin:{step}"
+    return value
 
 
 def _fewer(config: Any, rehearse: bool) -> Any:

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import save_tiny_llava, tiny_dual_encoder
 
-from cxrlab.core.errors import DataError, UnknownName
+from cxrlab.core.errors import DataError, RunError, UnknownName
 from cxrlab.models import builtin
 from cxrlab.models.builtin import ALIGNED, ENCODER, GENERAL, PROJECTOR, REPORTER, builtin_folder
 from cxrlab.models.model_card import ModelCard, write_model_card
@@ -63,10 +63,23 @@ def test_other_weights_are_another_folder_in_the_cache(weights: Path) -> None:
 
 
 def test_a_cache_that_lost_files_is_made_again(weights: Path) -> None:
-    """The card tells that a folder is whole."""
     folder = builtin_folder(ALIGNED)
     (folder / "cxrlab.json").unlink()
     assert (builtin_folder(ALIGNED) / "cxrlab.json").is_file()
+    stored = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(stored[: len(stored) // 2])
+    assert (builtin_folder(ALIGNED) / "model.safetensors").read_bytes() == stored
+    (folder / "model.safetensors").unlink()
+    assert (builtin_folder(ALIGNED) / "model.safetensors").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_cache_that_cannot_be_made_is_told_with_its_remedy(
+    weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("CXRLAB_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(RunError, match="Set CXRLAB_CACHE to a folder that you may write to"):
+        builtin_folder(ALIGNED)
 
 
 def test_the_reporter_stands_on_the_aligned_model(weights: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.findings.present import present_sentences
 from cxrlab.findings.reader import read
 from cxrlab.models.builtin import NAMES, WEIGHTS, has_weights
+from cxrlab.models.model_card import read_model_card
 from cxrlab.models.names import load_encoder, load_model
 
 FILMS = 40
@@ -27,7 +28,16 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 def test_all_are_here_and_small() -> None:
     assert all(has_weights(name) for name in NAMES)
-    assert sum(file.stat().st_size for file in WEIGHTS.rglob("*")) <= 24_000_000
+    assert sum(file.stat().st_size for file in WEIGHTS.rglob("*") if file.is_file()) <= 24_000_000
+
+
+def test_they_say_what_they_come_from_by_names_that_a_user_has() -> None:
+    for name in NAMES:
+        card = read_model_card(WEIGHTS / name)
+        assert card is not None and set(card.collections) == {"scenes", "phantom"}
+        for file in (WEIGHTS / name).glob("*.json"):
+            if not file.name.startswith("tokenizer"):
+                assert "runs/" not in file.read_text() and "/checkpoint" not in file.read_text(), file
 
 
 def test_the_reporter_names_what_is_there_and_its_side(corpus: Corpus) -> None:

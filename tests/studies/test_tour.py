@@ -113,6 +113,7 @@ def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     for name in builtin.NAMES:
         (tmp_path / name).mkdir()
         (tmp_path / name / "cxrlab.json").write_text("{}")
+        (tmp_path / name / "model.safetensors").touch()
     assert tour_models.missing() is None
 
 

@@ -56,7 +56,7 @@ def examine() -> dict[str, Any]:
         "torch": torch,
         "threads": {
             "cores": os.cpu_count(),
-            **{name: os.environ.get(name) for name in ("OMP_WAIT_POLICY", "OMP_NUM_THREADS")},
+            **{name: os.environ.get(name) for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_NUM_THREADS")},
         },
         "disk_free_gb": round(shutil.disk_usage(Path.cwd()).free / 1e9, 1),
         "poisons": poisons,

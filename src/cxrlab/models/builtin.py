@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -47,7 +48,8 @@ def builtin_folder(name: str) -> Path:
 
 def has_weights(name: str) -> bool:
     """Whether this copy holds the weights of a built-in model: a copy of the source need not."""
-    return (WEIGHTS / name / MODEL_CARD).is_file()
+    folder = WEIGHTS / name
+    return (folder / MODEL_CARD).is_file() and any(folder.glob("*.safetensors"))
 
 
 def cache_folder() -> Path:
@@ -105,16 +107,29 @@ def _put_together(weights: Path) -> Path:
         if not file.is_file():
             raise DataError(f"this copy of cxrlab has no weights for builtin:{ALIGNED}; {file} is missing.")
     out = cache_folder() / "-".join([ALIGNED, *(sha256_of(file)[:12] for file in made_of)])
-    if (out / MODEL_CARD).is_file():
+    if _whole(out):
         return out
-    make_folder(out.parent)
-    shutil.rmtree(out, ignore_errors=True)  # somebody has taken files out of it
+    try:
+        make_folder(out.parent)
+    except RunError as error:
+        raise RunError(
+            f"builtin:{ALIGNED} is put together once and kept, and this failed: {error} Set CXRLAB_CACHE to a folder "
+            "that you may write to."
+        ) from error
+    shutil.rmtree(out, ignore_errors=True)  # somebody has taken files out of it, or cut them short
     try:
         return write_folder(out, lambda folder: _write_aligned(weights, folder))
     except RunError:
-        if (out / MODEL_CARD).is_file():  # another process was faster
+        if _whole(out):  # another process was faster
             return out
         raise
+
+
+def _whole(folder: Path) -> bool:
+    """Whether all files are there and the weights are as long as when they were written."""
+    card = read_model_card(folder)
+    weights = folder / "model.safetensors"
+    return card is not None and weights.is_file() and weights.stat().st_size == card.extra.get("bytes")
 
 
 def _write_aligned(weights: Path, folder: Path) -> None:
@@ -131,6 +146,8 @@ def _write_aligned(weights: Path, folder: Path) -> None:
     with quiet_loading():
         model.to(tower.model.dtype).save_pretrained(folder)
     processor.save_pretrained(folder)
+    stored = folder / "model.safetensors"
+    stored.chmod(0o644)  # safetensors lets nobody else read what it writes
     card = read_model_card(weights / ALIGNED)
-    if card is not None:
-        write_model_card(card, folder)
+    assert card is not None
+    write_model_card(replace(card, extra={**card.extra, "bytes": stored.stat().st_size}), folder)

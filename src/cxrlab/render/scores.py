@@ -115,7 +115,7 @@ def scored_runs(runs: Runs) -> list[tuple[RunFolder, ScoreFolder]]:
 
 
 def _score_table(scored: Sequence[tuple[RunFolder, ScoreFolder]], names: Sequence[str]) -> str:
-    head = ["metric", *(cell for run, _ in scored for cell in (text(run.name), "")), "best floor", "n"]
+    head = ["metric", *(text(run.name) for run, _ in scored), "best floor", "n"]
     rows = []
     for name in names:
         found = [(part.scores["metrics"].get(name), part.scores.get("floors") or {}) for _, part in scored]
@@ -124,7 +124,7 @@ def _score_table(scored: Sequence[tuple[RunFolder, ScoreFolder]], names: Sequenc
         low, high = _scale([score for score, _ in found if score], [floor[1] for floor in floors if floor])
         cells = [f"{text(name)} {ARROWS.get(known.get('direction'), '')}"]
         for (score, _), floor in zip(found, floors, strict=True):
-            cells += [_value(score), _interval(score, floor[1] if floor else None, low, high)]
+            cells.append(f"{_value(score)}{_interval(score, floor[1] if floor else None, low, high)}")
         # One for all where the runs share their references; else each its own, in the order of the runs.
         told = dict.fromkeys(f"{_figure(best[1])} <span class=later>{text(best[0])}</span>" for best in floors if best)
         cells.append(f"<span class=figure>{'<br>'.join(told) or UNKNOWN}</span>")

@@ -179,9 +179,9 @@ STEPS_OF_THE_TOUR = (
     Step("normal", "write the constant normal report", write_normal, 10, 1),
     Step("retrieval", "write the report of the nearest training film", write_nearest, 20, 3),
     Step("lesson", "draw films to learn from", tour_models.draw_lesson, 45, 2, model=True),
-    Step("align", "stage 2: train a projector", tour_models.align_projector, 50, 6, model=True),
+    Step("align", "stage 2: train a projector", tour_models.align_projector, 60, 6, model=True),
     Step(
-        "finetune", "stage 3: train adapters on the language model", tour_models.finetune_reporter, 250, 2, model=True
+        "finetune", "stage 3: train adapters on the language model", tour_models.finetune_reporter, 240, 2, model=True
     ),
     Step("own", "write reports with the model just trained", tour_models.write_own, 45, 3, model=True),
     Step("reporter", "write reports with the built-in reporter", tour_models.write_builtin, 45, 3, model=True),

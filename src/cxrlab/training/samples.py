@@ -61,7 +61,7 @@ class Source:
         weight: Passes through them an epoch.
         prompts: Row of the prompts' table for them; None for that of the training.
         left_out: Reason → studies of the train split that do not count.
-        collections: Collections of films that were looked at; empty where words alone are learnt.
+        collections: Collections whose films or words are learnt.
     """
 
     name: str
@@ -100,8 +100,8 @@ def read_source(also: Also, n: int | None = None, seed: int = 0) -> Source:
     if n is not None and n < len(samples):
         drawn = sorted(generator(seed, "samples").permutation(len(samples))[:n].tolist())
         samples = [samples[number] for number in drawn]
-    seen = known_collections(corpus.card) if also.films else ()
-    return Source(corpus.card.name, corpus.path, tuple(samples), also.weight, also.prompts, left_out, seen)
+    collections = known_collections(corpus.card)
+    return Source(corpus.card.name, corpus.path, tuple(samples), also.weight, also.prompts, left_out, collections)
 
 
 def _learnt(corpus: Corpus, truth: bool) -> Iterator[Study]:
