@@ -7,7 +7,8 @@ from collections.abc import Iterable
 HEADLINES = (
     "clinical:rules", "green:rules", "crimson:rules", "errors.significant", "error-free.significant", "findings.f1",
     "findings.f1.side", "findings.f1.full", "chexpert14.micro.f1:uncertain-positive",
-    "chexpert14.macro.f1:uncertain-positive", "chexpert5.micro.f1:uncertain-positive", "rougeL:google", "bleu1:coco", "bleu4:coco", "cider:coco",
+    "chexpert14.macro.f1:uncertain-positive", "chexpert5.micro.f1:uncertain-positive", "rougeL:google",
+    "bleu1:coco", "bleu4:coco", "cider:coco",
 )  # fmt: skip
 
 ARROWS = {"higher": "↑", "lower": "↓"}  # which way is better
