@@ -120,7 +120,7 @@ def measure(
         return None
     right = Batch(kept)
     batches = {kind: right.with_candidates([str(texts[pair.id]) for pair in kept]) for kind, texts in told.items()}
-    names = [METRIC, *(name for name in HEADLINES if name in metrics)]
+    names = list(dict.fromkeys([METRIC, *(name for name in HEADLINES if name in metrics)]))
     tallies = {kind: _tallies(one, names) for kind, one in {"": right, **batches}.items()}
     resamples = Resamples([pair.patient or pair.id for pair in kept], trials=trials, rng=rng)
     ends = resamples.intervals([tallies[""][name] for name in names], level)
