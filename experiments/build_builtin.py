@@ -140,7 +140,7 @@ def pack(name: str, out: Path) -> int:
     for file in files:
         if (source / file).is_file():
             text = (source / file).read_text()
-            (out / file).write_text(_in_bfloat16(text) if file == "config.json" else _without_base(text))
+            (out / file).write_text(_as_shipped(text) if file == "config.json" else _without_base(text))
     card = read_model_card(source)
     assert card is not None
     extra = {key: _by_name(value) for key, value in card.extra.items()}
@@ -148,12 +148,13 @@ def pack(name: str, out: Path) -> int:
     return sum(file.stat().st_size for file in out.iterdir())
 
 
-def _in_bfloat16(config: str) -> str:
+def _as_shipped(config: str) -> str:
+    """A model's settings with the type of the shipped weights, and without the folder they were trained in."""
     values = json.loads(config)
     for part in (values, *(value for value in values.values() if isinstance(value, dict))):
         if "dtype" in part:
             part["dtype"] = "bfloat16"
-        part.pop("_name_or_path", None)  # a folder of the machine that trained
+        part.pop("_name_or_path", None)
     return json.dumps(values, indent=2, sort_keys=True) + "\n"
 
 

@@ -71,3 +71,10 @@ def test_a_trained_model_is_asked_itself(phantom: Path, own_phantom: Path) -> No
     refuse_familiar(Learned(), load_corpus(own_phantom))
     with pytest.raises(ConfigError, match="'hf:silent' does not tell"):
         refuse_familiar(Silent(), load_corpus(own_phantom))
+
+
+def test_a_model_that_has_read_the_reports_is_no_stranger(phantom: Path, tmp_path: Path) -> None:
+    """The general model has seen no phantom, but it has learnt from what is written about them."""
+    with pytest.raises(DataError, match="is not external"):
+        generate(GenerateConfig("builtin:general", phantom, "val", n=1, external=True), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -249,7 +249,7 @@ def test_compiled_layers_learn_the_same(
 
 
 def test_words_alone_and_told_are_learnt_beside_films(config: FinetuneConfig, tmp_path: Path) -> None:
-    """The general model's diet; neither makes the model one that has seen these films."""
+    """The general model's diet."""
     data = str(config.data)
     also = {"words": {"data": data, "films": False}, "told": {"data": data, "films": False, "told": True}}
     done = finetune(dataclasses.replace(config, also=also), tmp_path / "run")
