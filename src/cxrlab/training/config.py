@@ -31,7 +31,8 @@ class Optimisation:
         accumulate: Forward passes a step; the step equals one with a batch so many times as large.
         precision: float32, or bfloat16 (frozen weights stored in it, trained ones in float32, sums under autocast).
         gradient_checkpointing: Compute activations twice and keep few of them; saves memory, costs a third of the time.
-        compiled: Compile the layers of the language model, for long runs on a GPU; not measured there yet.
+        compiled: Compile the layers of the language model, for long runs on a GPU: a minute's wait, then 1.4 times as
+            fast.
         max_length: Most tokens of a sample, those of the film included; a longer report is cut at its end.
         group_by_length: Samples of like length share a step, so that little is padding.
         workers: Processes that read films; 0 reads in the main one.
