@@ -47,6 +47,7 @@ SMALL = {
     "benchmarks/imports.py": ("--n", "20"),
     "benchmarks/install.py": ("--plan",),
     "benchmarks/phantom.py": ("--n", "8", "--size", "32", "--grow"),
+    "benchmarks/preference_speed.py": ("--tiny",),
     "benchmarks/reader.py": ("--n", "10"),
     "benchmarks/rouge.py": ("--n", "20"),
     "benchmarks/scoring.py": ("--n", "6"),
@@ -84,6 +85,7 @@ EXPECTED = {
     "benchmarks/imports.py": "20 films:",
     "benchmarks/install.py": "under 35 packages",
     "benchmarks/phantom.py": "CPU ms a study",
+    "benchmarks/preference_speed.py": "aimed at 0.7 times the memory of TRL at most",
     "benchmarks/reader.py": "promised: at most 1.0 ms a report",
     "benchmarks/rouge.py": "values equal to the last digit",
     "benchmarks/scoring.py": "as many metrics a second as the peer",
@@ -93,6 +95,7 @@ EXPECTED = {
 NEED_TORCH = (
     "learnability.py",
     "finetune_speed.py",
+    "preference_speed.py",
     "pointing_game.py",
     "build_builtin.py",
     "builtin_scores.py",

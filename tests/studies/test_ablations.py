@@ -6,6 +6,7 @@ import json
 import math
 import multiprocessing
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.runs import state
 from cxrlab.studies import ablations
 from cxrlab.studies.ablation_config import AblationsConfig, Variant
-from cxrlab.studies.ablation_plan import Part, Plan, plan
+from cxrlab.studies.ablation_plan import Plan, plan
 from cxrlab.studies.ablations import run_ablations, table
+from cxrlab.studies.parts import Part
 from cxrlab.studies.run_study import find_study, read_study
+from cxrlab.studies.side_by_side import side_by_side
 from cxrlab.studies.study_corpora import corpus_folders, make_corpora, with_folders
 
 BASE: dict[str, Any] = {
@@ -202,8 +205,11 @@ def test_a_seed_that_fails_ends_the_others_and_is_named(tmp_path: Path) -> None:
     one = config(seeds=(1, 2), at_once=2)
     folders = corpus_folders(one.corpora, tmp_path / "study" / "corpora")
     make_corpora(one.corpora, folders)
+    work = partial(
+        ablations._one_seed, one, plan(one, folders, tmp_path / "study"), folders["drawn"], tmp_path / "study"
+    )
     with pytest.raises(RunError, match=r"seed 2: .*thesis\.tex"):
-        ablations._side_by_side(one, plan(one, folders, tmp_path / "study"), folders["drawn"], tmp_path / "study")
+        side_by_side(work, one.seeds, one.at_once)
     assert not multiprocessing.active_children()
 
 

@@ -184,6 +184,28 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "cxrlab.cli.encoders:retrieve",
             "cxrlab retrieve --model hf:runs/encoder/checkpoint --data corpora/phantom --out runs/retrieval",
         ),
+        "prefer sample": Command(
+            "several drawn reports a study: candidates for a judge",
+            "cxrlab.cli.preferring:sample",
+            "cxrlab prefer sample --model hf:runs/finetune/checkpoint --data corpora/phantom --out runs/candidates",
+        ),
+        "prefer judge": Command(
+            "a reward for every candidate: a metric, a mix, or a comparison",
+            "cxrlab.cli.preferring:judge",
+            "cxrlab prefer judge --candidates runs/candidates --data corpora/phantom --judge green:rules "
+            "--out runs/rewards",
+        ),
+        "prefer pair": Command(
+            "preference pairs from rewards, or from what people said",
+            "cxrlab.cli.preferring:pair",
+            "cxrlab prefer pair --rewards runs/rewards --longest-ratio 1.2 --out runs/pairs",
+        ),
+        "prefer train": Command(
+            "a model aligned by pairs; what that has gained and cost",
+            "cxrlab.cli.aligning:train",
+            "cxrlab prefer train --config configs/preference/dpo_phantom.yaml --data corpora/phantom "
+            "--pairs runs/pairs --start builtin:reporter --out runs/aligned",
+        ),
         "page": Command(
             "one HTML file from run folders",
             "cxrlab.render.page:write_page",

@@ -54,6 +54,8 @@ class PhantomConfig:
         normal: Share of studies without any finding, 0 to 1.
         lexicon: Words of the reports: A (training) or B (held out).
         masks: Write an exact mask for each drawn finding.
+        mistakes: Most mistakes in a second text of every train study, which stands under structured as 'mistaken';
+            a model that learns from it makes them too. 0 writes none.
         workers: Processes; 0 means one for each core.
     """
 
@@ -65,10 +67,12 @@ class PhantomConfig:
     normal: float = 0.25
     lexicon: str = "A"
     masks: bool = True
+    mistakes: int = 0
     workers: int = 0
 
     def __post_init__(self) -> None:
         _whole("n", self.n, 1, MOST_STUDIES)
+        _whole("mistakes", self.mistakes, 0, 8)
         _whole("size", self.size, 32, 2048)
         _whole("seed", self.seed, 0)
         _one_of("preset", self.preset, PRESETS)

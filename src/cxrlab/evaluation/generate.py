@@ -11,7 +11,7 @@ A run that was stopped goes on at the study where it stopped and ends with the s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
     if finished(out, config, seed=config.seed, free=FREE):
         return _stored(read_json(out / SUMMARY))
     corpus = load_corpus(config.data)
-    ids = _chosen(corpus, config)
+    ids = chosen_ids(corpus, config.split, config.n, config.seed)
     _refuse_self_retrieval(config)
     if config.external:
         refuse_familiar_library(config.model, corpus)
@@ -95,10 +95,7 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
         summary = _summary(run, config, corpus, len(ids), missing, controls)
         run.write(SUMMARY, summary)
         if missing and not config.allow_missing:
-            raise DataError(
-                f"{len(missing)} of {len(ids)} studies have no readable frontal film (listed in {out / SUMMARY}; "
-                f"for example: {missing[0].reason}) Mend them and run again, or give --allow-missing."
-            )
+            raise without_film(missing, len(ids), out / SUMMARY)
     return summary
 
 
@@ -109,16 +106,37 @@ def _stored(summary: dict[str, Any]) -> Generation:
     return Generation(**summary, mean_words=math.nan if words is None else words, missing=missing)
 
 
-def _chosen(corpus: Corpus, config: GenerateConfig) -> list[str]:
-    """Ids to answer, in corpus order."""
-    ids = corpus.ids(config.split)
+def chosen_ids(corpus: Corpus, split: str, n: int | None, seed: int) -> list[str]:
+    """Ids to answer, in corpus order; a split without a study is a `DataError`.
+
+    Args:
+        corpus: Where the studies are.
+        split: train, val or test.
+        n: How many are drawn; every study of the split when None.
+        seed: Decides which are drawn.
+    """
+    ids = corpus.ids(split)
     if not ids:
         held = sorted({study.split or "none" for study in corpus.studies()})
-        raise DataError(f"{corpus.path} has no study in its {config.split} split (splits there: {', '.join(held)}).")
-    if config.n is None or config.n >= len(ids):
+        raise DataError(f"{corpus.path} has no study in its {split} split (splits there: {', '.join(held)}).")
+    if n is None or n >= len(ids):
         return list(ids)
-    drawn = generator(config.seed, "generate").permutation(len(ids))[: config.n]
+    drawn = generator(seed, "generate").permutation(len(ids))[:n]
     return [ids[index] for index in sorted(drawn.tolist())]
+
+
+def without_film(missing: Sequence[Missing], studies: int, summary: Path) -> DataError:
+    """The error for studies whose film could not be read.
+
+    Args:
+        missing: Those studies, at least one.
+        studies: How many were asked for.
+        summary: The file that lists the missing ones.
+    """
+    return DataError(
+        f"{len(missing)} of {studies} studies have no readable frontal film (listed in {summary}; "
+        f"for example: {missing[0].reason}) Mend them and run again, or give --allow-missing."
+    )
 
 
 def _refuse_self_retrieval(config: GenerateConfig) -> None:

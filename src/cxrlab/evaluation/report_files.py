@@ -71,10 +71,7 @@ def read_reports(path: Path) -> ReportFile:
     """Read a file by the ending of its name; any other ending than .jsonl, .json, .csv, .tsv is text by lines."""
     if path.is_dir():
         raise DataError(f"{path} is a folder; name a file of reports, a corpus folder or a run with predictions.")
-    readers = {".jsonl": _jsonl, ".ndjson": _jsonl, ".json": _json, ".csv": _csv, ".tsv": _csv}
-    found = tuple(readers.get(path.suffix.lower(), _lines)(path))
-    if not found:
-        raise DataError(f"{path} holds no report; check that it is the right file.")
+    found = read_rows(path)
     with_id = [row.id for _, row in found if row.id]
     if with_id and len(with_id) < len(found):
         bare = next(row for _, row in found if not row.id)
@@ -82,6 +79,15 @@ def read_reports(path: Path) -> ReportFile:
     rows = tuple(row if row.id else Row(row.place, str(number), row.values) for number, row in found)
     _refuse_repeats(path, rows)
     return ReportFile(path, rows, numbered=not with_id)
+
+
+def read_rows(path: Path) -> tuple[tuple[int, Row], ...]:
+    """Every row of a file with its number from 1, as it stands: ids may be absent ("") or stand on several rows."""
+    readers = {".jsonl": _jsonl, ".ndjson": _jsonl, ".json": _json, ".csv": _csv, ".tsv": _csv}
+    found = tuple(readers.get(path.suffix.lower(), _lines)(path))
+    if not found:
+        raise DataError(f"{path} holds no report; check that it is the right file.")
+    return found
 
 
 def report_text(value: Any, place: str) -> str | None:

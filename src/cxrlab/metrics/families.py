@@ -26,6 +26,7 @@ FAMILIES = Table(
         "findings": "cxrlab.metrics.findings_f1:FindingsF1",
         "errors": "cxrlab.metrics.error_counts:ErrorCounts",
         "rules": "cxrlab.metrics.rules:RuleScores",
+        "length": "cxrlab.metrics.length:LengthControlled",
     },
 )
 # Families that cannot be made out of nothing: name → where it lives, and what it needs.

@@ -25,6 +25,8 @@ from cxrlab.render.shapes import (
     COUNTED,
     EXPLAINED,
     POINTED,
+    PREFERENCES,
+    PREFERRED,
     RETRIEVED,
     VALIDATED,
     check,
@@ -35,6 +37,7 @@ CHECK, STATISTICS = "check.json", "statistics.json"
 ABLATIONS, ANALYSIS = "ablations.json", "analysis.json"
 EXPLAIN, POINTING = "explain.json", "pointing.json"
 RETRIEVAL, ZERO_SHOT = "retrieval.json", "zero_shot.json"
+PREFERENCE, OVER_SEEDS = "preference.json", "preferences.json"
 # A page is looked at, not searched: of a run without chosen examples it shows the first few predictions.
 UNCHOSEN = 5
 _RESULT = "checkpoint"
@@ -65,6 +68,8 @@ class RunFolder:
         pointing: Content of pointing.json, empty when the run scored no maps.
         retrieved: Content of retrieval.json, empty when the run looked for no reports.
         zero_shot: Content of zero_shot.json, likewise.
+        preference: Content of preference.json, empty when the run aligned no model.
+        preferences: Content of preferences.json, empty when the run compared no ways to align.
     """
 
     path: Path
@@ -87,6 +92,8 @@ class RunFolder:
     pointing: Mapping[str, Any] = field(default_factory=dict)
     retrieved: Mapping[str, Any] = field(default_factory=dict)
     zero_shot: Mapping[str, Any] = field(default_factory=dict)
+    preference: Mapping[str, Any] = field(default_factory=dict)
+    preferences: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -154,6 +161,8 @@ def read_run(path: Path, others: frozenset[str] = frozenset()) -> RunFolder:
         pointing=_object(path / POINTING, POINTED),
         retrieved=_object(path / RETRIEVAL, RETRIEVED),
         zero_shot=_object(path / ZERO_SHOT, CLASSIFIED),
+        preference=_object(path / PREFERENCE, PREFERRED),
+        preferences=_object(path / OVER_SEEDS, PREFERENCES),
     )
 
 

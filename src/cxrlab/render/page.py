@@ -8,6 +8,8 @@ from pathlib import Path
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import write_text
 from cxrlab.render import (
+    aligned,
+    aligned_seeds,
     data_card,
     explained,
     image_dependence,
@@ -30,9 +32,11 @@ _SECTIONS = (
     sections.imported,
     studies.ablations,
     studies.texts,
+    aligned_seeds.aligned_seeds,
     sections.models,
     scores.scores,
     image_dependence.image_dependence,
+    aligned.aligned,
     retrieved.retrieved,
     explained.pointing,
     explained.explained,

@@ -84,6 +84,44 @@ CLASSIFIED: Mapping[str, Any] = {
     **dict.fromkeys(("labels", "observations"), _AREAS),
     **dict.fromkeys(("mean_labels", "mean_observations"), _MEAN_AREA),
 }
+_MOVED = dict.fromkeys(("before", "after", "difference", "low", "high", "p"), NUMBER)
+PREFERRED: Mapping[str, Any] = {
+    **dict.fromkeys(("n", "patients"), NUMBER),
+    **dict.fromkeys(("before", "after"), {ANY: _VALUES}),
+    "difference": {
+        ANY: {
+            **dict.fromkeys(("difference", "low", "high", "p", "p_holm"), NUMBER),
+            **dict.fromkeys(("direction", "verdict"), TEXT),
+            "by_study": {ANY: NUMBER},
+        }
+    },
+    "length": {"reference": NUMBER, "words": _MOVED, "mean_logprob": _MOVED},
+    "drift": {ANY: NUMBER},
+    "questions": {"n": NUMBER, "accuracy": _MOVED, "squared_error": _MOVED, "calibration_error": {ANY: NUMBER}},
+    "retrieval": {"encoder": TEXT, "gallery": NUMBER, ANY: _MOVED},
+    "selection": {**dict.fromkeys(("select", "judge"), TEXT), **dict.fromkeys(("step", "of", "score"), NUMBER)},
+    "watched": [{ANY: NUMBER}],
+}
+_ALIGNED_METRIC = {
+    **dict.fromkeys(("before", "after", "difference"), _OVER_SEEDS),
+    "by_seed": [dict.fromkeys(("seed", "difference", "low", "high"), NUMBER)],
+}
+PREFERENCES: Mapping[str, Any] = {
+    "metrics": [TEXT],
+    "directions": {ANY: TEXT},
+    "seeds": [NUMBER],
+    **dict.fromkeys(("n", "patients"), NUMBER),
+    "variants": {
+        ANY: {
+            "changes": TEXT,
+            "published": {ANY: NUMBER},
+            "metrics": {ANY: _ALIGNED_METRIC},
+            **dict.fromkeys(("words", "length_ratio", "drift"), {ANY: _OVER_SEEDS}),
+            **dict.fromkeys(("accuracy", "calibration_error"), _ALIGNED_METRIC),
+            **dict.fromkeys(("pairs", "chosen_longer", "step", "steps"), _OVER_SEEDS),
+        }
+    },
+}
 VALIDATED: Mapping[str, Any] = {
     "metrics": {ANY: dict.fromkeys(("tau", "low", "high", "n", "passed", "of"), NUMBER)},
     "ceiling": {"leave_one_out_tau": [NUMBER]},

@@ -38,6 +38,7 @@ dd { margin: 0; overflow-wrap: anywhere; }
 .bar.stack .absent { background: #d3d9df; }
 .wide + .wide { margin-top: 1.2rem; }
 .wide + p { margin-top: .7rem; }
+.wide + h3, .small + h3 { margin-top: 1.2rem; }
 .film { width: 100%; display: block; background: #000; border-radius: .25rem; }
 .sheet { width: 100%; display: block; border: 1px solid var(--line); border-radius: .25rem; }
 .example { display: grid; grid-template-columns: 14rem 1fr; gap: 0 1.6rem; padding: 1.3rem 0;

@@ -7,32 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.config import nested, raise_problems
-from cxrlab.core.json_form import dumps
 from cxrlab.studies.ablation_config import AblationsConfig, Variant
+from cxrlab.studies.parts import Part, Parts
 from cxrlab.studies.run_study import merged
 from cxrlab.studies.study_corpora import with_folders
 
 ENCODER, ALIGN, FINETUNE = "encoder", "align", "finetune"
 CHECKPOINT = "checkpoint"
 CACHE = "cache"
-
-
-@dataclass(frozen=True)
-class Part:
-    """One stage of training.
-
-    Args:
-        kind: encoder, align or finetune.
-        seed: Of the variants that use it.
-        folder: Its run folder within the study, named after the first variant that needs it.
-        config: Its checked settings.
-    """
-
-    kind: str
-    seed: int
-    folder: str
-    config: Any
 
 
 @dataclass(frozen=True)
@@ -81,17 +63,15 @@ def plan(config: AblationsConfig, folders: Mapping[str, Path], out: Path) -> Pla
     """
     desk = _Desk(config, folders, out)
     trials = [desk.trial(name, variant, seed) for seed in config.seeds for name, variant in config.chosen().items()]
-    raise_problems(list(dict.fromkeys(desk.problems)))
-    return Plan(tuple(desk.parts.values()), tuple(trials))
+    return Plan(desk.parts.checked(), tuple(trials))
 
 
 class _Desk:
-    """Collects parts by their settings, so that what is equal is trained once."""
+    """Where variants become parts."""
 
     def __init__(self, config: AblationsConfig, folders: Mapping[str, Path], out: Path) -> None:
         self.config, self.folders, self.out = config, folders, out
-        self.parts: dict[str, Part] = {}
-        self.problems: list[str] = []
+        self.parts = Parts()
 
     def trial(self, name: str, variant: Variant, seed: int) -> Trial:
         home = f"seed{seed}/{name}"
@@ -117,12 +97,7 @@ class _Desk:
         settings = merged(settings, {**start, "cache": str(self.out / CACHE), "optimisation": {"seed": seed}})
         place = f"{kind} of '{home}'"
         settings = with_folders(settings, self.folders, place)
-        key = dumps({"kind": kind, **settings})
-        if key not in self.parts:
-            checked, problems = nested(_config(kind), settings, place)
-            self.problems += problems
-            self.parts[key] = Part(kind, seed, f"{home}/{kind}", checked)
-        return self.parts[key].folder
+        return self.parts.once(kind, seed, f"{home}/{kind}", _config(kind), settings, place).folder
 
 
 def _config(kind: str) -> type[Any]:

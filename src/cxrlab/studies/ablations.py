@@ -14,25 +14,24 @@ A study that was stopped goes on with the part that it was in.
 from __future__ import annotations
 
 import math
-import multiprocessing
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cxrlab.core.config import nested, raise_problems
-from cxrlab.core.errors import CxrlabError, DataError
+from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.json_form import plain
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.progress import track
 from cxrlab.core.runs import Run, finished, state
-from cxrlab.data.parallel import follow_parent
 from cxrlab.render.page import PAGE, write_page
 from cxrlab.studies.ablation_config import AblationsConfig
-from cxrlab.studies.ablation_plan import ALIGN, CHECKPOINT, ENCODER, FINETUNE, Part, Plan, Trial, plan
+from cxrlab.studies.ablation_plan import ALIGN, CHECKPOINT, ENCODER, FINETUNE, Plan, Trial, plan
 from cxrlab.studies.over_seeds import over_seeds
+from cxrlab.studies.parts import Part, raise_absent_models
+from cxrlab.studies.side_by_side import side_by_side
 from cxrlab.studies.study_corpora import corpus_folders, make_corpora, raise_absent
 
 CORPORA, REPORTS, SCORES, COMPARISON = "corpora", "reports", "scores", "comparison"
@@ -57,7 +56,8 @@ def run_ablations(config: AblationsConfig, out: Path) -> Path:
             make_corpora(config.corpora, folders)
             _check_test(config, folders[config.test])
             if config.at_once > 1:
-                _side_by_side(config, planned, folders[config.test], out)
+                work = partial(_one_seed, config, planned, folders[config.test], out)
+                side_by_side(work, config.seeds, config.at_once)
             for part in track(planned.parts, "training stages"):
                 _train(part, out / part.folder)
             done = run.done(TRIALS)
@@ -83,13 +83,8 @@ def _check_metrics(config: AblationsConfig) -> None:
 
 def _check_starts(planned: Plan, out: Path) -> None:
     """A folder that the last variant starts from and that is not there is told before the first is trained."""
-    from cxrlab.models.part_folders import folder_of
-
     keys = ("tower", "text_encoder", "encoder", "language_model", "start")
-    names = {getattr(part.config, key, None) for part in planned.parts for key in keys}
-    for name in sorted(name for name in names if name and name.startswith(("hf:", "builtin:"))):
-        if not Path(name.removeprefix("hf:")).is_relative_to(out):  # what this study trains is not there yet
-            folder_of(name)
+    raise_absent_models((getattr(part.config, key, None) for part in planned.parts for key in keys), out)
 
 
 def _check_test(config: AblationsConfig, folder: Path) -> None:
@@ -100,30 +95,10 @@ def _check_test(config: AblationsConfig, folder: Path) -> None:
         raise DataError(f"the corpus '{config.test}' ({folder}) has no study in its test split; take a larger one.")
 
 
-def _side_by_side(config: AblationsConfig, planned: Plan, test: Path, out: Path) -> None:
-    """Train and score whole seeds in processes of their own; who goes through the plan later finds it done.
-
-    The first error, and Ctrl-C, end the others where they stand: every run of theirs goes on from its last checkpoint.
-    """
-    pool = ProcessPoolExecutor(config.at_once, mp_context=get_context("spawn"), initializer=follow_parent)
-    try:
-        seeds = {pool.submit(_one_seed, config, planned.of(seed), test, out): seed for seed in config.seeds}
-        for done in as_completed(seeds):
-            if isinstance(error := done.exception(), CxrlabError):
-                raise type(error)(f"seed {seeds[done]}: {error}") from error
-            done.result()
-    except BaseException:
-        for process in multiprocessing.active_children():
-            process.kill()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _one_seed(config: AblationsConfig, planned: Plan, test: Path, out: Path) -> None:
-    for part in planned.parts:
+def _one_seed(config: AblationsConfig, planned: Plan, test: Path, out: Path, seed: int) -> None:
+    for part in planned.of(seed).parts:
         _train(part, out / part.folder)
-    for trial in planned.trials:
+    for trial in planned.of(seed).trials:
         _scores(config, trial, test, out)
 
 

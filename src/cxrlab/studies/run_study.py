@@ -24,6 +24,7 @@ STUDIES = Table(
     {
         "ablations": "cxrlab.studies.ablations:run_ablations",
         "analysis1": "cxrlab.studies.analysis_text:run_analysis",
+        "preference": "cxrlab.studies.preference_study:run_preference_study",
     },
 )
 FOLDER = Path("configs") / "studies"

@@ -10,6 +10,7 @@
     own/ reporter/         reports of the model just trained and of the built-in one
     scores/                all four scored against the corpus, and compared
     retrieved/ explained/ pointed/   the encoder's recall, and where the reporter looked
+    spoilt/ sampled/ judged/ paired/ aligned/   the reporter taught mistakes, and taught to prefer better reports again
     steps.jsonl            seconds and budget of each step
     left_out.json          why steps are left out, decided when the tour begins
     summary.json page.html the end
@@ -28,14 +29,14 @@ from cxrlab.core.files import read_json
 from cxrlab.core.runs import Run, finished, state
 from cxrlab.core.streams import Remarks
 from cxrlab.render.page import PAGE, write_page
-from cxrlab.studies import tour_models
+from cxrlab.studies import tour_models, tour_preference
 from cxrlab.studies.config import TourConfig
 from cxrlab.studies.tour_stage import NORMAL, RETRIEVAL, SCENES, Scale, Stage, Step, write_reports
 
 STEPS, LEFT_OUT = "steps.jsonl", "left_out.json"
 SCORES, COMPARISON = "scores", "scores/comparison"
 WRITTEN = (NORMAL, RETRIEVAL, tour_models.OWN, tour_models.REPORTER)
-LOOKED_INTO = (tour_models.RETRIEVED, tour_models.EXPLAINED, tour_models.POINTED)
+LOOKED_INTO = (tour_preference.ALIGNED, tour_models.RETRIEVED, tour_models.EXPLAINED, tour_models.POINTED)
 AS_MIMIC, IMPORTED, STRUCTURED, CARD = "as_mimic", "imported", "structured", "card"
 CHECK, SHEET, SUMMARY, CAME_BACK = "check.json", "sheet.png", "summary.json", "came_back.json"
 TOTAL_S = 900  # the whole chain, when it stands, on two cores; five minutes of it are training
@@ -190,6 +191,10 @@ STEPS_OF_THE_TOUR = (
     Step("retrieve", "find reports by films and films by reports", tour_models.find_reports, 10, 2, model=True),
     Step("explain", "see where the reporter looked", tour_models.explain_film, 20, 2, model=True),
     Step("pointing", "hold its maps against the exact masks", tour_models.point_at_masks, 30, 2, model=True),
+    Step("spoil", "teach the reporter reports with mistakes", tour_preference.spoil, 60, 3, model=True),
+    Step("sample", "draw several reports a film from it", tour_preference.sample_reports, 60, 3, model=True),
+    Step("judge", "judge and pair them without a person", tour_preference.judge_reports, 10, 2, model=True),
+    Step("prefer", "align it by the pairs; before and after", tour_preference.align_by_preference, 90, 8, model=True),
     Step("summary", "count what there is", sum_up, 5, 1),
 )
 

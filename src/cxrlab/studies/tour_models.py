@@ -19,6 +19,7 @@ LESSON, ALIGNED, OWN_MODEL = "lesson", "align", "finetune"
 OWN, REPORTER, RETRIEVED, EXPLAINED, POINTED = "own", "reporter", "retrieved", "explained", "pointed"
 ENCODER, LANGUAGE_MODEL, BUILTIN = "builtin:encoder", "builtin:general", "builtin:reporter"
 SIZE = 128  # side of the films that the built-in encoder reads
+MISTAKES = 8  # at most, in the second text of a film, which one step teaches on purpose
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,8 @@ def draw_lesson(stage: Stage) -> None:
     from cxrlab.data.phantom.corpus import make_phantom
 
     seed = stage.config.seed + 1  # other patients than those of the corpus that is scored
-    make_phantom(PhantomConfig(n=_scale(stage).lesson, size=SIZE, seed=seed, masks=False), stage.out / LESSON)
+    config = PhantomConfig(n=_scale(stage).lesson, size=SIZE, seed=seed, masks=False, mistakes=MISTAKES)
+    make_phantom(config, stage.out / LESSON)
 
 
 def align_projector(stage: Stage) -> None:

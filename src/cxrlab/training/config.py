@@ -237,8 +237,8 @@ class FinetuneConfig:
 
     Args:
         data: Corpus folder; its train split is learnt.
-        start: Where to start: the run of `train align`, hf:FOLDER of a LLaVA or builtin:NAME; else `encoder` and
-            `language_model`.
+        start: Where to start: the run of `train align` or of another training, hf:FOLDER of a LLaVA or of an adapter,
+            or builtin:NAME; else `encoder` and `language_model`.
         encoder: Vision tower, for a start without alignment.
         language_model: Language model, for a start without alignment.
         text: Who made the structured text that is learnt; the source's findings when left out.

@@ -44,12 +44,13 @@ class Job:
 
     Args:
         module: Takes a batch as keywords and returns the sum of the losses of its items, a scalar. Its parameters
-            with `requires_grad` are trained and saved.
+            with `requires_grad` are trained and saved. Where it has `figures()`, these stand in the history too.
         rows: What is learnt.
         order: Which rows when.
         label: A few words for the progress line.
         engine: The class that takes the steps; a subclass may have another `training_step`.
         on_evaluate: Called with the module in evaluation mode; it cannot disturb the random state of the training.
+        look_first: Call it before the first step too, as step 0.
     """
 
     module: nn.Module
@@ -58,6 +59,7 @@ class Job:
     label: str = "training"
     engine: type[Engine] | None = None
     on_evaluate: Evaluate | None = None
+    look_first: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def fit(job: Job, settings: Optimisation, run: RunFolder) -> Fitted:
     start = checkpoints.latest(run.steps)
     if run.writes:
         checkpoints.remove_incomplete(run.steps)
-        run.forget_after(checkpoints.step_of(start) if start else 0)
+        run.forget_after(checkpoints.step_of(start) if start else -1)
     with engine.journal.interruptible(), fast_kernels(settings):
         engine.train(resume_from_checkpoint=str(start) if start else None)
     if engine.journal.interrupted:

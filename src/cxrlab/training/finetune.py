@@ -10,18 +10,50 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from cxrlab.core.install import require
 from cxrlab.models.model_card import ModelCard, write_model_card
 from cxrlab.models.prompts import Prompts
 from cxrlab.training.align import write_llava
-from cxrlab.training.config import FREE, FinetuneConfig
+from cxrlab.training.config import FREE, FinetuneConfig, Optimisation
 from cxrlab.training.result import Training, conclude, read_result, write_result
 from cxrlab.training.run_folder import RESULT, RunFolder, concluded, training_run
 from cxrlab.training.samples import Sample
 
 BASE = "base"
+
+
+class Trained(Protocol):
+    """What of a model a recipe trains."""
+
+    @property
+    def optimisation(self) -> Optimisation:
+        """How the weights are moved."""
+
+    @property
+    def lora_rank(self) -> int:
+        """Of adapters on the language model; 0 for none."""
+
+    @property
+    def lora_alpha(self) -> float:
+        """Their scale, divided by the rank."""
+
+    @property
+    def lora_dropout(self) -> float:
+        """Share of their inputs that is dropped."""
+
+    @property
+    def train_projector(self) -> bool:
+        """Whether the projector is trained."""
+
+    @property
+    def train_language(self) -> bool:
+        """Whether the language model is, by adapters or whole."""
+
+    @property
+    def train_tower(self) -> bool:
+        """Whether the vision tower is."""
 
 
 def finetune(config: FinetuneConfig, out: Path, on_evaluate: Any = None) -> Training:
@@ -69,7 +101,7 @@ def finetune(config: FinetuneConfig, out: Path, on_evaluate: Any = None) -> Trai
         card = ModelCard(
             "finetune", config.prompts, seen, extra={"made_from": start.names, "seed": seed, "steps": fitted.steps}
         )
-        conclude(run, lambda folder: _write(folder, peft, start, card, config, run.result), summary)
+        conclude(run, lambda folder: write_tuned(folder, peft, start, card, config, run.result), summary)
     return summary
 
 
@@ -79,7 +111,7 @@ def _asked(with_indication: bool, prompts: Prompts, sample: Sample) -> str:
     return prompts.ask(sample.indication if with_indication else None)
 
 
-def choose_trained(model: Any, config: FinetuneConfig) -> Any:
+def choose_trained(model: Any, config: Trained) -> Any:
     """Freeze the model but for what the config trains; the `PeftModel` around it, None when there are no adapters."""
     import torch
 
@@ -111,7 +143,7 @@ def choose_trained(model: Any, config: FinetuneConfig) -> Any:
     return peft
 
 
-def trained_weights(model: Any, config: FinetuneConfig) -> int:
+def trained_weights(model: Any, config: Trained) -> int:
     """How many weights `choose_trained` will train, told before anything is changed."""
     from cxrlab.training.lora import language_linears
     from cxrlab.training.reports import size_of
@@ -136,7 +168,8 @@ def _with_folder(start: Any, run: RunFolder, config: FinetuneConfig) -> Any:
     return replace(start, folder=folder)
 
 
-def _write(folder: Path, peft: Any, start: Any, card: ModelCard, config: FinetuneConfig, result: Path) -> None:
+def write_tuned(folder: Path, peft: Any, start: Any, card: ModelCard, config: Trained, result: Path) -> None:
+    """Write what was trained into a folder: an adapter that names its base, or a whole LLaVA."""
     if peft is None or config.train_tower:
         model = start.model if peft is None else peft.merge_and_unload()
         write_llava(folder, model, start.processor, card, config.optimisation.precision)

@@ -10,7 +10,7 @@ import contextlib
 import math
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -101,6 +101,8 @@ class Journal(TrainerCallback):
         self.job.module.train()
         if state.global_step:
             self.restore(read_json(self.run.steps / f"checkpoint-{state.global_step}" / METER))
+        elif self.job.look_first:
+            self._evaluate(0)
         steps = range(state.global_step, state.max_steps)
         self._progress = track(steps, self.job.label, quiet=None if self.run.writes else True)
         next(self._progress, None)
@@ -133,12 +135,14 @@ class Journal(TrainerCallback):
         mean = self.engine.accelerator.gather(self._sum.reshape(1)).mean()
         self.last_loss = float(mean) / (step - self._since)
         self._sum, self._since = None, step
+        more: Callable[[], dict[str, float]] | None = getattr(self.job.module, "figures", None)
         self.run.record(
             {
                 "step": step,
                 "loss": self.last_loss,
                 "learning_rate": self._rate,
                 "samples": step * self.job.order.step,
+                **(more() if more is not None else {}),
             }
         )
 

@@ -59,11 +59,36 @@ class ReporterLoss(nn.Module):
             films: In place of features, uint8 [R, H, W] or [R, H, W, 3].
             seeds: For the variation of each film, [R]; None leaves them as they are.
         """
-        inner = self.model.model
-        words = inner.get_input_embeddings()(input_ids)
         if self.training and films is not None and seeds is not None:
             films = varied(films, seeds, self.augmentation)
+        scores = self.scores(input_ids, image_places, places, features, films)
+        return functional.cross_entropy(scores.float(), targets, reduction="sum")
+
+    def scores(
+        self,
+        input_ids: Tensor,
+        image_places: Tensor,
+        places: Tensor,
+        features: Tensor | None = None,
+        films: Tensor | None = None,
+        copies: int = 1,
+    ) -> Tensor:
+        """Scores of all tokens after each of the places, [K, V]; see `forward`.
+
+        Args:
+            input_ids: [B, L].
+            image_places: [copies × R × P].
+            places: [K].
+            features: [R, P, D].
+            films: In place of features.
+            copies: How often the films stand in the batch, one after the other in the same order: R films are then
+                looked at and projected once for copies × R rows.
+        """
+        inner = self.model.model
+        words = inner.get_input_embeddings()(input_ids)
         seen = self._seen(features, films)
+        if seen is not None and copies > 1:
+            seen = seen.repeat(copies, 1, 1)
         if (0 if seen is None else seen.shape[0] * seen.shape[1]) != image_places.shape[0]:
             raise ValueError(f"{image_places.shape[0]} image tokens do not match the films of the batch")
         flat = words.flatten(0, 1)
@@ -73,8 +98,8 @@ class ReporterLoss(nn.Module):
             # Every process must give every trained parameter a gradient, also in a batch without a film.
             flat = flat + 0.0 * inner.multi_modal_projector(self._nothing()).sum().to(flat.dtype)
         hidden = inner.language_model(inputs_embeds=flat.view_as(words), use_cache=False).last_hidden_state
-        scores = self.model.lm_head(hidden.flatten(0, 1).index_select(0, places))
-        return functional.cross_entropy(scores.float(), targets, reduction="sum")
+        scores: Tensor = self.model.lm_head(hidden.flatten(0, 1).index_select(0, places))
+        return scores
 
     def train(self, mode: bool = True) -> Self:
         """As ever, but a frozen tower stays in evaluation mode: its features must not depend on the step."""

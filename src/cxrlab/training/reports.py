@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from cxrlab.core.errors import ConfigError
 from cxrlab.models.prompts import Prompts, load_prompts
 from cxrlab.training import processes
 from cxrlab.training.checks import check_context, check_memory, estimate
-from cxrlab.training.config import AlignConfig, Also, FinetuneConfig, also_of
+from cxrlab.training.config import AlignConfig, Also, FinetuneConfig, Optimisation, also_of
 from cxrlab.training.engine import Evaluate, Fitted, Job, fit
 from cxrlab.training.feature_store import Features, open_features, tower_features
 from cxrlab.training.films import FilmFile, Films, distinct, open_films
@@ -27,6 +28,44 @@ from cxrlab.training.tokens import ReportRows, Tokens, tokenise
 from cxrlab.training.trainer_settings import length_multiple
 
 Config = AlignConfig | FinetuneConfig
+
+
+class Asking(Protocol):
+    """What `prepare` asks of a recipe."""
+
+    @property
+    def prompts(self) -> str | None:
+        """Row of the prompts' table."""
+
+    @property
+    def optimisation(self) -> Optimisation:
+        """How the weights are moved."""
+
+
+class Seeing(Protocol):
+    """What `open_seen` asks of a recipe."""
+
+    @property
+    def optimisation(self) -> Optimisation:
+        """How the weights are moved."""
+
+    @property
+    def cache(self) -> Path | None:
+        """Folder for films and features."""
+
+    @property
+    def cache_films(self) -> str:
+        """Whether films are decoded once: auto, on or off."""
+
+    @property
+    def cache_features(self) -> str:
+        """Whether the tower is run once over every film: auto, on or off."""
+
+    @property
+    def cache_gb(self) -> float:
+        """Largest cache that auto makes, in 10^9 bytes."""
+
+
 Ask = Callable[[Prompts, Sample], str]
 """What is asked beside the film of a sample."""
 
@@ -91,7 +130,7 @@ def read_sources(config: Config) -> tuple[Source, ...]:
     return (read_source(main, config.n, seed), *further)
 
 
-def prepare(config: Config, sources: Sequence[Source], model: Any, processor: Any, ask: Ask) -> Lesson:
+def prepare(config: Asking, sources: Sequence[Source], model: Any, processor: Any, ask: Ask) -> Lesson:
     """Cut everything into tokens and check that it fits the model."""
     asked: list[str | None] = []
     for source in sources:
@@ -131,10 +170,10 @@ def learn(
 ) -> tuple[Fitted, ReportRows]:
     """Open films or features, and train what has `requires_grad`."""
     settings = config.optimisation
-    films, features = _seen(config, lesson, module.model, run, _device(), tower_frozen)
+    films, features = open_seen(config, lesson, module.model, run, here(), tower_frozen)
     rows = lesson.rows(settings.max_length, films, features, varied=not module.augmentation.none)
     if settings.gradient_checkpointing:
-        _checkpointed(module.model, tower_frozen)
+        checkpointed(module.model, tower_frozen)
     if settings.compiled:
         compile_layers(module.model)
 
@@ -156,7 +195,7 @@ def planned(config: Config, lesson: Lesson, model: Any, trained: int) -> Order:
     """
     settings = config.optimisation
     rows = lesson.rows(settings.max_length)
-    check_memory(estimate(model, settings, rows.longest, trained), _device())
+    check_memory(estimate(model, settings, rows.longest, trained), here())
     return plan(
         [Part(len(source.samples), source.weight) for source in lesson.sources],
         settings.batch_size * settings.accumulate * processes.count(),
@@ -187,13 +226,13 @@ def summarise(
     )
 
 
-def _device() -> torch.device:
+def here() -> torch.device:
     """Where this process trains."""
     return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
 
 
-def _seen(
-    config: Config, lesson: Lesson, model: Any, run: RunFolder, device: torch.device, tower_frozen: bool
+def open_seen(
+    config: Seeing, lesson: Lesson, model: Any, run: RunFolder, device: torch.device, tower_frozen: bool
 ) -> tuple[Films | None, Features | None]:
     """Films, and the features of a frozen tower in their place where they are cached."""
     if not lesson.films:
@@ -218,7 +257,8 @@ def _seen(
     return films, features
 
 
-def _checkpointed(model: Any, tower_frozen: bool) -> None:
+def checkpointed(model: Any, tower_frozen: bool) -> None:
+    """Activations are computed twice and few are kept."""
     settings = {"use_reentrant": False}
     model.model.language_model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
     if not tower_frozen:

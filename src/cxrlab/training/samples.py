@@ -131,7 +131,7 @@ def _sample(corpus: Corpus, study: Study, also: Also, seed: int) -> tuple[Sample
         return "a picture's caption, of which nothing can be told"
     if not also.films:
         return (Sample(study.id, None, indication, text, told=_told(study, text, seed) if also.told else None),)
-    film = _film(corpus, study)
+    film = film_file(corpus, study)
     return film if isinstance(film, str) else (Sample(study.id, film, indication, text),)
 
 
@@ -147,7 +147,7 @@ def _questions(corpus: Corpus, study: Study, seed: int) -> tuple[Sample, ...] | 
     answers = known_answers(study)
     if not answers:
         return "no answer known"
-    film = _film(corpus, study)
+    film = film_file(corpus, study)
     if isinstance(film, str):
         return film
     rng = generator(seed, "questions", study.id)
@@ -159,7 +159,7 @@ def _questions(corpus: Corpus, study: Study, seed: int) -> tuple[Sample, ...] | 
     return tuple(found)
 
 
-def _film(corpus: Corpus, study: Study) -> FilmFile | str:
+def film_file(corpus: Corpus, study: Study) -> FilmFile | str:
     """The film of a study, or why there is none."""
     if not study.images:
         return "no film"

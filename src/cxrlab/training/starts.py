@@ -29,6 +29,7 @@ class Start:
         folder: The folder that it lies in; None when it was put together from parts.
         collections: Collections of films that its parts have learnt from.
         builtin: The name of a model that ships with the package, which needs no path.
+        prompts: What it was taught to be asked by; None where its card does not tell.
     """
 
     model: Any
@@ -37,6 +38,7 @@ class Start:
     folder: Path | None = None
     collections: tuple[str, ...] = ()
     builtin: str | None = None
+    prompts: str | None = None
 
     def base(self, result: Path) -> str:
         """How an adapter in the folder `result` names what it stands on: a relative path, or a built-in model."""
@@ -48,7 +50,10 @@ class Start:
 
 
 def open_start(start: str | None, encoder: str | None, language_model: str | None, seed: int) -> Start:
-    """The model that a config starts from, in float32; see the fields of `AlignConfig` and `FinetuneConfig`."""
+    """The model that a config starts from, in float32; see the fields of `AlignConfig` and `FinetuneConfig`.
+
+    An adapter is merged into what it stands on: what is trained next stands on both.
+    """
     if start is not None:
         return _whole(start)
     if encoder is None or language_model is None:
@@ -60,23 +65,25 @@ def open_start(start: str | None, encoder: str | None, language_model: str | Non
     return Start(model, processor, names, collections=seen)
 
 
+def start_name(start: str) -> str:
+    """The name by which the model that a config starts from is loaded elsewhere; a run folder becomes its result."""
+    return f"hf:{_result_of(Path(start))}" if ":" not in start or Path(start).is_dir() else start
+
+
 def _whole(start: str) -> Start:
-    """A LLaVA by name: hf:FOLDER, builtin:NAME, or a run folder of `train align`."""
+    """A LLaVA by name: hf:FOLDER, builtin:NAME, or a run folder of a training."""
     loading = Loading(device="cpu", dtype="float32")
     run = Path(start)
     if ":" not in start or run.is_dir():
         folder = _result_of(run)
     else:
         folder = locate(resolve(start, Path()), loading)
-    opened = open_checkpoint(folder, loading)
-    if (folder / "adapter_config.json").is_file():
-        raise ConfigError(
-            f"{start} is an adapter; merge it into its base first (cxrlab models merge), then start from the result."
-        )
+    opened = open_checkpoint(folder, loading, merge=True)
     check_kind(opened.model, start)
-    seen = opened.card.collections if opened.card is not None else ()
+    card = opened.card
+    seen, asked = (card.collections, card.prompts) if card is not None else ((), None)
     builtin = start if start.startswith("builtin:") else None
-    return Start(opened.model, opened.processor, {"start": start}, folder, seen, builtin)
+    return Start(opened.model, opened.processor, {"start": start}, folder, seen, builtin, asked)
 
 
 def _result_of(run: Path) -> Path:

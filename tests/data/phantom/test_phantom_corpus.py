@@ -153,3 +153,29 @@ def test_shares_of_normal_and_faint_follow_the_settings() -> None:
     studies = [drawn.study for order in orders(faint) for drawn in phantom.draw_studies(faint, order)]
     assert all(study.masks for study in studies)
     assert any(-1 in study.labels.values() for study in studies)
+
+
+def test_a_second_text_with_mistakes_stands_beside_train_studies_alone(tmp_path: Path) -> None:
+    from cxrlab.core.records import SPLITS
+    from cxrlab.findings.reader import read
+
+    plain = make_phantom(PhantomConfig(n=60, size=32, seed=5, masks=False, workers=1), tmp_path / "plain")
+    corpus = make_phantom(
+        PhantomConfig(n=60, size=32, seed=5, masks=False, mistakes=4, workers=1), tmp_path / "mistaken"
+    )
+    studies = list(corpus.studies())
+    assert {study.split for study in studies} == set(SPLITS)
+    assert all(bool(study.structured) == (study.split == "train") for study in studies)
+    # Films, truth and the report itself are those of the corpus without a second text.
+    for study, other in zip(studies, plain.studies(), strict=True):
+        assert (study.findings, study.sections, study.images) == (other.findings, other.sections, other.images)
+    kinds = [
+        (
+            {finding.observation for finding in read(text) if finding.present},
+            {f.observation for f in truth if f.present},
+        )
+        for study in studies
+        if (text := study.structured.get("mistaken", {}).get("findings")) and (truth := study.findings) is not None
+    ]
+    wrong = sum(said != told for said, told in kinds)
+    assert 0.2 < wrong / len(kinds) < 0.95  # some plans make no mistake, or one about a side or a size

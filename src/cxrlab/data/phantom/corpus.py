@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from cxrlab.core.codec import encode_png, to_uint8
+from cxrlab.core.randomness import generator
 from cxrlab.core.records import ImageFile, Study, chexpert_labels
 from cxrlab.data.building import Drawn, Recipe, build_corpus
 from cxrlab.data.card import Card, card_settings
@@ -17,12 +18,14 @@ from cxrlab.data.phantom.render import Sitter, render
 from cxrlab.data.splits import assign_split
 from cxrlab.findings.cases import PatientCase, Visit, draw_patient, visit_count
 from cxrlab.findings.config import CaseConfig
+from cxrlab.findings.errors import draw_plan, mistaken
 from cxrlab.findings.narrator import narrate
 
 # Raised whenever the same settings give other films or words than before: it stands in every card, so that
 # a corpus is never continued by another drawing, nor two drawings taken for one. `test_phantom_corpus.py`
 # notices a change.
 DRAWING = 2
+MISTAKEN, LEARNT = "mistaken", "train"
 
 
 class Order(NamedTuple):
@@ -38,12 +41,15 @@ def make_phantom(config: PhantomConfig, out: str | Path) -> Corpus:
     Study k of a seed is the same whatever `n` and the number of workers; only the last patient may
     be cut short so that there are exactly `n` studies.
     """
+    settings = card_settings(config)
+    if not config.mistakes:
+        del settings["mistakes"]  # a corpus without a second text is the same as ever
     card = Card(
         name="phantom",
         source="Drawn from a seed by cxrlab; no patient behind it.",
         licence="Synthetic; free to use for any purpose.",
         citation="cxrlab, phantom chest radiographs.",
-        settings={"drawing": DRAWING, **card_settings(config)},
+        settings={"drawing": DRAWING, **settings},
     )
     recipe = Recipe(
         items=orders(config),
@@ -91,18 +97,30 @@ def _draw_study(config: PhantomConfig, case: PatientCase, visit: Visit) -> Drawn
     files = {path: encode_png(to_uint8(film.image))}
     masks = {str(index): f"masks/{name}_{index}.png" for index in film.masks}
     files.update({masks[str(index)]: encode_png(mask) for index, mask in film.masks.items()})
+    split = assign_split(case.patient, config.seed)
     study = Study(
         id=name,
         patient=case.patient,
         images=(ImageFile(path, visit.view),),
         sections=told.report,
-        split=assign_split(case.patient, config.seed),
+        split=split,
         age=visit.age,
         sex=visit.sex,
         prior=study_id(case.patient, visit.number - 1) if visit.number > 1 else None,
         labels=chexpert_labels(visit.findings, complete=True),
         findings=told.findings,
         masks=masks,
+        structured=_mistaken(config, visit, name) if split == LEARNT else {},
         extra={"context": visit.context},
     )
     return Drawn(study, files)
+
+
+def _mistaken(config: PhantomConfig, visit: Visit, name: str) -> Mapping[str, Mapping[str, str]]:
+    """The same visit told with up to so many mistakes, in the same words; nothing where none are wanted."""
+    if not config.mistakes:
+        return {}
+    rng = generator(config.seed, "mistaken", name)
+    plan = draw_plan(rng, visit, int(rng.integers(config.mistakes + 1)))
+    candidate = mistaken(visit, config.seed, name, plan, (config.lexicon, config.lexicon)).candidate
+    return {MISTAKEN: {"findings": candidate.report.findings or ""}}

@@ -1,0 +1,150 @@
+"""Candidate reports of studies, from one or several files, joined by id.
+
+A file has one `Prediction` a line. All reports under its `answers` are candidates, as `prefer sample` and `generate`
+with several answers write them; where there are none, its `report` is one. Texts stay on the disk: what is kept is
+the place of every line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cxrlab.core.errors import DataError
+from cxrlab.core.files import unreadable
+from cxrlab.core.jsonl import parse_line
+from cxrlab.core.records import Prediction
+from cxrlab.core.runs import state
+from cxrlab.evaluation.answering import ANSWERS
+from cxrlab.evaluation.generate import PREDICTIONS
+
+CANDIDATES = "candidates.jsonl"
+
+
+def same_text(text: str) -> str:
+    """What two reports have in common that differ in case and white space alone."""
+    return " ".join(text.split()).lower()
+
+
+def word_count(text: str) -> int:
+    """Words of a report, split at white space."""
+    return len(text.split())
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where one line stands."""
+
+    file: Path
+    offset: int
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+class CandidateFiles:
+    """Candidates of several sources.
+
+    Args:
+        sources: Run folders with `candidates.jsonl` or `predictions.jsonl`, or such files; a study that stands in
+            several has the candidates of all, in this order.
+    """
+
+    def __init__(self, sources: Sequence[Path]) -> None:
+        self.files = tuple(candidate_file(source) for source in sources)
+        self._places: dict[str, list[_Place]] = {}
+        for file in self.files:
+            for key, place in _scan(file).items():
+                self._places.setdefault(key, []).append(place)
+        if not self._places:
+            raise DataError(f"{self.files[0]} holds no candidate; check that it is the right file.")
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._places
+
+    def ids(self) -> tuple[str, ...]:
+        """Studies with candidates, in the order in which the files name them first."""
+        return tuple(self._places)
+
+    def place(self, key: str) -> str:
+        """File and line where a study stands first, for messages."""
+        return str(self._places[key][0])
+
+    def reports(self, key: str) -> tuple[str, ...]:
+        """The candidates of one study."""
+        return tuple(report for place in self._places[key] for report in _reports(_line(place), str(place)))
+
+
+def candidate_file(source: Path) -> Path:
+    """The file to read: of a run folder its candidates, else its predictions."""
+    if not source.is_dir():
+        return source
+    names = (CANDIDATES, PREDICTIONS)
+    found = next((source / name for name in names if (source / name).is_file()), None)
+    if found is None:
+        raise DataError(f"{source} has neither {' nor '.join(names)}; name a run of 'cxrlab prefer sample', or a file.")
+    if state(source) in ("running", "interrupted"):
+        raise DataError(
+            f"{source} is a run that has not finished, so that studies are missing; run its command again to finish "
+            f"it, or name {found} itself."
+        )
+    return found
+
+
+def reports_of(prediction: Prediction) -> tuple[str, ...]:
+    """Every answer of a prediction, or its one report."""
+    answers = prediction.extra.get(ANSWERS) or [{"report": prediction.report}]
+    texts = [answer.get("report") if isinstance(answer, Mapping) else None for answer in _listed(answers)]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise DataError(
+            f"'{ANSWERS}' must be a list of objects with a text 'report', as 'cxrlab prefer sample' writes."
+        )
+    return tuple(map(str, texts))
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
+
+
+def _reports(values: dict[str, Any], place: str) -> tuple[str, ...]:
+    try:
+        return reports_of(Prediction.from_json(values))
+    except DataError as error:
+        raise DataError(f"{place}: {error}") from None
+
+
+def _line(place: _Place) -> dict[str, Any]:
+    try:
+        with place.file.open("rb") as stream:
+            stream.seek(place.offset)
+            line = stream.readline()
+    except OSError as error:
+        raise unreadable(error, place.file) from error
+    return parse_line(line, str(place))
+
+
+def _scan(file: Path) -> dict[str, _Place]:
+    found: dict[str, _Place] = {}
+    try:
+        stream = file.open("rb")
+    except OSError as error:
+        raise unreadable(error, file) from error
+    with stream:
+        offset = 0
+        for number, line in enumerate(stream, 1):
+            if line.strip():
+                place = _Place(file, offset, number)
+                key = parse_line(line, str(place), torn=not line.endswith(b"\n")).get("id")
+                if not isinstance(key, str) or not key:
+                    raise DataError(f"{place}: a prediction needs a text 'id'; add it.")
+                if key in found:
+                    raise DataError(f"{place}: the id '{key}' stands on line {found[key].line} too; keep one of them.")
+                found[key] = place
+            offset += len(line)
+    return found

@@ -1,0 +1,208 @@
+"""What people said of reports, from a CSV or JSONL file in one of three forms, told apart by its columns.
+
+    id, chosen, rejected                      which of two reports is better
+    id, report, rating                        a number, higher is better
+    id, report, significant, insignificant    errors that were counted
+
+`reader` may stand beside them; other columns are passed over. Readers who disagree on a pair are counted and the
+majority holds; ratings and error counts of several readers are averaged. What is wrong is refused with file and row,
+and never with the words of a report.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+
+from cxrlab.core.errors import DataError, nearest, shown
+from cxrlab.core.records import PreferencePair
+from cxrlab.data.corpus import Corpus
+from cxrlab.evaluation.report_files import Row, read_rows
+from cxrlab.metrics.pairs import wordless
+from cxrlab.preference.candidates import same_text
+
+PAIRS, RATINGS, ERRORS = "pairs", "ratings", "errors"
+FORMS: Mapping[str, tuple[str, ...]] = {
+    PAIRS: ("chosen", "rejected"),
+    RATINGS: ("report", "rating"),
+    ERRORS: ("report", "significant", "insignificant"),
+}
+READER = "reader"
+_ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson")
+_KNOWN = "; ".join(f"id, {', '.join(columns)} ({form})" for form, columns in FORMS.items())
+
+
+@dataclass(frozen=True)
+class RatedStudy:
+    """Reports of one study with the mean reward that readers gave them."""
+
+    id: str
+    reports: tuple[str, ...]
+    rewards: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """What a file says.
+
+    Args:
+        form: pairs, ratings or errors.
+        rated: Studies with rated reports, in the order of the file; empty for pairs.
+        pairs: Study → pairs that a majority holds, in the order of the file; empty for the other forms. The scores
+            are the shares of readers for either report.
+        contradicted: Pairs on which as many readers hold the one as the other.
+    """
+
+    form: str
+    rated: tuple[RatedStudy, ...] = ()
+    pairs: Mapping[str, tuple[PreferencePair, ...]] = field(default_factory=dict)
+    contradicted: int = 0
+
+    @property
+    def judge(self) -> str:
+        """What stands in the pairs as their judge."""
+        return f"readers:{self.form}"
+
+
+def read_feedback(path: Path, corpus: Corpus, minor_weight: float = 0.1) -> Feedback:
+    """Read a file and check every row against the corpus that it is about.
+
+    Args:
+        path: CSV, TSV or JSONL.
+        corpus: Where the studies are; those of its test split are refused.
+        minor_weight: What an insignificant error costs, where a significant one costs 1.
+    """
+    if path.suffix.lower() not in _ENDINGS or path.is_dir():
+        raise DataError(f"{path} is no feedback; give a file that ends in {', '.join(_ENDINGS)}.")
+    rows = [row for _, row in read_rows(path)]
+    form = _form(rows[0])
+    held = frozenset(corpus.ids("test"))
+    for row in rows:
+        _check_columns(row, form)
+        _check_study(row, corpus, held)
+    return _paired(rows) if form == PAIRS else _rated(rows, form, minor_weight)
+
+
+def _form(row: Row) -> str:
+    """The form whose columns the row has; a sentence with what is missing where it has none."""
+    whole = [form for form, columns in FORMS.items() if all(name in row.values for name in columns)]
+    if len(whole) == 1:
+        return whole[0]
+    if whole:
+        raise DataError(f"{row.place} has the columns of {' and of '.join(whole)}; keep those of one: {_KNOWN}.")
+    near = max(FORMS, key=lambda form: sum(name in row.values for name in FORMS[form]))
+    missing = next(name for name in FORMS[near] if name not in row.values)
+    hint = nearest(missing, map(str, row.values))
+    raise DataError(f"{row.place}: the column '{missing}' is missing.{hint} Feedback has the columns {_KNOWN}.")
+
+
+def _check_columns(row: Row, form: str) -> None:
+    if not row.id:
+        raise DataError(f"{row.place}: the column 'id' is missing; give the study of every row.")
+    for name in FORMS[form]:
+        if name not in row.values:
+            raise DataError(
+                f"{row.place}: the column '{name}' is missing, which the first row has; give every row all."
+            )
+
+
+def _check_study(row: Row, corpus: Corpus, held: frozenset[str]) -> None:
+    if row.id not in corpus:
+        raise DataError(
+            f"{row.place}: there is no study '{row.id}' in {corpus.path}.{nearest(row.id, corpus.ids())} Correct the "
+            "id, or name the corpus that the feedback is about."
+        )
+    if row.id in held:
+        raise DataError(
+            f"{row.place}: study '{row.id}' is of the test split, which is kept for measuring; take its rows out."
+        )
+
+
+def _paired(rows: Sequence[Row]) -> Feedback:
+    """Votes on every two reports of a study; the majority is a pair."""
+    votes: dict[tuple[str, frozenset[str]], Counter[str]] = {}
+    spelled: dict[tuple[str, str], str] = {}
+    seen = _Seen()
+    for row in rows:
+        chosen, rejected = _text(row, "chosen"), _text(row, "rejected")
+        better, worse = same_text(chosen), same_text(rejected)
+        if better == worse:
+            raise DataError(f"{row.place}: chosen and rejected are the same text; take the row out.")
+        for key, text in ((better, chosen), (worse, rejected)):
+            spelled.setdefault((row.id, key), text)
+        two = (row.id, frozenset((better, worse)))
+        seen.take(row, two, "these two reports")
+        votes.setdefault(two, Counter({better: 0, worse: 0}))[better] += 1
+    pairs: dict[str, list[PreferencePair]] = {}
+    contradicted = 0
+    for (study, _), count in votes.items():
+        (better, most), (worse, least) = count.most_common()
+        if most == least:
+            contradicted += 1
+            continue
+        chosen, rejected = spelled[study, better], spelled[study, worse]
+        shares = (most / count.total(), least / count.total())
+        pairs.setdefault(study, []).append(PreferencePair(study, chosen, rejected, f"readers:{PAIRS}", *shares))
+    return Feedback(PAIRS, pairs={study: tuple(found) for study, found in pairs.items()}, contradicted=contradicted)
+
+
+def _rated(rows: Sequence[Row], form: str, minor_weight: float) -> Feedback:
+    """Mean reward of every report of a study."""
+    rewards: dict[str, dict[str, list[float]]] = {}
+    spelled: dict[tuple[str, str], str] = {}
+    seen = _Seen()
+    for row in rows:
+        text = _text(row, "report")
+        key = same_text(text)
+        spelled.setdefault((row.id, key), text)
+        seen.take(row, (row.id, key), "this report")
+        if form == RATINGS:
+            reward = _number(row, "rating")
+        else:
+            reward = -_number(row, "significant", least=0) - minor_weight * _number(row, "insignificant", least=0)
+        rewards.setdefault(row.id, {}).setdefault(key, []).append(reward)
+    rated = [
+        RatedStudy(study, tuple(spelled[study, key] for key in given), tuple(map(fmean, given.values())))
+        for study, given in rewards.items()
+    ]
+    return Feedback(form, rated=tuple(rated))
+
+
+class _Seen:
+    """Who has judged what, so that nobody counts twice; rows without a reader are of different ones."""
+
+    def __init__(self) -> None:
+        self._places: dict[object, str] = {}
+
+    def take(self, row: Row, what: object, words: str) -> None:
+        """Note one judgement; the second of one reader on the same thing is refused."""
+        given = row.values.get(READER)
+        reader = "" if given is None else str(given).strip()
+        if not reader:
+            return
+        before = self._places.setdefault((reader, what), row.place)
+        if before != row.place:
+            raise DataError(f"{row.place}: reader '{reader}' has judged {words} at {before} already; keep one of them.")
+
+
+def _text(row: Row, column: str) -> str:
+    value = row.values[column]
+    if not isinstance(value, str) or wordless(value):
+        raise DataError(f"{row.place}: '{column}' is empty; a report needs words. Take the row out.")
+    return value.strip()
+
+
+def _number(row: Row, column: str, least: float = -math.inf) -> float:
+    value = row.values[column]
+    try:
+        number = math.nan if isinstance(value, bool) or value is None else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not least <= number < math.inf or number == -math.inf:
+        limits = f" of at least {least:g}" if least > -math.inf else ""
+        raise DataError(f"{row.place}: '{column}' is {shown(value)}; give a number{limits}.")
+    return number

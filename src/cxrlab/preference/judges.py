@@ -1,0 +1,268 @@
+"""Judges: what a candidate report is worth beside the reference, or which of two is better.
+
+A judge is named by a metric (`green:rules`), a mix of them (`0.7*green:rules+0.3*findings.f1.side`), or a row of
+`PAIRWISE`, whose judges compare two reports and give no number to one. Judges see the texts alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from cxrlab.core.errors import ConfigError, UnknownName, nearest
+from cxrlab.core.tables import Table
+from cxrlab.evaluation.chosen_metrics import with_needs
+from cxrlab.evaluation.config import Extras
+from cxrlab.evaluation.error_benchmark import better
+from cxrlab.evaluation.extra_families import extra_families
+from cxrlab.metrics.families import cards, ready
+from cxrlab.metrics.length import length_controlled as length_controlled
+from cxrlab.metrics.pairs import Batch, Pair
+from cxrlab.metrics.tally import Family, Matrix, Metric
+from cxrlab.preference.pairing import Preference, copeland
+
+# Each row is a class without settings that makes a `PairwiseJudge`.
+PAIRWISE = Table("pairwise judge", {"errors:rules": "cxrlab.preference.fewer_errors:FewerErrors"})
+_EXAMPLE = "0.7*green:rules+0.3*findings.f1.side"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a judge says of the candidates of one study.
+
+    Args:
+        rewards: One a candidate, higher is better; not-a-number where it has none.
+        parts: Of each candidate the values behind its reward, as the metrics give them.
+        preferred: Numbers of the better and the worse candidate, where the judge compares two; else None.
+    """
+
+    rewards: tuple[float, ...]
+    parts: tuple[Mapping[str, float], ...]
+    preferred: tuple[Preference, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What a pairwise judge says of the candidates of one study.
+
+    Args:
+        parts: Of each candidate the values behind the opinion.
+        preferred: Numbers of the better and the worse candidate; ties are left out.
+    """
+
+    parts: tuple[Mapping[str, float], ...]
+    preferred: tuple[Preference, ...]
+
+
+class Judge(Protocol):
+    """What gives candidates their rewards."""
+
+    @property
+    def name(self) -> str:
+        """As a user types it."""
+        ...
+
+    @property
+    def signature(self) -> str:
+        """Everything that must agree before two rewards may be compared."""
+        ...
+
+    @property
+    def pairwise(self) -> bool:
+        """Whether it compares two reports instead of valuing one."""
+        ...
+
+    def verdicts(self, batch: Batch, groups: Sequence[range]) -> list[Verdict]:
+        """One verdict a group.
+
+        Args:
+            batch: Candidates with their references.
+            groups: Places in the batch of the candidates of each study.
+        """
+        ...
+
+
+class PairwiseJudge(Protocol):
+    """What a row of `PAIRWISE` makes."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the table."""
+        ...
+
+    @property
+    def signature(self) -> str:
+        """Name and conventions."""
+        ...
+
+    def opinions(self, batch: Batch, groups: Sequence[range]) -> list[Opinion]:
+        """One opinion a group; see `Judge.verdicts`."""
+        ...
+
+
+def load_judge(name: str, extras: Extras | None = None) -> Judge:
+    """The judge of this name.
+
+    Args:
+        name: A metric, a mix of metrics, or a row of `PAIRWISE`.
+        extras: Graphs and weights of the user's, for metrics that need them.
+    """
+    if name in PAIRWISE:
+        return _Pairwise(PAIRWISE.load(name)())
+    return metric_judge(name, extras)
+
+
+def metric_judge(name: str, extras: Extras | None = None) -> MetricJudge:
+    """The judge of a metric or a mix of metrics; anything else is refused with the reason.
+
+    Args:
+        name: Such as `green:rules` or `0.7*green:rules+0.3*findings.f1.side`.
+        extras: Graphs and weights of the user's, for metrics that need them.
+    """
+    extras = extras or Extras()
+    weights = parse_mix(name)
+    further = [metric for metric in weights if metric not in cards()]
+    # Weights are loaded for a metric that needs them, never to learn that a name is wrong.
+    unknown = [metric for metric in further if extras == Extras() or _needs(metric) is None]
+    if unknown:
+        raise _refused(unknown[0])
+    if not further and extras != Extras():
+        raise ConfigError(f"the judge '{name}' needs nothing of --extras; leave it out, or name a metric that does.")
+    return MetricJudge(name, weights, extra_families(extras) if further else ())
+
+
+def parse_mix(name: str) -> dict[str, float]:
+    """Metric → weight of `WEIGHT*METRIC` joined with `+`; a metric alone weighs 1."""
+    weights: dict[str, float] = {}
+    for term in name.split("+"):
+        number, star, metric = (part.strip() for part in term.rpartition("*"))
+        try:
+            weight = float(number) if star else 1.0
+        except ValueError:
+            weight = math.nan
+        if not metric or not 0.0 < weight < math.inf:
+            raise ConfigError(
+                f"'{name}' is no judge: '{term.strip()}' is not WEIGHT*METRIC with a weight above 0; write it as "
+                f"{_EXAMPLE}."
+            )
+        if metric in weights:
+            raise ConfigError(f"the judge '{name}' names '{metric}' twice; give it one weight.")
+        weights[metric] = weight
+    return weights
+
+
+class MetricJudge:
+    """The weighted sum of metrics, each turned so that higher is better.
+
+    Args:
+        name: As the user typed it.
+        weights: Metric → weight.
+        extra: Families beside those that are ready.
+    """
+
+    pairwise = False
+
+    def __init__(self, name: str, weights: Mapping[str, float], extra: Sequence[Family] = ()) -> None:
+        known = {**cards(), **{card.name: card for family in extra for card in family.metrics}}
+        for metric in weights:
+            if metric not in known:
+                raise _refused(metric)
+            _check_card(known[metric])
+        self.name, self.weights = name, dict(weights)
+        self._families = [
+            family
+            for family in (*ready().values(), *extra)
+            if any(card.name in self.weights for card in family.metrics)
+        ]
+        parts = [(weight, known[metric].signature) for metric, weight in self.weights.items()]
+        self.signature = " + ".join(f"{weight!r}*{told}" if len(parts) > 1 else told for weight, told in parts)
+
+    def rewards(self, pairs: Sequence[Pair]) -> Matrix:
+        """The reward of each pair [N]; not-a-number where a metric of the mix has no value."""
+        return self._judged(Batch(pairs))[0]
+
+    def verdicts(self, batch: Batch, groups: Sequence[range]) -> list[Verdict]:
+        """One verdict a group; see `Judge`."""
+        rewards, values = self._judged(batch)
+        columns = {metric: column.tolist() for metric, column in values.items()}
+        return [
+            Verdict(
+                rewards=tuple(rewards[group.start : group.stop].tolist()),
+                parts=tuple({metric: column[place] for metric, column in columns.items()} for place in group),
+            )
+            for group in groups
+        ]
+
+    def _judged(self, batch: Batch) -> tuple[Matrix, dict[str, Matrix]]:
+        """Rewards [N], and the metrics' own values in the order of the mix."""
+        tallies = {
+            tally.metric.name: tally
+            for family in self._families
+            for tally in family.tallies(batch)
+            if tally.metric.name in self.weights
+        }
+        total = np.zeros(len(batch))  # a cost of nothing, −0, becomes 0 on the way
+        for metric, weight in self.weights.items():
+            total += weight * better(tallies[metric])
+        return total, {metric: tallies[metric].by_pair for metric in self.weights}
+
+
+class _Pairwise:
+    """A pairwise judge whose rewards are wins − losses.
+
+    Args:
+        judge: What compares.
+    """
+
+    pairwise = True
+
+    def __init__(self, judge: PairwiseJudge) -> None:
+        self._judge = judge
+        self.name, self.signature = judge.name, f"{judge.signature}|score:wins-losses"
+
+    def verdicts(self, batch: Batch, groups: Sequence[range]) -> list[Verdict]:
+        """One verdict a group; see `Judge`."""
+        found = []
+        for group, opinion in zip(groups, self._judge.opinions(batch, groups), strict=True):
+            pairs = [batch.pairs[place] for place in group]
+            scores = copeland([pair.candidate or "" for pair in pairs], opinion.preferred)
+            told = [math.nan if pair.reference is None else score for pair, score in zip(pairs, scores, strict=True)]
+            found.append(Verdict(tuple(told), opinion.parts, opinion.preferred))
+        return found
+
+
+def _needs(metric: str) -> str | None:
+    """The flags that give what a metric needs; None when there is no such metric."""
+    flags = next((flags for family, flags in with_needs() if any(c.name == metric for c in family.metrics)), None)
+    return None if flags is None else flags.replace("--", "--extras.")
+
+
+def _check_card(card: Metric) -> None:
+    """Refuse a metric whose value for one report means nothing, or depends on what else is judged."""
+    if not card.by_pair:
+        raise ConfigError(
+            f"'{card.name}' cannot judge: it is an average over labels, and its value for a single report means "
+            "nothing; choose a metric with a value a report, such as green:rules."
+        )
+    if card.conventions.get("idf") == "references-of-this-batch":
+        raise ConfigError(
+            f"'{card.name}' cannot judge: its value for a report depends on which others are scored beside it; choose "
+            "a metric of one report, such as rougeL:google."
+        )
+
+
+def _refused(metric: str) -> ConfigError:
+    if metric in PAIRWISE:
+        return ConfigError(f"'{metric}' compares two reports and has no reward to be mixed; name it alone.")
+    if flags := _needs(metric):
+        return UnknownName(f"the judge '{metric}' needs {flags}; 'cxrlab prefer judge --help' says what to give there.")
+    needy = [card for family, _ in with_needs() for card in family.metrics]
+    usable = [card.name for card in (*cards().values(), *needy) if card.by_pair]
+    return UnknownName(
+        f"there is no judge '{metric}'.{nearest(metric, [*usable, *PAIRWISE])} Any metric of 'cxrlab metrics ls' with "
+        f"a value a report can judge, or a mix such as {_EXAMPLE}, or {', '.join(PAIRWISE)}."
+    )

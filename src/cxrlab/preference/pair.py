@@ -1,0 +1,243 @@
+"""Preference pairs out of rewards or of what people said, in a run folder.
+
+pairs.jsonl      one `PreferencePair` a line
+unpaired.jsonl   the same reports one by one, good or bad, for losses without pairs
+inputs.json      SHA-256 of what the pairs were made from
+summary.json     how many, why not more, and whether the chosen ones are longer
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.files import read_json
+from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.progress import track
+from cxrlab.core.records import PreferencePair
+from cxrlab.core.runs import Run, finished, state
+from cxrlab.data.corpus import load_corpus
+from cxrlab.evaluation.generate import SUMMARY
+from cxrlab.preference import feedback as people
+from cxrlab.preference.candidates import same_text, word_count
+from cxrlab.preference.config import PairConfig
+from cxrlab.preference.feedback import Feedback, read_feedback
+from cxrlab.preference.inputs import check_inputs, digests, keep_inputs
+from cxrlab.preference.pair_file import PAIRS, UNPAIRED
+from cxrlab.preference.pairing import LONG, Picked, Preference, Rules, choose_pairs, too_long
+from cxrlab.preference.rewards import REWARDS, read_rewards
+from cxrlab.preference.single_reports import single_reports
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """What a run of `prefer pair` came to.
+
+    Candidates that are none are counted by candidate; what stood against a pair is counted by pair looked for, and is
+    what kept the best candidate out.
+
+    Args:
+        judge: What preferred.
+        studies: Studies with a judgement.
+        candidates: Reports judged.
+        duplicates: Reports equal to another one of their study up to case and white space.
+        empty: Reports without a word.
+        undefined: Reports without a reward.
+        alone: Studies with fewer than two candidates left.
+        ties: Pairs of equal rewards.
+        below_margin: Pairs whose rewards differ by too little.
+        too_long: Pairs whose chosen report has too many words.
+        too_low: Pairs whose chosen report has too small a reward.
+        not_preferred: Pairs on which a judge that compares two was undecided itself.
+        contradicted: Pairs on which as many readers hold the one as the other.
+        kept: Pairs written.
+        single: Single reports written.
+        undecided: Reports chosen as often as rejected, which are not written as single ones.
+        chosen_words: Words of a chosen report, on average.
+        rejected_words: Words of a rejected one.
+        chosen_longer: Share of pairs whose chosen report has more words.
+        mean_margin: Difference of the two scores, on average.
+    """
+
+    judge: str
+    studies: int
+    candidates: int
+    duplicates: int
+    empty: int
+    undefined: int
+    alone: int
+    ties: int
+    below_margin: int
+    too_long: int
+    too_low: int
+    not_preferred: int
+    contradicted: int
+    kept: int
+    single: int
+    undecided: int
+    chosen_words: float
+    rejected_words: float
+    chosen_longer: float
+    mean_margin: float
+
+    @classmethod
+    def from_json(cls, summary: dict[str, Any]) -> Pairing:
+        """Read back what summary.json holds."""
+        values: dict[str, Any] = {key: math.nan if value is None else value for key, value in summary.items()}
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class _Study:
+    """Pairs of one study, and what was left out."""
+
+    candidates: int
+    pairs: tuple[PreferencePair, ...]
+    reasons: Counter[str]
+
+
+def pair(config: PairConfig, out: Path) -> Pairing:
+    """Make pairs into RUN/pairs.jsonl, and the same reports one by one into RUN/unpaired.jsonl.
+
+    Args:
+        config: Settings.
+        out: Run folder; a stopped run is continued, a finished one with the same settings is left as it is.
+    """
+    if finished(out, config, seed=config.seed):
+        check_inputs(out)
+        return Pairing.from_json(read_json(out / SUMMARY))
+    judge, files, studies, contradicted = _source(config)
+    with Run.open(out, config, seed=config.seed) as run:
+        keep_inputs(run, digests(files))
+        sums: Counter[str] = Counter(contradicted=contradicted)
+        pairs, singles = _Tail(run, PAIRS), _Tail(run, UNPAIRED)
+        for study in track(studies, "choosing pairs"):
+            rows, undecided = single_reports(study.pairs)
+            for chosen in study.pairs:
+                pairs.append(chosen)
+            for row in rows:
+                singles.append(row)
+            sums.update(studies=1, candidates=study.candidates, single=len(rows), undecided=undecided)
+            sums.update(study.reasons)
+            sums.update(_lengths(study.pairs))
+        summary = _summary(judge, sums)
+        run.write(SUMMARY, summary)
+    return summary
+
+
+def _source(config: PairConfig) -> tuple[str, list[Path], Iterable[_Study], int]:
+    """Name of the judge, files behind the pairs, studies with their pairs, and pairs on which readers are at odds."""
+    if config.rewards is not None:
+        file, judge = _judged_run(config.rewards)
+        return judge, [file], _from_rewards(file, judge, _rules(config)), 0
+    assert config.feedback is not None and config.data is not None
+    corpus = load_corpus(config.data)
+    found = read_feedback(config.feedback, corpus, config.minor_weight)
+    _refuse_unheeded(config, found)
+    studies = _from_pairs(found, config) if found.form == people.PAIRS else _from_ratings(found, _rules(config))
+    return found.judge, [config.feedback, corpus.file], studies, found.contradicted
+
+
+def _judged_run(folder: Path) -> tuple[Path, str]:
+    """The rewards of a finished run of `prefer judge`, and the name of its judge."""
+    file = folder / REWARDS
+    if not file.is_file():
+        raise DataError(f"{folder} has no {REWARDS}; name the folder of a run of 'cxrlab prefer judge'.")
+    if state(folder) != "finished":
+        raise DataError(f"{folder} is a run that has not finished; run its command again to finish it.")
+    return file, str(read_json(folder / SUMMARY)["judge"]["name"])
+
+
+def _rules(config: PairConfig) -> Rules:
+    return Rules(config.pairs, config.margin, config.longest_ratio, config.least_reward)
+
+
+def _from_rewards(file: Path, judge: str, rules: Rules) -> Iterator[_Study]:
+    for study in read_rewards(file):
+        reports = [candidate.report for candidate in study.candidates]
+        preferred = None if study.preferred is None else frozenset(study.preferred)
+        yield _chosen(study.id, judge, reports, study.rewards, rules, preferred)
+
+
+def _from_ratings(found: Feedback, rules: Rules) -> Iterator[_Study]:
+    for study in found.rated:
+        yield _chosen(study.id, found.judge, study.reports, study.rewards, rules, None)
+
+
+def _chosen(
+    key: str,
+    judge: str,
+    reports: Sequence[str],
+    rewards: Sequence[float],
+    rules: Rules,
+    preferred: frozenset[Preference] | None,
+) -> _Study:
+    picked, reasons = choose_pairs(reports, rewards, rules, preferred)
+    return _Study(len(reports), tuple(_record(key, judge, reports, one) for one in picked), reasons)
+
+
+def _record(key: str, judge: str, reports: Sequence[str], one: Picked) -> PreferencePair:
+    texts = (reports[one.chosen].strip(), reports[one.rejected].strip())
+    return PreferencePair(key, *texts, judge, one.chosen_reward, one.rejected_reward)
+
+
+def _from_pairs(found: Feedback, config: PairConfig) -> Iterator[_Study]:
+    """Every pair that a majority of readers holds; only its length is asked about."""
+    for pairs in found.pairs.values():
+        short = tuple(one for one in pairs if not too_long(one.chosen, one.rejected, config.longest_ratio))
+        reports = {same_text(text) for one in pairs for text in (one.chosen, one.rejected)}
+        yield _Study(len(reports), short, Counter({LONG: len(pairs) - len(short)}))
+
+
+def _refuse_unheeded(config: PairConfig, found: Feedback) -> None:
+    """Refuse settings that this form of feedback leaves unheard."""
+    unheeded = {people.PAIRS: ("pairs", "margin", "least_reward", "minor_weight"), people.RATINGS: ("minor_weight",)}
+    for name in unheeded.get(found.form, ()):
+        if getattr(config, name) != getattr(PairConfig, name):
+            raise ConfigError(f"{name} is not heeded where the feedback is {found.form}; leave it out.")
+
+
+def _lengths(pairs: Sequence[PreferencePair]) -> dict[str, Any]:
+    """What the pairs of a study add to the sums."""
+    words = [(word_count(one.chosen), word_count(one.rejected)) for one in pairs]
+    return {
+        "kept": len(pairs),
+        "chosen_words": sum(chosen for chosen, _ in words),
+        "rejected_words": sum(rejected for _, rejected in words),
+        "chosen_longer": sum(chosen > rejected for chosen, rejected in words),
+        "mean_margin": sum((one.chosen_score or 0.0) - (one.rejected_score or 0.0) for one in pairs),
+    }
+
+
+def _summary(judge: str, sums: Counter[str]) -> Pairing:
+    means = ("chosen_words", "rejected_words", "chosen_longer", "mean_margin")
+    found: dict[str, Any] = {each.name: sums[each.name] for each in dataclasses.fields(Pairing)}
+    found |= {name: sums[name] / sums["kept"] if sums["kept"] else math.nan for name in means}
+    return Pairing(**{**found, "judge": judge})
+
+
+class _Tail:
+    """The end of a file of a run: records that an earlier part of the run wrote are passed over.
+
+    Args:
+        run: The open run.
+        name: Of the file.
+    """
+
+    def __init__(self, run: Run, name: str) -> None:
+        run.done(name)  # cuts off what a kill has torn
+        self._run, self._name = run, name
+        self._written = sum(1 for _ in read_jsonl(run.path(name)))
+
+    def append(self, record: Any) -> None:
+        """Write a record that is not there yet."""
+        if self._written:
+            self._written -= 1
+        else:
+            self._run.append(self._name, record)

@@ -1,0 +1,197 @@
+"""Rewards on file: the candidates of a study with what each is worth, and all of them in numbers."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cxrlab.core import fields
+from cxrlab.core.errors import DataError, shown
+from cxrlab.core.fields import Record
+from cxrlab.core.jsonl import read_jsonl
+from cxrlab.preference.config import TIE
+
+REWARDS = "rewards.jsonl"
+
+
+@dataclass(frozen=True)
+class RewardedReport(Record):
+    """One candidate.
+
+    Args:
+        report: Its text.
+        words: Of it, split at white space.
+        reward: Higher is better; not-a-number, null in the file, where the judge gives none.
+        parts: Metric → value behind the reward.
+    """
+
+    what = "a judged candidate"
+    checks = {
+        "report": fields.text,
+        "words": fields.whole(),
+        "reward": fields.number(or_undefined=True),
+        "parts": fields.mapping_of(fields.number(or_undefined=True)),
+    }
+
+    report: str
+    words: int
+    reward: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+
+def _two(value: Any, key: str) -> tuple[int, int]:
+    if isinstance(value, (list, tuple)) and len(value) == 2 and all(type(item) is int for item in value):
+        return value[0], value[1]
+    raise DataError(f"'{key}' is {shown(value)}; it must be the numbers of two candidates, the better one first.")
+
+
+@dataclass(frozen=True)
+class JudgedStudy(Record):
+    """The candidates of one study with their rewards.
+
+    Args:
+        id: Of the study.
+        reference_words: Words of the reference, split at white space; 0 where there is none.
+        candidates: In the order in which they were given.
+        preferred: Numbers of the better and the worse candidate, of a judge that compares two; else None.
+    """
+
+    what = "a judged study"
+    checks = {
+        "id": fields.filled,
+        "reference_words": fields.whole(),
+        "candidates": fields.list_of(fields.by(RewardedReport.from_json)),
+        "preferred": fields.list_of(_two),
+    }
+
+    id: str
+    reference_words: int
+    candidates: tuple[RewardedReport, ...]
+    preferred: tuple[tuple[int, int], ...] | None = None
+
+    @property
+    def rewards(self) -> list[float]:
+        """Of each candidate."""
+        return [candidate.reward for candidate in self.candidates]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for pair in self.preferred or ():
+            if not all(0 <= number < len(self.candidates) for number in pair) or pair[0] == pair[1]:
+                raise DataError(f"'preferred' holds {list(pair)}; there are {len(self.candidates)} candidates, from 0.")
+
+
+@dataclass(frozen=True)
+class Judging:
+    """What a run of `prefer judge` came to.
+
+    The means of rewards are over studies with a reward; the first candidate is the first that has one.
+
+    Args:
+        judge: Its name and signature.
+        studies: Studies judged.
+        candidates: Their candidates.
+        undefined: Candidates without a reward.
+        first: Mean reward of the first candidate: what one draw is worth.
+        best: Of the best one: what choosing could gain.
+        worst: Of the worst one.
+        mean: Of a study's mean.
+        equal: Share of the studies with several rewards whose rewards are all equal.
+        mean_words: Words of a candidate.
+        reference_words: Words of a reference that has any.
+        length_correlation: Pearson's correlation of reward and words, both as differences from the mean of their study,
+            over all candidates; not a number where one of them never differs.
+    """
+
+    judge: dict[str, str]
+    studies: int
+    candidates: int
+    undefined: int
+    first: float
+    best: float
+    worst: float
+    mean: float
+    equal: float
+    mean_words: float
+    reference_words: float
+    length_correlation: float
+
+    @classmethod
+    def from_json(cls, summary: dict[str, Any]) -> Judging:
+        """Read back what summary.json holds."""
+        values: dict[str, Any] = {key: math.nan if value is None else value for key, value in summary.items()}
+        return cls(**values)
+
+
+def read_rewards(file: Path) -> Iterator[JudgedStudy]:
+    """The judged studies of a file, one at a time."""
+    for number, record in read_jsonl(file):
+        try:
+            yield JudgedStudy.from_json(record)
+        except DataError as error:
+            raise DataError(f"{file}:{number}: {error}") from None
+
+
+def summarize(studies: Iterable[JudgedStudy], name: str, signature: str) -> Judging:
+    """The rewards in numbers, one study at a time.
+
+    Args:
+        studies: Judged ones.
+        name: Of the judge.
+        signature: Of the judge.
+    """
+    sums: dict[str, float] = defaultdict(float)
+    for study in studies:
+        for key, value in (*_counts(study).items(), *_moments(study).items()):
+            sums[key] += value
+    return Judging(
+        judge={"name": name, "signature": signature},
+        studies=int(sums["studies"]),
+        candidates=int(sums["candidates"]),
+        undefined=int(sums["undefined"]),
+        **{key: _share(sums[key], sums["valued"]) for key in ("first", "best", "worst", "mean")},
+        equal=_share(sums["equal"], sums["several"]),
+        mean_words=_share(sums["words"], sums["candidates"]),
+        reference_words=_share(sums["reference words"], sums["references"]),
+        length_correlation=_share(sums["product"], math.sqrt(sums["rewards squared"] * sums["words squared"])),
+    )
+
+
+def _counts(study: JudgedStudy) -> dict[str, int]:
+    return {
+        "studies": 1,
+        "candidates": len(study.candidates),
+        "undefined": sum(map(math.isnan, study.rewards)),
+        "words": sum(one.words for one in study.candidates),
+        "references": int(study.reference_words > 0),
+        "reference words": study.reference_words,
+    }
+
+
+def _moments(study: JudgedStudy) -> dict[str, float]:
+    """What the rewards of one study add to the sums; nothing where it has none."""
+    known = [(one.reward, one.words) for one in study.candidates if not math.isnan(one.reward)]
+    if not known:
+        return {}
+    rewards, words = ([pair[side] for pair in known] for side in (0, 1))
+    mean, mean_words = sum(rewards) / len(known), sum(words) / len(known)
+    ends = {"valued": 1, "first": rewards[0], "best": max(rewards), "worst": min(rewards), "mean": mean}
+    equal = max(rewards) - min(rewards) < TIE
+    # Equal rewards differ from their mean by rounding alone, which must not be taken for a correlation.
+    off = [0.0 if equal else reward - mean for reward in rewards]
+    return {
+        **ends,
+        "several": len(known) > 1,
+        "equal": len(known) > 1 and equal,
+        "product": sum(one * (length - mean_words) for one, length in zip(off, words, strict=True)),
+        "rewards squared": sum(one**2 for one in off),
+        "words squared": sum((length - mean_words) ** 2 for length in words),
+    }
+
+
+def _share(above: float, below: float) -> float:
+    return above / below if below else math.nan

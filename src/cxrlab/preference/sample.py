@@ -1,0 +1,156 @@
+"""Several drawn reports a study, in a run folder: the candidates that a judge chooses among.
+
+    candidates.jsonl   one `Prediction` a study, in the order of the corpus, with every draw under `answers`
+    summary.json       how many, how different, how long
+
+A run that was stopped goes on at the study where it stopped and ends with the same bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cxrlab.core.errors import ConfigError
+from cxrlab.core.files import read_json
+from cxrlab.core.json_form import number_of
+from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.records import Prediction
+from cxrlab.core.runs import Run, finished
+from cxrlab.data.corpus import load_corpus
+from cxrlab.evaluation.answering import ANSWERS, Films, Missing, Writer, answer_all, try_longest
+from cxrlab.evaluation.generate import SUMMARY, chosen_ids, without_film
+from cxrlab.evaluation.loading import load_model
+from cxrlab.models.decoding import ChoosesWords, Decoding
+from cxrlab.preference.candidates import CANDIDATES, reports_of, same_text, word_count
+from cxrlab.preference.config import SampleConfig
+
+if TYPE_CHECKING:
+    from cxrlab.core.protocols import Generated, Image, ImageToText
+
+FREE = ("batch_size", "allow_missing")  # settings that may change when a run is continued
+GREEDY = "greedy"  # marks the answer of the likeliest words
+TRUNCATED = "truncated"  # marks an answer that was cut at max_new_tokens
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """What a run of `prefer sample` came to.
+
+    Args:
+        model: Name of the model.
+        split: Which split.
+        studies: Studies asked for.
+        candidates: Reports written.
+        distinct: Those left when reports of a study that differ in case and white space alone count once.
+        truncated: Those that were cut at max_new_tokens; a model that learns from them learns not to end.
+        mean_words: Words of a candidate, on average; not a number when there is none.
+        mean_logprob: Mean over the candidates of the mean log-probability of their tokens, under the model itself
+            whatever the temperature; not a number when the model does not tell.
+        missing: Studies without candidates.
+    """
+
+    model: str
+    split: str
+    studies: int
+    candidates: int
+    distinct: int
+    truncated: int
+    mean_words: float
+    mean_logprob: float
+    missing: tuple[Missing, ...] = ()
+
+
+class Sampler(Writer):
+    """A model that draws several reports a film, where asked with that of the likeliest words behind them.
+
+    Args:
+        model: A `ConfigError` where it cannot draw.
+        decoding: How the reports are drawn.
+        greedy: Add the report of the likeliest words, marked.
+    """
+
+    def __init__(self, model: ImageToText, decoding: Decoding, *, greedy: bool = False) -> None:
+        if not isinstance(model, ChoosesWords):
+            raise ConfigError(
+                f"'{model.name}' cannot draw several reports for one film; name a model with weights, such as "
+                "hf:runs/finetune/checkpoint or builtin:reporter."
+            )
+        super().__init__(model, decoding)
+        self._likeliest = Decoding(max_new_tokens=decoding.max_new_tokens) if greedy else None
+
+    def write(self, films: Sequence[Image], indications: Sequence[str | None]) -> list[list[Generated]]:
+        """The drawn answers of each film, in the order of the draws, then the greedy one."""
+        drawn = super().write(films, indications)
+        if self._likeliest is None or not films:
+            return drawn
+        assert isinstance(self.model, ChoosesWords)
+        likeliest = self.model.answers(films, indications, self._likeliest)
+        return [
+            [*several, replace(one, extra={**one.extra, GREEDY: True})]
+            for several, (one,) in zip(drawn, likeliest, strict=True)
+        ]
+
+
+def sample(config: SampleConfig, out: Path) -> Sampling:
+    """Draw reports for every study of a split into RUN/candidates.jsonl.
+
+    A study whose film is missing or unreadable gets no candidate: it is listed in RUN/summary.json and the command
+    fails with the count, after all others are written; mend the film and run the command again, or allow it.
+
+    Args:
+        config: Settings.
+        out: Run folder; a stopped run is continued, a finished one with the same settings is left as it is.
+    """
+    if finished(out, config, seed=config.seed, free=FREE):
+        return _stored(read_json(out / SUMMARY))
+    corpus = load_corpus(config.data)
+    ids = chosen_ids(corpus, config.split, config.n, config.seed)
+    # Before the folder is made: a model that cannot draw leaves nothing behind.
+    writer = Sampler(load_model(config.model, config.loading), config.decoding, greedy=config.greedy)
+    films = Films(corpus)
+    if len(ids) > config.batch_size and not (out / CANDIDATES).exists():
+        try_longest(writer, films, ids)
+    with Run.open(out, config, seed=config.seed, free=FREE) as run:
+        missing = answer_all(run, CANDIDATES, writer, films, ids, config.batch_size, "drawing reports")
+        summary = _summary(run.path(CANDIDATES), config, len(ids), missing)
+        run.write(SUMMARY, summary)
+        if missing and not config.allow_missing:
+            raise without_film(missing, len(ids), out / SUMMARY)
+    return summary
+
+
+def _summary(file: Path, config: SampleConfig, studies: int, missing: tuple[Missing, ...]) -> Sampling:
+    count = distinct = truncated = words = told = 0
+    logprob = 0.0
+    for _, record in read_jsonl(file):
+        prediction = Prediction.from_json(record)
+        reports = reports_of(prediction)
+        count += len(reports)
+        distinct += len(set(map(same_text, reports)))
+        words += sum(map(word_count, reports))
+        for answer in prediction.extra.get(ANSWERS) or [record]:
+            truncated += bool(answer.get(TRUNCATED))
+            if (value := answer.get("confidence", {}).get("mean_logprob")) is not None:
+                logprob, told = logprob + value, told + 1
+    return Sampling(
+        model=config.model,
+        split=config.split,
+        studies=studies,
+        candidates=count,
+        distinct=distinct,
+        truncated=truncated,
+        mean_words=words / count if count else math.nan,
+        mean_logprob=logprob / told if told else math.nan,
+        missing=missing,
+    )
+
+
+def _stored(summary: dict[str, Any]) -> Sampling:
+    """What an earlier run came to."""
+    means = {name: number_of(summary[name]) for name in ("mean_words", "mean_logprob")}
+    missing = tuple(Missing(**item) for item in summary["missing"])
+    return Sampling(**{**summary, **means, "missing": missing})

@@ -1,0 +1,175 @@
+"""Preference training: a report model learns to write what was judged better.
+
+    checkpoint/        the aligned model: an adapter on the start, or with lora_rank 0 a whole LLaVA
+    history.jsonl      loss, ratios and accuracy of the last batch; what was watched stands among them
+    selection.json     which step was kept, and why
+    measured/          the model before and after, compared; see `cost`
+    preference.json    what that came to
+
+The start is the reference. Its log-probabilities are computed once; afterwards only the model that is trained is
+in memory, and each film is looked at once for both reports of a pair, or not at all where features are kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cxrlab.core.files import read_json, write_json
+from cxrlab.core.install import require
+from cxrlab.core.jsonl import read_jsonl
+from cxrlab.models.model_card import ModelCard
+from cxrlab.models.prompts import Prompts
+from cxrlab.preference.pair_file import Judged, read_judged
+from cxrlab.preference.train_config import FREE, PreferConfig
+from cxrlab.training.result import Training, conclude, read_result
+from cxrlab.training.run_folder import CACHE, HISTORY, RESULT, RunFolder, concluded, training_run
+from cxrlab.training.samples import Sample
+
+if TYPE_CHECKING:
+    from cxrlab.preference.rows import TwinRows
+    from cxrlab.training.order import Order
+    from cxrlab.training.reports import Lesson
+
+SELECTION, PREFERENCE, MEASURED = "selection.json", "preference.json", "measured"
+STAGE = "prefer"
+
+
+def prefer(config: PreferConfig, out: Path, before_in: Path | None = None) -> tuple[Training, dict[str, Any] | None]:
+    """Align a model and compare it with what it was; returns both results, the second None when nothing is measured.
+
+    Args:
+        config: Settings.
+        out: Run folder; a stopped run goes on, a finished one with the same settings is left as it is.
+        before_in: Folder for what the start wrote, where runs from one start share it; see `measure_cost`.
+    """
+    done = train(config, out)
+    if not config.measure.n:
+        return done, None
+    from cxrlab.preference.cost import measure_cost
+    from cxrlab.training.starts import start_name
+
+    found = measure_cost(
+        start_name(config.start),
+        f"hf:{out / done.checkpoint}",
+        config.measure.data or config.data,
+        config.measure,
+        out / MEASURED,
+        config.optimisation.seed,
+        before_in,
+    )
+    write_json(out / PREFERENCE, {**found, "selection": read_json(out / SELECTION), "watched": watched_lines(out)})
+    return done, found
+
+
+def watched_lines(out: Path) -> list[dict[str, Any]]:
+    """What was watched, step after step, from the history of a run."""
+    lines = (line for _, line in read_jsonl(out / HISTORY))
+    return [{"step": line["step"], **line["evaluation"]} for line in lines if line.get("evaluation")]
+
+
+def train(config: PreferConfig, out: Path) -> Training:
+    """Align a model by pairs or by single judged reports.
+
+    Args:
+        config: Settings.
+        out: Run folder; a stopped run goes on, a finished one with the same settings is left as it is.
+    """
+    require("models")
+    seed = config.optimisation.seed
+    if concluded(config, out, seed, FREE):
+        return read_result(out)
+    from cxrlab.preference.objective import PreferenceLoss
+    from cxrlab.preference.watch import Watcher
+    from cxrlab.training import reports
+    from cxrlab.training.engine import Job, fit
+    from cxrlab.training.finetune import choose_trained, write_tuned
+    from cxrlab.training.reporter import ReporterLoss
+    from cxrlab.training.starts import open_start
+
+    judged = read_judged(
+        config.pairs, config.data, paired=config.loss.paired, held_out=_held_out(config), n=config.n, seed=seed
+    )
+    start = open_start(config.start, None, None, seed)
+    asked = replace(config, prompts=config.prompts or start.prompts)
+    lesson = reports.prepare(asked, (judged.source,), start.model, start.processor, partial(_asked, config.indication))
+    order = _planned(config, lesson, judged, start.model)
+    watcher = Watcher(config, asked.prompts, start)  # a wrong judge or split is told before the folder is made
+    with training_run(config, out, seed, FREE) as run:
+        reports.freeze(start.model, config.optimisation.precision)
+        module = ReporterLoss(start.model, start.processor.image_processor).to(reports.here())
+        rows = _rows(config, lesson, judged, module, run)
+        peft = choose_trained(start.model, config)
+        settings = config.optimisation
+        if settings.gradient_checkpointing:
+            reports.checkpointed(start.model, tower_frozen=True)
+        if settings.compiled:
+            reports.compile_layers(start.model)
+        aligned = PreferenceLoss(module, config.loss)
+        look = partial(watcher.evaluate, run=run) if config.watch.n else None
+        fitted = fit(Job(aligned, rows, order, "aligning", on_evaluate=look, look_first=bool(look)), settings, run)
+        run.write(SELECTION, watcher.choose(aligned, run, fitted.steps))
+        summary = reports.summarise(STAGE, fitted, lesson, rows.reports, aligned, RESULT)
+        summary = replace(summary, rows=len(rows), extra={**summary.extra, "loss": config.loss.name})
+        seen = tuple(dict.fromkeys((*start.collections, *lesson.collections)))
+        extra = {"made_from": start.names, "seed": seed, "steps": fitted.steps, "loss": config.loss.name}
+        card = ModelCard(STAGE, asked.prompts, seen, extra=extra)
+        conclude(run, lambda folder: write_tuned(folder, peft, start, card, config, run.result), summary)
+    return summary
+
+
+def _held_out(config: PreferConfig) -> tuple[str, ...]:
+    """Splits of the corpus that pairs must not be of: test always, and what is watched or measured."""
+    watched = (config.watch.split,) if config.watch.n else ()
+    measured = (config.measure.split,) if config.measure.n and config.measure.data is None else ()
+    return tuple(dict.fromkeys(("test", *watched, *measured)))
+
+
+def _asked(with_indication: bool, prompts: Prompts, sample: Sample) -> str:
+    return prompts.ask(sample.indication if with_indication else None)
+
+
+def _planned(config: PreferConfig, lesson: Lesson, judged: Judged, model: Any) -> Order:
+    """Which pairs when; too little data for one step and too little memory are refused before the run is made."""
+    from cxrlab.preference.rows import TwinRows
+    from cxrlab.training import processes, reports
+    from cxrlab.training.checks import check_memory, estimate
+    from cxrlab.training.finetune import trained_weights
+    from cxrlab.training.order import Part, plan
+
+    settings = config.optimisation
+    rows = TwinRows(lesson.rows(settings.max_length))
+    both = replace(settings, batch_size=2 * settings.batch_size)
+    check_memory(estimate(model, both, rows.reports.longest, trained_weights(model, config)), reports.here())
+    return plan(
+        [Part(len(judged))],
+        settings.batch_size * settings.accumulate * processes.count(),
+        settings.epochs,
+        settings.steps,
+        settings.seed,
+        rows.lengths if settings.group_by_length else None,
+    )
+
+
+def _rows(config: PreferConfig, lesson: Lesson, judged: Judged, module: Any, run: RunFolder) -> TwinRows:
+    """The twins with films or features and, where the loss asks for them, reference log-probabilities."""
+    from cxrlab.preference.reference import reference_log_probabilities
+    from cxrlab.preference.rows import TwinRows
+    from cxrlab.training import processes, reports
+
+    settings = config.optimisation
+    films, features = reports.open_seen(config, lesson, module.model, run, reports.here(), tower_frozen=True)
+    rows = TwinRows(lesson.rows(settings.max_length), films, features, desirable=judged.desirable)
+    if not config.loss.needs_reference:
+        return rows
+    with processes.first_alone():
+        reference = reference_log_probabilities(
+            module,
+            rows,
+            config.cache or run.folder / CACHE,
+            precision=settings.precision,
+            batch_size=settings.batch_size,
+        )
+    return replace(rows, reference=reference)

@@ -1,0 +1,148 @@
+"""What alignment by each loss and each judge gains and costs, over several seeds.
+
+    corpora/                      what the file asks to be drawn
+    seedS/start                   the model that is aligned, where the study trains it
+    seedS/sample                  reports that it draws
+    seedS/judge/VARIANT           their rewards; what variants share stands with the first of them, here and below
+    seedS/pair/VARIANT            the better and the worse of them
+    seedS/train/VARIANT           the aligned model, measured before and after
+    seedS/before/VARIANT          what the start wrote for the test split
+    trials.jsonl                  one line a variant and seed: what its pairs are like, what its preference.json says
+    preferences.json page.html    the table over seeds
+
+A study that was stopped goes on with the part that it was in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cxrlab.core.errors import DataError
+from cxrlab.core.files import read_json
+from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.progress import track
+from cxrlab.core.runs import Run, finished
+from cxrlab.render.page import PAGE, write_page
+from cxrlab.studies.parts import Part, raise_absent_models
+from cxrlab.studies.preference_config import PreferenceStudyConfig
+from cxrlab.studies.preference_plan import (
+    JUDGE,
+    PAIR,
+    SAMPLE,
+    START,
+    TRAIN,
+    AlignmentPlan,
+    AlignmentTrial,
+    plan,
+)
+from cxrlab.studies.preference_table import table
+from cxrlab.studies.side_by_side import side_by_side
+from cxrlab.studies.study_corpora import corpus_folders, make_corpora, raise_absent
+
+FREE = ("at_once",)  # may differ when a study is continued
+CORPORA, TRIALS, TABLE, SUMMARY = "corpora", "trials.jsonl", "preferences.json", "summary.json"
+
+
+def run_preference_study(config: PreferenceStudyConfig, out: Path) -> Path:
+    """Align one model in every way with every seed, measure it before and after, and end with a page.
+
+    Args:
+        config: Settings.
+        out: Folder of the study; a stopped one is continued, a finished one is shown again.
+    """
+    folders = corpus_folders(config.corpora, out / CORPORA)
+    planned = plan(config, folders, out)
+    if not finished(out, config, free=FREE):
+        raise_absent(config.corpora, folders)
+        _check_start(config, planned, out)
+        with Run.open(out, config, free=FREE) as run:
+            make_corpora(config.corpora, folders)
+            _check_splits(planned, folders[config.data])
+            if config.at_once > 1:
+                side_by_side(partial(_one_seed, planned, out), config.seeds, config.at_once)
+            for part in track(planned.parts, "parts of the study"):
+                _make(part, planned, out)
+            done = run.done(TRIALS)
+            for trial in planned.trials:
+                if trial.id not in done:
+                    run.append(TRIALS, _record(trial, out))
+            run.write(TABLE, table(config, [record for _, record in read_jsonl(out / TRIALS)]))
+            run.write(SUMMARY, {"about": f"{len(config.variants)} ways to align, {len(config.seeds)} seeds each."})
+    # Of all the aligned models a page shows one whole: the first, with what was written before and after.
+    first = planned.trials[0]
+    written = [out / planned.before[first.train] / "before", out / first.train / "measured" / "after"]
+    return write_page([out, out / first.train, *written], out / PAGE, title="Alignment by preference")
+
+
+def _check_start(config: PreferenceStudyConfig, planned: AlignmentPlan, out: Path) -> None:
+    """A model that is not there is told before anything is drawn."""
+    keys = ("start", "encoder", "language_model")
+    starts = (part.config for part in planned.parts if part.kind == START)
+    raise_absent_models([config.model, *(getattr(start, key) for start in starts for key in keys)], out)
+
+
+def _check_splits(planned: AlignmentPlan, folder: Path) -> None:
+    """Nothing is trained when there is nothing to learn from, to watch or to measure."""
+    from cxrlab.data.corpus import load_corpus
+
+    corpus = load_corpus(folder)
+    watched = any(part.config.watch.n for part in planned.parts if part.kind == TRAIN)
+    for split in ("train", *(("val",) if watched else ()), "test"):
+        if not corpus.ids(split):
+            raise DataError(f"the corpus {folder} has no study in its {split} split; take a larger one.")
+
+
+def _one_seed(planned: AlignmentPlan, out: Path, seed: int) -> None:
+    for part in planned.of(seed).parts:
+        _make(part, planned, out)
+
+
+def _make(part: Part, planned: AlignmentPlan, out: Path) -> None:
+    """Make a part; one that was stopped is continued, one that is finished with these settings is left as it is."""
+    folder = out / part.folder
+    if part.kind == START:
+        from cxrlab.training.finetune import finetune
+
+        finetune(part.config, folder)
+    elif part.kind == SAMPLE:
+        from cxrlab.preference.sample import sample
+
+        sample(part.config, folder)
+    elif part.kind == JUDGE:
+        from cxrlab.preference.judge import judge
+
+        judge(part.config, folder)
+    elif part.kind == PAIR:
+        _pair(part, folder)
+    else:
+        assert part.kind == TRAIN
+        from cxrlab.preference.train import prefer
+
+        prefer(part.config, folder, out / planned.before[part.folder])
+
+
+def _pair(part: Part, folder: Path) -> None:
+    from cxrlab.preference.pair import pair
+
+    found = pair(part.config, folder)
+    if not found.kept:
+        raise DataError(
+            f"{folder}: {found.judge} prefers none of {found.candidates:,} reports of {found.studies:,} studies, so "
+            "there is no pair to learn from; draw more under 'sample', ask less under 'pair', or choose another judge."
+        )
+
+
+def _record(trial: AlignmentTrial, out: Path) -> Mapping[str, Any]:
+    """A line of trials.jsonl."""
+    return {
+        "id": trial.id,
+        "variant": trial.variant,
+        "seed": trial.seed,
+        "pair": trial.pair,
+        "train": trial.train,
+        "pairs": read_json(out / trial.pair / SUMMARY),
+        "preference": read_json(out / trial.train / "preference.json"),
+    }

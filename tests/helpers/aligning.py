@@ -1,0 +1,99 @@
+"""Preference training on a tiny LLaVA and a few phantoms, and what a run of it left."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lessons import FAST, phantoms, saved_llava
+from safetensors.torch import load_file
+
+from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.jsonl import read_jsonl
+from cxrlab.data.corpus import load_corpus
+from cxrlab.preference.train import prefer
+from cxrlab.preference.train_config import Measure, PreferConfig, Watch
+
+ADAPTER = "checkpoint/adapter_model.safetensors"
+WRONG = ("Large right pneumothorax.", "Endotracheal tube above the carina. Moderate cardiomegaly.", "No edema.")
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """One thread: steps this small are faster so."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def write_lines(file: Path, lines: list[dict[str, Any]]) -> Path:
+    """A file with a JSON object a line."""
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+def pair_lines(data: Path) -> list[dict[str, Any]]:
+    """The true findings of each study of the train split, cut short, and something else."""
+    corpus = load_corpus(data)
+    found = []
+    for number, key in enumerate(corpus.ids("train")):
+        sections = corpus[key].sections
+        assert sections is not None and sections.findings
+        first = " ".join(sections.findings.split()[: 3 + number % 5])
+        found.append({"id": key, "chosen": first, "rejected": WRONG[number % 3], "judge": "hand"})
+    return found
+
+
+def tiny_alignment(top: Path) -> PreferConfig:
+    """Six steps of four pairs; nothing is watched and nothing measured."""
+    data = phantoms(top / "corpus")
+    return PreferConfig(
+        data=data, pairs=write_lines(top / "pairs.jsonl", pair_lines(data)), start=f"hf:{saved_llava(top / 'start')}",
+        lora_rank=4, lora_alpha=8.0, watch=Watch(n=0), measure=Measure(n=0), cache=top / "cache",
+        optimisation=replace(FAST, log_every=1, warmup=0.0),
+    )  # fmt: skip
+
+
+def with_(config: PreferConfig, **changes: Any) -> PreferConfig:
+    """The config with other settings; those of the optimisation by their own names."""
+    inner = {field.name for field in dataclasses.fields(config.optimisation)}
+    how = {name: changes.pop(name) for name in list(changes) if name in inner}
+    return replace(config, **changes, optimisation=replace(config.optimisation, **how))
+
+
+def refused(config: PreferConfig, tmp_path: Path, said: str, **changes: Any) -> None:
+    """These settings are told to be wrong in these words, and no run folder is made."""
+    with pytest.raises((DataError, ConfigError), match=said):
+        prefer(replace(config, **changes), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def lines(out: Path) -> list[dict[str, Any]]:
+    """The history of a run."""
+    return [record for _, record in read_jsonl(out / "history.jsonl")]
+
+
+def losses(out: Path) -> list[float]:
+    """The losses in it."""
+    return [line["loss"] for line in lines(out) if "loss" in line]
+
+
+def stored(out: Path) -> dict[str, torch.Tensor]:
+    """The adapter that a run left."""
+    return load_file(out / ADAPTER)
+
+
+def same_weights(one: Path, other: Path, apart: float) -> bool:
+    """Whether two runs left adapters that differ by no more than this."""
+    first, second = stored(one), stored(other)
+    return first.keys() == second.keys() and all(
+        torch.allclose(first[name], second[name], atol=apart) for name in first
+    )

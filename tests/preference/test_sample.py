@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_models import save_tiny_llava
+
+from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.runs import Run, state
+from cxrlab.data.corpus import load_corpus
+from cxrlab.evaluation.config import GenerateConfig
+from cxrlab.evaluation.generate import generate
+from cxrlab.models.decoding import Decoding
+from cxrlab.models.loading import Loading
+from cxrlab.preference.candidates import CANDIDATES, CandidateFiles
+from cxrlab.preference.config import SampleConfig
+from cxrlab.preference.sample import Sampling, sample
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"hf:{save_tiny_llava(tmp_path_factory.mktemp('models') / 'tiny')}"
+
+
+def config(model: str, data: Path, **changes: Any) -> SampleConfig:
+    small = {"n": 5, "answers": 3, "max_new_tokens": 6, "batch_size": 2, "loading": Loading(device="cpu")}
+    return SampleConfig(**{"model": model, "data": data, **small, **changes})
+
+
+def records(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / CANDIDATES).read_text().splitlines()]
+
+
+def test_several_reports_a_study_in_the_order_of_the_corpus(model: str, phantom: Path, tmp_path: Path) -> None:
+    done = sample(config(model, phantom), tmp_path / "run")
+    found = records(tmp_path / "run")
+    order = load_corpus(phantom).ids("train")
+    assert [record["id"] for record in found] == sorted((record["id"] for record in found), key=order.index)
+    assert all(len(record["answers"]) == 3 for record in found) and len(found) == 5
+    reports = [[answer["report"] for answer in record["answers"]] for record in found]
+    assert len({tuple(drawn) for drawn in reports}) > 1 and any(len(set(drawn)) > 1 for drawn in reports)
+    assert (done.studies, done.candidates, done.split, done.missing) == (5, 15, "train", ())
+    assert done.distinct == sum(len({" ".join(text.lower().split()) for text in drawn}) for drawn in reports)
+    assert done.mean_words == sum(len(text.split()) for drawn in reports for text in drawn) / 15
+    told = [answer["confidence"]["mean_logprob"] for record in found for answer in record["answers"]]
+    assert done.mean_logprob == pytest.approx(sum(told) / 15) and done.mean_logprob < 0
+    assert done.truncated == sum(bool(a.get("truncated")) for record in found for a in record["answers"])
+    assert state(tmp_path / "run") == "finished"
+
+
+def test_it_writes_what_generate_with_several_answers_writes(model: str, phantom: Path, tmp_path: Path) -> None:
+    """The same bytes, so that candidates of either command can be judged."""
+    sample(config(model, phantom), tmp_path / "sampled")
+    decoding = Decoding("sample", max_new_tokens=6, answers=3)
+    asked = GenerateConfig(
+        model, phantom, "train", 5, batch_size=2, control_studies=0, decoding=decoding, loading=Loading(device="cpu")
+    )
+    generate(asked, tmp_path / "generated")
+    written = (tmp_path / "generated" / "predictions.jsonl").read_bytes()
+    assert (tmp_path / "sampled" / CANDIDATES).read_bytes() == written
+
+
+def test_the_greedy_report_is_one_more_candidate_and_marked(model: str, phantom: Path, tmp_path: Path) -> None:
+    """The drawn ones stay as they are without it; the greedy one is what the model writes by default."""
+    sample(config(model, phantom), tmp_path / "drawn")
+    done = sample(config(model, phantom, greedy=True), tmp_path / "both")
+    asked = GenerateConfig(
+        model,
+        phantom,
+        "train",
+        5,
+        control_studies=0,
+        decoding=Decoding(max_new_tokens=6),
+        loading=Loading(device="cpu"),
+    )
+    generate(asked, tmp_path / "greedy")
+    likeliest = [
+        json.loads(line)["report"] for line in (tmp_path / "greedy/predictions.jsonl").read_text().splitlines()
+    ]
+    for alone, both, expected in zip(records(tmp_path / "drawn"), records(tmp_path / "both"), likeliest, strict=True):
+        assert both["answers"][:3] == alone["answers"] and len(both["answers"]) == 4
+        assert both["answers"][3]["report"] == expected
+        assert [bool(answer.get("greedy")) for answer in both["answers"]] == [False, False, False, True]
+    assert done.candidates == 20
+    assert all(len(CandidateFiles([tmp_path / "both"]).reports(r["id"])) == 4 for r in records(tmp_path / "both"))
+
+
+@pytest.mark.parametrize("stop", [1, 3])
+def test_a_stopped_run_ends_with_the_same_bytes(
+    model: str, phantom: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
+) -> None:
+    whole = sample(config(model, phantom, greedy=True), tmp_path / "whole")
+    append, count = Run.append, 0
+
+    def stopping(run: Run, name: str, record: Any) -> None:
+        nonlocal count
+        if count == stop:
+            raise KeyboardInterrupt
+        count += 1
+        append(run, name, record)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Run, "append", stopping)
+        sample(config(model, phantom, greedy=True), tmp_path / "run")
+    file = tmp_path / "run" / CANDIDATES
+    assert file.read_bytes().count(b"\n") == stop
+    with file.open("ab") as stream:
+        stream.write(b'{"id": "torn')
+    assert sample(config(model, phantom, greedy=True), tmp_path / "run") == whole
+    assert file.read_bytes() == (tmp_path / "whole" / CANDIDATES).read_bytes()
+
+
+def test_a_finished_run_is_left_as_it_is(
+    model: str, phantom: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = sample(config(model, phantom), tmp_path / "run")
+    monkeypatch.setattr("cxrlab.preference.sample.load_model", lambda *_: pytest.fail("the model was loaded again"))
+    assert sample(config(model, phantom), tmp_path / "run") == done
+
+
+def test_one_answer_is_a_candidate_too(model: str, phantom: Path, tmp_path: Path) -> None:
+    """One draw of each of several models makes several candidates."""
+    done = sample(config(model, phantom, answers=1), tmp_path / "run")
+    assert done.candidates == 5 and "answers" not in records(tmp_path / "run")[0]
+    assert done.mean_logprob < 0
+
+
+def test_a_model_that_cannot_draw_is_refused_before_a_folder_is_made(phantom: Path, tmp_path: Path) -> None:
+    for name in ("stub:normal", f"retrieval:{phantom}"):
+        with pytest.raises(ConfigError, match=f"'{name}' cannot draw several reports for one film; name a model with"):
+            sample(config(name, phantom), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unreadable_film_is_listed_and_fails_the_run(model: str, tmp_path: Path) -> None:
+    from corpora import toy_corpus
+
+    corpus = toy_corpus(tmp_path / "toy", 9)
+    (corpus.path / corpus["s3"].images[0].path).unlink()
+    asked = config(model, corpus.path, n=None)
+    with pytest.raises(DataError, match="1 of 3 studies have no readable frontal film .*--allow-missing"):
+        sample(asked, tmp_path / "run")
+    assert [record["id"] for record in records(tmp_path / "run")] == ["s0", "s6"]
+    done = sample(config(model, corpus.path, n=None, allow_missing=True), tmp_path / "run")
+    assert [item.id for item in done.missing] == ["s3"] and done.candidates == 6
+    assert sample(config(model, corpus.path, n=None, allow_missing=True), tmp_path / "run") == done
+
+
+def test_nothing_at_all_has_no_means(tmp_path: Path, model: str) -> None:
+    from corpora import toy_corpus
+
+    corpus = toy_corpus(tmp_path / "toy", 3)
+    (corpus.path / corpus["s0"].images[0].path).unlink()
+    done = sample(config(model, corpus.path, n=None, allow_missing=True), tmp_path / "run")
+    assert isinstance(done, Sampling) and done.candidates == 0 and done.mean_words != done.mean_words
+    again = sample(config(model, corpus.path, n=None, allow_missing=True), tmp_path / "run")
+    assert again.mean_words != again.mean_words

@@ -1,0 +1,135 @@
+"""What is written and judged while a model is aligned, and which step is kept."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from aligning import ADAPTER, alone, lines, losses, refused, stored, tiny_alignment, with_
+
+from cxrlab.preference.train import prefer
+from cxrlab.preference.train_config import PreferConfig, Watch
+from cxrlab.preference.watch import Watcher
+
+WATCH = Watch(n=3, max_new_tokens=6)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    with alone():
+        yield
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> PreferConfig:
+    return tiny_alignment(tmp_path_factory.mktemp("prefer"))
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, scores: dict[int, tuple[float, float]]) -> dict[int, Any]:
+    """Figures by hand, (reward, length-controlled) of each step; returns the trained weights at each."""
+    kept: dict[int, Any] = {}
+    whole = Watcher.evaluate
+
+    def noted(self: Watcher, module: Any, step: int, **named: Any) -> Any:
+        trained = ((name, value) for name, value in module.named_parameters() if value.requires_grad)
+        kept[step] = {name: value.detach().clone() for name, value in trained}
+        told = dict(zip(("reward", "reward_length_controlled"), scores[step], strict=True))
+        monkeypatch.setattr(self, "_figures", lambda _: told)
+        return whole(self, module, step, **named)
+
+    monkeypatch.setattr(Watcher, "evaluate", noted)
+    return kept
+
+
+def test_what_is_watched_stands_in_the_history(config: PreferConfig, tmp_path: Path) -> None:
+    """Before the first step, every four, and after the last; looking changes nothing of what is learnt."""
+    prefer(config, tmp_path / "unseen")
+    mine = with_(config, watch=replace(WATCH, select="last"), evaluate_every=4)
+    prefer(mine, tmp_path / "run")
+    told = {line["step"]: line["evaluation"] for line in lines(tmp_path / "run") if "evaluation" in line}
+    assert list(told) == [0, 4, 6]
+    for figures in told.values():
+        assert figures.keys() == {"reward", "reward_length_controlled", "words", "length_ratio"}
+        assert figures["words"] <= 6 and 0 <= figures["reward_length_controlled"] <= figures["reward"] <= 1
+    assert (tmp_path / "run" / ADAPTER).read_bytes() == (tmp_path / "unseen" / ADAPTER).read_bytes()
+    selection = json.loads((tmp_path / "run" / "selection.json").read_text())
+    assert selection == {"select": "last", "judge": "green:rules", "watched": 3, "step": 6, "of": 6}
+
+
+SCORES = {0: (0.9, 0.9), 2: (0.5, 0.2), 4: (0.3, 0.6), 6: (0.4, 0.1)}
+
+
+@pytest.mark.parametrize(("select", "best"), [("length-controlled", 4), ("reward", 2), ("last", 6)])
+def test_the_best_step_is_kept(
+    config: PreferConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, select: Any, best: int
+) -> None:
+    """The start has the best figures of all and is not what an aligned model is."""
+    kept = scripted(monkeypatch, SCORES)
+    prefer(with_(config, watch=replace(WATCH, select=select), evaluate_every=2), tmp_path / "run")
+    selection = json.loads((tmp_path / "run" / "selection.json").read_text())
+    assert selection["step"] == best and selection["of"] == 6
+    assert selection.get("score") == {"length-controlled": 0.6, "reward": 0.5}.get(select)
+    found = stored(tmp_path / "run")
+    assert len(found) == len(kept[best])
+    for name, value in kept[best].items():
+        plain = name.removeprefix("reporter.model.").replace(".default", "")
+        assert torch.equal(found[f"base_model.model.{plain}"], value), name
+    assert not all(torch.equal(kept[2][name], kept[6][name]) for name in kept[2])
+
+
+@pytest.mark.parametrize("step", [0, 2, 4, 6])
+def test_a_kill_while_it_is_looked_at_changes_nothing(
+    config: PreferConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """Checkpoints come every three steps: step 4 is taken again after a kill in its evaluation or in that of step 6."""
+    mine = with_(config, watch=WATCH, evaluate_every=2)
+    with monkeypatch.context() as patch:
+        scripted(patch, SCORES)
+        prefer(mine, tmp_path / "straight")
+    with monkeypatch.context() as patch:
+        scripted(patch, {key: value for key, value in SCORES.items() if key != step})
+        with pytest.raises(KeyError):
+            prefer(mine, tmp_path / "run")
+    with monkeypatch.context() as patch:
+        scripted(patch, SCORES)
+        prefer(mine, tmp_path / "run")
+    for name in (ADAPTER, "history.jsonl", "selection.json"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "straight" / name).read_bytes(), name
+
+
+def test_a_step_without_a_score_is_never_the_best(
+    config: PreferConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A judge may have nothing to say of any report at one step."""
+    scripted(monkeypatch, {**SCORES, 2: (math.nan, math.nan)})
+    prefer(with_(config, watch=WATCH, evaluate_every=2), tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "selection.json").read_text())["step"] == 4
+
+
+def test_bfloat16_with_checkpointed_activations_is_watched_too(config: PreferConfig, tmp_path: Path) -> None:
+    """Adapters are float32 on weights of bfloat16; the model writes under the same casts as it learns."""
+    half = with_(config, watch=WATCH, precision="bfloat16", gradient_checkpointing=True, cache=tmp_path / "cache")
+    prefer(half, tmp_path / "run")
+    assert losses(tmp_path / "run")[0] == pytest.approx(math.log(2), rel=0.01)
+    assert all(
+        torch.isfinite(value).all() and value.dtype == torch.float32 for value in stored(tmp_path / "run").values()
+    )
+
+
+@pytest.mark.parametrize(
+    ("watch", "said"),
+    [
+        (Watch(n=2, judge="gren:rules"), "there is no judge 'gren:rules'"),
+        (Watch(n=2, judge="errors:rules"), "compares two reports"),
+    ],
+)
+def test_a_wrong_judge_is_told_before_the_run_is_made(
+    config: PreferConfig, tmp_path: Path, watch: Watch, said: str
+) -> None:
+    refused(config, tmp_path, said, watch=watch)

@@ -1,0 +1,386 @@
+"""The study of alignment: what is planned and shared, what the table says, and a whole study on tiny models."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.files import write_json
+from cxrlab.core.json_form import dumps
+from cxrlab.core.runs import state
+from cxrlab.render.page import write_page
+from cxrlab.studies import preference_study
+from cxrlab.studies.parts import Part
+from cxrlab.studies.preference_config import PreferenceStudyConfig
+from cxrlab.studies.preference_plan import AlignmentPlan, plan
+from cxrlab.studies.preference_study import run_preference_study
+from cxrlab.studies.preference_table import excludes_zero, table
+from cxrlab.studies.run_study import find_study, read_study
+from cxrlab.studies.study_corpora import corpus_folders
+
+KTO = {"changes": "KTO.", "train": {"loss": {"name": "kto"}}}
+BASE: dict[str, Any] = {
+    "corpora": {"drawn": {"phantom": {"n": 60, "size": 32, "seed": 3, "workers": 1, "masks": False}}},
+    "data": "drawn",
+    "start": {
+        "encoder": "fresh:tiny",
+        "language_model": "fresh:tiny",
+        "lora_rank": 2,
+        "optimisation": {"steps": 1, "batch_size": 2},
+    },
+    "sample": {"n": 6, "answers": 3, "max_new_tokens": 12, "batch_size": 6},
+    "judge": {"judge": "rougeL:google"},  # words at random share words with a reference, and no finding
+    "train": {
+        "lora_rank": 2,
+        "watch": {"n": 2, "max_new_tokens": 6},
+        "measure": {"n": 4, "max_new_tokens": 6, "control_studies": 0},
+        "optimisation": {"steps": 2, "batch_size": 2, "max_length": 400, "learning_rate": 0.05},
+    },
+    "variants": {"dpo": {"changes": "DPO."}, "kto": KTO},
+    "seeds": (1,),
+    "metrics": ("rougeL:google", "findings.f1.side"),
+}
+
+
+def config(**changes: Any) -> PreferenceStudyConfig:
+    return PreferenceStudyConfig(**{**BASE, **changes})
+
+
+def planned(out: Path, **changes: Any) -> AlignmentPlan:
+    one = config(**changes)
+    return plan(one, corpus_folders(one.corpora, out / "corpora"), out)
+
+
+def variants(**rows: dict[str, Any]) -> dict[str, Any]:
+    return {name.replace("_", "-"): {"changes": "Something.", **row} for name, row in rows.items()}
+
+
+# --- what is planned -------------------------------------------------------------------------------------------------
+
+
+def test_what_variants_share_is_made_once(tmp_path: Path) -> None:
+    """Another loss has the same pairs, other pairs have the same rewards, another judge has the same reports."""
+    rows = variants(
+        a={},
+        loss={"train": {"loss": {"name": "ipo"}}},
+        fewer={"pair": {"margin": 0.2}},
+        judge={"judge": {"length_control": True}},
+    )
+    found = planned(tmp_path, variants=rows)
+    assert [part.folder.removeprefix("seed1/") for part in found.parts] == [
+        *("start", "sample", "judge/a", "pair/a", "train/a", "train/loss", "pair/fewer", "train/fewer"),
+        *("judge/judge", "pair/judge", "train/judge"),
+    ]
+    assert [trial.pair for trial in found.trials] == [f"seed1/pair/{name}" for name in ("a", "a", "fewer", "judge")]
+    assert set(found.before.values()) == {"seed1/before/a"}  # what the start wrote, once for all
+
+
+def test_each_part_starts_from_the_one_before(tmp_path: Path) -> None:
+    start, sample, judge, pair, train = (part.config for part in planned(tmp_path).parts[:5])
+    home, model = tmp_path / "seed1", f"hf:{tmp_path}/seed1/start/checkpoint"
+    assert start.data == sample.data == judge.data == train.data == tmp_path / "corpora" / "drawn"
+    assert sample.model == train.start == model and sample.split == "train"
+    assert judge.candidates == (home / "sample",) and pair.rewards == home / "judge/dpo"
+    assert train.pairs == home / "pair/dpo" and train.measure.split == "test"
+    assert train.measure.metrics == config().metrics
+
+
+def test_a_model_that_is_there_is_not_trained(tmp_path: Path) -> None:
+    found = planned(tmp_path, start={"model": "builtin:reporter"})
+    assert [part.kind for part in found.parts] == ["sample", "judge", "pair", "train", "train"]
+    assert found.parts[0].config.model == found.parts[-1].config.start == "builtin:reporter"
+
+
+def test_the_seed_reaches_every_part(tmp_path: Path) -> None:
+    found = planned(tmp_path, seeds=(3, 5))
+    for seed in (3, 5):
+        start, sample, judge, pair, train, _ = (part.config for part in found.of(seed).parts)
+        assert {start.optimisation.seed, sample.seed, judge.seed, pair.seed, train.optimisation.seed} == {seed}
+
+
+def test_those_that_are_measured_otherwise_have_a_start_of_their_own(tmp_path: Path) -> None:
+    found = planned(tmp_path, variants=variants(a={}, b={"train": {"measure": {"n": 3}}}))
+    assert found.before == {"seed1/train/a": "seed1/before/a", "seed1/train/b": "seed1/before/b"}
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("preference_phantom", {"start": 1, "sample": 1, "judge": 3, "pair": 3, "train": 9}),
+        ("preference_openi", {"sample": 1, "judge": 2, "pair": 2, "train": 3}),
+    ],
+)
+def test_the_shipped_studies_can_be_planned(tmp_path: Path, name: str, kinds: dict[str, int]) -> None:
+    """Losses share the pairs of the plain judge; a judge of its own has pairs of its own."""
+    one = read_study(find_study(name)).config
+    found = plan(one, corpus_folders(one.corpora, tmp_path), tmp_path)
+    assert Counter(part.kind for part in found.of(2).parts) == kinds and len(found.parts) == 3 * sum(kinds.values())
+    assert len(set(found.before.values())) == 3
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"variants": {}}, "variants is empty"),
+        ({"variants": variants(a={"trian": {}})}, "Did you mean 'train'"),
+        ({"variants": {"a/b": {"changes": "x"}}}, "letters, digits"),
+        ({"data": "drown"}, "Did you mean 'drawn'"),
+        ({"seeds": (1, 1)}, "different whole numbers"),
+        ({"at_once": 0}, "at_once=0"),
+        ({"metrics": ()}, "name at least one"),
+        ({"metrics": ("findings.f1", "findings.f1")}, "each once"),
+        ({"start": {}}, "start is empty"),
+        ({"start": {"model": "builtin:reporter", "lora_rank": 2}}, "'lora_rank'"),
+        ({"start": {"model": "stub:normal"}}, "name one with weights"),
+    ],
+)
+def test_bad_settings_are_refused_at_the_door(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        config(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"sample": {"answers": 0}}, "sample: answers=0"),
+        ({"sample": {"split": "test"}}, "sample: 'split' is set by the study itself"),
+        ({"train": {"measure": {"metrics": ["bleu4:coco"]}}}, "'measure.metrics' is set by the study itself"),
+        ({"train": {"measure": 3}}, "'measure' is a group of settings"),
+        ({"train": {"measure": {"n": 0}}}, "measures nothing"),
+        ({"train": {"watch": {"judge": "green:rule"}}}, "train of 'dpo': there is no judge 'green:rule'"),
+        ({"judge": {"judge": "green:rule"}}, "judge of 'dpo': there is no judge 'green:rule'"),
+        ({"judge": {"judge": "errors:rules", "length_control": True}}, "no reward that could be divided"),
+        ({"start": {**BASE["start"], "data": "drown"}}, "start: there is no corpus 'drown'"),
+        ({"metrics": ("findings.f1.sid",)}, "findings.f1.sid"),
+        ({"metrics": ("bleu*",)}, "one by one"),
+    ],
+)
+def test_a_plan_that_cannot_be_carried_out_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        planned(tmp_path, **changes)
+
+
+def test_wrong_settings_of_several_parts_are_told_at_once_and_once(tmp_path: Path) -> None:
+    """Two seeds would say the same twice."""
+    rows = variants(a={"pair": {"pairs": 0}}, b={"train": {"loss": {"name": "dpo", "gamma": 3}}})
+    with pytest.raises(ConfigError, match="3 problems") as told:
+        run_preference_study(config(sample={"top_p": 3}, variants=rows, seeds=(1, 2)), tmp_path / "study")
+    for said in ("sample: top_p=3", "pair of 'a': pairs=0", "train of 'b': in 'loss': gamma=3"):
+        assert str(told.value).count(said) == 1
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_model_that_is_not_there_is_told_before_anything_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    with pytest.raises(DataError, match="nowhere"):
+        run_preference_study(config(start={"model": f"hf:{tmp_path}/nowhere"}), tmp_path / "study")
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_split_without_a_study_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    few = {"drawn": {"phantom": {"n": 3, "size": 32, "workers": 1, "masks": False}}}
+    with pytest.raises(DataError, match="no study in its (val|test) split"):
+        run_preference_study(config(corpora=few), tmp_path / "study")
+    assert not list((tmp_path / "study").glob("seed*"))
+
+
+# --- what the table says ---------------------------------------------------------------------------------------------
+
+
+def trial(variant: str, seed: int, change: float | None, low: float = -1.0, **more: Any) -> dict[str, Any]:
+    """A line of trials.jsonl with one metric, which was 0.5 before."""
+    after = None if change is None else 0.5 + change
+    told = {
+        "n": 10,
+        "patients": 8 + seed,
+        "before": {"m": {"value": 0.5}},
+        "after": {"m": {"value": after}},
+        "difference": {"m": {"difference": change, "low": low, "high": 1.0, "direction": "lower"}},
+        "length": {"reference": 40.0, "words": {"before": 20.0, "after": 50.0 if seed == 1 else 30.0}},
+        "selection": {"step": 10 * seed, "of": 30},
+        **more,
+    }
+    pairs = {"kept": 100 * seed, "chosen_longer": 0.25 * seed}
+    return {"variant": variant, "seed": seed, "pairs": pairs, "preference": told}
+
+
+def by_hand(*trials: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    rows = {"dpo": {"changes": "DPO.", "published": {"GREEN": 0.387}}}
+    return table(config(seeds=(1, 2), metrics=("m",), variants=rows, **changes), list(trials))
+
+
+def test_the_table_by_hand() -> None:
+    """Changes of 0.1 and 0.3: their mean is 0.2; one seed's interval excludes zero."""
+    asked = {
+        "accuracy": {"before": 0.5, "after": 0.75, "difference": 0.25, "low": 0.0, "high": 0.5},
+        "calibration_error": {"before": 0.25, "after": 0.125},
+    }
+    costs = {"drift": {"kl_report": 6.0, "kl_token": 0.5}, "questions": asked}
+    found = by_hand(trial("dpo", 1, 0.1, **costs), trial("dpo", 2, 0.3, low=0.2, **costs))
+    assert found["directions"] == {"m": "lower"} and found["n"] == 10 and found["patients"] == 10
+    row = found["variants"]["dpo"]
+    gap = row["metrics"]["m"]["difference"]
+    assert gap["values"] == pytest.approx([0.1, 0.3]) and gap["mean"] == pytest.approx(0.2)
+    assert gap["high"] - 0.2 == pytest.approx(12.706 * 0.1, rel=1e-3)  # Student's, one degree of freedom
+    assert [one["excludes_zero"] for one in row["metrics"]["m"]["by_seed"]] == [False, True]
+    assert row["metrics"]["m"]["before"]["mean"] == 0.5 and row["metrics"]["m"]["after"]["mean"] == pytest.approx(0.7)
+    assert row["words"]["after"]["mean"] == 40.0 and row["words"]["reference"]["mean"] == 40.0
+    assert row["length_ratio"]["before"]["mean"] == 0.5 and row["length_ratio"]["after"]["values"] == [1.25, 0.75]
+    assert row["drift"]["kl_report"]["mean"] == 6.0 and row["accuracy"]["difference"]["mean"] == 0.25
+    assert [one["excludes_zero"] for one in row["accuracy"]["by_seed"]] == [False, False]
+    assert row["calibration_error"]["difference"]["mean"] == -0.125
+    assert row["pairs"]["mean"] == 150 and row["chosen_longer"]["values"] == [0.25, 0.5]
+    assert row["step"]["values"] == [10, 20] and row["steps"]["mean"] == 30
+    assert row["published"] == {"GREEN": 0.387}
+
+
+def test_what_was_not_measured_is_unknown_and_not_zero() -> None:
+    """No drift, no questions, and a metric that one seed has no value for."""
+    row = by_hand(trial("dpo", 1, None), trial("dpo", 2, 0.3))["variants"]["dpo"]
+    assert row["drift"]["kl_report"]["mean"] is None and row["accuracy"]["difference"]["seeds"] == 0
+    assert row["accuracy"]["by_seed"][0]["excludes_zero"] is None
+    gap = row["metrics"]["m"]["difference"]
+    assert gap["values"] == [None, pytest.approx(0.3)] and gap["seeds"] == 1 and gap["low"] is None
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"), [(0.1, 0.2, True), (-0.2, -0.1, True), (0.0, 0.1, False), (float("nan"), 0.1, None)]
+)
+def test_an_interval_that_touches_zero_does_not_exclude_it(low: float, high: float, said: bool | None) -> None:
+    assert excludes_zero(low, high) is said
+
+
+# --- what the page shows ---------------------------------------------------------------------------------------------
+
+
+def shown(folder: Path, found: Any) -> str:
+    folder.mkdir()
+    (folder / "config.yaml").write_text("study: preference\n")
+    (folder / "status.json").write_text('{"state": "finished"}')
+    write_json(folder / "preferences.json", found)
+    return write_page([folder]).read_text()
+
+
+def test_the_page_shows_every_variant_and_no_markup_of_theirs(tmp_path: Path) -> None:
+    found = by_hand(trial("dpo", 1, 0.1), trial("dpo", 2, 0.3, low=0.2))
+    row = found["variants"].pop("dpo")
+    found["variants"] = {"dpo": row, "<b>more": {**row, "changes": "All <i>of</i> it.", "published": {"<u>": 1.5}}}
+    page = shown(tmp_path / "a", found)
+    assert "<h2>Alignment, over seeds</h2>" in page and "<b>dpo</b>" in page and "&lt;b&gt;more" in page
+    assert "All &lt;i&gt;of&lt;/i&gt; it." in page and "<b>more" not in page and "&lt;u&gt;" in page
+    assert "+0.200" in page and "clear in 1 of 2" in page and "20.0 → <b>40.0</b>" in page and "1.00 of that" in page
+    assert "Published figures" in page and "m&nbsp;↓" in page and "Every metric and every seed" in page
+
+
+def test_a_page_without_figures_has_no_section(tmp_path: Path) -> None:
+    assert "over seeds</h2>" not in shown(tmp_path / "a", {"metrics": [], "variants": {}})
+
+
+def test_a_word_in_place_of_a_number_is_refused(tmp_path: Path) -> None:
+    found = by_hand(trial("dpo", 1, 0.1), trial("dpo", 2, 0.3))
+    found["variants"]["dpo"]["words"]["after"]["mean"] = "many"
+    with pytest.raises(DataError, match=r"preferences.json.*words.after.mean"):
+        shown(tmp_path / "a", found)
+
+
+# --- whole studies on tiny models ------------------------------------------------------------------------------------
+
+Noted = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[str]]]:
+    """A study made without a stop, and the folders into which something was made."""
+    pytest.importorskip("torch")
+    from cxrlab.preference import cost
+
+    out, made = tmp_path_factory.mktemp("aligned") / "study", []
+
+    def noted(true: Noted, folder: Callable[..., Path]) -> Noted:
+        def call(*given: Any) -> Any:
+            if state(folder(*given)) != "finished":
+                made.append(str(folder(*given).relative_to(out)))
+            return true(*given)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        make, write = preference_study._make, cost.generate
+        patch.setattr(preference_study, "_make", noted(make, lambda part, planned, top: top / part.folder))
+        patch.setattr(cost, "generate", noted(write, lambda asked, folder: folder))
+        run_preference_study(config(), out)
+    yield out, made
+
+
+@pytest.mark.slow
+def test_a_whole_study_makes_every_part_once_and_ends_with_a_page(straight: tuple[Path, list[str]]) -> None:
+    out, made = straight
+    assert sorted(made) == [
+        *("seed1/before/dpo/before", "seed1/judge/dpo", "seed1/pair/dpo", "seed1/sample", "seed1/start"),
+        *("seed1/train/dpo", "seed1/train/dpo/measured/after", "seed1/train/kto", "seed1/train/kto/measured/after"),
+    ]
+    lines = [json.loads(line) for line in (out / "trials.jsonl").read_text().splitlines()]
+    assert [line["id"] for line in lines] == ["seed1/dpo", "seed1/kto"]
+    assert lines[1]["preference"] == json.loads((out / "seed1/train/kto/preference.json").read_text())
+    found = json.loads((out / "preferences.json").read_text())
+    assert list(found["variants"]) == ["dpo", "kto"] and found["n"] == 4
+    assert found["variants"]["dpo"]["pairs"]["mean"] == lines[0]["pairs"]["kept"] > 0
+    page = (out / "page.html").read_text()
+    assert "<h2>Alignment, over seeds</h2>" in page and "<h2>Before and after alignment</h2>" in page
+    assert str(out) not in dumps(found)
+
+
+@pytest.mark.slow
+def test_a_study_that_was_stopped_ends_with_the_same_table(
+    straight: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped before the last training, it makes nothing again that is there."""
+    true, out = preference_study._make, tmp_path / "study"
+
+    def stops(part: Part, planned: AlignmentPlan, top: Path) -> None:
+        if part.folder == "seed1/train/kto":
+            raise KeyboardInterrupt
+        true(part, planned, top)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(preference_study, "_make", stops)
+        with pytest.raises(KeyboardInterrupt):
+            run_preference_study(config(), out)
+    assert state(out) == "interrupted" and not (out / "preferences.json").exists()
+    there = {path: path.stat().st_mtime_ns for path in out.glob("seed1/**/*.jsonl")}
+    page = run_preference_study(config(), out)
+    assert there and {path: path.stat().st_mtime_ns for path in there} == there
+    assert (out / "preferences.json").read_bytes() == (straight[0] / "preferences.json").read_bytes()
+    assert run_preference_study(config(), out) == page  # a finished one is shown again
+
+
+@pytest.mark.slow
+def test_seeds_side_by_side_come_to_the_same(straight: tuple[Path, list[str]], tmp_path: Path) -> None:
+    """Seed 1 beside seed 2 ends with the figures that it has alone."""
+    one = {"dpo": BASE["variants"]["dpo"]}
+    run_preference_study(config(seeds=(1, 2), at_once=2, variants=one), tmp_path / "study")
+    both, alone = (
+        json.loads((out / "preferences.json").read_text())["variants"]["dpo"]
+        for out in (tmp_path / "study", straight[0])
+    )
+    for metric in config().metrics:
+        assert both["metrics"][metric]["by_seed"][0] == alone["metrics"][metric]["by_seed"][0]
+    assert both["drift"]["kl_report"]["values"][0] == alone["drift"]["kl_report"]["values"][0]
+
+
+@pytest.mark.slow
+def test_a_judge_that_prefers_nothing_is_named(straight: tuple[Path, list[str]], tmp_path: Path) -> None:
+    """No two rewards differ by 2."""
+    start = {"model": f"hf:{straight[0] / 'seed1/start/checkpoint'}"}
+    with pytest.raises(DataError, match=r"rougeL:google prefers none of 18 reports of 6 studies"):
+        run_preference_study(config(start=start, pair={"margin": 2.0}), tmp_path / "study")
