@@ -299,9 +299,20 @@ Noted = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[str]]]:
+def one_thread() -> Iterator[None]:
+    """Steps this small are faster alone, here and in processes that are started."""
+    torch = pytest.importorskip("torch")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Iterator[tuple[Path, list[str]]]:
     """A study made without a stop, and the folders into which something was made."""
-    pytest.importorskip("torch")
     from cxrlab.preference import cost
 
     out, made = tmp_path_factory.mktemp("aligned") / "study", []

@@ -6,6 +6,7 @@ is divided by how many times as long as the reference a report is, where it is l
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,8 @@ class Watcher:
 
     def _keep(self, folder: Path, module: Any, step: int, score: float) -> None:
         file = folder / BEST
+        if math.isnan(score):
+            return  # no report could be judged; nothing compares with that
         if file.is_file():
             before, best = _kept(file)
             # A step that is taken again after a kill replaces what it left: the same weights.
