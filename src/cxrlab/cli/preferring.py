@@ -52,7 +52,7 @@ def sample(config: SampleConfig, out: Path) -> Result:
         f"{done.distinct:,} of them differ within their study; {_figure(done.mean_words, 1)} words on average",
     ]
     if done.truncated:
-        lines.append(f"{done.truncated:,} were cut at max_new_tokens: a model that learns from them learns not to end")
+        lines.append(f"{done.truncated:,} were cut at max_new_tokens: chosen, they teach to end in mid-sentence")
     if done.missing:
         lines.append(f"without a readable frontal film: {len(done.missing):,}")
     return Result("\n".join(lines), done)

@@ -151,21 +151,24 @@ def _asked_both(
     """Drift and closed questions; one model in memory at a time."""
     films = Films(corpus)
     questions = questions_about(corpus, studies, seed) if settings.questions else []
-    drawn: list[str] = []
+    drawn: dict[str, str] | None = None
+    weighable: list[Asked] = []
     tokens: list[int] = []
     sums: dict[str, list[float]] = {}
     yes: dict[str, list[float]] = {}
     for name, model_name in ((AFTER, after), (BEFORE, before)):  # the aligned one first: it draws what both weigh
         model: Any = load_model(model_name)
         if settings.drift:
-            drawn = drawn or drawn_reports(model, films, studies, settings, seed)
-            sums[name], tokens = weighed(model, films, studies, drawn, settings)
+            if drawn is None:
+                drawn = drawn_reports(model, films, studies, settings, seed)
+                weighable = [study for study in studies if study.id in drawn]
+            sums[name], tokens = weighed(model, films, weighable, drawn, settings)
         yes[name] = probabilities(model, films, questions, settings)
         del model
         gc.collect()
     told: dict[str, Any] = {}
-    if settings.drift:
-        told["drift"] = drift(run, studies, sums, tokens, seed)
+    if weighable:
+        told["drift"] = drift(run, weighable, sums, tokens, len(studies) - len(weighable), seed)
     if questions:
         told["questions"] = answered(run, questions, yes, seed)
     return told

@@ -79,8 +79,6 @@ def read_judged(
     rows = list(_pairs(file) if paired else _single(file))
     if not rows:
         raise DataError(f"{file} holds no row; there is nothing to learn from.")
-    if n is not None and n < len(rows):
-        rows = [rows[number] for number in sorted(generator(seed, "pairs").permutation(len(rows))[:n].tolist())]
     corpus = load_corpus(data)
     studies = _studies(corpus, {row.id for row in rows})
     films = {}
@@ -95,6 +93,8 @@ def read_judged(
             )
         if row.id not in films:
             films[row.id] = _film(corpus, study, row)
+    if n is not None and n < len(rows):  # once all are known to be good: a draw must not hide a row that is not
+        rows = [rows[number] for number in sorted(generator(seed, "pairs").permutation(len(rows))[:n].tolist())]
     seconds = [row.second for row in rows] if paired else _strange(rows, seed)
     samples = []
     for row, second in zip(rows, seconds, strict=True):
@@ -121,8 +121,6 @@ def _pairs(file: Path) -> Iterator[Row]:
         if "report" in record:
             raise DataError(f"{place}: it is a single report; only loss=kto learns without pairs.")
         pair = _checked(record, place)
-        if _same(pair.chosen, pair.rejected):
-            raise DataError(f"{place}: chosen and rejected are the same text, which teaches nothing; take the row out.")
         yield Row(place, pair.id, pair.chosen.strip(), pair.rejected.strip())
 
 
@@ -148,11 +146,15 @@ def _checked(record: dict[str, object], place: str) -> PreferencePair:
         raise DataError(f"{place}: {error}") from None
     for name in ("chosen", "rejected"):
         _refuse_empty(getattr(pair, name), name, place)
+    if _same(pair.chosen, pair.rejected):
+        raise DataError(f"{place}: chosen and rejected are the same text, which teaches nothing; take the row out.")
     return pair
 
 
 def _refuse_empty(text: object, name: str, place: str) -> None:
-    if not isinstance(text, str) or not text.strip():
+    if not isinstance(text, str):
+        raise DataError(f"{place}: '{name}' must be the text of a report; correct the row or take it out.")
+    if not text.strip():
         raise DataError(f"{place}: '{name}' is empty; a report needs words. Take the row out.")
 
 

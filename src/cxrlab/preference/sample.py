@@ -46,7 +46,7 @@ class Sampling:
         studies: Studies asked for.
         candidates: Reports written.
         distinct: Those left when reports of a study that differ in case and white space alone count once.
-        truncated: Those that were cut at max_new_tokens; a model that learns from them learns not to end.
+        truncated: Those that were cut at max_new_tokens; chosen, they teach to end in mid-sentence.
         mean_words: Words of a candidate, on average; not a number when there is none.
         mean_logprob: Mean over the candidates of the mean log-probability of their tokens, under the model itself
             whatever the temperature; not a number when the model does not tell.

@@ -12,11 +12,13 @@ in memory, and each film is looked at once for both reports of a pair, or not at
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json, write_json
 from cxrlab.core.install import require
 from cxrlab.core.jsonl import read_jsonl
@@ -48,6 +50,16 @@ def prefer(config: PreferConfig, out: Path, before_in: Path | None = None) -> tu
     done = train(config, out)
     if not config.measure.n:
         return done, None
+    from cxrlab.training import processes
+
+    with processes.first_alone():  # the others find it done
+        if not (out / PREFERENCE).is_file():
+            _measure(config, out, done, before_in)
+    found: dict[str, Any] = read_json(out / PREFERENCE)
+    return done, found
+
+
+def _measure(config: PreferConfig, out: Path, done: Training, before_in: Path | None) -> None:
     from cxrlab.preference.cost import measure_cost
     from cxrlab.training.starts import start_name
 
@@ -61,7 +73,6 @@ def prefer(config: PreferConfig, out: Path, before_in: Path | None = None) -> tu
         before_in,
     )
     write_json(out / PREFERENCE, {**found, "selection": read_json(out / SELECTION), "watched": watched_lines(out)})
-    return done, found
 
 
 def watched_lines(out: Path) -> list[dict[str, Any]]:
@@ -81,6 +92,7 @@ def train(config: PreferConfig, out: Path) -> Training:
     seed = config.optimisation.seed
     if concluded(config, out, seed, FREE):
         return read_result(out)
+    _refuse_shards(config)
     from cxrlab.preference.objective import PreferenceLoss
     from cxrlab.preference.watch import Watcher
     from cxrlab.training import reports
@@ -94,7 +106,7 @@ def train(config: PreferConfig, out: Path) -> Training:
     )
     start = open_start(config.start, None, None, seed)
     asked = replace(config, prompts=config.prompts or start.prompts)
-    lesson = reports.prepare(asked, (judged.source,), start.model, start.processor, partial(_asked, config.indication))
+    lesson = reports.prepare(asked, (judged.source,), start.model, start.processor, _asked)
     order = _planned(config, lesson, judged, start.model)
     watcher = Watcher(config, asked.prompts, start)  # a wrong judge or split is told before the folder is made
     with training_run(config, out, seed, FREE) as run:
@@ -123,12 +135,22 @@ def train(config: PreferConfig, out: Path) -> Training:
 def _held_out(config: PreferConfig) -> tuple[str, ...]:
     """Splits of the corpus that pairs must not be of: test always, and what is watched or measured."""
     watched = (config.watch.split,) if config.watch.n else ()
-    measured = (config.measure.split,) if config.measure.n and config.measure.data is None else ()
+    own = config.measure.data is None or config.measure.data.resolve() == config.data.resolve()
+    measured = (config.measure.split,) if config.measure.n and own else ()
     return tuple(dict.fromkeys(("test", *watched, *measured)))
 
 
-def _asked(with_indication: bool, prompts: Prompts, sample: Sample) -> str:
-    return prompts.ask(sample.indication if with_indication else None)
+def _asked(prompts: Prompts, sample: Sample) -> str:
+    return prompts.ask(sample.indication)
+
+
+def _refuse_shards(config: PreferConfig) -> None:
+    """Refuse to watch a model whose weights are spread over processes: one of them alone cannot write with it."""
+    if config.watch.n and any(os.environ.get(f"ACCELERATE_USE_{name}") == "true" for name in ("FSDP", "DEEPSPEED")):
+        raise ConfigError(
+            "a model whose weights are spread over processes cannot be watched while it is trained; give --watch.n 0, "
+            "or launch with configs/distributed/ddp.yaml."
+        )
 
 
 def _planned(config: PreferConfig, lesson: Lesson, judged: Judged, model: Any) -> Order:

@@ -170,12 +170,12 @@ class PreferConfig:
         start: The model to align, which is also the reference: a run of `train finetune`, hf:FOLDER (an adapter is
             allowed) or builtin:NAME.
         loss: What is minimised.
-        indication: Put the reason for the examination into the prompt.
         train_projector: Train the projector too.
         lora_rank: Rank of the adapters on the language model's linear layers; 0 trains the whole language model.
         lora_alpha: Their scale, divided by the rank.
         lora_dropout: Share of their inputs that is dropped.
-        prompts: Row of the prompts' table, or a YAML file of that form; that of the start when left out.
+        prompts: Row of the prompts' table, or a YAML file of that form; that of the start when left out. The start is
+            measured with its own.
         n: Number of pairs drawn; all when left out.
         watch: What is looked at while it runs; see optimisation.evaluate_every.
         measure: What is compared afterwards.
@@ -191,7 +191,6 @@ class PreferConfig:
     pairs: Path
     start: str
     loss: LossSettings = LossSettings()
-    indication: bool = True
     train_projector: bool = False
     lora_rank: int = 64
     lora_alpha: float = 128.0

@@ -44,8 +44,8 @@ class Watcher:
     def __init__(self, config: PreferConfig, prompts: str | None, start: Start) -> None:
         self._settings, self._start = config.watch, start
         self._prompts = load_prompts(prompts)
-        self._indication = config.indication
         self._writer: HfModel | None = None
+        self._studies: list[str] = []
         if not config.watch.n:
             return
         self._judge = metric_judge(config.watch.judge)
@@ -70,11 +70,11 @@ class Watcher:
 
     def choose(self, module: Any, run: RunFolder, steps: int) -> dict[str, Any]:
         """Put the weights of the best step into the module; which that is, and what was looked at."""
-        select = self._settings.select if self._settings.n else "last"
-        told = {"select": select, "judge": self._settings.judge, "watched": self._settings.n}
+        told: dict[str, Any] = {"judge": self._settings.judge, "watched": len(self._studies)}
         file = run.steps / BEST
-        if not file.is_file():
-            return {**told, "step": steps, "of": steps}
+        if not file.is_file():  # nothing was watched, or nothing had a score
+            return {"select": "last", **told, "step": steps, "of": steps}
+        told["select"] = self._settings.select
         step, score = _kept(file)
         weights = load_file(file)
         parameters = dict(module.named_parameters())
@@ -127,7 +127,7 @@ class Watcher:
         found: list[str] = []
         for first in range(0, len(self._studies), self._settings.batch_size):
             keys = self._studies[first : first + self._settings.batch_size]
-            reasons = [self._films.indication(key) if self._indication else None for key in keys]
+            reasons = [self._films.indication(key) for key in keys]
             answers = writer.answers([self._films.film(key) for key in keys], reasons, decoding)
             found += [answer[0].text for answer in answers]
         return found

@@ -10,10 +10,11 @@ from cxrlab.render.folder import RunFolder
 from cxrlab.render.html import UNKNOWN, ends, figure, section, table, text
 
 _NOTE = (
-    "The model before and after alignment on the same studies, which neither the judge nor the training has seen. "
+    "The model before and after alignment on the same studies of a split that is kept from judging and training. "
     "Differences are after minus before, paired by study, with intervals by patient; the verdict is corrected for the "
-    "number of tests. A judge can be pleased by length alone: look at the words beside the scores. Drift is KL(after "
-    "from before), of reports that the aligned model drew."
+    "number of tests, that of errors by kind and of error-free reports among themselves. A judge can be pleased by "
+    "length alone: look at the words beside the scores. Drift is KL(after from before), of reports that the aligned "
+    "model drew."
 )
 _WIDTH, _HEIGHT, _EDGE = 460, 220, 44
 _LINES = (("reward", "plain judgement", "#2b6cb0"), ("reward_length_controlled", "length-controlled", "#b7791f"))

@@ -10,11 +10,11 @@ from cxrlab.render.folder import RunFolder
 from cxrlab.render.html import UNKNOWN, ends, figure, section, table, text
 
 _NOTE = (
-    "Every way to align starts from the same model of a seed and is measured on studies that neither judge nor "
-    "training has seen. A change is after minus before: its mean over seeds, with Student's 95 % interval beneath. It "
-    "is clear in a seed whose own interval, paired by study and drawn by patient, excludes zero; intervals are not "
-    "corrected for the number of variants and metrics. Every seed has its own test studies. A judge can be pleased by "
-    "length alone: look at the words. Drift is KL(after from before) in nats a report."
+    "Every way to align starts from the same model of a seed and is measured on studies of the test split, which is "
+    "kept from judging and training. A change is after minus before: its mean over seeds, with Student's 95 % interval "
+    "beneath. It is clear in a seed whose own interval, paired by study and drawn by patient, excludes zero; intervals "
+    "are not corrected for the number of variants and metrics. Every seed has its own test studies. A judge can be "
+    "pleased by length alone: look at the words. Drift is KL(after from before) in nats a report."
 )
 _SHOWN = 3  # metrics of the first table
 
