@@ -20,7 +20,8 @@ import torch
 from aligning import ADAPTER, alone, lines, losses, pair_lines, same_weights, tiny_alignment, with_
 from lessons import FAST, saved_llava
 
-from cxrlab.core.errors import CxrlabError
+from cxrlab.core.errors import ConfigError, CxrlabError
+from cxrlab.core.files import read_json
 from cxrlab.core.runs import state
 from cxrlab.data.corpus import load_corpus
 from cxrlab.models.hf.wrapper import HfModel
@@ -32,7 +33,7 @@ from cxrlab.preference.objective import Text, log_probabilities
 from cxrlab.preference.pair_file import read_judged
 from cxrlab.preference.rows import TwinRows
 from cxrlab.preference.train import prefer
-from cxrlab.preference.train_config import LOSSES, LossSettings, PreferConfig
+from cxrlab.preference.train_config import LOSSES, LossSettings, Measure, PreferConfig, Watch
 from cxrlab.training import engine, reporter
 from cxrlab.training.config import FinetuneConfig
 from cxrlab.training.finetune import finetune
@@ -154,7 +155,14 @@ def test_what_parts_of_a_batch_add_up_to(
 def test_two_processes_equal_one_with_twice_the_batch(config: PreferConfig, tmp_path: Path) -> None:
     """Also for KTO: how far the model has moved is measured over both."""
     mostly_good = LossSettings("kto", undesirable_weight=0.1)  # all reports become likelier: it moves
-    mine = with_(config, loss=mostly_good, learning_rate=1e-2, cache=tmp_path / "cache")
+    mine = with_(
+        config,
+        loss=mostly_good,
+        learning_rate=1e-2,
+        cache=tmp_path / "cache",
+        watch=Watch(n=2, max_new_tokens=4, select="last"),  # one process writes and judges while the other waits
+        measure=Measure(n=3, max_new_tokens=4, control_studies=0, metrics=("rougeL:google",)),
+    )
     prefer(with_(mine, batch_size=8), tmp_path / "one")
     (tmp_path / "config").write_bytes(pickle.dumps(mine))
     with socket.socket() as free:
@@ -173,8 +181,26 @@ def test_two_processes_equal_one_with_twice_the_batch(config: PreferConfig, tmp_
     assert [process.wait(100) for process in started] == [0, 0]
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)
     assert same_weights(tmp_path / "two", tmp_path / "one", 5e-5)
-    told = [[line["drift"] for line in lines(tmp_path / name)] for name in ("one", "two")]
+    told = [[line["drift"] for line in lines(tmp_path / name) if "drift" in line] for name in ("one", "two")]
     assert told[0] == pytest.approx(told[1], abs=1e-4) and max(told[0]) > 0.1
+    found = read_json(tmp_path / "two" / "preference.json")
+    assert found["n"] == 3 and [line["step"] for line in found["watched"]][0] == 0
+
+
+def test_a_finished_run_is_shown_again_wherever_its_folder_is(config: PreferConfig, tmp_path: Path) -> None:
+    mine = with_(config, measure=Measure(n=3, max_new_tokens=4, control_studies=0, metrics=("rougeL:google",)))
+    first = prefer(mine, tmp_path / "run")
+    shutil.move(tmp_path / "run", tmp_path / "moved")
+    assert prefer(mine, tmp_path / "moved") == first
+
+
+def test_weights_that_are_spread_over_processes_are_not_watched(
+    config: PreferConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(ConfigError, match="cannot be watched.*--watch.n 0"):
+        prefer(with_(config, watch=Watch(n=2)), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_kept_features_equal_films_through_the_tower(config: PreferConfig, aligned: Path, tmp_path: Path) -> None:
