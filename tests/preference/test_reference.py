@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from aligning import alone
 from tiny_models import tiny_llava
 
 from cxrlab.core.codec import encode_png
@@ -23,6 +25,12 @@ from cxrlab.training.tokens import ReportRows, tokenise
 
 WORDS = ("Clear.", "Small left pleural effusion.", "Moderate cardiomegaly. No edema, no pneumothorax.", "No edema.")
 N = 7
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    with alone():
+        yield
 
 
 @pytest.fixture
