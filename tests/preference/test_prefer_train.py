@@ -83,6 +83,14 @@ def test_the_first_loss_is_that_of_a_model_that_has_not_moved(
     assert all(abs(line[name]) < 1e-4 for name in line if name.endswith("_ratio") or name == "drift")
 
 
+def test_a_language_model_that_is_trained_whole_has_not_moved_either(config: PreferConfig, tmp_path: Path) -> None:
+    """In bfloat16 its weights are float32 while it is trained, and so they are for the reference."""
+    whole = with_(config, lora_rank=0, precision="bfloat16", steps=1, batch_size=4, n=4)
+    prefer(whole, tmp_path / "run")
+    (line,) = lines(tmp_path / "run")
+    assert abs(line["chosen_ratio"]) < 2e-5 and abs(line["rejected_ratio"]) < 2e-5
+
+
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 def test_every_loss_learns(config: PreferConfig, tmp_path: Path, loss: Any) -> None:
     """The same four pairs, again and again: the loss falls, and the chosen reports gain on the rejected ones."""

@@ -210,8 +210,10 @@ def log_probabilities(
     scores = reporter.scores(text.input_ids, text.image_places, text.places, features, films, copies).float()
     each = -functional.cross_entropy(scores, text.targets, reduction="none")
     rows = torch.div(text.places, text.input_ids.shape[1], rounding_mode="floor")
-    nothing = torch.zeros(text.input_ids.shape[0], dtype=each.dtype, device=each.device)
-    return nothing.index_add(0, rows, each), nothing.index_add(0, rows, torch.ones_like(each.detach()))
+    # In float64: one by one in float32, the sum over a long report would lose what a ratio is made of.
+    nothing = torch.zeros(text.input_ids.shape[0], dtype=torch.float64, device=each.device)
+    sums = nothing.index_add(0, rows, each.double()).to(each.dtype)
+    return sums, nothing.index_add(0, rows, torch.ones_like(each, dtype=torch.float64)).to(each.dtype)
 
 
 def _over_processes(drift: Tensor) -> Tensor:

@@ -25,18 +25,19 @@ _BLOCK = 4096  # twins whose reports are sorted by length together
 
 
 def reference_log_probabilities(
-    reporter: ReporterLoss, rows: TwinRows, folder: Path, *, precision: str, batch_size: int
+    reporter: ReporterLoss, rows: TwinRows, folder: Path, *, precision: str, batch_size: int, weights: str | None = None
 ) -> NDArray[np.float32]:
     """The log π_ref of both reports of every item, float32 [N, 2]; from the store where they are there already.
 
     Args:
-        reporter: The model as it is before the training, on its device.
+        reporter: The model as it is before the first step, on its device; new adapters change nothing yet.
         rows: What will be learnt.
         folder: Where stores stand; may be shared between runs.
         precision: Of the training: the same sums are taken.
         batch_size: Twins at once.
+        weights: A hash of the model without new adapters, where it has such; its own when left out.
     """
-    told = f"{rows.key} {weights_key(reporter)} {precision} {rows.reports.max_length}"
+    told = f"{rows.key} {weights or weights_key(reporter)} {precision} {rows.reports.max_length}"
     key = hashlib.blake2b(told.encode(), digest_size=12).hexdigest()
     store = ArrayStore(folder / f"reference-{key}", (len(rows), 2), np.float32)
     was = reporter.training

@@ -98,6 +98,7 @@ def train(config: PreferConfig, out: Path) -> Training:
     from cxrlab.training import reports
     from cxrlab.training.engine import Job, fit
     from cxrlab.training.finetune import choose_trained, write_tuned
+    from cxrlab.training.fingerprint import weights_key
     from cxrlab.training.reporter import ReporterLoss
     from cxrlab.training.starts import open_start
 
@@ -112,8 +113,11 @@ def train(config: PreferConfig, out: Path) -> Training:
     with training_run(config, out, seed, FREE) as run:
         reports.freeze(start.model, config.optimisation.precision)
         module = ReporterLoss(start.model, start.processor.image_processor).to(reports.here())
-        rows = _rows(config, lesson, judged, module, run)
+        # Of what is trained whole the weights are float32, and so they must be for the reference.
+        weights = f"{weights_key(module)} {'adapters' if config.lora_rank else 'whole'}"
         peft = choose_trained(start.model, config)
+        module.to(reports.here())
+        rows = _rows(config, lesson, judged, module, run, weights)
         settings = config.optimisation
         if settings.gradient_checkpointing:
             reports.checkpointed(start.model, tower_frozen=True)
@@ -175,7 +179,7 @@ def _planned(config: PreferConfig, lesson: Lesson, judged: Judged, model: Any) -
     )
 
 
-def _rows(config: PreferConfig, lesson: Lesson, judged: Judged, module: Any, run: RunFolder) -> TwinRows:
+def _rows(config: PreferConfig, lesson: Lesson, judged: Judged, module: Any, run: RunFolder, weights: str) -> TwinRows:
     """The twins with films or features and, where the loss asks for them, reference log-probabilities."""
     from cxrlab.preference.reference import reference_log_probabilities
     from cxrlab.preference.rows import TwinRows
@@ -191,6 +195,7 @@ def _rows(config: PreferConfig, lesson: Lesson, judged: Judged, module: Any, run
             module,
             rows,
             config.cache or run.folder / CACHE,
+            weights=weights,
             precision=settings.precision,
             batch_size=settings.batch_size,
         )

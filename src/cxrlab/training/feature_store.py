@@ -23,7 +23,8 @@ from cxrlab.training.films import Films
 from cxrlab.training.fingerprint import weights_key
 from cxrlab.training.pixels import to_pixels
 
-_PATCHES = 1 << 16  # that go through the tower at once: a GPU is filled, and a large tower still fits
+# Patches that go through the tower at once: a GPU is filled and a large tower still fits; a processor likes few.
+_PATCHES, _PATCHES_CPU = 1 << 16, 1 << 12
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,10 @@ def open_features(
     return Features(store.read(), dtype)
 
 
-def batch_of(vision: Any) -> int:
-    """Films that go through a tower at once, by its config."""
-    return max(1, _PATCHES // ((int(vision.image_size) // int(vision.patch_size)) ** 2 + 1))
+def batch_of(vision: Any, device: torch.device) -> int:
+    """Films that go through a tower at once, by its config and where it runs."""
+    most = _PATCHES_CPU if device.type == "cpu" else _PATCHES
+    return max(1, most // ((int(vision.image_size) // int(vision.patch_size)) ** 2 + 1))
 
 
 def tower_key(model: Any) -> str:
@@ -91,7 +93,7 @@ def tower_key(model: Any) -> str:
 def _blocks(
     model: Any, films: Films, start: int, dtype: torch.dtype, device: torch.device
 ) -> Iterator[NDArray[np.generic]]:
-    batch = batch_of(model.config.vision_config)
+    batch = batch_of(model.config.vision_config, device)
     for first in track(range(start, len(films), batch), f"reading features of films, {batch} at a time"):
         block = _run(model, films, range(first, min(first + batch, len(films))), dtype, device)
         yield (block.view(torch.uint16) if dtype == torch.bfloat16 else block).numpy()
