@@ -42,7 +42,7 @@ class PreferenceScale:
     batch: int
 
 
-FULL = PreferenceScale(spoilt=560, sampled=112, answers=4, pairs=2, epochs=1.0, measured=48, tokens=160, batch=8)
+FULL = PreferenceScale(spoilt=560, sampled=112, answers=4, pairs=2, epochs=3.0, measured=48, tokens=160, batch=8)
 QUICK = PreferenceScale(spoilt=8, sampled=6, answers=2, pairs=1, epochs=1.0, measured=4, tokens=12, batch=2)
 
 
