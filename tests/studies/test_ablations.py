@@ -209,7 +209,7 @@ def test_a_seed_that_fails_ends_the_others_and_is_named(tmp_path: Path) -> None:
         ablations._one_seed, one, plan(one, folders, tmp_path / "study"), folders["drawn"], tmp_path / "study"
     )
     with pytest.raises(RunError, match=r"seed 2: .*thesis\.tex"):
-        side_by_side(work, one.seeds, one.at_once)
+        side_by_side(work, dict.fromkeys(one.seeds, ()), one.at_once, "seed {}".format)
     assert not multiprocessing.active_children()
 
 

@@ -57,7 +57,7 @@ def run_ablations(config: AblationsConfig, out: Path) -> Path:
             _check_test(config, folders[config.test])
             if config.at_once > 1:
                 work = partial(_one_seed, config, planned, folders[config.test], out)
-                side_by_side(work, config.seeds, config.at_once)
+                side_by_side(work, dict.fromkeys(config.seeds, ()), config.at_once, "seed {}".format)
             for part in track(planned.parts, "training stages"):
                 _train(part, out / part.folder)
             done = run.done(TRIALS)

@@ -20,12 +20,14 @@ class Part:
         seed: Of the variants that use it.
         folder: Its run folder within the study, named after the first variant that needs it.
         config: Its checked settings.
+        needs: Folders of the parts that must be made before it.
     """
 
     kind: str
     seed: int
     folder: str
     config: Any
+    needs: tuple[str, ...] = ()
 
 
 class Parts:
@@ -35,7 +37,16 @@ class Parts:
         self._parts: dict[str, Part] = {}
         self.problems: list[str] = []
 
-    def once(self, kind: str, seed: int, folder: str, cls: type[Any], settings: Mapping[str, Any], place: str) -> Part:
+    def once(
+        self,
+        kind: str,
+        seed: int,
+        folder: str,
+        cls: type[Any],
+        settings: Mapping[str, Any],
+        place: str,
+        needs: tuple[str, ...] = (),
+    ) -> Part:
         """The part with these settings, new or found among the earlier ones.
 
         Args:
@@ -45,12 +56,13 @@ class Parts:
             cls: Config that the settings must make; what is wrong with them is noted, and the part has no config.
             settings: As YAML gives them.
             place: What they are, for the sentences.
+            needs: Folders of the parts that must be made before it.
         """
         key = dumps([kind, seed, settings])
         if key not in self._parts:
             config, problems = nested(cls, settings, place)
             self.problems += problems
-            self._parts[key] = Part(kind, seed, folder, config)
+            self._parts[key] = Part(kind, seed, folder, config, needs)
         return self._parts[key]
 
     def __iter__(self) -> Iterator[Part]:

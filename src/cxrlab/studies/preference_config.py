@@ -49,7 +49,7 @@ class PreferenceStudyConfig:
         train: Settings of the training that all variants share.
         seeds: One training each; the start, the studies and words that are drawn, the order of the pairs and the
             studies that are measured come from it.
-        at_once: Seeds that are worked on side by side, each in a process of its own.
+        at_once: Parts that are worked on side by side, each in a process of its own; small models leave a GPU waiting.
         metrics: Names of the metrics that are measured, the columns of the table, the most telling first.
     """
 

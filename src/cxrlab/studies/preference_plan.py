@@ -78,13 +78,23 @@ class AlignmentPlan:
     trials: tuple[AlignmentTrial, ...]
     before: Mapping[str, str]
 
-    def of(self, seed: int) -> AlignmentPlan:
-        """The parts and trials of one seed; seeds share nothing."""
-        return AlignmentPlan(
-            tuple(part for part in self.parts if part.seed == seed),
-            tuple(trial for trial in self.trials if trial.seed == seed),
-            self.before,
-        )
+    def part(self, folder: str) -> Part:
+        """The part with this folder."""
+        return next(part for part in self.parts if part.folder == folder)
+
+    def needs(self) -> dict[str, tuple[str, ...]]:
+        """Folder of each part → folders of those before it.
+
+        The first of the trainings that share what their start wrote lets it be written; the others wait for that one.
+        """
+        found: dict[str, tuple[str, ...]] = {}
+        first: dict[str, str] = {}
+        for part in self.parts:
+            found[part.folder] = part.needs
+            if part.kind == TRAIN:
+                writer = first.setdefault(self.before[part.folder], part.folder)
+                found[part.folder] += (writer,) if writer != part.folder else ()
+        return found
 
 
 def plan(config: PreferenceStudyConfig, folders: Mapping[str, Path], out: Path) -> AlignmentPlan:
@@ -109,13 +119,17 @@ class _Desk:
         self.parts = Parts()
 
     def trial(self, name: str, variant: AlignmentVariant, seed: int) -> AlignmentTrial:
-        data, model = str(self.folders[self.config.data]), self.config.model or self._start(seed)
+        data, model = str(self.folders[self.config.data]), self.config.model
+        started: tuple[str, ...] = ()
+        if model is None:
+            start = self._start(seed)
+            model, started = f"hf:{self.out / start.folder / CHECKPOINT}", (start.folder,)
         drawn = {"model": model, "data": data, "split": "train", "seed": seed}
-        sampled = self._part(SAMPLE, seed, None, {}, drawn)
+        sampled = self._part(SAMPLE, seed, None, {}, drawn, started)
         valued = {"candidates": [str(self.out / sampled.folder)], "data": data, "seed": seed}
-        judged = self._part(JUDGE, seed, name, variant.judge, valued)
+        judged = self._part(JUDGE, seed, name, variant.judge, valued, (sampled.folder,))
         chosen = {"rewards": str(self.out / judged.folder), "seed": seed}
-        paired = self._part(PAIR, seed, name, variant.pair, chosen)
+        paired = self._part(PAIR, seed, name, variant.pair, chosen, (judged.folder,))
         learnt = {
             "data": data,
             "pairs": str(self.out / paired.folder),
@@ -124,16 +138,22 @@ class _Desk:
             "measure": {"split": "test", "metrics": list(self.config.metrics)},
             "optimisation": {"seed": seed},
         }
-        trained = self._part(TRAIN, seed, name, variant.train, learnt)
+        trained = self._part(TRAIN, seed, name, variant.train, learnt, (paired.folder,))
         return AlignmentTrial(name, seed, paired.folder, trained.folder)
 
-    def _start(self, seed: int) -> str:
-        """The name of the model that this seed trains."""
-        own = {"cache": str(self.out / CACHE), "optimisation": {"seed": seed}}
-        part = self._part(START, seed, None, {}, own)
-        return f"hf:{self.out / part.folder / CHECKPOINT}"
+    def _start(self, seed: int) -> Part:
+        """The model that this seed trains."""
+        return self._part(START, seed, None, {}, {"cache": str(self.out / CACHE), "optimisation": {"seed": seed}})
 
-    def _part(self, kind: str, seed: int, name: str | None, changed: Mapping[str, Any], own: Mapping[str, Any]) -> Part:
+    def _part(
+        self,
+        kind: str,
+        seed: int,
+        name: str | None,
+        changed: Mapping[str, Any],
+        own: Mapping[str, Any],
+        needs: tuple[str, ...] = (),
+    ) -> Part:
         place = f"{kind} of '{name}'" if name else kind
         given = merged(getattr(self.config, kind), changed)
         self.parts.problems += [
@@ -145,7 +165,7 @@ class _Desk:
             except ConfigError as error:
                 self.parts.problems.append(str(error))
         folder = f"seed{seed}/{kind}/{name}" if name else f"seed{seed}/{kind}"
-        return self.parts.once(kind, seed, folder, _CONFIGS[kind], _over(given, own), place)
+        return self.parts.once(kind, seed, folder, _CONFIGS[kind], _over(given, own), place, needs)
 
 
 def _over(given: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def run_preference_study(config: PreferenceStudyConfig, out: Path) -> Path:
             make_corpora(config.corpora, folders)
             _check_splits(planned, folders[config.data])
             if config.at_once > 1:
-                side_by_side(partial(_one_seed, planned, out), config.seeds, config.at_once)
+                side_by_side(partial(_one_part, planned, out), planned.needs(), config.at_once)
             for part in track(planned.parts, "parts of the study"):
                 _make(part, planned, out)
             done = run.done(TRIALS)
@@ -95,9 +95,8 @@ def _check_splits(planned: AlignmentPlan, folder: Path) -> None:
             raise DataError(f"the corpus {folder} has no study in its {split} split; take a larger one.")
 
 
-def _one_seed(planned: AlignmentPlan, out: Path, seed: int) -> None:
-    for part in planned.of(seed).parts:
-        _make(part, planned, out)
+def _one_part(planned: AlignmentPlan, out: Path, folder: str) -> None:
+    _make(planned.part(folder), planned, out)
 
 
 def _make(part: Part, planned: AlignmentPlan, out: Path) -> None:

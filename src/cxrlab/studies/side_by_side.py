@@ -1,33 +1,50 @@
-"""Seeds of a study side by side, each in a process of its own: small models leave a GPU waiting."""
+"""Pieces of a study side by side, each in a process of its own: small models leave a GPU waiting."""
 
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Collection, Hashable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing import get_context
+from typing import TypeVar
 
 from cxrlab.core.errors import CxrlabError
 from cxrlab.data.parallel import follow_parent
 
+Piece = TypeVar("Piece", bound=Hashable)
 
-def side_by_side(work: Callable[[int], None], seeds: Sequence[int], at_once: int) -> None:
-    """Do the work of every seed; whoever goes through the parts of the study later finds them done.
+
+def side_by_side(
+    work: Callable[[Piece], None],
+    needs: Mapping[Piece, Collection[Piece]],
+    at_once: int,
+    told: Callable[[Piece], str] = str,
+) -> None:
+    """Do every piece of work as soon as those that it needs are done; whoever goes through them later finds them done.
 
     The first error, and Ctrl-C, end the others where they stand: every run of theirs goes on from its last checkpoint.
 
     Args:
-        work: Importable by name (or a `functools.partial` of such a one); takes the seed.
-        seeds: All of them.
+        work: Importable by name (or a `functools.partial` of such a one); takes a piece.
+        needs: Each piece → those before it.
         at_once: Most processes.
+        told: How a piece is called in the sentence about its error.
     """
+    left, done, running = dict(needs), set[Piece](), dict[Future[None], Piece]()
     pool = ProcessPoolExecutor(at_once, mp_context=get_context("spawn"), initializer=follow_parent)
     try:
-        waiting = {pool.submit(work, seed): seed for seed in seeds}
-        for done in as_completed(waiting):
-            if isinstance(error := done.exception(), CxrlabError):
-                raise type(error)(f"seed {waiting[done]}: {error}") from error
-            done.result()
+        while left or running:
+            for piece in [piece for piece, before in left.items() if done.issuperset(before)]:
+                del left[piece]
+                running[pool.submit(work, piece)] = piece
+            if not running:
+                raise ValueError(f"{told(next(iter(left)))} waits for something that nobody makes")
+            for ended in wait(running, return_when=FIRST_COMPLETED).done:
+                piece = running.pop(ended)
+                if isinstance(error := ended.exception(), CxrlabError):
+                    raise type(error)(f"{told(piece)}: {error}") from error
+                ended.result()
+                done.add(piece)
     except BaseException:
         for process in multiprocessing.active_children():
             process.kill()
