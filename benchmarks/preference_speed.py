@@ -25,22 +25,20 @@ figures say nothing of each other.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from preference_ways.common import THREADS
+
 SPEED, MEMORY = 1.5, 0.7  # what is aimed at
-RANK, ALPHA, THREADS = 64, 128, 2
 SHORT = 12  # steps of the run that measures memory
 WAYS = {
     "trl": "trl.DPOTrainer",
@@ -86,206 +84,13 @@ def make(folder: Path, args: argparse.Namespace) -> None:
     (folder / "pairs.json").write_text(json.dumps(found))
 
 
-def open_model(folder: Path) -> tuple[Any, Any]:
-    """(model, processor)."""
-    from transformers import AutoProcessor, LlavaForConditionalGeneration
-
-    return LlavaForConditionalGeneration.from_pretrained(folder), AutoProcessor.from_pretrained(folder)
-
-
-def stir(model: Any, seed: int) -> None:
-    """New adapters change nothing, and every DPO loss would be ln 2; these are given numbers, the same in every way."""
-    import torch
-
-    rng = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, value in sorted(model.named_parameters()):
-            if "lora_" in name:
-                value.copy_(0.05 * torch.randn(value.shape, generator=rng))
-
-
-class Clock:
-    """Notes the time when the training begins and after every window of steps, those of the warm-up left out."""
-
-    def __init__(self, warm: int, window: int) -> None:
-        self.warm, self.window = warm, window
-        self.marks: list[tuple[float, float]] = []  # on the wall, of the processor
-        self.began = self.ended = 0.0
-
-    def begin(self) -> None:
-        """The first step begins."""
-        self.began = time.perf_counter()
-
-    def step(self, number: int) -> None:
-        """A step is done."""
-        self.ended = time.perf_counter()
-        if number >= self.warm and (number - self.warm) % self.window == 0:
-            self.marks.append((self.ended, time.process_time()))
-
-    def spans(self, kind: int) -> list[float]:
-        """Seconds a step of every window: 0 on the wall, 1 of the processor."""
-        marks = [mark[kind] for mark in self.marks]
-        return [(b - a) / self.window for a, b in zip(marks, marks[1:], strict=False)]
-
-
-def listener(clock: Clock) -> Any:
-    """The clock as a callback."""
-    from transformers import TrainerCallback
-
-    class Listener(TrainerCallback):
-        """Tells the clock."""
-
-        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            """Before the first step."""
-            clock.begin()
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            """After each."""
-            clock.step(state.global_step)
-
-    return Listener()
-
-
-def size_now() -> int:
-    """Largest resident size of this process so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def theirs(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
-    """TRL's training."""
-    import datasets
-    import torch
-    from peft import LoraConfig
-    from trl import DPOConfig, DPOTrainer
-
-    from cxrlab.models.hf.prompting import prompt_text, report_text
-    from cxrlab.training.lora import language_linears
-
-    torch.set_num_threads(THREADS)
-    before = size_now()
-    model, processor = open_model(folder / "model")
-    model.requires_grad_(False)
-    kinds = sorted({name.rpartition(".")[2] for name in language_linears(model)})
-    begin, end = processor.tokenizer.bos_token, processor.tokenizer.eos_token
-    rows = [
-        {
-            "prompt": begin + prompt_text(processor, pair["prompt"]),
-            "chosen": report_text(processor, pair["chosen"]) + end,
-            "rejected": report_text(processor, pair["rejected"]) + end,
-            "images": [pair["film"]],
-        }
-        for pair in json.loads((folder / "pairs.json").read_text())
-    ]
-    pairs = datasets.Dataset.from_list(rows).cast_column("images", datasets.List(datasets.Image()))
-    clock = Clock(args.warm, args.window)
-    with contextlib.redirect_stdout(sys.stderr):  # its own lines are not part of the answer
-        trainer = DPOTrainer(
-            model=model,
-            args=DPOConfig(
-                output_dir=str(folder / "theirs"), per_device_train_batch_size=args.batch, max_steps=args.steps,
-                learning_rate=5e-6, bf16=False, gradient_checkpointing=args.way.endswith("checkpointed"),
-                max_length=None, use_cpu=True, report_to="none", save_strategy="no", disable_tqdm=True, seed=args.seed,
-            ),
-            train_dataset=pairs.select(range(args.longest)),
-            processing_class=processor,
-            peft_config=LoraConfig(
-                r=RANK, lora_alpha=ALPHA, lora_dropout=0.0, bias="none", task_type="CAUSAL_LM",
-                target_modules=rf"model\.language_model\..*\.({'|'.join(kinds)})",
-            ),
-            callbacks=[listener(clock)],
-        )  # fmt: skip
-        stir(trainer.model, args.seed)
-        batch = trainer.data_collator([pairs[number] for number in range(args.batch)])
-        with torch.no_grad():
-            loss = float(trainer.compute_loss(trainer.model, batch))
-        trainer.train()
-    return told(clock, loss, before, 0.0)
-
-
-def ours(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
-    """The same training on our engine."""
-    import numpy as np
-    import peft  # noqa: F401  imported before the size is taken
-    import torch
-
-    from cxrlab.preference.objective import PreferenceLoss
-    from cxrlab.preference.reference import reference_log_probabilities
-    from cxrlab.preference.rows import TwinRows
-    from cxrlab.preference.train_config import LossSettings
-    from cxrlab.training.config import Optimisation
-    from cxrlab.training.engine import Engine, Job, fit
-    from cxrlab.training.feature_store import open_features
-    from cxrlab.training.films import FilmFile, open_films
-    from cxrlab.training.lora import add_adapters
-    from cxrlab.training.order import Part, plan
-    from cxrlab.training.reporter import ReporterLoss
-    from cxrlab.training.reports import checkpointed, image_tokens
-    from cxrlab.training.run_folder import training_run
-    from cxrlab.training.tokens import ReportRows, tokenise
-
-    torch.set_num_threads(THREADS)
-    before = size_now()
-    model, processor = open_model(folder / "model")
-    model.requires_grad_(False)
-    pairs = json.loads((folder / "pairs.json").read_text())
-    began = time.perf_counter()
-    token = int(model.config.image_token_id)
-    tokens = tokenise(
-        processor,
-        token,
-        [pair["prompt"] for pair in pairs for _ in range(2)],
-        [pair[name] for pair in pairs for name in ("chosen", "rejected")],
-    )
-    with tempfile.TemporaryDirectory() as place:
-        cache = Path(place) / "cache"
-        films = open_films([FilmFile(Path(pair["film"])) for pair in pairs], processor.image_processor, cache)
-        wanted, cpu = "off" if args.way == "films" else "on", torch.device("cpu")
-        features = open_features(model, films, cache, cache=wanted, most_gb=40, dtype=torch.float32, device=cpu)
-        fixed = (image_tokens(model), token, processor.tokenizer.pad_token_id, 1024)
-        reports = ReportRows(tokens, np.repeat(np.arange(len(pairs)), 2), None, None, *fixed)
-        rows = TwinRows(reports, films, features)
-        reporter = ReporterLoss(model, processor.image_processor)
-        reference = reference_log_probabilities(reporter, rows, cache, precision="float32", batch_size=args.batch)
-        rows = replace(rows, reference=reference)
-        prepared = time.perf_counter() - began
-        stir(add_adapters(model, RANK, float(ALPHA), 0.0, train_projector=False), args.seed)
-        module = PreferenceLoss(reporter, LossSettings("dpo")).eval()
-        batch = rows.__getitems__(list(range(args.batch)))
-        items = int(batch.pop("items"))
-        with torch.no_grad():
-            loss = float(module(**batch)) / items
-        clock = Clock(args.warm, args.window)
-
-        class Timed(Engine):
-            """The engine with a clock."""
-
-            def __init__(self, *given: Any) -> None:
-                super().__init__(*given)
-                self.add_callback(listener(clock))
-
-        settings = Optimisation(
-            learning_rate=5e-6, steps=args.steps, batch_size=args.batch, max_length=1024, save_every=10**9,
-            log_every=10, seed=args.seed,
-        )  # fmt: skip
-        if args.way.endswith("checkpointed"):
-            checkpointed(model, tower_frozen=True)
-        order = plan([Part(args.longest)], args.batch, 1.0, args.steps, args.seed, rows.lengths[: args.longest])
-        with training_run(settings, Path(place) / "run", args.seed) as run:
-            fit(Job(module, rows, order, engine=Timed), settings, run)
-    return told(clock, loss, before, prepared)
-
-
-def told(clock: Clock, loss: float, before: int, prepared: float) -> dict[str, Any]:
-    """What a way came to, for the process that asked."""
-    return {
-        "spans": clock.spans(0),
-        "processor": clock.spans(1),
-        "training_s": clock.ended - clock.began,
-        "prepared_s": prepared,
-        "loss": loss,
-        "memory": size_now() - before,
-        "imported": before,
-    }
+def trained(args: argparse.Namespace) -> dict[str, Any]:
+    """What one way came to, in this process."""
+    if args.way.startswith("trl"):
+        from preference_ways.theirs import train
+    else:
+        from preference_ways.ours import train
+    return train(args.folder, args)
 
 
 def measure(way: str, folder: Path, args: argparse.Namespace, *, lean: bool) -> dict[str, Any]:
@@ -390,7 +195,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)  # of the processes that it starts
     args = parser.parse_args()
     if args.way is not None:
-        print(json.dumps((theirs if args.way.startswith("trl") else ours)(args.folder, args)))
+        print(json.dumps(trained(args)))
         return
     ways = list(WAYS)
     if args.tiny:

@@ -42,7 +42,7 @@ def test_from_a_model_to_rewards(
     assert main(words) == 0
     out = capsys.readouterr().out
     assert out.startswith(f"9 candidates for 3 studies in {tmp_path / 'drawn' / 'candidates.jsonl'}\n")
-    assert "were cut at max_new_tokens" in out
+    assert "were cut at max_new_tokens: in a pair they may be rejected, not chosen" in out
     words = ["prefer", "judge", "--candidates", str(tmp_path / "drawn"), "--data", str(corpus), "--quiet"]
     assert main([*words, "--judge", "0.5*green:rules+0.5*rougeL:google", "--out", str(tmp_path / "judged")]) == 0
     out = capsys.readouterr().out
@@ -64,9 +64,22 @@ def test_from_candidates_to_pairs(corpus: Path, tmp_path: Path, capsys: pytest.C
     told = {name.strip(): value.strip() for name, value in table.items()}
     assert told["studies"] == "2" and told["the same as another"] == "1" and told["pairs kept"] == "2"
     assert told["words of the chosen"] == "7.0" and told["pairs whose chosen is longer"] == "100.0 %"
-    assert TOLD not in out and WRONG not in out
+    assert TOLD not in out and WRONG not in out and "max_new_tokens" not in out
     assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "pairs" / "summary.json").read_text())
+
+
+def test_pairs_that_a_cut_report_cost_are_shown(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The right report was cut and nothing is left to choose; the row is there only where it counts."""
+    file = candidates(tmp_path / "c.jsonl", "s0", "s1")
+    whole = f'{{"report": "{TOLD}"}}'
+    file.write_text(file.read_text().replace(whole, whole[:-1] + ', "truncated": true}', 1))
+    assert main(["prefer", "judge", "--candidates", str(file), "--data", str(corpus), "--out", f"{tmp_path}/j"]) == 0
+    assert main(["prefer", "pair", "--rewards", f"{tmp_path}/j", "--out", f"{tmp_path}/pairs", "--quiet"]) == 0
+    told = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["chosen", "cut", "at", "max_new_tokens", "1"] in told and ["pairs", "kept", "1"] in told
 
 
 def test_feedback_and_no_pair(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,12 +104,15 @@ def test_feedback_and_no_pair(corpus: Path, tmp_path: Path, capsys: pytest.Captu
         (["judge", "--data", "{corpus}"], "--candidates is missing; for example: cxrlab prefer judge"),
         (["pair", "--rewards", "{corpus}"], "has no rewards.jsonl"),
         (["pair"], "give one source of pairs"),
+        (["train", "--data", "{corpus}", "--pairs", "{pairs}", "--start", "stub:normal"], "models without weights"),
     ],
 )
 def test_a_mistake_is_one_sentence(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
-    places = {"{corpus}": str(corpus), "{file}": str(candidates(tmp_path / "c.jsonl", "s0"))}
-    assert main(["prefer", *(places.get(word, word) for word in words), "--out", str(tmp_path / "run")]) == 1
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text(json.dumps({"id": "s0", "chosen": TOLD, "rejected": WRONG, "judge": "hand"}) + "\n")
+    places = {"{corpus}": corpus, "{pairs}": pairs, "{file}": candidates(tmp_path / "c.jsonl", "s0")}
+    assert main(["prefer", *(str(places.get(word, word)) for word in words), "--out", str(tmp_path / "run")]) == 1
     err = capsys.readouterr().err
     assert said in err and len(err.strip().splitlines()) == 1 and not (tmp_path / "run").exists()

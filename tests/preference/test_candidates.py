@@ -8,7 +8,7 @@ import pytest
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.runs import Run
-from cxrlab.preference.candidates import CANDIDATES, CandidateFiles, same_text
+from cxrlab.preference.candidates import CANDIDATES, Candidate, CandidateFiles, same_text
 
 
 def written(path: Path, *records: dict[str, Any]) -> Path:
@@ -21,6 +21,10 @@ def several(key: str, *reports: str) -> dict[str, Any]:
     return {"id": key, "report": reports[0], "answers": [{"report": text} for text in reports]}
 
 
+def reports(found: CandidateFiles, key: str) -> tuple[str, ...]:
+    return tuple(one.report for one in found.of(key))
+
+
 def test_candidates_of_several_files_are_joined_by_id_in_order(tmp_path: Path) -> None:
     """With answers, with one report, and in another order of studies; the best of a prediction is not counted twice."""
     first = written(tmp_path / "a.jsonl", several("s1", "one", "two"), {"id": "s2", "report": "three"})
@@ -28,22 +32,33 @@ def test_candidates_of_several_files_are_joined_by_id_in_order(tmp_path: Path) -
     written(tmp_path / "run" / "predictions.jsonl", {"id": "s3", "report": "four"}, several("s1", "five", "one"))
     found = CandidateFiles([first, tmp_path / "run"])
     assert found.ids() == ("s1", "s2", "s3") and len(found) == 3
-    assert found.reports("s1") == ("one", "two", "five", "one")
-    assert found.reports("s2") == ("three",) and found.reports("s3") == ("four",)
+    assert reports(found, "s1") == ("one", "two", "five", "one")
+    assert reports(found, "s2") == ("three",) and reports(found, "s3") == ("four",)
     assert found.place("s3") == f"{tmp_path / 'run' / 'predictions.jsonl'}:1"
 
 
 def test_candidates_go_before_predictions(tmp_path: Path) -> None:
     written(tmp_path / CANDIDATES, several("s1", "drawn", "too"))
     written(tmp_path / "predictions.jsonl", {"id": "s1", "report": "greedy"})
-    assert CandidateFiles([tmp_path]).reports("s1") == ("drawn", "too")
+    assert reports(CandidateFiles([tmp_path]), "s1") == ("drawn", "too")
+
+
+def test_a_candidate_that_was_cut_keeps_its_mark(tmp_path: Path) -> None:
+    """Of several answers each has its own; the mark of the prediction is that of its first answer, or of its report."""
+    drawn = {**several("s1", "cut of", "whole.", "whole too."), "truncated": True}
+    drawn["answers"][0]["truncated"], drawn["answers"][2]["truncated"] = True, False
+    found = CandidateFiles(
+        [written(tmp_path / "c.jsonl", drawn, {"id": "s2", "report": "cut", "truncated": True}, several("s3", "whole"))]
+    )
+    assert found.of("s1") == (Candidate("cut of", True), Candidate("whole."), Candidate("whole too."))
+    assert found.of("s2") == (Candidate("cut", True),) and found.of("s3") == (Candidate("whole"),)
 
 
 def test_blank_lines_and_wide_characters_do_not_shift_the_places(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     lines = [json.dumps({"id": f"s{n}", "report": f"“ü” {n}"}, ensure_ascii=False) for n in range(3)]
     path.write_text("\n\n".join(lines) + "\n")
-    assert [CandidateFiles([path]).reports(f"s{n}") for n in range(3)] == [(f"“ü” {n}",) for n in range(3)]
+    assert [reports(CandidateFiles([path]), f"s{n}") for n in range(3)] == [(f"“ü” {n}",) for n in range(3)]
 
 
 @pytest.mark.parametrize(
@@ -65,14 +80,14 @@ def test_files_that_cannot_be_joined_are_refused(tmp_path: Path, records: list[d
 def test_answers_of_another_form_are_refused_without_their_words(tmp_path: Path, answers: Any) -> None:
     path = written(tmp_path / "c.jsonl", {"id": "a", "report": "x", "answers": answers})
     with pytest.raises(DataError, match="c.jsonl:1: 'answers' must be a list of objects with a text 'report'") as error:
-        CandidateFiles([path]).reports("a")
+        CandidateFiles([path]).of("a")
     assert "private" not in str(error.value)
 
 
 def test_a_prediction_without_a_report_is_refused_with_its_line(tmp_path: Path) -> None:
     path = written(tmp_path / "c.jsonl", {"id": "a", "report": "x"}, {"id": "b"})
     with pytest.raises(DataError, match="c.jsonl:2: a prediction needs 'report'"):
-        CandidateFiles([path]).reports("b")
+        CandidateFiles([path]).of("b")
 
 
 def test_folders_without_candidates_and_unfinished_runs_are_refused(tmp_path: Path) -> None:

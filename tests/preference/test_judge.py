@@ -63,6 +63,18 @@ def test_every_candidate_gets_a_reward_in_the_order_of_the_corpus(toy: Corpus, t
     assert state(tmp_path / "run") == "finished"
 
 
+def test_the_mark_of_a_cut_candidate_goes_through(toy: Corpus, tmp_path: Path) -> None:
+    """It changes no reward; a file without the mark, as older ones are, reads as not cut."""
+    plain, marked = candidates(tmp_path / "a.jsonl", s0=[TOLD, HALF]), tmp_path / "b.jsonl"
+    marked.write_text(plain.read_text().replace(f'{{"report": "{HALF}"', f'{{"report": "{HALF}", "truncated": true'))
+    for file, cut in ((plain, frozenset[int]()), (marked, frozenset({1}))):
+        judge(config(toy, file), tmp_path / file.stem)
+        (study,) = read_rewards(tmp_path / file.stem / REWARDS)
+        assert study.cut == cut and study.rewards == [1.0, 0.5]
+        text = (tmp_path / file.stem / REWARDS).read_text()
+        assert text.count('"truncated": true') == text.count("truncated") == len(cut)
+
+
 def test_candidates_of_several_runs_are_joined(toy: Corpus, tmp_path: Path) -> None:
     one = candidates(tmp_path / "a.jsonl", s0=[CLEAR], s1=[TOLD])
     two = candidates(tmp_path / "b.jsonl", s0=[TOLD, HALF])

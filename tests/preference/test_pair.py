@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,31 @@ def test_a_pairwise_judge_is_asked_about_the_pair_itself(tmp_path: Path) -> None
     done = pair(PairConfig(rewards=judged(tmp_path / "judged", one, two, name="errors:rules")), tmp_path / "run")
     assert [(line["chosen"], line["rejected"]) for line in lines(tmp_path / "run" / PAIRS)] == [("b", "c")]
     assert done.not_preferred == 1 and done.judge == "errors:rules"
+
+
+def test_a_draft_that_was_cut_is_never_chosen_and_may_be_rejected(tmp_path: Path) -> None:
+    """Of s0 the best was cut and the next best stands for it; of s1 every better one was; of s2 the worse one was."""
+    cut = {"the best of all", "better but", "rambling on and"}
+    studies = [
+        study("s0", ("the best of all", 1.0), ("good.", 0.5), ("bad.", 0.25)),
+        study("s1", ("better but", 1.0), ("worse.", 0.0)),
+        study("s2", ("right.", 1.0), ("rambling on and", 0.5)),
+    ]
+    marked = [
+        replace(one, candidates=tuple(replace(each, truncated=each.report in cut) for each in one.candidates))
+        for one in studies
+    ]
+    asked = PairConfig(rewards=judged(tmp_path / "judged", *marked))
+    done = pair(asked, tmp_path / "run")
+    found = [(line["chosen"], line["rejected"]) for line in lines(tmp_path / "run" / PAIRS)]
+    assert found == [("good.", "bad."), ("right.", "rambling on and")] and (done.kept, done.cut) == (2, 1)
+    good = {line["report"] for line in lines(tmp_path / "run" / UNPAIRED) if line["desirable"]}
+    assert good == {"good.", "right."}
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert Pairing.from_json(summary) == done and summary.pop("cut") == 1
+    assert Pairing.from_json(summary) == replace(done, cut=0), "an older summary does not count them"
+    done = pair(replace(asked, allow_cut=True), tmp_path / "all")
+    assert (done.kept, done.cut) == (3, 0) and lines(tmp_path / "all" / PAIRS)[0]["chosen"] == "the best of all"
 
 
 class Stop(Exception):

@@ -106,6 +106,38 @@ def test_a_pairwise_judge_must_prefer_the_pair_itself() -> None:
     assert chosen(reports, rewards, preferred=set()) == ([], Counter(not_preferred=1))
 
 
+def cut(reports: list[str], rewards: list[float], numbers: set[int], **rules: int) -> object:
+    picked, reasons = choose_pairs(reports, rewards, Rules(**rules), cut=numbers)
+    return [(reports[one.chosen], reports[one.rejected]) for one in picked], +reasons
+
+
+def test_a_report_that_was_cut_is_never_chosen() -> None:
+    """The next best is; where every better one was cut there is no pair, and that is the reason."""
+    reports, rewards = ["a", "b", "c"], [3.0, 2.0, 1.0]
+    assert cut(reports, rewards, {0}) == ([("b", "c")], Counter())
+    assert cut(reports, rewards, {1}) == ([("a", "c")], Counter())
+    assert cut(reports, rewards, {0, 1}) == ([], Counter(cut=1))
+    assert cut(reports, rewards, {0, 1, 2}) == ([], Counter(cut=1))
+
+
+def test_a_report_that_was_cut_may_be_rejected() -> None:
+    assert cut(["a", "b", "c"], [3.0, 2.0, 1.0], {2}) == ([("a", "c")], Counter())
+    # The second best was cut: the third of five, else in no pair, is chosen over the second worst, cut as well.
+    assert cut(list("abcde"), [5.0, 4.0, 3.0, 2.0, 1.0], {1, 3}, pairs=2) == ([("a", "e"), ("c", "d")], Counter())
+
+
+def test_equal_rewards_are_told_before_the_cut() -> None:
+    """What was cut is no better than the rest: there would be no pair in any case."""
+    assert cut(["a", "b"], [1.0, 1.0], {0}) == ([], Counter(ties=1))
+
+
+def test_of_a_text_that_was_cut_and_was_not_the_one_that_is_kept_counts() -> None:
+    """That with the higher reward, else the first."""
+    assert cut(["x", "X", "z"], [1.0, 1.0, 0.0], {0}) == ([], Counter(duplicates=1, cut=1))
+    assert cut(["x", "X", "z"], [1.0, 1.0, 0.0], {1}) == ([("x", "z")], Counter(duplicates=1))
+    assert cut(["x", "X", "z"], [1.0, 2.0, 0.0], {0}) == ([("X", "z")], Counter(duplicates=1))
+
+
 def test_wins_less_losses() -> None:
     assert copeland(["a", "b", "c"], {(0, 1), (0, 2), (1, 2)}) == [2.0, 0.0, -2.0]
     assert copeland(["a", "b"], set()) == [0.0, 0.0]
@@ -130,11 +162,12 @@ rules = st.builds(
 )
 
 
-@given(st.lists(st.tuples(words, values), max_size=9), rules)
-def test_every_pair_keeps_every_rule(study: list[tuple[str, float]], rules: Rules) -> None:
+@given(st.lists(st.tuples(words, values), max_size=9), rules, st.sets(st.integers(0, 8)))
+def test_every_pair_keeps_every_rule(study: list[tuple[str, float]], rules: Rules, cut: set[int]) -> None:
     reports, rewards = [text for text, _ in study], [value for _, value in study]
-    picked, reasons = choose_pairs(reports, rewards, rules)
+    picked, reasons = choose_pairs(reports, rewards, rules, cut=cut)
     for one in picked:
+        assert one.chosen not in cut
         assert one.chosen_reward > one.rejected_reward and one.chosen_reward >= one.rejected_reward + rules.margin
         assert (one.chosen_reward, one.rejected_reward) == (rewards[one.chosen], rewards[one.rejected])
         texts = reports[one.chosen], reports[one.rejected]
@@ -146,7 +179,7 @@ def test_every_pair_keeps_every_rule(study: list[tuple[str, float]], rules: Rule
     assert len(used) == len(set(used)) and len(picked) <= rules.pairs
     left, lost = ranked(reports, rewards)
     assert len(left) + lost.total() == len(study), "every report is a candidate, or counted with the reason"
-    looked = sum(reasons[name] for name in ("ties", "below_margin", "too_long", "too_low")) + len(picked)
+    looked = sum(reasons[name] for name in ("ties", "below_margin", "too_long", "too_low", "cut")) + len(picked)
     assert (looked == 0) == (reasons["alone"] == 1) == (len(left) < 2)
 
 

@@ -84,7 +84,7 @@ def test_the_greedy_report_is_one_more_candidate_and_marked(model: str, phantom:
         assert both["answers"][3]["report"] == expected
         assert [bool(answer.get("greedy")) for answer in both["answers"]] == [False, False, False, True]
     assert done.candidates == 20
-    assert all(len(CandidateFiles([tmp_path / "both"]).reports(r["id"])) == 4 for r in records(tmp_path / "both"))
+    assert all(len(CandidateFiles([tmp_path / "both"]).of(r["id"])) == 4 for r in records(tmp_path / "both"))
 
 
 @pytest.mark.parametrize("stop", [1, 3])

@@ -36,6 +36,7 @@ BASE: dict[str, Any] = {
     },
     "sample": {"n": 6, "answers": 3, "max_new_tokens": 12, "batch_size": 6},
     "judge": {"judge": "rougeL:google"},  # words at random share words with a reference, and no finding
+    "pair": {"allow_cut": True},  # twelve tokens say nothing to its end
     "train": {
         "lora_rank": 2,
         "watch": {"n": 2, "max_new_tokens": 6},
@@ -74,7 +75,7 @@ def test_what_variants_share_is_made_once(tmp_path: Path) -> None:
     )
     found = planned(tmp_path, variants=rows)
     assert [part.folder.removeprefix("seed1/") for part in found.parts] == [
-        *("start", "sample", "judge/a", "pair/a", "train/a", "train/loss", "pair/fewer", "train/fewer"),
+        *("start", "sample", "judge/a", "pair/a", "before/a", "train/a", "train/loss", "pair/fewer", "train/fewer"),
         *("judge/judge", "pair/judge", "train/judge"),
     ]
     assert [trial.pair for trial in found.trials] == [f"seed1/pair/{name}" for name in ("a", "a", "fewer", "judge")]
@@ -93,29 +94,30 @@ def test_each_part_starts_from_the_one_before(tmp_path: Path) -> None:
 
 def test_a_model_that_is_there_is_not_trained(tmp_path: Path) -> None:
     found = planned(tmp_path, start={"model": "builtin:reporter"})
-    assert [part.kind for part in found.parts] == ["sample", "judge", "pair", "train", "train"]
+    assert [part.kind for part in found.parts] == ["sample", "judge", "pair", "before", "train", "train"]
     assert found.parts[0].config.model == found.parts[-1].config.start == "builtin:reporter"
 
 
 def test_a_part_waits_for_those_that_it_uses(tmp_path: Path) -> None:
     """The second training finds what the start wrote; other pairs need another judgement of the same candidates."""
     found = planned(tmp_path, variants=variants(a={}, b={"judge": {"length_control": True}}))
-    assert found.needs() == {
+    assert {part.folder: part.needs for part in found.parts} == {
         "seed1/start": (),
         "seed1/sample": ("seed1/start",),
         "seed1/judge/a": ("seed1/sample",),
         "seed1/pair/a": ("seed1/judge/a",),
-        "seed1/train/a": ("seed1/pair/a",),
+        "seed1/before/a": ("seed1/start",),
+        "seed1/train/a": ("seed1/pair/a", "seed1/before/a"),
         "seed1/judge/b": ("seed1/sample",),
         "seed1/pair/b": ("seed1/judge/b",),
-        "seed1/train/b": ("seed1/pair/b", "seed1/train/a"),
+        "seed1/train/b": ("seed1/pair/b", "seed1/before/a"),
     }
 
 
 def test_the_seed_reaches_every_part(tmp_path: Path) -> None:
     found = planned(tmp_path, seeds=(3, 5))
     for seed in (3, 5):
-        start, sample, judge, pair, train, _ = (part.config for part in found.parts if part.seed == seed)
+        start, sample, judge, pair, _, train, _ = (part.config for part in found.parts if part.seed == seed)
         assert {start.optimisation.seed, sample.seed, judge.seed, pair.seed, train.optimisation.seed} == {seed}
 
 
@@ -127,8 +129,8 @@ def test_those_that_are_measured_otherwise_have_a_start_of_their_own(tmp_path: P
 @pytest.mark.parametrize(
     ("name", "kinds"),
     [
-        ("preference_phantom", {"start": 1, "sample": 1, "judge": 3, "pair": 3, "train": 11}),
-        ("preference_openi", {"sample": 1, "judge": 2, "pair": 2, "train": 3}),
+        ("preference_phantom", {"start": 1, "sample": 1, "judge": 6, "pair": 6, "before": 1, "train": 11}),
+        ("preference_openi", {"sample": 1, "judge": 2, "pair": 2, "before": 1, "train": 3}),
     ],
 )
 def test_the_shipped_studies_can_be_planned(tmp_path: Path, name: str, kinds: dict[str, int]) -> None:
@@ -353,7 +355,14 @@ def straight(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Iter
 def test_a_whole_study_makes_every_part_once_and_ends_with_a_page(straight: tuple[Path, list[str]]) -> None:
     out, made = straight
     assert sorted(made) == [
-        *("seed1/before/dpo/before", "seed1/judge/dpo", "seed1/pair/dpo", "seed1/sample", "seed1/start"),
+        *(
+            "seed1/before/dpo",
+            "seed1/before/dpo/before",
+            "seed1/judge/dpo",
+            "seed1/pair/dpo",
+            "seed1/sample",
+            "seed1/start",
+        ),
         *("seed1/train/dpo", "seed1/train/dpo/measured/after", "seed1/train/kto", "seed1/train/kto/measured/after"),
     ]
     lines = [json.loads(line) for line in (out / "trials.jsonl").read_text().splitlines()]

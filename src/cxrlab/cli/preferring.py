@@ -25,11 +25,12 @@ _PAIRING = {
     "below_margin": "  below the margin",
     "too_long": "  chosen too long",
     "too_low": "  chosen too low",
+    "cut": "  chosen cut at max_new_tokens",
     "not_preferred": "  not preferred by the judge itself",
     "contradicted": "  readers at odds",
     "kept": "pairs kept",
 }
-_RARE = ("too_low", "not_preferred", "contradicted")
+_RARE = ("too_low", "cut", "not_preferred", "contradicted")
 
 
 def sample(config: SampleConfig, out: Path) -> Result:
@@ -52,7 +53,7 @@ def sample(config: SampleConfig, out: Path) -> Result:
         f"{done.distinct:,} of them differ within their study; {_figure(done.mean_words, 1)} words on average",
     ]
     if done.truncated:
-        lines.append(f"{done.truncated:,} were cut at max_new_tokens: chosen, they teach to end in mid-sentence")
+        lines.append(f"{done.truncated:,} were cut at max_new_tokens: in a pair they may be rejected, not chosen")
     if done.missing:
         lines.append(f"without a readable frontal film: {len(done.missing):,}")
     return Result("\n".join(lines), done)

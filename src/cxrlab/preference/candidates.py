@@ -21,6 +21,15 @@ from cxrlab.evaluation.answering import ANSWERS
 from cxrlab.evaluation.generate import PREDICTIONS
 
 CANDIDATES = "candidates.jsonl"
+TRUNCATED = "truncated"  # marks an answer that was cut at max_new_tokens
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One report, and whether it was cut at max_new_tokens."""
+
+    report: str
+    truncated: bool = False
 
 
 def same_text(text: str) -> str:
@@ -76,9 +85,9 @@ class CandidateFiles:
         """File and line where a study stands first, for messages."""
         return str(self._places[key][0])
 
-    def reports(self, key: str) -> tuple[str, ...]:
+    def of(self, key: str) -> tuple[Candidate, ...]:
         """The candidates of one study."""
-        return tuple(report for place in self._places[key] for report in _reports(_line(place), str(place)))
+        return tuple(one for place in self._places[key] for one in _candidates(_line(place), str(place)))
 
 
 def candidate_file(source: Path) -> Path:
@@ -97,24 +106,23 @@ def candidate_file(source: Path) -> Path:
     return found
 
 
-def reports_of(prediction: Prediction) -> tuple[str, ...]:
+def candidates_of(prediction: Prediction) -> tuple[Candidate, ...]:
     """Every answer of a prediction, or its one report."""
-    answers = prediction.extra.get(ANSWERS) or [{"report": prediction.report}]
-    texts = [answer.get("report") if isinstance(answer, Mapping) else None for answer in _listed(answers)]
-    if not texts or not all(isinstance(text, str) for text in texts):
+    answers = prediction.extra.get(ANSWERS) or [{**prediction.extra, "report": prediction.report}]
+    if not isinstance(answers, list) or not all(map(_is_answer, answers)):
         raise DataError(
             f"'{ANSWERS}' must be a list of objects with a text 'report', as 'cxrlab prefer sample' writes."
         )
-    return tuple(map(str, texts))
+    return tuple(Candidate(answer["report"], bool(answer.get(TRUNCATED))) for answer in answers)
 
 
-def _listed(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list) else ()
+def _is_answer(value: Any) -> bool:
+    return isinstance(value, Mapping) and isinstance(value.get("report"), str)
 
 
-def _reports(values: dict[str, Any], place: str) -> tuple[str, ...]:
+def _candidates(values: dict[str, Any], place: str) -> tuple[Candidate, ...]:
     try:
-        return reports_of(Prediction.from_json(values))
+        return candidates_of(Prediction.from_json(values))
     except DataError as error:
         raise DataError(f"{place}: {error}") from None
 

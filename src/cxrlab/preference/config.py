@@ -123,6 +123,7 @@ class PairConfig:
         margin: Least difference of the two rewards; equal ones never make a pair.
         longest_ratio: Most words of the chosen report, as a multiple of those of the rejected one; any when left out.
         least_reward: Of the chosen report; any when left out.
+        allow_cut: Let a draft that was cut at max_new_tokens be the chosen one, although it ends in mid-sentence.
         minor_weight: What an insignificant error costs in counts by people, where a significant one costs 1.
         seed: Written down; no pair is chosen by chance.
     """
@@ -134,6 +135,7 @@ class PairConfig:
     margin: float = TIE
     longest_ratio: float | None = None
     least_reward: float | None = None
+    allow_cut: bool = False
     minor_weight: float = 0.1
     seed: int = 7
 
@@ -145,6 +147,8 @@ class PairConfig:
             raise ConfigError(f"--{given} needs --{missing} beside it: the file, and the corpus that it is about.")
         if self.feedback is None and self.minor_weight != PairConfig.minor_weight:
             raise ConfigError("--minor-weight is for error counts by people; give --feedback with it.")
+        if self.feedback is not None and self.allow_cut:
+            raise ConfigError("--allow-cut is for drafts of a model; leave it out with --feedback.")
         _check_least(self, pairs=1, seed=0)
         for name in ("margin", "minor_weight"):
             if not getattr(self, name) >= 0:

@@ -60,9 +60,9 @@ def measure_cost(
     with Run.open(out, told, seed=seed) as run:
         written = [(before_in or out) / BEFORE, out / AFTER]
         scored = [folder.with_name(f"{folder.name}_scored") for folder in written]
-        for model, reports, scores in zip((before, after), written, scored, strict=True):
-            _written(model, data, settings, reports, seed)
-            _scored(data, reports, settings, scores, seed)
+        measure_before(before, data, settings, before_in or out, seed)
+        _written(after, data, settings, written[1], seed)
+        _scored(data, written[1], settings, scored[1], seed)
         compared = compare(scored, seed=seed, metrics=settings.metrics).to_json()
         kinds = compare(scored, seed=seed, metrics=(ERRORS,)).to_json()  # apart: two dozen tests would drown the rest
         corpus = load_corpus(data)
@@ -81,6 +81,12 @@ def measure_cost(
             result["retrieval"] = found_films(Films(corpus), studies, texts, settings, seed)
         run.write(RESULT, result)
     return result
+
+
+def measure_before(model: str, data: Path, settings: Measure, out: Path, seed: int) -> None:
+    """Let the model that is to be aligned write its reports, and score them; see `measure_cost`."""
+    _written(model, data, settings, out / BEFORE, seed)
+    _scored(data, out / BEFORE, settings, out / f"{BEFORE}_scored", seed)
 
 
 def _written(model: str, data: Path, settings: Measure, out: Path, seed: int) -> None:

@@ -25,7 +25,7 @@ from cxrlab.evaluation.generate import SUMMARY
 from cxrlab.evaluation.score_sources import chosen_sections
 from cxrlab.metrics.length import length_controlled
 from cxrlab.metrics.pairs import Batch, Pair, wordless
-from cxrlab.preference.candidates import CandidateFiles, word_count
+from cxrlab.preference.candidates import Candidate, CandidateFiles, word_count
 from cxrlab.preference.config import JudgeConfig
 from cxrlab.preference.inputs import check_inputs, digests, keep_inputs
 from cxrlab.preference.judges import Judge, Verdict, load_judge
@@ -41,7 +41,7 @@ class _Asked:
 
     id: str
     reference: str | None
-    reports: tuple[str, ...]
+    candidates: tuple[Candidate, ...]
 
 
 def judge(config: JudgeConfig, out: Path) -> Judging:
@@ -123,7 +123,7 @@ def _blocks(corpus: Corpus, candidates: CandidateFiles, sections: tuple[str, ...
     block: list[_Asked] = []
     for study in corpus.studies(without=_UNREAD):
         if study.id in candidates:
-            block.append(_Asked(study.id, _reference(study, sections), candidates.reports(study.id)))
+            block.append(_Asked(study.id, _reference(study, sections), candidates.of(study.id)))
             if len(block) == BLOCK:
                 yield block
                 block = []
@@ -141,9 +141,10 @@ def _judge_block(judging: Judge, block: Sequence[_Asked], length_control: bool) 
     pairs: list[Pair] = []
     groups: list[range] = []
     for study in block:
-        groups.append(range(len(pairs), len(pairs) + len(study.reports)))
+        groups.append(range(len(pairs), len(pairs) + len(study.candidates)))
         # Without the exact findings, which `Pair` could carry: the reference is its words.
-        pairs += [Pair(f"{study.id}#{number}", study.reference, text) for number, text in enumerate(study.reports)]
+        texts = (one.report for one in study.candidates)
+        pairs += [Pair(f"{study.id}#{number}", study.reference, text) for number, text in enumerate(texts)]
     for study, verdict in zip(block, judging.verdicts(Batch(pairs), groups), strict=True):
         yield _judged(study, verdict, length_control)
 
@@ -151,7 +152,7 @@ def _judge_block(judging: Judge, block: Sequence[_Asked], length_control: bool) 
 def _judged(study: _Asked, verdict: Verdict, length_control: bool) -> JudgedStudy:
     reference = study.reference or ""
     candidates = []
-    for report, reward, parts in zip(study.reports, verdict.rewards, verdict.parts, strict=True):
-        worth = length_controlled(reward, report, reference) if length_control else reward
-        candidates.append(RewardedReport(report, word_count(report), worth, dict(parts)))
+    for one, reward, parts in zip(study.candidates, verdict.rewards, verdict.parts, strict=True):
+        worth = length_controlled(reward, one.report, reference) if length_control else reward
+        candidates.append(RewardedReport(one.report, word_count(one.report), worth, dict(parts), one.truncated))
     return JudgedStudy(study.id, word_count(reference), tuple(candidates), verdict.preferred)

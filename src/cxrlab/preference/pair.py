@@ -54,6 +54,7 @@ class Pairing:
         below_margin: Pairs whose rewards differ by too little.
         too_long: Pairs whose chosen report has too many words.
         too_low: Pairs whose chosen report has too small a reward.
+        cut: Pairs whose chosen report was cut at max_new_tokens.
         not_preferred: Pairs on which a judge that compares two was undecided itself.
         contradicted: Pairs on which as many readers hold the one as the other.
         kept: Pairs written.
@@ -76,6 +77,7 @@ class Pairing:
     below_margin: int
     too_long: int
     too_low: int
+    cut: int
     not_preferred: int
     contradicted: int
     kept: int
@@ -88,9 +90,9 @@ class Pairing:
 
     @classmethod
     def from_json(cls, summary: dict[str, Any]) -> Pairing:
-        """Read back what summary.json holds."""
+        """Read back what summary.json holds; an older one does not count what was cut."""
         values: dict[str, Any] = {key: math.nan if value is None else value for key, value in summary.items()}
-        return cls(**values)
+        return cls(**{"cut": 0, **values})
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ def _source(config: PairConfig) -> tuple[str, list[Path], Iterable[_Study], int]
     """Name of the judge, files behind the pairs, studies with their pairs, and pairs on which readers are at odds."""
     if config.rewards is not None:
         file, judge = _judged_run(config.rewards)
-        return judge, [file], _from_rewards(file, judge, _rules(config)), 0
+        return judge, [file], _from_rewards(file, judge, config), 0
     assert config.feedback is not None and config.data is not None
     corpus = load_corpus(config.data)
     found = read_feedback(config.feedback, corpus, config.minor_weight)
@@ -158,16 +160,18 @@ def _rules(config: PairConfig) -> Rules:
     return Rules(config.pairs, config.margin, config.longest_ratio, config.least_reward)
 
 
-def _from_rewards(file: Path, judge: str, rules: Rules) -> Iterator[_Study]:
+def _from_rewards(file: Path, judge: str, config: PairConfig) -> Iterator[_Study]:
+    rules = _rules(config)
     for study in read_rewards(file):
         reports = [candidate.report for candidate in study.candidates]
         preferred = None if study.preferred is None else frozenset(study.preferred)
-        yield _chosen(study.id, judge, reports, study.rewards, rules, preferred)
+        cut = frozenset[int]() if config.allow_cut else study.cut
+        yield _chosen(study.id, judge, reports, study.rewards, rules, preferred, cut)
 
 
 def _from_ratings(found: Feedback, rules: Rules) -> Iterator[_Study]:
     for study in found.rated:
-        yield _chosen(study.id, found.judge, study.reports, study.rewards, rules, None)
+        yield _chosen(study.id, found.judge, study.reports, study.rewards, rules)
 
 
 def _chosen(
@@ -176,9 +180,10 @@ def _chosen(
     reports: Sequence[str],
     rewards: Sequence[float],
     rules: Rules,
-    preferred: frozenset[Preference] | None,
+    preferred: frozenset[Preference] | None = None,
+    cut: frozenset[int] = frozenset(),
 ) -> _Study:
-    picked, reasons = choose_pairs(reports, rewards, rules, preferred)
+    picked, reasons = choose_pairs(reports, rewards, rules, preferred, cut)
     return _Study(len(reports), tuple(_record(key, judge, reports, one) for one in picked), reasons)
 
 

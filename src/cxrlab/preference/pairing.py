@@ -15,6 +15,7 @@ from cxrlab.preference.config import TIE
 EMPTY, UNDEFINED, DUPLICATE = "empty", "undefined", "duplicates"
 # Why there is no pair, counted by pair that was looked for.
 ALONE, EQUAL, CLOSE, LONG, LOW, OPEN = "alone", "ties", "below_margin", "too_long", "too_low", "not_preferred"
+CUT = "cut"
 
 Preference = tuple[int, int]  # numbers of the better and of the worse candidate
 
@@ -51,19 +52,22 @@ def choose_pairs(
     rewards: Sequence[float],
     rules: Rules | None = None,
     preferred: Collection[Preference] | None = None,
+    cut: Collection[int] = (),
 ) -> tuple[list[Picked], Counter[str]]:
     """The pairs of one study, and how often what was left out for which reason.
 
     Candidates are the reports with a word and a reward. Of texts that are equal up to case and white space the one
     with the highest reward is kept, the first of those. The best candidate stands against the worst, then of those
-    left the best against the worst, and so on. Where the best may not be chosen (too long, not preferred by the
-    judge itself) the next best is tried; no report stands in two pairs. Equal rewards keep the order of the reports.
+    left the best against the worst, and so on. Where the best may not be chosen (cut short, too long, not preferred
+    by the judge itself) the next best is tried; no report stands in two pairs. Equal rewards keep the order of the
+    reports.
 
     Args:
         reports: Of one study.
         rewards: One a report; not-a-number where it has none.
         rules: Which pairs are wanted; the default ones when None.
         preferred: What a pairwise judge said; a pair must be among it. None for rewards of single reports.
+        cut: Numbers of the reports that end in mid-sentence: they may be rejected and are never chosen.
     """
     rules = rules or Rules()
     left, reasons = ranked(reports, rewards)
@@ -74,7 +78,7 @@ def choose_pairs(
         if len(left) < 2:
             break
         worst = left.pop()
-        best, reason = _best_against(worst, left, reports, rewards, rules, preferred)
+        best, reason = _best_against(worst, left, reports, rewards, rules, preferred, cut)
         if best is None:
             reasons[reason] += 1
         else:
@@ -131,6 +135,7 @@ def _best_against(
     rewards: Sequence[float],
     rules: Rules,
     preferred: Collection[Preference] | None,
+    cut: Collection[int],
 ) -> tuple[int | None, str]:
     """The first of `left` (best first) that may be chosen over `worst`; or None and why the best of them may not."""
     reasons: list[str] = []
@@ -140,7 +145,9 @@ def _best_against(
             # Those after it have no higher reward; what kept the best one out is the reason that is told.
             reasons.append(reason)
             break
-        if preferred is not None and (best, worst) not in preferred:
+        if best in cut:
+            reasons.append(CUT)
+        elif preferred is not None and (best, worst) not in preferred:
             reasons.append(OPEN)
         elif too_long(reports[best], reports[worst], rules.longest_ratio):
             reasons.append(LONG)

@@ -27,6 +27,7 @@ class RewardedReport(Record):
         words: Of it, split at white space.
         reward: Higher is better; not-a-number, null in the file, where the judge gives none.
         parts: Metric → value behind the reward.
+        truncated: Whether it was cut at max_new_tokens; in the file only where it was.
     """
 
     what = "a judged candidate"
@@ -35,12 +36,19 @@ class RewardedReport(Record):
         "words": fields.whole(),
         "reward": fields.number(or_undefined=True),
         "parts": fields.mapping_of(fields.number(or_undefined=True)),
+        "truncated": fields.flag,
     }
 
     report: str
     words: int
     reward: float
     parts: Mapping[str, float] = field(default_factory=dict)
+    truncated: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; the mark of a report that was not cut is left out."""
+        values = super().to_json()
+        return values if self.truncated else {key: value for key, value in values.items() if key != "truncated"}
 
 
 def _two(value: Any, key: str) -> tuple[int, int]:
@@ -77,6 +85,11 @@ class JudgedStudy(Record):
     def rewards(self) -> list[float]:
         """Of each candidate."""
         return [candidate.reward for candidate in self.candidates]
+
+    @property
+    def cut(self) -> frozenset[int]:
+        """Numbers of the candidates that were cut at max_new_tokens."""
+        return frozenset(number for number, one in enumerate(self.candidates) if one.truncated)
 
     def __post_init__(self) -> None:
         super().__post_init__()

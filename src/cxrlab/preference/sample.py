@@ -25,7 +25,7 @@ from cxrlab.evaluation.answering import ANSWERS, Films, Missing, Writer, answer_
 from cxrlab.evaluation.generate import SUMMARY, chosen_ids, without_film
 from cxrlab.evaluation.loading import load_model
 from cxrlab.models.decoding import ChoosesWords, Decoding
-from cxrlab.preference.candidates import CANDIDATES, reports_of, same_text, word_count
+from cxrlab.preference.candidates import CANDIDATES, candidates_of, same_text, word_count
 from cxrlab.preference.config import SampleConfig
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 FREE = ("batch_size", "allow_missing")  # settings that may change when a run is continued
 GREEDY = "greedy"  # marks the answer of the likeliest words
-TRUNCATED = "truncated"  # marks an answer that was cut at max_new_tokens
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Sampling:
         studies: Studies asked for.
         candidates: Reports written.
         distinct: Those left when reports of a study that differ in case and white space alone count once.
-        truncated: Those that were cut at max_new_tokens; chosen, they teach to end in mid-sentence.
+        truncated: Those that were cut at max_new_tokens, which are never chosen in a pair.
         mean_words: Words of a candidate, on average; not a number when there is none.
         mean_logprob: Mean over the candidates of the mean log-probability of their tokens, under the model itself
             whatever the temperature; not a number when the model does not tell.
@@ -128,12 +127,13 @@ def _summary(file: Path, config: SampleConfig, studies: int, missing: tuple[Miss
     logprob = 0.0
     for _, record in read_jsonl(file):
         prediction = Prediction.from_json(record)
-        reports = reports_of(prediction)
-        count += len(reports)
+        found = candidates_of(prediction)
+        reports = [one.report for one in found]
+        count += len(found)
         distinct += len(set(map(same_text, reports)))
         words += sum(map(word_count, reports))
+        truncated += sum(one.truncated for one in found)
         for answer in prediction.extra.get(ANSWERS) or [record]:
-            truncated += bool(answer.get(TRUNCATED))
             if (value := answer.get("confidence", {}).get("mean_logprob")) is not None:
                 logprob, told = logprob + value, told + 1
     return Sampling(

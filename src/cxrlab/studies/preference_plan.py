@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -82,20 +82,6 @@ class AlignmentPlan:
         """The part with this folder."""
         return next(part for part in self.parts if part.folder == folder)
 
-    def needs(self) -> dict[str, tuple[str, ...]]:
-        """Folder of each part → folders of those before it.
-
-        The first of the trainings that share what their start wrote lets it be written; the others wait for that one.
-        """
-        found: dict[str, tuple[str, ...]] = {}
-        first: dict[str, str] = {}
-        for part in self.parts:
-            found[part.folder] = part.needs
-            if part.kind == TRAIN:
-                writer = first.setdefault(self.before[part.folder], part.folder)
-                found[part.folder] += (writer,) if writer != part.folder else ()
-        return found
-
 
 def plan(config: PreferenceStudyConfig, folders: Mapping[str, Path], out: Path) -> AlignmentPlan:
     """Resolve every variant and seed into parts with checked settings; nothing is run.
@@ -108,7 +94,8 @@ def plan(config: PreferenceStudyConfig, folders: Mapping[str, Path], out: Path) 
     desk = _Desk(config, folders, out)
     trials = [desk.trial(name, variant, seed) for seed in config.seeds for name, variant in config.chosen().items()]
     desk.parts.problems += [*_unknown_metrics(config.metrics), *(line for part in desk.parts for line in _wrong(part))]
-    return AlignmentPlan(desk.parts.checked(), tuple(trials), _shared_starts(desk.parts))
+    parts, before = desk.parts.checked(), _shared_starts(desk.parts)
+    return AlignmentPlan(tuple(_with_starts(parts, before)), tuple(trials), before)
 
 
 class _Desk:
@@ -208,6 +195,21 @@ def _wrong(part: Part) -> Iterator[str]:
                 metric_judge(config.watch.judge)
     except ConfigError as error:
         yield f"{place}: {error}"
+
+
+def _with_starts(parts: Sequence[Part], before: Mapping[str, str]) -> Iterator[Part]:
+    """The parts, and before the first training that needs it what its start writes; it is asked once for all."""
+    told: set[str] = set()
+    for part in parts:
+        if part.kind != TRAIN:
+            yield part
+            continue
+        home = before[part.folder]
+        if home not in told:
+            told.add(home)
+            starts = tuple(one.folder for one in parts if one.kind == START and one.seed == part.seed)
+            yield Part(BEFORE, part.seed, home, part.config, starts)
+        yield replace(part, needs=(*part.needs, home))
 
 
 def _shared_starts(parts: Parts) -> dict[str, str]:

@@ -29,6 +29,7 @@ from cxrlab.render.page import PAGE, write_page
 from cxrlab.studies.parts import Part, raise_absent_models
 from cxrlab.studies.preference_config import PreferenceStudyConfig
 from cxrlab.studies.preference_plan import (
+    BEFORE,
     JUDGE,
     PAIR,
     SAMPLE,
@@ -62,7 +63,8 @@ def run_preference_study(config: PreferenceStudyConfig, out: Path) -> Path:
             make_corpora(config.corpora, folders)
             _check_splits(planned, folders[config.data])
             if config.at_once > 1:
-                side_by_side(partial(_one_part, planned, out), planned.needs(), config.at_once)
+                needs = {part.folder: part.needs for part in planned.parts}
+                side_by_side(partial(_one_part, planned, out), needs, config.at_once)
             for part in track(planned.parts, "parts of the study"):
                 _make(part, planned, out)
             done = run.done(TRIALS)
@@ -116,6 +118,13 @@ def _make(part: Part, planned: AlignmentPlan, out: Path) -> None:
         judge(part.config, folder)
     elif part.kind == PAIR:
         _pair(part, folder)
+    elif part.kind == BEFORE:
+        from cxrlab.preference.cost import measure_before
+        from cxrlab.training.starts import start_name
+
+        asked = part.config
+        data, seed = asked.measure.data or asked.data, asked.optimisation.seed
+        measure_before(start_name(asked.start), data, asked.measure, folder, seed)
     else:
         assert part.kind == TRAIN
         from cxrlab.preference.train import prefer
@@ -130,7 +139,8 @@ def _pair(part: Part, folder: Path) -> None:
     if not found.kept:
         raise DataError(
             f"{folder}: {found.judge} prefers none of {found.candidates:,} reports of {found.studies:,} studies, so "
-            "there is no pair to learn from; draw more under 'sample', ask less under 'pair', or choose another judge."
+            f"there is no pair to learn from ({found.cut:,} times the best was cut at max_new_tokens); draw more or "
+            "longer ones under 'sample', ask less under 'pair', or choose another judge."
         )
 
 

@@ -88,9 +88,11 @@ def judge_reports(stage: Stage) -> None:
     from cxrlab.preference.judge import judge
     from cxrlab.preference.pair import pair
 
-    seed = stage.config.seed
+    seed, quick = stage.config.seed, stage.config.quick
     judge(JudgeConfig((stage.out / SAMPLED,), stage.out / LESSON, JUDGE, seed=seed), stage.out / JUDGED)
-    pair(PairConfig(stage.out / JUDGED, pairs=_scale(stage).pairs, seed=seed), stage.out / PAIRED)
+    # A quick tour's drafts are a dozen tokens long: every one of them is cut.
+    config = PairConfig(stage.out / JUDGED, pairs=_scale(stage).pairs, allow_cut=quick, seed=seed)
+    pair(config, stage.out / PAIRED)
 
 
 def align_by_preference(stage: Stage) -> None:

@@ -67,16 +67,19 @@ def open_start(start: str | None, encoder: str | None, language_model: str | Non
 
 def start_name(start: str) -> str:
     """The name by which the model that a config starts from is loaded elsewhere; a run folder becomes its result."""
-    return f"hf:{_result_of(Path(start))}" if ":" not in start or Path(start).is_dir() else start
+    if _is_path(start):
+        return f"hf:{_result_of(Path(start))}"
+    _refuse_weightless(start)
+    return start
 
 
 def _whole(start: str) -> Start:
     """A LLaVA by name: hf:FOLDER, builtin:NAME, or a run folder of a training."""
     loading = Loading(device="cpu", dtype="float32")
-    run = Path(start)
-    if ":" not in start or run.is_dir():
-        folder = _result_of(run)
+    if _is_path(start):
+        folder = _result_of(Path(start))
     else:
+        _refuse_weightless(start)
         folder = locate(resolve(start, Path()), loading)
     opened = open_checkpoint(folder, loading, merge=True)
     check_kind(opened.model, start)
@@ -84,6 +87,20 @@ def _whole(start: str) -> Start:
     seen, asked = (card.collections, card.prompts) if card is not None else ((), None)
     builtin = start if start.startswith("builtin:") else None
     return Start(opened.model, opened.processor, {"start": start}, folder, seen, builtin, asked)
+
+
+def _is_path(start: str) -> bool:
+    """Whether it names a run folder, which may have a colon in its name, and not a kind of model."""
+    return ":" not in start or Path(start).is_dir()
+
+
+def _refuse_weightless(start: str) -> None:
+    """Refuse every kind of name but those of weights: stub:normal, retrieval:CORPUS, an address."""
+    if not start.startswith(("hf:", "builtin:")):
+        raise ConfigError(
+            f"'{start}' cannot be a start: give a run folder, hf:FOLDER or builtin:NAME; models without weights cannot "
+            "be trained."
+        )
 
 
 def _result_of(run: Path) -> Path:

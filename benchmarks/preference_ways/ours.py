@@ -1,0 +1,100 @@
+"""The same training on our engine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import peft  # noqa: F401  imported before the size is taken
+import torch
+from preference_ways.common import ALPHA, RANK, THREADS, Clock, listener, open_model, size_now, stir, told
+
+from cxrlab.preference.objective import PreferenceLoss
+from cxrlab.preference.reference import reference_log_probabilities
+from cxrlab.preference.rows import TwinRows
+from cxrlab.preference.train_config import LossSettings
+from cxrlab.training.config import Optimisation
+from cxrlab.training.engine import Engine, Job, fit
+from cxrlab.training.feature_store import open_features
+from cxrlab.training.films import FilmFile, open_films
+from cxrlab.training.lora import add_adapters
+from cxrlab.training.order import Part, plan
+from cxrlab.training.reporter import ReporterLoss
+from cxrlab.training.reports import checkpointed, image_tokens
+from cxrlab.training.run_folder import training_run
+from cxrlab.training.tokens import ReportRows, tokenise
+
+
+def train(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """Our training: speed, memory and the loss of the first batch."""
+    torch.set_num_threads(THREADS)
+    before = size_now()
+    model, processor = open_model(folder / "model")
+    model.requires_grad_(False)
+    pairs = json.loads((folder / "pairs.json").read_text())
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as place:
+        cache = Path(place) / "cache"
+        rows = twins(model, processor, pairs, cache, kept=args.way != "films")
+        reporter = ReporterLoss(model, processor.image_processor)
+        reference = reference_log_probabilities(reporter, rows, cache, precision="float32", batch_size=args.batch)
+        rows = replace(rows, reference=reference)
+        prepared = time.perf_counter() - began
+        stir(add_adapters(model, RANK, float(ALPHA), 0.0, train_projector=False), args.seed)
+        module = PreferenceLoss(reporter, LossSettings("dpo")).eval()
+        loss = first_loss(module, rows, args.batch)
+        if args.way.endswith("checkpointed"):
+            checkpointed(model, tower_frozen=True)
+        clock = Clock(args.warm, args.window)
+        run_engine(module, rows, clock, Path(place) / "run", args)
+    return told(clock, loss, before, prepared)
+
+
+def twins(model: Any, processor: Any, pairs: list[dict[str, str]], cache: Path, *, kept: bool) -> TwinRows:
+    """Both reports of every pair with their film, or with what the tower sees in it where that is kept."""
+    token = int(model.config.image_token_id)
+    tokens = tokenise(
+        processor,
+        token,
+        [pair["prompt"] for pair in pairs for _ in range(2)],
+        [pair[name] for pair in pairs for name in ("chosen", "rejected")],
+    )
+    films = open_films([FilmFile(Path(pair["film"])) for pair in pairs], processor.image_processor, cache)
+    wanted, cpu = "on" if kept else "off", torch.device("cpu")
+    features = open_features(model, films, cache, cache=wanted, most_gb=40, dtype=torch.float32, device=cpu)
+    fixed = (image_tokens(model), token, processor.tokenizer.pad_token_id, 1024)
+    reports = ReportRows(tokens, np.repeat(np.arange(len(pairs)), 2), None, None, *fixed)
+    return TwinRows(reports, films, features)
+
+
+def first_loss(module: PreferenceLoss, rows: TwinRows, size: int) -> float:
+    """Mean loss of the first batch."""
+    batch = rows.__getitems__(list(range(size)))
+    items = int(batch.pop("items"))
+    with torch.no_grad():
+        return float(module(**batch)) / items
+
+
+def run_engine(module: PreferenceLoss, rows: TwinRows, clock: Clock, out: Path, args: argparse.Namespace) -> None:
+    """All steps, with a clock."""
+
+    class Timed(Engine):
+        """The engine with a clock."""
+
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            self.add_callback(listener(clock))
+
+    settings = Optimisation(
+        learning_rate=5e-6, steps=args.steps, batch_size=args.batch, max_length=1024, save_every=10**9,
+        log_every=10, seed=args.seed,
+    )  # fmt: skip
+    order = plan([Part(args.longest)], args.batch, 1.0, args.steps, args.seed, rows.lengths[: args.longest])
+    with training_run(settings, out, args.seed) as run:
+        fit(Job(module, rows, order, engine=Timed), settings, run)
