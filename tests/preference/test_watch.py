@@ -75,6 +75,7 @@ def test_the_best_step_is_kept(
     selection = json.loads((tmp_path / "run" / "selection.json").read_text())
     assert selection["step"] == best and selection["of"] == 6
     assert selection.get("score") == {"length-controlled": 0.6, "reward": 0.5}.get(select)
+    assert selection.get("start_score") == (None if select == "last" else 0.9)
     found = stored(tmp_path / "run")
     assert len(found) == len(kept[best])
     for name, value in kept[best].items():

@@ -126,7 +126,7 @@ def train(config: PreferConfig, out: Path) -> Training:
         aligned = PreferenceLoss(module, config.loss)
         look = partial(watcher.evaluate, run=run) if config.watch.n else None
         fitted = fit(Job(aligned, rows, order, "aligning", on_evaluate=look, look_first=bool(look)), settings, run)
-        run.write(SELECTION, watcher.choose(aligned, run, fitted.steps))
+        run.write(SELECTION, watcher.choose(aligned, run, fitted.steps, watched_lines(out)))
         summary = reports.summarise(STAGE, fitted, lesson, rows.reports, aligned, RESULT)
         summary = replace(summary, rows=len(rows), extra={**summary.extra, "loss": config.loss.name})
         seen = tuple(dict.fromkeys((*start.collections, *lesson.collections)))

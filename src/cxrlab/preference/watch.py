@@ -7,6 +7,7 @@ is divided by how many times as long as the reference a report is, where it is l
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from cxrlab.training.run_folder import RunFolder
 from cxrlab.training.starts import Start
 
 BEST = "best.safetensors"
+_CHOSEN_BY = {"length-controlled": "reward_length_controlled", "reward": "reward"}
 
 
 class Watcher:
@@ -68,8 +70,8 @@ class Watcher:
             self._keep(run.steps, module, step, figures[_CHOSEN_BY[self._settings.select]])
         return figures
 
-    def choose(self, module: Any, run: RunFolder, steps: int) -> dict[str, Any]:
-        """Put the weights of the best step into the module; which that is, and what was looked at."""
+    def choose(self, module: Any, run: RunFolder, steps: int, watched: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Put the weights of the best step into the module; which that is, its score, and that of the start."""
         told: dict[str, Any] = {"judge": self._settings.judge, "watched": len(self._studies)}
         file = run.steps / BEST
         if not file.is_file():  # nothing was watched, or nothing had a score
@@ -81,7 +83,8 @@ class Watcher:
         with torch.no_grad():
             for name, value in weights.items():
                 parameters[name].copy_(value)
-        return {**told, "step": step, "of": steps, "score": score}
+        before = watched[0][_CHOSEN_BY[self._settings.select]]
+        return {**told, "step": step, "of": steps, "score": score, "start_score": before}
 
     def _keep(self, folder: Path, module: Any, step: int, score: float) -> None:
         file = folder / BEST
@@ -151,9 +154,6 @@ def _kept(file: Path) -> tuple[int, float]:
     with safe_open(file, "pt") as stored:
         told = stored.metadata()
     return int(told["step"]), float(told["score"])
-
-
-_CHOSEN_BY = {"length-controlled": "reward_length_controlled", "reward": "reward"}
 
 
 def _reference(study: Any) -> str:

@@ -25,6 +25,14 @@ def aligned(runs: Sequence[RunFolder]) -> str:
     return section("Before and after alignment", *(_one(run) for run in runs if run.preference), note=_NOTE)
 
 
+def beside_start(selection: Mapping[str, Any]) -> str:
+    """A sentence where the step that was kept pleases the judge no more than the start did; nothing where it does."""
+    score, start = selection.get("score"), selection.get("start_score")
+    if score is None or start is None or score > start:
+        return ""
+    return f"No step pleased the judge more than the start on the films that were watched: {score:.3f}, {start:.3f}."
+
+
 def _one(run: RunFolder) -> str:
     found = run.preference
     gaps = found.get("difference") or {}
@@ -37,7 +45,8 @@ def _one(run: RunFolder) -> str:
     chosen = found.get("selection") or {}
     told = (
         f"{text(found.get('n'))} studies of {text(found.get('patients'))} patients; the weights of step "
-        f"{text(chosen.get('step'))} of {text(chosen.get('of'))} were kept ({text(chosen.get('select'))})."
+        f"{text(chosen.get('step'))} of {text(chosen.get('of'))} were kept ({text(chosen.get('select'))}). "
+        f"{text(beside_start(chosen))}"
     )
     parts = [f"<h3>{text(run.name)}</h3><p class=small>{told}</p>", table(head, rows)]
     if kinds:
