@@ -31,13 +31,19 @@ def read_jsonl(path: str | os.PathLike[str], *, undefined: bool = False) -> Iter
     A missing file, a line that is not UTF-8, not JSON (see `json_form.loads`) or not an object raises a
     `DataError` that names file, line and remedy.
     """
+    for _, number, values in scan_jsonl(path, undefined=undefined):
+        yield number, values
+
+
+def scan_jsonl(path: str | os.PathLike[str], *, undefined: bool = False) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """Yield (bytes before the line, line number from 1, object), for whoever comes back to a line; see `read_jsonl`."""
     source = Path(path)
     try:
         stream = source.open("rb")
     except OSError as error:
         raise unreadable(error, source) from error
     with stream:
-        number = 0
+        number = offset = 0
         while True:
             try:
                 line = stream.readline()
@@ -48,7 +54,8 @@ def read_jsonl(path: str | os.PathLike[str], *, undefined: bool = False) -> Iter
             number += 1
             if line.strip():
                 torn = not line.endswith(b"\n")
-                yield number, parse_line(line, f"{source}:{number}", torn=torn, undefined=undefined)
+                yield offset, number, parse_line(line, f"{source}:{number}", torn=torn, undefined=undefined)
+            offset += len(line)
 
 
 def parse_line(line: bytes, place: str, torn: bool = False, undefined: bool = False) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cxrlab.core.codec import decode
 from cxrlab.core.errors import ConfigError, DataError, nearest, shown
 from cxrlab.core.files import unreadable
-from cxrlab.core.jsonl import parse_line, read_jsonl
+from cxrlab.core.jsonl import parse_line, read_jsonl, scan_jsonl
 from cxrlab.core.records import SPLITS, Study
 from cxrlab.data.bounded import read_bounded
 from cxrlab.data.card import CARD, Card, read_card
@@ -205,22 +205,13 @@ def check_inside(path: str) -> None:
 
 def _scan(file: Path) -> dict[str, _Entry]:
     entries: dict[str, _Entry] = {}
-    try:
-        stream = file.open("rb")
-    except OSError as error:
-        raise unreadable(error, file) from error
-    with stream:
-        offset = 0
-        for number, line in enumerate(stream, 1):
-            if line.strip():
-                values = parse_line(line, f"{file}:{number}", torn=not line.endswith(b"\n"))
-                study_id = values.get("id")
-                if not isinstance(study_id, str):
-                    raise DataError(f"{file}:{number}: a study needs a text 'id', found {study_id!r}.")
-                if study_id in entries:
-                    raise repeated_id(file, number, study_id)
-                entries[study_id] = _Entry(offset, number, values.get("split"))
-            offset += len(line)
+    for offset, number, values in scan_jsonl(file):
+        study_id = values.get("id")
+        if not isinstance(study_id, str):
+            raise DataError(f"{file}:{number}: a study needs a text 'id', found {study_id!r}.")
+        if study_id in entries:
+            raise repeated_id(file, number, study_id)
+        entries[study_id] = _Entry(offset, number, values.get("split"))
     return entries
 
 

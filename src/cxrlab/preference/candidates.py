@@ -14,7 +14,7 @@ from typing import Any
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import unreadable
-from cxrlab.core.jsonl import parse_line
+from cxrlab.core.jsonl import parse_line, scan_jsonl
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import state
 from cxrlab.evaluation.answering import ANSWERS
@@ -139,20 +139,11 @@ def _line(place: _Place) -> dict[str, Any]:
 
 def _scan(file: Path) -> dict[str, _Place]:
     found: dict[str, _Place] = {}
-    try:
-        stream = file.open("rb")
-    except OSError as error:
-        raise unreadable(error, file) from error
-    with stream:
-        offset = 0
-        for number, line in enumerate(stream, 1):
-            if line.strip():
-                place = _Place(file, offset, number)
-                key = parse_line(line, str(place), torn=not line.endswith(b"\n")).get("id")
-                if not isinstance(key, str) or not key:
-                    raise DataError(f"{place}: a prediction needs a text 'id'; add it.")
-                if key in found:
-                    raise DataError(f"{place}: the id '{key}' stands on line {found[key].line} too; keep one of them.")
-                found[key] = place
-            offset += len(line)
+    for offset, number, values in scan_jsonl(file):
+        place, key = _Place(file, offset, number), values.get("id")
+        if not isinstance(key, str) or not key:
+            raise DataError(f"{place}: a prediction needs a text 'id'; add it.")
+        if key in found:
+            raise DataError(f"{place}: the id '{key}' stands on line {found[key].line} too; keep one of them.")
+        found[key] = place
     return found

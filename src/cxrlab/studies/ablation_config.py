@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cxrlab.core.config import nested, raise_problems
 from cxrlab.core.errors import ConfigError, nearest
+from cxrlab.studies.variants import check_names, checked_variants
 
 STAGES = (1, 2, 3)
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True)
@@ -116,9 +114,8 @@ class AblationsConfig:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {least}.")
-        for what, names in (("corpora", self.corpora), ("variants", self.variants)):
-            if wrong := [name for name in names if not isinstance(name, str) or not _NAME.fullmatch(name)]:
-                raise ConfigError(f"{what} has the name {wrong[0]!r}; use letters, digits, - and _ alone.")
+        check_names("corpora", self.corpora)
+        check_names("variants", self.variants)
         if taken := {"scores", "comparison"} & set(self.variants):
             raise ConfigError(f"variants has the name '{min(taken)}', which is a folder of its own; choose another.")
         if self.test not in self.corpora:
@@ -127,14 +124,7 @@ class AblationsConfig:
 
     def chosen(self) -> dict[str, Variant]:
         """The variants by name, every setting checked; all problems are told at once."""
-        found: dict[str, Variant] = {}
-        problems: list[str] = []
-        for name, values in self.variants.items():
-            variant, wrong = nested(Variant, values, f"variants, '{name}'")
-            problems += wrong
-            if variant is not None:
-                found[name] = variant
-        raise_problems(problems)
+        found = checked_variants(Variant, self.variants)
         if len(found) < 2:
             raise ConfigError("variants has fewer than two rows; give the full recipe first, then the others.")
         return found

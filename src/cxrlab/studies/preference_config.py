@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cxrlab.core.config import nested, raise_problems
 from cxrlab.core.errors import ConfigError, nearest, shown
+from cxrlab.studies.variants import check_names, checked_variants
 
 MODEL = "model"  # the key of a start that is there already
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True)
@@ -85,9 +83,8 @@ class PreferenceStudyConfig:
             raise ConfigError(f"at_once={self.at_once} is not usable; give a whole number of at least 1.")
         if not self.metrics or len(set(self.metrics)) < len(self.metrics):
             raise ConfigError(f"metrics={list(self.metrics)} is not usable; name at least one, and each once.")
-        for what, names in (("corpora", self.corpora), ("variants", self.variants)):
-            if wrong := [name for name in names if not isinstance(name, str) or not _NAME.fullmatch(name)]:
-                raise ConfigError(f"{what} has the name {wrong[0]!r}; use letters, digits, - and _ alone.")
+        check_names("corpora", self.corpora)
+        check_names("variants", self.variants)
         if self.data not in self.corpora:
             raise ConfigError(f"data='{self.data}' is no corpus of the list.{nearest(self.data, self.corpora)}")
         _check_model(self.start)
@@ -100,14 +97,7 @@ class PreferenceStudyConfig:
 
     def chosen(self) -> dict[str, AlignmentVariant]:
         """The variants by name, every setting checked; all problems are told at once."""
-        found: dict[str, AlignmentVariant] = {}
-        problems: list[str] = []
-        for name, values in self.variants.items():
-            variant, wrong = nested(AlignmentVariant, values, f"variants, '{name}'")
-            problems += wrong
-            if variant is not None:
-                found[name] = variant
-        raise_problems(problems)
+        found = checked_variants(AlignmentVariant, self.variants)
         if not found:
             raise ConfigError("variants is empty; give at least one way to align.")
         return found
