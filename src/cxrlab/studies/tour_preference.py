@@ -13,7 +13,7 @@ from cxrlab.studies.tour_stage import Stage
 from cxrlab.training.config import Optimisation
 
 SPOILT, SAMPLED, JUDGED, PAIRED, ALIGNED = "spoilt", "sampled", "judged", "paired", "aligned"
-JUDGE, TEXT = "green:rules", "mistaken"
+JUDGE, TEXT = "clinical:rules", "mistaken"
 RANK, ALPHA = 16, 32.0
 
 
@@ -112,7 +112,7 @@ def align_by_preference(stage: Stage) -> None:
         measure=Measure(
             data=stage.corpus, n=scale.measured, max_new_tokens=scale.tokens, control_studies=0, encoder=ENCODER
         ),
-        optimisation=_optimisation(stage, 7e-4, epochs=scale.epochs),
+        optimisation=_optimisation(stage, 4e-4, epochs=scale.epochs),
         cache=stage.out / "cache",
     )
     prefer(config, stage.out / ALIGNED)
