@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import torch
 from aligning import ADAPTER, alone, lines, losses, refused, stored, tiny_alignment, with_
+from lessons import phantoms
 
 from cxrlab.preference.train import prefer
-from cxrlab.preference.train_config import PreferConfig, Watch
+from cxrlab.preference.train_config import Measure, PreferConfig, Watch
 from cxrlab.preference.watch import Watcher
 
 WATCH = Watch(n=3, max_new_tokens=6)
@@ -60,6 +61,15 @@ def test_what_is_watched_stands_in_the_history(config: PreferConfig, tmp_path: P
     assert (tmp_path / "run" / ADAPTER).read_bytes() == (tmp_path / "unseen" / ADAPTER).read_bytes()
     selection = json.loads((tmp_path / "run" / "selection.json").read_text())
     assert selection == {"select": "last", "judge": "green:rules", "watched": 3, "step": 6, "of": 6}
+
+
+def test_a_corpus_with_nothing_to_measure_on_is_told_before_the_first_step(
+    config: PreferConfig, tmp_path: Path
+) -> None:
+    other = phantoms(tmp_path / "train_only")
+    kept = [line for line in (other / "studies.jsonl").read_text().splitlines() if '"test"' not in line]
+    (other / "studies.jsonl").write_text("\n".join(kept) + "\n")
+    refused(config, tmp_path, "has no study in its test split to measure on", measure=Measure(data=other, n=2))
 
 
 SCORES = {0: (0.9, 0.9), 2: (0.5, 0.2), 4: (0.3, 0.6), 6: (0.4, 0.1)}

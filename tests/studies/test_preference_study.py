@@ -170,6 +170,7 @@ def test_bad_settings_are_refused_at_the_door(changes: dict[str, Any], said: str
     ("changes", "said"),
     [
         ({"sample": {"answers": 0}}, "sample: answers=0"),
+        ({"sample": {"answers": 1}}, "answers=1 leaves nothing to choose from"),
         ({"sample": {"split": "test"}}, "sample: 'split' is set by the study itself"),
         ({"train": {"measure": {"metrics": ["bleu4:coco"]}}}, "'measure.metrics' is set by the study itself"),
         ({"train": {"measure": 3}}, "'measure' is a group of settings"),
@@ -410,5 +411,7 @@ def test_parts_side_by_side_come_to_the_same(straight: tuple[Path, list[str]], t
 def test_a_judge_that_prefers_nothing_is_named(straight: tuple[Path, list[str]], tmp_path: Path) -> None:
     """No two rewards differ by 2."""
     start = {"model": f"hf:{straight[0] / 'seed1/start/checkpoint'}"}
-    with pytest.raises(DataError, match=r"rougeL:google prefers none of 18 reports of 6 studies"):
+    with pytest.raises(
+        DataError, match=r"^seed1/pair/dpo: rougeL:google prefers none of 18 reports of 6 studies.*\(below_margin 6\)"
+    ):
         run_preference_study(config(start=start, pair={"margin": 2.0}), tmp_path / "study")

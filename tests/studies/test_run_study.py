@@ -71,6 +71,12 @@ def test_a_file_without_small_sizes_has_no_quick_look(tmp_path: Path) -> None:
         read_study(written(tmp_path, "study: analysis1\nreferences: x\n"), quick=True)
 
 
+def test_a_quick_look_cannot_leave_out_what_is_not_there(tmp_path: Path) -> None:
+    text = "study: ablations\nvariants: {full: {changes: x}}\nquick: {variants: {ful: null}}\n"
+    with pytest.raises(ConfigError, match=r"'quick' leaves out 'ful', which is no variant\. Did you mean 'full'"):
+        read_study(written(tmp_path, text), quick=True)
+
+
 def test_every_row_takes_a_config_and_a_folder() -> None:
     """The runner finds the settings' class in the signature."""
     for row in STUDIES:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import time
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from cxrlab.core.errors import DataError
+from cxrlab.core.errors import DataError, RunError
 from cxrlab.studies.side_by_side import side_by_side
 
 NEEDS = {"roof": ("left", "right"), "left": ("floor",), "right": ("floor",), "floor": ()}
@@ -45,3 +49,47 @@ def test_nothing_is_built_on_a_piece_that_failed(tmp_path: Path) -> None:
 def test_a_piece_that_waits_for_nobody_is_told(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="roof waits for something that nobody makes"):
         side_by_side(partial(lay, tmp_path), {"roof": ("cellar",)}, 1)
+
+
+def meet(folder: Path, piece: str) -> None:
+    """Say that this one is here, and wait until the other is."""
+    (folder / piece).touch()
+    end = time.monotonic() + 60
+    while not all((folder / name).exists() for name in ("left", "right")):
+        assert time.monotonic() < end, "the other never came"
+        time.sleep(0.01)
+
+
+def fall_beside(folder: Path, piece: str) -> None:
+    """One falls as soon as the other has begun what never ends."""
+    if piece == "left":
+        while not (folder / "right").exists():
+            time.sleep(0.01)
+        raise DataError("it fell.")
+    (folder / "right").touch()
+    time.sleep(600)
+
+
+def vanish(folder: Path, piece: str) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_two_run_at_the_same_time(tmp_path: Path) -> None:
+    side_by_side(partial(meet, tmp_path), {"left": (), "right": ()}, 2)
+
+
+def test_the_first_error_ends_the_others_and_nobody_else(tmp_path: Path) -> None:
+    mine = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
+    mine.start()
+    try:
+        with pytest.raises(DataError, match="left: it fell"):
+            side_by_side(partial(fall_beside, tmp_path), {"left": (), "right": ()}, 2)
+        assert multiprocessing.active_children() == [mine]
+    finally:
+        mine.kill()
+        mine.join()
+
+
+def test_a_process_that_is_killed_is_told(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="ended from outside, perhaps for want of memory; run the command again"):
+        side_by_side(partial(vanish, tmp_path), {"left": ()}, 1)

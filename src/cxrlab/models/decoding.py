@@ -11,6 +11,7 @@ from cxrlab.core.errors import ConfigError, nearest
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Generated, Image
 
+TRUNCATED = "truncated"  # marks an answer that was cut at max_new_tokens
 STRATEGIES = ("greedy", "sample", "beam", "diverse")
 # Setting → the strategies that heed it; any other strategy would leave it unheard.
 HEEDED = {

@@ -19,9 +19,9 @@ from cxrlab.core.records import Prediction
 from cxrlab.core.runs import state
 from cxrlab.evaluation.answering import ANSWERS
 from cxrlab.evaluation.generate import PREDICTIONS
+from cxrlab.models.decoding import TRUNCATED
 
 CANDIDATES = "candidates.jsonl"
-TRUNCATED = "truncated"  # marks an answer that was cut at max_new_tokens
 
 
 @dataclass(frozen=True)

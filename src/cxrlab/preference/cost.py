@@ -1,7 +1,7 @@
 """What alignment has gained and what it has cost: the model before and after it, on the same held-out studies.
 
     before/ after/                 reports of both, as `generate` writes them
-    before_scored/ after_scored/   their scores; compared/ the paired comparison
+    before_scored/ after_scored/   their scores
     questions.jsonl                closed questions: P(yes) before and after, and the truth
     drift.jsonl                    drawn reports of the aligned model: log-probability under both
     preference.json                before, after and paired difference by metric; length; drift; questions; retrieval

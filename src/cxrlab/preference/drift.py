@@ -9,8 +9,7 @@ import numpy as np
 
 from cxrlab.core.runs import Run
 from cxrlab.evaluation.answering import Films
-from cxrlab.models.decoding import Decoding
-from cxrlab.models.hf.decode import TRUNCATED
+from cxrlab.models.decoding import TRUNCATED, Decoding
 from cxrlab.preference.asked_twice import AFTER, BEFORE, Asked, batches, paired, write_lines
 from cxrlab.preference.train_config import Measure
 

@@ -54,7 +54,7 @@ class Pairing:
         below_margin: Pairs whose rewards differ by too little.
         too_long: Pairs whose chosen report has too many words.
         too_low: Pairs whose chosen report has too small a reward.
-        cut: Pairs whose chosen report was cut at max_new_tokens.
+        cut: Pairs that were not made, since the better report was cut at max_new_tokens.
         not_preferred: Pairs on which a judge that compares two was undecided itself.
         contradicted: Pairs on which as many readers hold the one as the other.
         kept: Pairs written.

@@ -18,10 +18,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.errors import ConfigError
+from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_json, write_json
 from cxrlab.core.install import require
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.data.corpus import load_corpus
 from cxrlab.models.model_card import ModelCard
 from cxrlab.models.prompts import Prompts
 from cxrlab.preference.pair_file import Judged, read_judged
@@ -47,6 +48,7 @@ def prefer(config: PreferConfig, out: Path, before_in: Path | None = None) -> tu
         out: Run folder; a stopped run goes on, a finished one with the same settings is left as it is.
         before_in: Folder for what the start wrote, where runs from one start share it; see `measure_cost`.
     """
+    _check_measured(config)
     done = train(config, out)
     if not config.measure.n:
         return done, None
@@ -57,6 +59,16 @@ def prefer(config: PreferConfig, out: Path, before_in: Path | None = None) -> tu
             _measure(config, out, done, before_in)
     found: dict[str, Any] = read_json(out / PREFERENCE)
     return done, found
+
+
+def _check_measured(config: PreferConfig) -> None:
+    """Nothing is trained where there is nothing to measure it on afterwards."""
+    data = config.measure.data or config.data
+    if config.measure.n and not load_corpus(data).ids(config.measure.split):
+        raise DataError(
+            f"{data} has no study in its {config.measure.split} split to measure on; give another with "
+            "--measure.split or --measure.data, or --measure.n 0."
+        )
 
 
 def _measure(config: PreferConfig, out: Path, done: Training, before_in: Path | None) -> None:

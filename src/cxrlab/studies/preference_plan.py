@@ -94,7 +94,8 @@ def plan(config: PreferenceStudyConfig, folders: Mapping[str, Path], out: Path) 
     desk = _Desk(config, folders, out)
     trials = [desk.trial(name, variant, seed) for seed in config.seeds for name, variant in config.chosen().items()]
     desk.parts.problems += [*_unknown_metrics(config.metrics), *(line for part in desk.parts for line in _wrong(part))]
-    parts, before = desk.parts.checked(), _shared_starts(desk.parts)
+    parts = desk.parts.checked()
+    before = _shared_starts(parts)
     return AlignmentPlan(tuple(_with_starts(parts, before)), tuple(trials), before)
 
 
@@ -188,6 +189,8 @@ def _wrong(part: Part) -> Iterator[str]:
     try:
         if isinstance(config, JudgeConfig) and config.extras == Extras():  # weights are loaded by the run alone
             chosen_judge(config)
+        if isinstance(config, SampleConfig) and config.answers + config.greedy < 2:
+            raise ConfigError("answers=1 leaves nothing to choose from; give at least 2.")
         if isinstance(config, PreferConfig):
             if not config.measure.n:
                 raise ConfigError("measure.n=0 measures nothing, and the table would be empty; give a number from 1.")
@@ -212,12 +215,12 @@ def _with_starts(parts: Sequence[Part], before: Mapping[str, str]) -> Iterator[P
         yield replace(part, needs=(*part.needs, home))
 
 
-def _shared_starts(parts: Parts) -> dict[str, str]:
+def _shared_starts(parts: Sequence[Part]) -> dict[str, str]:
     """Run folder of each training → where the reports of its start go: one folder for what is measured alike."""
     homes: dict[str, str] = {}
     found: dict[str, str] = {}
     for part in parts:
-        if part.kind == TRAIN and part.config is not None:
+        if part.kind == TRAIN:
             name = PurePosixPath(part.folder).name
             key = dumps([part.seed, part.config.start, part.config.data, part.config.measure])
             found[part.folder] = homes.setdefault(key, f"seed{part.seed}/{BEFORE}/{name}")

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
@@ -40,8 +40,11 @@ from cxrlab.studies.preference_plan import (
     plan,
 )
 from cxrlab.studies.preference_table import table
-from cxrlab.studies.side_by_side import side_by_side
+from cxrlab.studies.side_by_side import named, side_by_side
 from cxrlab.studies.study_corpora import corpus_folders, make_corpora, raise_absent
+
+if TYPE_CHECKING:
+    from cxrlab.preference.pair import Pairing
 
 FREE = ("at_once",)  # may differ when a study is continued
 CORPORA, TRIALS, TABLE, SUMMARY = "corpora", "trials.jsonl", "preferences.json", "summary.json"
@@ -66,7 +69,8 @@ def run_preference_study(config: PreferenceStudyConfig, out: Path) -> Path:
                 needs = {part.folder: part.needs for part in planned.parts}
                 side_by_side(partial(_one_part, planned, out), needs, config.at_once)
             for part in track(planned.parts, "parts of the study"):
-                _make(part, planned, out)
+                with named(part.folder):
+                    _make(part, planned, out)
             done = run.done(TRIALS)
             for trial in planned.trials:
                 if trial.id not in done:
@@ -80,9 +84,14 @@ def run_preference_study(config: PreferenceStudyConfig, out: Path) -> Path:
 
 
 def _check_start(config: PreferenceStudyConfig, planned: AlignmentPlan, out: Path) -> None:
-    """A model that is not there is told before anything is drawn."""
+    """A model that is not there, or has no weights, is told before anything is drawn."""
+    from cxrlab.training.starts import refuse_weightless
+
     keys = ("start", "encoder", "language_model")
-    starts = (part.config for part in planned.parts if part.kind == START)
+    starts = [part.config for part in planned.parts if part.kind == START]
+    for start in starts:
+        if start.start is not None:
+            refuse_weightless(start.start)
     raise_absent_models([config.model, *(getattr(start, key) for start in starts for key in keys)], out)
 
 
@@ -138,10 +147,17 @@ def _pair(part: Part, folder: Path) -> None:
     found = pair(part.config, folder)
     if not found.kept:
         raise DataError(
-            f"{folder}: {found.judge} prefers none of {found.candidates:,} reports of {found.studies:,} studies, so "
-            f"there is no pair to learn from ({found.cut:,} times the best was cut at max_new_tokens); draw more or "
-            "longer ones under 'sample', ask less under 'pair', or choose another judge."
+            f"{found.judge} prefers none of {found.candidates:,} reports of {found.studies:,} studies, so there is no "
+            f"pair to learn from ({_why(found) or 'no two to compare'}); draw more or longer ones under 'sample', ask "
+            "less under 'pair', or choose another judge."
         )
+
+
+def _why(found: Pairing) -> str:
+    """What stood against pairs, as summary.json counts it."""
+    reasons = ("ties", "below_margin", "too_long", "too_low", "cut", "not_preferred")
+    counts = {reason: getattr(found, reason) for reason in reasons}
+    return ", ".join(f"{reason} {count:,}" for reason, count in counts.items() if count)
 
 
 def _record(trial: AlignmentTrial, out: Path) -> Mapping[str, Any]:

@@ -105,6 +105,7 @@ def read_study(file: Path, quick: bool = False) -> Prepared:
     if quick:
         if small is None:
             raise ConfigError(f"{file} gives no small sizes under 'quick'; run it without --quick.")
+        _refuse_absent(settings.get("variants"), small.get("variants"), file)
         settings = merged(settings, small)
     config, problems = nested(cls, settings, str(file))
     raise_problems(problems)
@@ -123,6 +124,14 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         else:
             result[key] = value
     return result
+
+
+def _refuse_absent(variants: Any, left_out: Any, file: Path) -> None:
+    """Refuse to leave out a variant that is not there."""
+    if isinstance(variants, Mapping) and isinstance(left_out, Mapping):
+        for name, value in left_out.items():
+            if value is None and name not in variants:
+                raise ConfigError(f"{file}: 'quick' leaves out '{name}', which is no variant.{nearest(name, variants)}")
 
 
 def _known(name: str) -> str:

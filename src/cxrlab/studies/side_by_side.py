@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import TypeVar
 
-from cxrlab.core.errors import CxrlabError
+from cxrlab.core.errors import CxrlabError, RunError
+from cxrlab.core.progress import track
 from cxrlab.data.parallel import follow_parent
 
 Piece = TypeVar("Piece", bound=Hashable)
@@ -30,24 +33,50 @@ def side_by_side(
         at_once: Most processes.
         told: How a piece is called in the sentence about its error.
     """
-    left, done, running = dict(needs), set[Piece](), dict[Future[None], Piece]()
+    others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(at_once, mp_context=get_context("spawn"), initializer=follow_parent)
     try:
-        while left or running:
-            for piece in [piece for piece, before in left.items() if done.issuperset(before)]:
-                del left[piece]
-                running[pool.submit(work, piece)] = piece
-            if not running:
-                raise ValueError(f"{told(next(iter(left)))} waits for something that nobody makes")
-            for ended in wait(running, return_when=FIRST_COMPLETED).done:
-                piece = running.pop(ended)
-                if isinstance(error := ended.exception(), CxrlabError):
-                    raise type(error)(f"{told(piece)}: {error}") from error
-                ended.result()
-                done.add(piece)
+        for _ in track(_finished(pool, work, needs, told), f"parts, up to {at_once} at once", len(needs)):
+            pass
     except BaseException:
-        for process in multiprocessing.active_children():
+        for process in set(multiprocessing.active_children()) - others:
             process.kill()
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def named(piece: str) -> Iterator[None]:
+    """What goes wrong within begins with the name of the piece."""
+    try:
+        yield
+    except CxrlabError as error:
+        raise type(error)(f"{piece}: {error}") from error
+
+
+def _finished(
+    pool: ProcessPoolExecutor,
+    work: Callable[[Piece], None],
+    needs: Mapping[Piece, Collection[Piece]],
+    told: Callable[[Piece], str],
+) -> Iterator[Piece]:
+    """The pieces as they are done."""
+    left, done, running = dict(needs), set[Piece](), dict[Future[None], Piece]()
+    while left or running:
+        for piece in [piece for piece, before in left.items() if done.issuperset(before)]:
+            del left[piece]
+            running[pool.submit(work, piece)] = piece
+        if not running:
+            raise ValueError(f"{told(next(iter(left)))} waits for something that nobody makes")
+        for ended in wait(running, return_when=FIRST_COMPLETED).done:
+            try:
+                with named(told(running[ended])):
+                    ended.result()
+            except BrokenProcessPool as error:
+                raise RunError(
+                    "a process of the study was ended from outside, perhaps for want of memory; run the command again "
+                    "to go on, with a smaller at_once if it happens again."
+                ) from error
+            done.add(running[ended])
+            yield running.pop(ended)

@@ -69,7 +69,7 @@ def start_name(start: str) -> str:
     """The name by which the model that a config starts from is loaded elsewhere; a run folder becomes its result."""
     if _is_path(start):
         return f"hf:{_result_of(Path(start))}"
-    _refuse_weightless(start)
+    refuse_weightless(start)
     return start
 
 
@@ -79,7 +79,7 @@ def _whole(start: str) -> Start:
     if _is_path(start):
         folder = _result_of(Path(start))
     else:
-        _refuse_weightless(start)
+        refuse_weightless(start)
         folder = locate(resolve(start, Path()), loading)
     opened = open_checkpoint(folder, loading, merge=True)
     check_kind(opened.model, start)
@@ -94,9 +94,9 @@ def _is_path(start: str) -> bool:
     return ":" not in start or Path(start).is_dir()
 
 
-def _refuse_weightless(start: str) -> None:
-    """Refuse every kind of name but those of weights: stub:normal, retrieval:CORPUS, an address."""
-    if not start.startswith(("hf:", "builtin:")):
+def refuse_weightless(start: str) -> None:
+    """Refuse every kind of name but a run folder and those of weights: stub:normal, retrieval:CORPUS, an address."""
+    if not _is_path(start) and not start.startswith(("hf:", "builtin:")):
         raise ConfigError(
             f"'{start}' cannot be a start: give a run folder, hf:FOLDER or builtin:NAME; models without weights cannot "
             "be trained."

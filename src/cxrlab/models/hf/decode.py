@@ -16,6 +16,7 @@ import torch
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.protocols import Generated
 from cxrlab.core.randomness import generator
+from cxrlab.models.decoding import TRUNCATED
 from cxrlab.models.hf.diverse_beams import DiverseBeams
 from cxrlab.models.hf.steps import Answer, Steps, walk
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from cxrlab.models.decoding import Decoding
-
-TRUNCATED = "truncated"
 
 
 def write(
