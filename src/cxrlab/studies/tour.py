@@ -170,8 +170,8 @@ def sum_up(stage: Stage) -> None:
 
 
 STEPS_OF_THE_TOUR = (
-    Step("phantom", "draw phantom films and write their reports", make_corpus, 30, 4),
-    Step("check", "read every line and picture of the corpus", check_films, 10, 1),
+    Step("phantom", "draw phantom films and write their reports", make_corpus, 20, 4),
+    Step("check", "read every line and picture of the corpus", check_films, 5, 1),
     Step("sheet", "lay out a contact sheet", draw_sheet, 5, 1),
     Step("import", "write the films as MIMIC-CXR is shipped and import them", import_again, 10, 1),
     Step("structure", "structure the imported reports by rule", structure_reports, 10, 2),
@@ -180,21 +180,21 @@ STEPS_OF_THE_TOUR = (
     Step("normal", "write the constant normal report", write_normal, 5, 1),
     Step("retrieval", "write the report of the nearest training film", write_nearest, 10, 2),
     Step("lesson", "draw films to learn from", tour_models.draw_lesson, 40, 1, model=True),
-    Step("align", "stage 2: train a projector", tour_models.align_projector, 60, 6, model=True),
+    Step("align", "stage 2: train a projector", tour_models.align_projector, 50, 6, model=True),
     Step(
         "finetune", "stage 3: train adapters on the language model", tour_models.finetune_reporter, 240, 2, model=True
     ),
     Step("own", "write reports with the model just trained", tour_models.write_own, 35, 3, model=True),
     Step("reporter", "write reports with the built-in reporter", tour_models.write_builtin, 40, 3, model=True),
-    Step("score", "score all against the corpus", score_all, 10, 2),
+    Step("score", "score all against the corpus", score_all, 8, 2),
     Step("compare", "compare them study by study", compare_all, 5, 1),
     Step("retrieve", "find reports by films and films by reports", tour_models.find_reports, 5, 1, model=True),
     Step("explain", "see where the reporter looked", tour_models.explain_film, 10, 2, model=True),
     Step("pointing", "hold its maps against the exact masks", tour_models.point_at_masks, 25, 2, model=True),
     Step("spoil", "teach the reporter reports with mistakes", tour_preference.spoil, 35, 2, model=True),
-    Step("sample", "draw several reports a film from it", tour_preference.sample_reports, 40, 2, model=True),
+    Step("sample", "draw several reports a film from it", tour_preference.sample_reports, 50, 2, model=True),
     Step("judge", "judge and pair them without a person", tour_preference.judge_reports, 5, 1, model=True),
-    Step("prefer", "align it by the pairs; before and after", tour_preference.align_by_preference, 75, 6, model=True),
+    Step("prefer", "align it by the pairs; before and after", tour_preference.align_by_preference, 92, 6, model=True),
     Step("summary", "count what there is", sum_up, 5, 1),
 )
 
