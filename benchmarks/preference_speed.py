@@ -9,8 +9,8 @@ their own findings as the chosen report and those of another study as the reject
 
 TRL gets the same model, films, texts, adapters, batch size and optimiser, its films as files that its own processor
 reads, everything else at its defaults. By default it computes activations twice to keep few of them (gradient
-checkpointing); both trainers are measured with it and without, and like is compared with like. Ours takes the pairs in the order as
-drawn, without its grouping of like lengths.
+checkpointing); both trainers are measured with it and without, and like is compared with like. Ours takes the pairs in
+the order as drawn, without its grouping of like lengths.
 
 Each run is a process of its own. Steps a second are the median over windows of steps after a warm-up; the second
 figure counts what is prepared first (films decoded, features of the tower, reference) over the stated number of steps.
