@@ -87,11 +87,11 @@ class JudgeConfig:
         candidates: Runs of `prefer sample` or `generate`, or files of predictions; those of one study are joined.
         data: Folder of the corpus with the references.
         judge: A metric with a value a report (green:rules), a mix (0.7*green:rules+0.3*findings.f1.side), or a judge
-            that compares two reports (errors:rules).
+            that compares two reports (errors:rules; reader:rules errs as people do).
         section: Section of the reference report; several joined with +.
         length_control: Divide the reward of a candidate by how many times as long as the reference it is, where it is
             longer; a negative reward is multiplied.
-        seed: For judges that draw; the rules do not.
+        seed: For judges that draw (reader:rules); the others do not.
         extras: Graphs and weights of yours, for metrics that need them.
     """
 

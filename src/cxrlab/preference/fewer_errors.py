@@ -23,10 +23,16 @@ class FewerErrors:
     """Prefers the report with fewer significant errors by rule, then the one with fewer errors at all; else a tie.
 
     A report that says nothing of the film makes few errors and is no report: it loses to any that speaks.
+
+    Args:
+        seed: Unused; nothing is drawn.
     """
 
     name = "errors:rules"
     signature = "errors:rules|kinds:rexval-6|reader:rules|silent:loses|v:1"
+
+    def __init__(self, seed: int = 7) -> None:
+        del seed
 
     def opinions(self, batch: Batch, groups: Sequence[range]) -> list[Opinion]:
         """The two counts of each candidate, and every preference; see `judges.PairwiseJudge`."""

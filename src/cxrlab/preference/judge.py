@@ -80,7 +80,7 @@ def chosen_judge(config: JudgeConfig) -> tuple[Judge, tuple[str, ...]]:
         config: Settings; neither its candidates nor its corpus are looked at.
     """
     sections = chosen_sections(config.section)
-    judging = load_judge(config.judge, config.extras)
+    judging = load_judge(config.judge, config.extras, config.seed)
     if config.length_control:
         _refuse_control(judging)
     return judging, sections

@@ -25,8 +25,14 @@ from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.metrics.tally import Family, Matrix, Metric
 from cxrlab.preference.pairing import Preference, copeland
 
-# Each row is a class without settings that makes a `PairwiseJudge`.
-PAIRWISE = Table("pairwise judge", {"errors:rules": "cxrlab.preference.fewer_errors:FewerErrors"})
+# Each row makes a `PairwiseJudge` from a seed, which a judge that draws nothing leaves aside.
+PAIRWISE = Table(
+    "pairwise judge",
+    {
+        "errors:rules": "cxrlab.preference.fewer_errors:FewerErrors",
+        "reader:rules": "cxrlab.preference.noisy_reader:NoisyReader",
+    },
+)
 _EXAMPLE = "0.7*green:rules+0.3*findings.f1.side"
 
 
@@ -104,15 +110,16 @@ class PairwiseJudge(Protocol):
         ...
 
 
-def load_judge(name: str, extras: Extras | None = None) -> Judge:
+def load_judge(name: str, extras: Extras | None = None, seed: int = 7) -> Judge:
     """The judge of this name.
 
     Args:
         name: A metric, a mix of metrics, or a row of `PAIRWISE`.
         extras: Graphs and weights of the user's, for metrics that need them.
+        seed: For judges that draw.
     """
     if name in PAIRWISE:
-        return _Pairwise(PAIRWISE.load(name)())
+        return _Pairwise(PAIRWISE.load(name)(seed))
     return metric_judge(name, extras)
 
 

@@ -1,0 +1,193 @@
+"""How noisily do radiologists prefer? The noise of each reader of RadPref beside several metrics.
+
+A reader prefers report A to B with probability lapse / 2 + (1 - lapse) * logistic((r(A) - r(B)) / scale), where r is
+the value of a metric on the words alone, without age and indication, as a judge sees them. Preferences are the order of
+a reader's two ratings; equal ratings count as half a preference each way, as of a reader who must choose and flips a
+coin (--ties out leaves them out). Printed are the log loss of every metric (a coin's is 0.693): fitted; on studies that
+share no text with those of the fit; and on readers who were not of the fit either. Of the metric with the least loss on
+other studies: scale and lapse of each reader with intervals by study, which the judge `reader:rules` has as constants,
+and how often it agrees with the readers, and they among themselves.
+
+    python experiments/radpref_reader.py --root RADPREF [--ties half|out] [--trials 1000] [--seed 7]
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cxrlab.core.randomness import generator
+from cxrlab.evaluation.oriented import oriented
+from cxrlab.evaluation.radpref import RadPref, read_radpref
+from cxrlab.metrics.pairs import Batch, Context
+from cxrlab.metrics.statistics.bootstrap import Resamples, percentiles
+from cxrlab.metrics.tally import Matrix
+from cxrlab.preference.candidates import same_text
+from cxrlab.preference.reader_noise import ReaderNoise, fit_noise, log_loss, noise_with_interval
+
+BASES = ("errors.significant", "errors.total", "green:rules", "clinical:rules", "crimson:rules")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Every two candidates of a study that a reader rated both.
+
+    Args:
+        first: Place of the one among the benchmark's pairs [N].
+        second: Place of the other [N].
+        shares: 1 where the reader prefers the first, 0 the second, 0.5 neither [N, readers]; not-a-number if not asked.
+        studies: Of each comparison [N].
+        apart: Whether the studies of two comparisons share no text [N, N].
+    """
+
+    first: NDArray[np.intp]
+    second: NDArray[np.intp]
+    shares: Matrix
+    studies: tuple[str, ...]
+    apart: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Log loss of one metric, by comparison and reader [N, readers], on the comparisons that the reader decided on."""
+
+    fitted: Matrix
+    other_studies: Matrix
+    other_readers: Matrix
+
+
+def compared(data: RadPref, ties: str) -> Compared:
+    """The comparisons of a benchmark; `ties` is half or out."""
+    studies = np.array(data.studies)
+    pairs = [(i, j) for i, j in combinations(range(len(studies)), 2) if studies[i] == studies[j]]
+    first, second = (np.array([pair[side] for pair in pairs]) for side in (0, 1))
+    shares = (np.sign(data.ratings[first] - data.ratings[second]) + 1) / 2
+    if ties == "out":
+        shares[shares == 0.5] = np.nan
+    texts: dict[str, set[str]] = {}
+    for pair in data.pairs:
+        texts.setdefault(pair.patient, set()).update(same_text(text or "") for text in (pair.reference, pair.candidate))
+    named = tuple(str(studies[place]) for place in first)
+    apart = np.array([[texts[one].isdisjoint(texts[other]) for other in named] for one in named])
+    return Compared(first, second, shares, named, apart)
+
+
+def losses(by: Matrix, found: Compared) -> Losses:
+    """Of a metric with these differences [N]."""
+    readers = found.shares.shape[1]
+    known, shares = ~np.isnan(found.shares), np.nan_to_num(found.shares, nan=0.5)
+    fitted, left, others = (np.full(shares.shape, np.nan) for _ in range(3))
+    for reader in range(readers):
+        asked, rest = known[:, reader], [other for other in range(readers) if other != reader]
+        alone = fit_noise(by[asked], shares[asked, reader])[0]
+        fitted[asked, reader] = log_loss(alone, by[asked], shares[asked, reader])
+        own = fit_noise(by, shares[:, reader], found.apart * asked)
+        weights = np.concatenate([found.apart * known[:, other] for other in rest], axis=1)
+        theirs = fit_noise(np.tile(by, len(rest)), shares[:, rest].T.reshape(-1), weights)
+        for place in np.flatnonzero(asked):
+            one = by[place : place + 1], shares[place : place + 1, reader]
+            left[place, reader] = log_loss(own[place], *one)[0]
+            others[place, reader] = log_loss(theirs[place], *one)[0]
+    return Losses(fitted, left, others)
+
+
+def above_with_interval(loss: Matrix, least: Matrix, studies: tuple[str, ...], trials: int, seed: int) -> str:
+    """Mean loss above that of the best metric, with its interval by study."""
+    more = np.nansum(loss - least, axis=1)
+    asked = (~np.isnan(loss)).sum(axis=1)
+    draws = Resamples(studies, trials=trials, rng=generator(seed, "above"))
+    at = draws.clusters.codes
+    means = [(times[:, at] @ more) / (times[:, at] @ asked) for _, times in draws.weights()]
+    ends = percentiles(np.concatenate(means))
+    return f"{more.sum() / asked.sum():+.3f} [{ends.low:+.3f}, {ends.high:+.3f}]"
+
+
+def agreement(probabilities: Matrix, shares: Matrix) -> tuple[float, float]:
+    """Share of pairs on which two are expected to agree: where the second prefers one, and of all, a tie being a coin."""
+    both = probabilities * shares + (1 - probabilities) * (1 - shares)
+    return float(np.nanmean(both[shares != 0.5])), float(np.nanmean(both))
+
+
+def metric_table(differences: dict[str, Matrix], found: Compared, trials: int, seed: int) -> str:
+    """Print the loss of every metric; the name of that with the least on other studies."""
+    of = {name: losses(by, found) for name, by in differences.items()}
+    best = min(of, key=lambda name: float(np.nanmean(of[name].other_studies)))
+    print("\n| metric | agrees | ties | fitted | other studies | other readers | above the best, other studies |")
+    print("|---|--:|--:|--:|--:|--:|---|")
+    for name, by in differences.items():
+        order = np.repeat(((np.sign(by) + 1) / 2)[:, None], found.shares.shape[1], axis=1)
+        means = [np.nanmean(one) for one in (of[name].fitted, of[name].other_studies, of[name].other_readers)]
+        above = above_with_interval(of[name].other_studies, of[best].other_studies, found.studies, trials, seed)
+        print(f"| {name} | {agreement(order, found.shares)[0]:.3f} | {int((by == 0).sum())} | ", end="")
+        print(" | ".join(f"{mean:.3f}" for mean in means), "|", "–" if name == best else above, "|")
+    return best
+
+
+def reader_table(by: Matrix, found: Compared, names: tuple[str, ...], trials: int, seed: int) -> list[ReaderNoise]:
+    """Print the fit of every reader; their noises."""
+    print("\n| reader | scale, 95 % by study | lapse | agrees with that reader |")
+    print("|---|---|---|--:|")
+    fits = []
+    for name, told in zip(names, found.shares.T, strict=True):
+        asked = ~np.isnan(told)
+        studies = [study for study, known in zip(found.studies, asked, strict=True) if known]
+        fit = noise_with_interval(by[asked], told[asked], studies, trials=trials, rng=generator(seed, "readers"))
+        share = agreement(fit.noise.probability(by[asked]), told[asked])[0]
+        print(f"| {name} | {fit.noise.scale:.3f} [{fit.scale.low:.3f}, {fit.scale.high:.3f}] | ", end="")
+        print(f"{fit.noise.lapse:.2f} [{fit.lapse.low:.2f}, {fit.lapse.high:.2f}] | {share:.3f} |")
+        fits.append(fit.noise)
+    return fits
+
+
+def agreement_table(by: Matrix, found: Compared, fits: list[ReaderNoise]) -> None:
+    """Print how often the judge, its base and the readers agree."""
+    drawn = np.mean([fit.probability(by) for fit in fits], axis=0)  # one of them judges, drawn anew for every study
+    readers = found.shares.T
+    rows = {
+        "the metric itself with a reader": [agreement((np.sign(by) + 1) / 2, told) for told in readers],
+        "reader:rules with a reader": [agreement(drawn, told) for told in readers],
+        "reader:rules with itself": [(agreement(drawn, drawn)[1],) * 2],
+        "a reader with another": [
+            agreement(a, b) for i, a in enumerate(readers) for j, b in enumerate(readers) if i != j
+        ],
+    }
+    decided = [(a, b) for a, b in combinations(readers, 2)]
+    print("\n| expected to agree | where the reader prefers one | all pairs, a tie being a coin |")
+    print("|---|--:|--:|")
+    for name, shares in rows.items():
+        print(f"| {name} |", " | ".join(f"{np.mean([share[side] for share in shares]):.3f}" for side in (0, 1)), "|")
+    same = sum(int(((a == b) & (np.abs(a - 0.5) == 0.5)).sum()) for a, b in decided)
+    asked = sum(int(((np.abs(a - 0.5) == 0.5) & (np.abs(b - 0.5) == 0.5)).sum()) for a, b in decided)
+    print(f"two readers who both prefer one prefer the same in {same} of {asked}")
+
+
+def main() -> None:
+    """Fit and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--ties", choices=("half", "out"), default="half")
+    parser.add_argument("--trials", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=7)
+    chosen = parser.parse_args()
+    data = read_radpref(chosen.root)
+    found = compared(data, chosen.ties)
+    values = oriented(Batch([replace(pair, context=Context()) for pair in data.pairs]), BASES)
+    differences = {name: values[name][found.first] - values[name][found.second] for name in BASES}
+    told = ", ".join(
+        f"{name} {int((np.abs(column - 0.5) == 0.5).sum())}"
+        for name, column in zip(data.raters, found.shares.T, strict=True)
+    )
+    print(f"{len(found.first)} pairs of reports of {len(set(data.studies))} studies; preferences: {told}")
+    best = metric_table(differences, found, chosen.trials, chosen.seed)
+    print(f"\nbase: {best}")
+    fits = reader_table(differences[best], found, data.raters, chosen.trials, chosen.seed)
+    agreement_table(differences[best], found, fits)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""The base of every attack: it keeps the promises, a subclass has the idea.
+
+Whatever a subclass returns is moved into the ball and into [0, 1], kept to the region, checked bit by bit, and scored
+again from the stored film. A subclass cannot report success; it can only hand over films.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from cxrlab.attacks.budget import Budget
+from cxrlab.attacks.geometry import inside, lengths
+from cxrlab.attacks.objective import Objective
+from cxrlab.attacks.task import Task
+from cxrlab.core.errors import ConfigError, DataError
+
+_SLACK = 1e-9  # of a sum of squares in double precision
+
+
+@dataclass(frozen=True, eq=False)
+class Perturbed:
+    """Films after an attack, and what the stored pixels come to.
+
+    Args:
+        images: [B, C, H, W] float32, within the ball and [0, 1].
+        start: Loss of each clean film, [B].
+        end: Loss of each stored film, [B].
+        broken: Whether the aim is reached on each stored film, [B] bool.
+        linf: Largest change of a pixel, [B].
+        l2: Euclidean length of the change, [B].
+        passes: Forward passes spent on each film, [B]; those that score the result are not counted.
+        zero_gradients: Share of the gradients of each film that were 0 everywhere, [B]; not-a-number without any.
+    """
+
+    images: Tensor
+    start: Tensor
+    end: Tensor
+    broken: Tensor
+    linf: Tensor
+    l2: Tensor
+    passes: Tensor
+    zero_gradients: Tensor
+
+
+class Attack(ABC):
+    """A way to change films.
+
+    Attributes:
+        name: In the table.
+        white_box: Needs gradients.
+        needs_scores: Needs a number for each film; without it, the words of the answers do.
+        control: Stands beside attacks for comparison and follows no aim.
+    """
+
+    name: ClassVar[str] = ""
+    white_box: ClassVar[bool] = True
+    needs_scores: ClassVar[bool] = True
+    control: ClassVar[bool] = False
+
+    @final
+    def __call__(
+        self,
+        objective: Objective,
+        images: Tensor,
+        budget: Budget,
+        *,
+        keys: Sequence[str],
+        seed: int = 0,
+        region: Tensor | None = None,
+        begin: Tensor | None = None,
+    ) -> Perturbed:
+        """Attack a batch of films; the result of a film does not depend on the others.
+
+        Args:
+            objective: What the attacker wants; its rows are the places in this batch.
+            images: [B, C, H, W] float32 in [0, 1].
+            budget: How far they may be changed.
+            keys: Name of each film, which with the seed decides what is random about it.
+            seed: Of everything random.
+            region: [B or 1, 1, H, W] of 0 and 1: where pixels may be changed; everywhere when None.
+            begin: Films in the ball to begin from, such as those of a smaller budget; the clean ones when None.
+        """
+        clean = _checked(images, keys, region)
+        self._refuse(objective)
+        task = Task(objective, clean, budget, tuple(keys), seed, region, begin)
+        start = task.value(clean)
+        found = clean if budget.eps == 0 else self.perturb(task).detach()
+        passes, zero = task.passes(), task.zero_gradients()
+        stored = self._kept(found, task)
+        return Perturbed(
+            images=stored,
+            start=start,
+            end=task.value(stored),
+            broken=objective.broken(stored, range(len(stored))).detach().cpu().bool(),
+            linf=lengths(stored.double() - clean.double(), "linf").cpu(),
+            l2=lengths(stored.double() - clean.double(), "l2").cpu(),
+            passes=passes,
+            zero_gradients=zero,
+        )
+
+    @abstractmethod
+    def perturb(self, task: Task) -> Tensor:
+        """Changed films [B, C, H, W]; where they leave ball, range or region they are moved back."""
+
+    def _refuse(self, objective: Objective) -> None:
+        if self.white_box and not objective.gradients:
+            raise ConfigError(
+                f"the attack '{self.name}' follows gradients and the model gives none; choose a black-box attack "
+                "(random-report, square-report) or the control 'noise'."
+            )
+        if self.needs_scores and not objective.scores:
+            raise ConfigError(
+                f"the attack '{self.name}' needs a score for each film and the model gives words alone; "
+                f"choose '{self.name}-report', or another attack by reports."
+            )
+
+    def _kept(self, found: Tensor, task: Task) -> Tensor:
+        """The films as they are stored: in the region, the ball and the range, or the program is wrong."""
+        clean, budget = task.clean, task.budget
+        if found.shape != clean.shape or not bool(found.isfinite().all()):
+            raise RuntimeError(
+                f"the attack '{self.name}' gave back films of another shape, or with values that are no numbers"
+            )
+        stored = inside(task.within_region(found.to(clean)), clean, budget.eps, budget.norm)
+        size = lengths(stored.double() - clean.double(), budget.norm)
+        if bool((size > budget.eps * (1 + _SLACK)).any()) or bool(((stored < 0) | (stored > 1)).any()):
+            raise RuntimeError(f"films of the attack '{self.name}' are outside of their ball after projection")
+        return stored
+
+
+def _checked(images: Tensor, keys: Sequence[str], region: Tensor | None) -> Tensor:
+    if images.ndim != 4 or images.dtype != torch.float32:
+        raise DataError(
+            f"films to attack must be one tensor [B, C, H, W] of float32, not {list(images.shape)} of {images.dtype}; "
+            "half precision cannot hold a change of one grey level."
+        )
+    if not len(images) or len(keys) != len(images) or len(set(keys)) < len(keys):
+        raise DataError(f"{len(images)} films came with {len(set(keys))} different names; give each film its own.")
+    if not bool(((images >= 0) & (images <= 1)).all()):
+        raise DataError("films to attack must have pixels in [0, 1].")
+    if region is not None and (region.shape[-2:] != images.shape[-2:] or len(region) not in (1, len(images))):
+        raise DataError(f"the region {list(region.shape)} does not fit films {list(images.shape)}.")
+    return images.detach()

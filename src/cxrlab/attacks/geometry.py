@@ -1,0 +1,88 @@
+"""Balls, steps and starts in pixel space, film by film.
+
+Films are tensors [B, C, H, W] float32 in [0, 1]; lengths are taken over all of C, H and W of a film.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cxrlab.attacks.budget import Norm
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+_TINY = 1e-12
+
+
+def lengths(change: Tensor, norm: Norm) -> Tensor:
+    """Size of each film's change, [B] float64."""
+    flat = change.flatten(1).double()
+    return flat.abs().amax(dim=1) if norm == "linf" else flat.norm(dim=1)
+
+
+def project(candidate: Tensor, clean: Tensor, eps: float, norm: Norm) -> Tensor:
+    """The nearest film to `candidate` in the ball around `clean`, then cut to [0, 1].
+
+    Cutting moves every pixel towards the clean film, which is inside, so that the result stays in the ball.
+    """
+    if norm == "linf":
+        return torch.minimum(torch.maximum(candidate, clean - eps), clean + eps).clamp(0, 1)
+    change = candidate - clean
+    size = lengths(change, norm)
+    shrink = (eps / size.clamp(min=_TINY)).clamp(max=1.0).to(change.dtype)
+    return (clean + change * _per_film(shrink)).clamp(0, 1)
+
+
+def inside(candidate: Tensor, clean: Tensor, eps: float, norm: Norm) -> Tensor:
+    """The film nearest to `candidate` whose difference to `clean` is within the ball, exactly.
+
+    `clean + eps` is rounded to float32, so that its distance from `clean` may exceed ε in the last place.
+    """
+    film = project(candidate, clean, eps, norm)
+    if norm == "linf":
+        low, high = clean.double() - eps, clean.double() + eps
+        lowest, highest = low.float(), high.float()
+        # Rounded to the wrong side of the exact bound: the next number on the right side.
+        lowest = torch.where(lowest.double() < low, torch.nextafter(lowest, torch.ones_like(clean)), lowest)
+        highest = torch.where(highest.double() > high, torch.nextafter(highest, torch.zeros_like(clean)), highest)
+        return torch.minimum(torch.maximum(film, lowest), highest).clamp(0, 1)
+    for _ in range(8):
+        over = lengths(film.double() - clean.double(), norm) > eps
+        if not bool(over.any()):
+            break
+        # A step of a millionth of the change, and one place of every number, towards the clean film.
+        closer = torch.nextafter(clean + (film - clean) * (1 - 1e-6), clean)
+        film = torch.where(_per_film(over), closer, film)
+    return film
+
+
+def steepest(gradient: Tensor, norm: Norm) -> Tensor:
+    """Direction of the step of length 1 that raises the loss most; 0 where the gradient is 0."""
+    if norm == "linf":
+        return gradient.sign()
+    return gradient / _per_film(lengths(gradient, norm).clamp(min=_TINY).to(gradient.dtype))
+
+
+def random_change(shape: Sequence[int], eps: float, norm: Norm, generators: Sequence[Generator]) -> Tensor:
+    """One change a film, uniform in the ball, each from its own generator; [B, C, H, W] float32."""
+    made = np.stack([_uniform_in_ball(tuple(shape[1:]), eps, norm, generator) for generator in generators])
+    return torch.from_numpy(made.astype(np.float32))
+
+
+def _uniform_in_ball(shape: tuple[int, ...], eps: float, norm: Norm, generator: Generator) -> np.ndarray:
+    if norm == "linf":
+        return generator.uniform(-eps, eps, shape)
+    direction = generator.standard_normal(shape)
+    radius = eps * generator.uniform() ** (1 / direction.size)
+    return direction / max(float(np.linalg.norm(direction)), _TINY) * radius
+
+
+def _per_film(values: Tensor) -> Tensor:
+    """[B] → [B, 1, 1, 1]."""
+    return values.reshape(-1, 1, 1, 1)

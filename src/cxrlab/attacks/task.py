@@ -1,0 +1,152 @@
+"""One batch under attack: what a subclass of `Attack` works with.
+
+It counts passes, watches gradients, keeps films in their ball and region, and takes films that are broken out of the
+batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from cxrlab.attacks.budget import Budget
+from cxrlab.attacks.geometry import project, random_change
+from cxrlab.attacks.objective import Objective
+from cxrlab.core.randomness import generator
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+    Rows = Sequence[int]
+
+
+class Task:
+    """Films, aim and budget of one call.
+
+    Args:
+        objective: The aim.
+        clean: The films, [B, C, H, W] float32.
+        budget: The ball.
+        keys: Name of each film.
+        seed: Of everything random.
+        region: [B or 1, 1, H, W] of 0 and 1, or None.
+        begin: Films in the ball to begin from, or None.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        clean: Tensor,
+        budget: Budget,
+        keys: tuple[str, ...],
+        seed: int,
+        region: Tensor | None = None,
+        begin: Tensor | None = None,
+    ) -> None:
+        self.objective, self.clean, self.budget, self.keys, self.seed = objective, clean, budget, keys, seed
+        self.region = None if region is None else region.to(clean).expand(len(clean), *region.shape[1:])
+        self.begin = clean if begin is None else self.project(begin.to(clean))
+        self._passes = torch.zeros(len(clean), dtype=torch.long)
+        self._gradients = torch.zeros(len(clean), dtype=torch.long)
+        self._zero = torch.zeros(len(clean), dtype=torch.long)
+
+    def __len__(self) -> int:
+        return len(self.clean)
+
+    @property
+    def rows(self) -> list[int]:
+        """Every film of the batch."""
+        return list(range(len(self)))
+
+    def generators(self, rows: Rows, *names: str | int) -> list[Generator]:
+        """A source of randomness for each film, whatever batch it is in."""
+        return [generator(self.seed, "attack", *names, self.keys[row]) for row in rows]
+
+    def within_region(self, images: Tensor, rows: Rows | None = None) -> Tensor:
+        """The films with every pixel outside of the region as it was."""
+        if self.region is None:
+            return images
+        chosen = self.rows if rows is None else list(rows)
+        return torch.where(self.region[chosen] > 0, images, self.clean[chosen])
+
+    def project(self, images: Tensor, rows: Rows | None = None) -> Tensor:
+        """The nearest films within region, ball and range."""
+        chosen = self.rows if rows is None else list(rows)
+        return project(self.within_region(images, chosen), self.clean[chosen], self.budget.eps, self.budget.norm)
+
+    def random_films(self, rows: Rows, *names: str | int) -> Tensor:
+        """A film drawn from the ball around each clean one."""
+        shape = (len(rows), *self.clean.shape[1:])
+        change = random_change(shape, self.budget.eps, self.budget.norm, self.generators(rows, *names))
+        return self.project(self.clean[list(rows)] + change.to(self.clean), rows)
+
+    def value(self, images: Tensor) -> Tensor:
+        """Losses of the whole batch without gradients, not counted as passes; [B] float64 on the CPU."""
+        with torch.no_grad():
+            return self.objective.losses(images, self.rows).detach().double().cpu()
+
+    def losses(self, images: Tensor, rows: Rows) -> Tensor:
+        """Losses without gradients, [len(rows)] on the CPU; one pass a film."""
+        self._passes[list(rows)] += 1
+        with torch.no_grad():
+            return self.objective.losses(images, rows).detach().double().cpu()
+
+    def gradients(self, images: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+        """(losses [len(rows)] on the CPU, their gradients in the shape of the films); one pass a film.
+
+        The sum of the losses is differentiated: films do not influence each other, so each gets its own gradient.
+        """
+        chosen = list(rows)
+        self._passes[chosen] += 1
+        asked = images.detach().clone().requires_grad_()
+        with torch.enable_grad():
+            found = self.objective.losses(asked, rows)
+            (slope,) = torch.autograd.grad(found.sum(), asked, allow_unused=True, materialize_grads=True)
+        slope = torch.nan_to_num(slope.detach())
+        self._gradients[chosen] += 1
+        self._zero[chosen] += (slope.flatten(1).abs().amax(dim=1) == 0).cpu().long()
+        if self.region is not None:
+            slope = slope * self.region[chosen]
+        return found.detach().double().cpu(), slope
+
+    def broken(self, images: Tensor, rows: Rows) -> Tensor:
+        """Whether each film is broken, [len(rows)] bool on the CPU; one pass a film."""
+        self._passes[list(rows)] += 1
+        with torch.no_grad():
+            return self.objective.broken(images, rows).detach().cpu().bool()
+
+    def passes(self) -> Tensor:
+        """Spent on each film so far, [B]."""
+        return self._passes.clone()
+
+    def zero_gradients(self) -> Tensor:
+        """Share of each film's gradients that were 0 everywhere, [B] float64; not-a-number without any."""
+        return self._zero.double() / torch.where(self._gradients > 0, self._gradients, torch.nan)
+
+
+class Best:
+    """The best film seen of each row, by loss; a broken one is better than any that is not.
+
+    Args:
+        task: Whose films.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self.images = task.clean.clone()
+        self.losses = torch.full((len(task),), -torch.inf, dtype=torch.float64)
+        self.broken = torch.zeros(len(task), dtype=torch.bool)
+
+    def take(self, images: Tensor, losses: Tensor, rows: Rows, broken: Tensor | None = None) -> Tensor:
+        """Keep what is better than before; returns which were, [len(rows)] bool."""
+        chosen = torch.as_tensor(list(rows))
+        there = torch.zeros(len(chosen), dtype=torch.bool) if broken is None else broken
+        had = self.broken[chosen]
+        better = (there & ~had) | ((there == had) & (losses > self.losses[chosen]))
+        kept = chosen[better]
+        self.images[kept.to(self.images.device)] = images[better.to(images.device)].detach()
+        self.losses[kept] = losses[better]
+        self.broken[kept] = there[better]
+        return better
