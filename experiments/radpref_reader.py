@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, permutations
 from pathlib import Path
 
 import numpy as np
@@ -81,13 +81,14 @@ def losses(by: Matrix, found: Compared) -> Losses:
     """Of a metric with these differences [N]."""
     readers = found.shares.shape[1]
     known, shares = ~np.isnan(found.shares), np.nan_to_num(found.shares, nan=0.5)
+    apart = found.apart.astype(np.float64)
     fitted, left, others = (np.full(shares.shape, np.nan) for _ in range(3))
     for reader in range(readers):
         asked, rest = known[:, reader], [other for other in range(readers) if other != reader]
         alone = fit_noise(by[asked], shares[asked, reader])[0]
         fitted[asked, reader] = log_loss(alone, by[asked], shares[asked, reader])
-        own = fit_noise(by, shares[:, reader], found.apart * asked)
-        weights = np.concatenate([found.apart * known[:, other] for other in rest], axis=1)
+        own = fit_noise(by, shares[:, reader], apart * asked)
+        weights = np.concatenate([apart * known[:, other] for other in rest], axis=1)
         theirs = fit_noise(np.tile(by, len(rest)), shares[:, rest].T.reshape(-1), weights)
         for place in np.flatnonzero(asked):
             one = by[place : place + 1], shares[place : place + 1, reader]
@@ -107,10 +108,25 @@ def above_with_interval(loss: Matrix, least: Matrix, studies: tuple[str, ...], t
     return f"{more.sum() / asked.sum():+.3f} [{ends.low:+.3f}, {ends.high:+.3f}]"
 
 
-def agreement(probabilities: Matrix, shares: Matrix) -> tuple[float, float]:
-    """Share of pairs on which two are expected to agree: where the second prefers one, and of all, a tie being a coin."""
-    both = probabilities * shares + (1 - probabilities) * (1 - shares)
-    return float(np.nanmean(both[shares != 0.5])), float(np.nanmean(both))
+def agreement(one: Matrix, other: Matrix) -> tuple[float, float]:
+    """How often two are expected to agree: where the other prefers one report, and on all pairs, a tie being a coin.
+
+    Args:
+        one: Probability that it prefers the first report; 0.5 for a tie.
+        other: The same of the other.
+    """
+    both = one * other + (1 - one) * (1 - other)
+    return float(np.nanmean(both[other != 0.5])), float(np.nanmean(both))
+
+
+def largest_lapse(by: Matrix, told: Matrix) -> float:
+    """The largest lapse whose likelihood is within 1.92 of the greatest, the scale being free.
+
+    The greatest is often at a lapse of 0, the end of the range, where resamples hardly move it.
+    """
+    lapses, scales = np.linspace(0, 1, 51), np.logspace(-2, 1, 61) * np.sqrt(np.mean(by**2))
+    best = [min(log_loss(ReaderNoise(scale, lapse), by, told).sum() for scale in scales) for lapse in lapses]
+    return float(lapses[np.array(best) <= min(best) + 1.92].max())
 
 
 def metric_table(differences: dict[str, Matrix], found: Compared, trials: int, seed: int) -> str:
@@ -130,8 +146,8 @@ def metric_table(differences: dict[str, Matrix], found: Compared, trials: int, s
 
 def reader_table(by: Matrix, found: Compared, names: tuple[str, ...], trials: int, seed: int) -> list[ReaderNoise]:
     """Print the fit of every reader; their noises."""
-    print("\n| reader | scale, 95 % by study | lapse | agrees with that reader |")
-    print("|---|---|---|--:|")
+    print("\n| reader | scale, 95 % by study | lapse | lapse by likelihood, up to | agrees with that reader |")
+    print("|---|---|---|--:|--:|")
     fits = []
     for name, told in zip(names, found.shares.T, strict=True):
         asked = ~np.isnan(told)
@@ -139,31 +155,31 @@ def reader_table(by: Matrix, found: Compared, names: tuple[str, ...], trials: in
         fit = noise_with_interval(by[asked], told[asked], studies, trials=trials, rng=generator(seed, "readers"))
         share = agreement(fit.noise.probability(by[asked]), told[asked])[0]
         print(f"| {name} | {fit.noise.scale:.3f} [{fit.scale.low:.3f}, {fit.scale.high:.3f}] | ", end="")
-        print(f"{fit.noise.lapse:.2f} [{fit.lapse.low:.2f}, {fit.lapse.high:.2f}] | {share:.3f} |")
+        print(f"{fit.noise.lapse:.2f} [{fit.lapse.low:.2f}, {fit.lapse.high:.2f}] | ", end="")
+        print(f"{largest_lapse(by[asked], told[asked]):.2f} | {share:.3f} |")
         fits.append(fit.noise)
     return fits
 
 
 def agreement_table(by: Matrix, found: Compared, fits: list[ReaderNoise]) -> None:
     """Print how often the judge, its base and the readers agree."""
-    drawn = np.mean([fit.probability(by) for fit in fits], axis=0)  # one of them judges, drawn anew for every study
     readers = found.shares.T
+    drawn = np.mean([fit.probability(by) for fit in fits], axis=0)  # one of them judges, drawn anew for every study
+    places = list(permutations(range(len(readers)), 2))
+    ones, others = (readers[[pair[side] for pair in places]] for side in (0, 1))
     rows = {
-        "the metric itself with a reader": [agreement((np.sign(by) + 1) / 2, told) for told in readers],
-        "reader:rules with a reader": [agreement(drawn, told) for told in readers],
-        "reader:rules with itself": [(agreement(drawn, drawn)[1],) * 2],
-        "a reader with another": [
-            agreement(a, b) for i, a in enumerate(readers) for j, b in enumerate(readers) if i != j
-        ],
+        "the metric itself with a reader": agreement(np.tile((np.sign(by) + 1) / 2, (len(readers), 1)), readers),
+        "reader:rules with a reader": agreement(np.tile(drawn, (len(readers), 1)), readers),
+        "reader:rules with itself, drawn anew": (np.nan, agreement(drawn, drawn)[1]),  # it has no ties
+        "a reader with another": agreement(ones, others),
     }
-    decided = [(a, b) for a, b in combinations(readers, 2)]
-    print("\n| expected to agree | where the reader prefers one | all pairs, a tie being a coin |")
+    print("\n| expected to agree | where the reader prefers one | on all pairs, a tie being a coin |")
     print("|---|--:|--:|")
     for name, shares in rows.items():
-        print(f"| {name} |", " | ".join(f"{np.mean([share[side] for share in shares]):.3f}" for side in (0, 1)), "|")
-    same = sum(int(((a == b) & (np.abs(a - 0.5) == 0.5)).sum()) for a, b in decided)
-    asked = sum(int(((np.abs(a - 0.5) == 0.5) & (np.abs(b - 0.5) == 0.5)).sum()) for a, b in decided)
-    print(f"two readers who both prefer one prefer the same in {same} of {asked}")
+        print(f"| {name} |", " | ".join("–" if np.isnan(share) else f"{share:.3f}" for share in shares), "|")
+    decided = (np.abs(ones - 0.5) == 0.5) & (np.abs(others - 0.5) == 0.5)
+    same = int((decided & (ones == others)).sum()) // 2
+    print(f"two readers who both prefer one prefer the same in {same} of {int(decided.sum()) // 2}")
 
 
 def main() -> None:
@@ -178,10 +194,8 @@ def main() -> None:
     found = compared(data, chosen.ties)
     values = oriented(Batch([replace(pair, context=Context()) for pair in data.pairs]), BASES)
     differences = {name: values[name][found.first] - values[name][found.second] for name in BASES}
-    told = ", ".join(
-        f"{name} {int((np.abs(column - 0.5) == 0.5).sum())}"
-        for name, column in zip(data.raters, found.shares.T, strict=True)
-    )
+    decided = dict(zip(data.raters, (np.abs(found.shares - 0.5) == 0.5).sum(axis=0), strict=True))
+    told = ", ".join(f"{name} {count}" for name, count in decided.items())
     print(f"{len(found.first)} pairs of reports of {len(set(data.studies))} studies; preferences: {told}")
     best = metric_table(differences, found, chosen.trials, chosen.seed)
     print(f"\nbase: {best}")

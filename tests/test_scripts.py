@@ -25,6 +25,7 @@ SMALL = {
         "20",
         "--kinds",
     ),  # fmt: skip
+    "experiments/radpref_reader.py": ("--root", str(ROOT / "tests/evaluation/cases/radpref"), "--trials", "20"),
     "experiments/radpref_weights.py": ("--root", str(ROOT / "tests/evaluation/cases/radpref"), "--folds", "2"),
     "experiments/readback.py": ("--n", "30", "--lexicon", "A"),
     "experiments/retrieval_features.py": ("--n", "150"),
@@ -71,6 +72,7 @@ EXPECTED = {
     "experiments/learnability.py": "pleural effusion (left)",
     "experiments/openi_agreement.py": "coded as normal: 2 reports; nothing read as present in 2 (100.0%)",
     "experiments/pointing_game.py": "by kind of finding",
+    "experiments/radpref_reader.py": "two readers who both prefer one prefer the same in 6 of 6",
     "experiments/radpref_weights.py": "12 pairs of 6 studies",
     "experiments/readback.py": "certainty of those found",
     "experiments/retrieval_features.py": "32 x 32, equal variance",

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cxrlab.attacks.budget import Budget
-from cxrlab.attacks.geometry import inside, lengths
+from cxrlab.attacks.geometry import lengths
 from cxrlab.attacks.objective import Objective
 from cxrlab.attacks.task import Task
 from cxrlab.core.errors import ConfigError, DataError
@@ -86,18 +86,25 @@ class Attack(ABC):
             region: [B or 1, 1, H, W] of 0 and 1: where pixels may be changed; everywhere when None.
             begin: Films in the ball to begin from, such as those of a smaller budget; the clean ones when None.
         """
-        clean = _checked(images, keys, region)
+        clean = checked(images, keys, region)
+        if begin is not None and (begin.shape != clean.shape or not bool(begin.isfinite().all())):
+            raise DataError(
+                f"films to begin from must be numbers in the shape {list(clean.shape)} of the clean ones, "
+                f"not {list(begin.shape)}."
+            )
         self._refuse(objective)
         task = Task(objective, clean, budget, tuple(keys), seed, region, begin)
         start = task.value(clean)
         found = clean if budget.eps == 0 else self.perturb(task).detach()
         passes, zero = task.passes(), task.zero_gradients()
         stored = self._kept(found, task)
+        with torch.no_grad():
+            broken = objective.broken(stored, task.rows).detach().cpu().bool()
         return Perturbed(
             images=stored,
             start=start,
             end=task.value(stored),
-            broken=objective.broken(stored, range(len(stored))).detach().cpu().bool(),
+            broken=broken,
             linf=lengths(stored.double() - clean.double(), "linf").cpu(),
             l2=lengths(stored.double() - clean.double(), "l2").cpu(),
             passes=passes,
@@ -127,14 +134,15 @@ class Attack(ABC):
             raise RuntimeError(
                 f"the attack '{self.name}' gave back films of another shape, or with values that are no numbers"
             )
-        stored = inside(task.within_region(found.to(clean)), clean, budget.eps, budget.norm)
+        stored = task.stored(found.to(clean))
         size = lengths(stored.double() - clean.double(), budget.norm)
         if bool((size > budget.eps * (1 + _SLACK)).any()) or bool(((stored < 0) | (stored > 1)).any()):
             raise RuntimeError(f"films of the attack '{self.name}' are outside of their ball after projection")
         return stored
 
 
-def _checked(images: Tensor, keys: Sequence[str], region: Tensor | None) -> Tensor:
+def checked(images: Tensor, keys: Sequence[str], region: Tensor | None) -> Tensor:
+    """The films, detached; a `DataError` where films, names or region are not what an attack can work with."""
     if images.ndim != 4 or images.dtype != torch.float32:
         raise DataError(
             f"films to attack must be one tensor [B, C, H, W] of float32, not {list(images.shape)} of {images.dtype}; "
@@ -144,6 +152,11 @@ def _checked(images: Tensor, keys: Sequence[str], region: Tensor | None) -> Tens
         raise DataError(f"{len(images)} films came with {len(set(keys))} different names; give each film its own.")
     if not bool(((images >= 0) & (images <= 1)).all()):
         raise DataError("films to attack must have pixels in [0, 1].")
-    if region is not None and (region.shape[-2:] != images.shape[-2:] or len(region) not in (1, len(images))):
-        raise DataError(f"the region {list(region.shape)} does not fit films {list(images.shape)}.")
+    fits = [(1, len(images)), (1, images.shape[1]), images.shape[2:3], images.shape[3:]]
+    if region is not None and not (
+        region.ndim == 4 and all(size in sizes for size, sizes in zip(region.shape, fits, strict=True))
+    ):
+        raise DataError(
+            f"the region {list(region.shape)} does not fit films {list(images.shape)}; give it as [B or 1, 1, H, W]."
+        )
     return images.detach()

@@ -19,7 +19,8 @@ class AttackSettings:
         steps: Gradient steps of pgd, apgd and mi-fgsm.
         step_size: Length of a step of pgd as a share of ε; mi-fgsm takes ε / steps, apgd finds its own.
         restarts: Times that pgd and apgd begin anew; the best film of all is kept.
-        random_start: Begin pgd at a random film of the ball; false begins at the clean film.
+        random_start: Begin pgd and apgd at a random film of the ball; false begins at the clean film. Films that are
+            given to begin from go before it.
         keep: last is what pgd is published with; best keeps the step with the highest loss.
         momentum: Decay of the sum of gradients of mi-fgsm.
         early_exit: A film that is broken is left as it is and leaves the batch. False goes on to the end of the

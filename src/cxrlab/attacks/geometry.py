@@ -33,10 +33,19 @@ def project(candidate: Tensor, clean: Tensor, eps: float, norm: Norm) -> Tensor:
     """
     if norm == "linf":
         return torch.minimum(torch.maximum(candidate, clean - eps), clean + eps).clamp(0, 1)
-    change = candidate - clean
+    change = candidate.double() - clean.double()
     size = lengths(change, norm)
-    shrink = (eps / size.clamp(min=_TINY)).clamp(max=1.0).to(change.dtype)
-    return (clean + change * _per_film(shrink)).clamp(0, 1)
+    nearer = clean + (change * _per_film(eps / size.clamp(min=_TINY))).to(clean.dtype)
+    # A film of the ball is given back bit by bit: `clean + (candidate - clean)` would round.
+    return torch.where(_per_film(size <= eps), candidate, nearer).clamp(0, 1)
+
+
+def shorten(change: Tensor, eps: float, norm: Norm) -> Tensor:
+    """The nearest change of at most the length ε, whatever film it will be added to."""
+    if norm == "linf":
+        return change.clamp(-eps, eps)
+    size = lengths(change, norm).clamp(min=_TINY)
+    return change * _per_film((eps / size).clamp(max=1.0).to(change.dtype))
 
 
 def inside(candidate: Tensor, clean: Tensor, eps: float, norm: Norm) -> Tensor:
@@ -66,13 +75,29 @@ def steepest(gradient: Tensor, norm: Norm) -> Tensor:
     """Direction of the step of length 1 that raises the loss most; 0 where the gradient is 0."""
     if norm == "linf":
         return gradient.sign()
-    return gradient / _per_film(lengths(gradient, norm).clamp(min=_TINY).to(gradient.dtype))
+    size = lengths(gradient, norm)
+    # However small a gradient is, its direction has length 1.
+    return (gradient.double() / _per_film(torch.where(size > 0, size, 1.0))).to(gradient.dtype)
 
 
 def random_change(shape: Sequence[int], eps: float, norm: Norm, generators: Sequence[Generator]) -> Tensor:
     """One change a film, uniform in the ball, each from its own generator; [B, C, H, W] float32."""
     made = np.stack([_uniform_in_ball(tuple(shape[1:]), eps, norm, generator) for generator in generators])
     return torch.from_numpy(made.astype(np.float32))
+
+
+def random_edge(shape: Sequence[int], eps: float, norm: Norm, generators: Sequence[Generator]) -> Tensor:
+    """One change a film whose length is ε: even numbers of [-1, 1], or a direction drawn evenly, stretched to it."""
+    made = np.stack([_on_sphere(tuple(shape[1:]), eps, norm, generator) for generator in generators])
+    return torch.from_numpy(made.astype(np.float32))
+
+
+def _on_sphere(shape: tuple[int, ...], eps: float, norm: Norm, generator: Generator) -> np.ndarray:
+    if norm == "linf":
+        drawn = generator.uniform(-1, 1, shape)
+        return np.asarray(drawn / max(float(np.abs(drawn).max()), _TINY) * eps)
+    direction = generator.standard_normal(shape)
+    return direction / max(float(np.linalg.norm(direction)), _TINY) * eps
 
 
 def _uniform_in_ball(shape: tuple[int, ...], eps: float, norm: Norm, generator: Generator) -> np.ndarray:

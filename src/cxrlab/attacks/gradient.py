@@ -51,7 +51,7 @@ class Pgd(Attack):
         for restart in range(settings.restarts):
             found = self._climb(task, left, restart)
             losses = task.losses(found, left)
-            there = task.broken(found, left) if settings.early_exit else None
+            there = task.verdict(found, losses, left) if settings.early_exit else None
             best.take(found, losses, left, there)
             if there is not None:
                 left = [row for row, gone in zip(left, there.tolist(), strict=True) if not gone]
@@ -61,7 +61,7 @@ class Pgd(Attack):
 
     def _climb(self, task: Task, rows: list[int], restart: int) -> Tensor:
         """One run over some films of the task; [len(rows), C, H, W]."""
-        begin = task.random_films(rows, self.name, restart) if self._random(restart) else task.begin[rows]
+        begin = task.random_films(rows, self.name, restart) if self._random(task, restart) else task.begin[rows]
         state = _State(task, rows, begin)
         for _ in range(self.settings.steps):
             if not state.active:
@@ -75,8 +75,8 @@ class Pgd(Attack):
             state.move(task.project(images + self.step(task, chosen, slope), chosen))
         return state.finish(keep_best=self.settings.keep == "best")
 
-    def _random(self, restart: int) -> bool:
-        return self.settings.random_start or restart > 0
+    def _random(self, task: Task, restart: int) -> bool:
+        return restart > 0 or (self.settings.random_start and not task.warm)
 
     def step(self, task: Task, rows: list[int], slope: Tensor) -> Tensor:
         """What is added to the films of these rows."""
@@ -93,7 +93,7 @@ class MiFgsm(Pgd):
         self._sums = torch.zeros_like(task.clean)
         return self._climb(task, task.rows, 0)
 
-    def _random(self, restart: int) -> bool:
+    def _random(self, task: Task, restart: int) -> bool:
         return False
 
     def step(self, task: Task, rows: list[int], slope: Tensor) -> Tensor:
@@ -122,8 +122,7 @@ class _State:
         if keep_best:
             self._note(losses)
         chosen = [self.rows[place] for place in self.active]
-        done = self.task.objective.reached(losses, chosen) if early else None
-        gone = [False] * len(chosen) if done is None else done.tolist()
+        gone = self.task.reached(losses, chosen).tolist() if early else [False] * len(chosen)
         self.stayed = [number for number, left in enumerate(gone) if not left]
         self.active = [self.active[number] for number in self.stayed]
         return bool(self.active)

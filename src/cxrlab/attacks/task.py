@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cxrlab.attacks.budget import Budget
-from cxrlab.attacks.geometry import project, random_change
+from cxrlab.attacks.geometry import inside, project, random_change, random_edge
 from cxrlab.attacks.objective import Objective
 from cxrlab.core.randomness import generator
 
@@ -33,7 +33,10 @@ class Task:
         keys: Name of each film.
         seed: Of everything random.
         region: [B or 1, 1, H, W] of 0 and 1, or None.
-        begin: Films in the ball to begin from, or None.
+        begin: Films to begin from, or None; moved into the ball where they are outside.
+
+    Attributes:
+        warm: Whether `begin` was given; without it, `begin` is the clean films.
     """
 
     def __init__(
@@ -48,7 +51,8 @@ class Task:
     ) -> None:
         self.objective, self.clean, self.budget, self.keys, self.seed = objective, clean, budget, keys, seed
         self.region = None if region is None else region.to(clean).expand(len(clean), *region.shape[1:])
-        self.begin = clean if begin is None else self.project(begin.to(clean))
+        self.warm = begin is not None
+        self.begin = clean if begin is None else self.stored(begin.to(clean))
         self._passes = torch.zeros(len(clean), dtype=torch.long)
         self._gradients = torch.zeros(len(clean), dtype=torch.long)
         self._zero = torch.zeros(len(clean), dtype=torch.long)
@@ -77,10 +81,16 @@ class Task:
         chosen = self.rows if rows is None else list(rows)
         return project(self.within_region(images, chosen), self.clean[chosen], self.budget.eps, self.budget.norm)
 
-    def random_films(self, rows: Rows, *names: str | int) -> Tensor:
-        """A film drawn from the ball around each clean one."""
+    def stored(self, images: Tensor, rows: Rows | None = None) -> Tensor:
+        """As `project`, and within the ball to the last bit: the films as the caller of the attack will get them."""
+        chosen = self.rows if rows is None else list(rows)
+        return inside(self.within_region(images, chosen), self.clean[chosen], self.budget.eps, self.budget.norm)
+
+    def random_films(self, rows: Rows, *names: str | int, edge: bool = False) -> Tensor:
+        """A film drawn from the ball around each clean one, or with `edge` from its surface."""
+        draw = random_edge if edge else random_change
         shape = (len(rows), *self.clean.shape[1:])
-        change = random_change(shape, self.budget.eps, self.budget.norm, self.generators(rows, *names))
+        change = draw(shape, self.budget.eps, self.budget.norm, self.generators(rows, *names))
         return self.project(self.clean[list(rows)] + change.to(self.clean), rows)
 
     def value(self, images: Tensor) -> Tensor:
@@ -118,6 +128,36 @@ class Task:
         with torch.no_grad():
             return self.objective.broken(images, rows).detach().cpu().bool()
 
+    def reached(self, losses: Tensor, rows: Rows) -> Tensor:
+        """Whether losses tell that the films are broken, [len(rows)] bool; False where only an answer tells."""
+        told = self.objective.reached(losses, rows)
+        return torch.zeros(len(losses), dtype=torch.bool) if told is None else told.cpu().bool()
+
+    def verdict(self, images: Tensor, losses: Tensor, rows: Rows) -> Tensor:
+        """Whether each film is broken, [len(rows)] bool: by its loss where that tells, else by one more pass."""
+        told = self.objective.reached(losses, rows)
+        return self.broken(images, rows) if told is None else told.cpu().bool()
+
+    def part(self, rows: Rows) -> Task:
+        """The same task for some of its films, with passes of its own; see `absorb`."""
+        chosen = list(rows)
+        return Task(
+            _Part(self.objective, chosen),
+            self.clean[chosen],
+            self.budget,
+            tuple(self.keys[row] for row in chosen),
+            self.seed,
+            None if self.region is None else self.region[chosen],
+            self.begin[chosen] if self.warm else None,
+        )
+
+    def absorb(self, part: Task, rows: Rows) -> None:
+        """Count what a part spent on these rows."""
+        chosen = list(rows)
+        self._passes[chosen] += part._passes
+        self._gradients[chosen] += part._gradients
+        self._zero[chosen] += part._zero
+
     def passes(self) -> Tensor:
         """Spent on each film so far, [B]."""
         return self._passes.clone()
@@ -125,6 +165,29 @@ class Task:
     def zero_gradients(self) -> Tensor:
         """Share of each film's gradients that were 0 everywhere, [B] float64; not-a-number without any."""
         return self._zero.double() / torch.where(self._gradients > 0, self._gradients, torch.nan)
+
+
+class _Part(Objective):
+    """An objective for some of its films, whose rows are counted anew."""
+
+    def __init__(self, whole: Objective, rows: list[int]) -> None:
+        self.whole, self.rows = whole, rows
+        self.name, self.gradients, self.scores = whole.name, whole.gradients, whole.scores
+
+    def losses(self, images: Tensor, rows: Rows) -> Tensor:
+        """As the whole objective gives them."""
+        return self.whole.losses(images, self._of_whole(rows))
+
+    def broken(self, images: Tensor, rows: Rows) -> Tensor:
+        """As the whole objective says."""
+        return self.whole.broken(images, self._of_whole(rows))
+
+    def reached(self, losses: Tensor, rows: Rows) -> Tensor | None:
+        """As the whole objective says."""
+        return self.whole.reached(losses, self._of_whole(rows))
+
+    def _of_whole(self, rows: Rows) -> list[int]:
+        return [self.rows[row] for row in rows]
 
 
 class Best:

@@ -141,7 +141,7 @@ def margins(
     """
     columns = []
     for name in names:
-        there, not_there = (_mean_direction(np.asarray(embed(side))) for side in sentences.of(name))
+        there, not_there = (mean_direction(np.asarray(embed(side))) for side in sentences.of(name))
         columns.append(films.astype(np.float64) @ (there - not_there))
     return np.stack(columns, axis=1) if columns else np.zeros((len(films), 0))
 
@@ -189,7 +189,7 @@ def _sentence(template: str, words: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _mean_direction(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
+def mean_direction(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
     mean: NDArray[np.float64] = vectors.astype(np.float64).mean(axis=0)
     return mean / max(float(np.linalg.norm(mean)), 1e-12)
 

@@ -19,6 +19,7 @@ from cxrlab.render.score_folder import COMPARISON, VALIDATION, ScoreFolder, read
 from cxrlab.render.shapes import (
     ABLATED,
     ANALYSED,
+    AUDITED,
     CHECKED,
     CLASSIFIED,
     COMPARED,
@@ -28,6 +29,7 @@ from cxrlab.render.shapes import (
     PREFERENCES,
     PREFERRED,
     RETRIEVED,
+    TRIPTYCH,
     VALIDATED,
     check,
 )
@@ -38,6 +40,7 @@ ABLATIONS, ANALYSIS = "ablations.json", "analysis.json"
 EXPLAIN, POINTING = "explain.json", "pointing.json"
 RETRIEVAL, ZERO_SHOT = "retrieval.json", "zero_shot.json"
 PREFERENCE, OVER_SEEDS = "preference.json", "preferences.json"
+ROBUSTNESS, TRIPTYCHS = "robustness.json", "triptychs.jsonl"
 # A page is looked at, not searched: of a run without chosen examples it shows the first few predictions.
 UNCHOSEN = 5
 _RESULT = "checkpoint"
@@ -70,6 +73,8 @@ class RunFolder:
         zero_shot: Content of zero_shot.json, likewise.
         preference: Content of preference.json, empty when the run aligned no model.
         preferences: Content of preferences.json, empty when the run compared no ways to align.
+        robustness: Content of robustness.json, empty when the run attacked no model.
+        triptychs: Films before and after an attack, likewise.
     """
 
     path: Path
@@ -94,20 +99,13 @@ class RunFolder:
     zero_shot: Mapping[str, Any] = field(default_factory=dict)
     preference: Mapping[str, Any] = field(default_factory=dict)
     preferences: Mapping[str, Any] = field(default_factory=dict)
+    robustness: Mapping[str, Any] = field(default_factory=dict)
+    triptychs: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def name(self) -> str:
-        """The model of a run that has one, else the name of its folder; of a long path only the end is shown.
-
-        Every training run calls its result `checkpoint`, so that the name before it belongs to the end.
-        """
-        full = str(self.summary.get("model") or self.config.get("model") or self.path.resolve().name)
-        kind, colon, argument = full.partition(":")
-        # One slash is an owner and a name; an address starts with two, and is wanted whole.
-        deep = colon and argument.count("/") > 1 and not argument.startswith("//")
-        parts = argument.rstrip("/").split("/")
-        end = "/".join(parts[-2:] if parts[-1] == _RESULT else parts[-1:])
-        return f"{kind}:…/{end}" if deep else full
+        """The model of a run that has one, else the name of its folder; see `shortened`."""
+        return shortened(str(self.summary.get("model") or self.config.get("model") or self.path.resolve().name))
 
     def file(self, name: str, named_in: str = EXAMPLES) -> bytes:
         """Bytes of a file of this run; a name that leads out of the folder is refused.
@@ -120,6 +118,19 @@ class RunFolder:
         if not target.is_relative_to(self.path.resolve()):
             raise DataError(f"{self.path / named_in} names the file '{name}', which is outside the run folder.")
         return read_bytes(target)
+
+
+def shortened(full: str) -> str:
+    """The name of a model for people: of a long path only the end is shown.
+
+    Every training run calls its result `checkpoint`, so that the name before it belongs to the end.
+    """
+    kind, colon, argument = full.partition(":")
+    # One slash is an owner and a name; an address starts with two, and is wanted whole.
+    deep = colon and argument.count("/") > 1 and not argument.startswith("//")
+    parts = argument.rstrip("/").split("/")
+    end = "/".join(parts[-2:] if parts[-1] == _RESULT else parts[-1:])
+    return f"{kind}:…/{end}" if deep else full
 
 
 def read_run(path: Path, others: frozenset[str] = frozenset()) -> RunFolder:
@@ -146,7 +157,7 @@ def read_run(path: Path, others: frozenset[str] = frozenset()) -> RunFolder:
         environment=_object(path / ENVIRONMENT),
         status=_object(path / STATUS),
         summary=_object(path / SUMMARY),
-        steps=tuple(record for _, record in read_jsonl(path / STEPS)) if (path / STEPS).is_file() else (),
+        steps=_lines(path / STEPS),
         examples=examples,
         predictions=_predictions(path / PREDICTIONS, wanted),
         sheet=read_bytes(path / SHEET) if (path / SHEET).is_file() else None,
@@ -163,6 +174,8 @@ def read_run(path: Path, others: frozenset[str] = frozenset()) -> RunFolder:
         zero_shot=_object(path / ZERO_SHOT, CLASSIFIED),
         preference=_object(path / PREFERENCE, PREFERRED),
         preferences=_object(path / OVER_SEEDS, PREFERENCES),
+        robustness=_object(path / ROBUSTNESS, AUDITED),
+        triptychs=_lines(path / TRIPTYCHS, TRIPTYCH),
     )
 
 
@@ -193,6 +206,14 @@ def _predictions(file: Path, wanted: frozenset[str]) -> dict[str, Prediction]:
                 raise DataError(f"{file}:{number}: {error}") from None
             found[prediction.id] = prediction
     return found
+
+
+def _lines(file: Path, shape: Mapping[str, Any] = MappingProxyType({})) -> tuple[Mapping[str, Any], ...]:
+    found = []
+    for number, record in read_jsonl(file) if file.is_file() else ():
+        check(record, shape, f"{file}:{number}")
+        found.append(record)
+    return tuple(found)
 
 
 def _object(file: Path, shape: Mapping[str, Any] = MappingProxyType({})) -> Mapping[str, Any]:

@@ -45,6 +45,32 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0) 
     return f"<div class=wide><table><thead>{row(head, 'th')}</thead><tbody>{body}</tbody></table></div>"
 
 
+def grouped_table(groups: Sequence[tuple[str, Sequence[str]]], rows: Iterable[Sequence[str]], words: int = 1) -> str:
+    """A table of ready-made cells whose columns stand in titled groups, set apart by a line.
+
+    Args:
+        groups: Title of a group and the headings of its columns.
+        rows: Cells.
+        words: Columns at the left that hold words; all others are set flush right.
+    """
+    firsts = {sum(len(heads) for _, heads in groups[:place]) for place in range(1, len(groups))}
+
+    def style(place: int) -> str:
+        names = [name for name, is_so in (("number", place >= words), ("edge", place in firsts)) if is_so]
+        return f' class="{" ".join(names)}"' if names else ""
+
+    def row(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}{style(at)}>{cell}</{tag}>" for at, cell in enumerate(cells)) + "</tr>"
+
+    titles = "".join(
+        f"<th colspan={len(heads)}{' class=edge' if place else ''}>{name}</th>"
+        for place, (name, heads) in enumerate(groups)
+    )
+    heads = row([head for _, several in groups for head in several], "th")
+    body = "".join(row(cells, "td") for cells in rows)
+    return f"<div class=wide><table><thead><tr>{titles}</tr>{heads}</thead><tbody>{body}</tbody></table></div>"
+
+
 def facts(pairs: Mapping[str, Any]) -> str:
     """Names and values as a list of two columns; values are escaped."""
     rows = "".join(f"<dt>{text(key)}</dt><dd>{text(value)}</dd>" for key, value in pairs.items())
@@ -73,7 +99,9 @@ def figure(value: Any, sign: str = "") -> str:
         value: A number, or None.
         sign: `+` writes the sign of a difference.
     """
-    return f"{value:{sign}.3f}" if isinstance(value, (int, float)) and not isinstance(value, bool) else UNKNOWN
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return UNKNOWN
+    return f"{value:{sign}.3f}"
 
 
 def ends(found: Mapping[str, Any], sign: str = "") -> str:

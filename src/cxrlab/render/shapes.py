@@ -122,6 +122,32 @@ PREFERENCES: Mapping[str, Any] = {
         }
     },
 }
+# Figures of an audit are read one by one, and one that is no number is shown as a dash: conditions hold whatever the
+# attack told. Checked are the containers, and the numbers that are drawn.
+_CONDITIONS: Mapping[str, Any] = {ANY: {}}
+AUDITED: Mapping[str, Any] = {
+    "threat": TEXT,
+    "warnings": [TEXT],
+    "models": {
+        ANY: {
+            "key": TEXT,
+            **dict.fromkeys(("clean", "smallest_eps"), {}),
+            **dict.fromkeys(("attacks", "corruptions", "worst"), _CONDITIONS),
+            "labels": {ANY: _CONDITIONS},
+            "curves": {ANY: {ANY: [[NUMBER]]}},
+        }
+    },
+    "comparison": {ANY: {"sentence": TEXT, **dict.fromkeys(("conditions", "flips", "transfer"), _CONDITIONS)}},
+    "controls": {"image_dependence": {ANY: {"verdict": TEXT, "sentence": TEXT}}},
+    "protocol": {},
+}
+TRIPTYCH: Mapping[str, Any] = {
+    **dict.fromkeys(("id", "model", "condition", "eps", "reference", "before", "after"), TEXT),
+    **dict.fromkeys(("clean", "difference", "perturbed"), TEXT),
+    "spans": {},
+    "label_flips": [{}],
+    "linf": NUMBER,
+}
 VALIDATED: Mapping[str, Any] = {
     "metrics": {ANY: dict.fromkeys(("tau", "low", "high", "n", "passed", "of"), NUMBER)},
     "ceiling": {"leave_one_out_tau": [NUMBER]},

@@ -73,6 +73,27 @@ sup { font-size: .68rem; color: #8f2f12; margin-left: .1rem; }
 .bad { color: #8f2f12; font-weight: 600; }
 .here { color: #1d6b3c; font-weight: 600; }
 .later { color: var(--quiet); }
+.edge { padding-left: .9rem; border-left: 1px solid var(--line); }
+.number .small { overflow-wrap: normal; font-weight: 400; }
+.dense table { font-size: .82rem; }
+.dense th, .dense td { padding-right: .45rem; }
+.dense thead .number { white-space: normal; vertical-align: bottom; }
+.dense .small { font-size: .76rem; }
+.threat { background: var(--wash); border-left: 4px solid var(--accent); padding: .7rem .9rem; }
+.alarm { background: #fdeae4; border: 2px solid #a8320c; border-radius: .3rem; padding: .6rem .9rem; color: #6f1f05; }
+.doubt { color: #7a5200; }
+.chapter { margin-top: 2rem; }
+.chapter > h3 { font-size: 1.05rem; margin-bottom: .5rem; }
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(28rem, 100%), 1fr)); gap: 1rem 1.4rem; }
+.plots svg { width: 100%; height: auto; border: 1px solid var(--line); border-radius: .25rem; }
+.plots + p, .dense + p { margin-top: .6rem; }
+.shade { display: block; padding: 0 .35rem; border-radius: .15rem; }
+.trio { display: grid; grid-template-columns: repeat(3, 1fr); gap: .8rem; margin: .3rem 0 .9rem; max-width: 52rem; }
+.trio figure { margin: 0; }
+.trio figcaption { margin-top: .25rem; }
+mark.lost { background: #f3c3b4; text-decoration: line-through; }
+mark.new { background: #cfe3f5; text-decoration: underline; }
+mark.changed { background: #fbe7c6; text-decoration: underline dotted; }
 .runs { display: grid; grid-template-columns: repeat(auto-fit, minmax(19rem, 1fr)); gap: 1.6rem 2rem; }
 footer { margin-top: 3rem; color: var(--quiet); font-size: .85rem; }
 @media (max-width: 42rem) {
@@ -87,7 +108,7 @@ footer { margin-top: 3rem; color: var(--quiet); font-size: .85rem; }
   main { max-width: none; padding: 0; }
   .example, .tile, .report, tr { break-inside: avoid; }
   h2, h3 { break-after: avoid; }
-  .bar span, .film, .truth li, .scale, .scale span, .scale i, .scale b, mark {
+  .bar span, .film, .truth li, .scale, .scale span, .scale i, .scale b, .shade, .alarm, mark {
     -webkit-print-color-adjust: exact; print-color-adjust: exact; }
 }
 """

@@ -13,7 +13,7 @@ from torch import Tensor
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.models.building import train_tokenizer
 from cxrlab.models.hf.checkpoint import Checkpoint
-from cxrlab.models.hf.closed_question import Verdicts, probability_of_yes, verdict_scores, verdicts_of
+from cxrlab.models.hf.closed_question import Verdicts, verdict_scores, verdicts_of, yes_margins
 from cxrlab.models.hf.encoding import Encoded, Encoder
 from cxrlab.models.hf.pixels import pixel_path
 from cxrlab.models.hf.scoring import last_logits, next_logits, report_log_probs
@@ -64,8 +64,8 @@ def test_the_next_token_is_read_where_each_row_ends() -> None:
 def test_yes_against_no_by_hand() -> None:
     """Spellings of yes weigh 1 + 2, those of no 1: three quarters; a constant of the film does not matter."""
     scores, verdicts = torch.tensor([[0.0, math.log(2), 0.0]]), Verdicts(((0,), (1,)), ((2,),))
-    assert probability_of_yes(scores, verdicts).item() == pytest.approx(0.75)
-    assert probability_of_yes(scores + 1000, verdicts).item() == pytest.approx(0.75, abs=1e-4)
+    assert yes_margins(scores, verdicts).sigmoid().item() == pytest.approx(0.75)
+    assert yes_margins(scores + 1000, verdicts).sigmoid().item() == pytest.approx(0.75, abs=1e-4)
 
 
 def test_verdicts_are_whole_words_in_the_place_of_an_answer() -> None:
@@ -96,7 +96,7 @@ def test_words_in_pieces_are_scored_whole_with_the_chances_of_the_model() -> Non
                 asked = encoder.encode([films[film]], [prompts[film]], [tokens[:place]])
                 by_hand += float(next_logits(model, asked.inputs)[0].detach().log_softmax(-1)[token])
             assert float(scores[film, column].detach()) == pytest.approx(by_hand, abs=1e-4)
-    probability_of_yes(scores, found).sum().backward()
+    yes_margins(scores, found).sigmoid().sum().backward()
     assert all(float(film.grad.abs().max()) > 0 for film in films if film.grad is not None)
     assert all(film.grad is not None for film in films)
 

@@ -73,9 +73,9 @@ def verdict_scores(
     return torch.stack([report_log_probs(model, encoded).sums for encoded in passes], dim=1)
 
 
-def probability_of_yes(scores: Tensor, verdicts: Verdicts) -> Tensor:
-    """[B] in [0, 1] from scores [B, spellings]: p(yes) / (p(yes) + p(no)), each summed over its spellings."""
+def yes_margins(scores: Tensor, verdicts: Verdicts) -> Tensor:
+    """[B] from scores [B, spellings]: log p(yes) - log p(no), each summed over its spellings; above 0 means yes."""
     import torch
 
     yes, no = scores[:, : len(verdicts.yes)], scores[:, len(verdicts.yes) :]
-    return torch.sigmoid(torch.logsumexp(yes, dim=1) - torch.logsumexp(no, dim=1))
+    return torch.logsumexp(yes, dim=1) - torch.logsumexp(no, dim=1)

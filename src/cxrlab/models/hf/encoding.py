@@ -1,23 +1,30 @@
 """Films, prompts and reports into the inputs of one forward pass.
 
 Tokens come from `expansion.py`, pixels from the differentiable path of `pixels.py`. Image tokens are counted on the
-way: no pass can run without a film.
+way: no pass can run without a film. The words of a batch are kept on the model's device: an attack asks the same ones
+tens of times with other pixels, and only those are then made anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.models.hf.expansion import Expander, PromptTokens
+from cxrlab.models.hf.expansion import Expander, PromptTokens, Size
+from cxrlab.models.hf.places import ReportPlaces
 from cxrlab.models.hf.prompting import form_of, report_ids
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Side = Literal["left", "right"]
+Answers = tuple[tuple[int, ...], ...]
+
+_REPORTS = 1024  # whose tokens are remembered
+_BATCHES = 32  # whose words are remembered: an attack on closed answers asks a dozen questions in turn
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,11 +35,13 @@ class Encoded:
         inputs: Tensors by name, on the model's device.
         report_mask: [B, L] bool, True at the report's own tokens, end token included.
         image_mask: [B, L] bool, True where a feature of the film stands, in raster order.
+        places: Where the reports stand, when that is known already and every row has one.
     """
 
     inputs: dict[str, Tensor]
     report_mask: Tensor
     image_mask: Tensor
+    places: ReportPlaces | None = None
 
     @property
     def ids(self) -> Tensor:
@@ -42,6 +51,11 @@ class Encoded:
 
 class Encoder:
     """Everything between a caller's films and words and one forward pass.
+
+    Attributes:
+        report: Text → tokens of a report, end token last.
+        words: (sizes of the films, prompts, answers, side) → an `Encoded` without pixels; its tensors are shared by
+            all who ask, so nobody may write into them.
 
     Args:
         processor: Of the checkpoint.
@@ -63,9 +77,14 @@ class Encoder:
         dtype: Any,
         vocabulary: int | None = None,
     ) -> None:
+        import torch
+
         self.processor, self.path, self.context, self.vocabulary = processor, path, context, vocabulary
         self.device, self.dtype, self.image_token = device, dtype, image_token
         self.expander = Expander(processor, image_token)
+        self.report = lru_cache(_REPORTS)(self._report)
+        # What is made in inference mode could never serve a backward pass.
+        self.words = lru_cache(_BATCHES)(torch.inference_mode(False)(self._words))
 
     def encode(
         self,
@@ -87,10 +106,20 @@ class Encoder:
 
         if not films or len(films) != len(prompts):
             raise DataError(f"{len(films)} films came with {len(prompts)} prompts; every prompt needs its film.")
-        asked = [self.expander.prompt(p, _size(film)) for p, film in zip(prompts, films, strict=True)]
-        told: Sequence[Sequence[int]] = answers if answers is not None else [()] * len(films)
+        told: Answers = tuple(map(tuple, answers)) if answers is not None else ((),) * len(films)
         if len(told) != len(films):
             raise DataError(f"{len(films)} films came with {len(told)} reports; give one report a film.")
+        words = self.words(tuple(map(_size, films)), tuple(prompts), told, side)
+        pixels = {name: self._cast(tensor) for name, tensor in self.path.inputs(list(films)).items()}
+        if not pixels.get("pixel_values", torch.empty(0)).numel():
+            raise DataError("the films gave no pixels for the model; a model is never asked without a film.")
+        return replace(words, inputs={**words.inputs, **pixels})
+
+    def _report(self, report: str) -> tuple[int, ...]:
+        return tuple(report_ids(self.processor, report))
+
+    def _words(self, sizes: tuple[Size, ...], prompts: tuple[str, ...], told: Answers, side: Side) -> Encoded:
+        asked = [self.expander.prompt(prompt, size) for prompt, size in zip(prompts, sizes, strict=True)]
         if any(self.image_token in answer for answer in told):
             raise DataError("a report holds the token that stands for a film; take it out of the text.")
         self._check_length(asked, told)
@@ -105,12 +134,11 @@ class Encoder:
             kinds = [[*prompt.kinds[name], *[after] * len(answer)] for prompt, answer in zip(asked, told, strict=True)]
             inputs[name] = _padded(kinds, 0, side)
         report = [[0] * len(prompt.ids) + [1] * len(answer) for prompt, answer in zip(asked, told, strict=True)]
+        report_mask = _padded(report, 0, side).bool()
+        scored = side == "right" and all(told)
+        places = ReportPlaces.of(inputs["input_ids"], report_mask).to(self.device) if scored else None
         inputs = {name: tensor.to(self.device) for name, tensor in inputs.items()}
-        image_mask = inputs["input_ids"] == self.image_token
-        pixels = {name: self._cast(tensor) for name, tensor in self.path.inputs(list(films)).items()}
-        if not pixels.get("pixel_values", torch.empty(0)).numel():
-            raise DataError("the films gave no pixels for the model; a model is never asked without a film.")
-        return Encoded({**inputs, **pixels}, _padded(report, 0, side).bool().to(self.device), image_mask)
+        return Encoded(inputs, report_mask.to(self.device), inputs["input_ids"] == self.image_token, places)
 
     @property
     def _pad(self) -> int:
@@ -145,11 +173,6 @@ class Encoder:
                 f"film ({film} tokens), prompt and report come to {longest} tokens and the model reads {self.context}; "
                 "nothing is cut off, since image tokens would go first. Shorten the prompt or the report."
             )
-
-
-def encode_reports(processor: Any, reports: Sequence[str]) -> list[list[int]]:
-    """Tokens of each report, end token last."""
-    return [report_ids(processor, report) for report in reports]
 
 
 def _size(film: Tensor) -> tuple[int, int]:

@@ -33,8 +33,12 @@ def as_films(images: Any, device: torch.device) -> list[Tensor]:
         raise DataError(f"films must be a sequence of arrays or a tensor [B, H, W], not {_named(images)}.")
     if stacked and images.ndim not in (3, 4):
         raise DataError(f"films in one piece must be [B, H, W], with colours [B, 3, H, W], not {list(images.shape)}.")
+    one_piece = isinstance(images, torch.Tensor) and images.is_floating_point()
+    if one_piece:
+        images = images.to(device=device, dtype=torch.float32)
     films = [_film(image, number, device) for number, image in enumerate(images)]
-    _check_range(films)
+    if films:
+        _check_range([images.flatten(1)] if one_piece else [film.reshape(1, -1) for film in films])
     return films
 
 
@@ -63,14 +67,16 @@ def _film(image: Any, number: int, device: torch.device) -> Tensor:
     return film.to(device=device, dtype=torch.float32)
 
 
-def _check_range(films: list[Tensor]) -> None:
-    """One look at all films, so that a GPU is asked once."""
+def _check_range(rows: list[Tensor]) -> None:
+    """One look at all films, so that a GPU is asked once.
+
+    Args:
+        rows: [films, pixels], all of them in one piece or in several.
+    """
     import torch
 
-    if not films:
-        return
     with torch.no_grad():
-        ends = torch.stack([torch.stack(torch.aminmax(film)) for film in films]).cpu()
+        ends = torch.cat([torch.stack(torch.aminmax(part, dim=1), dim=1) for part in rows]).cpu()
     for number, (low, high) in enumerate(ends.tolist()):
         if not (low >= -_SLACK and high <= 1 + _SLACK):  # not a number fails both
             raise DataError(f"film {number} holds values from {low:g} to {high:g}; pixels must be in [0, 1].")

@@ -70,7 +70,7 @@ class Scaling:
         return cls(factor, three(image_processor.image_mean), three(image_processor.image_std))
 
     def __call__(self, image: Tensor) -> Tensor:
-        """[1 or 3, H, W] in [0, 1] → [3, H, W]; one channel is repeated."""
+        """[..., 1 or 3, H, W] in [0, 1] → [..., 3, H, W]; one channel is repeated."""
         mean, std = (image.new_tensor(values).view(3, 1, 1) for values in (self.mean, self.std))
         return (image * self.factor - mean) / std
 

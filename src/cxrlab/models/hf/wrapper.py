@@ -17,8 +17,8 @@ from cxrlab.core.protocols import Capabilities, Generated
 from cxrlab.core.streams import Remarks
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf.checkpoint import Checkpoint, open_checkpoint
-from cxrlab.models.hf.closed_question import Verdicts, probability_of_yes, verdict_scores, verdicts_of
-from cxrlab.models.hf.encoding import Encoded, Encoder, encode_reports
+from cxrlab.models.hf.closed_question import Verdicts, verdict_scores, verdicts_of, yes_margins
+from cxrlab.models.hf.encoding import Encoded, Encoder
 from cxrlab.models.hf.films import as_films
 from cxrlab.models.hf.grids import has_grid
 from cxrlab.models.hf.prompting import end_tokens
@@ -172,13 +172,23 @@ class HfModel:
             images: The films.
             questions: One a film, or one for all of them.
         """
+        import torch
+
+        return torch.sigmoid(self.yes_margins(images, questions))
+
+    def yes_margins(self, images: Any, questions: Sequence[str] | str) -> Tensor:
+        """[B], log p(yes) - log p(no): above 0 the answer is yes; differentiable also where the model is sure.
+
+        Args:
+            images: The films.
+            questions: One a film, or one for all of them.
+        """
         films = as_films(images, self.device)
         asked = [questions] * len(films) if isinstance(questions, str) else _texts(questions, "question")
         prompts = [self.prompts.question(question) for question in asked]
         if self._verdicts is None:
             self._verdicts = verdicts_of(self.processor)
-        scores = verdict_scores(self.model, self._encoder, films, prompts, self._verdicts)
-        return probability_of_yes(scores, self._verdicts)
+        return yes_margins(verdict_scores(self.model, self._encoder, films, prompts, self._verdicts), self._verdicts)
 
     def encode(self, images: Any, prompts: Sequence[str], reports: Sequence[str] | None = None) -> Encoded:
         """Inputs of one forward pass, padded on the right; differentiable.
@@ -191,7 +201,7 @@ class HfModel:
         return self._encode(as_films(images, self.device), prompts, reports)
 
     def _encode(self, films: list[Tensor], prompts: Sequence[str], reports: Sequence[str] | None) -> Encoded:
-        answers = encode_reports(self.processor, _texts(reports, "report")) if reports is not None else None
+        answers = [self._encoder.report(text) for text in _texts(reports, "report")] if reports is not None else None
         return self._encoder.encode(films, prompts, answers)
 
     def _asked(self, count: int, indications: Sequence[str | None] | None) -> list[str]:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     Size = tuple[int, int]
 
+_SMALL = 1 << 20  # pixels of a film up to which all are resized at once; larger ones would lie in memory twice
+
 
 class Plain(PixelPath):
     """Resize, cut out the centre, scale."""
@@ -28,6 +30,8 @@ class Plain(PixelPath):
         """`pixel_values` [N, 3, H, W]."""
         import torch
 
+        if len({image.shape for image in images}) == 1 and images[0].numel() <= _SMALL:
+            return {"pixel_values": self.one(torch.stack(list(images)))}
         ready = [self.one(image) for image in images]
         if len({image.shape for image in ready}) > 1:
             raise DataError(
@@ -37,7 +41,7 @@ class Plain(PixelPath):
         return {"pixel_values": torch.stack(ready)}
 
     def one(self, image: Tensor) -> Tensor:
-        """[1 or 3, H, W] in [0, 1] → [3, h, w] scaled."""
+        """[..., 1 or 3, H, W] in [0, 1] → [..., 3, h, w] scaled."""
         if self.do_resize:
             image = self.resize(image, target(image, self.size))
         if self.crop is not None:
@@ -53,7 +57,7 @@ class PaddedToSquare(Plain):
         self.colour = three(image_processor.image_mean) if image_processor.do_pad else None
 
     def one(self, image: Tensor) -> Tensor:
-        """[1 or 3, H, W] in [0, 1] → [3, h, w] scaled."""
+        """[..., 1 or 3, H, W] in [0, 1] → [..., 3, h, w] scaled."""
         return super().one(image if self.colour is None else in_square(image, self.colour))
 
 
@@ -124,13 +128,13 @@ def centre(image: Tensor, size: Size, odd_before: bool) -> Tensor:
 
 
 def in_square(image: Tensor, colour: Sequence[float]) -> Tensor:
-    """A picture [1 or 3, H, W] in the middle of a square [3, S, S] of one colour, rounded down to a grey level."""
+    """Pictures [..., 1 or 3, H, W] amid squares [..., 3, S, S] of one colour, rounded down to a grey level."""
     height, width = image.shape[-2:]
     if height == width:
         return image
     side = max(height, width)
     top, left = (side - height) // 2, (side - width) // 2
     levels = image.new_tensor([int(value * 255) / 255.0 for value in colour]).view(3, 1, 1)
-    square = levels.expand(3, side, side).clone()
-    square[:, top : top + height, left : left + width] = image
+    square = levels.expand(*image.shape[:-3], 3, side, side).clone()
+    square[..., top : top + height, left : left + width] = image
     return square

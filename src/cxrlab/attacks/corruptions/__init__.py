@@ -1,0 +1,9 @@
+"""Twelve blemishes that real chest films have, each in five severities.
+
+Reading order: `conditions` (the table, the names, `corrupt`), then one file for each place where a film is spoilt:
+`positioning` (patient and tube), `detector`, `display` (grey values), `delivery` (what is burned in or compressed).
+"""
+
+from cxrlab.attacks.corruptions.conditions import CORRUPTIONS, SEVERITIES, corrupt, parse_condition
+
+__all__ = ["CORRUPTIONS", "SEVERITIES", "corrupt", "parse_condition"]

@@ -1,0 +1,83 @@
+"""The corruptions by name, conditions as users write them (`blur@3`), and the one way to apply them.
+
+A corruption is `function(film, severity, rng) -> film` and has the idea alone. `corrupt` keeps the promises: the
+film it was given stays as it is, and what comes back has the same shape and lies in [0, 1].
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cxrlab.attacks.corruptions.film import Corruption, Film
+from cxrlab.core.errors import ConfigError, UnknownName, nearest, shown
+from cxrlab.core.randomness import generator
+from cxrlab.core.tables import Table
+
+SEVERITIES = (1, 2, 3, 4, 5)
+
+CORRUPTIONS = Table(
+    "corruption",
+    {
+        "exposure": "cxrlab.attacks.corruptions.display:exposure",
+        "low-dose": "cxrlab.attacks.corruptions.detector:low_dose",
+        "blur": "cxrlab.attacks.corruptions.positioning:blur",
+        "rotation": "cxrlab.attacks.corruptions.positioning:rotation",
+        "inversion": "cxrlab.attacks.corruptions.display:inversion",
+        "collimation": "cxrlab.attacks.corruptions.positioning:collimation",
+        "grid-lines": "cxrlab.attacks.corruptions.detector:grid_lines",
+        "marker": "cxrlab.attacks.corruptions.delivery:marker",
+        "jpeg": "cxrlab.attacks.corruptions.delivery:jpeg",
+        "pixelate": "cxrlab.attacks.corruptions.delivery:pixelate",
+        "contrast": "cxrlab.attacks.corruptions.display:contrast",
+        "gamma": "cxrlab.attacks.corruptions.display:gamma",
+    },
+)
+
+
+def corrupt(name: str, film: Film, severity: int, *, key: str, seed: int) -> Film:
+    """The film with one blemish; a new float32 array of the same shape, in [0, 1].
+
+    Args:
+        name: A row of `CORRUPTIONS`.
+        film: float32 [H, W] or [H, W, 3] in [0, 1], white is 1; it is not changed.
+        severity: 1 (hardly visible) to 5 (the film would be taken again).
+        key: What the film is called, usually the id of its study. The same key has the same luck (direction of a
+            turn, field of noise) at every severity, so that severity is a dose.
+        seed: The run's seed.
+    """
+    change: Corruption = CORRUPTIONS.load(name)
+    if isinstance(severity, bool) or severity not in SEVERITIES:
+        raise ConfigError(f"{shown(severity)} is no severity of '{name}'; give a whole number from 1 to 5.")
+    clean = _checked(film)
+    spoilt = change(clean, int(severity), generator(seed, "corruption", name, key))
+    if spoilt.shape != clean.shape:
+        raise ValueError(f"corruption '{name}' made {list(spoilt.shape)} of a film {list(clean.shape)}")
+    return np.clip(spoilt, 0.0, 1.0).astype(np.float32, copy=False)
+
+
+def parse_condition(text: str) -> tuple[str, int]:
+    """Name and severity of a condition.
+
+    >>> parse_condition("blur@3")
+    ('blur', 3)
+    """
+    name, at, severity = text.partition("@")
+    if name not in CORRUPTIONS:
+        raise UnknownName(
+            f"'{text}' names no corruption.{nearest(name, CORRUPTIONS)} There are: {', '.join(CORRUPTIONS)}."
+        )
+    if not at:
+        raise ConfigError(f"'{text}' says no severity; write it as '{name}@3', with 1 (mild) to 5 (severe).")
+    if severity not in map(str, SEVERITIES):
+        raise ConfigError(f"'{text}' has no usable severity; write '{name}@' and a whole number from 1 to 5.")
+    return name, int(severity)
+
+
+def _checked(film: Film) -> Film:
+    """A copy that a corruption may write into; 0…255 and the like are refused, as they would be clipped to white."""
+    grey, colour = film.ndim == 2, film.ndim == 3 and film.shape[-1] == 3
+    if not (grey or colour) or 0 in film.shape or not np.issubdtype(film.dtype, np.floating):
+        raise ValueError(f"a film is float [H, W] or [H, W, 3], not {film.dtype} {list(film.shape)}")
+    if not (film.min() >= 0.0 and film.max() <= 1.0):
+        raise ValueError("a film has values in [0, 1]; this one reaches outside or holds NaN")
+    return np.array(film, dtype=np.float32, order="C")

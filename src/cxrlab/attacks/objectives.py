@@ -1,0 +1,294 @@
+"""Aims on report models and encoders: what an attacker of a chest film model would want.
+
+    RaiseReportLoss    make the true report unlikely
+    LowerReportLoss    make a chosen report likely
+    ContrastReports    make one report likelier than another: remove or invent a finding
+    WrongAnswers       make closed answers, or zero-shot classes, wrong
+    MoveEmbedding      move a film's vector away from where it was
+    ReportHarm         the same as the first where only words come back
+
+Whether a film is broken is decided by what the model says to it, never by a loss that rose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from cxrlab.attacks.objective import Objective
+from cxrlab.findings.reader import read
+
+if TYPE_CHECKING:
+    Rows = Sequence[int]
+    # Images and the rows that they stand for → one report a film.
+    Writes = Callable[[Tensor, Rows], Sequence[str]]
+    # A report and its row → whether the aim is reached.
+    Verdict = Callable[[str, int], bool]
+    # Images and rows → margins [B, labels], above 0 for present.
+    Margins = Callable[[Tensor, Rows], Tensor]
+
+
+def present_in(report: str) -> frozenset[str]:
+    """Observations that a report says are there, hedged or not."""
+    return frozenset(finding.observation for finding in read(report) if finding.present)
+
+
+class _ByReport(Objective):
+    """An aim that is reached when the written report says so."""
+
+    def __init__(self, writes: Writes, verdict: Verdict) -> None:
+        self._writes, self._verdict = writes, verdict
+
+    def broken(self, images: Tensor, rows: Rows) -> Tensor:
+        """By the report that is written for each film."""
+        reports = self._writes(images, rows)
+        return torch.tensor([self._verdict(text, row) for text, row in zip(reports, rows, strict=True)])
+
+
+class RaiseReportLoss(_ByReport):
+    """The true report becomes unlikely; broken when the set of findings in the written report has changed.
+
+    Args:
+        model: An `HfModel`, or what has its `losses(images, reports, indications)`.
+        reports: The true report of each film.
+        indications: Of each film.
+        before: What the model wrote for each clean film.
+        writes: How it writes.
+    """
+
+    name = "report"
+
+    def __init__(
+        self,
+        model: Any,
+        reports: Sequence[str],
+        indications: Sequence[str | None],
+        before: Sequence[str],
+        writes: Writes,
+    ) -> None:
+        known = [present_in(text) for text in before]
+        super().__init__(writes, lambda text, row: present_in(text) != known[row])
+        self.model, self.reports, self.indications = model, reports, indications
+
+    def losses(self, images: Tensor, rows: Rows) -> Tensor:
+        """Mean of −log p over the tokens of the true report."""
+        return report_losses(self.model, images, rows, self.reports, self.indications)
+
+
+class LowerReportLoss(_ByReport):
+    """A chosen report becomes likely; broken when the written report names exactly the findings of the chosen one.
+
+    Args:
+        model: As above.
+        targets: The chosen report of each film.
+        indications: Of each film.
+        writes: How the model writes.
+    """
+
+    name = "target"
+
+    def __init__(self, model: Any, targets: Sequence[str], indications: Sequence[str | None], writes: Writes) -> None:
+        wanted = [present_in(text) for text in targets]
+        super().__init__(writes, lambda text, row: present_in(text) == wanted[row])
+        self.model, self.targets, self.indications = model, targets, indications
+
+    def losses(self, images: Tensor, rows: Rows) -> Tensor:
+        """Mean of log p over the tokens of the chosen report."""
+        return -report_losses(self.model, images, rows, self.targets, self.indications)
+
+
+class ContrastReports(_ByReport):
+    """One report becomes likelier than another that differs from it in a finding.
+
+    Args:
+        model: As above.
+        wanted: The report that the attacker wants, of each film.
+        unwanted: The one that he does not want.
+        indications: Of each film.
+        writes: How the model writes.
+        verdict: Whether a written report is what he wants.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        wanted: Sequence[str],
+        unwanted: Sequence[str],
+        indications: Sequence[str | None],
+        writes: Writes,
+        verdict: Verdict,
+    ) -> None:
+        super().__init__(writes, verdict)
+        self.model, self.wanted, self.unwanted, self.indications = model, wanted, unwanted, indications
+
+    def losses(self, images: Tensor, rows: Rows) -> Tensor:
+        """Mean log-probability of the wanted report's tokens minus that of the unwanted one's."""
+        wanted = report_losses(self.model, images, rows, self.wanted, self.indications)
+        return report_losses(self.model, images, rows, self.unwanted, self.indications) - wanted
+
+
+def remove_finding(
+    model: Any, reports: Sequence[str], names: Sequence[str], indications: Sequence[str | None], writes: Writes
+) -> ContrastReports:
+    """A finding disappears from each report.
+
+    Args:
+        model: As above.
+        reports: Reports that name the finding.
+        names: The observation to remove, of each film.
+        indications: Of each film.
+        writes: How the model writes.
+    """
+    without = [without_finding(text, name) for text, name in zip(reports, names, strict=True)]
+    found = ContrastReports(
+        model, without, reports, indications, writes, lambda text, row: names[row] not in present_in(text)
+    )
+    found.name = "remove"
+    return found
+
+
+def invent_finding(
+    model: Any, reports: Sequence[str], names: Sequence[str], indications: Sequence[str | None], writes: Writes
+) -> ContrastReports:
+    """A finding that is not there appears in each report; arguments as of `remove_finding`."""
+    with_it = [with_finding(text, name) for text, name in zip(reports, names, strict=True)]
+    found = ContrastReports(
+        model, with_it, reports, indications, writes, lambda text, row: names[row] in present_in(text)
+    )
+    found.name = "invent"
+    return found
+
+
+class WrongAnswers(Objective):
+    """Answers to closed questions, or zero-shot classes, become wrong.
+
+    Args:
+        margins: Images and rows → [B, labels], above 0 for present.
+        truths: [N, labels], 1 for present, 0 for absent, not-a-number for unknown.
+        wrong_before: Wrong answers to each clean film; broken when there are more.
+    """
+
+    name = "answers"
+
+    def __init__(self, margins: Margins, truths: Tensor, wrong_before: Sequence[int]) -> None:
+        self._margins, self._truths, self._before = margins, truths, wrong_before
+
+    def losses(self, images: Tensor, rows: Rows) -> Tensor:
+        """Mean of −log p(right answer) over the known labels of each film."""
+        margins, signs = self._signed(images, rows)
+        known = signs != 0
+        values = torch.where(known, torch.nn.functional.softplus(-signs * margins), torch.zeros_like(margins))
+        return values.sum(dim=1) / known.sum(dim=1).clamp(min=1)
+
+    def broken(self, images: Tensor, rows: Rows) -> Tensor:
+        """By the answers to each film."""
+        with torch.no_grad():
+            margins, signs = self._signed(images, rows)
+        # A margin of 0 is not a yes.
+        wrong = ((signs > 0) & (margins <= 0)) | ((signs < 0) & (margins > 0))
+        return wrong.sum(dim=1).cpu() > torch.tensor([self._before[row] for row in rows])
+
+    def reached(self, losses: Tensor, rows: Rows) -> Tensor | None:
+        """A single question that was answered rightly: a loss above log 2 is the wrong answer."""
+        single = bool(((~self._truths.isnan()).sum(dim=1) == 1).all()) and not any(self._before)
+        return losses > torch.log(torch.tensor(2.0, dtype=losses.dtype)) if single else None
+
+    def _signed(self, images: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+        """(margins, +1 present / -1 absent / 0 unknown), both [B, labels]."""
+        margins = self._margins(images, rows)
+        truths = self._truths[list(rows)].to(margins)
+        return margins, torch.nan_to_num(2 * truths - 1, nan=0.0)
+
+
+class MoveEmbedding(Objective):
+    """A film's vector moves away from where the clean film's is.
+
+    Args:
+        vectors: Images → rows of length 1, [B, D]; differentiable.
+        homes: Vectors of the clean films, [N, D].
+        far: Cosine below which a film is broken.
+    """
+
+    name = "embedding"
+
+    def __init__(self, vectors: Callable[[Tensor], Tensor], homes: Tensor, far: float = 0.5) -> None:
+        self._vectors, self._homes, self._far = vectors, homes.detach(), far
+
+    def losses(self, images: Tensor, rows: Rows) -> Tensor:
+        """Minus the cosine between the film's vector and the clean one's, in [-1, 1]."""
+        return -(self._vectors(images) * self._homes[list(rows)]).sum(dim=1)
+
+    def broken(self, images: Tensor, rows: Rows) -> Tensor:
+        """Whether the cosine is below `far`."""
+        with torch.no_grad():
+            return (self.losses(images, rows) > -self._far).cpu()
+
+    def reached(self, losses: Tensor, rows: Rows) -> Tensor | None:
+        """The loss is all there is."""
+        return losses > -self._far
+
+
+class ReportHarm(_ByReport):
+    """How much the written report's findings differ from the true ones; for models that give words alone.
+
+    Args:
+        truths: Observations that are there, of each film.
+        before: What the model wrote for each clean film.
+        writes: How the model writes.
+    """
+
+    name = "report"
+    gradients = False
+    scores = False
+
+    def __init__(self, truths: Sequence[frozenset[str]], before: Sequence[str], writes: Writes) -> None:
+        known = [present_in(text) for text in before]
+        super().__init__(writes, lambda text, row: present_in(text) != known[row])
+        self._truths, self._known, self._before = truths, known, [set(text.lower().split()) for text in before]
+
+    def losses(self, images: Tensor, rows: Rows) -> Tensor:
+        """Findings missed and invented, then findings changed, then the share of words changed, which breaks ties."""
+        values = []
+        for text, row in zip(self._writes(images, rows), rows, strict=True):
+            there, words = present_in(text), set(text.lower().split())
+            changed = len(words ^ self._before[row]) / max(len(words | self._before[row]), 1)
+            values.append(len(there ^ self._truths[row]) + 0.1 * len(there ^ self._known[row]) + 0.01 * changed)
+        return torch.tensor(values, dtype=torch.float32)
+
+
+def report_losses(
+    model: Any, images: Tensor, rows: Rows, reports: Sequence[str], indications: Sequence[str | None]
+) -> Tensor:
+    """[B], mean of −log p over the tokens of each row's report; differentiable."""
+    found: Tensor = model.losses(images, [reports[row] for row in rows], [indications[row] for row in rows])
+    return found
+
+
+def without_finding(report: str, name: str) -> str:
+    """A report without the sentences that state this observation present; a sentence that denies it in their place."""
+    spans = [one.span for one in read(report) if one.present and one.observation == name and one.span is not None]
+    kept, start = [], 0
+    for end in _sentence_ends(report):
+        if not any(first < end and last > start for first, last in spans):
+            kept.append(report[start:end].strip())
+        start = end
+    return " ".join([*(text for text in kept if text), f"There is no {name}."])
+
+
+def with_finding(report: str, name: str) -> str:
+    """A report that begins by stating an observation; sentences that deny it are left out."""
+    spans = [one.span for one in read(report) if not one.present and one.observation == name and one.span is not None]
+    kept, start = [], 0
+    for end in _sentence_ends(report):
+        if not any(first < end and last > start for first, last in spans):
+            kept.append(report[start:end].strip())
+        start = end
+    return " ".join([f"There is {name}.", *(text for text in kept if text)])
+
+
+def _sentence_ends(text: str) -> list[int]:
+    ends = [place + 1 for place, letter in enumerate(text[:-1]) if letter in ".!?" and text[place + 1].isspace()]
+    return [*ends, len(text)]

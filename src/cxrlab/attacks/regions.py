@@ -1,0 +1,185 @@
+"""Where an attack may change pixels: `all`, `patch:…`, `border:…`, `off-lungs`, `off-findings`.
+
+Regions are given in shares of the film, so that one name serves films of every size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cxrlab.core.errors import ConfigError, DataError, UnknownName, nearest
+
+KINDS = ("all", "patch", "border", "off-lungs", "off-findings")
+_FORMS = "all, patch:LEFT,TOP,RIGHT,BOTTOM, border:SHARE, off-lungs, off-findings"
+MOST_BORDER = 0.5  # a frame this wide meets itself in the middle
+
+# Middle (x, y) and half axes (x, y) of the lung field on the left of the film, in shares of width and height; the
+# other one is its mirror image. Fitted to phantoms of both presets, deep and shallow breaths, with room to spare.
+LUNG_MIDDLE = (0.31, 0.51)
+LUNG_AXES = (0.27, 0.44)
+
+GROWTH = 0.02  # of the width: the rim around a finding that belongs to it in a reader's eye
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Region:
+    """A region as a name says it.
+
+    Args:
+        kind: One of `KINDS`.
+        numbers: Left, top, right and bottom of a patch, the share of a border, nothing for the others.
+    """
+
+    kind: str
+    numbers: tuple[float, ...] = ()
+
+
+def parse_region(name: str) -> Region:
+    """The region that a name stands for; nonsense is a `ConfigError`.
+
+    >>> parse_region("border:0.1")
+    Region(kind='border', numbers=(0.1,))
+    """
+    kind, colon, rest = name.partition(":")
+    if kind not in KINDS:
+        raise UnknownName(f"'{name}' is no region.{nearest(kind, KINDS)} There are: {_FORMS}.")
+    if kind == "patch":
+        return Region(kind, _patch(name, rest))
+    if kind == "border":
+        return Region(kind, _border(name, rest))
+    if colon:
+        raise ConfigError(f"'{name}' gives '{kind}' something after the colon; write '{kind}' alone.")
+    return Region(kind)
+
+
+def region_mask(
+    name: str, shape: tuple[int, int], finding_masks: Sequence[NDArray[np.generic]] = ()
+) -> NDArray[np.float32]:
+    """1 where pixels may be changed and 0 elsewhere, [H, W] float32; never without a single 1.
+
+    `off-lungs` is a stencil and not a segmentation: everything outside two fixed ellipses, wide enough for the lungs
+    of an upright frontal film. It does not look at the film. `off-findings` is everything outside the given masks,
+    which are grown by 2 % of the width.
+
+    Args:
+        name: As `parse_region` reads it.
+        shape: Height and width in pixels.
+        finding_masks: Where findings are, each [H, W], anything but 0 is inside; only `off-findings` looks at them.
+    """
+    region = parse_region(name)
+    height, width = shape
+    if region.kind == "patch":
+        mask = _patch_mask(region.numbers, height, width)
+    elif region.kind == "border":
+        mask = _border_mask(region.numbers[0], height, width)
+    elif region.kind == "off-lungs":
+        mask = ~_lung_stencil(height, width)
+    elif region.kind == "off-findings":
+        mask = _off_findings(finding_masks, height, width)
+    else:
+        mask = np.ones((height, width), dtype=np.bool_)
+    if not mask.any():
+        raise _empty(name, region.kind, height, width)
+    return mask.astype(np.float32)
+
+
+def _patch(name: str, rest: str) -> tuple[float, ...]:
+    numbers = _numbers(rest)
+    if len(numbers) != 4 or not all(0.0 <= number <= 1.0 for number in numbers):
+        raise ConfigError(
+            f"'{name}' is no patch; give left, top, right and bottom in shares of the film from 0 to 1, "
+            "such as 'patch:0,0,0.2,0.2'."
+        )
+    left, top, right, bottom = numbers
+    if not (left < right and top < bottom):
+        raise ConfigError(f"'{name}' holds no pixel; left must be smaller than right, and top than bottom.")
+    return numbers
+
+
+def _border(name: str, rest: str) -> tuple[float, ...]:
+    numbers = _numbers(rest)
+    if len(numbers) != 1 or not 0.0 < numbers[0] <= MOST_BORDER:
+        raise ConfigError(
+            f"'{name}' is no border; give its width as a share of the shorter side, above 0 and up to {MOST_BORDER:g}, "
+            "such as 'border:0.05'."
+        )
+    return numbers
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    """Numbers between commas; nothing when one of them is not a number."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        return ()
+
+
+def _patch_mask(numbers: tuple[float, ...], height: int, width: int) -> Mask:
+    left, top, right, bottom = numbers
+    mask = np.zeros((height, width), dtype=np.bool_)
+    mask[round(top * height) : round(bottom * height), round(left * width) : round(right * width)] = True
+    return mask
+
+
+def _border_mask(share: float, height: int, width: int) -> Mask:
+    wide = round(share * min(height, width))
+    mask = np.ones((height, width), dtype=np.bool_)
+    mask[wide : height - wide, wide : width - wide] = False
+    return mask
+
+
+def _lung_stencil(height: int, width: int) -> Mask:
+    """Where the lungs of a frontal film are looked for, [H, W]."""
+    across = (np.arange(width) + 0.5) / width
+    down = ((np.arange(height) + 0.5) / height - LUNG_MIDDLE[1]) / LUNG_AXES[1]
+    # Folded at the midline, both lungs lie on the left one.
+    folded = (np.minimum(across, 1.0 - across) - LUNG_MIDDLE[0]) / LUNG_AXES[0]
+    inside: Mask = folded[None, :] ** 2 + down[:, None] ** 2 <= 1.0
+    return inside
+
+
+def _off_findings(masks: Sequence[NDArray[np.generic]], height: int, width: int) -> Mask:
+    found = np.zeros((height, width), dtype=np.bool_)
+    for mask in masks:
+        if mask.shape != (height, width):
+            raise DataError(
+                f"a finding's mask is {list(mask.shape)} pixels and its film {[height, width]}; "
+                "bring the mask to the size of the film."
+            )
+        found |= mask != 0
+    # An empty mask would let an attack change everything under a name that promises otherwise.
+    if not found.any():
+        raise DataError(
+            "'off-findings' was asked for a film without masks of findings; take studies with masks or another region."
+        )
+    return ~_grown(found, GROWTH * width)
+
+
+def _grown(mask: Mask, radius: float) -> Mask:
+    """Every pixel whose middle is within `radius` pixels of one that is in the mask."""
+    height, width = mask.shape
+    reach = int(radius)
+    # Counts up to each column tell at once whether any pixel of a stretch of a row is in the mask.
+    counts = np.pad(np.cumsum(mask, axis=1, dtype=np.int32), ((0, 0), (1, 0)))
+    columns = np.arange(width)
+    grown = mask.copy()
+    for away in range(min(reach, height - 1) + 1):
+        half = int((radius**2 - away**2) ** 0.5)
+        ends, starts = np.minimum(columns + half + 1, width), np.maximum(columns - half, 0)
+        wide = counts[:, ends] > counts[:, starts]
+        grown[: height - away] |= wide[away:]
+        grown[away:] |= wide[: height - away]
+    return grown
+
+
+def _empty(name: str, kind: str, height: int, width: int) -> ConfigError | DataError:
+    film = f"a film of {width} x {height} pixels"
+    if kind == "off-findings":
+        return DataError(f"'{name}' leaves no pixel of {film}, which is covered by findings; choose another region.")
+    return ConfigError(f"'{name}' holds no pixel of {film}; make it larger or choose another region.")

@@ -1,0 +1,99 @@
+"""One change for every film: it is made from some films and added to others.
+
+Making it needs gradients; adding it needs nothing of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cxrlab.attacks.base import Attack, checked
+from cxrlab.attacks.budget import Budget
+from cxrlab.attacks.config import AttackSettings
+from cxrlab.attacks.geometry import shorten, steepest
+from cxrlab.attacks.objective import Objective
+from cxrlab.attacks.task import Task
+from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.randomness import generator
+
+_BATCH = 16
+
+
+def make_universal(
+    objective: Objective,
+    images: Tensor,
+    budget: Budget,
+    settings: AttackSettings,
+    *,
+    keys: Sequence[str],
+    seed: int = 0,
+    region: Tensor | None = None,
+) -> Tensor:
+    """One change that raises the mean loss of the films; [1, C, H, W], no longer than ε.
+
+    It starts at 0 and takes a step of `step_size` · ε after each batch of 16 films, `universal_epochs` times over all
+    of them, in an order that depends on the seed and the names of the films only.
+
+    Args:
+        objective: What the attacker wants; its rows are the places in `images`.
+        images: Films to make it from, [B, C, H, W] float32 in [0, 1]; not those that it will be measured on.
+        budget: Its length at most.
+        settings: `step_size` and `universal_epochs` are read.
+        keys: Name of each film.
+        seed: Of the order of films.
+        region: [B or 1, 1, H, W] of 0 and 1: where pixels may be changed; everywhere when None.
+    """
+    clean = checked(images, keys, region)
+    if not objective.gradients:
+        raise ConfigError(
+            "a universal change is made from gradients and this model gives none; make it with a model that does."
+        )
+    task = Task(objective, clean, budget, tuple(keys), seed, region)
+    change = torch.zeros_like(clean[:1])
+    for epoch in range(settings.universal_epochs):
+        for rows in _batches(task, epoch):
+            _, slope = task.gradients(task.project(clean[rows] + change, rows), rows)
+            step = settings.step_size * budget.eps * steepest(slope.mean(dim=0, keepdim=True), budget.norm)
+            change = shorten(change + step, budget.eps, budget.norm)
+    return change
+
+
+def _batches(task: Task, epoch: int) -> list[list[int]]:
+    """Rows of the task in the order of one epoch, whatever order the films came in."""
+    by_name = sorted(task.rows, key=lambda row: task.keys[row])
+    order = [by_name[place] for place in generator(task.seed, "attack", "universal", epoch).permutation(len(by_name))]
+    return [order[begin : begin + _BATCH] for begin in range(0, len(order), _BATCH)]
+
+
+class Universal(Attack):
+    """A change that was made before, added to each film.
+
+    Args:
+        settings: None of them is read here; see `make_universal`.
+        change: [1, C, H, W], as `make_universal` gives it.
+    """
+
+    name: ClassVar[str] = "universal"
+    white_box: ClassVar[bool] = False
+    needs_scores: ClassVar[bool] = False
+
+    def __init__(self, settings: AttackSettings | None = None, change: Tensor | None = None) -> None:
+        self.settings, self.change = settings or AttackSettings(), change
+
+    def perturb(self, task: Task) -> Tensor:
+        """No pass at all."""
+        if self.change is None:
+            raise ConfigError(
+                "the attack 'universal' was given no change to add; make one from films of another split with "
+                "make_universal and hand it over as Universal(settings, change=...)."
+            )
+        if self.change.shape != (1, *task.clean.shape[1:]):
+            raise DataError(
+                f"the universal change {list(self.change.shape)} does not fit films {list(task.clean.shape)}; "
+                "make it from films of the same size."
+            )
+        return task.clean + self.change.to(task.clean)

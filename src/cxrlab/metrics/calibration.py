@@ -1,0 +1,120 @@
+"""Calibration: whether what is said with a probability of 0.8 is there in eight cases of ten.
+
+Both numbers are tallies of one row a study, so that their intervals are drawn by patient like any other. A study may
+ask several questions: a probability [N, L] is then a row of L answers, and an answer whose truth is not known
+(not-a-number) is left out, never counted as absent.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_of, ratio
+
+BINS = 15
+
+ECE = Metric(
+    "ece",
+    "lower",
+    (0.0, 1.0),
+    None,
+    "studies without an answer whose truth is known",
+    {"bins": "equal-mass", "gap": "absolute", "of": "P(present)"},
+    about="mean distance of the probability given from the share that is true",
+    by_pair=False,
+)
+BRIER = Metric(
+    "brier",
+    "lower",
+    (0.0, 1.0),
+    None,
+    "studies without an answer whose truth is known",
+    {"of": "P(present)"},
+    about="mean squared distance of the probability given from the truth (0 or 1)",
+)
+
+
+def equal_mass_bins(probability: ArrayLike, bins: int = BINS) -> Matrix:
+    """The inner edges of at most `bins` bins that hold equally many answers, as far as ties let them.
+
+    An answer belongs to the bin of the last edge that it reaches (`bin_of`), so equal probabilities always share a
+    bin and the order of the answers plays no part. Edges that ties make equal are one edge: there are then fewer bins.
+
+    Args:
+        probability: Any shape; not-a-number is passed over.
+        bins: The most bins, at least 1.
+    """
+    if bins < 1:
+        raise ValueError(f"bins={bins}; there must be at least 1")
+    values = np.asarray(probability, dtype=np.float64).reshape(-1)
+    ranked = np.sort(values[~np.isnan(values)])
+    if not len(ranked):
+        return np.zeros(0)
+    cuts = np.unique(ranked[np.arange(1, bins) * len(ranked) // bins])
+    # Below the smallest answer there is nothing to hold.
+    return cuts[cuts > ranked[0]]
+
+
+def bin_of(probability: ArrayLike, edges: Matrix) -> NDArray[np.intp]:
+    """The bin of each answer, counted from 0, in the shape of `probability`; not-a-number falls into the last."""
+    return np.searchsorted(edges, np.asarray(probability, dtype=np.float64), side="right")
+
+
+def expected_calibration_error(
+    probability: ArrayLike, truth: ArrayLike, bins: int = BINS, edges: Matrix | None = None
+) -> Tally:
+    """Distance of the mean probability from the share that is true, averaged over bins by what they hold.
+
+    Edges are fixed from all answers once, and resamples keep them. The rows hold, for each bin, the sum of
+    `probability - truth` and the number of answers; `bin_counts` gives the latter.
+
+    The error is biased upward: within a bin chance alone parts the mean probability from the share, by about
+    sqrt(p (1 - p) / n). A perfectly calibrated model has an error well above 0 where a bin holds a dozen answers,
+    so compare errors of equal n only, and let the paired difference speak.
+
+    Args:
+        probability: Of being present, [N] or [N, L]; not-a-number where nothing was answered.
+        truth: 1 or true where it is present, in the same shape; not-a-number where it is not known.
+        bins: Of equal mass; see `equal_mass_bins`.
+        edges: To share the bins of another set of answers; made from these when None.
+    """
+    given, true, known = _cells(probability, truth)
+    inner = equal_mass_bins(given[known], bins) if edges is None else edges
+    count = len(inner) + 1
+    row = np.nonzero(known)[0]
+    cell = row * count + bin_of(given[known], inner)
+    size = len(given) * count
+    gaps = np.bincount(cell, weights=given[known] - true[known], minlength=size).reshape(-1, count)
+    held = np.bincount(cell, minlength=size).reshape(-1, count).astype(np.float64)
+    return Tally(ECE, np.concatenate([gaps, held], axis=1), known.any(axis=1), _error_of)
+
+
+def bin_counts(error: Tally) -> NDArray[np.int64]:
+    """Answers in each bin of a tally of `expected_calibration_error`."""
+    bins = error.rows.shape[1] // 2
+    return error.rows[:, bins:].sum(axis=0).astype(np.int64)
+
+
+def brier(probability: ArrayLike, truth: ArrayLike) -> Tally:
+    """Mean of (probability - truth)²; see `expected_calibration_error` for the arguments."""
+    given, true, known = _cells(probability, truth)
+    squares = np.where(known, (given - true) ** 2, 0.0).sum(axis=1)
+    rows = np.stack([squares, known.sum(axis=1).astype(np.float64)], axis=1)
+    return Tally(BRIER, rows, known.any(axis=1), mean_of)
+
+
+def _error_of(sums: Matrix) -> Matrix:
+    """[..., 2 B] of gaps and counts by bin → error."""
+    bins = sums.shape[-1] // 2
+    return ratio(np.abs(sums[..., :bins]).sum(axis=-1), sums[..., bins:].sum(axis=-1))
+
+
+def _cells(probability: ArrayLike, truth: ArrayLike) -> tuple[Matrix, Matrix, NDArray[np.bool_]]:
+    """Probability and truth as [N, L], and where both are known."""
+    given, true = np.asarray(probability, dtype=np.float64), np.asarray(truth, dtype=np.float64)
+    if given.shape != true.shape or given.ndim not in (1, 2):
+        raise ValueError(f"shapes {given.shape} and {true.shape} are not two lists or two tables of equal size")
+    if given.ndim == 1:
+        given, true = given[:, None], true[:, None]
+    return given, true, ~(np.isnan(given) | np.isnan(true))

@@ -1,0 +1,194 @@
+"""Lines over a radius with their intervals, as an SVG that needs nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cxrlab.render.html import text
+
+COLOURS = ("#0b5fa5", "#c8500a", "#0a7d57", "#9b3f86", "#a67c00", "#3e8fb8", "#6b4fa0", "#7a2e2e")
+GREY, INK = "#7d848c", "#1d2126"
+_LINE, _AXIS = "#dcdfe3", "#888"
+_LEFT, _RIGHT, _TOP, _BOTTOM, _ROW, _LETTER = 50, 14, 34, 46, 18, 6.4
+_DASHES = ' stroke-dasharray="5 4"'
+
+Point = tuple[float, float, float | None, float | None]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line.
+
+    Args:
+        label: Its name in the legend.
+        points: Radius, value, and the ends of the interval or None; radii rise.
+        colour: Of line, shade and markers.
+        marker: Which of four shapes its points have.
+        dashed: Whether the line is a control.
+        thick: Whether the line stands above the others.
+    """
+
+    label: str
+    points: tuple[Point, ...]
+    colour: str
+    marker: int
+    dashed: bool = False
+    thick: bool = False
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How large a drawing is and how its radii are written.
+
+    Args:
+        width: Pixels.
+        height: Pixels without the legend, which is put beneath.
+        per: How many of the unit in which radii are written go into one.
+        across: Words beneath the axis of the radii.
+    """
+
+    width: int = 520
+    height: int = 300
+    per: float = 255.0
+    across: str = "radius ε, in 255ths of the grey range (0: clean film)"
+
+    def radius(self, eps: float) -> str:
+        """A radius in the unit of the axis."""
+        return f"{round(eps * self.per, 3):g}"
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """Numbers onto pixels."""
+
+    right: float
+    base: float
+    most: float
+    low: float
+    high: float
+
+    def x(self, value: float) -> float:
+        return _LEFT + (self.right - _LEFT) * value / self.most
+
+    def y(self, value: float) -> float:
+        return self.base - (self.base - _TOP) * (value - self.low) / (self.high - self.low)
+
+
+def drawing(drawn: Sequence[Curve], words: str, layout: Layout, unit: bool = False, note: str = "") -> str:
+    """All curves in one frame.
+
+    Args:
+        drawn: The curves, at least one with at least one point.
+        words: Heading.
+        layout: Size and unit.
+        unit: Whether the values are shares, so that the axis runs from 0 to 1 in every drawing.
+        note: Words beneath the legend.
+    """
+    frame = _frame(drawn, layout, unit)
+    legend, rows = _legend(drawn, note, layout)
+    width, full = layout.width, layout.height + rows * _ROW + 6
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{full}" viewBox="0 0 {width} {full}" '
+        f'role="img" aria-label="{text(words)}, over the radius" font-family="system-ui, sans-serif" fill="{INK}">'
+        f'<rect width="{width}" height="{full}" fill="#fff"/>'
+        f'<text x="{_LEFT}" y="19" font-size="14" font-weight="600">{text(words)}</text>'
+        f"{_axes(frame, drawn, layout)}{''.join(_band(one, frame) for one in drawn)}"
+        f"{''.join(_line(one, frame, layout) for one in drawn)}{legend}</svg>"
+    )
+
+
+def _frame(drawn: Sequence[Curve], layout: Layout, unit: bool) -> _Frame:
+    values = [value for one in drawn for point in one.points for value in point[1:] if value is not None]
+    low, high = min(0.0, *values), max(1.0 if unit else 0.0, *values)
+    most = max(point[0] for one in drawn for point in one.points)
+    return _Frame(layout.width - _RIGHT, layout.height - _BOTTOM, most or 1.0, low, high if high > low else low + 1.0)
+
+
+def _axes(frame: _Frame, drawn: Sequence[Curve], layout: Layout) -> str:
+    out = []
+    for value in _ticks(frame.low, frame.high):
+        y = frame.y(value)
+        out.append(f'<path d="M{_LEFT} {y:.1f}H{frame.right:.1f}" stroke="{_LINE}"/>')
+        out.append(f'<text x="{_LEFT - 7}" y="{y + 4:.1f}" font-size="12" text-anchor="end">{value:g}</text>')
+    out.append(f'<path d="M{_LEFT} {_TOP}V{frame.base}H{frame.right:.1f}" fill="none" stroke="{_AXIS}"/>')
+    last = -math.inf
+    for eps in sorted({point[0] for one in drawn for point in one.points}):
+        x = frame.x(eps)
+        out.append(f'<path d="M{x:.1f} {frame.base}v5" stroke="{_AXIS}"/>')
+        if x - last >= 26:  # closer ones would run into each other
+            out.append(
+                f'<text x="{x:.1f}" y="{frame.base + 18}" font-size="12" text-anchor="middle">{layout.radius(eps)}</text>'
+            )
+            last = x
+    centre = (_LEFT + frame.right) / 2
+    out.append(
+        f'<text x="{centre:.1f}" y="{frame.base + 37}" font-size="12" text-anchor="middle">{text(layout.across)}</text>'
+    )
+    return "".join(out)
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Round numbers from low to high, four to eight of them."""
+    raw = (high - low) / 5
+    scale = 10.0 ** math.floor(math.log10(raw))
+    step = next(scale * factor for factor in (1, 2, 2.5, 5, 10) if scale * factor >= raw * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    return [round(step * turn, 10) for turn in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _band(one: Curve, frame: _Frame) -> str:
+    """The interval as a shade; a point without one, such as the clean film, closes it to the line."""
+    known = [
+        (eps, value if low is None else low, value if high is None else high) for eps, value, low, high in one.points
+    ]
+    if all(low == high for _, low, high in known):
+        return ""
+    upper = [f"{frame.x(eps):.1f},{frame.y(high):.1f}" for eps, _, high in known]
+    lower = [f"{frame.x(eps):.1f},{frame.y(low):.1f}" for eps, low, _ in reversed(known)]
+    return f'<polygon points="{" ".join(upper + lower)}" fill="{one.colour}" fill-opacity="0.13"/>'
+
+
+def _line(one: Curve, frame: _Frame, layout: Layout) -> str:
+    way = " ".join(f"{frame.x(eps):.1f},{frame.y(value):.1f}" for eps, value, _, _ in one.points)
+    dash = _DASHES if one.dashed else ""
+    width = "2.6" if one.thick else "1.8"
+    out = [f'<polyline points="{way}" fill="none" stroke="{one.colour}" stroke-width="{width}"{dash}/>']
+    for eps, value, low, high in one.points:
+        span = "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
+        told = f"{one.label}, ε {layout.radius(eps)}: {value:.3f}{span}"
+        out.append(_marker(frame.x(eps), frame.y(value), one, f"<title>{text(told)}</title>"))
+    return "".join(out)
+
+
+def _marker(x: float, y: float, one: Curve, inside: str = "") -> str:
+    """A dot, square, triangle or diamond: lines are told apart without colour too."""
+    if one.marker % 4 == 0:
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.4" fill="{one.colour}">{inside}</circle>'
+    shape = (
+        ((-3.2, -3.2), (3.2, -3.2), (3.2, 3.2), (-3.2, 3.2)),
+        ((0, -4.2), (4, 3.2), (-4, 3.2)),
+        ((0, -4.6), (4.2, 0), (0, 4.6), (-4.2, 0)),
+    )[one.marker % 4 - 1]
+    corners = " ".join(f"{x + right:.1f},{y + down:.1f}" for right, down in shape)
+    return f'<polygon points="{corners}" fill="{one.colour}">{inside}</polygon>'
+
+
+def _legend(drawn: Sequence[Curve], note: str, layout: Layout) -> tuple[str, int]:
+    """A line of its own for every curve, in as many rows as they need; and the number of rows."""
+    out, x, row = [], float(_LEFT), 0
+    for one in drawn:
+        needs = 40 + _LETTER * len(one.label)
+        if x > _LEFT and x + needs > layout.width:
+            x, row = float(_LEFT), row + 1
+        y = layout.height + 8 + row * _ROW
+        dash = _DASHES if one.dashed else ""
+        out.append(f'<path d="M{x:.1f} {y}h22" stroke="{one.colour}" stroke-width="2"{dash}/>')
+        out.append(_marker(x + 11, y, one))
+        out.append(f'<text x="{x + 27:.1f}" y="{y + 4}" font-size="12">{text(one.label)}</text>')
+        x += needs
+    if note:
+        row += 1
+        out.append(f'<text x="{_LEFT}" y="{layout.height + 12 + row * _ROW}" font-size="12">{text(note)}</text>')
+    return "".join(out), row + 1

@@ -1,0 +1,112 @@
+"""Curves of a robustness audit over the radius, each a drawing that also stands alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cxrlab.render.drawing import COLOURS, GREY, INK, Curve, Layout, Point, drawing
+from cxrlab.render.robustness_parts import (
+    CLEAN,
+    CONTROL,
+    FULL,
+    WORST,
+    Audited,
+    direction,
+    folded,
+    headline,
+    in_unit,
+    models_of,
+    number,
+    part,
+    split,
+    title,
+)
+
+PANELS = ("asked.accuracy", "asked.confidence", "findings.f1", "flip_rate")
+_DRAWN = 6  # models in one drawing; more cannot be told apart
+_WORSE = {"higher": "lower is worse", "lower": "higher is worse"}
+
+
+def curves(audit: Mapping[str, Any]) -> str:
+    """The four drawings of a page; with several models those of each model follow, folded away."""
+    models = models_of(audit)
+    together = _panels(audit, None)
+    if len(models) == 1:
+        return together
+    return together + "".join(
+        folded(f"every attack on {model.name}", _panels(audit, [model.key])) for model in models[:FULL]
+    )
+
+
+def _panels(audit: Mapping[str, Any], models: Sequence[str] | None) -> str:
+    made = [drawing for metric in PANELS if (drawing := figure_svg(audit, metric, models))]
+    return f"<div class=plots>{''.join(made)}</div>" if made else ""
+
+
+def figure_svg(
+    audit: Mapping[str, Any],
+    metric: str,
+    models: Sequence[str] | None = None,
+    attacks: Sequence[str] | None = None,
+    heading: str | None = None,
+    width: int = 520,
+    height: int = 300,
+) -> str:
+    """One metric over the radius as an SVG that needs nothing else; empty where there is no such curve.
+
+    Args:
+        audit: Content of robustness.json.
+        metric: Name of the metric.
+        models: Keys or names of the models to draw; all, and never more than six, when left out.
+        attacks: Attacks to draw; when left out all of them for one model, and the strongest one and the noise control
+            for several.
+        heading: Words above the drawing; the metric and what is worse when left out.
+        width: Width in pixels.
+        height: Height in pixels without the legend, which is put beneath.
+    """
+    wanted = [one for one in models_of(audit) if models is None or not {one.key, one.name, one.full}.isdisjoint(models)]
+    drawn = _curves(wanted[:_DRAWN], metric, attacks)
+    worse = _WORSE.get(direction(metric), "")
+    words = heading if heading is not None else title(metric) + (f" ({worse})" if worse else "")
+    note = f"{_DRAWN} of {len(wanted)} models drawn" if len(wanted) > _DRAWN else ""
+    layout = Layout(width, height)
+    if part(audit, "protocol").get("norm") == "l2":
+        layout = Layout(width, height, 1.0, "radius ε, length of the whole change (0: clean film)")
+    return drawing(drawn, words, layout, in_unit(metric), note) if drawn else ""
+
+
+def _curves(models: Sequence[Audited], metric: str, attacks: Sequence[str] | None) -> list[Curve]:
+    several = len(models) > 1
+    if several and attacks is None:
+        first = next((name for model in models if (name := headline(model.found))), None)
+        attacks = [CONTROL] if first is None else [split(first)[0], CONTROL]
+    drawn = []
+    for place, model in enumerate(models):
+        lines = part(model.found, "curves", metric)
+        chosen = [name for name in lines if attacks is None or name in attacks]
+        for turn, name in enumerate(sorted(chosen, key=lambda one: one == CONTROL)):
+            points = _points(lines[name], number(part(model.found, CLEAN).get(metric)))
+            control = name.partition(":")[0] == CONTROL
+            label = _short(f"{model.name}, {name}" if several else name) + (" (control)" if control else "")
+            colour = GREY if control else INK if name == WORST else COLOURS[(place if several else turn) % len(COLOURS)]
+            if points:
+                drawn.append(Curve(label, points, colour, place if several else turn, control, name == WORST))
+    return drawn
+
+
+def _points(told: Any, clean: float | None) -> tuple[Point, ...]:
+    """Points with a value, radii rising; the clean film is radius nought."""
+    found = {}
+    for row in told if isinstance(told, (list, tuple)) else ():
+        values = [number(one) for one in row] if isinstance(row, (list, tuple)) else []
+        eps, value, low, high = [*values[:4], *[None] * (4 - len(values[:4]))]
+        if eps is not None and value is not None and eps >= 0:
+            found[eps] = (eps, value, low, high)
+    if clean is not None and found:
+        found.setdefault(0.0, (0.0, clean, None, None))
+    return tuple(found[eps] for eps in sorted(found))
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= 48 else f"{label[:30]}…{label[-17:]}"

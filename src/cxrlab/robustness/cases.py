@@ -1,0 +1,111 @@
+"""The studies of an audit: film, truth and text, gathered before a model is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cxrlab.core.errors import DataError
+from cxrlab.core.records import Finding, Study
+from cxrlab.data.corpus import Corpus
+from cxrlab.data.views import film_of, shown
+from cxrlab.robustness.labels import AskedLabel, asked_labels, chosen_labels, kind_of, truth_of
+
+if TYPE_CHECKING:
+    from cxrlab.core.protocols import Image
+    from cxrlab.robustness.config import RobustnessConfig
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One study.
+
+    Args:
+        id: Of the study.
+        patient: Of the study.
+        indication: Why the film was taken; None when unknown.
+        reference: Text of the chosen section; None where the corpus has none.
+        findings: The exact findings; None where unknown.
+        truth: Label → 1 or 0, known ones alone.
+    """
+
+    id: str
+    patient: str
+    indication: str | None
+    reference: str | None
+    findings: tuple[Finding, ...] | None
+    truth: dict[str, int] = field(default_factory=dict)
+
+
+class Cases:
+    """The chosen studies with their labels.
+
+    Args:
+        corpus: Where they are.
+        ids: Which.
+        config: Settings of the audit.
+    """
+
+    def __init__(self, corpus: Corpus, ids: Sequence[str], config: RobustnessConfig) -> None:
+        self.corpus, self.config = corpus, config
+        studies = [corpus[key] for key in ids]
+        self.kind = kind_of(config.labels, studies)
+        self.all = [_case(study, self.kind, config.section) for study in studies]
+        known = asked_labels(self.kind, config.questions)
+        self.labels: tuple[AskedLabel, ...] = chosen_labels(
+            known, config.only_labels, [case.truth for case in self.all]
+        )
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def batches(self) -> list[list[Case]]:
+        """All cases in batches that depend on the corpus and the batch size alone."""
+        size = self.config.batch_size
+        return [self.all[start : start + size] for start in range(0, len(self.all), size)]
+
+    def film(self, case: Case) -> Image:
+        """[H, W] or [H, W, 3] float32 in [0, 1]; a `DataError` where it cannot be read."""
+        return film_of(self.corpus, self.corpus[case.id], self.config.film_size).astype(np.float32, copy=False)
+
+    def finding_masks(self, case: Case) -> list[Image]:
+        """Masks of a study's findings, in the shape of its film; empty where the corpus has none."""
+        study = self.corpus[case.id]
+        if study.findings is None or shown(study).number != 0:
+            return []
+        masks = (self.corpus.mask(study, index) for index in range(len(study.findings)))
+        return [mask.astype(np.float32) for mask in masks if mask is not None]
+
+
+def _case(study: Study, kind: str, section: str) -> Case:
+    text = study.sections.section(section) if study.sections else None
+    return Case(
+        id=study.id,
+        patient=study.patient,
+        indication=study.sections.indication if study.sections else None,
+        reference=text.strip() if text and text.strip() else None,
+        findings=study.findings,
+        truth=truth_of(study, kind),
+    )
+
+
+def stacked(films: Sequence[Image]) -> list[list[int]]:
+    """Places of the films that have the same shape, shapes in the order in which they first occur."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for place, film in enumerate(films):
+        groups.setdefault(film.shape, []).append(place)
+    return list(groups.values())
+
+
+def refuse_without_reference(cases: Sequence[Case], section: str) -> None:
+    """A report that becomes unlikely must be there."""
+    lacking = [case.id for case in cases if case.reference is None]
+    if lacking:
+        raise DataError(
+            f"{len(lacking)} of {len(cases)} studies have no text in their section '{section}' (for example "
+            f"'{lacking[0]}'), so that no true report can be made unlikely; give --against own to attack what "
+            "the model itself wrote for the clean film."
+        )

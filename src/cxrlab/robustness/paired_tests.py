@@ -1,0 +1,165 @@
+"""Tests of the difference between two models, all of which count as one family.
+
+Where a quantity is made of counts that two models could exchange, patient by patient, the test swaps them; where it
+is not (a curve's area, an error by bins of their own) the share of resamples beyond zero is taken instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cxrlab.metrics.statistics.clusters import Clusters
+from cxrlab.metrics.statistics.counts import holm, mcnemar
+from cxrlab.metrics.statistics.permutation import permutation_tests
+from cxrlab.metrics.tally import Matrix, Tally, mean_of
+from cxrlab.robustness.quantities import Change, Quantity, card, change, ends
+
+ALPHA = 0.05
+PERMUTATION, BOOTSTRAP, MCNEMAR = "permutation by patient", "bootstrap by patient", "McNemar by study"
+# Two-sided 5 % and 80 % power, in standard errors.
+_DETECTABLE = 1.96 + 0.84
+_LEAST_SWAPS = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class Test:
+    """One test, told in `entry`, into which its p is written.
+
+    Args:
+        entry: What is written down of the difference.
+        a: Counts of the first model; None where they cannot be swapped.
+        b: Counts of the second.
+        draws: The difference in every resample.
+    """
+
+    entry: dict[str, Any]
+    a: Tally | None
+    b: Tally | None
+    draws: Matrix
+
+
+@dataclass(eq=False)
+class TestFamily:
+    """All tests that are corrected together, in order.
+
+    Args:
+        swappable: Those by swapping.
+        others: Entries whose p is known already.
+    """
+
+    swappable: list[Test] = field(default_factory=list)
+    others: list[dict[str, Any]] = field(default_factory=list)
+
+    def difference(self, a: Quantity, b: Quantity) -> dict[str, Any]:
+        """b - a of one quantity, with its test to come."""
+        return self._add(change(b, a), (a.value, b.value), (a.n, b.n), a.tally, b.tally)
+
+    def drops(self, a: tuple[Quantity, Quantity], b: tuple[Quantity, Quantity]) -> dict[str, Any]:
+        """The difference in differences: what b changes from clean to perturbed, less what a changes.
+
+        Args:
+            a: The first model's quantity, clean and perturbed.
+            b: The second's.
+        """
+        mine, yours = change(a[1], a[0]), change(b[1], b[0])
+        values, n = (mine.value, yours.value), (a[1].n, b[1].n)
+        return self._add(change(yours, mine), values, n, _drop(*a), _drop(*b))
+
+    def flips(self, a: Matrix, b: Matrix) -> dict[str, Any]:
+        """McNemar's test of flips: which studies turn under one model only. Studies count as independent.
+
+        Args:
+            a: 1 where the study turned under the first model, 0 where not, not-a-number where unknown, [N].
+            b: Under the second.
+        """
+        known = ~(np.isnan(a) | np.isnan(b))
+        found = mcnemar(a[known] == 1, b[known] == 1)
+        both = int(((a == 1) & (b == 1)).sum())
+        counts = {"only_a": found.only_a, "only_b": found.only_b, "both": both, "n": int(known.sum())}
+        entry = {**counts, "p": found.p if known.any() else math.nan, "p_holm": math.nan, "test": MCNEMAR}
+        if found.only_a + found.only_b:
+            self.others.append(entry)
+        return entry
+
+    def _add(
+        self, found: Change, values: tuple[float, float], n: tuple[int, int], a: Tally | None, b: Tally | None
+    ) -> dict[str, Any]:
+        spread = found.draws[~np.isnan(found.draws)]
+        entry: dict[str, Any] = {
+            "a": values[0],
+            "b": values[1],
+            "difference": ends(found),
+            "n_a": n[0],
+            "n_b": n[1],
+            "p": math.nan,
+            "p_holm": math.nan,
+            "test": PERMUTATION if a and b else BOOTSTRAP,
+            "smallest_detectable": _DETECTABLE * float(spread.std(ddof=1)) if len(spread) > 1 else math.nan,
+        }
+        if a and b:
+            self.swappable.append(Test(entry, a, b, found.draws))
+        else:
+            entry["p"] = bootstrap_p(found.draws)
+            if not math.isnan(entry["p"]) and spread.any():
+                self.others.append(entry)
+        return entry
+
+    def swap(self, groups: Clusters, swaps: int, rng: np.random.Generator) -> list[dict[str, Any]]:
+        """Run the tests by swapping; the entries of all tests of which there is something to correct.
+
+        Two models with the same counts of every patient leave nothing to test, and what is no test is not corrected
+        for.
+        """
+        pairs = [(test.a, test.b) for test in self.swappable]
+        a, b = (
+            ([tally for tally in side if tally is not None] for side in zip(*pairs, strict=True)) if pairs else ([], [])
+        )
+        tested = []
+        for test, found in zip(self.swappable, permutation_tests(a, b, groups, swaps, rng), strict=True):
+            test.entry["p"] = found.p
+            if found.patients and not math.isnan(found.p):
+                tested.append(test.entry)
+        return tested + self.others
+
+
+def swaps_for(tests: int) -> int:
+    """So many swaps that the least p they can give still passes Holm's correction among that many tests, twice over."""
+    return max(_LEAST_SWAPS, math.ceil(2 * tests / ALPHA))
+
+
+def correct(entries: Sequence[dict[str, Any]]) -> None:
+    """Write Holm's correction over all of them into each."""
+    for entry, adjusted in zip(entries, holm([entry["p"] for entry in entries]), strict=True):
+        entry["p_holm"] = adjusted
+
+
+def bootstrap_p(draws: Matrix) -> float:
+    """Twice the share of resamples on the lesser side of zero, two-sided; not-a-number without a resample."""
+    known = draws[~np.isnan(draws)]
+    if not len(known):
+        return math.nan
+    fewer = min(int((known <= 0).sum()), int((known >= 0).sum()))
+    return min(1.0, 2 * (fewer + 1) / (len(known) + 1))
+
+
+def _drop(clean: Quantity, perturbed: Quantity) -> Tally | None:
+    """Perturbed - clean as one tally, so that both films of a patient are swapped together."""
+    before, after = clean.tally, perturbed.tally
+    if before is None or after is None:
+        return None
+    defined = before.defined | after.defined
+    if after.value_of is mean_of and (before.rows[:, 1] == after.rows[:, 1]).all():
+        # The same denominators: the mean of the differences, in half the columns.
+        rows = np.stack([after.rows[:, 0] - before.rows[:, 0], after.rows[:, 1]], axis=1)
+        return Tally(card(clean.name), rows, defined, mean_of)
+    width, value_of = after.rows.shape[1], after.value_of
+
+    def fallen(sums: Matrix) -> Matrix:
+        return value_of(sums[..., :width]) - value_of(sums[..., width:])
+
+    return Tally(card(clean.name), np.concatenate([after.rows, before.rows], axis=1), defined, fallen)

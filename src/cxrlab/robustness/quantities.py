@@ -1,0 +1,232 @@
+"""What is measured of what a model said: each quantity with its value, its resampled values and its denominator.
+
+All quantities of an audit are drawn on the same resamples of patients, so that the difference of two quantities'
+draws is a paired one, whatever the two are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from cxrlab.metrics.calibration import brier, expected_calibration_error
+from cxrlab.metrics.statistics.bootstrap import Interval, Resamples, percentiles
+from cxrlab.metrics.statistics.clusters import BLOCK
+from cxrlab.metrics.statistics.permutation import SLACK
+from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_of, mean_tally
+from cxrlab.robustness.tables import Said
+
+Direction = Literal["higher", "lower", "neither"]
+
+# Tested when two models are compared; few, since every test more makes each of them harder to pass.
+HEADLINE = ("asked.accuracy", "asked.confidence", "findings.f1", "errors.significant", "flip_rate")
+AUROC = "asked.auroc"
+ECE = "asked.ece"
+LEVEL = 0.95
+
+_LOWER = frozenset({"asked.brier", ECE, "report.loss", "errors.significant", "errors.added"})
+_NEITHER = frozenset({"asked.confidence", "report.confidence"})
+_ASKED = "studies whose known labels were not asked about"
+_NO_REPORT = "studies without a report"
+
+
+@dataclass(frozen=True, eq=False)
+class Quantity:
+    """One number of one model under one condition.
+
+    Args:
+        name: Such as asked.accuracy.
+        value: Over all studies; not-a-number where nothing defines it.
+        draws: Its value in every resample, [T]; not-a-number throughout with fewer than two patients.
+        n: What it is a mean over: pairs of study and label, or studies.
+        direction: Which way is better; neither for a confidence.
+        tally: Its counts, kept of the quantities that are tested.
+    """
+
+    name: str
+    value: float
+    draws: Matrix
+    n: int
+    direction: Direction
+    tally: Tally | None = None
+
+    def interval(self, level: float = LEVEL) -> Interval:
+        """The middle `level` of its draws."""
+        return percentiles(self.draws, level)
+
+    def to_json(self) -> dict[str, Any]:
+        """Value, ends of the interval and n; null where undefined."""
+        return {**ends(self), "n": self.n}
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """The difference of two quantities, with its draws [T]."""
+
+    value: float
+    draws: Matrix
+
+
+def ends(found: Quantity | Change) -> dict[str, float]:
+    """A value and its interval."""
+    return dict(zip(("value", "low", "high"), (found.value, *percentiles(found.draws, LEVEL)), strict=True))
+
+
+def change(after: Quantity | Change, before: Quantity | Change) -> Change:
+    """after - before, paired by resample."""
+    return Change(float(_minus(np.float64(after.value), np.float64(before.value))), _minus(after.draws, before.draws))
+
+
+def _minus(after: Any, before: Any) -> Any:
+    # Equal counts summed in two places may differ in the last bit; that is no difference.
+    return np.where(np.isclose(after, before, rtol=SLACK, atol=0), 0.0, after - before)
+
+
+def direction_of(name: str) -> Direction:
+    """Which way is better; a share of flips is better low."""
+    if name in _NEITHER:
+        return "neither"
+    return "lower" if name in _LOWER or "flip" in name else "higher"
+
+
+def card(name: str, undefined: str = "") -> Metric:
+    """The card of a tally of this room; a metric that has no better side is filed under higher."""
+    direction = direction_of(name)
+    return Metric(name, "higher" if direction == "neither" else direction, (-np.inf, np.inf), None, undefined)
+
+
+class KeptResamples(Resamples):
+    """Resamples that are asked hundreds of times: their draws are kept as long as they fit into one block."""
+
+    _kept: tuple[tuple[int, Matrix], ...] | None = None
+
+    def weights(self) -> Iterator[tuple[int, Matrix]]:
+        """As of `Resamples`."""
+        if self.trials * self.clusters.count > BLOCK:
+            return super().weights()
+        if self._kept is None:
+            self._kept = tuple(super().weights())
+        return iter(self._kept)
+
+
+def quantities(tallies: Mapping[str, Tally], resamples: Resamples) -> dict[str, Quantity]:
+    """Tallies by name into quantities of these names."""
+    enough = {name: resamples.clusters.holding(tally.defined) > 1 for name, tally in tallies.items()}
+    draws = dict(zip(tallies, resamples.values(list(tallies.values())), strict=True))
+    return {
+        name: Quantity(
+            name,
+            tally.value,
+            draws[name] if enough[name] else np.full(resamples.trials, np.nan),
+            counted(tally),
+            direction_of(name),
+            replace(tally, metric=card(name)) if name in HEADLINE else None,
+        )
+        for name, tally in tallies.items()
+    }
+
+
+def counted(tally: Tally) -> int:
+    """The denominator of a mean, or of an error by bins; else the studies that entered."""
+    if tally.value_of is mean_of:
+        return int(tally.rows[:, 1].sum())
+    return int(tally.rows[:, tally.rows.shape[1] // 2 :].sum()) if tally.metric.name == "ece" else tally.n
+
+
+def mean_of_cells(name: str, cells: Matrix) -> Tally:
+    """The mean over all cells [N, L] that are numbers, a row a study."""
+    known = ~np.isnan(cells)
+    rows = np.stack([np.where(known, cells, 0.0).sum(axis=1), known.sum(axis=1).astype(np.float64)], axis=1)
+    return Tally(card(name, _ASKED), rows, known.any(axis=1), mean_of)
+
+
+def asked_tallies(said: Said, truth: Matrix) -> dict[str, Tally]:
+    """Everything that is counted from probabilities, over all pairs of a study and a label that is known of it."""
+    probs = np.where(np.isnan(truth), np.nan, said.probs)
+    return {
+        "asked.accuracy": mean_of_cells("asked.accuracy", right(probs, truth)),
+        "asked.confidence": mean_of_cells("asked.confidence", confidence(probs)),
+        "asked.truth": mean_of_cells("asked.truth", np.where(truth == 1, probs, 1 - probs)),
+        "asked.brier": brier(probs, truth),
+        ECE: expected_calibration_error(probs, truth),
+    }
+
+
+def written_tallies(said: Said, truth: Matrix) -> dict[str, Tally]:
+    """What is counted from reports without reading them again."""
+    wrote = np.where(np.isnan(truth) | ~said.written[:, None], np.nan, said.labels)
+    sure = np.where(said.written, np.exp(said.logprob), np.nan)
+    return {
+        "written.accuracy": mean_of_cells("written.accuracy", agreement(wrote, truth)),
+        "report.confidence": mean_tally(card("report.confidence", _NO_REPORT), sure),
+        "report.loss": mean_tally(card("report.loss", _NO_REPORT), said.loss),
+    }
+
+
+def right(probs: Matrix, truth: Matrix) -> Matrix:
+    """1 where the answer (present above 0.5) is the truth, 0 where not, not-a-number where either is unknown."""
+    return agreement(np.where(np.isnan(probs), np.nan, probs > 0.5), truth)
+
+
+def agreement(given: Matrix, truth: Matrix) -> Matrix:
+    """1 where two labels are the same, 0 where not, not-a-number where either is unknown."""
+    return np.where(np.isnan(given) | np.isnan(truth), np.nan, given == truth)
+
+
+def confidence(probs: Matrix) -> Matrix:
+    """The probability of the answer given, from 0.5 to 1."""
+    return np.maximum(probs, 1 - probs)
+
+
+def mean_auroc(probs: Matrix, truth: Matrix, resamples: Resamples) -> Quantity:
+    """The area under the curve, the mean over the labels of which both kinds are known.
+
+    A resample that holds only one kind of a label leaves that label out of its mean.
+
+    Args:
+        probs: Of being present, [N, L].
+        truth: 1 or 0, [N, L]; not-a-number where unknown.
+        resamples: Patients of the N studies.
+    """
+    labels = list(_usable(probs, truth))
+    known = ~np.isnan(truth[:, labels]) & ~np.isnan(probs[:, labels])
+    draws = np.full(resamples.trials, np.nan)
+    if resamples.clusters.holding(known.any(axis=1)) > 1:
+        for start, weights in resamples.weights():
+            times = np.ascontiguousarray(weights.T)[resamples.clusters.codes]
+            areas = [_areas(probs[:, label], truth[:, label], times) for label in labels]
+            draws[start : start + len(weights)] = _mean(areas, len(weights))
+    once = np.ones((len(truth), 1))
+    areas = [_areas(probs[:, label], truth[:, label], once) for label in labels]
+    return Quantity(AUROC, float(_mean(areas, 1)[0]), draws, int(known.sum()), "higher")
+
+
+def _usable(probs: Matrix, truth: Matrix) -> Iterator[int]:
+    for label in range(truth.shape[1]):
+        kinds = truth[~np.isnan(probs[:, label]), label]
+        if (kinds == 1).any() and (kinds == 0).any():
+            yield label
+
+
+def _areas(scores: Matrix, truth: Matrix, times: Matrix) -> Matrix:
+    """As `metrics.auroc.auroc`, for draws that lie study by study [N, T]: one cumulative sum serves all draws."""
+    ill, well = (truth == 1) & ~np.isnan(scores), (truth == 0) & ~np.isnan(scores)
+    order = np.argsort(scores[well], kind="stable")
+    ranked = scores[well][order]
+    below = np.zeros((len(ranked) + 1, times.shape[1]))
+    np.cumsum(times[well][order], axis=0, out=below[1:])
+    first, last = (np.searchsorted(ranked, scores[ill], side=side) for side in ("left", "right"))
+    above = times[ill]
+    ahead = 0.5 * np.einsum("nt,nt->t", above, below[first] + below[last])
+    pairs = above.sum(axis=0) * below[-1]
+    return np.divide(ahead, pairs, out=np.full(len(pairs), np.nan), where=pairs != 0)
+
+
+def _mean(areas: Sequence[Matrix], trials: int) -> Matrix:
+    """Mean over the labels that have an area, [T]."""
+    table = np.stack(areas) if areas else np.full((1, trials), np.nan)
+    count = (~np.isnan(table)).sum(axis=0)
+    return np.divide(np.nansum(table, axis=0), count, out=np.full(trials, np.nan), where=count != 0)

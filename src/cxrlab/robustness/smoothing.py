@@ -1,0 +1,251 @@
+"""Closed answers by a vote over noisy copies of a film, with a radius inside which the vote cannot be turned.
+
+A film is shown many times, each time under other Gaussian noise. The majority is the answer; where the votes are too
+even to tell the majority, there is no answer. Whatever the model is, a change of the film by less than
+
+    σ · Φ⁻¹(share of the majority)
+
+in Euclidean length cannot give the other answer the majority. The true share is not known: its lower confidence bound
+stands for it, so that a radius is wrong with a probability of at most alpha. Noisy pixels are cut to [0, 1] after the
+noise is added; this counts as a part of the model and leaves the bound as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.protocols import Capabilities
+from cxrlab.core.randomness import generator
+from cxrlab.metrics.statistics.distributions import regularised_beta
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_HALVINGS = 60  # of the interval [0, 1]: more than a float can tell apart
+
+
+class AnswersClosedQuestions(Protocol):
+    """What is smoothed; `HfModel` is one."""
+
+    @property
+    def name(self) -> str:
+        """The name that a user gives to load it."""
+        ...
+
+    @property
+    def device(self) -> Any:
+        """Where its weights are."""
+        ...
+
+    def probability_of_yes(self, images: Any, questions: Sequence[str] | str) -> Tensor:
+        """[B] in [0, 1] for films [B, 1 or 3, H, W]."""
+        ...
+
+
+@dataclass(frozen=True)
+class Smoothing:
+    """How answers are smoothed.
+
+    Args:
+        sigma: Standard deviation of the noise, where black is 0 and white 1.
+        n: Noisy copies of each film.
+        alpha: Probability with which an answer or a radius may be wrong.
+        seed: With the name of a film it decides its noise.
+        batch_size: Noisy films at once.
+    """
+
+    sigma: float = 0.1
+    n: int = 100
+    alpha: float = 0.001
+    seed: int = 7
+    batch_size: int = 32
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.sigma) and self.sigma > 0):
+            raise ConfigError(f"sigma={self.sigma} is not usable; give a number above 0, such as 0.1.")
+        if not 0 < self.alpha < 1:
+            raise ConfigError(f"alpha={self.alpha} is not usable; give a probability between 0 and 1, such as 0.001.")
+        for name in ("n", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} is not usable; give a whole number of at least 1.")
+        if clopper_pearson(self.n, self.n, self.alpha)[0] <= 0.5:
+            raise ConfigError(
+                f"n={self.n} noisy copies cannot tell a majority at alpha={self.alpha:g} even if all agree; use n >= "
+                f"{math.ceil(1 - math.log2(self.alpha))}."
+            )
+
+
+@dataclass(frozen=True)
+class SmoothedAnswer:
+    """The vote on one question about one film.
+
+    Args:
+        yes: Copies that were answered by yes.
+        n: Copies.
+        answer: The majority; None where the votes cannot tell it.
+        radius: Euclidean length of a change of the film, in units of the pixel range, within which the majority stays;
+            0 where there is no answer.
+    """
+
+    yes: int
+    n: int
+    answer: bool | None
+    radius: float
+
+    @property
+    def probability(self) -> float:
+        """Share of the copies that were answered by yes."""
+        return self.yes / self.n
+
+
+class Smoothed:
+    """A model whose closed answers are votes over noisy copies.
+
+    Args:
+        model: What is asked.
+        settings: Noise, copies and confidence.
+    """
+
+    capabilities = Capabilities(batch=True)  # a vote has no gradient; see `expected_probability`
+
+    def __init__(self, model: AnswersClosedQuestions, settings: Smoothing | None = None) -> None:
+        self.model, self.settings = model, settings or Smoothing()
+
+    @property
+    def name(self) -> str:
+        """`smoothed:SIGMA of MODEL`."""
+        return f"smoothed:{self.settings.sigma:g} of {self.model.name}"
+
+    @property
+    def device(self) -> Any:
+        """Where the model is."""
+        return self.model.device
+
+    def answers(
+        self, images: Any, questions: Sequence[str] | str, keys: Sequence[str] | None = None
+    ) -> list[SmoothedAnswer]:
+        """The vote on each film's question; that of a film does not depend on the others.
+
+        Args:
+            images: As `HfModel` takes them; sizes may differ.
+            questions: One a film, or one for all of them.
+            keys: Name of each film, which with the seed decides its noise; its own pixels when left out. A name gives a
+                film before and after an attack the same noise.
+        """
+        import torch
+
+        films, asked, names = self._given(images, questions, keys)
+        settings = self.settings
+        yes = [0] * len(films)
+        todo = [(row, copy) for row in range(len(films)) for copy in range(settings.n)]
+        # Copies of a film follow each other, so that one source of noise a film is open at a time.
+        noise = (film + change for film, key in zip(films, names, strict=True) for change in self._changes(film, key))
+        with torch.no_grad():
+            for first in range(0, len(todo), settings.batch_size):
+                rows = [row for row, _ in todo[first : first + settings.batch_size]]
+                shown = [next(noise).clamp(0, 1) for _ in rows]
+                found = self.model.probability_of_yes(shown, [asked[row] for row in rows])
+                for row, vote in zip(rows, (found > 0.5).tolist(), strict=True):
+                    yes[row] += vote
+        return [vote(count, settings.n, settings.sigma, settings.alpha) for count in yes]
+
+    def probability_of_yes(
+        self, images: Any, questions: Sequence[str] | str, keys: Sequence[str] | None = None
+    ) -> Tensor:
+        """[B] in [0, 1], share of the copies that are answered by yes; see `answers`."""
+        import torch
+
+        found = [one.probability for one in self.answers(images, questions, keys)]
+        return torch.tensor(found, dtype=torch.float32, device=self.device)
+
+    def expected_probability(
+        self, images: Any, questions: Sequence[str] | str, keys: Sequence[str] | None = None, copies: int = 8
+    ) -> Tensor:
+        """[B], mean probability of yes over the first copies; differentiable to the pixels.
+
+        An attacker who knows of the noise follows this one: the vote itself has no gradient.
+        """
+        import torch
+
+        films, asked, names = self._given(images, questions, keys)
+        shown = [
+            (film + change).clamp(0, 1)
+            for film, key in zip(films, names, strict=True)
+            for change in self._changes(film, key, copies)
+        ]
+        step = self.settings.batch_size
+        repeated = [question for question in asked for _ in range(copies)]
+        found = [
+            self.model.probability_of_yes(shown[first : first + step], repeated[first : first + step])
+            for first in range(0, len(shown), step)
+        ]
+        return torch.cat(found).view(len(films), copies).mean(dim=1)
+
+    def _given(
+        self, images: Any, questions: Sequence[str] | str, keys: Sequence[str] | None
+    ) -> tuple[list[Tensor], list[str], list[str]]:
+        """Films, a question each, a name each."""
+        from cxrlab.models.hf.decode import film_key
+        from cxrlab.models.hf.films import as_films
+
+        films = as_films(images, self.device)
+        asked = [questions] * len(films) if isinstance(questions, str) else list(questions)
+        names = [film_key(film, "") for film in films] if keys is None else list(keys)
+        if not len(films) == len(asked) == len(names):
+            raise DataError(
+                f"{len(films)} films came with {len(asked)} questions and {len(names)} names; give one a film."
+            )
+        return films, asked, names
+
+    def _changes(self, film: Tensor, key: str, count: int | None = None) -> Any:
+        """Noise in the shape of the film, copy after copy."""
+        import torch
+
+        source = generator(self.settings.seed, "smoothing", key)
+        for _ in range(self.settings.n if count is None else count):
+            drawn = source.standard_normal(tuple(film.shape), dtype=np.float32)
+            yield torch.from_numpy(drawn).to(film) * self.settings.sigma
+
+
+@lru_cache(maxsize=4096)
+def vote(yes: int, n: int, sigma: float, alpha: float) -> SmoothedAnswer:
+    """What `yes` of `n` votes come to.
+
+    The bounds on both sides have alpha / 2 each, which is why the same votes may choose the majority and bound its
+    share. They exclude one half exactly when the two-sided binomial test at alpha does.
+    """
+    low, high = clopper_pearson(yes, n, alpha)
+    if low > 0.5 or high < 0.5:
+        share = max(low, 1 - high)
+        return SmoothedAnswer(yes, n, low > 0.5, sigma * NormalDist().inv_cdf(share))
+    return SmoothedAnswer(yes, n, None, 0.0)
+
+
+def clopper_pearson(successes: int, n: int, alpha: float) -> tuple[float, float]:
+    """The exact interval of a share at confidence 1 - alpha: ends at which either tail has alpha / 2."""
+    if not 0 <= successes <= n or n < 1:
+        raise ValueError(f"{successes} of {n} is no count")
+    return _lower(successes, n, alpha / 2), 1 - _lower(n - successes, n, alpha / 2)
+
+
+def _lower(successes: int, n: int, tail: float) -> float:
+    """The share at which so many successes or more have the probability `tail`, rounded down; 0 for none."""
+    if successes == 0:
+        return 0.0
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        # P(X >= k) of a binomial is the incomplete beta function of k and n - k + 1.
+        if regularised_beta(middle, successes, n - successes + 1) < tail:
+            low = middle
+        else:
+            high = middle
+    return low

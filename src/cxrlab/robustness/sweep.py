@@ -1,0 +1,270 @@
+"""Attack × radius × study: every film is perturbed, shown again, and what came of it is written down.
+
+Films go through in batches that depend on the corpus alone. What belongs to one batch, one model and one attack is
+made together and then appended, so that a sweep that was stopped repeats at most one such piece and ends with the
+same lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cxrlab.attacks.base import Attack, Perturbed
+from cxrlab.attacks.corruptions import corrupt
+from cxrlab.attacks.regions import region_mask
+from cxrlab.attacks.table import ATTACKS
+from cxrlab.core.progress import track
+from cxrlab.core.runs import Run
+from cxrlab.robustness.cases import Case, Cases, stacked
+from cxrlab.robustness.conditions import CLEAN
+from cxrlab.robustness.evidence import ANSWERS, Answer, AttackTrace, FilmAnswer, answer_id
+from cxrlab.robustness.targets import Target
+from cxrlab.robustness.triptychs import keep_film
+from cxrlab.robustness.universal_changes import universal_change
+
+if TYPE_CHECKING:
+    from cxrlab.attacks.budget import Budget
+    from cxrlab.robustness.config import RobustnessConfig
+
+    Answers = list[FilmAnswer]
+
+
+@dataclass(frozen=True)
+class Aimed:
+    """An attack with an aim.
+
+    Args:
+        attack: Row of the table.
+        aim: What it wants; None for a control, which wants nothing.
+        first: Whether the aim is the first of the model, which conditions do not name.
+    """
+
+    attack: str
+    aim: str | None
+    first: bool
+
+    def condition(self, budget: Budget) -> str:
+        """`pgd@2/255`, `pgd:answers@2/255`."""
+        aim = "" if self.first or self.aim is None else f":{self.aim}"
+        return f"{self.attack}{aim}@{budget.label}"
+
+
+def aimed_attacks(target: Target, config: RobustnessConfig) -> tuple[list[Aimed], list[str]]:
+    """What a model is attacked with, and a sentence for what had to be left out."""
+    aims = [aim for aim in config.aims if aim in target.aims]
+    if not aims:
+        return [], [f"{target.name}: none of the aims {', '.join(config.aims)} makes sense; it is not attacked."]
+    chosen: list[Aimed] = []
+    left: dict[str, list[str]] = {}
+    for name in config.attacks:
+        kind = ATTACKS.load(name)
+        needs_gradients = kind.white_box or name == "universal"
+        if needs_gradients and not target.gradients:
+            left.setdefault("gives no gradients", []).append(name)
+        elif kind.needs_scores and not target.scores:
+            left.setdefault("gives words and no scores", []).append(name)
+        elif kind.control:
+            chosen.append(Aimed(name, None, True))
+        else:
+            chosen += [Aimed(name, aim, aim == aims[0]) for aim in aims]
+    told = [
+        f"{target.name} {reason}, so that {', '.join(names)} {'is' if len(names) == 1 else 'are'} left out; "
+        "its robustness against them is not known."
+        for reason, names in left.items()
+    ]
+    return chosen, told
+
+
+class Sweep:
+    """All batches of an audit.
+
+    Args:
+        run: The open run.
+        cases: The studies.
+        targets: The models, the one under audit first.
+        config: Settings.
+    """
+
+    def __init__(self, run: Run, cases: Cases, targets: Sequence[Target], config: RobustnessConfig) -> None:
+        self.run, self.cases, self.targets, self.config = run, cases, tuple(targets), config
+        self._done = run.done(ANSWERS)
+        self._kept = {case.id for case in cases.all[: 3 * config.triptychs]}
+
+    def sweep(self) -> None:
+        """Do what is not on file yet."""
+        batches = self.cases.batches()
+        pieces = [(batch, piece) for batch in batches for piece in self._pieces()]
+        films: dict[str, Any] = {}
+        for batch, piece in track(pieces, "attacking films (pieces)"):
+            if self._done.issuperset(self._ids(batch, piece)):
+                continue
+            if batch[0].id not in films:
+                films = {case.id: self.cases.film(case) for case in batch}
+            lines = sorted(self._examine(batch, piece, films), key=self._place(batch))
+            for line in lines:
+                if line.id not in self._done:
+                    self.run.append(ANSWERS, line)
+                    self._done.add(line.id)
+
+    def _pieces(self) -> Iterator[_Piece]:
+        """In order: clean films, corruptions, then model by model its attacks; a control once for all."""
+        yield _Piece(None, None, None)
+        for name in self.config.corrupted:
+            yield _Piece(None, None, name)
+        controls: list[str] = []
+        for target in self.targets:
+            for aimed in aimed_attacks(target, self.config)[0]:
+                if aimed.aim is None:
+                    if aimed.attack not in controls:
+                        controls.append(aimed.attack)
+                        yield _Piece(None, aimed, None)
+                else:
+                    yield _Piece(target, aimed, None)
+
+    def _conditions(self, piece: _Piece) -> list[str]:
+        if piece.corruption is not None:
+            return [f"{piece.corruption}@{severity}" for severity in self.config.severities]
+        return [piece.aimed.condition(budget) for budget in self.config.budgets] if piece.aimed else [CLEAN]
+
+    def _viewers(self, piece: _Piece) -> list[Target]:
+        """Who looks at a piece: all at what is made for nobody, else its model and whom it is held against."""
+        if piece.target is None:
+            return list(self.targets)
+        first = self.targets[0]
+        others = self.targets[1:] if piece.target is first else (first,)
+        return [piece.target, *(others if self.config.transfer else ())]
+
+    def _ids(self, batch: Sequence[Case], piece: _Piece) -> list[str]:
+        made_for = piece.target.key if piece.target else None
+        return [
+            answer_id(viewer.key, condition, case.id, made_for)
+            for condition in self._conditions(piece)
+            for viewer in self._viewers(piece)
+            for case in batch
+        ]
+
+    def _place(self, batch: Sequence[Case]) -> Any:
+        """Lines go on file by condition, viewer and study, whatever shapes the films have."""
+        order = {case.id: number for number, case in enumerate(batch)}
+        keys = {target.key: number for number, target in enumerate(self.targets)}
+        seen: dict[str, int] = {}
+        return lambda line: (
+            seen.setdefault(line.condition, len(seen)), keys[line.model], order[line.study]
+        )  # fmt: skip
+
+    def _examine(self, batch: Sequence[Case], piece: _Piece, films: Mapping[str, Any]) -> Iterator[Answer]:
+        """Every line of one piece, shape by shape."""
+        for places in stacked([films[case.id] for case in batch]):
+            cases = [batch[place] for place in places]
+            clean = torch.stack([_tensor(films[case.id]) for case in cases])
+            if piece.corruption is not None:
+                yield from self._corrupted(cases, films, piece.corruption)
+            elif piece.aimed is None:
+                yield from self._lines(CLEAN, cases, clean, self.targets, None, None)
+            else:
+                yield from self._attacked(cases, clean, piece)
+
+    def _corrupted(self, cases: Sequence[Case], films: Mapping[str, Any], name: str) -> Iterator[Answer]:
+        for severity in self.config.severities:
+            spoilt = [corrupt(name, films[case.id], severity, key=case.id, seed=self.config.seed) for case in cases]
+            shown = torch.stack([_tensor(film) for film in spoilt])
+            yield from self._lines(f"{name}@{severity}", cases, shown, self.targets, None, None)
+
+    def _attacked(self, cases: Sequence[Case], clean: Tensor, piece: _Piece) -> Iterator[Answer]:
+        aimed, crafter = piece.aimed, piece.target or self.targets[0]
+        assert aimed is not None
+        films = clean.to(crafter.device)
+        aim = aimed.aim or next(one for one in self.config.aims if one in crafter.aims)
+        objective = crafter.objective(aim, cases, crafter.examine(films, cases), films)
+        region = self._region(cases, clean)
+        begin = None
+        for budget in self.config.budgets:
+            attack = self._attack(aimed, crafter, aim, budget, clean.shape)
+            found = attack(
+                objective, films, budget, keys=[case.id for case in cases], seed=self.config.seed, region=region,
+                begin=begin,
+            )  # fmt: skip
+            begin = found.images
+            condition = aimed.condition(budget)
+            keep_film(self.run, self._kept, condition, crafter.key, cases, clean, found.images)
+            made_for = piece.target.key if piece.target else None
+            yield from self._lines(condition, cases, found.images, self._viewers(piece), made_for, found)
+
+    def _attack(self, aimed: Aimed, crafter: Target, aim: str, budget: Budget, shape: Sequence[int]) -> Attack:
+        kind = ATTACKS.load(aimed.attack)
+        if aimed.attack == "universal":
+            change = universal_change(self.run, self.cases, crafter, aim, budget, tuple(shape[1:]), self.config)
+            found: Attack = kind(self.config.attack, change=change)
+        else:
+            found = kind(self.config.attack)
+        return found
+
+    def _region(self, cases: Sequence[Case], clean: Tensor) -> Tensor | None:
+        """Where pixels may change, [B, 1, H, W]; None for everywhere."""
+        if self.config.region == "all":
+            return None
+        shape = (int(clean.shape[-2]), int(clean.shape[-1]))
+        masks = [region_mask(self.config.region, shape, self.cases.finding_masks(case)) for case in cases]
+        return torch.from_numpy(np.stack(masks))[:, None]
+
+    def _lines(
+        self, condition: str, cases: Sequence[Case], films: Tensor, viewers: Sequence[Target], made_for: str | None,
+        found: Perturbed | None,
+    ) -> Iterator[Answer]:  # fmt: skip
+        """What each viewer says of these films; whom they were made for, or all, also in 8 bits."""
+        for viewer in viewers:
+            own = made_for in (None, viewer.key)
+            said, rounded = self._said(viewer, cases, films, rounded=own and self.config.uint8)
+            for place, case in enumerate(cases):
+                yield Answer(
+                    id=answer_id(viewer.key, condition, case.id, made_for),
+                    model=viewer.key,
+                    condition=condition,
+                    crafted_on=made_for,
+                    study=case.id,
+                    film=said[place],
+                    uint8=rounded[place] if rounded else None,
+                    attack=_trace(found, place) if found is not None and own else None,
+                )
+
+    def _said(
+        self, viewer: Target, cases: Sequence[Case], films: Tensor, *, rounded: bool
+    ) -> tuple[Answers, Answers | None]:
+        films = films.to(viewer.device)
+        if not rounded:
+            return viewer.examine(films, cases), None
+        both = viewer.examine(torch.cat([films, (films * 255).round() / 255]), [*cases, *cases])
+        return both[: len(cases)], both[len(cases) :]
+
+
+@dataclass(frozen=True, eq=False)
+class _Piece:
+    """What is made together for one batch: clean films, a corruption, or an attack on a model (a control: on none)."""
+
+    target: Target | None
+    aimed: Aimed | None
+    corruption: str | None
+
+
+def _tensor(film: Any) -> Tensor:
+    """[H, W] or [H, W, 3] → [C, H, W] float32."""
+    plain = torch.from_numpy(np.array(film, np.float32))
+    return plain[None] if plain.ndim == 2 else plain.permute(2, 0, 1)
+
+
+def _trace(found: Perturbed, place: int) -> AttackTrace:
+    return AttackTrace(
+        start=float(found.start[place]),
+        end=float(found.end[place]),
+        broken=bool(found.broken[place]),
+        linf=float(found.linf[place]),
+        l2=float(found.l2[place]),
+        passes=int(found.passes[place]),
+        zero_gradients=float(found.zero_gradients[place]),
+    )

@@ -1,0 +1,62 @@
+"""Films that were made for one model, shown to another: how much of the harm goes with them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from cxrlab.metrics.statistics.bootstrap import UNKNOWN, percentiles
+from cxrlab.robustness.flips import FLIP_RATE
+from cxrlab.robustness.outcomes import Audit, Quantities
+from cxrlab.robustness.quantities import LEVEL, Change, change, ends
+
+MEASURES = (FLIP_RATE, "asked.accuracy", "findings.f1")
+# Where the attack itself does less harm than this, a share of that harm means nothing.
+LEAST_HARM = 0.01
+
+
+def transfer(audit: Audit, a: str, b: str) -> dict[str, Any]:
+    """Condition → `a>b` (made for a, shown to b) and `b>a` → each measure, and the share of harm that went along."""
+    found: dict[str, Any] = {}
+    for source, target in ((a, b), (b, a)):
+        clean, own = audit.clean(target).film, audit.tables(target)
+        for condition, table in audit.evidence.transferred(target, source).items():
+            shown = audit.measured(table.film, audit.evidence.clean(target).film, MEASURES)
+            direct = audit.outcome(own[condition]).film if condition in own else None
+            found.setdefault(condition, {})[f"{source}>{target}"] = _told(shown, direct, clean)
+    return found
+
+
+def _told(shown: Quantities, direct: Quantities | None, clean: Quantities) -> dict[str, Any]:
+    told: dict[str, Any] = {}
+    for name in MEASURES:
+        told[name] = shown[name].to_json()
+        if name in clean:
+            told[name]["difference"] = ends(change(shown[name], clean[name]))
+        told[name]["transferred"] = _ratio(
+            _harm(shown, clean, name), None if direct is None else _harm(direct, clean, name)
+        )
+    return told
+
+
+def _harm(found: Quantities, clean: Quantities, name: str) -> Change:
+    """How far the measure falls; a rate of flips is harm by itself."""
+    if name in clean:
+        return change(clean[name], found[name])
+    return Change(found[name].value, found[name].draws)
+
+
+def _ratio(shown: Change, direct: Change | None) -> dict[str, float]:
+    """Harm under transfer / harm under the attack made for the model; undefined where the latter is below `LEAST_HARM`.
+
+    There is an interval only where hardly a resample comes near a division by nothing.
+    """
+    value, found = math.nan, UNKNOWN
+    if direct is not None and direct.value >= LEAST_HARM:
+        value = shown.value / direct.value
+        if percentiles(direct.draws, LEVEL).low >= LEAST_HARM:
+            safe = np.where(direct.draws >= LEAST_HARM, direct.draws, np.nan)
+            found = percentiles(shown.draws / safe, LEVEL)
+    return {"value": value, "low": found.low, "high": found.high}

@@ -1,0 +1,102 @@
+"""Clean film, difference × 10, perturbed film, and both reports with what changed: what a person looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cxrlab.core.codec import encode_png, to_uint8
+from cxrlab.core.records import Finding
+from cxrlab.core.runs import Run
+from cxrlab.findings.reader import read
+from cxrlab.robustness.evidence import Answer, StudyTruth
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cxrlab.robustness.cases import Case
+
+TRIPTYCHS, FOLDER = "triptychs.jsonl", "triptychs"
+GAIN = 10.0  # times that a difference is enlarged; mid grey is no change
+
+
+def keep_film(
+    run: Run, kept: set[str], condition: str, key: str, cases: Sequence[Case], clean: Tensor, perturbed: Tensor
+) -> None:
+    """Write the pictures of the chosen studies; the same bytes when it is done again."""
+    for place, case in enumerate(cases):
+        if case.id not in kept:
+            continue
+        before, after = (film[place].detach().cpu().numpy() for film in (clean, perturbed))
+        for name, film in (
+            (_name(case.id, key, CLEAN_FILM), before),
+            (_name(case.id, key, f"x10 {condition}"), np.clip(0.5 + GAIN * (after - before), 0, 1)),
+            (_name(case.id, key, condition), after),
+        ):
+            if not run.path(name).is_file():
+                plain = film[0] if len(film) == 1 else film.transpose(1, 2, 0)
+                run.write(name, encode_png(to_uint8(plain)))
+
+
+CLEAN_FILM = "clean"
+
+
+def _name(study: str, key: str, what: str) -> str:
+    """A file name that no study id can lead astray."""
+    plain = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in f"{study}_{key}_{what}")
+    return f"{FOLDER}/{plain}.png"
+
+
+def triptych(run: Run, truth: StudyTruth, before: Answer, after: Answer) -> Mapping[str, Any] | None:
+    """A line of triptychs.jsonl; None where the films were not kept."""
+    crafted = after.crafted_on or "a"
+    files = {
+        "clean": _name(truth.id, crafted, CLEAN_FILM),
+        "difference": _name(truth.id, crafted, f"x10 {after.condition}"),
+        "perturbed": _name(truth.id, crafted, after.condition),
+    }
+    if not all(run.path(name).is_file() for name in files.values()):
+        return None
+    flips = [
+        {"label": name, "before": old, "after": after.film.label_probs[name], "truth": truth.labels.get(name)}
+        for name, old in before.film.label_probs.items()
+        if name in after.film.label_probs and (old > 0.5) != (after.film.label_probs[name] > 0.5)
+    ]
+    return {
+        "id": truth.id,
+        "model": after.model,
+        "condition": after.condition,
+        **files,
+        "reference": truth.reference,
+        "before": before.film.report,
+        "after": after.film.report,
+        "spans": changed_spans(before.film.report or "", after.film.report or ""),
+        "label_flips": flips,
+        "eps": after.condition.partition("@")[2],
+        "linf": after.attack.linf if after.attack else None,
+    }
+
+
+def changed_spans(before: str, after: str) -> dict[str, list[list[Any]]]:
+    """Places in both reports whose findings differ: lost or changed in the first, new or changed in the second."""
+    old, new = ([one for one in read(text) if one.present and one.span] for text in (before, after))
+    return {
+        "before": [[*one.span, word] for one in old if one.span and (word := _fate(one, new, "lost"))],
+        "after": [[*one.span, word] for one in new if one.span and (word := _fate(one, old, "new"))],
+    }
+
+
+def _fate(finding: Finding, others: Sequence[Finding], alone: str) -> str | None:
+    """What became of a finding in the other report; None when it stands there as it is."""
+    same = [one for one in others if one.observation == finding.observation]
+    if not same:
+        return alone
+    return None if any((one.side, one.severity) == (finding.side, finding.severity) for one in same) else "changed"
+
+
+def has_triptychs(folder: Path) -> bool:
+    """Whether a run folder holds any."""
+    return (folder / TRIPTYCHS).is_file()

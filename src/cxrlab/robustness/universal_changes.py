@@ -1,0 +1,64 @@
+"""One change for all films, made of films that are not tested, and kept in the run folder."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cxrlab.core.errors import DataError
+from cxrlab.core.runs import Run
+from cxrlab.robustness.cases import Cases
+
+if TYPE_CHECKING:
+    from cxrlab.attacks.budget import Budget
+    from cxrlab.robustness.config import RobustnessConfig
+    from cxrlab.robustness.targets import Target
+
+
+def universal_change(
+    run: Run, cases: Cases, target: Target, aim: str, budget: Budget, shape: tuple[int, ...], config: RobustnessConfig
+) -> Tensor:
+    """[1, C, H, W]: made of the first `universal_films` films of this shape in another split, or read where it was.
+
+    Args:
+        run: The open run.
+        cases: Of the audit; their corpus has the other splits.
+        target: The model that it is made for.
+        aim: What it wants.
+        budget: Its radius.
+        shape: C, H and W of the films.
+        config: Settings.
+    """
+    from cxrlab.attacks.universal import make_universal
+
+    size = "x".join(map(str, shape))
+    path = run.path(f"universal/{target.key}_{aim}_{budget.label.replace('/', '-')}_{size}.npy")
+    if path.is_file():
+        return torch.from_numpy(np.load(path)).to(target.device)
+    split = "train" if config.split != "train" else "val"
+    others = Cases(cases.corpus, list(cases.corpus.ids(split))[: 4 * config.attack.universal_films], config)
+    chosen, films = [], []
+    for case in others.all:
+        film = others.film(case)
+        plain = torch.from_numpy(np.array(film, np.float32))
+        ready = plain[None] if plain.ndim == 2 else plain.permute(2, 0, 1)
+        if tuple(ready.shape) == shape and len(chosen) < config.attack.universal_films and case.reference:
+            chosen.append(case)
+            films.append(ready)
+    if not chosen:
+        raise DataError(
+            f"the {split} split has no film of {shape[-2]} × {shape[-1]} pixels to make a universal perturbation of; "
+            "give --film-size, so that all films have one size."
+        )
+    images = torch.stack(films).to(target.device)
+    objective = target.objective(aim, chosen, target.examine(images, chosen), images)
+    keys = [case.id for case in chosen]
+    made = make_universal(objective, images, budget, config.attack, keys=keys, seed=config.seed)
+    stream = io.BytesIO()
+    np.save(stream, made.detach().cpu().numpy())
+    run.write(str(path.relative_to(run.folder)), stream.getvalue())
+    return made

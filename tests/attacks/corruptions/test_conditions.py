@@ -1,0 +1,155 @@
+"""All twelve corruptions: what `corrupt` promises of each, and conditions as users write them."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cxrlab.attacks.corruptions import CORRUPTIONS, SEVERITIES, corrupt, parse_condition
+from cxrlab.attacks.corruptions.film import Film
+from cxrlab.core.errors import ConfigError, UnknownName
+from cxrlab.core.vocabulary import View
+from cxrlab.data.phantom.render import Sitter, render
+
+NAMES = CORRUPTIONS.names()
+BY_CHANCE = ("exposure", "low-dose", "blur", "rotation", "collimation", "grid-lines", "marker", "gamma")
+
+
+@cache
+def phantom(patient: str, size: int = 128) -> Film:
+    """One healthy chest; nobody may write into it."""
+    film = render(Sitter(3, patient, "F", 60), 1, View.PA, [], size, masks=False).image
+    film.setflags(write=False)
+    return film
+
+
+def spoilt(name: str, film: Film, severity: int, key: str = "s1") -> Film:
+    return corrupt(name, film, severity, key=key, seed=7)
+
+
+def ramp(height: int, width: int) -> Film:
+    """Every grey from black to white, with a chequer so that no blemish goes unseen."""
+    rising = np.linspace(0.0, 1.0, height * width, dtype=np.float32).reshape(height, width)
+    return np.clip(rising + 0.1 * (np.indices((height, width)).sum(axis=0) % 2), 0.0, 1.0).astype(np.float32)
+
+
+def test_the_twelve_are_there() -> None:
+    assert len(NAMES) == 12 and SEVERITIES == (1, 2, 3, 4, 5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("shape", [(97, 131), (97, 131, 3), (16, 16), (16, 40, 3)])
+def test_shape_type_and_range_are_kept_and_the_film_is_left_alone(name: str, shape: tuple[int, ...]) -> None:
+    film = ramp(*shape[:2]) if len(shape) == 2 else np.stack([ramp(*shape[:2])] * 3, axis=-1)
+    before = film.copy()
+    for severity in SEVERITIES:
+        made = spoilt(name, film, severity)
+        assert made.shape == shape and made.dtype == np.float32
+        assert made.min() >= 0.0 and made.max() <= 1.0
+        assert not np.shares_memory(made, film)
+    assert np.array_equal(film, before)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("patient", ["a", "b"])
+def test_a_higher_severity_changes_more(name: str, patient: str) -> None:
+    film = phantom(patient)
+    changes = [float(np.abs(spoilt(name, film, severity, patient) - film).mean()) for severity in SEVERITIES]
+    assert changes[0] > 0 and all(low < high for low, high in zip(changes, changes[1:], strict=False)), changes
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_three_equal_channels_suffer_as_one(name: str) -> None:
+    """A grey film stays grey when it is stored in colour."""
+    film = ramp(48, 40)
+    colour = spoilt(name, np.stack([film] * 3, axis=-1), 4)
+    assert np.abs(colour - spoilt(name, film, 4)[..., None]).max() < 1e-6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_key_has_the_same_luck_and_only_chance_needs_one(name: str) -> None:
+    film = phantom("a", 64)
+    first = spoilt(name, film, 3)
+    assert np.array_equal(first, spoilt(name, film, 3))
+    others = [np.array_equal(first, spoilt(name, film, 3, key)) for key in "abcdefgh"]
+    assert all(others) if name not in BY_CHANCE else not all(others)
+
+
+@pytest.mark.parametrize("name", ["exposure", "gamma", "blur", "collimation", "low-dose", "grid-lines"])
+def test_severity_is_a_dose_of_the_same_change(name: str) -> None:
+    """What 4 and 5 change has the same pattern, pixel by pixel."""
+    film = np.full((64, 64), 0.5, dtype=np.float32)
+    film[20:40, 10:50] = 0.6
+    four, five = (spoilt(name, film, severity) - film for severity in (4, 5))
+    assert np.corrcoef(np.append(four, 0.0), np.append(five, 0.0))[0, 1] > 0.7
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_small_and_large_films_suffer_alike(name: str) -> None:
+    """Seen at 128 pixels, the change of a film of 512 is within a third of that of one of 256."""
+
+    def seen(size: int) -> float:
+        film = phantom("a", size)
+        return _shrunk(spoilt(name, film, 5) - film)
+
+    assert seen(512) == pytest.approx(seen(256), rel=1 / 3)
+
+
+def _shrunk(change: Film) -> float:
+    return float(np.abs(np.asarray(Image.fromarray(change).resize((128, 128), Image.Resampling.BOX))).mean())
+
+
+@pytest.mark.parametrize("severity", [0, 6, -1, 2.5, True])
+def test_other_severities_are_refused(severity: int) -> None:
+    with pytest.raises(ConfigError, match="whole number from 1 to 5"):
+        spoilt("blur", ramp(16, 16), severity)
+
+
+@pytest.mark.parametrize(
+    "film",
+    [
+        np.zeros((8, 8), dtype=np.uint8),
+        np.zeros((3, 8, 8), dtype=np.float32),
+        np.full((8, 8), 255.0, dtype=np.float32),
+        np.full((8, 8), np.nan, dtype=np.float32),
+        np.zeros((0, 8), dtype=np.float32),
+    ],
+)
+def test_what_is_no_film_is_refused(film: Film) -> None:
+    with pytest.raises(ValueError, match="a film"):
+        spoilt("gamma", film, 1)
+
+
+def test_a_condition_is_a_name_and_a_severity() -> None:
+    assert parse_condition("low-dose@5") == ("low-dose", 5)
+    assert {parse_condition(f"{name}@{severity}") for name in NAMES for severity in SEVERITIES} == {
+        (name, severity) for name in NAMES for severity in SEVERITIES
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("blurr@3", "Did you mean 'blur'"),
+        ("", "There are: exposure"),
+        ("blur", "'blur@3'"),
+        ("blur@", "1 to 5"),
+        ("blur@0", "1 to 5"),
+        ("blur@6", "1 to 5"),
+        ("blur@3.0", "1 to 5"),
+        ("blur@3@3", "1 to 5"),
+    ],
+)
+def test_a_wrong_condition_is_refused_with_the_way_out(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        parse_condition(text)
+
+
+def test_an_unknown_name_is_refused_by_both() -> None:
+    with pytest.raises(UnknownName):
+        spoilt("fog", ramp(16, 16), 1)
+    with pytest.raises(UnknownName):
+        parse_condition("fog@1")
