@@ -44,6 +44,7 @@ SMALL = {
         "--before",
         "stub:empty",
     ),  # fmt: skip
+    "benchmarks/attack_speed.py": ("--tiny", "--steps", "3"),
     "benchmarks/finetune_speed.py": ("--tiny",),
     "benchmarks/imports.py": ("--n", "20"),
     "benchmarks/install.py": ("--plan",),
@@ -83,6 +84,7 @@ EXPECTED = {
     "experiments/build_builtin.py": "all built-in weights: 2",
     "experiments/iu_xray.py": "retrieval after stage 1",
     "experiments/sight.py": "held-out films: F1 ",
+    "benchmarks/attack_speed.py": "same report word for word 2 of 2",
     "benchmarks/finetune_speed.py": "1.2 times the samples a second of the plain Trainer",
     "benchmarks/imports.py": "20 films:",
     "benchmarks/install.py": "under 35 packages",
@@ -96,6 +98,7 @@ EXPECTED = {
 }
 NEED_TORCH = (
     "learnability.py",
+    "attack_speed.py",
     "finetune_speed.py",
     "preference_speed.py",
     "pointing_game.py",

@@ -96,16 +96,19 @@ def _on_sphere(shape: tuple[int, ...], eps: float, norm: Norm, generator: Genera
     if norm == "linf":
         drawn = generator.uniform(-1, 1, shape)
         return np.asarray(drawn / max(float(np.abs(drawn).max()), _TINY) * eps)
-    direction = generator.standard_normal(shape)
-    return direction / max(float(np.linalg.norm(direction)), _TINY) * eps
+    return _direction(shape, generator) * eps
 
 
 def _uniform_in_ball(shape: tuple[int, ...], eps: float, norm: Norm, generator: Generator) -> np.ndarray:
     if norm == "linf":
         return generator.uniform(-eps, eps, shape)
-    direction = generator.standard_normal(shape)
-    radius = eps * generator.uniform() ** (1 / direction.size)
-    return direction / max(float(np.linalg.norm(direction)), _TINY) * radius
+    direction = _direction(shape, generator)
+    return np.asarray(direction * eps * generator.uniform() ** (1 / direction.size))
+
+
+def _direction(shape: tuple[int, ...], generator: Generator) -> np.ndarray:
+    drawn = generator.standard_normal(shape)
+    return np.asarray(drawn / max(float(np.linalg.norm(drawn)), _TINY))
 
 
 def _per_film(values: Tensor) -> Tensor:

@@ -25,36 +25,33 @@ _WAVES = 4  # highest frequency of a wave, in periods across the film
 
 
 class RandomSearch(Attack):
-    """Waves and patches, each kept if it raises the loss.
-
-    Attributes:
-        ties: A change that leaves the loss as it was is kept too.
-    """
+    """Waves and patches, each kept if it raises the loss."""
 
     name: ClassVar[str] = "random"
     white_box: ClassVar[bool] = False
-    ties: ClassVar[bool] = False
 
     def __init__(self, settings: AttackSettings | None = None) -> None:
         self.settings = settings or AttackSettings()
 
     def perturb(self, task: Task) -> Tensor:
-        """`queries` passes a film."""
+        """`queries` passes a film, or fewer with `early_exit`."""
         rows, sources = task.rows, task.generators(task.rows, self.name)
         films = task.begin.clone() if task.warm else task.project(self.first(task, sources))
         losses = task.losses(films, rows)
-        left = [row for row, gone in zip(rows, self._gone(task, losses, rows).tolist(), strict=True) if not gone]
+        left = self._left(task, self._gone(task, films, losses, rows, rows), rows)
         for query in range(1, self.settings.queries):
             if not left:
                 break
             drawn = [sources[row] for row in left]
             tried = task.project(self.propose(task, films[left], left, drawn, query / self.settings.queries), left)
             found = task.losses(tried, left)
-            gone = self._gone(task, found, left)
-            better = (found >= losses[left] if self.ties else found > losses[left]) | gone
+            rose = found > losses[left]
+            gone = self._gone(task, tried, found, left, [row for row, up in zip(left, rose, strict=True) if up])
+            # Words seldom change: searches by report keep what does no worse, or they would stand still.
+            better = gone | (rose if self.needs_scores else found >= losses[left])
             kept = torch.as_tensor(left)[better].tolist()
             films[kept], losses[kept] = tried[better.to(tried.device)], found[better]
-            left = [row for row, done in zip(left, gone.tolist(), strict=True) if not done]
+            left = self._left(task, gone, left)
         return films
 
     def first(self, task: Task, sources: Sequence[Generator]) -> Tensor:
@@ -79,22 +76,34 @@ class RandomSearch(Attack):
             change /= np.linalg.norm(change.reshape(len(change), -1), axis=1).reshape(-1, 1, 1, 1)
         return films + _STEP * task.budget.eps * torch.from_numpy(change).to(films)
 
-    def _gone(self, task: Task, losses: Tensor, rows: list[int]) -> Tensor:
-        """Which films are broken by their losses and need no more queries."""
+    def _gone(self, task: Task, films: Tensor, losses: Tensor, rows: list[int], rose: list[int]) -> Tensor:
+        """Which films are broken and need no more queries, [len(rows)] bool.
+
+        Where losses do not tell, an attack by report asks for the films whose loss rose, within its queries; an answer
+        costs many scores, so that the others do not ask.
+        """
+        gone = torch.zeros(len(rows), dtype=torch.bool)
         if not self.settings.early_exit:
-            return torch.zeros(len(rows), dtype=torch.bool)
-        return task.reached(losses, rows)
+            return gone
+        if (told := task.objective.reached(losses, rows)) is not None:
+            return told.cpu().bool()
+        passes = task.passes()
+        asked = [place for place, row in enumerate(rows) if row in rose and passes[row] < self.settings.queries]
+        if asked and not self.needs_scores:
+            gone[asked] = task.broken(films[asked], [rows[place] for place in asked])
+        return gone
+
+    def _left(self, task: Task, gone: Tensor, rows: list[int]) -> list[int]:
+        """Films that are not broken and have queries left."""
+        spent = task.passes()[rows] >= self.settings.queries
+        return torch.as_tensor(rows)[~gone & ~spent].tolist()
 
 
 class RandomSearchByReport(RandomSearch):
-    """The same search with nothing but reports: the loss is the harm read off the words.
-
-    Words seldom change, so that a change is kept as long as it does no worse.
-    """
+    """The same search with nothing but reports: the loss is the harm read off the words."""
 
     name: ClassVar[str] = "random-report"
     needs_scores: ClassVar[bool] = False
-    ties: ClassVar[bool] = True
 
 
 def signs(source: Generator, *shape: int) -> np.ndarray:

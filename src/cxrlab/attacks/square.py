@@ -58,7 +58,6 @@ class SquareByReport(Square):
 
     name: ClassVar[str] = "square-report"
     needs_scores: ClassVar[bool] = False
-    ties: ClassVar[bool] = True
 
 
 def covered(done: float) -> float:

@@ -206,6 +206,18 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "cxrlab prefer train --config configs/preference/dpo_phantom.yaml --data corpora/phantom "
             "--pairs runs/pairs --start builtin:reporter --out runs/aligned",
         ),
+        "harden": Command(
+            "make a vision tower harder to fool: adversarial fine-tuning",
+            "cxrlab.cli.hardening:harden",
+            "cxrlab harden --config configs/robustness/harden_phantom.yaml --data corpora/phantom "
+            "--model builtin:reporter --out runs/hardened",
+        ),
+        "robustness": Command(
+            "attack a model: accuracy and confidence, clean against perturbed",
+            "cxrlab.cli.robustness:robustness",
+            "cxrlab robustness --model builtin:reporter --data corpora/phantom --n 50 --attacks fgsm,pgd,noise "
+            "--eps 1/255,2/255 --out runs/robustness",
+        ),
         "page": Command(
             "one HTML file from run folders",
             "cxrlab.render.page:write_page",

@@ -53,7 +53,8 @@ def equal_mass_bins(probability: ArrayLike, bins: int = BINS) -> Matrix:
         return np.zeros(0)
     cuts = np.unique(ranked[np.arange(1, bins) * len(ranked) // bins])
     # Below the smallest answer there is nothing to hold.
-    return cuts[cuts > ranked[0]]
+    edges: Matrix = cuts[cuts > ranked[0]]
+    return edges
 
 
 def bin_of(probability: ArrayLike, edges: Matrix) -> NDArray[np.intp]:
@@ -87,13 +88,14 @@ def expected_calibration_error(
     size = len(given) * count
     gaps = np.bincount(cell, weights=given[known] - true[known], minlength=size).reshape(-1, count)
     held = np.bincount(cell, minlength=size).reshape(-1, count).astype(np.float64)
-    return Tally(ECE, np.concatenate([gaps, held], axis=1), known.any(axis=1), _error_of)
+    return Tally(ECE, np.concatenate([gaps, held], axis=1), held.sum(axis=1) > 0, _error_of)
 
 
 def bin_counts(error: Tally) -> NDArray[np.int64]:
     """Answers in each bin of a tally of `expected_calibration_error`."""
     bins = error.rows.shape[1] // 2
-    return error.rows[:, bins:].sum(axis=0).astype(np.int64)
+    held: NDArray[np.int64] = error.rows[:, bins:].sum(axis=0).astype(np.int64)
+    return held
 
 
 def brier(probability: ArrayLike, truth: ArrayLike) -> Tally:
@@ -101,7 +103,7 @@ def brier(probability: ArrayLike, truth: ArrayLike) -> Tally:
     given, true, known = _cells(probability, truth)
     squares = np.where(known, (given - true) ** 2, 0.0).sum(axis=1)
     rows = np.stack([squares, known.sum(axis=1).astype(np.float64)], axis=1)
-    return Tally(BRIER, rows, known.any(axis=1), mean_of)
+    return Tally(BRIER, rows, rows[:, 1] > 0, mean_of)
 
 
 def _error_of(sums: Matrix) -> Matrix:

@@ -114,13 +114,12 @@ def _axes(frame: _Frame, drawn: Sequence[Curve], layout: Layout) -> str:
         out.append(f'<text x="{_LEFT - 7}" y="{y + 4:.1f}" font-size="12" text-anchor="end">{value:g}</text>')
     out.append(f'<path d="M{_LEFT} {_TOP}V{frame.base}H{frame.right:.1f}" fill="none" stroke="{_AXIS}"/>')
     last = -math.inf
-    for eps in sorted({point[0] for one in drawn for point in one.points}):
+    for eps in sorted({0.0, *(point[0] for one in drawn for point in one.points)}):
         x = frame.x(eps)
         out.append(f'<path d="M{x:.1f} {frame.base}v5" stroke="{_AXIS}"/>')
         if x - last >= 26:  # closer ones would run into each other
-            out.append(
-                f'<text x="{x:.1f}" y="{frame.base + 18}" font-size="12" text-anchor="middle">{layout.radius(eps)}</text>'
-            )
+            place = f'x="{x:.1f}" y="{frame.base + 18}"'
+            out.append(f'<text {place} font-size="12" text-anchor="middle">{layout.radius(eps)}</text>')
             last = x
     centre = (_LEFT + frame.right) / 2
     out.append(
@@ -176,9 +175,10 @@ def _marker(x: float, y: float, one: Curve, inside: str = "") -> str:
 
 
 def _legend(drawn: Sequence[Curve], note: str, layout: Layout) -> tuple[str, int]:
-    """A line of its own for every curve, in as many rows as they need; and the number of rows."""
+    """A piece of every line with its label, each label once, in as many rows as they need; and the number of rows."""
     out, x, row = [], float(_LEFT), 0
-    for one in drawn:
+    first = {one.label: one for one in reversed(drawn)}
+    for one in [first[label] for label in dict.fromkeys(one.label for one in drawn)]:
         needs = 40 + _LETTER * len(one.label)
         if x > _LEFT and x + needs > layout.width:
             x, row = float(_LEFT), row + 1

@@ -1,4 +1,4 @@
-"""The section of a page on a robustness audit: threat, warnings, harm by label, curves, conditions, comparison, films."""
+"""The section of a page on a robustness audit, from the threat to the films."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from cxrlab.render.robustness_tables import conditions, corruptions, realised, s
 from cxrlab.render.triptychs import triptychs
 
 _BLIND = "blind"
+_LOUD = 6  # warnings in the open; who shouts thirty things is not heard
 _VERDICTS = {"looks": ("here", "✓ looks at the film"), "unclear": ("doubt", "? not clear that it looks at the film")}
 _CURVES = (
-    "Shade: 95 % interval by patient. Dashed grey: noise of the same size, the control; harm that noise does as well is "
-    "not the attack's. Every share runs from 0 to 1."
+    "Shade: 95 % interval by patient. Dashed grey: noise of the same size, the control; harm that noise does too "
+    "is not the attack's. Every share runs from 0 to 1."
 )
 
 
@@ -65,14 +66,17 @@ def _threat(audit: Mapping[str, Any]) -> str:
 
 def _alarms(audit: Mapping[str, Any], models: Sequence[Audited]) -> str:
     """Models that do not look at the film first, since nothing else counts for them; then what the run warned of."""
-    blind = [
+    blind = {key: found for key, found in _dependence(audit).items() if found.get("verdict") == _BLIND}
+    told = [
         f"<p class=alarm><b>⚠ Blind: {named(models, key)} does not look at the film.</b> {text(found.get('sentence'))} "
         "No figure below says that it is robust.</p>"
-        for key, found in _dependence(audit).items()
-        if found.get("verdict") == _BLIND
+        for key, found in blind.items()
     ]
-    warned = [f"<p class=alarm><b>⚠ Warning.</b> {text(one)}</p>" for one in audit.get("warnings") or ()]
-    return "".join([*blind, *warned])
+    said = [str(found["sentence"]) for found in blind.values() if found.get("sentence")]
+    warnings = [one for one in audit.get("warnings") or () if not any(sentence in one for sentence in said)]
+    lines = [f"<p><b>⚠ Warning.</b> {text(one)}</p>" for one in warnings]
+    more = folded(f"{len(lines) - _LOUD} more warnings", "".join(lines[_LOUD:]))
+    return "".join(told) + (f"<div class=alarm>{''.join(lines[:_LOUD])}{more}</div>" if lines else "")
 
 
 def _verdicts(audit: Mapping[str, Any], models: Sequence[Audited]) -> str:

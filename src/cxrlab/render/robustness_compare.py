@@ -7,27 +7,30 @@ from typing import Any
 
 from cxrlab.render.html import UNKNOWN, figure, grouped_table, table, text
 from cxrlab.render.robustness_parts import (
-    CLEAN,
     Audited,
     cell,
     change,
+    dense,
     direction,
     folded,
     heading,
     headline,
+    middle,
     named,
     number,
     ordered,
     p_value,
     part,
-    title,
+    radius,
+    split,
 )
 
+_ALPHA = 0.05
 _FIRST = ("asked.accuracy", "findings.f1", "flip_rate")
 _NOTE = (
     "Differences are the second model minus the first, on the same studies, with intervals by patient; the drop is the "
-    "difference of what each loses, which an unequal start cannot make. ▼ and ▲: the second is worse or better, with an "
-    "interval that leaves out zero. p is Holm's, over every test of the pair. A difference smaller than the smallest "
+    "difference of what each loses, which an unequal start cannot make. ▼ and ▲: the second is worse or better "
+    "with p below 0.05. p is Holm's, over every test of all pairs. A difference smaller than the smallest "
     "detectable one would have been found in fewer than four of five such audits."
 )
 _HEADS = (
@@ -54,83 +57,91 @@ def _pair(pair: str, models: Sequence[Audited]) -> str:
 
 def _one(found: Mapping[str, Any]) -> str:
     told = part(found, "conditions")
-    rows = [(name, metric) for name in ordered(told) for metric in part(told, name) if part(told, name, metric)]
-    first = [(name, metric) for name, metric in rows if metric in _FIRST] or rows
+    rows = [(name, metric) for name in ordered(told) for metric in part(told, name)]
+    rows = [(name, metric) for name, metric in rows if number(part(told, name, metric).get("difference")) is not None]
+    size = middle(name for name in told if "/" in name or "." in name)
+    here = [(name, metric) for name, metric in rows if radius(split(name)[1]) == size]
+    first = [(name, metric) for name, metric in here if metric in _FIRST] or rows
     more = [(name, metric) for name, metric in rows if (name, metric) not in first]
     parts = [
         _equality(found),
         _rows(told, first),
-        folded(f"{len(more)} more rows: every other metric", _rows(told, more)),
-        folded("flipped by one attack on each model", _flips(part(found, "flips"))),
-        folded("restricted to what both have right on the clean film", _matched(part(found, "matched"))),
+        folded(f"every other condition and metric, {len(more)} rows", _rows(told, more)),
+        folded("studies that flip under one model only", _flips(part(found, "flips"))),
+        _matched(part(found, "matched")),
     ]
     return "".join(parts)
 
 
+def _gap(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The difference of a comparison, which stands flat beside both values, as a measurement."""
+    return {"value": found.get("difference"), "low": found.get("low"), "high": found.get("high")}
+
+
 def _equality(found: Mapping[str, Any]) -> str:
-    """Whether both start alike, in words and in numbers."""
+    """Whether both start alike."""
     equal = found.get("equal_clean")
-    style = "" if equal is None else " class=here" if equal else " class=bad"
-    sentence = f"<p{style}>{text(found['sentence'])}</p>" if found.get("sentence") else ""
-    counted = [f"{text(found[key])} {key}" for key in ("n", "patients") if found.get(key) is not None]
-    counts = ", ".join(counted).replace(" n", " studies", 1) if counted else ""
-    clean = ", ".join(
-        f"{text(title(metric))} {figure(number(gap), '+')} ({_span(gap)})"
-        for metric, gap in part(found, CLEAN).items()
-        if number(gap) is not None
-    )
-    told = "; ".join(piece for piece in (counts, f"on clean films: {clean}" if clean else "") if piece)
-    return sentence + (f"<p class=small>{told}.</p>" if told else "")
-
-
-def _span(found: Any) -> str:
-    return f"{figure(part(found).get('low'), '+')} to {figure(part(found).get('high'), '+')}"
+    style, sign = ("here", "✓ ") if equal else ("doubt", "⚠ ")
+    sentence = f"<p class={style}>{sign}{text(found['sentence'])}</p>" if found.get("sentence") else ""
+    counts = f"<p class=small>{text(found.get('n'))} studies of {text(found.get('patients'))} patients.</p>"
+    return sentence + counts
 
 
 def _rows(told: Mapping[str, Any], wanted: Sequence[tuple[str, str]]) -> str:
     rows = []
     for name, metric in wanted:
         found, drop = part(told, name, metric), part(told, name, metric, "drop")
-        better = direction(metric)
         rows.append(
             [
                 text(name),
                 heading(metric),
                 figure(number(found.get("a"))),
                 figure(number(found.get("b"))),
-                change({**found, "value": found.get("difference")}, better),
-                p_value(found.get("p_holm", found.get("p"))),
+                change(_gap(found), direction(metric), _sure(found)),
+                p_value(found.get("p_holm")),
                 figure(number(found.get("smallest_detectable"))),
-                change(drop, better) if drop else UNKNOWN,
-                p_value(drop.get("p_holm", drop.get("p"))),
+                change(drop, direction(metric), _sure(drop)),
+                p_value(drop.get("p_holm")),
             ]
         )
-    return grouped_table([("", ["condition", "metric"]), *_HEADS], rows, words=2) if rows else ""
+    return dense(grouped_table([("", ["condition", "metric"]), *_HEADS], rows, words=2)) if rows else ""
 
 
-def _flips(found: Mapping[str, Any]) -> str:
-    rows = [
-        [
-            text(name),
-            *(text(part(found, name).get(key)) for key in ("only_a", "only_b")),
-            *(p_value(part(found, name).get(key)) for key in ("p", "p_holm")),
-        ]
-        for name in ordered(found)
-    ]
-    head = ["condition", "only the first flips", "only the second flips", "McNemar p", "Holm p"]
-    return table(head, rows, 4) if rows else ""
+def _sure(found: Mapping[str, Any]) -> bool:
+    """Whether a test still finds a difference after the correction for the number of tests."""
+    p = number(found.get("p_holm"))
+    return p is not None and p < _ALPHA
+
+
+def _flips(told: Mapping[str, Any]) -> str:
+    rows = []
+    for name in ordered(told):
+        found = part(told, name)
+        counts = [text(found.get(key)) for key in ("only_a", "only_b", "both", "n")]
+        cells = [text(name), text(found.get("of")), *counts]
+        rows.append([*cells, *(p_value(found.get(key)) for key in ("p", "p_holm"))])
+    head = ["condition", "what flips", "only the first", "only the second", "both", "of", "McNemar p", "Holm p"]
+    return table(head, rows, 6) if rows else ""
 
 
 def _matched(found: Mapping[str, Any]) -> str:
-    """The comparison on what both have right, in whatever depth the file holds it."""
-    told = part(found, "conditions") or found
-    wanted = [
-        (name, metric)
+    """What becomes of what both have right on the clean film: there both start from the same place."""
+    told = part(found, "conditions")
+    rows = [
+        [
+            text(name),
+            heading(metric),
+            *(cell(part(told, name, metric).get(side)) for side in ("a", "b")),
+            change(_gap(part(told, name, metric)), direction(metric)),
+        ]
         for name in ordered(told)
         for metric in part(told, name)
         if number(part(told, name, metric).get("difference")) is not None
     ]
-    return _rows(told, wanted)
+    counts = f"{text(found.get('pairs'))} answers and {text(found.get('studies'))} reports"
+    note = f"<p class=small>{counts} that both models have right on the clean film; intervals, no tests.</p>"
+    body = table(["condition", "metric", "first", "second", "difference"], rows, 3) if rows else ""
+    return folded("what both have right on the clean film", note + body if body else "")
 
 
 def transfer(told: Mapping[str, Any], models: Sequence[Audited]) -> str:
@@ -144,7 +155,7 @@ def transfer(told: Mapping[str, Any], models: Sequence[Audited]) -> str:
     metric = next((one for one in _FIRST if _has(moved, chosen, one)), _FIRST[0])
     rows = []
     for row in models:
-        cells = [_seen(moved, models, row, column, chosen, metric) for column in models]
+        cells = [_seen(moved, row, column, chosen, metric) for column in models]
         if any(made != UNKNOWN for made in cells):
             rows.append([f"<b>{text(row.key)}</b> {text(row.name)}", *cells])
     head = ["films made for ↓, shown to →", *(f"{text(model.key)} {text(model.name)}" for model in models)]
@@ -158,48 +169,40 @@ def transfer(told: Mapping[str, Any], models: Sequence[Audited]) -> str:
 
 
 def _has(moved: Mapping[str, Any], condition: str, metric: str) -> bool:
-    ways = (part(found, condition, way) for found in moved.values() for way in ("a_to_b", "b_to_a"))
+    ways = (part(found, condition, way) for found in moved.values() for way in part(found, condition))
     return any(number(way.get(metric)) is not None for way in ways)
 
 
 def _ways(pair: str) -> tuple[tuple[str, str, str], ...]:
-    """(made for, shown to, key in the file) of both directions; the file calls the first of a pair a."""
+    """(made for, shown to, key in the file) of both directions; the file calls the first of any pair a."""
     first, _, second = pair.partition(":")
     return (first, second, "a_to_b"), (second, first, "b_to_a")
 
 
-def _seen(
-    moved: Mapping[str, Any], models: Sequence[Audited], row: Audited, column: Audited, condition: str, metric: str
-) -> str:
-    if row.key == column.key:
-        found = part(row.found, "attacks", condition)
-    else:
-        places = {
-            (made, shown): part(moved, pair, condition, way) for pair in moved for made, shown, way in _ways(pair)
-        }
+def _seen(moved: Mapping[str, Any], row: Audited, column: Audited, condition: str, metric: str) -> str:
+    """What the model of a column made of films that were made for the model of a row."""
+    found = part(row.found, "attacks", condition)
+    if row.key != column.key:
+        places = {(made, to): part(moved, pair, condition, way) for pair in moved for made, to, way in _ways(pair)}
         found = places.get((row.key, column.key), {})
     if number(found.get(metric)) is None:
         return UNKNOWN
-    ratio = number(found.get("ratio"))
+    value, ratio = figure(number(found.get(metric))), number(part(found, "ratios").get(metric))
     small = [figure(number(found.get("flip_rate")))] + ([f"harm × {ratio:.2f}"] if ratio is not None else [])
-    value = figure(number(found.get(metric)))
     strong = f"<b>{value}</b>" if row.key == column.key else value
     return f"{strong}<br><span class=small>{' · '.join(small)}</span>"
 
 
 def _listed(moved: Mapping[str, Any], models: Sequence[Audited], conditions: Sequence[str]) -> str:
-    rows = [
-        [
-            text(condition),
-            named(models, made),
-            named(models, shown),
-            *(cell(part(found, condition, way).get(metric)) for metric in _FIRST),
-            figure(number(part(found, condition, way).get("ratio"))),
-        ]
-        for condition in conditions
-        for pair, found in moved.items()
-        for made, shown, way in _ways(pair)
-        if part(found, condition, way)
-    ]
-    head = ["condition", "made for", "shown to", *map(heading, _FIRST), "harm moved along"]
-    return table(head, rows, 4) if rows else ""
+    rows = []
+    for condition in conditions:
+        for pair, told in moved.items():
+            for made, to, way in _ways(pair):
+                found = part(told, condition, way)
+                cells = [text(condition), f"{named(models, made)} → {named(models, to)}"]
+                for metric in _FIRST:
+                    cells += [cell(found.get(metric)), cell(part(found, "ratios").get(metric))]
+                if found:
+                    rows.append(cells)
+    groups = [(heading(metric), ["value", "harm moved"]) for metric in _FIRST]
+    return dense(grouped_table([("", ["condition", "made for → shown to"]), *groups], rows, words=2)) if rows else ""

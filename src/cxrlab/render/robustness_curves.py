@@ -16,6 +16,7 @@ from cxrlab.render.robustness_parts import (
     folded,
     headline,
     in_unit,
+    is_control,
     models_of,
     number,
     part,
@@ -66,9 +67,12 @@ def figure_svg(
         height: Height in pixels without the legend, which is put beneath.
     """
     wanted = [one for one in models_of(audit) if models is None or not {one.key, one.name, one.full}.isdisjoint(models)]
+    if len(wanted) > 1 and attacks is None:
+        attacks = _common(wanted)
     drawn = _curves(wanted[:_DRAWN], metric, attacks)
-    worse = _WORSE.get(direction(metric), "")
-    words = heading if heading is not None else title(metric) + (f" ({worse})" if worse else "")
+    worse = f" ({_WORSE[direction(metric)]})" if direction(metric) in _WORSE else ""
+    shared = f" under {attacks[0]}" if len(wanted) > 1 and attacks and attacks[0] != CONTROL else ""
+    words = heading if heading is not None else f"{title(metric)}{shared}{worse}"
     note = f"{_DRAWN} of {len(wanted)} models drawn" if len(wanted) > _DRAWN else ""
     layout = Layout(width, height)
     if part(audit, "protocol").get("norm") == "l2":
@@ -76,22 +80,30 @@ def figure_svg(
     return drawing(drawn, words, layout, in_unit(metric), note) if drawn else ""
 
 
+def _common(models: Sequence[Audited]) -> list[str]:
+    """The attack that several models are drawn under: the strongest one on the first of them; and the control."""
+    first = next((name for model in models if (name := headline(model.found))), None)
+    return [CONTROL] if first is None else [split(first)[0], CONTROL]
+
+
 def _curves(models: Sequence[Audited], metric: str, attacks: Sequence[str] | None) -> list[Curve]:
     several = len(models) > 1
-    if several and attacks is None:
-        first = next((name for model in models if (name := headline(model.found))), None)
-        attacks = [CONTROL] if first is None else [split(first)[0], CONTROL]
+    lone = several and attacks is not None and sum(not is_control(name) for name in attacks) == 1
     drawn = []
     for place, model in enumerate(models):
         lines = part(model.found, "curves", metric)
         chosen = [name for name in lines if attacks is None or name in attacks]
-        for turn, name in enumerate(sorted(chosen, key=lambda one: one == CONTROL)):
+        for turn, name in enumerate(sorted(chosen, key=lambda one: (is_control(one), one == WORST))):
             points = _points(lines[name], number(part(model.found, CLEAN).get(metric)))
-            control = name.partition(":")[0] == CONTROL
-            label = _short(f"{model.name}, {name}" if several else name) + (" (control)" if control else "")
-            colour = GREY if control else INK if name == WORST else COLOURS[(place if several else turn) % len(COLOURS)]
+            label = f"{model.key}: {_short(model.name)}" + ("" if lone else f", {name}") if several else name
+            colour = COLOURS[(place if several else turn) % len(COLOURS)]
+            if is_control(name):  # one entry of the legend for the controls of all models
+                label, colour = f"{name} (control)", GREY
+            elif name == WORST and not several:
+                colour = INK
             if points:
-                drawn.append(Curve(label, points, colour, place if several else turn, control, name == WORST))
+                marker = place if several else turn
+                drawn.append(Curve(label, points, colour, marker, dashed=is_control(name), thick=colour == INK))
     return drawn
 
 
@@ -100,7 +112,8 @@ def _points(told: Any, clean: float | None) -> tuple[Point, ...]:
     found = {}
     for row in told if isinstance(told, (list, tuple)) else ():
         values = [number(one) for one in row] if isinstance(row, (list, tuple)) else []
-        eps, value, low, high = [*values[:4], *[None] * (4 - len(values[:4]))]
+        values += [None] * (4 - len(values))
+        eps, value, low, high = values[0], values[1], values[2], values[3]
         if eps is not None and value is not None and eps >= 0:
             found[eps] = (eps, value, low, high)
     if clean is not None and found:
@@ -109,4 +122,4 @@ def _points(told: Any, clean: float | None) -> tuple[Point, ...]:
 
 
 def _short(label: str) -> str:
-    return label if len(label) <= 48 else f"{label[:30]}…{label[-17:]}"
+    return label if len(label) <= 52 else f"{label[:24]}…{label[-27:]}"

@@ -12,6 +12,7 @@ from cxrlab.render.robustness_parts import (
     Audited,
     cell,
     change,
+    dense,
     direction,
     first_open,
     folded,
@@ -79,10 +80,11 @@ def by_label(labels: Mapping[str, Any]) -> str:
         cells = [label, text(row.get("n")), text(row.get("positives"))]
         for _, way, better in groups:
             found = part(row, *way)
-            cells += [cell(found.get("original")), cell(found.get("perturbed"))]
-            cells.append(change(found.get("difference"), better))
+            cells += [cell(found.get(side), digits=2) for side in _SIDES[:2]]
+            cells.append(change(found.get("difference"), better, digits=2))
         rows.append(cells)
-    return grouped_table([("", ["label", "n", "present"]), *((name, _SIDES) for name, _, _ in groups)], rows)
+    heads = [("", ["label", "n", "present"]), *((name, _SIDES) for name, _, _ in groups)]
+    return dense(grouped_table(heads, rows))
 
 
 def _measured(found: Mapping[str, Any]) -> bool:
@@ -116,8 +118,8 @@ def _summary(models: Sequence[Audited]) -> str:
         found = part(model.found, "attacks", chosen or "")
         cells = [f"<b>{text(model.key)}</b> {text(model.name)}", text(chosen)]
         for metric in _SUMMARY[:-1]:
-            cells += [cell(part(model.found, CLEAN).get(metric)), cell(found.get(metric))]
-        rows.append([*cells, cell(found.get("flip_rate"))])
+            cells += [cell(part(model.found, CLEAN).get(metric), digits=2), cell(found.get(metric), digits=2)]
+        rows.append([*cells, cell(found.get("flip_rate"), digits=2)])
     pair = ("clean", "attacked")
     groups = [("", ["model", "attack"]), *((text(title(metric)), pair) for metric in _SUMMARY[:-1])]
-    return grouped_table([*groups, (text(title("flip_rate")), ["attacked"])], rows, words=2)
+    return dense(grouped_table([*groups, (text(title("flip_rate")), ["attacked"])], rows, words=2))

@@ -9,7 +9,7 @@ from typing import Any
 
 from cxrlab.core.headlines import ARROWS
 from cxrlab.render.folder import shortened
-from cxrlab.render.html import UNKNOWN, ends, figure, text
+from cxrlab.render.html import UNKNOWN, figure, text
 
 CONTROL, WORST, CLEAN = "noise", "worst", "clean"
 # Attacks that read the model's gradients; a page cannot ask the attacks themselves, which need torch.
@@ -146,9 +146,9 @@ def ordered(conditions: Iterable[str]) -> list[str]:
 
 
 def middle(conditions: Iterable[str]) -> float | None:
-    """The middle one of the radii that occur; of an even number the lower."""
+    """The middle one of the radii that occur; of an even number the upper."""
     radii = sorted({found for name in conditions if (found := radius(split(name)[1])) is not None})
-    return radii[(len(radii) - 1) // 2] if radii else None
+    return radii[len(radii) // 2] if radii else None
 
 
 def headline(found: Mapping[str, Any]) -> str | None:
@@ -172,22 +172,37 @@ def headline(found: Mapping[str, Any]) -> str | None:
     return min(chosen, key=left) if chosen else None
 
 
-def cell(found: Any, sign: str = "") -> str:
-    """A value with its interval beneath."""
-    value = number(found)
-    told = figure(value, sign)
-    if not isinstance(found, Mapping) or number(found.get("low")) is None or number(found.get("high")) is None:
-        return told
-    return f"{told}<br><span class=small>{ends(found, sign)}</span>"
+def cell(found: Any, sign: str = "", digits: int = 3) -> str:
+    """A value with its interval beneath.
 
-
-def change(found: Any, better: str) -> str:
-    """A difference with its interval beneath; one whose interval leaves out zero carries a mark for worse or better."""
+    Args:
+        found: A measurement, or a number.
+        sign: `+` writes the sign of a difference.
+        digits: Decimals of the interval; fewer make a narrow column.
+    """
     low, high = (number(part(found).get(side)) for side in ("low", "high"))
-    told = cell(found, "+")
-    if not better or low is None or high is None or low <= 0 <= high:
+    told = figure(number(found), sign)
+    if low is None or high is None:
         return told
-    worse = (high < 0) == (better == "higher")
+    return f"{told}<br><span class=small>{low:{sign}.{digits}f} to {high:{sign}.{digits}f}</span>"
+
+
+def change(found: Any, better: str, sure: bool | None = None, digits: int = 3) -> str:
+    """A difference with its interval beneath, and a mark where it is surely worse or better.
+
+    Args:
+        found: The difference.
+        better: Which way is better; nothing is marked where neither is.
+        sure: Whether a test says that it is there; without a test, whether the interval leaves out zero.
+        digits: Decimals of the interval.
+    """
+    low, high, value = (number(part(found).get(side)) for side in ("low", "high", "value"))
+    told = cell(found, "+", digits)
+    if sure is None:
+        sure = low is not None and high is not None and not low <= 0 <= high
+    if not better or not sure or not value:
+        return told
+    worse = (value < 0) == (better == "higher")
     return f"<span class={'bad' if worse else 'here'}>{'▼' if worse else '▲'}&nbsp;{told}</span>"
 
 
@@ -197,6 +212,11 @@ def p_value(value: Any) -> str:
     if known is None:
         return UNKNOWN
     return "&lt; 0.001" if known < 0.001 else f"{known:.3f}"
+
+
+def dense(inside: str) -> str:
+    """A table of many columns in small letters."""
+    return f"<div class=dense>{inside}</div>" if inside else ""
 
 
 def folded(name: str, inside: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cxrlab.render.html import UNKNOWN, figure, grouped_table, table, text
@@ -12,6 +12,7 @@ from cxrlab.render.robustness_parts import (
     Audited,
     cell,
     change,
+    dense,
     direction,
     folded,
     heading,
@@ -45,7 +46,7 @@ _SHORT = {
 _ARROWS = {"higher": "↑", "lower": "↓"}
 _NOT_METRICS = ("uint8", "realised", "passes", "broken", "confidence", "zero_gradients", "n")
 _HEAT = ("asked.accuracy", "findings.f1")
-_SLACK = 1e-6  # rounding of a radius in single precision
+_SLACK = 1e-4  # of a radius, lost to rounding in single precision
 _GREYS = 255
 
 
@@ -56,37 +57,39 @@ def conditions(model: Audited, full: bool) -> str:
         model: The model.
         full: Whether every metric with its interval follows, folded away.
     """
-    every = list(_every(model.found))
-    groups = [
-        (name, [metric for metric in metrics if any(number(found.get(metric)) is not None for _, found in every)])
-        for name, metrics in _COLUMNS
-    ]
-    groups = [(name, metrics) for name, metrics in groups if metrics]
-    if len(every) < 2 or not groups:
-        return ""
-    rows = [
-        [_label(name), *(_both(found, metric) for _, metrics in groups for metric in metrics)] for name, found in every
-    ]
-    heads = [(name, [_head(metric) for metric in metrics]) for name, metrics in groups]
+    every = list(_attacked(model.found))
+    made = _table(every) if len(every) > 1 else ""
+    details = "".join(folded(_plain(name), _intervals(found)) for name, found in every) if full else ""
     note = (
         "Black: the film as the attack made it. Grey, beneath: rounded to 8 bits, as a file would hold it. "
         "Flips are against the model's own clean report; of the two directions the first is of reports that were "
         "normal, the second of those that were abnormal. The worst case takes for each study the most harmful attack "
         "of at most that radius."
     )
-    details = "".join(folded(_plain(name), _intervals(found)) for name, found in every) if full else ""
-    return (
-        f'<div class="dense">{grouped_table([("", ["condition"]), *heads], rows)}</div><p class=small>{note}</p>'
-        f"{folded('every metric with its interval', details)}"
-    )
+    return f"{made}<p class=small>{note}</p>{folded('every metric with its interval', details)}" if made else ""
 
 
-def _every(found: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _table(every: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    """One row a condition; columns without any figure are left out."""
+    known = {metric for _, found in every for metric in found if number(found[metric]) is not None}
+    groups = [(name, [metric for metric in metrics if metric in known]) for name, metrics in _COLUMNS]
+    groups = [(name, metrics) for name, metrics in groups if metrics]
+    rows = [
+        [_label(name), *(_both(found, metric) for _, metrics in groups for metric in metrics)] for name, found in every
+    ]
+    heads = [(name, [_head(metric) for metric in metrics]) for name, metrics in groups]
+    return dense(grouped_table([("", ["condition"]), *heads], rows)) if groups else ""
+
+
+def _clean(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**part(found, CLEAN), "uint8": part(found, "clean_uint8")}
+
+
+def _attacked(found: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Clean, attacks, then the worst case at each radius."""
-    yield CLEAN, part(found, "clean")
-    for kind in ("attacks", "corruptions"):
-        for name in ordered(part(found, kind)):
-            yield name, part(found, kind, name)
+    yield CLEAN, _clean(found)
+    for name in ordered(part(found, "attacks")):
+        yield name, part(found, "attacks", name)
     for size in sorted(part(found, "worst"), key=lambda one: radius(one) or 0.0):
         yield f"{WORST}@{size}", part(found, "worst", size)
 
@@ -99,7 +102,7 @@ def _plain(condition: str) -> str:
 def _label(condition: str) -> str:
     name = text(_plain(condition))
     if is_control(condition):
-        return f"<span class=later>{name}<br><span class=small>control</span></span>"
+        return f"<span class=later>{name} control</span>"
     return f"<b>{name}</b>" if condition == CLEAN or split(condition)[0] == WORST else name
 
 
@@ -142,29 +145,34 @@ def realised(model: Audited, norm: str = "linf") -> str:
         if any(key in found for key in ("realised", "passes", "broken")):
             rows.append(_realised(name, found, norm))
     sizes = ["mean", "most"]
-    groups = [("", ["condition"]), ("L∞, in 255ths", sizes), ("L2", sizes), ("", ["passes a film", "goal reached", ""])]
+    groups = [("", ["condition"]), ("L∞, in 255ths", sizes), ("L2", sizes), ("", ["passes a film", "goal reached"])]
     note = "Measured on the films, not taken from the settings. Passes: times that the model was run for a film."
-    return f"{grouped_table(groups, rows)}<p class=small>{note}</p>" if rows else ""
+    return f"{dense(grouped_table(groups, rows))}<p class=small>{note}</p>" if rows else ""
 
 
 def _realised(name: str, found: Mapping[str, Any], norm: str) -> list[str]:
     around, length = part(found, "realised", "linf"), part(found, "realised", "l2")
     most = number((length if norm == "l2" else around).get("max"))
     allowed = radius(split(name)[1])
-    beyond = most is not None and allowed is not None and most > allowed + _SLACK
+    beyond = most is not None and allowed is not None and most > allowed * (1 + _SLACK)
+    loud = " <b class=bad>⚠ beyond its radius</b>" if beyond else ""
     return [
-        _label(name),
+        _label(name) + loud,
         *(_scaled(around.get(key), _GREYS) for key in ("mean", "max")),
         *(_scaled(length.get(key), 1) for key in ("mean", "max")),
-        text(number(found.get("passes"))),
+        _whole(found.get("passes")),
         percent(found.get("broken")),
-        "<span class=bad>beyond its radius</span>" if beyond else "",
     ]
 
 
 def _scaled(value: Any, by: float) -> str:
     known = number(value)
     return UNKNOWN if known is None else f"{known * by:.2f}"
+
+
+def _whole(value: Any) -> str:
+    known = number(value)
+    return UNKNOWN if known is None else f"{known:,.1f}".removesuffix(".0")
 
 
 def percent(share: Any) -> str:
@@ -190,10 +198,15 @@ def smallest(model: Audited) -> str:
 def corruptions(model: Audited) -> str:
     """One table a metric: kinds down, severities across, the darker the greater the fall from the clean film."""
     found = part(model.found, "corruptions")
-    made = [_heat(found, metric, number(part(model.found, "clean").get(metric))) for metric in _HEAT]
+    made = [_heat(found, metric, number(part(model.found, CLEAN).get(metric))) for metric in _HEAT]
     made = [one for one in made if one]
-    note = "The darker a cell, the further its value has fallen from the clean film; severities 1 to 5."
-    return f"<div class=plots>{''.join(made)}</div><p class=small>{note}</p>" if made else ""
+    note = (
+        "Kinds down, severities (1 to 5) across. The darker a cell, the further it has fallen from the clean film; "
+        "darkest: half or more is lost."
+    )
+    heat = f"<div class=plots>{''.join(made)}</div><p class=small>{note}</p>" if made else ""
+    every = [(CLEAN, _clean(model.found)), *((name, part(found, name)) for name in ordered(found))]
+    return heat + folded("corruptions by every metric", _table(every) if found else "")
 
 
 def _heat(found: Mapping[str, Any], metric: str, clean: float | None) -> str:
@@ -205,11 +218,12 @@ def _heat(found: Mapping[str, Any], metric: str, clean: float | None) -> str:
         [text(kind), figure(clean), *(_shade(known.get((kind, size)), clean) for size in sizes)]
         for kind in dict.fromkeys(kind for kind, _ in known)
     ]
-    return f'<div class="heat">{table([heading(metric), "clean", *(text(size) for size in sizes)], rows, len(sizes) + 1)}</div>'
+    head = [heading(metric), "clean", *(text(size) for size in sizes)]
+    return f"<div>{table(head, rows, len(sizes) + 1)}</div>"
 
 
 def _shade(value: float | None, clean: float | None) -> str:
     if value is None or clean is None:
         return figure(value)
-    fall = min(max((clean - value) / (clean or 1.0), 0.0), 1.0)
-    return f'<span class=shade style="background:rgba(200,80,10,{0.75 * fall:.2f})">{value:.3f}</span>'
+    half = min(max(2 * (clean - value) / (clean or 1.0), 0.0), 1.0)
+    return f'<span class=shade style="background:rgba(200,80,10,{0.75 * half:.2f})">{value:.3f}</span>'

@@ -81,16 +81,19 @@ sup { font-size: .68rem; color: #8f2f12; margin-left: .1rem; }
 .dense .small { font-size: .76rem; }
 .threat { background: var(--wash); border-left: 4px solid var(--accent); padding: .7rem .9rem; }
 .alarm { background: #fdeae4; border: 2px solid #a8320c; border-radius: .3rem; padding: .6rem .9rem; color: #6f1f05; }
+.alarm p:last-child { margin-bottom: 0; }
+div.alarm { margin-bottom: .7rem; }
 .doubt { color: #7a5200; }
 .chapter { margin-top: 2rem; }
 .chapter > h3 { font-size: 1.05rem; margin-bottom: .5rem; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(28rem, 100%), 1fr)); gap: 1rem 1.4rem; }
 .plots svg { width: 100%; height: auto; border: 1px solid var(--line); border-radius: .25rem; }
-.plots + p, .dense + p { margin-top: .6rem; }
+.plots + p, .dense + p, details + p { margin-top: .6rem; }
 .shade { display: block; padding: 0 .35rem; border-radius: .15rem; }
 .trio { display: grid; grid-template-columns: repeat(3, 1fr); gap: .8rem; margin: .3rem 0 .9rem; max-width: 52rem; }
 .trio figure { margin: 0; }
 .trio figcaption { margin-top: .25rem; }
+sup { white-space: nowrap; }
 mark.lost { background: #f3c3b4; text-decoration: line-through; }
 mark.new { background: #cfe3f5; text-decoration: underline; }
 mark.changed { background: #fbe7c6; text-decoration: underline dotted; }

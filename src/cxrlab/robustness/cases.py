@@ -15,6 +15,8 @@ from cxrlab.data.views import film_of, shown
 from cxrlab.robustness.labels import AskedLabel, asked_labels, chosen_labels, kind_of, truth_of
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from cxrlab.core.protocols import Image
     from cxrlab.robustness.config import RobustnessConfig
 
@@ -90,6 +92,14 @@ def _case(study: Study, kind: str, section: str) -> Case:
         findings=study.findings,
         truth=truth_of(study, kind),
     )
+
+
+def film_tensor(film: Image) -> Tensor:
+    """[H, W] or [H, W, 3] → [C, H, W] float32."""
+    import torch
+
+    plain = torch.from_numpy(np.array(film, np.float32))
+    return plain[None] if plain.ndim == 2 else plain.permute(2, 0, 1)
 
 
 def stacked(films: Sequence[Image]) -> list[list[int]]:

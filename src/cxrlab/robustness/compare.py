@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from cxrlab.core.randomness import generator
+from cxrlab.metrics.tally import Matrix
 from cxrlab.robustness.flips import flipped_answers, flipped_reports
 from cxrlab.robustness.outcomes import Audit
-from cxrlab.robustness.paired_tests import ALPHA, TestFamily, correct, swaps_for
-from cxrlab.robustness.quantities import HEADLINE, change, ends, right
+from cxrlab.robustness.paired_tests import ALPHA, PairedTests, correct, swaps_for
+from cxrlab.robustness.quantities import HEADLINE, Quantity, change, ends, right
 from cxrlab.robustness.tables import Flags, Table
 from cxrlab.robustness.transfer import transfer
 
@@ -27,7 +28,8 @@ EQUAL_MARGIN = 0.02
 
 def compare_models(audit: Audit, a: str, b: str, names: Sequence[str] = HEADLINE) -> dict[str, Any]:
     """Model b against model a; see `compare_all`."""
-    return compare_all(audit, a, [b], names)[f"{a}:{b}"]
+    found: dict[str, Any] = compare_all(audit, a, [b], names)[f"{a}:{b}"]
+    return found
 
 
 def compare_all(audit: Audit, a: str, others: Sequence[str], names: Sequence[str] = HEADLINE) -> dict[str, Any]:
@@ -39,23 +41,23 @@ def compare_all(audit: Audit, a: str, others: Sequence[str], names: Sequence[str
         others: Keys of those that it is compared with.
         names: Quantities that are tested.
     """
-    families = {f"{a}:{b}": TestFamily() for b in others}
+    families = {f"{a}:{b}": PairedTests() for b in others}
     found = {key: _compared(audit, a, b, names, families[key]) for key, b in zip(families, others, strict=True)}
-    swaps = swaps_for(sum(len(family.swappable) + len(family.others) for family in families.values()))
+    swaps = swaps_for(sum(len(tests.swappable) + len(tests.others) for tests in families.values()))
     tested: list[dict[str, Any]] = []
-    for key, family in families.items():
+    for key, tests in families.items():
         rng = generator(audit.seed, "robustness", "swaps", key)
-        tested += family.swap(audit.resamples.clusters, swaps, rng)
+        tested += tests.swap(audit.resamples.clusters, swaps, rng)
     correct(tested)
     for one in found.values():
         one |= {"tests": len(tested), "swaps": swaps, "alpha": ALPHA}
     return found
 
 
-def _compared(audit: Audit, a: str, b: str, names: Sequence[str], family: TestFamily) -> dict[str, Any]:
+def _compared(audit: Audit, a: str, b: str, names: Sequence[str], tests: PairedTests) -> dict[str, Any]:
     mine, yours = audit.tables(a), audit.tables(b)
     shared = [condition for condition in mine if condition in yours]
-    conditions = {one: _under(audit, mine[one], yours[one], names, family) for one in shared}
+    conditions = {one: _under(audit, mine[one], yours[one], names, tests) for one in shared}
     clean = _clean_difference(audit, a, b)
     equal = bool(clean) and all(_equal(one) for one in clean.values())
     return {
@@ -65,41 +67,43 @@ def _compared(audit: Audit, a: str, b: str, names: Sequence[str], family: TestFa
         "clean": clean,
         "sentence": _sentence(clean, equal),
         "conditions": conditions,
+        "flips": {one: _flips(audit, mine[one], yours[one], tests) for one in shared},
         "matched": None if equal else _matched(audit, a, b, shared, names),
         "transfer": transfer(audit, a, b),
     }
 
 
-def _under(audit: Audit, mine: Table, yours: Table, names: Sequence[str], family: TestFamily) -> dict[str, Any]:
-    """One condition: perturbed values, drops and flips."""
+def _under(audit: Audit, mine: Table, yours: Table, names: Sequence[str], tests: PairedTests) -> dict[str, Any]:
+    """One condition: of each quantity the perturbed values and, where clean films have it, the drops."""
     now = [audit.outcome(table).film for table in (mine, yours)]
     before = [audit.clean(table.model).film for table in (mine, yours)]
-    return {
-        "perturbed": {name: family.difference(now[0][name], now[1][name]) for name in names},
-        "drops": {
-            name: family.drops((before[0][name], now[0][name]), (before[1][name], now[1][name]))
-            for name in names
-            if name in before[0]
-        },
-        "mcnemar": {
-            "reports": family.flips(_turned_report(audit, mine), _turned_report(audit, yours)),
-            "answers": family.flips(_turned_answer(audit, mine), _turned_answer(audit, yours)),
-        },
-    }
+    told = {name: tests.difference(now[0][name], now[1][name]) for name in names}
+    for name in names:
+        if name in before[0]:
+            told[name]["drop"] = tests.drops((before[0][name], now[0][name]), (before[1][name], now[1][name]))
+    return told
 
 
-def _turned_report(audit: Audit, table: Table) -> Any:
+def _flips(audit: Audit, mine: Table, yours: Table, tests: PairedTests) -> dict[str, Any]:
+    """Studies that turn under one model only: their reports, or any answer where the two write no reports."""
+    reports = [_turned_report(audit, table) for table in (mine, yours)]
+    if not np.isnan(reports[0] + reports[1]).all():
+        return tests.flips("reports", *reports)
+    return tests.flips("answers", *(_turned_answer(audit, table) for table in (mine, yours)))
+
+
+def _turned_report(audit: Audit, table: Table) -> Matrix:
     return flipped_reports(table.film, audit.evidence.clean(table.model).film, audit.scores)
 
 
-def _turned_answer(audit: Audit, table: Table) -> Any:
+def _turned_answer(audit: Audit, table: Table) -> Matrix:
     """1 where any answer of the study turned."""
     cells = flipped_answers(table.film, audit.evidence.clean(table.model).film, audit.evidence.truth)
     return np.where(np.isnan(cells).all(axis=1), np.nan, (cells == 1).any(axis=1))
 
 
 def _clean_difference(audit: Audit, a: str, b: str) -> dict[str, dict[str, float]]:
-    """b - a on clean films, of what both have."""
+    """What b has more than a on clean films, of what both have."""
     one, two = audit.clean(a).film, audit.clean(b).film
     return {name: ends(change(two[name], one[name])) for name in EQUAL_BY if one[name].n and two[name].n}
 
@@ -135,11 +139,13 @@ def _matched(audit: Audit, a: str, b: str, shared: Sequence[str], names: Sequenc
         for model in (a, b):
             said, clean = audit.tables(model)[condition].film, audit.evidence.clean(model).film
             sides.append(audit.measured(said.only(pairs, studies), clean.only(pairs, studies), names))
-        found[condition] = {
-            name: {"a": one.to_json(), "b": sides[1][name].to_json(), "difference": ends(change(sides[1][name], one))}
-            for name, one in sides[0].items()
-        }
+        found[condition] = {name: _beside(one, sides[1][name]) for name, one in sides[0].items()}
     return {"pairs": int(pairs.sum()), "studies": int(studies.sum()), "conditions": found}
+
+
+def _beside(a: Quantity, b: Quantity) -> dict[str, Any]:
+    gap = ends(change(b, a))
+    return {"a": a.to_json(), "b": b.to_json(), "difference": gap["value"], "low": gap["low"], "high": gap["high"]}
 
 
 def _both_right(audit: Audit, a: str, b: str) -> tuple[Flags, Flags]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,17 +11,16 @@ import numpy as np
 
 from cxrlab.core.json_form import plain
 from cxrlab.core.progress import track
+from cxrlab.metrics.tally import Matrix
 from cxrlab.robustness.by_label import by_label
 from cxrlab.robustness.compare import compare_all
 from cxrlab.robustness.conditions import WORST
 from cxrlab.robustness.curves import curves
 from cxrlab.robustness.outcomes import TRIALS, Audit, Outcome, described
-from cxrlab.robustness.quantities import ends
-from cxrlab.robustness.tables import Evidence, Table, read_evidence
+from cxrlab.robustness.tables import Evidence, Said, Table, read_evidence
 from cxrlab.robustness.worst_case import SmallestEps, smallest_harmful, wrong_answers
 
 FEW = 30  # patients; with fewer an interval is too short to be trusted
-MANY_ZEROS = 0.1  # share of steps without a gradient from which an attack by gradients may be blind
 
 
 def conclude_folder(
@@ -49,7 +48,7 @@ def conclude(
     compared = compare_all(audit, first, others) if others else {}
     for key, one in compared.items():
         one["names"] = {model: named[model] for model in key.split(":")}
-    content = {"models": models, "comparison": compared, "controls": {}, "warnings": _warnings(audit, named)}
+    content = {"models": models, "comparison": compared, "controls": {}, "warnings": _warnings(audit)}
     told: dict[str, Any] = plain(content)
     return told
 
@@ -104,9 +103,12 @@ def _traced(table: Table) -> dict[str, Any]:
 
 
 def _smallest(audit: Audit, model: str) -> dict[str, Any]:
-    """From which size on reports and answers are harmed; None without an attack."""
+    """From which size on reports and answers are harmed; nothing by size without an attack."""
     clean, worst = audit.evidence.clean(model), audit.worst(model)
-    harms = {"report": audit.scores.errors, "asked": partial(wrong_answers, truth=audit.evidence.truth)}
+    harms: dict[str, Callable[[Said], Matrix]] = {
+        "report": audit.scores.errors,
+        "asked": partial(wrong_answers, truth=audit.evidence.truth),
+    }
     found = {
         name: smallest_harmful(clean, worst, harm, f"harmed.{name}", audit.resamples) for name, harm in harms.items()
     }
@@ -118,19 +120,12 @@ def _sizes(found: SmallestEps) -> dict[str, Any]:
     return {
         "n": int((~np.isnan(found.by_study)).sum()),
         "median": found.median,
-        "shares": {text: {"eps": size, **ends(share)} for text, size, share in shares},
+        "harmed": {text: {"eps": size, **share.to_json()} for text, size, share in shares},
     }
 
 
-def _warnings(audit: Audit, named: Mapping[str, str]) -> list[str]:
+def _warnings(audit: Audit) -> list[str]:
     patients, found = audit.resamples.clusters.count, []
     if patients < FEW:
         found.append(f"There are few patients ({patients}); intervals from fewer than {FEW} are too short.")
-    for table in audit.evidence.tables.values():
-        zeros = table.trace.get("zero_gradients")
-        if zeros is not None and not np.isnan(zeros).all() and float(np.nanmean(zeros)) > MANY_ZEROS:
-            found.append(
-                f"{table.condition.text} on {named[table.model]}: {np.nanmean(zeros):.0%} of the steps had no gradient; "
-                "the attack may be blind rather than the model robust."
-            )
     return found

@@ -1,7 +1,7 @@
 """Under which condition a film was examined: as it is, changed by an attack of some size, or corrupted.
 
-`clean` · `pgd@2/255`, `pgd:answers@0.01` (an attack, its objective where it has several, and the largest change of a
-pixel) · `blur@3` (a corruption and its severity).
+`clean` · `pgd@2/255`, `pgd:answers@0.01` (an attack, its objective where it has several, and its radius) · `blur@3`
+(a corruption and its severity).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Condition:
         kind: clean, attack or corruption.
         name: Of the attack (`pgd`) or the corruption (`blur`); "clean".
         objective: What the attack aims at, where it has several aims; else None.
-        eps: Largest change of a pixel on the scale from 0 to 1; None where it is no attack.
+        eps: Radius, on the scale of pixels from 0 to 1; None where it is no attack.
         eps_text: As it was written, such as 2/255.
         severity: 1 to 5; None where it is no corruption.
     """
@@ -52,7 +52,7 @@ class Condition:
 
 @cache
 def parse_condition(text: str) -> Condition:
-    """Take a condition apart; a whole number after the @ is a severity, a fraction or decimal a change of pixels."""
+    """Take a condition apart; a whole number after the @ is a severity, a fraction or decimal a radius."""
     if text == CLEAN:
         return Condition(text, "clean", CLEAN)
     shape = _SHAPE.fullmatch(text)
@@ -64,8 +64,8 @@ def parse_condition(text: str) -> Condition:
             raise _wrong(text, "a whole number is the severity of a corruption, from 1 to 5, which has no objective")
         return Condition(text, "corruption", name, severity=int(strength))
     eps = _eps(strength)
-    if eps is None or not 0 <= eps <= 1:
-        raise _wrong(text, "the size of an attack is a fraction or a decimal from 0 to 1")
+    if eps is None:
+        raise _wrong(text, "the size of an attack is a fraction or a decimal of at least 0")
     return Condition(text, "attack", name, objective, eps, strength)
 
 

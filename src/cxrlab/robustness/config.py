@@ -34,7 +34,8 @@ class RobustnessConfig:
         versus: Further models that are held against the first one on the same films and budgets.
         split: train, val or test.
         n: Studies drawn from the split with the seed; all when left out.
-        attacks: Names, see 'cxrlab attacks ls'.
+        attacks: Any of fgsm, pgd, mi-fgsm, apgd, ensemble (with gradients), square, random (by score), square-report,
+            random-report (by the words alone), universal (one change for all films), noise (the control).
         eps: Radii, written as 2/255 or 0.01; pixels run from 0 to 1.
         norm: linf bounds the change of each pixel, l2 the length of the whole change.
         aims: What attacks want, in the order in which they are tried: report makes the true report unlikely, answers

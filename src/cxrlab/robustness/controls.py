@@ -21,7 +21,7 @@ from cxrlab.evaluation.wrong_films import GREY
 from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.metrics.statistics.bootstrap import Resamples, percentiles
 from cxrlab.metrics.tally import Metric, mean_tally
-from cxrlab.robustness.cases import Case, Cases, stacked
+from cxrlab.robustness.cases import Case, Cases, film_tensor, stacked
 from cxrlab.robustness.evidence import FilmAnswer
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cxrlab.robustness.targets import Target
 
 CONTROLS = "controls.jsonl"
-_ACCURACY = Metric("asked.accuracy", "higher", (0.0, 1.0), {})
+_ACCURACY = Metric("asked.accuracy", "higher", (0.0, 1.0), 1.0, "no label is known")
 
 
 def examine_wrong_films(run: Run, cases: Cases, targets: Sequence[Target], config: RobustnessConfig) -> None:
@@ -50,7 +50,7 @@ def examine_wrong_films(run: Run, cases: Cases, targets: Sequence[Target], confi
             batch = chosen[start : start + config.batch_size]
             for places in stacked([films[case.id] for case in batch]):
                 asked = [batch[place] for place in places]
-                shown = torch.stack([_tensor(films[case.id]) for case in asked]).to(target.device)
+                shown = torch.stack([film_tensor(films[case.id]) for case in asked]).to(target.device)
                 said |= dict(zip([case.id for case in asked], target.examine(shown, asked), strict=True))
         for case in chosen:
             if keys[case.id] not in done:
@@ -176,8 +176,3 @@ def _together(name: str, parts: Mapping[str, Mapping[str, Any]]) -> dict[str, st
     words = {"reports": "Reports", "asked": "Closed answers"}
     told = " ".join(f"{words[key]}: {part['sentence']}" for key, part in parts.items())
     return {"verdict": verdict, "sentence": told}
-
-
-def _tensor(film: Any) -> torch.Tensor:
-    plain = torch.from_numpy(np.array(film, np.float32))
-    return plain[None] if plain.ndim == 2 else plain.permute(2, 0, 1)

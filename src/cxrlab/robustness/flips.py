@@ -63,7 +63,7 @@ def _report_flips(said: Said, clean: Said, scores: ScoredReports) -> dict[str, T
     values = (
         _share(abnormal[now], both & normal[before]),
         _share(normal[now], both & abnormal[before]),
-        _share(swapped.any(axis=1), both),
+        _share(swapped.sum(axis=1) > 0, both),
         _share(silent[now], both & ~silent[before]),
     )
     flipped.update(zip(names, values, strict=True))

@@ -161,7 +161,7 @@ class Hardening:
         hard, clean = found[: len(images)].mean(), found[len(images) :].mean()
         (hard + self.config.clean_weight * clean).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
-        return float(hard), float(clean)
+        return hard.item(), clean.item()
 
     def _line(self, step: int, seen: Sequence[tuple[float, float]], rate: float) -> dict[str, float]:
         """A line of the history: means since the last one."""

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from cxrlab.metrics.statistics.bootstrap import percentiles
 from cxrlab.metrics.statistics.clusters import Clusters
 from cxrlab.metrics.statistics.counts import holm, mcnemar
 from cxrlab.metrics.statistics.permutation import permutation_tests
 from cxrlab.metrics.tally import Matrix, Tally, mean_of
-from cxrlab.robustness.quantities import Change, Quantity, card, change, ends
+from cxrlab.robustness.quantities import LEVEL, Change, Quantity, card, change
 
 ALPHA = 0.05
 PERMUTATION, BOOTSTRAP, MCNEMAR = "permutation by patient", "bootstrap by patient", "McNemar by study"
@@ -27,24 +28,22 @@ _LEAST_SWAPS = 10_000
 
 
 @dataclass(frozen=True, eq=False)
-class Test:
-    """One test, told in `entry`, into which its p is written.
+class SwapTest:
+    """One test by swapping, told in `entry`, into which its p is written.
 
     Args:
         entry: What is written down of the difference.
-        a: Counts of the first model; None where they cannot be swapped.
+        a: Counts of the first model.
         b: Counts of the second.
-        draws: The difference in every resample.
     """
 
     entry: dict[str, Any]
-    a: Tally | None
-    b: Tally | None
-    draws: Matrix
+    a: Tally
+    b: Tally
 
 
 @dataclass(eq=False)
-class TestFamily:
+class PairedTests:
     """All tests that are corrected together, in order.
 
     Args:
@@ -52,12 +51,16 @@ class TestFamily:
         others: Entries whose p is known already.
     """
 
-    swappable: list[Test] = field(default_factory=list)
+    swappable: list[SwapTest] = field(default_factory=list)
     others: list[dict[str, Any]] = field(default_factory=list)
 
     def difference(self, a: Quantity, b: Quantity) -> dict[str, Any]:
-        """b - a of one quantity, with its test to come."""
-        return self._add(change(b, a), (a.value, b.value), (a.n, b.n), a.tally, b.tally)
+        """What b has more than a, with its test to come."""
+        found = change(b, a)
+        tested = self._tested(found, a.tally, b.tally)
+        told = {"a": a.value, "b": b.value, "difference": found.value, "n_a": a.n, "n_b": b.n}
+        tested |= told  # one object: the test writes its p into what is returned
+        return tested
 
     def drops(self, a: tuple[Quantity, Quantity], b: tuple[Quantity, Quantity]) -> dict[str, Any]:
         """The difference in differences: what b changes from clean to perturbed, less what a changes.
@@ -67,13 +70,16 @@ class TestFamily:
             b: The second's.
         """
         mine, yours = change(a[1], a[0]), change(b[1], b[0])
-        values, n = (mine.value, yours.value), (a[1].n, b[1].n)
-        return self._add(change(yours, mine), values, n, _drop(*a), _drop(*b))
+        found = change(yours, mine)
+        tested = self._tested(found, _drop(*a), _drop(*b))
+        tested |= {"a": mine.value, "b": yours.value, "value": found.value}
+        return tested
 
-    def flips(self, a: Matrix, b: Matrix) -> dict[str, Any]:
+    def flips(self, of: str, a: Matrix, b: Matrix) -> dict[str, Any]:
         """McNemar's test of flips: which studies turn under one model only. Studies count as independent.
 
         Args:
+            of: What turned: reports or answers.
             a: 1 where the study turned under the first model, 0 where not, not-a-number where unknown, [N].
             b: Under the second.
         """
@@ -81,31 +87,28 @@ class TestFamily:
         found = mcnemar(a[known] == 1, b[known] == 1)
         both = int(((a == 1) & (b == 1)).sum())
         counts = {"only_a": found.only_a, "only_b": found.only_b, "both": both, "n": int(known.sum())}
-        entry = {**counts, "p": found.p if known.any() else math.nan, "p_holm": math.nan, "test": MCNEMAR}
+        entry = {"of": of, **counts, "p": found.p if known.any() else math.nan, "p_holm": math.nan, "test": MCNEMAR}
         if found.only_a + found.only_b:
             self.others.append(entry)
         return entry
 
-    def _add(
-        self, found: Change, values: tuple[float, float], n: tuple[int, int], a: Tally | None, b: Tally | None
-    ) -> dict[str, Any]:
-        spread = found.draws[~np.isnan(found.draws)]
+    def _tested(self, found: Change, a: Tally | None, b: Tally | None) -> dict[str, Any]:
+        """Interval, p and power of a difference; p comes later where it is got by swapping."""
+        known = found.draws[~np.isnan(found.draws)]
+        low, high = percentiles(found.draws, LEVEL)
         entry: dict[str, Any] = {
-            "a": values[0],
-            "b": values[1],
-            "difference": ends(found),
-            "n_a": n[0],
-            "n_b": n[1],
+            "low": low,
+            "high": high,
             "p": math.nan,
             "p_holm": math.nan,
             "test": PERMUTATION if a and b else BOOTSTRAP,
-            "smallest_detectable": _DETECTABLE * float(spread.std(ddof=1)) if len(spread) > 1 else math.nan,
+            "smallest_detectable": _DETECTABLE * float(known.std(ddof=1)) if len(known) > 1 else math.nan,
         }
         if a and b:
-            self.swappable.append(Test(entry, a, b, found.draws))
+            self.swappable.append(SwapTest(entry, a, b))
         else:
             entry["p"] = bootstrap_p(found.draws)
-            if not math.isnan(entry["p"]) and spread.any():
+            if known.any():
                 self.others.append(entry)
         return entry
 
@@ -115,10 +118,7 @@ class TestFamily:
         Two models with the same counts of every patient leave nothing to test, and what is no test is not corrected
         for.
         """
-        pairs = [(test.a, test.b) for test in self.swappable]
-        a, b = (
-            ([tally for tally in side if tally is not None] for side in zip(*pairs, strict=True)) if pairs else ([], [])
-        )
+        a, b = [test.a for test in self.swappable], [test.b for test in self.swappable]
         tested = []
         for test, found in zip(self.swappable, permutation_tests(a, b, groups, swaps, rng), strict=True):
             test.entry["p"] = found.p

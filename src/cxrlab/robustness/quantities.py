@@ -16,7 +16,7 @@ from cxrlab.metrics.calibration import brier, expected_calibration_error
 from cxrlab.metrics.statistics.bootstrap import Interval, Resamples, percentiles
 from cxrlab.metrics.statistics.clusters import BLOCK
 from cxrlab.metrics.statistics.permutation import SLACK
-from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_of, mean_tally
+from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_of, mean_tally, ratio
 from cxrlab.robustness.tables import Said
 
 Direction = Literal["higher", "lower", "neither"]
@@ -76,7 +76,7 @@ def ends(found: Quantity | Change) -> dict[str, float]:
 
 
 def change(after: Quantity | Change, before: Quantity | Change) -> Change:
-    """after - before, paired by resample."""
+    """What `after` has more than `before`, paired by resample."""
     return Change(float(_minus(np.float64(after.value), np.float64(before.value))), _minus(after.draws, before.draws))
 
 
@@ -140,7 +140,7 @@ def mean_of_cells(name: str, cells: Matrix) -> Tally:
     """The mean over all cells [N, L] that are numbers, a row a study."""
     known = ~np.isnan(cells)
     rows = np.stack([np.where(known, cells, 0.0).sum(axis=1), known.sum(axis=1).astype(np.float64)], axis=1)
-    return Tally(card(name, _ASKED), rows, known.any(axis=1), mean_of)
+    return Tally(card(name, _ASKED), rows, rows[:, 1] > 0, mean_of)
 
 
 def asked_tallies(said: Said, truth: Matrix) -> dict[str, Tally]:
@@ -194,7 +194,7 @@ def mean_auroc(probs: Matrix, truth: Matrix, resamples: Resamples) -> Quantity:
     labels = list(_usable(probs, truth))
     known = ~np.isnan(truth[:, labels]) & ~np.isnan(probs[:, labels])
     draws = np.full(resamples.trials, np.nan)
-    if resamples.clusters.holding(known.any(axis=1)) > 1:
+    if resamples.clusters.holding(known.sum(axis=1) > 0) > 1:
         for start, weights in resamples.weights():
             times = np.ascontiguousarray(weights.T)[resamples.clusters.codes]
             areas = [_areas(probs[:, label], truth[:, label], times) for label in labels]
@@ -222,11 +222,11 @@ def _areas(scores: Matrix, truth: Matrix, times: Matrix) -> Matrix:
     above = times[ill]
     ahead = 0.5 * np.einsum("nt,nt->t", above, below[first] + below[last])
     pairs = above.sum(axis=0) * below[-1]
-    return np.divide(ahead, pairs, out=np.full(len(pairs), np.nan), where=pairs != 0)
+    return ratio(ahead, pairs)
 
 
 def _mean(areas: Sequence[Matrix], trials: int) -> Matrix:
     """Mean over the labels that have an area, [T]."""
     table = np.stack(areas) if areas else np.full((1, trials), np.nan)
     count = (~np.isnan(table)).sum(axis=0)
-    return np.divide(np.nansum(table, axis=0), count, out=np.full(trials, np.nan), where=count != 0)
+    return ratio(np.nansum(table, axis=0), count)

@@ -59,7 +59,7 @@ class Smoothing:
         n: Noisy copies of each film.
         alpha: Probability with which an answer or a radius may be wrong.
         seed: With the name of a film it decides its noise.
-        batch_size: Noisy films at once.
+        batch_size: Noisy copies of a film at once.
     """
 
     sigma: float = 0.1
@@ -79,7 +79,7 @@ class Smoothing:
         if clopper_pearson(self.n, self.n, self.alpha)[0] <= 0.5:
             raise ConfigError(
                 f"n={self.n} noisy copies cannot tell a majority at alpha={self.alpha:g} even if all agree; use n >= "
-                f"{math.ceil(1 - math.log2(self.alpha))}."
+                f"{math.floor(1 - math.log2(self.alpha)) + 1}."
             )
 
 
@@ -142,20 +142,13 @@ class Smoothed:
         """
         import torch
 
-        films, asked, names = self._given(images, questions, keys)
         settings = self.settings
-        yes = [0] * len(films)
-        todo = [(row, copy) for row in range(len(films)) for copy in range(settings.n)]
-        # Copies of a film follow each other, so that one source of noise a film is open at a time.
-        noise = (film + change for film, key in zip(films, names, strict=True) for change in self._changes(film, key))
+        found = []
         with torch.no_grad():
-            for first in range(0, len(todo), settings.batch_size):
-                rows = [row for row, _ in todo[first : first + settings.batch_size]]
-                shown = [next(noise).clamp(0, 1) for _ in rows]
-                found = self.model.probability_of_yes(shown, [asked[row] for row in rows])
-                for row, vote in zip(rows, (found > 0.5).tolist(), strict=True):
-                    yes[row] += vote
-        return [vote(count, settings.n, settings.sigma, settings.alpha) for count in yes]
+            for film, question, key in self._given(images, questions, keys):
+                answered = self._over_copies(film, question, key, settings.n)
+                found.append(vote(int((answered > 0.5).sum()), settings.n, settings.sigma, settings.alpha))
+        return found
 
     def probability_of_yes(
         self, images: Any, questions: Sequence[str] | str, keys: Sequence[str] | None = None
@@ -175,24 +168,13 @@ class Smoothed:
         """
         import torch
 
-        films, asked, names = self._given(images, questions, keys)
-        shown = [
-            (film + change).clamp(0, 1)
-            for film, key in zip(films, names, strict=True)
-            for change in self._changes(film, key, copies)
-        ]
-        step = self.settings.batch_size
-        repeated = [question for question in asked for _ in range(copies)]
-        found = [
-            self.model.probability_of_yes(shown[first : first + step], repeated[first : first + step])
-            for first in range(0, len(shown), step)
-        ]
-        return torch.cat(found).view(len(films), copies).mean(dim=1)
+        given = self._given(images, questions, keys)
+        return torch.stack([self._over_copies(film, question, key, copies).mean() for film, question, key in given])
 
     def _given(
         self, images: Any, questions: Sequence[str] | str, keys: Sequence[str] | None
-    ) -> tuple[list[Tensor], list[str], list[str]]:
-        """Films, a question each, a name each."""
+    ) -> list[tuple[Tensor, str, str]]:
+        """Each film with its question and its name."""
         from cxrlab.models.hf.decode import film_key
         from cxrlab.models.hf.films import as_films
 
@@ -203,16 +185,21 @@ class Smoothed:
             raise DataError(
                 f"{len(films)} films came with {len(asked)} questions and {len(names)} names; give one a film."
             )
-        return films, asked, names
+        return list(zip(films, asked, names, strict=True))
 
-    def _changes(self, film: Tensor, key: str, count: int | None = None) -> Any:
-        """Noise in the shape of the film, copy after copy."""
+    def _over_copies(self, film: Tensor, question: str, key: str, copies: int) -> Tensor:
+        """Probability of yes for each noisy copy of a film, [copies]; the first ones are the same for any number."""
         import torch
 
         source = generator(self.settings.seed, "smoothing", key)
-        for _ in range(self.settings.n if count is None else count):
-            drawn = source.standard_normal(tuple(film.shape), dtype=np.float32)
-            yield torch.from_numpy(drawn).to(film) * self.settings.sigma
+        batches = -(-copies // self.settings.batch_size)
+        sizes = [copies // batches + (number < copies % batches) for number in range(batches)]
+        found = []
+        for size in sizes:
+            drawn = source.standard_normal((size, *film.shape), dtype=np.float32)
+            noisy = film + torch.from_numpy(drawn).to(film) * self.settings.sigma
+            found.append(self.model.probability_of_yes(noisy.clamp(0, 1), [question] * size))
+        return torch.cat(found)
 
 
 @lru_cache(maxsize=4096)

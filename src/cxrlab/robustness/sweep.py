@@ -21,7 +21,7 @@ from cxrlab.attacks.regions import region_mask
 from cxrlab.attacks.table import ATTACKS
 from cxrlab.core.progress import track
 from cxrlab.core.runs import Run
-from cxrlab.robustness.cases import Case, Cases, stacked
+from cxrlab.robustness.cases import Case, Cases, film_tensor, stacked
 from cxrlab.robustness.conditions import CLEAN
 from cxrlab.robustness.evidence import ANSWERS, Answer, AttackTrace, FilmAnswer, answer_id
 from cxrlab.robustness.targets import Target
@@ -162,7 +162,7 @@ class Sweep:
         """Every line of one piece, shape by shape."""
         for places in stacked([films[case.id] for case in batch]):
             cases = [batch[place] for place in places]
-            clean = torch.stack([_tensor(films[case.id]) for case in cases])
+            clean = torch.stack([film_tensor(films[case.id]) for case in cases])
             if piece.corruption is not None:
                 yield from self._corrupted(cases, films, piece.corruption)
             elif piece.aimed is None:
@@ -173,7 +173,7 @@ class Sweep:
     def _corrupted(self, cases: Sequence[Case], films: Mapping[str, Any], name: str) -> Iterator[Answer]:
         for severity in self.config.severities:
             spoilt = [corrupt(name, films[case.id], severity, key=case.id, seed=self.config.seed) for case in cases]
-            shown = torch.stack([_tensor(film) for film in spoilt])
+            shown = torch.stack([film_tensor(film) for film in spoilt])
             yield from self._lines(f"{name}@{severity}", cases, shown, self.targets, None, None)
 
     def _attacked(self, cases: Sequence[Case], clean: Tensor, piece: _Piece) -> Iterator[Answer]:
@@ -250,12 +250,6 @@ class _Piece:
     target: Target | None
     aimed: Aimed | None
     corruption: str | None
-
-
-def _tensor(film: Any) -> Tensor:
-    """[H, W] or [H, W, 3] → [C, H, W] float32."""
-    plain = torch.from_numpy(np.array(film, np.float32))
-    return plain[None] if plain.ndim == 2 else plain.permute(2, 0, 1)
 
 
 def _trace(found: Perturbed, place: int) -> AttackTrace:

@@ -45,7 +45,8 @@ class Said:
     @property
     def written(self) -> Flags:
         """Where there is a report, [N]."""
-        return self.reports != NO_REPORT
+        written: Flags = self.reports != NO_REPORT
+        return written
 
     @classmethod
     def nothing(cls, studies: int, labels: int) -> Said:
@@ -128,7 +129,7 @@ class Evidence:
     @property
     def models(self) -> tuple[str, ...]:
         """Keys in order: the one under audit comes first."""
-        return tuple(sorted({model for model, _, _ in self.tables}))
+        return tuple(sorted({model for model, _, _ in self.tables}, key=lambda key: (len(key), key)))
 
     def clean(self, model: str) -> Table:
         """What a model said of the films as they are."""

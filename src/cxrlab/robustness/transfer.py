@@ -18,27 +18,32 @@ LEAST_HARM = 0.01
 
 
 def transfer(audit: Audit, a: str, b: str) -> dict[str, Any]:
-    """Condition → `a>b` (made for a, shown to b) and `b>a` → each measure, and the share of harm that went along."""
+    """Condition → `a_to_b` (made for a, shown to b) and `b_to_a` → each measure, and the share of harm that went along.
+
+    `ratio` is that share for answers where they were asked, else for the findings of reports; `ratios` has it for each
+    measure.
+    """
     found: dict[str, Any] = {}
-    for source, target in ((a, b), (b, a)):
+    for way, source, target in (("a_to_b", a, b), ("b_to_a", b, a)):
         clean, own = audit.clean(target).film, audit.tables(target)
         for condition, table in audit.evidence.transferred(target, source).items():
             shown = audit.measured(table.film, audit.evidence.clean(target).film, MEASURES)
             direct = audit.outcome(own[condition]).film if condition in own else None
-            found.setdefault(condition, {})[f"{source}>{target}"] = _told(shown, direct, clean)
+            found.setdefault(condition, {})[way] = _told(shown, direct, clean)
     return found
 
 
 def _told(shown: Quantities, direct: Quantities | None, clean: Quantities) -> dict[str, Any]:
     told: dict[str, Any] = {}
+    ratios = {}
     for name in MEASURES:
         told[name] = shown[name].to_json()
         if name in clean:
             told[name]["difference"] = ends(change(shown[name], clean[name]))
-        told[name]["transferred"] = _ratio(
-            _harm(shown, clean, name), None if direct is None else _harm(direct, clean, name)
-        )
-    return told
+        whole = None if direct is None else _harm(direct, clean, name)
+        ratios[name] = _ratio(_harm(shown, clean, name), whole)
+    first = "asked.accuracy" if shown["asked.accuracy"].n else "findings.f1"
+    return {**told, "ratio": ratios[first], "ratios": ratios}
 
 
 def _harm(found: Quantities, clean: Quantities, name: str) -> Change:

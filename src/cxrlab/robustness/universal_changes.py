@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.runs import Run
-from cxrlab.robustness.cases import Cases
+from cxrlab.robustness.cases import Cases, film_tensor
 
 if TYPE_CHECKING:
     from cxrlab.attacks.budget import Budget
@@ -43,9 +43,7 @@ def universal_change(
     others = Cases(cases.corpus, list(cases.corpus.ids(split))[: 4 * config.attack.universal_films], config)
     chosen, films = [], []
     for case in others.all:
-        film = others.film(case)
-        plain = torch.from_numpy(np.array(film, np.float32))
-        ready = plain[None] if plain.ndim == 2 else plain.permute(2, 0, 1)
+        ready = film_tensor(others.film(case))
         if tuple(ready.shape) == shape and len(chosen) < config.attack.universal_films and case.reference:
             chosen.append(case)
             films.append(ready)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cxrlab.metrics.statistics.bootstrap import Resamples
-from cxrlab.metrics.tally import Matrix, mean_tally
+from cxrlab.metrics.tally import Matrix, mean_tally, ratio
 from cxrlab.robustness.conditions import WORST, parse_condition
 from cxrlab.robustness.quantities import Quantity, card, quantities, right
 from cxrlab.robustness.scored_reports import ScoredReports
@@ -55,8 +55,11 @@ def worst_tables(evidence: Evidence, scores: ScoredReports, model: str) -> dict[
 
 
 def worst(among: Sequence[Said], truth: Matrix, scores: ScoredReports) -> Said:
-    """Of each study the report with the most significant errors, then the highest loss, and apart from it the answers
-    with the most wrong ones, then the least probability of the truth; the first of equals."""
+    """Of each study the most harmful report and, apart from it, the most harmful answers; the first of equals.
+
+    Reports are ranked by significant errors, then by loss; answers by how many are wrong, then by how little
+    probability the truth is given.
+    """
     report = _most([scores.errors(said) for said in among], [said.loss for said in among])
     asked = _most([wrong_answers(said, truth) for said in among], [-_truth_given(said, truth) for said in among])
     return among[0].chosen(among[1:], report, asked)
@@ -91,7 +94,7 @@ def smallest_harmful(
     for condition, table in zip(conditions, worst_of.values(), strict=True):
         after = harm(table.film)
         by_study = np.where(np.isnan(after), np.nan, by_study)
-        by_study = np.where((after > before) & np.isinf(by_study), condition.eps, by_study)
+        by_study = np.where((after > before) & np.isinf(by_study), condition.eps or 0.0, by_study)
         harmed = np.where(np.isnan(by_study), np.nan, np.isfinite(by_study))
         shares[condition.text] = mean_tally(card(name), harmed)
     found = tuple(quantities(shares, resamples).values())
@@ -129,16 +132,15 @@ def _grid(ranked: Sequence[Table]) -> list[tuple[float, str]]:
 
 def _most(first: Sequence[Matrix], then: Sequence[Matrix]) -> NDArray[np.intp]:
     """For each study which one has the most, equals told apart by `then`; what is unknown ranks last."""
-    one, two = (
-        np.nan_to_num(np.stack(columns), nan=-np.inf, posinf=np.inf, neginf=-np.inf) for columns in (first, then)
-    )
-    top = np.where(one == one.max(axis=0), two, -np.inf)
+    one, two = (np.where(np.isnan(columns), -np.inf, columns) for columns in (np.stack(first), np.stack(then)))
     tied = one == one.max(axis=0)
-    return np.argmax(tied & (top == top.max(axis=0)), axis=0)
+    top = np.where(tied, two, -np.inf)
+    found: NDArray[np.intp] = np.argmax(tied & (top == top.max(axis=0)), axis=0)
+    return found
 
 
 def _truth_given(said: Said, truth: Matrix) -> Matrix:
     """Mean probability that a study's answers give to the truth, [N]; not-a-number where none was asked."""
     given = np.where(truth == 1, said.probs, np.where(truth == 0, 1 - said.probs, np.nan))
     count = (~np.isnan(given)).sum(axis=1)
-    return np.divide(np.nansum(given, axis=1), count, out=np.full(len(given), np.nan), where=count != 0)
+    return ratio(np.nansum(given, axis=1), count)

@@ -76,7 +76,7 @@ def _check_range(rows: list[Tensor]) -> None:
     import torch
 
     with torch.no_grad():
-        ends = torch.cat([torch.stack(torch.aminmax(part, dim=1), dim=1) for part in rows]).cpu()
+        ends = torch.cat([torch.stack([part.amin(dim=1), part.amax(dim=1)], dim=1) for part in rows]).cpu()
     for number, (low, high) in enumerate(ends.tolist()):
         if not (low >= -_SLACK and high <= 1 + _SLACK):  # not a number fails both
             raise DataError(f"film {number} holds values from {low:g} to {high:g}; pixels must be in [0, 1].")

@@ -1,0 +1,37 @@
+"""PGD as it is here: a batch at a time, through `HfModel.losses`."""
+
+from __future__ import annotations
+
+import torch
+from attack_ways.subjects import Films, Strength
+from torch import Tensor
+
+from cxrlab.attacks.budget import Budget
+from cxrlab.attacks.config import AttackSettings
+from cxrlab.attacks.gradient import Pgd
+from cxrlab.attacks.objectives import RaiseReportLoss
+from cxrlab.attacks.task import Task
+from cxrlab.models.hf.wrapper import HfModel
+
+
+def attack(model: HfModel, films: Films, strength: Strength, batch: int) -> Tensor:
+    """Films after the attack, [N, 1, H, W] on the processor.
+
+    Nothing is written for any film: the verdict of an attack is no part of what is compared, so that `perturb` runs
+    without the call around it.
+
+    Args:
+        model: What is attacked.
+        films: With their reports.
+        strength: Of the attack.
+        batch: Films at once.
+    """
+    settings = AttackSettings(steps=strength.steps, step_size=strength.share, random_start=False, keep="last")
+    found = []
+    for start in range(0, len(films), batch):
+        some = films[start : start + batch]
+        aim = RaiseReportLoss(model, some.reports, some.indications, [""] * len(some), lambda images, rows: [])
+        keys = tuple(map(str, range(start, start + len(some))))
+        task = Task(aim, some.images.to(model.device), Budget(strength.eps), keys, seed=0)
+        found.append(Pgd(settings).perturb(task).cpu())
+    return torch.cat(found)

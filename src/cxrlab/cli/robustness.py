@@ -1,0 +1,65 @@
+"""`cxrlab robustness`: how reports, answers and confidence change when films are perturbed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cxrlab.cli.result import Result, columns
+from cxrlab.robustness.config import RobustnessConfig
+
+# Columns of the table: quantity, and what a person reads above it.
+_COLUMNS = {
+    "asked.accuracy": "answers right",
+    "asked.confidence": "confidence",
+    "findings.f1": "findings F1",
+    "errors.significant": "grave errors",
+    "flip_rate": "reports changed",
+}
+
+
+def robustness(config: RobustnessConfig, out: Path) -> Result:
+    """Attack a model that you own or may test, and measure what becomes of its reports, answers and confidence.
+
+    RUN/robustness.json has every quantity clean and perturbed with intervals, by label too; RUN/answers.jsonl what was
+    said of every film. With --versus the models are compared on the same films and budgets, and each is shown the films
+    made for the other. 'cxrlab page RUN' shows it all. A stopped audit is continued by running the command again.
+
+    Args:
+        config: Settings.
+        out: The run folder.
+    """
+    from cxrlab.robustness.audit import audit
+
+    found = audit(config, out)
+    parts = [found["threat"], *(f"! {line}" for line in found["warnings"])]
+    parts += [_table(name, model) for name, model in found["models"].items()]
+    parts += [_compared(pair) for pair in found["comparison"].values()]
+    return Result("\n\n".join(part for part in parts if part), found)
+
+
+def _table(name: str, model: Mapping[str, Any]) -> str:
+    shown = [key for key in _COLUMNS if _has(model["clean"], key) or key == "flip_rate"]
+    rows: list[list[str]] = [[name, *(_COLUMNS[key] for key in shown)]]
+    rows.append(["clean", *(_cell(model["clean"].get(key)) for key in shown)])
+    worst = {f"worst@{size}": row for size, row in model["worst"].items()}
+    for condition, row in {**model["attacks"], **worst, **model["corruptions"]}.items():
+        rows.append([condition, *(_cell(row.get(key)) for key in shown)])
+    return columns(rows)
+
+
+def _compared(pair: Mapping[str, Any]) -> str:
+    return str(pair.get("sentence", ""))
+
+
+def _has(values: Mapping[str, Any], key: str) -> bool:
+    return key in values and values[key].get("value") is not None
+
+
+def _cell(value: Mapping[str, Any] | None) -> str:
+    if not value or value.get("value") is None:
+        return "–"
+    ends = [value.get("low"), value.get("high")]
+    interval = "" if None in ends else f" [{ends[0]:.3f}, {ends[1]:.3f}]"
+    return f"{value['value']:.3f}{interval}"

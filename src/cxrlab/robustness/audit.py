@@ -1,0 +1,206 @@
+"""A whole audit in a run folder.
+
+    truth.jsonl        what is known of each study
+    answers.jsonl      what each model said of each film: clean, corrupted, perturbed, made for itself or for another
+    controls.jsonl     what it said of wrong films
+    triptychs.jsonl    a few studies for a person to look at; pictures in triptychs/
+    robustness.json    the conclusions
+    summary.json       how many, how long, what was left out
+
+A stopped audit goes on where it stopped and ends with the same lines; a finished one is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from string import ascii_lowercase
+from typing import Any
+
+import torch
+
+from cxrlab.attacks.table import ATTACKS
+from cxrlab.core.errors import ConfigError
+from cxrlab.core.files import read_json
+from cxrlab.core.runs import Run, finished
+from cxrlab.data.corpus import load_corpus
+from cxrlab.evaluation.generate import chosen_ids
+from cxrlab.robustness.cases import Cases, film_tensor, refuse_without_reference, stacked
+from cxrlab.robustness.conclude import conclude
+from cxrlab.robustness.conditions import CLEAN, parse_condition
+from cxrlab.robustness.config import RobustnessConfig
+from cxrlab.robustness.controls import examine_wrong_films, image_dependence
+from cxrlab.robustness.evidence import ANSWERS, TRUTH, Answer, StudyTruth, read_answers, read_truth
+from cxrlab.robustness.self_checks import attack_doubts, randomness_doubt
+from cxrlab.robustness.sweep import Sweep, aimed_attacks
+from cxrlab.robustness.tables import read_evidence
+from cxrlab.robustness.targets import Target, load_target
+from cxrlab.robustness.triptychs import TRIPTYCHS, triptych
+
+ROBUSTNESS, SUMMARY = "robustness.json", "summary.json"
+FREE = ("trials", "level")  # may differ when an audit is continued
+_TRIED = 4  # films that are shown twice, to see whether a model is random
+
+
+def audit(config: RobustnessConfig, out: Path) -> dict[str, Any]:
+    """Attack every model, measure what came of it, and conclude into RUN/robustness.json.
+
+    Args:
+        config: Settings.
+        out: Run folder.
+    """
+    if finished(out, config, seed=config.seed, free=FREE):
+        told: dict[str, Any] = read_json(out / ROBUSTNESS)
+        return told
+    corpus = load_corpus(config.data)
+    cases = Cases(corpus, chosen_ids(corpus, config.split, config.n, config.seed), config)
+    targets = load_targets(config, cases)
+    _refuse(config, cases, targets)
+    with Run.open(out, config, seed=config.seed, free=FREE) as run:
+        done = run.done(TRUTH)
+        for case in cases.all:
+            if case.id not in done:
+                truth = _asked(case.truth, cases)
+                run.append(TRUTH, StudyTruth(case.id, case.patient, case.reference, case.findings, truth))
+        Sweep(run, cases, targets, config).sweep()
+        examine_wrong_films(run, cases, targets, config)
+        conclusions = _concluded(run, cases, targets, config)
+        run.write(ROBUSTNESS, conclusions)
+        run.write(SUMMARY, _summary(conclusions, cases, targets, config))
+    return conclusions
+
+
+def load_targets(config: RobustnessConfig, cases: Cases) -> list[Target]:
+    """The model under audit and those beside it, by the letters that the evidence names them with."""
+    names = (config.model, *config.versus)
+    if len(names) > len(ascii_lowercase):
+        raise ConfigError(f"{len(names)} models are too many for one audit; name at most {len(ascii_lowercase)}.")
+    return [load_target(key, name, cases.labels, config) for key, name in zip(ascii_lowercase, names, strict=False)]
+
+
+def _refuse(config: RobustnessConfig, cases: Cases, targets: Sequence[Target]) -> None:
+    """What cannot be audited is told before the first film."""
+    for target in targets:
+        chosen, left = aimed_attacks(target, config)
+        if config.attacks and not chosen and not config.corrupted:
+            raise ConfigError(f"{' '.join(left)} Nothing would be tried; add random-report or noise.")
+        white = any(one.aim == "report" for one in chosen) and target.scores
+        if white and config.against == "reference":
+            refuse_without_reference(cases.all, config.section)
+
+
+def _asked(truth: Mapping[str, int], cases: Cases) -> dict[str, int]:
+    """The truth of the labels that are asked about."""
+    names = {label.name for label in cases.labels}
+    return {name: value for name, value in truth.items() if name in names}
+
+
+def _concluded(run: Run, cases: Cases, targets: Sequence[Target], config: RobustnessConfig) -> dict[str, Any]:
+    names = {target.key: target.name for target in targets}
+    answers = list(read_answers(run.path(ANSWERS)))
+    clean = {(one.model, one.study): one for one in answers if one.condition == CLEAN}
+    _keep_triptychs(run, answers, clean, config)
+    found = conclude(read_evidence(run.folder), names, trials=config.trials, seed=config.seed)
+    right = {key: one.film for key, one in clean.items()}
+    looks = image_dependence(run, cases, right, targets, config)
+    found["controls"]["image_dependence"] = looks
+    warnings = [
+        *_blind(looks, names),
+        *(line for target in targets for line in aimed_attacks(target, config)[1]),
+        *_random(targets, cases),
+        *attack_doubts(answers, names),
+        *found["warnings"],
+    ]
+    return {
+        "threat": threat(config, targets),
+        **found,
+        "warnings": warnings,
+        "protocol": {
+            "labels": cases.kind,
+            "asked": [label.name for label in cases.labels],
+            "studies": len(cases),
+            "split": config.split,
+            "norm": config.norm,
+            "against": config.against,
+            "region": config.region,
+            "corpus": cases.corpus.card.name,
+        },
+    }
+
+
+def _blind(looks: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]) -> Iterator[str]:
+    for key, row in looks.items():
+        if row["verdict"] == "blind":
+            yield (
+                f"{names[key]} does not look at the film, so that its robustness means nothing: a model that ignores "
+                f"pixels cannot be fooled by them. {row['sentence']}"
+            )
+
+
+def _random(targets: Sequence[Target], cases: Cases) -> Iterator[str]:
+    few = cases.all[:_TRIED]
+    films = [cases.film(case) for case in few]
+    places = stacked(films)[0]
+    for target in targets:
+        shown = torch.stack([film_tensor(films[place]) for place in places]).to(target.device)
+        if doubt := randomness_doubt(target, [few[place] for place in places], shown):
+            yield doubt
+
+
+def threat(config: RobustnessConfig, targets: Sequence[Target]) -> str:
+    """What the attacker sees, can change and may spend, in one sentence; and who allowed it."""
+    kinds = [ATTACKS.load(name) for name in config.attacks]
+    white = any(kind.white_box for kind in kinds) and any(target.gradients for target in targets)
+    sees = "weights, gradients and answers" if white else "answers alone"
+    sizes = ", ".join(config.eps)
+    unit = "each pixel by at most" if config.norm == "linf" else "the film by a Euclidean length of at most"
+    where = "" if config.region == "all" else f" within the region {config.region}"
+    spends = f"{config.attack.steps} gradient steps × {config.attack.restarts} starts, {config.attack.queries} queries"
+    allowed = config.i_am_authorised or "local weights, opened by whoever holds them"
+    if not config.attacks:
+        return f"No attacker: films are corrupted as they are in practice. Leave to test: {allowed}."
+    return (
+        f"The attacker sees {sees}, may change {unit} {sizes} (pixels from 0 to 1){where}, and may spend {spends} on "
+        f"each film; prompt and indication stay. Leave to test: {allowed}."
+    )
+
+
+def _keep_triptychs(
+    run: Run, answers: Sequence[Answer], clean: Mapping[tuple[str, str], Answer], config: RobustnessConfig
+) -> None:
+    """Of the studies whose films were kept those with changed findings first, at the middle radius of one attack."""
+    condition = _shown(answers, config)
+    if condition is None or not config.triptychs:
+        return
+    truths = {one.id: one for one in read_truth(run.path(TRUTH))}
+    lines = [
+        line
+        for one in answers
+        if one.condition == condition and one.model == "a" and one.crafted_on in ("a", None)
+        if (line := triptych(run, truths[one.study], clean[one.model, one.study], one)) is not None
+    ]
+    lines.sort(key=lambda line: -len(line["spans"]["before"]) - len(line["spans"]["after"]) - len(line["label_flips"]))
+    text = run.done(TRIPTYCHS)
+    for line in lines[: config.triptychs]:
+        if line["id"] not in text:
+            run.append(TRIPTYCHS, line)
+
+
+def _shown(answers: Sequence[Answer], config: RobustnessConfig) -> str | None:
+    """The condition that people look at: the strongest attack with the first aim, at the middle radius."""
+    middle = config.budgets[len(config.budgets) // 2].label if config.budgets else None
+    there = {one.condition for one in answers if one.model == "a" and one.attack is not None}
+    order = ("apgd", "ensemble", "pgd", "mi-fgsm", "fgsm", *ATTACKS.names())
+    found = [text for text in there if (one := parse_condition(text)).eps_text == middle and one.objective is None]
+    return min(found, key=lambda text: order.index(parse_condition(text).name), default=None)
+
+
+def _summary(
+    found: Mapping[str, Any], cases: Cases, targets: Sequence[Target], config: RobustnessConfig
+) -> dict[str, Any]:
+    return {
+        "about": f"{len(targets)} models, {len(cases)} studies, attacks {', '.join(config.attacks) or 'none'}.",
+        "models": {target.key: target.name for target in targets},
+        "studies": len(cases),
+        "warnings": len(found["warnings"]),
+    }

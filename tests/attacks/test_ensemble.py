@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from planted_aims import QUICK, CrossEntropy, Margin, Words, attack, films, names, right_now, small_net
+
+from cxrlab.attacks.base import Perturbed
+from cxrlab.attacks.budget import Budget, Norm
+from cxrlab.attacks.config import AttackSettings
+from cxrlab.attacks.ensemble import Ensemble, default_members
+from cxrlab.core.errors import ConfigError, UnknownName
+
+NET = small_net()
+GRIDS: dict[Norm, tuple[float, ...]] = {"linf": (0.0, 0.01, 0.02, 0.03, 0.05), "l2": (0.0, 0.1, 0.2, 0.3, 0.5)}
+
+
+def no_worse(found: Perturbed, other: Perturbed) -> bool:
+    """Broken where the other is, and where both or neither are, with as high a loss."""
+    alike = found.broken == other.broken
+    return bool((found.broken | ~other.broken).all()) and bool((found.end >= other.end)[alike].all())
+
+
+def test_members_are_what_the_objective_allows() -> None:
+    aim = Margin(NET, torch.zeros(1, dtype=torch.long))
+    assert default_members(aim) == ("fgsm", "pgd", "apgd", "square")
+    aim.gradients = False
+    assert default_members(aim) == ("square",)
+    aim.scores = False
+    assert default_members(aim) == ("square-report", "random-report")
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("kind", [Margin, CrossEntropy, Words])
+def test_it_is_never_worse_than_a_member_with_the_same_seed(norm: Norm, kind: type[Margin]) -> None:
+    images, budget = films(8), Budget(GRIDS[norm][3], norm)
+    aim = kind(NET, right_now(NET, images))
+    whole = Ensemble(QUICK)(aim, images, budget, keys=names(8), seed=4)
+    for name in default_members(aim):
+        assert no_worse(whole, attack(name)(aim, images, budget, keys=names(8), seed=4)), name
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("early_exit", [False, True])
+@pytest.mark.parametrize("kind", [Margin, CrossEntropy])
+def test_the_worst_case_never_falls_as_the_radius_grows(norm: Norm, early_exit: bool, kind: type[Margin]) -> None:
+    """Each radius begins at the films of the one before. Losses of other batches differ in the last places."""
+    images = films(10, seed=1)
+    aim = kind(NET, right_now(NET, images))
+    run, before = Ensemble(replace(QUICK, steps=2, early_exit=early_exit)), None
+    for eps in GRIDS[norm]:
+        begin = None if before is None else before.images
+        found = run(aim, images, Budget(eps, norm), keys=names(10), begin=begin)
+        if before is not None:
+            assert bool((found.broken | ~before.broken).all())
+            alike = found.broken == before.broken
+            assert bool((found.end - before.end)[alike].min() >= (-1e-6 if early_exit else 0))
+            if kind is Margin:
+                assert bool((found.end >= before.end - (1e-6 if early_exit else 0)).all())
+        before = found
+    assert before is not None and 0 < int(before.broken.sum())
+
+
+def test_a_weak_member_cannot_spoil_a_good_start() -> None:
+    """One step of fgsm from the clean film is worse than twenty of apgd; the start is kept bit by bit."""
+    images, budget = films(6), Budget(0.4, "l2")
+    aim = CrossEntropy(NET, right_now(NET, images))
+    strong = attack("apgd", AttackSettings(steps=20))(aim, images, budget, keys=names(6))
+    found = Ensemble(QUICK, members=("fgsm",))(aim, images, budget, keys=names(6), begin=strong.images)
+    assert torch.equal(found.images, strong.images) and torch.equal(found.end, strong.end)
+
+
+def test_with_early_exit_a_member_sees_only_what_is_left() -> None:
+    """A film that fgsm breaks costs 1 + 1 + 1 passes: the start, the gradient, the film that it found."""
+    images, budget = films(12, seed=2), Budget(0.03)
+    aim = Margin(NET, right_now(NET, images))
+    first = attack("fgsm")(aim, images, budget, keys=names(12))
+    stay = Ensemble(QUICK)(aim, images, budget, keys=names(12))
+    leave = Ensemble(replace(QUICK, early_exit=True))(aim, images, budget, keys=names(12))
+    assert 0 < int(first.broken.sum()) < 12
+    assert bool((leave.passes[first.broken] == 3).all()) and torch.equal(leave.broken, stay.broken)
+    assert torch.equal(leave.images[first.broken], first.images[first.broken])
+    # 5 films compared, 1 gradient of fgsm, 2 runs of pgd with 4 steps and a look, 2 of apgd with 5 passes, 8 queries.
+    assert stay.passes.tolist() == [5 + 1 + 2 * 5 + 2 * 5 + 8] * 12
+
+
+def test_members_that_do_not_exist_or_cannot_work_are_refused() -> None:
+    images = films(1)
+    labels = right_now(NET, images)
+    with pytest.raises(UnknownName, match="fgsn"):
+        Ensemble(members=("fgsn",))(Margin(NET, labels), images, Budget(0.1), keys=names(1))
+    with pytest.raises(ConfigError, match="'pgd' follows gradients"):
+        Ensemble(members=("pgd",))(Words(NET, labels), images, Budget(0.1), keys=names(1))

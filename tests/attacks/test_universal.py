@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from planted_aims import Linear, Margin, Words, films, names, right_now, small_net
+
+from cxrlab.attacks.budget import Budget, Norm
+from cxrlab.attacks.config import AttackSettings
+from cxrlab.attacks.geometry import lengths
+from cxrlab.attacks.universal import Universal, make_universal
+from cxrlab.core.errors import ConfigError, DataError
+
+NET = small_net()
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_on_a_linear_model_the_change_is_the_best_one_for_unseen_films_too(norm: Norm) -> None:
+    """It is ε · sign(w), or ε · w / |w|; on films away from black and white it raises every loss by ε · |w|."""
+    weights, eps = films(1, seed=9)[0] - 0.5, 0.1
+    seen, unseen = 0.25 + 0.5 * films(20), 0.25 + 0.5 * films(5, seed=1)
+    change = make_universal(Linear(weights), seen, Budget(eps, norm), AttackSettings(), keys=names(20))
+    best = weights.sign() if norm == "linf" else weights / weights.norm()
+    assert torch.allclose(change[0], eps * best, atol=1e-6)
+    found = Universal(change=change)(Linear(weights), unseen, Budget(eps, norm), keys=names(5))
+    rise = float((eps * best * weights).sum())
+    assert torch.allclose(found.end - found.start, torch.tensor(rise, dtype=torch.float64), atol=1e-4)
+    assert found.passes.tolist() == [0] * 5
+    applied = found.images - unseen
+    assert torch.allclose(applied, change.expand_as(applied), atol=1e-6)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_the_change_fits_the_ball_and_does_not_depend_on_the_order_of_films(norm: Norm) -> None:
+    images, keys = films(24), names(24)
+    labels, budget = right_now(NET, images), Budget(0.05 if norm == "linf" else 0.5, norm)
+    change = make_universal(Margin(NET, labels), images, budget, AttackSettings(), keys=keys, seed=3)
+    turned = make_universal(
+        Margin(NET, labels.flip(0)), images.flip(0), budget, AttackSettings(), keys=keys[::-1], seed=3
+    )
+    other = make_universal(Margin(NET, labels), images, budget, AttackSettings(), keys=keys, seed=4)
+    assert change.shape == (1, 1, 8, 8) and float(lengths(change, norm)) <= budget.eps + 1e-6
+    assert torch.allclose(change, turned, atol=1e-5) and not torch.allclose(change, other, atol=1e-5)
+
+
+def test_it_raises_the_mean_loss_of_a_net_and_keeps_to_its_region() -> None:
+    images = films(24)
+    aim = Margin(NET, right_now(NET, images))
+    region = torch.zeros(1, 1, 8, 8)
+    region[..., 2:6] = 1
+    change = make_universal(aim, images, Budget(0.1), AttackSettings(), keys=names(24), region=region)
+    assert not bool(change[region == 0].any())
+    found = Universal(change=change)(aim, images, Budget(0.1), keys=names(24))
+    assert float(found.end.mean()) > float(found.start.mean())
+
+
+def test_what_it_needs_is_said() -> None:
+    images = films(2)
+    labels = right_now(NET, images)
+    with pytest.raises(ConfigError, match="make_universal"):
+        Universal()(Margin(NET, labels), images, Budget(0.1), keys=names(2))
+    with pytest.raises(DataError, match="does not fit"):
+        Universal(change=torch.zeros(1, 1, 4, 4))(Margin(NET, labels), images, Budget(0.1), keys=names(2))
+    with pytest.raises(ConfigError, match="gradients"):
+        make_universal(Words(NET, labels), images, Budget(0.1), AttackSettings(), keys=names(2))
+    with pytest.raises(DataError, match="float32"):
+        make_universal(Margin(NET, labels), images.half(), Budget(0.1), AttackSettings(), keys=names(2))
