@@ -20,13 +20,15 @@ help:
 setup: $(STAMP)
 
 # torch first and alone: the resolver then keeps the build that is at hand instead of fetching CUDA libraries.
-# The stamp is written last, so a failed install is tried again.
+# torchattacks, an oracle of the tests, comes without what it asks for: torchvision, which breaks transformers beside a
+# CPU build of torch, and an old requests. The stamp is written last, so a failed install is tried again.
 $(STAMP): pyproject.toml constraints.txt
 	@rm -f $@
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) (a few minutes the first time)"
 	@$(PIP) "$$(grep '^torch==' constraints.txt)"
 	@$(PIP) -e ".[models,serve,plots,dev]"
+	@$(PIP) --no-deps "$$(grep '^torchattacks==' constraints.txt)"
 	@touch $@
 
 tour: $(STAMP)

@@ -1,7 +1,7 @@
 """The same attacks in foolbox and torchattacks, on a classifier with random weights: the same films come out.
 
-The net is smooth and wide, so that no gradient is near 0: where one is, sign(gradient) may differ between two sums of the
-same numbers, and with it a whole step. The seeds below have no such pixel.
+Where a gradient is near 0, its sign may differ between two sums of the same numbers, and with it a whole step. The net
+is smooth, so that such pixels are rare, and the seed below has none.
 """
 
 from __future__ import annotations

@@ -32,7 +32,8 @@ class Linear:
         self.sizes: list[int] = []
 
     def score(self, images: Sequence[Tensor] | Tensor) -> Tensor:
-        return torch.stack([image.flatten() for image in images]) @ self.weights + self.offset
+        flat: Tensor = torch.stack([image.flatten() for image in images])
+        return flat.matmul(self.weights).add(self.offset)
 
     def probability_of_yes(self, images: Any, questions: Sequence[str] | str) -> Tensor:
         self.sizes.append(len(images))
@@ -151,7 +152,7 @@ def test_settings_that_could_never_answer_are_refused() -> None:
     assert Smoothing(0.1, 11, alpha=0.001).n == 11
     for changes in ({"sigma": 0.0}, {"alpha": 1.0}, {"n": 0}):
         with pytest.raises(ConfigError, match=f"{next(iter(changes))}="):
-            Smoothing(**changes)  # type: ignore[arg-type]
+            Smoothing(**changes)
     with pytest.raises(DataError, match="2 films came with 1 questions"):
         Smoothed(Linear()).answers(films(2, 0.05), [QUESTION])
 

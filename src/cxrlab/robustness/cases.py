@@ -90,7 +90,7 @@ def _case(study: Study, kind: str, section: str) -> Case:
         indication=study.sections.indication if study.sections else None,
         reference=text.strip() if text and text.strip() else None,
         findings=study.findings,
-        truth=truth_of(study, kind),
+        truth=truth_of(study, kind, text),
     )
 
 

@@ -16,8 +16,8 @@ from cxrlab.core.records import SECTIONS, SPLITS
 from cxrlab.evaluation.config import WRONG_FILMS
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.loading import Loading
+from cxrlab.robustness.wishes import AIMS, Wishes
 
-AIMS = ("report", "answers", "embedding")
 ALL = "all"
 
 
@@ -39,14 +39,17 @@ class RobustnessConfig:
         eps: Radii, written as 2/255 or 0.01; pixels run from 0 to 1.
         norm: linf bounds the change of each pixel, l2 the length of the whole change.
         aims: What attacks want, in the order in which they are tried: report makes the true report unlikely, answers
-            makes closed answers (of an encoder its zero-shot classes) wrong, embedding moves an encoder's vector.
+            makes closed answers (of an encoder its zero-shot classes) wrong, embedding moves an encoder's vector;
+            target makes a chosen report likely, remove takes a finding out of the report, invent puts one in.
         against: The report that becomes unlikely: reference, or own for what the model wrote for the clean film, where
             a corpus has no reports.
         region: Where pixels may be changed: all, off-lungs, off-findings, border:0.1, patch:LEFT,TOP,RIGHT,BOTTOM.
         corruptions: Natural corruptions that films get too, or all.
         severities: Of the corruptions, 1 to 5.
-        labels: observations, chexpert or nih; auto looks at what the corpus knows.
-        questions: own asks about labels by their names; drawn in the words that built-in models have learnt.
+        labels: observations, chexpert or nih; read takes them from the reference reports by rule; auto looks at what
+            the corpus knows.
+        questions: own asks about labels by their names; drawn in the words that built-in models have learnt; none
+            asks nothing, for a model that has not learnt to answer.
         only_labels: Ask about these alone; without, about each that some studies have and others have not.
         section: Of the reference report.
         film_size: Films are fitted into a square of this side before they are attacked; as stored when left out.
@@ -60,6 +63,7 @@ class RobustnessConfig:
         level: Share of resamples inside an interval.
         seed: Decides studies, starts, noise and resamples.
         i_am_authorised: Who may test this model and why; needed for a model that runs elsewhere, kept and shown.
+        wishes: What the aims target, remove and invent want.
         attack: How hard attacks try.
         decoding: How words are chosen.
         loading: How models are loaded.
@@ -78,8 +82,8 @@ class RobustnessConfig:
     region: str = ALL
     corruptions: tuple[str, ...] = ()
     severities: tuple[int, ...] = (1, 3, 5)
-    labels: Literal["auto", "observations", "chexpert", "nih"] = "auto"
-    questions: Literal["own", "drawn"] = "drawn"
+    labels: Literal["auto", "observations", "chexpert", "nih", "read"] = "auto"
+    questions: Literal["own", "drawn", "none"] = "drawn"
     only_labels: tuple[str, ...] = ()
     section: str = "findings"
     film_size: int | None = None
@@ -93,6 +97,7 @@ class RobustnessConfig:
     level: float = 0.95
     seed: int = 7
     i_am_authorised: str | None = None
+    wishes: Wishes = Wishes()
     attack: AttackSettings = AttackSettings()
     decoding: Decoding = Decoding()
     loading: Loading = Loading()

@@ -3,6 +3,7 @@
     observations   the things that phantoms draw, where a corpus carries exact findings
     chexpert       thirteen of CheXpert's fourteen, as MIMIC-CXR and CheXpert label them
     nih            the fourteen of NIH ChestX-ray14
+    read           CheXpert's again, read off the reference reports by rule, where a corpus carries no labels
 
 `No Finding` is a statement about all others and is not asked.
 """
@@ -15,11 +16,14 @@ from typing import Literal
 
 from cxrlab.core.errors import ConfigError, DataError, nearest
 from cxrlab.core.label_maps import NIH_CXR14
-from cxrlab.core.records import Finding, Study
+from cxrlab.core.records import Finding, Study, chexpert_labels
 from cxrlab.core.vocabulary import CHEXPERT_14, CHEXPERT_CHILDREN, DRAWN, OBSERVATIONS
 from cxrlab.findings.questions import known_answers, question_about
+from cxrlab.findings.reader import read
 
-Labels = Literal["auto", "observations", "chexpert", "nih"]
+Labels = Literal["auto", "observations", "chexpert", "nih", "read"]
+Questions = Literal["own", "drawn", "none"]
+READ = "read"
 _NOT_ASKED = "No Finding"
 
 
@@ -30,7 +34,8 @@ class AskedLabel:
     Args:
         name: As the corpus spells it.
         observations: Names of the vocabulary that make it present in a report.
-        questions: What is asked; where there are several, the label is as likely as the likeliest yes.
+        questions: What is asked; where there are several, the label is as likely as the likeliest yes; none at all
+            where a model has not learnt to answer.
         sentences: Name by which the zero-shot sentences of an encoder know it.
     """
 
@@ -40,18 +45,18 @@ class AskedLabel:
     sentences: tuple[str, ...]
 
 
-def asked_labels(kind: str, questions: Literal["own", "drawn"]) -> tuple[AskedLabel, ...]:
+def asked_labels(kind: str, questions: Questions) -> tuple[AskedLabel, ...]:
     """Every label of a kind.
 
     Args:
-        kind: observations, chexpert or nih.
+        kind: observations, chexpert, nih or read.
         questions: own asks about the label by its name; drawn asks about the things that phantoms draw and that stand
-            for it, which are the words that built-in models have learnt.
+            for it, which are the words that built-in models have learnt; none asks nothing.
     """
     rows: Mapping[str, Iterable[str]]
     if kind == "observations":
         rows = {name: (name,) for name in DRAWN}
-    elif kind == "chexpert":
+    elif kind in ("chexpert", READ):
         rows = {name: _below(name) for name in CHEXPERT_14 if name != _NOT_ASKED}
     else:
         rows = {name: row.observations for name, row in NIH_CXR14.items() if name != _NOT_ASKED}
@@ -68,6 +73,7 @@ def _label(name: str, observations: frozenset[str], kind: str, questions: str) -
     drawn = tuple(one for one in DRAWN if one in observations)
     own = question_about(name.replace("_", " "))
     asked = tuple(question_about(one) for one in drawn) if questions == "drawn" and drawn else (own,)
+    asked = () if questions == "none" else asked
     known = (name,) if name in CHEXPERT_14 or name in OBSERVATIONS else tuple(sorted(observations))
     return AskedLabel(name, observations, asked, known if kind != "nih" else tuple(sorted(observations)))
 
@@ -81,11 +87,20 @@ def kind_of(labels: Labels, studies: Iterable[Study]) -> str:
         return "observations"
     if any(set(study.own_labels) & set(NIH_CXR14) for study in found):
         return "nih"
-    return "chexpert"
+    return "chexpert" if any(study.labels for study in found) else READ
 
 
-def truth_of(study: Study, kind: str) -> dict[str, int]:
-    """Label → 1 or 0 for what is known of a study; uncertain and missing labels are left out."""
+def truth_of(study: Study, kind: str, reference: str | None = None) -> dict[str, int]:
+    """Label → 1 or 0 for what is known of a study; uncertain and missing labels are left out.
+
+    Args:
+        study: The study.
+        kind: Of the labels.
+        reference: Text of its report; what it does not mention stays unknown.
+    """
+    if kind == READ:
+        told = chexpert_labels(read(reference).findings, complete=False)
+        return {name: value for name, value in told.items() if value in (0, 1) and name != _NOT_ASKED}
     if kind == "observations":
         if study.findings is None:
             return {}

@@ -117,8 +117,8 @@ def randomness_doubt(target: Target, cases: Sequence[Case], films: torch.Tensor)
 def _random(name: str, most: float) -> str:
     by = "" if math.isnan(most) else f" (losses differ by up to {most:.2g})"
     return (
-        f"{name}: the same film gets different answers{by}; the model is random, and an attack that follows one draw of "
-        "it is too weak."
+        f"{name}: the same film gets different answers{by}; the model is random, and an attack that follows one draw "
+        "of it is too weak."
     )
 
 

@@ -22,6 +22,8 @@ from cxrlab.evaluation.zero_shot import load_sentences, mean_direction
 from cxrlab.findings.reader import read
 from cxrlab.robustness.evidence import FilmAnswer
 from cxrlab.robustness.labels import AskedLabel, labels_in
+from cxrlab.robustness.wished_reports import wished
+from cxrlab.robustness.wishes import ANSWERS, BY_WISH, REPORT, Wishes
 
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Generated
@@ -107,7 +109,7 @@ class WordsTarget(Target):
 
     gradients = False
     scores = False
-    aims = ("report",)
+    aims: tuple[str, ...] = ("report",)
 
     def __init__(self, key: str, name: str, labels: Sequence[AskedLabel], model: Any, decoding: Decoding) -> None:
         super().__init__(key, name, labels)
@@ -147,18 +149,28 @@ class ReportTarget(WordsTarget):
         model: The report model.
         decoding: How it writes.
         against: reference or own: the report whose loss an attack raises.
+        wishes: What the aims target, remove and invent want.
     """
 
     gradients = True
     scores = True
-    aims = ("report", "answers")
 
     def __init__(
-        self, key: str, name: str, labels: Sequence[AskedLabel], model: HfModel, decoding: Decoding, against: str
+        self,
+        key: str,
+        name: str,
+        labels: Sequence[AskedLabel],
+        model: HfModel,
+        decoding: Decoding,
+        against: str,
+        wishes: Wishes,
     ) -> None:
         super().__init__(key, name, labels, model, decoding)
         self.gradients = model.capabilities.gradients
         self.against = against
+        self._asks = all(label.questions for label in self.labels)
+        self.wishes = wishes
+        self.aims = tuple(aim for aim in (REPORT, ANSWERS, *BY_WISH) if aim != ANSWERS or self._asks)
 
     @property
     def device(self) -> torch.device:
@@ -171,15 +183,17 @@ class ReportTarget(WordsTarget):
         said = self._reports.write(films, cases)
         with torch.no_grad():
             losses = self._losses(films, cases)
-            margins = self.margins(films, range(len(films)))
-        rows = torch.sigmoid(margins).double().cpu().tolist()
-        probs = [{label.name: value for label, value in zip(self.labels, row, strict=True)} for row in rows]
+            probs = self._probabilities(films) if self._asks else [{} for _ in cases]
         return [self._answer(*told) for told in zip(said, losses, probs, strict=True)]
 
     def objective(self, aim: str, cases: Sequence[Case], clean: Sequence[FilmAnswer], films: Tensor) -> Objective:
-        """The true report unlikely, or the closed answers wrong."""
-        if aim == "answers":
+        """The true report unlikely, the closed answers wrong, or a report that the attacker wishes for."""
+        if aim == ANSWERS:
             return WrongAnswers(self.margins, truth_table(cases, self.labels), wrong_answers(cases, clean))
+        if aim in BY_WISH:
+            before = [answer.report or "" for answer in clean]
+            indications = [case.indication for case in cases]
+            return wished(self.wishes, aim, self.model, before, indications, self._writes(cases))
         own = self.against == "own"
         reports = [(answer.report if own else case.reference) or "" for case, answer in zip(cases, clean, strict=True)]
         before = [answer.report or "" for answer in clean]
@@ -193,6 +207,10 @@ class ReportTarget(WordsTarget):
             asked = [self.model.yes_margins(images, question) for question in label.questions]
             columns.append(torch.stack(asked, dim=1).amax(dim=1))
         return torch.stack(columns, dim=1)
+
+    def _probabilities(self, films: Tensor) -> list[dict[str, float]]:
+        rows = torch.sigmoid(self.margins(films, range(len(films)))).double().cpu().tolist()
+        return [{label.name: value for label, value in zip(self.labels, row, strict=True)} for row in rows]
 
     def _losses(self, films: Tensor, cases: Sequence[Case]) -> list[float | None]:
         told = [place for place, case in enumerate(cases) if case.reference]
@@ -291,7 +309,7 @@ def load_target(
             "--i-am-authorised, which is kept and shown on the page."
         )
     if isinstance(model, HfModel):
-        return ReportTarget(key, name, labels, model, settings.decoding, settings.against)
+        return ReportTarget(key, name, labels, model, settings.decoding, settings.against, settings.wishes)
     return WordsTarget(key, name, labels, model, settings.decoding)
 
 

@@ -45,6 +45,7 @@ class PreferenceStudyConfig:
         judge: Settings of the judge that all variants share.
         pair: Settings of the pairs that all variants share.
         train: Settings of the training that all variants share.
+        robustness: Settings of an audit of every aligned model against its start, on the same films; none without.
         seeds: One training each; the start, the studies and words that are drawn, the order of the pairs and the
             studies that are measured come from it.
         at_once: Parts that are worked on side by side, each in a process of its own; small models leave a GPU waiting.
@@ -59,6 +60,7 @@ class PreferenceStudyConfig:
     judge: Mapping[str, Any] = field(default_factory=dict)
     pair: Mapping[str, Any] = field(default_factory=dict)
     train: Mapping[str, Any] = field(default_factory=dict)
+    robustness: Mapping[str, Any] = field(default_factory=dict)
     seeds: tuple[int, ...] = (1, 2, 3)
     at_once: int = 1
     metrics: tuple[str, ...] = (

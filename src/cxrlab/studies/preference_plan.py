@@ -13,6 +13,7 @@ from cxrlab.core.json_form import dumps
 from cxrlab.evaluation.config import Extras
 from cxrlab.preference.config import JudgeConfig, PairConfig, SampleConfig
 from cxrlab.preference.train_config import PreferConfig
+from cxrlab.robustness.config import RobustnessConfig
 from cxrlab.studies.parts import Part, Parts
 from cxrlab.studies.preference_config import AlignmentVariant, PreferenceStudyConfig
 from cxrlab.studies.run_study import merged
@@ -21,6 +22,7 @@ from cxrlab.training.config import FinetuneConfig
 
 # Names of the parts, which are also their keys in the file and their folders below a seed.
 START, SAMPLE, JUDGE, PAIR, TRAIN, BEFORE = "start", "sample", "judge", "pair", "train", "before"
+ROBUSTNESS = "robustness"
 CHECKPOINT, CACHE = "checkpoint", "cache"
 _CONFIGS: Mapping[str, type[Any]] = {
     START: FinetuneConfig,
@@ -28,6 +30,7 @@ _CONFIGS: Mapping[str, type[Any]] = {
     JUDGE: JudgeConfig,
     PAIR: PairConfig,
     TRAIN: PreferConfig,
+    ROBUSTNESS: RobustnessConfig,
 }
 # What the study sets itself.
 _OWN: Mapping[str, tuple[str, ...]] = {
@@ -39,6 +42,7 @@ _OWN: Mapping[str, tuple[str, ...]] = {
         *("data", "pairs", "start", "cache", "optimisation.seed"),
         *("measure.data", "measure.split", "measure.metrics"),
     ),
+    ROBUSTNESS: ("model", "versus", "data", "split", "seed"),
 }
 
 
@@ -51,12 +55,14 @@ class AlignmentTrial:
         seed: Of all its parts.
         pair: Run folder of its pairs, within the study.
         train: Run folder of its training.
+        robustness: Run folder of its audit; None where the study has none.
     """
 
     variant: str
     seed: int
     pair: str
     train: str
+    robustness: str | None = None
 
     @property
     def id(self) -> str:
@@ -127,7 +133,16 @@ class _Desk:
             "optimisation": {"seed": seed},
         }
         trained = self._part(TRAIN, seed, name, variant.train, learnt, (paired.folder,))
-        return AlignmentTrial(name, seed, paired.folder, trained.folder)
+        return AlignmentTrial(name, seed, paired.folder, trained.folder, self._audit(name, seed, model, trained))
+
+    def _audit(self, name: str, seed: int, model: str, trained: Part) -> str | None:
+        """The aligned model against its start on perturbed films."""
+        if not self.config.robustness:
+            return None
+        aligned = f"hf:{self.out / trained.folder / CHECKPOINT}"
+        data = str(self.folders[self.config.data])
+        held = {"model": model, "versus": [aligned], "data": data, "split": "test", "seed": seed}
+        return self._part(ROBUSTNESS, seed, name, {}, held, (trained.folder,)).folder
 
     def _start(self, seed: int) -> Part:
         """The model that this seed trains."""

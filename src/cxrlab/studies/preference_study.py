@@ -7,8 +7,10 @@
     seedS/pair/VARIANT            the better and the worse of them
     seedS/train/VARIANT           the aligned model, measured before and after
     seedS/before/VARIANT          what the start wrote for the test split
+    seedS/robustness/VARIANT      the aligned model against its start on perturbed films, where the study asks for it
     trials.jsonl                  one line a variant and seed: what its pairs are like, what its preference.json says
     preferences.json page.html    the table over seeds
+    robustness_seeds.json         the audits over seeds
 
 A study that was stopped goes on with the part that it was in.
 """
@@ -32,6 +34,7 @@ from cxrlab.studies.preference_plan import (
     BEFORE,
     JUDGE,
     PAIR,
+    ROBUSTNESS,
     SAMPLE,
     START,
     TRAIN,
@@ -40,6 +43,7 @@ from cxrlab.studies.preference_plan import (
     plan,
 )
 from cxrlab.studies.preference_table import table
+from cxrlab.studies.robustness_table import audits_over_seeds
 from cxrlab.studies.side_by_side import named, side_by_side
 from cxrlab.studies.study_corpora import corpus_folders, make_corpora, raise_absent
 
@@ -48,6 +52,7 @@ if TYPE_CHECKING:
 
 FREE = ("at_once",)  # may differ when a study is continued
 CORPORA, TRIALS, TABLE, SUMMARY = "corpora", "trials.jsonl", "preferences.json", "summary.json"
+AUDITS = "robustness_seeds.json"
 
 
 def run_preference_study(config: PreferenceStudyConfig, out: Path) -> Path:
@@ -76,11 +81,15 @@ def run_preference_study(config: PreferenceStudyConfig, out: Path) -> Path:
                 if trial.id not in done:
                     run.append(TRIALS, _record(trial, out))
             run.write(TABLE, table(config, [record for _, record in read_jsonl(out / TRIALS)]))
+            if config.robustness:
+                run.write(AUDITS, audits_over_seeds(config, planned.trials, out))
             run.write(SUMMARY, {"about": f"{len(config.variants)} ways to align, {len(config.seeds)} seeds each."})
     # Of all the aligned models a page shows one whole: the first, with what was written before and after.
     first = planned.trials[0]
     written = [out / planned.before[first.train] / "before", out / first.train / "measured" / "after"]
-    return write_page([out, out / first.train, *written], out / PAGE, title="Alignment by preference")
+    audits = [out / first.robustness] if first.robustness else []
+    title = "Alignment by preference" + (" and robustness" if audits else "")
+    return write_page([out, out / first.train, *written, *audits], out / PAGE, title=title)
 
 
 def _check_start(config: PreferenceStudyConfig, planned: AlignmentPlan, out: Path) -> None:
@@ -134,6 +143,10 @@ def _make(part: Part, planned: AlignmentPlan, out: Path) -> None:
         asked = part.config
         data, seed = asked.measure.data or asked.data, asked.optimisation.seed
         measure_before(start_name(asked.start), data, asked.measure, folder, seed)
+    elif part.kind == ROBUSTNESS:
+        from cxrlab.robustness.audit import audit
+
+        audit(part.config, folder)
     else:
         assert part.kind == TRAIN
         from cxrlab.preference.train import prefer

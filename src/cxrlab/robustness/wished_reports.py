@@ -1,0 +1,72 @@
+"""Objectives of the aims target, remove and invent, film by film.
+
+A film on which a wish makes no sense (nothing to remove, or what should be invented is there already) is left in the
+batch with nothing to gain: its loss is 0 whatever the pixels, and it is never broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from cxrlab.attacks.objective import Objective
+from cxrlab.attacks.objectives import LowerReportLoss, invent_finding, present_in, remove_finding
+from cxrlab.robustness.wishes import INVENT, REMOVE, TARGET, Wishes
+
+if TYPE_CHECKING:
+    from cxrlab.attacks.objectives import Rows, Writes
+
+
+def wished(
+    wishes: Wishes, aim: str, model: Any, before: Sequence[str], indications: Sequence[str | None], writes: Writes
+) -> Objective:
+    """The objective of an aim.
+
+    Args:
+        wishes: What is wanted.
+        aim: target, remove or invent.
+        model: With `losses(images, reports, indications)`.
+        before: What it wrote for each clean film.
+        indications: Of each film.
+        writes: How it writes.
+    """
+    if aim == TARGET:
+        return LowerReportLoss(model, [wishes.report] * len(before), indications, writes)
+    there = [present_in(text) for text in before]
+    if aim == REMOVE:
+        names = [wishes.remove or min(found, default="") for found in there]
+        able = [name in found for name, found in zip(names, there, strict=True)]
+        safe = [name or "pleural effusion" for name in names]  # never asked about where `able` is False
+        inner: Objective = remove_finding(model, before, safe, indications, writes)
+    else:
+        assert aim == INVENT
+        able = [wishes.invent not in found for found in there]
+        inner = invent_finding(model, before, [wishes.invent] * len(before), indications, writes)
+    return WhereAble(inner, able)
+
+
+class WhereAble(Objective):
+    """Another objective on the films where it makes sense.
+
+    Args:
+        inner: The objective.
+        able: Whether it makes sense, of each row.
+    """
+
+    def __init__(self, inner: Objective, able: Sequence[bool]) -> None:
+        self.name, self._inner, self._able = inner.name, inner, list(able)
+
+    def losses(self, images: Tensor, rows: Rows) -> Tensor:
+        """Those of the objective; 0 where it makes no sense."""
+        found = self._inner.losses(images, rows)
+        return torch.where(self._of(rows).to(found.device), found, torch.zeros_like(found))
+
+    def broken(self, images: Tensor, rows: Rows) -> Tensor:
+        """As the objective says; False where it makes no sense."""
+        return self._inner.broken(images, rows) & self._of(rows)
+
+    def _of(self, rows: Rows) -> Tensor:
+        return torch.tensor([self._able[row] for row in rows])
