@@ -62,6 +62,7 @@ class OneLoss:
         )
 
     def __call__(self, film: Tensor) -> Tensor:
+        """Of a film [1, 1, H, W]: mean of −log p over the tokens of the report."""
         if not (film.min() >= 0 and film.max() <= 1):
             raise ValueError("a film must be in [0, 1]")
         pixels = (film - self.mean) / self.std

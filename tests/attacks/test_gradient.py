@@ -55,23 +55,33 @@ def test_pgd_on_a_linear_model_ends_in_the_corner_of_the_ball() -> None:
     assert found.passes.tolist() == [5] * 4
 
 
-def test_momentum_decides_where_gradients_disagree() -> None:
-    """Gradients +4, then −1, in proportion to the film's mean: without momentum the second step goes back.
+class Turning(Linear):
+    """Two pixels: the slope is one pair of numbers until the first pixel is above a half, and another from then on."""
 
-    One pixel and its twin: the loss pulls the first pixel up at once and down from there on.
-    """
+    def __init__(self, before: tuple[float, float], after: tuple[float, float]) -> None:
+        super().__init__(torch.zeros(1))
+        self.before, self.after = torch.tensor(before), torch.tensor(after)
 
-    class Turning(Linear):
-        def losses(self, images: Tensor, rows: Sequence[int]) -> Tensor:
-            first, second = images.flatten(1).unbind(dim=1)
-            pull = torch.where(first.detach() > 0.5, -0.25, 1.0)
-            return pull * first + second
+    def losses(self, images: Tensor, rows: Sequence[int]) -> Tensor:
+        pixels = images.flatten(1)
+        slope = torch.where(pixels.detach()[:, :1] > 0.5, self.after, self.before)
+        return (slope * pixels).sum(dim=1)
 
-    images, budget = torch.full((1, 1, 1, 2), 0.5), Budget(0.25)
-    forgetful = MiFgsm(AttackSettings(steps=2, momentum=0.0))(Turning(images), images, budget, keys=["a"])
-    minded = MiFgsm(AttackSettings(steps=2, momentum=1.0))(Turning(images), images, budget, keys=["a"])
+
+def test_momentum_goes_on_where_a_gradient_turns_a_little() -> None:
+    """Slopes (1, 1), then (−¼, 1), whose mean size is ⅝: the sum is (1 − 0.4, 1 + 1.6) and still points up."""
+    images, budget, aim = torch.full((1, 1, 1, 2), 0.5), Budget(0.25), Turning((1, 1), (-0.25, 1))
+    forgetful = MiFgsm(AttackSettings(steps=2, momentum=0.0))(aim, images, budget, keys=["a"])
+    minded = MiFgsm(AttackSettings(steps=2, momentum=1.0))(aim, images, budget, keys=["a"])
     assert forgetful.images.flatten().tolist() == [0.5, 0.75]
     assert minded.images.flatten().tolist() == [0.75, 0.75]
+
+
+def test_momentum_weighs_gradients_by_their_direction_alone() -> None:
+    """Slopes (4, 4), then (−3, 1), whose mean size is 2: (1 − 1.5, 1 + 0.5) points down; as they are, (1, 5) would not."""
+    images = torch.full((1, 1, 1, 2), 0.5)
+    found = MiFgsm(AttackSettings(steps=2))(Turning((4, 4), (-3, 1)), images, Budget(0.25), keys=["a"])
+    assert found.images.flatten().tolist() == [0.5, 0.75]
 
 
 def test_a_film_that_is_broken_leaves_and_spends_no_more() -> None:

@@ -114,7 +114,7 @@ class Task:
         asked = images.detach().clone().requires_grad_()
         with torch.enable_grad():
             found = self.objective.losses(asked, rows)
-            (slope,) = torch.autograd.grad(found.sum(), asked, allow_unused=True, materialize_grads=True)
+            slope = _slope(found, asked)
         slope = torch.nan_to_num(slope.detach())
         self._gradients[chosen] += 1
         self._zero[chosen] += (slope.flatten(1).abs().amax(dim=1) == 0).cpu().long()
@@ -188,6 +188,13 @@ class _Part(Objective):
 
     def _of_whole(self, rows: Rows) -> list[int]:
         return [self.rows[row] for row in rows]
+
+
+def _slope(losses: Tensor, images: Tensor) -> Tensor:
+    """The gradient of the sum; 0 where a model does not look and leaves no way back to the pixels."""
+    if not losses.requires_grad:
+        return torch.zeros_like(images)
+    return torch.autograd.grad(losses.sum(), images, allow_unused=True, materialize_grads=True)[0]
 
 
 class Best:

@@ -87,6 +87,7 @@ def drawing(drawn: Sequence[Curve], words: str, layout: Layout, unit: bool = Fal
         note: Words beneath the legend.
     """
     frame = _frame(drawn, layout, unit)
+    lone = sum(one.dashed for one in drawn) == 1  # the shades of several controls would bury the rest
     legend, rows = _legend(drawn, note, layout)
     width, full = layout.width, layout.height + rows * _ROW + 6
     return (
@@ -94,7 +95,7 @@ def drawing(drawn: Sequence[Curve], words: str, layout: Layout, unit: bool = Fal
         f'role="img" aria-label="{text(words)}, over the radius" font-family="system-ui, sans-serif" fill="{INK}">'
         f'<rect width="{width}" height="{full}" fill="#fff"/>'
         f'<text x="{_LEFT}" y="19" font-size="14" font-weight="600">{text(words)}</text>'
-        f"{_axes(frame, drawn, layout)}{''.join(_band(one, frame) for one in drawn)}"
+        f"{_axes(frame, drawn, layout)}{''.join(_band(one, frame) for one in drawn if not one.dashed or lone)}"
         f"{''.join(_line(one, frame, layout) for one in drawn)}{legend}</svg>"
     )
 
@@ -102,6 +103,9 @@ def drawing(drawn: Sequence[Curve], words: str, layout: Layout, unit: bool = Fal
 def _frame(drawn: Sequence[Curve], layout: Layout, unit: bool) -> _Frame:
     values = [value for one in drawn for point in one.points for value in point[1:] if value is not None]
     low, high = min(0.0, *values), max(1.0 if unit else 0.0, *values)
+    if not unit and high > low:
+        ticks = _ticks(low, high)
+        high = max(high, 2 * ticks[-1] - ticks[-2]) if high > ticks[-1] else high
     most = max(point[0] for one in drawn for point in one.points)
     return _Frame(layout.width - _RIGHT, layout.height - _BOTTOM, most or 1.0, low, high if high > low else low + 1.0)
 

@@ -18,7 +18,7 @@ _BLIND = "blind"
 _LOUD = 6  # warnings in the open; who shouts thirty things is not heard
 _VERDICTS = {"looks": ("here", "✓ looks at the film"), "unclear": ("doubt", "? not clear that it looks at the film")}
 _CURVES = (
-    "Shade: 95 % interval by patient. Dashed grey: noise of the same size, the control; harm that noise does too "
+    "Shade: interval by patient. Dashed grey: noise of the same size, the control; harm that noise does too "
     "is not the attack's. Every share runs from 0 to 1."
 )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from cxrlab.render.html import UNKNOWN, figure, grouped_table, table, text
 from cxrlab.render.robustness_parts import (
+    FULL,
     Audited,
     cell,
     change,
@@ -28,21 +29,19 @@ from cxrlab.render.robustness_parts import (
 _ALPHA = 0.05
 _FIRST = ("asked.accuracy", "findings.f1", "flip_rate")
 _NOTE = (
-    "Differences are the second model minus the first, on the same studies, with intervals by patient; the drop is the "
-    "difference of what each loses, which an unequal start cannot make. ▼ and ▲: the second is worse or better "
-    "with p below 0.05. p is Holm's, over every test of all pairs. A difference smaller than the smallest "
+    "Differences are the model named first minus the one that it is held against, on the same studies, with intervals "
+    "by patient; a drop is what a model loses from its own clean films. ▼ and ▲: the model named first is worse or "
+    "better with p below 0.05. p is Holm's, over every test of all pairs. A difference smaller than the smallest "
     "detectable one would have been found in fewer than four of five such audits."
-)
-_HEADS = (
-    ("under attack", ("first", "second", "difference", "Holm p", "smallest detectable")),
-    ("difference of drops", ("value", "Holm p")),
 )
 
 
 def comparisons(audit: Mapping[str, Any], models: Sequence[Audited]) -> str:
     """The first pair in the open, the others folded, then the matrix of transfer."""
     told = part(audit, "comparison")
-    pairs = [(_pair(pair, models), _one(part(told, pair))) for pair in told]
+    pairs = [
+        (_pair(pair, models), _one(part(told, pair), _keys(pair), place < FULL)) for place, pair in enumerate(told)
+    ]
     pairs = [(name, made) for name, made in pairs if made]
     if not pairs:
         return transfer(told, models)
@@ -50,26 +49,31 @@ def comparisons(audit: Mapping[str, Any], models: Sequence[Audited]) -> str:
     return head + "".join(folded(name, made) for name, made in pairs[1:]) + transfer(told, models)
 
 
+def _keys(pair: str) -> tuple[str, str]:
+    first, _, second = pair.partition(":")
+    return first, second
+
+
 def _pair(pair: str, models: Sequence[Audited]) -> str:
     names = {model.key: model.name for model in models}
-    return " against ".join(f"{names.get(key, key)} ({key})" for key in reversed(pair.split(":")))
+    return " against ".join(f"{key} {names.get(key, '')}".strip() for key in reversed(_keys(pair)))
 
 
-def _one(found: Mapping[str, Any]) -> str:
+def _one(found: Mapping[str, Any], keys: tuple[str, str], full: bool) -> str:
     told = part(found, "conditions")
     rows = [(name, metric) for name in ordered(told) for metric in part(told, name)]
     rows = [(name, metric) for name, metric in rows if number(part(told, name, metric).get("difference")) is not None]
     size = middle(name for name in told if "/" in name or "." in name)
     here = [(name, metric) for name, metric in rows if radius(split(name)[1]) == size]
     first = [(name, metric) for name, metric in here if metric in _FIRST] or rows
-    more = [(name, metric) for name, metric in rows if (name, metric) not in first]
-    parts = [
-        _equality(found),
-        _rows(told, first),
-        folded(f"every other condition and metric, {len(more)} rows", _rows(told, more)),
-        folded("studies that flip under one model only", _flips(part(found, "flips"))),
-        _matched(part(found, "matched")),
-    ]
+    parts = [_equality(found), _rows(told, first, keys)]
+    if full:
+        more = [(name, metric) for name, metric in rows if (name, metric) not in first]
+        parts += [
+            folded(f"every other condition and metric, {len(more)} rows", _rows(told, more, keys)),
+            folded("studies that flip under one model only", _flips(part(found, "flips"), keys)),
+            _matched(part(found, "matched"), keys),
+        ]
     return "".join(parts)
 
 
@@ -87,7 +91,7 @@ def _equality(found: Mapping[str, Any]) -> str:
     return sentence + counts
 
 
-def _rows(told: Mapping[str, Any], wanted: Sequence[tuple[str, str]]) -> str:
+def _rows(told: Mapping[str, Any], wanted: Sequence[tuple[str, str]], keys: tuple[str, str]) -> str:
     rows = []
     for name, metric in wanted:
         found, drop = part(told, name, metric), part(told, name, metric, "drop")
@@ -104,7 +108,13 @@ def _rows(told: Mapping[str, Any], wanted: Sequence[tuple[str, str]]) -> str:
                 p_value(drop.get("p_holm")),
             ]
         )
-    return dense(grouped_table([("", ["condition", "metric"]), *_HEADS], rows, words=2)) if rows else ""
+    first, second = map(text, keys)
+    groups: list[tuple[str, Sequence[str]]] = [
+        ("", ["condition", "metric"]),
+        ("under attack", [first, second, f"{second} − {first}", "Holm p", "smallest detectable"]),
+        ("difference of drops", [f"{second} − {first}", "Holm p"]),
+    ]
+    return dense(grouped_table(groups, rows, words=2)) if rows else ""
 
 
 def _sure(found: Mapping[str, Any]) -> bool:
@@ -113,18 +123,18 @@ def _sure(found: Mapping[str, Any]) -> bool:
     return p is not None and p < _ALPHA
 
 
-def _flips(told: Mapping[str, Any]) -> str:
+def _flips(told: Mapping[str, Any], keys: tuple[str, str]) -> str:
     rows = []
     for name in ordered(told):
         found = part(told, name)
         counts = [text(found.get(key)) for key in ("only_a", "only_b", "both", "n")]
         cells = [text(name), text(found.get("of")), *counts]
         rows.append([*cells, *(p_value(found.get(key)) for key in ("p", "p_holm"))])
-    head = ["condition", "what flips", "only the first", "only the second", "both", "of", "McNemar p", "Holm p"]
+    head = ["condition", "what flips", *(f"only {text(key)}" for key in keys), "both", "of", "McNemar p", "Holm p"]
     return table(head, rows, 6) if rows else ""
 
 
-def _matched(found: Mapping[str, Any]) -> str:
+def _matched(found: Mapping[str, Any], keys: tuple[str, str]) -> str:
     """What becomes of what both have right on the clean film: there both start from the same place."""
     told = part(found, "conditions")
     rows = [
@@ -140,7 +150,7 @@ def _matched(found: Mapping[str, Any]) -> str:
     ]
     counts = f"{text(found.get('pairs'))} answers and {text(found.get('studies'))} reports"
     note = f"<p class=small>{counts} that both models have right on the clean film; intervals, no tests.</p>"
-    body = table(["condition", "metric", "first", "second", "difference"], rows, 3) if rows else ""
+    body = table(["condition", "metric", *map(text, keys), "difference"], rows, 3) if rows else ""
     return folded("what both have right on the clean film", note + body if body else "")
 
 
@@ -158,13 +168,13 @@ def transfer(told: Mapping[str, Any], models: Sequence[Audited]) -> str:
         cells = [_seen(moved, row, column, chosen, metric) for column in models]
         if any(made != UNKNOWN for made in cells):
             rows.append([f"<b>{text(row.key)}</b> {text(row.name)}", *cells])
-    head = ["films made for ↓, shown to →", *(f"{text(model.key)} {text(model.name)}" for model in models)]
+    head = ["films made for ↓, shown to →", *(text(model.key) for model in models)]
     note = (
-        f"{heading(metric)} under {text(chosen)}, with the share of flipped reports in grey and, away from the "
-        "diagonal, how much of the harm to the model that it was made for moves along (1: all of it). Worse: films "
-        "made for one model that harm another."
+        f"{heading(metric)} under {text(chosen)}, with the share of flipped reports in grey; away from the diagonal "
+        "also the harm as a share of what films made for that very model do to it (1: as much). Worse: films made for "
+        "one model that harm another."
     )
-    matrix = f"<h3>Transfer</h3>{table(head, rows, len(models))}<p class=small>{note}</p>" if rows else ""
+    matrix = f"<h3>Transfer</h3>{dense(table(head, rows, len(models)))}<p class=small>{note}</p>" if rows else ""
     return matrix + folded("transfer under every condition", _listed(moved, models, known))
 
 
@@ -175,7 +185,7 @@ def _has(moved: Mapping[str, Any], condition: str, metric: str) -> bool:
 
 def _ways(pair: str) -> tuple[tuple[str, str, str], ...]:
     """(made for, shown to, key in the file) of both directions; the file calls the first of any pair a."""
-    first, _, second = pair.partition(":")
+    first, second = _keys(pair)
     return (first, second, "a_to_b"), (second, first, "b_to_a")
 
 

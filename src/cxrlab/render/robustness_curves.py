@@ -71,7 +71,8 @@ def figure_svg(
         attacks = _common(wanted)
     drawn = _curves(wanted[:_DRAWN], metric, attacks)
     worse = f" ({_WORSE[direction(metric)]})" if direction(metric) in _WORSE else ""
-    shared = f" under {attacks[0]}" if len(wanted) > 1 and attacks and attacks[0] != CONTROL else ""
+    under = [name for name in attacks or () if not is_control(name)]
+    shared = f" under {under[0]}" if len(wanted) > 1 and len(under) == 1 else ""
     words = heading if heading is not None else f"{title(metric)}{shared}{worse}"
     note = f"{_DRAWN} of {len(wanted)} models drawn" if len(wanted) > _DRAWN else ""
     layout = Layout(width, height)
@@ -88,7 +89,7 @@ def _common(models: Sequence[Audited]) -> list[str]:
 
 def _curves(models: Sequence[Audited], metric: str, attacks: Sequence[str] | None) -> list[Curve]:
     several = len(models) > 1
-    lone = several and attacks is not None and sum(not is_control(name) for name in attacks) == 1
+    lone = several and _alone(attacks)
     drawn = []
     for place, model in enumerate(models):
         lines = part(model.found, "curves", metric)
@@ -102,9 +103,14 @@ def _curves(models: Sequence[Audited], metric: str, attacks: Sequence[str] | Non
             elif name == WORST and not several:
                 colour = INK
             if points:
-                marker = place if several else turn
+                marker = place if lone else turn
                 drawn.append(Curve(label, points, colour, marker, dashed=is_control(name), thick=colour == INK))
-    return drawn
+    return sorted(drawn, key=lambda one: one.dashed)
+
+
+def _alone(attacks: Sequence[str] | None) -> bool:
+    """Whether all models are drawn under one attack, besides the control."""
+    return attacks is not None and sum(not is_control(name) for name in attacks) == 1
 
 
 def _points(told: Any, clean: float | None) -> tuple[Point, ...]:

@@ -9,6 +9,7 @@ from cxrlab.render.html import grouped_table, text
 from cxrlab.render.robustness_parts import (
     CLEAN,
     FULL,
+    WHITE_BOX,
     Audited,
     cell,
     change,
@@ -18,6 +19,7 @@ from cxrlab.render.robustness_parts import (
     folded,
     heading,
     headline,
+    is_control,
     number,
     ordered,
     part,
@@ -64,7 +66,12 @@ def _model(model: Audited, full: bool) -> str:
 
 
 def _why(condition: str) -> str:
-    return f"the strongest attack with the model's gradients at the middle radius, {text(split(condition)[1])}."
+    name, size = split(condition)
+    if is_control(condition):
+        return "noise alone; no attack was tried."
+    white = name.partition(":")[0] in WHITE_BOX
+    kind = "with the model's gradients" if white else "of those tried, none of which reads gradients,"
+    return f"the strongest attack {kind} at the middle radius, {text(size)}."
 
 
 def by_label(labels: Mapping[str, Any]) -> str:

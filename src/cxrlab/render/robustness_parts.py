@@ -229,5 +229,8 @@ def first_open(models: Sequence[Audited], parts: Sequence[str]) -> str:
     shown = [(model, made) for model, made in zip(models, parts, strict=True) if made]
     if not shown:
         return ""
-    head = f"<p class=small>{text(shown[0][0].name)}</p>" if len(models) > 1 else ""
-    return head + shown[0][1] + "".join(folded(model.name, made) for model, made in shown[1:])
+    head = f"<p class=small><b>{text(shown[0][0].key)}</b> {text(shown[0][0].name)}</p>" if len(models) > 1 else ""
+    rest = [folded(f"{model.key} {model.name}", made) for model, made in shown[1:]]
+    return (
+        head + shown[0][1] + (folded(f"{len(rest)} other models", "".join(rest)) if len(rest) > FULL else "".join(rest))
+    )

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cxrlab.metrics.calibration import brier, expected_calibration_error
 from cxrlab.metrics.statistics.bootstrap import Interval, Resamples, percentiles
@@ -29,6 +31,7 @@ LEVEL = 0.95
 
 _LOWER = frozenset({"asked.brier", ECE, "report.loss", "errors.significant", "errors.added"})
 _NEITHER = frozenset({"asked.confidence", "report.confidence"})
+_SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 _ASKED = "studies whose known labels were not asked about"
 _NO_REPORT = "studies without a report"
 
@@ -82,7 +85,8 @@ def change(after: Quantity | Change, before: Quantity | Change) -> Change:
 
 def _minus(after: Any, before: Any) -> Any:
     # Equal counts summed in two places may differ in the last bit; that is no difference.
-    return np.where(np.isclose(after, before, rtol=SLACK, atol=0), 0.0, after - before)
+    gap = after - before
+    return np.where(np.abs(gap) <= SLACK * np.abs(before), 0.0, gap)
 
 
 def direction_of(name: str) -> Direction:
@@ -196,10 +200,10 @@ def mean_auroc(probs: Matrix, truth: Matrix, resamples: Resamples) -> Quantity:
     draws = np.full(resamples.trials, np.nan)
     if resamples.clusters.holding(known.sum(axis=1) > 0) > 1:
         for start, weights in resamples.weights():
-            times = np.ascontiguousarray(weights.T)[resamples.clusters.codes]
+            times = weights.T.astype(np.float32)[resamples.clusters.codes]
             areas = [_areas(probs[:, label], truth[:, label], times) for label in labels]
             draws[start : start + len(weights)] = _mean(areas, len(weights))
-    once = np.ones((len(truth), 1))
+    once = np.ones((len(truth), 1), np.float32)
     areas = [_areas(probs[:, label], truth[:, label], once) for label in labels]
     return Quantity(AUROC, float(_mean(areas, 1)[0]), draws, int(known.sum()), "higher")
 
@@ -211,18 +215,23 @@ def _usable(probs: Matrix, truth: Matrix) -> Iterator[int]:
             yield label
 
 
-def _areas(scores: Matrix, truth: Matrix, times: Matrix) -> Matrix:
-    """As `metrics.auroc.auroc`, for draws that lie study by study [N, T]: one cumulative sum serves all draws."""
-    ill, well = (truth == 1) & ~np.isnan(scores), (truth == 0) & ~np.isnan(scores)
-    order = np.argsort(scores[well], kind="stable")
-    ranked = scores[well][order]
-    below = np.zeros((len(ranked) + 1, times.shape[1]))
-    np.cumsum(times[well][order], axis=0, out=below[1:])
-    first, last = (np.searchsorted(ranked, scores[ill], side=side) for side in ("left", "right"))
-    above = times[ill]
-    ahead = 0.5 * np.einsum("nt,nt->t", above, below[first] + below[last])
-    pairs = above.sum(axis=0) * below[-1]
-    return ratio(ahead, pairs)
+def _areas(scores: Matrix, truth: Matrix, times: NDArray[np.float32]) -> Matrix:
+    """As `metrics.auroc.auroc`, for draws that lie study by study [N, T]: a fifth of the time for hundreds of areas."""
+    ill = np.flatnonzero((truth == 1) & ~np.isnan(scores))
+    well = np.flatnonzero((truth == 0) & ~np.isnan(scores))
+    well, ill = well[np.argsort(scores[well])], ill[np.argsort(scores[ill])]
+    # Negatives below each positive, and those not above it; a tie counts half.
+    bounds = np.concatenate([np.searchsorted(scores[well], scores[ill], side) for side in _SIDES])
+    cuts, place = np.unique(np.append(bounds, 0), return_inverse=True)
+    steps = np.zeros((len(cuts) + 1, times.shape[1]))
+    for row, (start, stop) in enumerate(pairwise([*cuts.tolist(), len(well)])):
+        if stop > start:
+            np.sum(times[well[start:stop]], axis=0, out=steps[row + 1])
+    below = np.cumsum(steps, axis=0)
+    drawn = times[ill].astype(np.float64)
+    first, last = place[: len(ill)], place[len(ill) : 2 * len(ill)]
+    ahead = 0.5 * np.einsum("nt,nt->t", drawn, below[first] + below[last])
+    return ratio(ahead, drawn.sum(axis=0) * below[-1])
 
 
 def _mean(areas: Sequence[Matrix], trials: int) -> Matrix:

@@ -14,7 +14,7 @@ import torch
 
 from cxrlab.attacks.table import ATTACKS
 from cxrlab.robustness.conditions import parse_condition
-from cxrlab.robustness.evidence import Answer
+from cxrlab.robustness.evidence import Answer, AttackTrace
 
 if TYPE_CHECKING:
     from cxrlab.robustness.cases import Case
@@ -45,7 +45,7 @@ def attack_doubts(answers: Sequence[Answer], names: Mapping[str, str]) -> Iterat
 def _zero_gradients(name: str, groups: Mapping[str, Sequence[Answer]]) -> Iterator[str]:
     shares = {}
     for condition, lines in groups.items():
-        known = [one.attack.zero_gradients for one in lines if one.attack and not math.isnan(one.attack.zero_gradients)]
+        known = [one.attack.zero_gradients for one in lines if one.attack and _tried(one.attack)]
         if known and sum(known) / len(known) > _ZERO:
             shares[condition] = sum(known) / len(known)
     if shares:
@@ -54,6 +54,11 @@ def _zero_gradients(name: str, groups: Mapping[str, Sequence[Answer]]) -> Iterat
             f"{name}: {share:.0%} of the gradients under {condition} are 0 in every pixel ({len(shares)} conditions in "
             "all); gradients are masked, and white-box attacks do not show how robust it is."
         )
+
+
+def _tried(trace: AttackTrace) -> bool:
+    """Whether there were gradients, and something to gain: a wish that makes no sense on a film has a loss of 0."""
+    return not math.isnan(trace.zero_gradients) and not trace.start == trace.end == 0
 
 
 def _beaten(name: str, groups: Mapping[str, Sequence[Answer]]) -> Iterator[str]:

@@ -7,6 +7,7 @@ from tiny_models import tiny_llava
 from cxrlab.core.errors import DataError
 from cxrlab.models.hf.encoding import Encoder
 from cxrlab.models.hf.pixels import pixel_path
+from cxrlab.models.hf.scoring import report_log_probs
 
 IMAGE = 4  # the id of <image> in the tiny tokenizer
 
@@ -33,6 +34,23 @@ def test_a_path_that_gives_no_pixels_is_refused() -> None:
     encoder = Encoder(processor, Nothing(), IMAGE, 512, torch.device("cpu"), torch.float32)
     with pytest.raises(DataError, match="never asked without a film"):
         encoder.encode([torch.rand(1, 32, 32)], ["x"])
+
+
+def test_the_words_of_a_batch_are_made_once_and_films_every_time() -> None:
+    """Also when the first to ask was in inference mode: what is kept must serve a gradient later."""
+    model, processor = tiny_llava()
+    encoder = Encoder(processor, pixel_path("llava", processor), IMAGE, 512, torch.device("cpu"), torch.float32)
+    prompts, answers = ["a", "a much longer prompt"], [[7, 8], [9]]
+    with torch.inference_mode():
+        first = encoder.encode([torch.zeros(1, 32, 32)] * 2, prompts, answers)
+    films = [torch.ones(1, 32, 32, requires_grad=True) for _ in range(2)]
+    second = encoder.encode(films, prompts, answers)
+    assert second.ids is first.ids and second.places is first.places and second.places is not None
+    assert not bool((second.inputs["pixel_values"] == first.inputs["pixel_values"]).any())
+    report_log_probs(model, second).sums.sum().backward()
+    assert all(film.grad is not None and float(film.grad.abs().max()) > 0 for film in films)
+    other = encoder.encode(films, prompts, [[7, 8], [10]])
+    assert other.ids is not first.ids and other.ids[1].tolist().count(10) == 1
 
 
 def test_padding_stands_on_the_side_that_was_asked_for() -> None:

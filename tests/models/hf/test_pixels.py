@@ -216,6 +216,19 @@ def test_films_of_other_shapes_make_no_batch_where_the_processor_keeps_them() ->
         path.inputs([film(20, 30), film(30, 20)])
 
 
+@pytest.mark.parametrize("name", ["clip", "clip-squeezed", "siglip-lanczos", "siglip-no-resize", "llava-padded"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_films_of_one_shape_together_are_the_films_one_by_one(name: str, channels: int) -> None:
+    """They go through the steps as one tensor; so do their gradients."""
+    path = pixel_path("any", PROCESSORS[name]())
+    films = torch.rand(3, channels, 45, 37, generator=torch.Generator().manual_seed(channels), requires_grad=True)
+    together = path.inputs(list(films))["pixel_values"]
+    alone = torch.cat([path.inputs([one])["pixel_values"] for one in films])
+    torch.testing.assert_close(together, alone, atol=1e-6, rtol=0)
+    slopes = [torch.autograd.grad((pixels**2).sum(), films)[0] for pixels in (together, alone)]
+    torch.testing.assert_close(*slopes, atol=1e-4, rtol=1e-5)
+
+
 def test_a_film_too_thin_for_qwen_is_refused() -> None:
     path = pixel_path("any", PROCESSORS["qwen2-vl"]())
     with pytest.raises(DataError, match="too thin"):

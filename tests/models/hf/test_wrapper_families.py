@@ -12,6 +12,7 @@ from torch import Tensor
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.models.decoding import Decoding
+from cxrlab.models.hf import scoring
 from cxrlab.models.hf.attention import report_attention
 from cxrlab.models.hf.prompting import prompt_text, report_ids
 from cxrlab.models.hf.wrapper import HfModel
@@ -45,6 +46,38 @@ def test_a_batch_is_its_films_one_by_one(model: HfModel) -> None:
         (gradient,) = torch.autograd.grad(alone.means.sum(), image)
         assert float(gradient.abs().max()) > 1e-6
         torch.testing.assert_close(together[k], gradient, atol=TOLERANCE, rtol=0)
+
+
+def test_asking_again_with_other_pixels_is_asking_for_the_first_time(model: HfModel) -> None:
+    """The words of a batch are kept from one step of an attack to the next; what is kept must not show."""
+    first, second = (torch.rand(3, 36, 44, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
+    fresh = model.losses(second, REPORTS, REASONS)
+    model.losses(first, REPORTS, REASONS)
+    image = second.clone().requires_grad_()
+    again = model.losses(image, REPORTS, REASONS)
+    assert model._encoder.words.cache_info().hits >= 2
+    torch.testing.assert_close(again, fresh, atol=1e-6, rtol=0)
+    (gradient,) = torch.autograd.grad(again.sum(), image)
+    model._encoder.words.cache_clear()
+    model._encoder.report.cache_clear()
+    (forgotten,) = torch.autograd.grad(model.losses(image, REPORTS, REASONS).sum(), image)
+    torch.testing.assert_close(gradient, forgotten, atol=1e-6, rtol=0)
+
+
+def test_padding_is_not_seen_with_a_mask_or_without(model: HfModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where every token looks back alone the mask is left out; the other families keep it, or their losses change."""
+    given: list[bool] = []
+    hook = model.model.register_forward_pre_hook(
+        lambda module, args, named: given.append("attention_mask" in named), with_kwargs=True
+    )
+    images = films((36, 44), (36, 44), (36, 44))
+    as_it_is = model.losses(images, REPORTS, REASONS)
+    monkeypatch.setattr(scoring, "_LOOK_BACK", frozenset())
+    masked = model.losses(images, REPORTS, REASONS)
+    hook.remove()
+    looks_both_ways = ("paligemma", "gemma3", "qwen2_5_vl")
+    assert given == [model.model.config.model_type in looks_both_ways, True]
+    torch.testing.assert_close(as_it_is, masked, atol=2e-6, rtol=0)
 
 
 def test_generation_in_a_batch_is_generation_alone(model: HfModel) -> None:

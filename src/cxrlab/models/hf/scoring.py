@@ -61,10 +61,14 @@ def report_log_probs(model: Any, encoded: Encoded) -> ReportLogProbs:
 def _without_mask(model: Any, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     """The inputs of a right-padded batch without the mask that hides padding, where no token could see it anyway.
 
-    Attention is then causal and nothing else, for which there are kernels that run twice as fast on a GPU.
+    Attention is then causal and nothing else, which the fastest kernels of a GPU need: they take no mask.
     """
     config = getattr(model, "config", None)
-    if config is None or config.model_type not in _LOOK_BACK or not getattr(config.get_text_config(), "is_causal", True):
+    if (
+        config is None
+        or config.model_type not in _LOOK_BACK
+        or not getattr(config.get_text_config(), "is_causal", True)
+    ):
         return inputs
     return {name: tensor for name, tensor in inputs.items() if name != "attention_mask"}
 

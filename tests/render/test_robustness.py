@@ -1,0 +1,207 @@
+"""A robustness audit on a page, and its figures."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from audits import against, audit, condition, label_row, measure, model
+
+from cxrlab.core.codec import encode_png
+from cxrlab.core.errors import DataError
+from cxrlab.core.runs import Run
+from cxrlab.render.page import write_page
+from cxrlab.render.robustness_parts import change, headline, middle, ordered, radius
+from cxrlab.render.triptychs import MOST, marked
+
+NASTY = "<script>alert(1)</script>"
+
+
+def page(folder: Path, found: dict[str, Any], films: tuple[dict[str, Any], ...] = ()) -> str:
+    with Run.open(folder / "run", {"model": "builtin:reporter"}, seed=7) as run:
+        run.write("robustness.json", found)
+        for name in ("clean", "x10", "pgd"):
+            run.write(f"triptychs/s1_{name}.png", encode_png(np.full((4, 4), 128, np.uint8)))
+        for film in films:
+            run.append("triptychs.jsonl", film)
+    return write_page([folder / "run"]).read_text()
+
+
+def film(**changed: Any) -> dict[str, Any]:
+    return {
+        "id": "s1",
+        "model": "a",
+        "condition": "pgd@2/255",
+        "clean": "triptychs/s1_clean.png",
+        "difference": "triptychs/s1_x10.png",
+        "perturbed": "triptychs/s1_pgd.png",
+        "reference": "Mild edema.",
+        "before": "Mild edema.",
+        "after": f"Left nodule. {NASTY}",
+        "spans": {"before": [[0, 10, "lost"]], "after": [[0, 11, "new"]]},
+        "label_flips": [{"label": "edema", "before": 0.91, "after": 0.12, "truth": 1}],
+        "eps": "2/255",
+        "linf": 2 / 255,
+        **changed,
+    }
+
+
+def test_the_headline_shows_original_perturbed_and_difference_by_label(tmp_path: Path) -> None:
+    shown = page(tmp_path, audit())
+    table = shown[shown.index("accuracy of answers") : shown.index("Over the radius")]
+    row = re.search(r"<tr><td>edema</td>.*?</tr>", table)
+    assert row is not None
+    for wanted in ("0.875", "0.81 to 0.94", "0.375", "▼&nbsp;-0.500", "-0.56 to -0.44", "0.812", ">40<", ">13<"):
+        assert wanted in row[0]
+    assert table.index("<b>all</b>") < table.index("<td>edema</td>")  # all labels together come first
+    assert "<b>pgd@2/255</b>: the strongest attack with the model" in shown
+
+
+def test_the_threat_comes_first_then_what_takes_the_ground_from_every_figure(tmp_path: Path) -> None:
+    blind = {"a": {"verdict": "blind", "sentence": "It scores the same on noise."}}
+    warnings = ["Few patients.", "builtin:reporter does not look. It scores the same on noise."]
+    shown = page(tmp_path, audit(controls={"image_dependence": blind}, warnings=warnings))
+    order = ["reads gradients", "⚠ Blind: builtin:reporter", "⚠ Warning.</b> Few patients", "by label"]
+    places = [shown.index(words) for words in order]
+    assert places == sorted(places)
+    assert shown.count("It scores the same on noise.") == 1 and "✓ looks" not in shown
+    assert "✓ looks at the film" in page(tmp_path / "other", audit())
+
+
+def test_many_warnings_are_folded(tmp_path: Path) -> None:
+    assert "4 more warnings" in page(tmp_path, audit(warnings=[f"Doubt {number}." for number in range(10)]))
+
+
+def test_every_condition_stands_with_float_and_eight_bits(tmp_path: Path) -> None:
+    shown = page(tmp_path, audit())
+    row = re.search(r"<tr><td>fgsm@2/255</td>.*?</tr>", shown[shown.index("Every condition") :])
+    assert row is not None and "0.625<br><span class=small>0.688" in row[0] and "0.750" in row[0]
+    assert "worst case at 2/255" in shown and "0.719" in shown  # 0.71875 of the studies are harmed
+
+
+def test_a_film_beyond_its_radius_is_told(tmp_path: Path) -> None:
+    far = {"linf": {"mean": 2 / 255, "max": 3 / 255}}
+    found = audit(models={"m": model(attacks={"pgd@2/255": condition(0.5, realised=far)})})
+    assert "beyond its radius" not in page(tmp_path / "kept", audit(models={"m": model(attacks={})}))
+    shown = page(tmp_path, found)
+    assert "pgd@2/255 <b class=bad>⚠ beyond its radius</b>" in shown and ">3.00<" in shown and ">25 %<" in shown
+
+
+def test_a_corruption_is_the_darker_the_more_is_lost(tmp_path: Path) -> None:
+    shown = page(tmp_path, audit())
+    # From 0.875 to 0.65625 a quarter is lost, half of the way to the darkest shade of 0.75.
+    assert 'rgba(200,80,10,0.38)">0.656' in shown and 'rgba(200,80,10,0.00)">0.875' in shown
+
+
+def test_models_are_held_against_each_other_with_corrected_tests(tmp_path: Path) -> None:
+    two = {"builtin:reporter": model(), "builtin:tuned": model("b")}
+    shown = page(tmp_path, audit(models=two, comparison={"a:b": against()}))
+    part = shown[shown.index("Models against each other") :]
+    for wanted in ("✓ On clean films the two are equal.", "40 studies of 31 patients", "0.250", "0.094", "&lt; 0.001"):
+        assert wanted in part
+    # The interval of the difference leaves out zero, but only the drop survives the correction.
+    assert "▲&nbsp;+0.188" in part and "▲&nbsp;+0.125" not in part and "+0.125" in part
+    assert "harm × 0.44" in part and ">17<" in part
+
+
+def test_reports_are_shown_with_films_marks_and_flips(tmp_path: Path) -> None:
+    shown = page(tmp_path, audit(), (film(),))
+    assert shown.count("<figure><img") == 3 and "mid grey is no change" in shown
+    assert "<mark class=lost>Mild edema</mark><sup>− lost</sup>." in shown
+    assert "<mark class=new>Left nodule</mark><sup>+ new</sup>." in shown
+    assert "P(present) 0.91 → 0.12, truth: present" in shown and "✗ now wrong" in shown
+    assert "largest change of a pixel 2.00/255" in shown
+
+
+@pytest.mark.parametrize(
+    ("spans", "wanted"),
+    [
+        ([[0, 1, "changed"]], "<mark class=changed>a</mark><sup>≠ changed</sup>b&lt;c"),
+        ([[2, 99, "new"]], "ab<mark class=new>&lt;c</mark><sup>+ new</sup>"),  # cut at the end of the text
+        ([[0, 2, "odd"], [3, 1, "new"], "x", None, ["a", 2, "new"]], "ab&lt;c"),  # none of them is a span
+        (None, "ab&lt;c"),
+    ],
+)
+def test_marks_stand_where_the_spans_are(spans: Any, wanted: str) -> None:
+    assert marked("ab<c", spans) == wanted
+
+
+def test_whatever_a_file_says_is_shown_and_never_obeyed(tmp_path: Path) -> None:
+    rows = {NASTY: label_row()}
+    bad = model(NASTY, labels={"pgd@2/255": rows}, corruptions={f"{NASTY}@1": condition(0.5)})
+    bad["attacks"][f"{NASTY}@2/255"] = condition(0.5, **{NASTY: measure(0.5)})
+    bad["curves"]["asked.accuracy"][NASTY] = [[0.1, 0.5, 0.4, 0.6]]
+    told = audit(
+        models={NASTY: bad},
+        threat=NASTY,
+        warnings=[NASTY],
+        comparison={f"{NASTY}:b": {**against(), "sentence": NASTY}},
+        controls={"image_dependence": {NASTY: {"verdict": "blind", "sentence": NASTY}}},
+        protocol={NASTY: NASTY},
+    )
+    words = film(id=NASTY, model=NASTY, condition=NASTY, label_flips=[{"label": NASTY}], before=NASTY, reference=NASTY)
+    shown = page(tmp_path, told, (words,))
+    assert "<script" not in shown and shown.count("&lt;script&gt;") > 15
+
+
+def test_absent_parts_leave_the_rest_and_a_dash(tmp_path: Path) -> None:
+    lone = model(attacks={"pgd@2/255": {"asked.accuracy": measure(None), "flip_rate": None}}, clean={})
+    lone["labels"] = {"pgd@2/255": {"edema": {**label_row(), "positives": None}}}
+    shown = page(tmp_path, {"models": {"m": lone}}, (film(clean=None, spans=None, label_flips=None, after=None),))
+    assert '<td class="number">–</td>' in shown and "nan" not in shown and "None" not in shown
+    assert "Threat" not in shown and "Models against each other" not in shown
+    for number, empty in enumerate(({}, {"models": {}}, {"models": {"m": {}}}, {"models": {"m": {"key": "a"}}})):
+        assert "<h2>Robustness" not in page(tmp_path / str(number), empty)
+
+
+def test_a_word_for_a_curve_is_refused_with_its_place(tmp_path: Path) -> None:
+    wrong = model(curves={"asked.accuracy": {"pgd": [["x"]]}})
+    with pytest.raises(DataError, match=r"models\.m\.curves\.asked\.accuracy\.pgd\[0\]\[0\]"):
+        page(tmp_path, {"models": {"m": wrong}})
+
+
+def test_twelve_models_keep_to_a_page(tmp_path: Path) -> None:
+    keys = "abcdefghijkl"
+    few = len(page(tmp_path / "few", audit(models={f"m{key}": model(key) for key in keys[:3]})))
+    shown = page(tmp_path, audit(models={f"m{key}": model(key) for key in keys}))
+    assert "11 other models" in shown and "6 of 12 models drawn" in shown and len(shown) < 2.5 * few
+
+
+def test_more_films_than_a_page_carries_are_counted(tmp_path: Path) -> None:
+    shown = page(tmp_path, audit(), tuple(film(id=f"s{number}") for number in range(MOST + 2)))
+    assert shown.count("<article class=marked>") == MOST and "2 more in triptychs.jsonl" in shown
+
+
+def test_the_strongest_white_box_attack_at_the_middle_radius_is_the_headline() -> None:
+    found = model()
+    assert headline(found) == "pgd@2/255"  # noise harms more here, and is no attack
+    assert headline({"attacks": {"noise@2/255": condition(0.5)}}) == "noise@2/255"
+    assert headline({}) is None
+    assert middle(["x@1/255", "x@0.5", "y@1/255", "clean"]) == 0.5 and middle(["clean"]) is None
+
+
+def test_conditions_of_one_attack_stand_together_with_rising_radii() -> None:
+    told = ["noise@1/255", "pgd@10/255", "fgsm@2/255", "pgd@2/255", "fgsm@0.001"]
+    assert ordered(told) == ["pgd@2/255", "pgd@10/255", "fgsm@0.001", "fgsm@2/255", "noise@1/255"]
+    assert radius("2/255") == 2 / 255 and radius("0.01") == 0.01 and radius("x") is radius("1/0") is None
+
+
+@pytest.mark.parametrize(
+    ("value", "better", "sure", "mark"),
+    [
+        (-0.5, "higher", None, "▼"),
+        (-0.5, "lower", None, "▲"),
+        (0.5, "lower", None, "▼"),
+        (-0.5, "", None, ""),
+        (0.03125, "higher", None, ""),  # zero lies in the interval
+        (-0.5, "higher", False, ""),  # a test says that it may be chance
+    ],
+)
+def test_a_difference_is_marked_as_worse_only_where_it_is_sure(
+    value: float, better: str, sure: bool | None, mark: str
+) -> None:
+    shown = change(measure(value), better, sure)
+    assert [sign for sign in "▼▲" if sign in shown] == ([mark] if mark else [])

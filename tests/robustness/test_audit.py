@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import planted_targets as planted
+import pytest
+
+from cxrlab.attacks.config import AttackSettings
+from cxrlab.core.errors import ConfigError
+from cxrlab.core.jsonl import read_jsonl
+from cxrlab.data.corpus import Corpus
+from cxrlab.robustness import audit as room
+from cxrlab.robustness.config import RobustnessConfig
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return planted.leaning_corpus(tmp_path_factory.mktemp("leaning") / "corpus")
+
+
+def settings(corpus: Corpus, **changes: Any) -> RobustnessConfig:
+    plain: dict[str, Any] = {
+        "model": "planted:a",
+        "data": corpus.path,
+        "attacks": ("pgd", "noise"),
+        "eps": ("4/255", "16/255"),
+        "only_labels": (planted.NAME,),
+        "batch_size": 16,
+        "trials": 50,
+        "triptychs": 2,
+        "control_studies": 40,
+        "attack": AttackSettings(steps=5, queries=60),
+    }
+    return RobustnessConfig(**{**plain, **changes})
+
+
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let the audit open these classes, in order, in place of named models."""
+
+    def put(*kinds: type[planted.Leaning]) -> None:
+        order = dict(zip("abc", kinds, strict=False))
+        monkeypatch.setattr(
+            room, "load_target", lambda key, name, labels, config: order[key](key, f"planted:{key}", labels)
+        )
+
+    return put
+
+
+def test_a_planted_vulnerable_model_is_broken_and_noise_of_the_same_size_is_not(
+    corpus: Corpus, use: Callable[..., None], tmp_path: Path
+) -> None:
+    use(planted.Leaning)
+    found = room.audit(settings(corpus), tmp_path / "run")
+    model = found["models"]["planted:a"]
+    assert model["clean"]["asked.accuracy"]["value"] == 1
+    # The lean is 10/255: a radius of 4 cannot turn it round, one of 16 does so on every film.
+    assert model["attacks"]["pgd@4/255"]["flip_rate"]["value"] == 0
+    assert model["attacks"]["pgd@16/255"]["flip_rate"]["value"] == 1
+    assert model["attacks"]["pgd@16/255"]["findings.f1"]["value"] == 0
+    assert model["attacks"]["pgd:answers@16/255"]["asked.accuracy"]["value"] == 0
+    assert model["attacks"]["noise@16/255"]["flip_rate"]["value"] == 0
+    assert model["attacks"]["pgd@16/255"]["realised"]["linf"]["max"] <= 16 / 255
+    assert found["controls"]["image_dependence"]["a"]["verdict"] == "looks"
+    assert not found["warnings"]
+
+
+def test_a_planted_blind_model_is_flagged_by_the_control(
+    corpus: Corpus, use: Callable[..., None], tmp_path: Path
+) -> None:
+    use(planted.Blind)
+    found = room.audit(settings(corpus), tmp_path / "run")
+    assert found["models"]["planted:a"]["attacks"]["pgd@16/255"]["flip_rate"]["value"] == 0  # looks robust
+    assert found["controls"]["image_dependence"]["a"]["verdict"] == "blind"
+    assert "does not look at the film" in found["warnings"][0]
+
+
+def test_a_planted_gradient_masked_model_is_flagged_by_the_self_checks(
+    corpus: Corpus, use: Callable[..., None], tmp_path: Path
+) -> None:
+    use(planted.Masked)
+    config = settings(corpus, attacks=("fgsm", "square"), eps=("16/255",), aims=("report",))
+    found = room.audit(config, tmp_path / "run")
+    model = found["models"]["planted:a"]
+    assert model["attacks"]["fgsm@16/255"]["flip_rate"]["value"] == 0  # looks robust
+    told = " ".join(found["warnings"])
+    assert "100% of the gradients under fgsm@16/255 are 0 in every pixel" in told
+    assert "square@16/255 reaches a higher loss" in told
+
+
+def test_a_random_model_is_flagged(corpus: Corpus, use: Callable[..., None], tmp_path: Path) -> None:
+    use(planted.Random)
+    found = room.audit(settings(corpus, n=6, attacks=("noise",), control_studies=0), tmp_path / "run")
+    assert any("the same film gets different answers" in line for line in found["warnings"])
+
+
+def test_a_model_of_words_alone_gets_black_box_attacks_and_a_sentence(
+    corpus: Corpus, use: Callable[..., None], tmp_path: Path
+) -> None:
+    use(planted.WordsAlone)
+    config = settings(corpus, n=8, attacks=("pgd", "square", "random-report", "noise"), control_studies=0)
+    found = room.audit(config, tmp_path / "run")
+    tried = {name.partition("@")[0] for name in found["models"]["planted:a"]["attacks"]}
+    assert tried == {"random-report", "noise"}
+    told = " ".join(found["warnings"])
+    assert "gives no gradients, so that pgd is left out" in told
+    assert "gives words and no scores, so that square is left out" in told
+
+
+def test_nothing_to_try_is_refused_before_a_folder_is_made(
+    corpus: Corpus, use: Callable[..., None], tmp_path: Path
+) -> None:
+    use(planted.WordsAlone)
+    with pytest.raises(ConfigError, match="Nothing would be tried"):
+        room.audit(settings(corpus, attacks=("pgd",)), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("calls", [1, 4, 9])
+def test_a_stopped_audit_ends_with_the_same_bytes(
+    corpus: Corpus, use: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    config = settings(corpus, n=20, batch_size=8, corruptions=("gamma",), versus=("planted:b",))
+    use(planted.Leaning, planted.Masked)
+    whole = room.audit(config, tmp_path / "whole")
+    examine = planted.Leaning.examine
+    left = calls
+
+    def stopping(self: Any, films: Any, cases: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+        return examine(self, films, cases)
+
+    monkeypatch.setattr(planted.Leaning, "examine", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        room.audit(config, tmp_path / "stopped")
+    monkeypatch.setattr(planted.Leaning, "examine", examine)
+    assert room.audit(config, tmp_path / "stopped") == whole
+    for name in ("truth.jsonl", "answers.jsonl", "controls.jsonl", "robustness.json", "triptychs.jsonl"):
+        assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    again = room.audit(config, tmp_path / "whole")  # a finished one is read, not made again
+    assert again["models"].keys() == whole["models"].keys()
+
+
+def test_batches_do_not_change_what_is_found(corpus: Corpus, use: Callable[..., None], tmp_path: Path) -> None:
+    use(planted.Leaning)
+    lines = []
+    for size in (1, 16):
+        folder = tmp_path / str(size)
+        room.audit(settings(corpus, n=16, batch_size=size, control_studies=0), folder)
+        lines.append({record["id"]: record for _, record in read_jsonl(folder / "answers.jsonl")})
+    assert lines[0].keys() == lines[1].keys()
+    for key, one in lines[0].items():
+        assert one["film"]["report"] == lines[1][key]["film"]["report"]
+        assert one["film"]["loss"] == pytest.approx(lines[1][key]["film"]["loss"], rel=1e-4, abs=1e-6)
+
+
+def test_films_made_for_one_model_are_shown_to_the_other(
+    corpus: Corpus, use: Callable[..., None], tmp_path: Path
+) -> None:
+    use(planted.Leaning, planted.Masked)
+    found = room.audit(settings(corpus, versus=("planted:b",), attacks=("pgd",), eps=("16/255",)), tmp_path / "run")
+    pair = found["comparison"]["a:b"]
+    # The masked model hides its own gradients, and falls to those of its neighbour.
+    assert pair["conditions"]["pgd@16/255"]["flip_rate"]["b"] == 0
+    assert pair["transfer"]["pgd@16/255"]["a_to_b"]["flip_rate"]["value"] == 1
+
+
+def test_a_region_keeps_pixels_outside_of_it_as_they_were(
+    corpus: Corpus, use: Callable[..., None], tmp_path: Path
+) -> None:
+    use(planted.Leaning)
+    config = settings(corpus, n=8, region="patch:0,0,0.5,1", attacks=("pgd",), eps=("16/255",), aims=("report",))
+    found = room.audit(config, tmp_path / "run")
+    # Half of the pixels can turn half of the lean: 16/2 < 10.
+    assert found["models"]["planted:a"]["attacks"]["pgd@16/255"]["flip_rate"]["value"] == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"eps": ("8",)}, "Did you mean 8/255"),
+        ({"attacks": ("pdg",)}, "Did you mean 'pgd'"),
+        ({"aims": ()}, "aims is empty"),
+        ({"versus": ("planted:a",)}, "named twice"),
+        ({"region": "lungs"}, "region"),
+        ({"severities": (6,)}, "severities holds '6'"),
+        ({"attacks": (), "corruptions": ()}, "neither an attack nor a corruption"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_a_sentence(corpus: Corpus, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        settings(corpus, **changes)
