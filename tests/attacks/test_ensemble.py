@@ -81,8 +81,8 @@ def test_with_early_exit_a_member_sees_only_what_is_left() -> None:
     assert 0 < int(first.broken.sum()) < 12
     assert bool((leave.passes[first.broken] == 3).all()) and torch.equal(leave.broken, stay.broken)
     assert torch.equal(leave.images[first.broken], first.images[first.broken])
-    # 5 films compared, 1 gradient of fgsm, 2 runs of pgd with 4 steps and a look, 2 of apgd with 5 passes, 8 queries.
-    assert stay.passes.tolist() == [5 + 1 + 2 * 5 + 2 * 5 + 8] * 12
+    # 5 films compared, 1 gradient of fgsm, 2 runs of pgd with 3 steps and a look, 2 of apgd with 4 passes, 6 queries.
+    assert stay.passes.tolist() == [5 + 1 + 2 * 4 + 2 * 4 + 6] * 12
 
 
 def test_members_that_do_not_exist_or_cannot_work_are_refused() -> None:

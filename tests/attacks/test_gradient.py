@@ -78,7 +78,7 @@ def test_momentum_goes_on_where_a_gradient_turns_a_little() -> None:
 
 
 def test_momentum_weighs_gradients_by_their_direction_alone() -> None:
-    """Slopes (4, 4), then (−3, 1), whose mean size is 2: (1 − 1.5, 1 + 0.5) points down; as they are, (1, 5) would not."""
+    """Slopes (4, 4), then (−3, 1), whose mean size is 2: (1 − 1.5, 1 + 0.5) points down; raw, (1, 5) would not."""
     images = torch.full((1, 1, 1, 2), 0.5)
     found = MiFgsm(AttackSettings(steps=2))(Turning((4, 4), (-3, 1)), images, Budget(0.25), keys=["a"])
     assert found.images.flatten().tolist() == [0.5, 0.75]

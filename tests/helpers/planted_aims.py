@@ -13,7 +13,7 @@ from cxrlab.attacks.objective import Objective
 from cxrlab.attacks.table import ATTACKS
 from cxrlab.attacks.universal import Universal
 
-QUICK = AttackSettings(steps=4, queries=8, restarts=2, early_exit=False)
+QUICK = AttackSettings(steps=3, queries=6, restarts=2)
 
 
 def films(count: int, size: int = 8, channels: int = 1, seed: int = 0) -> Tensor:

@@ -32,8 +32,8 @@ class Linear:
         self.sizes: list[int] = []
 
     def score(self, images: Sequence[Tensor] | Tensor) -> Tensor:
-        flat: Tensor = torch.stack([image.flatten() for image in images])
-        return flat.matmul(self.weights).add(self.offset)
+        found: Tensor = torch.stack([image.flatten() for image in images]) @ self.weights + self.offset
+        return found
 
     def probability_of_yes(self, images: Any, questions: Sequence[str] | str) -> Tensor:
         self.sizes.append(len(images))

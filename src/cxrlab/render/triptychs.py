@@ -83,7 +83,7 @@ def marked(words: Any, spans: Any) -> str:
     for start, end in zip(cuts, cuts[1:], strict=False):
         over = [kind for first, last, kind in places if first <= start and end <= last]
         ending = dict.fromkeys(kind for first, last, kind in places if last == end)
-        piece = words[start:end]
+        piece = text(words[start:end])
         out.append(f"<mark class={over[0]}>{piece}</mark>" if over else piece)
         out += [f"<sup>{_SIGNS[kind]} {kind}</sup>" for kind in ending]
     return "".join(out)

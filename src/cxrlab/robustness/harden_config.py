@@ -27,6 +27,7 @@ class HardenConfig:
         eps: Largest change of a pixel of the film at the size that the tower takes, such as 4/255.
         attack_steps: Gradient steps of the attack inside each step of learning.
         learning_rate: The highest one: it rises over the first twentieth of the steps and falls to 0 along a cosine.
+            A tower of hundreds of millions of weights wants less, about 1e-5.
         epochs: Passes over the films.
         steps: Steps of learning in place of epochs.
         batch_size: Films at once.
