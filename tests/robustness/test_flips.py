@@ -55,9 +55,24 @@ def test_without_normal_reports_their_share_is_unknown() -> None:
     assert found.n == 0
 
 
-def test_both_sides_of_a_chest_are_no_swap() -> None:
-    both = "There are moderate bilateral pleural effusions."
-    assert attacked({"3": LEFT, "4": LEFT}, {"3": both, "4": LEFT})["flips.side_swapped"].value == 0.0
+@pytest.mark.parametrize("both", ["There are moderate bilateral pleural effusions.", f"{LEFT} {RIGHT}"])
+def test_both_sides_of_a_chest_are_no_swap(both: str) -> None:
+    assert attacked({"3": LEFT, "4": RIGHT}, {"3": both, "4": both})["flips.side_swapped"].value == 0.0
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "share"), [(LEFT, RIGHT, 1), (RIGHT, LEFT, 1), (LEFT, LEFT, 0), (RIGHT, RIGHT, 0)]
+)
+def test_a_swap_counts_either_way_and_a_side_that_stays_does_not(before: str, after: str, share: int) -> None:
+    found = attacked({"3": before, "4": before}, {"3": after, "4": after})
+    assert found["flips.side_swapped"].value == share
+    assert found["flip_rate"].value == 0
+
+
+def test_a_normal_report_that_becomes_babble_is_silent_and_not_abnormal() -> None:
+    found = attacked({"1": NORMAL, "2": NORMAL}, {"1": BABBLE, "2": NORMAL})
+    assert found["flips.normal_to_abnormal"].value == 0.0
+    assert found["flips.to_silence"].value == 0.5
 
 
 def test_devices_alone_leave_a_report_normal_though_its_findings_differ() -> None:

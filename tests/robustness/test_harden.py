@@ -13,6 +13,7 @@ import torch
 from aligning import alone
 from lessons import phantoms, saved_llava
 from safetensors.torch import load_file
+from tiny_families import save_tiny
 from tiny_models import tiny_dual_encoder
 
 import cxrlab
@@ -167,6 +168,16 @@ def test_the_tower_sees_what_its_projector_is_given(config: HardenConfig) -> Non
     mean, deviation = (torch.tensor(values).view(3, 1, 1) for values in (processor.image_mean, processor.image_std))
     layers = sight.tower((films.expand(-1, 3, -1, -1) - mean) / deviation, output_hidden_states=True).hidden_states
     assert torch.allclose(found, layers[sight.model.config.vision_feature_layer][:, 1:], atol=1e-5)
+
+
+def test_gemma_has_a_tower_by_itself_and_models_of_tiles_are_refused(config: HardenConfig, tmp_path: Path) -> None:
+    """A film of 32 pixels in patches of 8: 16 of them reach the projector, before it pools them."""
+    sight = open_sight(f"hf:{save_tiny('gemma3', tmp_path / 'gemma')}", CPU)
+    assert sight(torch.rand(2, 1, 32, 32)).shape[:2] == (2, 16)
+    for family, said in (("llava_next", "one square of pixels a film"), ("qwen2_5_vl", "not apart from the rest")):
+        with pytest.raises(ConfigError, match=said):
+            harden(replace(config, model=f"hf:{save_tiny(family, tmp_path / family)}"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_copy_stays_when_the_tower_learns(config: HardenConfig) -> None:

@@ -40,7 +40,7 @@ class Linear:
         return torch.sigmoid(self.score(images))
 
     def distances(self, images: Tensor) -> Tensor:
-        return self.score(images) / self.weights.norm()
+        return self.score(images).div(float(self.weights.norm()))
 
 
 def films(count: int, spread: float) -> Tensor:

@@ -29,7 +29,7 @@ from cxrlab.data.collections import known_collections
 from cxrlab.data.corpus import load_corpus
 from cxrlab.models.model_card import ModelCard
 from cxrlab.robustness.harden_config import FREE, HardenConfig
-from cxrlab.training.films import FilmFile, Films, open_films
+from cxrlab.training.films import FilmFile, Films, open_films, output_side
 from cxrlab.training.result import Training, conclude, read_result
 from cxrlab.training.run_folder import CACHE, RESULT, RunFolder, concluded, training_run
 from cxrlab.training.samples import film_file
@@ -81,6 +81,7 @@ def harden(config: HardenConfig, out: Path) -> tuple[Training, dict[str, Any]]:
     corpus = load_corpus(config.data)
     learnt, held_out = _films(corpus, config)
     sight = open_sight(config.model, config.loading)
+    output_side(sight.image_processor)  # a tower that is shown several tiles of a film is refused here
     with training_run(config, out, config.seed, FREE) as run:
         hardening = _begin(config, sight, learnt, run)
         loss = hardening.fit(run)

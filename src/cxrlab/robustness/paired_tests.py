@@ -71,7 +71,7 @@ class PairedTests:
         """
         mine, yours = change(a[1], a[0]), change(b[1], b[0])
         found = change(yours, mine)
-        tested = self._tested(found, _drop(*a), _drop(*b))
+        tested = self._tested(found, drop_tally(*a), drop_tally(*b))
         tested |= {"a": mine.value, "b": yours.value, "value": found.value}
         return tested
 
@@ -147,7 +147,7 @@ def bootstrap_p(draws: Matrix) -> float:
     return min(1.0, 2 * (fewer + 1) / (len(known) + 1))
 
 
-def _drop(clean: Quantity, perturbed: Quantity) -> Tally | None:
+def drop_tally(clean: Quantity, perturbed: Quantity) -> Tally | None:
     """Perturbed - clean as one tally, so that both films of a patient are swapped together."""
     before, after = clean.tally, perturbed.tally
     if before is None or after is None:

@@ -1,0 +1,60 @@
+"""The table by label: original, perturbed, difference."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hand_evidence import EFFUSION, NORMAL, OEDEMA, audit, film, lines, truth
+
+from cxrlab.robustness.by_label import ALL, by_label
+
+STUDIES = [truth("s1", e=1, o=0), truth("s2", e=0), truth("s3", e=1, o=1)]
+BEFORE = {"s1": film(e=0.9, o=0.2), "s2": film(e=0.1), "s3": film(e=0.8, o=0.7)}
+AFTER = {"s1": film(e=0.2, o=0.2), "s2": film(e=0.4), "s3": film(e=0.6, o=0.1)}
+
+
+def table(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """The table of an attack."""
+    made = audit(STUDIES, lines("a", "clean", before), lines("a", "pgd@2/255", after))
+    now, clean = made.tables("a")["pgd@2/255"].film, made.evidence.clean("a").film
+    return by_label(made.evidence, now, clean, made.resamples)
+
+
+def test_by_hand() -> None:
+    """Effusion: three right of three, then two. Oedema: two of two, then one. Together five of five, then three."""
+    found = table(BEFORE, AFTER)
+    counts = {name: (row["n"], row["positives"]) for name, row in found.items()}
+    assert counts == {EFFUSION: (3, 2), OEDEMA: (2, 1), ALL: (5, 3)}
+    for name, before, after in ((EFFUSION, 1, 2 / 3), (OEDEMA, 1, 1 / 2), (ALL, 1, 3 / 5)):
+        row = found[name]["asked"]["accuracy"]
+        assert row["original"]["value"] == before
+        assert row["perturbed"]["value"] == pytest.approx(after)
+        assert row["difference"]["value"] == pytest.approx(after - before)
+    sure = found[EFFUSION]["asked"]["confidence"]
+    assert sure["original"]["value"] == pytest.approx((0.9 + 0.9 + 0.8) / 3)
+    assert sure["perturbed"]["value"] == pytest.approx((0.8 + 0.6 + 0.6) / 3)
+
+
+def test_the_interval_of_a_fall_lies_at_or_below_nought() -> None:
+    """No answer gets better, so no resample can."""
+    row = table(BEFORE, AFTER)[ALL]["asked"]["accuracy"]["difference"]
+    assert row["low"] < row["value"] < row["high"] <= 0
+
+
+def test_both_columns_are_over_the_same_answers() -> None:
+    """The third study is not asked about effusion any more: it leaves the original column as well."""
+    row = table(BEFORE, {**AFTER, "s3": film(o=0.1)})[EFFUSION]
+    assert row["n"] == 3
+    assert row["asked"]["n"] == 2
+    assert row["asked"]["confidence"]["original"]["value"] == pytest.approx(0.9)
+
+
+def test_reports_have_a_column_of_their_own() -> None:
+    told = [film(NORMAL, labels={EFFUSION: value}) for value in (1, 0)]
+    found = table(dict.fromkeys(BEFORE, told[0]), dict.fromkeys(BEFORE, told[1]))
+    row = found[EFFUSION]["written"]["accuracy"]
+    assert (row["original"]["value"], row["perturbed"]["value"]) == pytest.approx((2 / 3, 1 / 3))
+    assert math.isnan(found[OEDEMA]["written"]["accuracy"]["difference"]["value"])
+    assert math.isnan(found[EFFUSION]["asked"]["accuracy"]["original"]["value"])

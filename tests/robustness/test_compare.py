@@ -1,0 +1,194 @@
+"""Two models under attack: signs, drops, tests and the part where both start alike."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hand_evidence import AIR, LEFT, NORMAL, audit, film, lines, truth
+
+from cxrlab.metrics.statistics.counts import holm
+from cxrlab.robustness.compare import compare_all, compare_models
+from cxrlab.robustness.outcomes import Audit
+from cxrlab.robustness.paired_tests import PairedTests, bootstrap_p, correct, drop_tally, swaps_for
+
+PGD = "pgd@2/255"
+NAMES = [f"s{number}" for number in range(1, 9)]
+STUDIES = [truth(study, NORMAL, e=1) for study in NAMES]
+
+
+def answers(right: int) -> dict[str, Any]:
+    """Answers about effusion, which all have; the first `right` are right."""
+    return {study: film(e=0.9 if place < right else 0.2) for place, study in enumerate(NAMES)}
+
+
+def two(a_clean: int, a_attacked: int, b_clean: int, b_attacked: int) -> Audit:
+    """Models of which so many of eight answers are right."""
+    return audit(
+        STUDIES,
+        lines("a", "clean", answers(a_clean)),
+        lines("a", PGD, answers(a_attacked)),
+        lines("b", "clean", answers(b_clean)),
+        lines("b", PGD, answers(b_attacked)),
+    )
+
+
+def test_signs_and_drops_by_hand() -> None:
+    """a falls from 8 to 2, b from 6 to 4: b is 2/8 better when attacked and drops 4/8 less."""
+    found = compare_models(two(8, 2, 6, 4), "a", "b")
+    row = found["conditions"][PGD]["asked.accuracy"]
+    assert (row["a"], row["b"], row["difference"]) == (2 / 8, 4 / 8, 2 / 8)
+    assert row["low"] <= 2 / 8 <= row["high"]
+    assert (row["drop"]["a"], row["drop"]["b"], row["drop"]["value"]) == (-6 / 8, -2 / 8, 4 / 8)
+    assert (found["n"], found["patients"]) == (8, 8)
+
+
+def test_p_is_exact_for_few_patients() -> None:
+    """Two studies differ when attacked, both for b: two of the four ways to swap them differ as much.
+
+    Four differ in their drop, all one way: two of sixteen.
+    """
+    row = compare_models(two(8, 2, 6, 4), "a", "b")["conditions"][PGD]["asked.accuracy"]
+    assert row["test"] == row["drop"]["test"] == "permutation by patient"
+    assert row["p"] == pytest.approx(2 / 4)
+    assert row["drop"]["p"] == pytest.approx(2 / 16)
+
+
+def test_the_smallest_detectable_difference_is_2_8_standard_errors() -> None:
+    made = two(8, 2, 6, 4)
+    row = compare_models(made, "a", "b")["conditions"][PGD]["asked.accuracy"]
+    draws = [made.outcome(made.tables(model)[PGD]).film["asked.accuracy"].draws for model in "ab"]
+    assert row["smallest_detectable"] == pytest.approx(2.8 * np.std(draws[1] - draws[0], ddof=1))
+
+
+def test_equal_models_leave_nothing_to_test() -> None:
+    found = compare_models(two(8, 4, 8, 4), "a", "b")
+    assert found["tests"] == 0
+    assert found["conditions"][PGD]["asked.accuracy"]["difference"] == 0
+    assert math.isnan(found["conditions"][PGD]["asked.accuracy"]["p_holm"])
+    assert found["equal_clean"] is True
+    assert found["matched"] is None
+    assert found["sentence"].startswith("On clean films the two are equal within 0.02")
+
+
+def test_flips_are_counted_by_study() -> None:
+    """From 8 to 2 six turn under a; from 6 to 4 two under b, the fifth and sixth, which turn under a as well."""
+    row = compare_models(two(8, 2, 6, 4), "a", "b")["flips"][PGD]
+    assert (row["of"], row["only_a"], row["only_b"], row["both"], row["n"]) == ("answers", 4, 0, 2, 8)
+    assert row["p"] == pytest.approx(2 / 16)  # four of four to one side, by a fair coin
+
+
+def test_flips_of_reports_come_before_those_of_answers() -> None:
+    clean = {study: film(NORMAL, e=0.9) for study in NAMES}
+    made = audit(
+        STUDIES,
+        *(lines(model, "clean", clean) for model in "ab"),
+        lines("a", PGD, {**clean, "s1": film(AIR), "s2": film(AIR)}),
+        lines("b", PGD, {**clean, "s2": film(AIR), "s3": film(AIR)}),
+    )
+    row = compare_models(made, "a", "b")["flips"][PGD]
+    assert (row["of"], row["only_a"], row["only_b"], row["both"], row["p"]) == ("reports", 1, 1, 1, 1.0)
+
+
+def test_unequal_starts_are_told_and_matched() -> None:
+    """a has all right when clean, b six: of those six, which both have, a keeps two when attacked and b four."""
+    found = compare_models(two(8, 2, 6, 4), "a", "b")
+    assert found["equal_clean"] is False
+    assert found["clean"]["asked.accuracy"]["value"] == -2 / 8
+    assert "not shown to be equal" in found["sentence"]
+    assert (found["matched"]["pairs"], found["matched"]["studies"]) == (6, 0)
+    row = found["matched"]["conditions"][PGD]["asked.accuracy"]
+    assert (row["a"]["value"], row["b"]["value"], row["a"]["n"]) == (pytest.approx(2 / 6), pytest.approx(4 / 6), 6)
+    assert row["difference"] == pytest.approx(2 / 6)
+
+
+def test_reports_are_matched_where_both_make_no_significant_error() -> None:
+    """b is wrong about s1 when clean, so s1 is left out, though only there a is harmed."""
+    clean = {study: film(NORMAL) for study in NAMES}
+    made = audit(
+        STUDIES,
+        lines("a", "clean", clean),
+        lines("b", "clean", {**clean, "s1": film(LEFT), "s2": film(LEFT)}),
+        lines("a", PGD, {**clean, "s1": film(AIR)}),
+        lines("b", PGD, {**clean, "s8": film(AIR)}),
+    )
+    matched = compare_models(made, "a", "b")["matched"]
+    row = matched["conditions"][PGD]["errors.significant"]
+    assert matched["studies"] == 6
+    assert (row["a"]["value"], row["b"]["value"]) == (0, pytest.approx(1 / 6))
+
+
+def test_a_small_difference_whose_interval_leaves_out_nought_is_not_equal() -> None:
+    """Two patients of a hundred studies, in each of which a has one wrong answer and b none: every resample says 0.01.
+
+    That is below the margin, and still no sign of equality.
+    """
+    names = [f"s{number}" for number in range(200)]
+    labels = [truth(study, patient=f"p{place // 100}", e=1) for place, study in enumerate(names)]
+    good = {study: film(e=0.9) for study in names}
+    less = {**good, "s0": film(e=0.1), "s100": film(e=0.1)}
+    every = [lines(model, "clean", said) for model, said in (("a", less), ("b", good))]
+    found = compare_models(audit(labels, *every), "a", "b")
+    assert list(found["clean"]["asked.accuracy"].values()) == pytest.approx([0.01, 0.01, 0.01])
+    assert found["equal_clean"] is False
+
+
+def test_all_pairs_are_one_family() -> None:
+    """With c beside b every test counts for both: Holm's correction over the p of all of them, and no others."""
+    made = audit(
+        STUDIES,
+        *(lines(model, "clean", answers(8)) for model in "abc"),
+        *(lines(model, PGD, answers(right)) for model, right in (("a", 0), ("b", 8), ("c", 7))),
+    )
+    found = compare_all(made, "a", ["b", "c"])
+    rows: list[dict[str, Any]] = []
+    for pair in found.values():
+        for condition in pair["conditions"]:
+            for row in pair["conditions"][condition].values():
+                rows += [row, row["drop"]] if "drop" in row else [row]
+            rows.append(pair["flips"][condition])
+    counted = [row for row in rows if not math.isnan(row["p_holm"])]
+    assert [row["p_holm"] for row in counted] == pytest.approx(holm([row["p"] for row in counted]))
+    assert {pair["tests"] for pair in found.values()} == {len(counted)}
+    # b and c against a, at pgd and at the worst: accuracy and its drop, confidence and its drop, and flips of answers.
+    assert len(counted) == 2 * 2 * 5
+
+
+@pytest.mark.parametrize("name", ["findings.f1", "errors.significant"])
+def test_what_is_swapped_for_a_drop_is_the_drop(name: str) -> None:
+    """One of two effusions is missed under attack: F1 falls from 1 to 2/3, errors rise from 0 to 1/2."""
+    studies = [truth("s1", LEFT), truth("s2", LEFT)]
+    clean = {"s1": film(LEFT), "s2": film(LEFT)}
+    made = audit(studies, lines("a", "clean", clean), lines("a", PGD, {**clean, "s2": film(NORMAL)}))
+    before, after = made.clean("a").film[name], made.outcome(made.tables("a")[PGD]).film[name]
+    found = drop_tally(before, after)
+    assert found is not None
+    assert found.value == pytest.approx({"findings.f1": 2 / 3 - 1, "errors.significant": 1 / 2}[name])
+
+
+def test_a_quantity_without_counts_to_swap_is_tested_by_resampling() -> None:
+    row = compare_models(two(8, 2, 6, 4), "a", "b", ["asked.ece"])["conditions"][PGD]["asked.ece"]
+    assert row["test"] == row["drop"]["test"] == "bootstrap by patient"
+    assert 0 < row["p"] <= 1
+
+
+def test_the_p_of_resamples_by_hand() -> None:
+    """Of 99 differences four are not above 0: twice five of a hundred."""
+    assert bootstrap_p(np.array([0.5] * 95 + [-0.5] * 4)) == pytest.approx(2 * 5 / 100)
+    assert bootstrap_p(np.zeros(9)) == 1.0
+    assert math.isnan(bootstrap_p(np.full(9, np.nan)))
+
+
+def test_enough_swaps_are_tried_for_the_family() -> None:
+    """The least p that the swaps can give, times the number of tests, is below 5 %."""
+    for tests in (1, 300, 5000):
+        assert tests / (swaps_for(tests) + 1) < 0.05
+
+
+def test_correcting_writes_into_what_was_handed_out() -> None:
+    made = PairedTests()
+    entry = made.flips("reports", np.array([1.0, 1, 1, np.nan]), np.array([0.0, 0, 0, 1]))
+    correct(made.others)
+    assert (entry["n"], entry["only_a"], entry["p_holm"]) == (3, 3, pytest.approx(2 / 8))
