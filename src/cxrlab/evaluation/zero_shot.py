@@ -190,6 +190,7 @@ def _sentence(template: str, words: str) -> str:
 
 
 def mean_direction(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
+    """The mean of several vectors of one side, brought back to length 1."""
     mean: NDArray[np.float64] = vectors.astype(np.float64).mean(axis=0)
     return mean / max(float(np.linalg.norm(mean)), 1e-12)
 

@@ -24,7 +24,7 @@ from cxrlab.robustness.tables import Said
 Direction = Literal["higher", "lower", "neither"]
 
 # Tested when two models are compared; few, since every test more makes each of them harder to pass.
-HEADLINE = ("asked.accuracy", "asked.confidence", "findings.f1", "errors.significant", "flip_rate")
+HEADLINE = ("asked.accuracy", "asked.confidence", "findings.f1", "errors.significant", "report.confidence", "flip_rate")
 AUROC = "asked.auroc"
 ECE = "asked.ece"
 LEVEL = 0.95
