@@ -135,6 +135,11 @@ def _blind(looks: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]) -> 
                 f"{names[key]} does not look at the film, so that its robustness means nothing: a model that ignores "
                 f"pixels cannot be fooled by them. {row['sentence']}"
             )
+        elif row["verdict"] == "unclear":
+            yield (
+                f"{names[key]} is not shown to look at the film, and a model that ignores pixels cannot be fooled by "
+                f"them: do not take few changes for robustness. {row['sentence']}"
+            )
 
 
 def _random(targets: Sequence[Target], cases: Cases) -> Iterator[str]:
