@@ -22,11 +22,13 @@ class Objective(ABC):
         name: In one word, for conditions and pages (`report`, `answers`).
         gradients: Whether `losses` can be differentiated with respect to the images.
         scores: Whether `losses` tells more than the answer's words do; False where only reports come back.
+        flat_at_clean: Whether the gradient is 0 at every clean film, so that whoever follows it has to begin beside it.
     """
 
     name: str = ""
     gradients: bool = True
     scores: bool = True
+    flat_at_clean: bool = False
 
     @abstractmethod
     def losses(self, images: Tensor, rows: Sequence[int]) -> Tensor:

@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     Margins = Callable[[Tensor, Rows], Tensor]
 
 
+# Rounded up in single precision: the loss of a margin of 0, which is no yes, must not be above it.
+_LOG_TWO = float(torch.log(torch.tensor(2.0)))
+_MANY = 9  # changed findings; more would outweigh one that is missed
+_TOLD = 0.05  # between the weight of the words and that of one changed finding
+
+
 def present_in(report: str) -> frozenset[str]:
     """Observations that a report says are there, hedged or not."""
     return frozenset(finding.observation for finding in read(report) if finding.present)
@@ -169,16 +175,21 @@ class WrongAnswers(Objective):
         margins: Images and rows → [B, labels], above 0 for present.
         truths: [N, labels], 1 for present, 0 for absent, not-a-number for unknown.
         wrong_before: Wrong answers to each clean film; broken when there are more.
+        verdicts: Margins of the answers that are given in the end, where an attack has to follow others; those above
+            when None.
     """
 
     name = "answers"
 
-    def __init__(self, margins: Margins, truths: Tensor, wrong_before: Sequence[int]) -> None:
-        self._margins, self._truths, self._before = margins, truths, wrong_before
+    def __init__(
+        self, margins: Margins, truths: Tensor, wrong_before: Sequence[int], verdicts: Margins | None = None
+    ) -> None:
+        self._margins, self._truths, self._before, self._verdicts = margins, truths, wrong_before, verdicts
 
     def losses(self, images: Tensor, rows: Rows) -> Tensor:
         """Mean of −log p(right answer) over the known labels of each film."""
-        margins, signs = self._signed(images, rows)
+        margins = self._margins(images, rows)
+        signs = self._signs(margins, rows)
         known = signs != 0
         values = torch.where(known, torch.nn.functional.softplus(-signs * margins), torch.zeros_like(margins))
         return values.sum(dim=1) / known.sum(dim=1).clamp(min=1)
@@ -186,7 +197,8 @@ class WrongAnswers(Objective):
     def broken(self, images: Tensor, rows: Rows) -> Tensor:
         """By the answers to each film."""
         with torch.no_grad():
-            margins, signs = self._signed(images, rows)
+            margins = (self._verdicts or self._margins)(images, rows)
+        signs = self._signs(margins, rows)
         # A margin of 0 is not a yes.
         wrong = ((signs > 0) & (margins <= 0)) | ((signs < 0) & (margins > 0))
         return wrong.sum(dim=1).cpu() > torch.tensor([self._before[row] for row in rows])
@@ -194,17 +206,17 @@ class WrongAnswers(Objective):
     def reached(self, losses: Tensor, rows: Rows) -> Tensor | None:
         """A single question that was answered rightly: a loss above log 2 is the wrong answer."""
         single = bool(((~self._truths.isnan()).sum(dim=1) == 1).all()) and not any(self._before)
-        return losses > torch.log(torch.tensor(2.0, dtype=losses.dtype)) if single else None
+        return losses > _LOG_TWO if single and self._verdicts is None else None
 
-    def _signed(self, images: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-        """(margins, +1 present / -1 absent / 0 unknown), both [B, labels]."""
-        margins = self._margins(images, rows)
-        truths = self._truths[list(rows)].to(margins)
-        return margins, torch.nan_to_num(2 * truths - 1, nan=0.0)
+    def _signs(self, margins: Tensor, rows: Rows) -> Tensor:
+        """+1 present, -1 absent, 0 unknown; [B, labels]."""
+        return torch.nan_to_num(2 * self._truths[list(rows)].to(margins) - 1, nan=0.0)
 
 
 class MoveEmbedding(Objective):
     """A film's vector moves away from where the clean film's is.
+
+    The clean film itself is where the cosine is highest: no slope leads away from it, so attacks begin beside it.
 
     Args:
         vectors: Images → rows of length 1, [B, D]; differentiable.
@@ -213,6 +225,7 @@ class MoveEmbedding(Objective):
     """
 
     name = "embedding"
+    flat_at_clean = True
 
     def __init__(self, vectors: Callable[[Tensor], Tensor], homes: Tensor, far: float = 0.5) -> None:
         self._vectors, self._homes, self._far = vectors, homes.detach(), far
@@ -255,8 +268,13 @@ class ReportHarm(_ByReport):
         for text, row in zip(self._writes(images, rows), rows, strict=True):
             there, words = present_in(text), set(text.lower().split())
             changed = len(words ^ self._before[row]) / max(len(words | self._before[row]), 1)
-            values.append(len(there ^ self._truths[row]) + 0.1 * len(there ^ self._known[row]) + 0.01 * changed)
+            flipped = min(len(there ^ self._known[row]), _MANY)
+            values.append(len(there ^ self._truths[row]) + 0.1 * flipped + 0.01 * changed)
         return torch.tensor(values, dtype=torch.float32)
+
+    def reached(self, losses: Tensor, rows: Rows) -> Tensor | None:
+        """What a loss has beyond a whole number is at most 0.01 from words and at least 0.1 from a changed finding."""
+        return losses % 1 > _TOLD
 
 
 def report_losses(

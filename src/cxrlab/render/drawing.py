@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cxrlab.render.html import text
 
 COLOURS = ("#0b5fa5", "#c8500a", "#0a7d57", "#9b3f86", "#a67c00", "#3e8fb8", "#6b4fa0", "#7a2e2e")
 GREY, INK = "#7d848c", "#1d2126"
-_LINE, _AXIS = "#dcdfe3", "#888"
-_LEFT, _RIGHT, _TOP, _BOTTOM, _ROW, _LETTER = 50, 14, 34, 46, 18, 6.4
+RULE, _AXIS = "#dcdfe3", "#888"
+_LEFT, _RIGHT, _TOP, _BOTTOM, _ROW, _LETTER, _SPARE = 50, 14, 34, 46, 18, 6.4, 6
 _DASHES = ' stroke-dasharray="5 4"'
 
 Point = tuple[float, float, float | None, float | None]
@@ -28,6 +28,8 @@ class Curve:
         marker: Which of four shapes its points have.
         dashed: Whether the line is a control.
         thick: Whether the line stands above the others.
+        dots: Radius and value of single measurements behind the line, such as one a seed.
+        shift: Pixels that the dots are moved to the right, so that those of several lines can be told apart.
     """
 
     label: str
@@ -36,6 +38,8 @@ class Curve:
     marker: int
     dashed: bool = False
     thick: bool = False
+    dots: tuple[tuple[float, float], ...] = ()
+    shift: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -68,9 +72,11 @@ class _Frame:
     most: float
     low: float
     high: float
+    inset: float = 0.0
 
     def x(self, value: float) -> float:
-        return _LEFT + (self.right - _LEFT) * value / self.most
+        first, last = _LEFT + self.inset, self.right - self.inset
+        return first + (last - first) * value / self.most
 
     def y(self, value: float) -> float:
         return self.base - (self.base - _TOP) * (value - self.low) / (self.high - self.low)
@@ -86,35 +92,84 @@ def drawing(drawn: Sequence[Curve], words: str, layout: Layout, unit: bool = Fal
         unit: Whether the values are shares, so that the axis runs from 0 to 1 in every drawing.
         note: Words beneath the legend.
     """
+    legend, rows = _legend(drawn, note, layout)
+    full = layout.height + rows * _ROW + 6
+    return frame_svg(f"{words}, over the radius", layout.width, full, plot(drawn, words, layout, unit) + legend)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One of several drawings that share a legend.
+
+    Args:
+        words: Heading.
+        drawn: The curves, at least one with at least one point.
+        across: Words beneath the axis of the radii.
+        unit: Whether the values are shares, so that the axis runs from 0 to 1.
+    """
+
+    words: str
+    drawn: Sequence[Curve]
+    across: str
+    unit: bool = False
+
+
+def panels(several: Sequence[Panel], layout: Layout, note: str = "") -> str:
+    """Drawings side by side, with one legend beneath.
+
+    Args:
+        several: At least one drawing.
+        layout: Size of the whole, without the legend, and unit.
+        note: Words beneath the legend.
+    """
+    wide = layout.width // len(several)
+    inside = ""
+    for place, each in enumerate(several):
+        drawn = plot(each.drawn, each.words, replace(layout, width=wide, across=each.across), each.unit)
+        inside += f'<g transform="translate({place * wide} 0)">{drawn}</g>'
+    legend, rows = _legend([curve for each in several for curve in each.drawn], note, layout)
+    words = "; ".join(each.words for each in several)
+    return frame_svg(f"{words}, over the radius", layout.width, layout.height + rows * _ROW + 6, inside + legend)
+
+
+def plot(drawn: Sequence[Curve], words: str, layout: Layout, unit: bool = False) -> str:
+    """Heading, axes and curves without a legend, for a drawing that has room for them; see `drawing`."""
     frame = _frame(drawn, layout, unit)
     lone = sum(one.dashed for one in drawn) == 1  # the shades of several controls would bury the rest
-    legend, rows = _legend(drawn, note, layout)
-    width, full = layout.width, layout.height + rows * _ROW + 6
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{full}" viewBox="0 0 {width} {full}" '
-        f'role="img" aria-label="{text(words)}, over the radius" font-family="system-ui, sans-serif" fill="{INK}">'
-        f'<rect width="{width}" height="{full}" fill="#fff"/>'
         f'<text x="{_LEFT}" y="19" font-size="14" font-weight="600">{text(words)}</text>'
         f"{_axes(frame, drawn, layout)}{''.join(_band(one, frame) for one in drawn if not one.dashed or lone)}"
-        f"{''.join(_line(one, frame, layout) for one in drawn)}{legend}</svg>"
+        f"{''.join(_dots(one, frame) for one in drawn)}{''.join(_line(one, frame, layout) for one in drawn)}"
+    )
+
+
+def frame_svg(words: str, width: int, height: int, inside: str) -> str:
+    """A whole drawing on white; `words` tell it to whom cannot see it, `inside` is ready-made markup."""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        f'role="img" aria-label="{text(words)}" font-family="system-ui, sans-serif" fill="{INK}">'
+        f'<rect width="{width}" height="{height}" fill="#fff"/>{inside}</svg>'
     )
 
 
 def _frame(drawn: Sequence[Curve], layout: Layout, unit: bool) -> _Frame:
     values = [value for one in drawn for point in one.points for value in point[1:] if value is not None]
+    values += [value for one in drawn for _, value in one.dots]
     low, high = min(0.0, *values), max(1.0 if unit else 0.0, *values)
     if not unit and high > low:
-        ticks = _ticks(low, high)
-        high = max(high, 2 * ticks[-1] - ticks[-2]) if high > ticks[-1] else high
+        marks = ticks(low, high)
+        high = max(high, 2 * marks[-1] - marks[-2]) if high > marks[-1] else high
     most = max(point[0] for one in drawn for point in one.points)
-    return _Frame(layout.width - _RIGHT, layout.height - _BOTTOM, most or 1.0, low, high if high > low else low + 1.0)
+    furthest = max(abs(one.shift) for one in drawn)
+    top, base = high if high > low else low + 1.0, layout.height - _BOTTOM
+    return _Frame(layout.width - _RIGHT, base, most or 1.0, low, top, furthest and furthest + _SPARE)
 
 
 def _axes(frame: _Frame, drawn: Sequence[Curve], layout: Layout) -> str:
     out = []
-    for value in _ticks(frame.low, frame.high):
+    for value in ticks(frame.low, frame.high):
         y = frame.y(value)
-        out.append(f'<path d="M{_LEFT} {y:.1f}H{frame.right:.1f}" stroke="{_LINE}"/>')
+        out.append(f'<path d="M{_LEFT} {y:.1f}H{frame.right:.1f}" stroke="{RULE}"/>')
         out.append(f'<text x="{_LEFT - 7}" y="{y + 4:.1f}" font-size="12" text-anchor="end">{value:g}</text>')
     out.append(f'<path d="M{_LEFT} {_TOP}V{frame.base}H{frame.right:.1f}" fill="none" stroke="{_AXIS}"/>')
     last = -math.inf
@@ -132,7 +187,7 @@ def _axes(frame: _Frame, drawn: Sequence[Curve], layout: Layout) -> str:
     return "".join(out)
 
 
-def _ticks(low: float, high: float) -> list[float]:
+def ticks(low: float, high: float) -> list[float]:
     """Round numbers from low to high, four to eight of them."""
     raw = (high - low) / 5
     scale = 10.0 ** math.floor(math.log10(raw))
@@ -151,6 +206,14 @@ def _band(one: Curve, frame: _Frame) -> str:
     upper = [f"{frame.x(eps):.1f},{frame.y(high):.1f}" for eps, _, high in known]
     lower = [f"{frame.x(eps):.1f},{frame.y(low):.1f}" for eps, low, _ in reversed(known)]
     return f'<polygon points="{" ".join(upper + lower)}" fill="{one.colour}" fill-opacity="0.13"/>'
+
+
+def _dots(one: Curve, frame: _Frame) -> str:
+    return "".join(
+        f'<circle cx="{frame.x(eps) + one.shift:.1f}" cy="{frame.y(value):.1f}" r="2" fill="{one.colour}" '
+        'fill-opacity="0.6"/>'
+        for eps, value in one.dots
+    )
 
 
 def _line(one: Curve, frame: _Frame, layout: Layout) -> str:

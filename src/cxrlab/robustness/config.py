@@ -16,6 +16,7 @@ from cxrlab.core.records import SECTIONS, SPLITS
 from cxrlab.evaluation.config import WRONG_FILMS
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.loading import Loading
+from cxrlab.robustness.smoothing_config import SmoothingSettings, parse_smoothed
 from cxrlab.robustness.wishes import AIMS, Wishes
 
 ALL = "all"
@@ -29,7 +30,8 @@ class RobustnessConfig:
     black-box attacks only.
 
     Args:
-        model: The model under audit: a report model, or a contrastive encoder.
+        model: The model under audit: a report model, or a contrastive encoder; smoothed:SIGMA:MODEL lets the closed
+            answers of a report model be votes over noisy copies of the film.
         data: Folder of the corpus.
         versus: Further models that are held against the first one on the same films and budgets.
         split: train, val or test.
@@ -65,6 +67,7 @@ class RobustnessConfig:
         i_am_authorised: Who may test this model and why; needed for a model that runs elsewhere, kept and shown.
         wishes: What the aims target, remove and invent want.
         attack: How hard attacks try.
+        smoothing: How smoothed models vote.
         decoding: How words are chosen.
         loading: How models are loaded.
     """
@@ -99,6 +102,7 @@ class RobustnessConfig:
     i_am_authorised: str | None = None
     wishes: Wishes = Wishes()
     attack: AttackSettings = AttackSettings()
+    smoothing: SmoothingSettings = SmoothingSettings()
     decoding: Decoding = Decoding()
     loading: Loading = Loading()
 
@@ -115,6 +119,8 @@ class RobustnessConfig:
             raise ConfigError(f"level={self.level} is not usable; give a share between 0 and 1, such as 0.95.")
         if len({self.model, *self.versus}) <= len(self.versus):
             raise ConfigError("a model is named twice; name each model of --model and --versus once.")
+        for name in (self.model, *self.versus):
+            parse_smoothed(name)  # refuses a noise that is none before anything is loaded
 
     @property
     def budgets(self) -> tuple[Budget, ...]:

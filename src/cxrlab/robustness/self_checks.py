@@ -107,16 +107,15 @@ def _not_monotone(name: str, groups: Mapping[str, Sequence[Answer]]) -> Iterator
 
 def randomness_doubt(target: Target, cases: Sequence[Case], films: torch.Tensor) -> str | None:
     """A sentence when the same films get different answers: an attack then needs an average over draws."""
-    said, again = target.examine(films, cases), target.examine(films, cases)
+    target.forget()
+    said = target.examine(films, cases)
     if target.scores and target.aims:
         objective = target.objective(target.aims[0], cases, said, films)
         with torch.no_grad():
             first, second = (objective.losses(films, range(len(films))) for _ in range(2))
-        if not torch.equal(first, second):
-            return _random(target.name, float((first - second).abs().max()))
-    if said != again:
-        return _random(target.name, math.nan)
-    return None
+        return None if torch.equal(first, second) else _random(target.name, float((first - second).abs().max()))
+    target.forget()
+    return None if said == target.examine(films, cases) else _random(target.name, math.nan)
 
 
 def _random(name: str, most: float) -> str:

@@ -13,7 +13,7 @@ noise is added; this counts as a part of the model and leaves the bound as it is
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -76,10 +76,10 @@ class Smoothing:
         for name in ("n", "batch_size"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)} is not usable; give a whole number of at least 1.")
-        if clopper_pearson(self.n, self.n, self.alpha)[0] <= 0.5:
+        if self.n < least_copies(self.alpha):
             raise ConfigError(
                 f"n={self.n} noisy copies cannot tell a majority at alpha={self.alpha:g} even if all agree; use n >= "
-                f"{math.floor(1 - math.log2(self.alpha)) + 1}."
+                f"{least_copies(self.alpha)}."
             )
 
 
@@ -121,8 +121,8 @@ class Smoothed:
 
     @property
     def name(self) -> str:
-        """`smoothed:SIGMA of MODEL`."""
-        return f"smoothed:{self.settings.sigma:g} of {self.model.name}"
+        """`smoothed:SIGMA:MODEL`."""
+        return f"smoothed:{self.settings.sigma:g}:{self.model.name}"
 
     @property
     def device(self) -> Any:
@@ -189,17 +189,59 @@ class Smoothed:
 
     def _over_copies(self, film: Tensor, question: str, key: str, copies: int) -> Tensor:
         """Probability of yes for each noisy copy of a film, [copies]; the first ones are the same for any number."""
-        import torch
+        return over_copies(
+            lambda noisy: self.model.probability_of_yes(noisy, [question] * len(noisy)), [film], [key], copies,
+            self.settings,
+        )[0]  # fmt: skip
 
-        source = generator(self.settings.seed, "smoothing", key)
-        batches = -(-copies // self.settings.batch_size)
-        sizes = [copies // batches + (number < copies % batches) for number in range(batches)]
-        found = []
-        for size in sizes:
-            drawn = source.standard_normal((size, *film.shape), dtype=np.float32)
-            noisy = film + torch.from_numpy(drawn).to(film) * self.settings.sigma
-            found.append(self.model.probability_of_yes(noisy.clamp(0, 1), [question] * size))
-        return torch.cat(found)
+
+def over_copies(
+    ask: Callable[[Tensor], Tensor], films: Sequence[Tensor] | Tensor, keys: Sequence[str], copies: int,
+    settings: Smoothing,
+) -> Tensor:  # fmt: skip
+    """What is said of noisy copies, [films, copies, …]; differentiable, and never more than a batch in memory.
+
+    Args:
+        ask: Films [B, C, H, W] → a row each, [B, …].
+        films: [C, H, W] each, of one shape.
+        keys: Name of each film; with the seed it decides the noise of its copies.
+        copies: Of each film; the first ones are the same for any number.
+        settings: Noise, seed, and how many copies are shown at once.
+    """
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
+    count = len(films) * copies
+    batches = max(-(-count // settings.batch_size), 1)
+    drawn = _noisy(films, keys, copies, settings)
+    found = []
+    for number in range(batches):
+        noisy = torch.stack([next(drawn) for _ in range(count // batches + (number < count % batches))])
+        if noisy.requires_grad:
+            # Of every batch but one the way back is forgotten and gone again when the gradient is asked for.
+            found.append(checkpoint(ask, noisy, use_reentrant=False, preserve_rng_state=False))
+        else:
+            found.append(ask(noisy))
+    together = torch.cat(found)
+    return together.reshape(len(films), copies, *together.shape[1:])
+
+
+def _noisy(
+    films: Sequence[Tensor] | Tensor, keys: Sequence[str], copies: int, settings: Smoothing
+) -> Iterator[Tensor]:
+    """Every copy of the first film, then of the second …, cut to [0, 1]."""
+    import torch
+
+    for film, key in zip(films, keys, strict=True):
+        source = generator(settings.seed, "smoothing", key)
+        for _ in range(copies):
+            drawn = torch.from_numpy(source.standard_normal(tuple(film.shape), dtype=np.float32))
+            yield (film + drawn.to(film) * settings.sigma).clamp(0, 1)
+
+
+def least_copies(alpha: float) -> int:
+    """The fewest copies whose full agreement tells a majority: (alpha / 2)^(1 / n) must exceed one half."""
+    return math.floor(1 - math.log2(alpha)) + 1
 
 
 @lru_cache(maxsize=4096)

@@ -94,6 +94,7 @@ class Sweep:
     def __init__(self, run: Run, cases: Cases, targets: Sequence[Target], config: RobustnessConfig) -> None:
         self.run, self.cases, self.targets, self.config = run, cases, tuple(targets), config
         self._done = run.done(ANSWERS)
+        self._clean: dict[tuple[str, ...], Answers] = {}  # of the batch at hand: model and studies → clean answers
         self._kept = {case.id for case in cases.all[: 3 * config.triptychs]}
 
     def sweep(self) -> None:
@@ -106,6 +107,7 @@ class Sweep:
                 continue
             if batch[0].id not in films:
                 films = {case.id: self.cases.film(case) for case in batch}
+                self._clean = {}
             lines = sorted(self._examine(batch, piece, films), key=self._place(batch))
             for line in lines:
                 if line.id not in self._done:
@@ -181,7 +183,7 @@ class Sweep:
         assert aimed is not None
         films = clean.to(crafter.device)
         aim = aimed.aim or next(one for one in self.config.aims if one in crafter.aims)
-        objective = crafter.objective(aim, cases, crafter.examine(films, cases), films)
+        objective = crafter.objective(aim, cases, self._unperturbed(crafter, films, cases), films)
         region = self._region(cases, clean)
         begin = None
         for budget in self.config.budgets:
@@ -195,6 +197,13 @@ class Sweep:
             keep_film(self.run, self._kept, condition, crafter.key, cases, clean, found.images)
             made_for = piece.target.key if piece.target else None
             yield from self._lines(condition, cases, found.images, self._viewers(piece), made_for, found)
+
+    def _unperturbed(self, target: Target, films: Tensor, cases: Sequence[Case]) -> Answers:
+        """What a model says of the clean films, asked once a batch."""
+        key = (target.key, *(case.id for case in cases))
+        if key not in self._clean:
+            self._clean[key] = target.examine(films, cases)
+        return self._clean[key]
 
     def _attack(self, aimed: Aimed, crafter: Target, aim: str, budget: Budget, shape: Sequence[int]) -> Attack:
         kind = ATTACKS.load(aimed.attack)

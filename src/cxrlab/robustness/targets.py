@@ -1,8 +1,9 @@
 """Models as an audit sees them: what they say of films, and what may be asked of them by an attack.
 
-ReportTarget    open weights that write reports and answer closed questions
-EncoderTarget   a contrastive encoder: zero-shot classes, no reports
-WordsTarget     anything that gives words alone; only black-box attacks reach it
+ReportTarget     open weights that write reports and answer closed questions
+SmoothedTarget   the same with closed answers by a vote over noisy copies, see `smoothed_target`
+EncoderTarget    a contrastive encoder: zero-shot classes, no reports, see `encoder_target`
+WordsTarget      anything that gives words alone; only black-box attacks reach it
 """
 
 from __future__ import annotations
@@ -15,10 +16,8 @@ import torch
 from torch import Tensor
 
 from cxrlab.attacks.objective import Objective
-from cxrlab.attacks.objectives import MoveEmbedding, RaiseReportLoss, ReportHarm, WrongAnswers
-from cxrlab.core.errors import ConfigError
+from cxrlab.attacks.objectives import RaiseReportLoss, ReportHarm, WrongAnswers
 from cxrlab.evaluation.answering import Writer
-from cxrlab.evaluation.zero_shot import load_sentences, mean_direction
 from cxrlab.findings.reader import read
 from cxrlab.robustness.evidence import FilmAnswer
 from cxrlab.robustness.labels import AskedLabel, labels_in
@@ -28,9 +27,7 @@ from cxrlab.robustness.wishes import ANSWERS, BY_WISH, REPORT, Wishes
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Generated
     from cxrlab.models.decoding import Decoding
-    from cxrlab.models.dual_encoder import DualEncoder
     from cxrlab.models.hf.wrapper import HfModel
-    from cxrlab.models.loading import Loading
     from cxrlab.robustness.cases import Case
 
 
@@ -55,6 +52,9 @@ class Target(ABC):
     def device(self) -> torch.device:
         """Where films have to be."""
         return torch.device("cpu")
+
+    def forget(self) -> None:
+        """Drop what was remembered of films, so that the next look is a new one."""
 
     @abstractmethod
     def examine(self, films: Tensor, cases: Sequence[Case]) -> list[FilmAnswer]:
@@ -83,6 +83,10 @@ class _Remembered:
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self._last: dict[bytes, Generated] = {}
+
+    def forget(self) -> None:
+        """Nothing is remembered any more."""
+        self._last = {}
 
     def write(self, films: Tensor, cases: Sequence[Case]) -> list[Generated]:
         """One answer a film."""
@@ -115,6 +119,10 @@ class WordsTarget(Target):
         super().__init__(key, name, labels)
         self.model = model
         self._reports = _Remembered(Writer(model, decoding))
+
+    def forget(self) -> None:
+        """Reports are written anew."""
+        self._reports.forget()
 
     def examine(self, films: Tensor, cases: Sequence[Case]) -> list[FilmAnswer]:
         """Reports, and the labels that they state."""
@@ -183,21 +191,26 @@ class ReportTarget(WordsTarget):
         said = self._reports.write(films, cases)
         with torch.no_grad():
             losses = self._losses(films, cases)
-            probs = self._probabilities(films) if self._asks else [{} for _ in cases]
+            probs = self._probabilities(films, cases) if self._asks else [{} for _ in cases]
         return [self._answer(*told) for told in zip(said, losses, probs, strict=True)]
 
     def objective(self, aim: str, cases: Sequence[Case], clean: Sequence[FilmAnswer], films: Tensor) -> Objective:
         """The true report unlikely, the closed answers wrong, or a report that the attacker wishes for."""
-        if aim == ANSWERS:
-            return WrongAnswers(self.margins, truth_table(cases, self.labels), wrong_answers(cases, clean))
-        if aim in BY_WISH:
-            before = [answer.report or "" for answer in clean]
-            indications = [case.indication for case in cases]
-            return wished(self.wishes, aim, self.model, before, indications, self._writes(cases))
-        own = self.against == "own"
-        reports = [(answer.report if own else case.reference) or "" for case, answer in zip(cases, clean, strict=True)]
+        found = self._answered(cases, clean) if aim == ANSWERS else self._written(aim, cases, clean)
+        found.gradients = self.gradients
+        return found
+
+    def _answered(self, cases: Sequence[Case], clean: Sequence[FilmAnswer]) -> Objective:
+        """Closed answers wrong."""
+        return WrongAnswers(self.margins, truth_table(cases, self.labels), wrong_answers(cases, clean))
+
+    def _written(self, aim: str, cases: Sequence[Case], clean: Sequence[FilmAnswer]) -> Objective:
+        """Another report than before."""
         before = [answer.report or "" for answer in clean]
         indications = [case.indication for case in cases]
+        if aim in BY_WISH:
+            return wished(self.wishes, aim, self.model, before, indications, self._writes(cases))
+        reports = before if self.against == "own" else [case.reference or "" for case in cases]
         return RaiseReportLoss(self.model, reports, indications, before, self._writes(cases))
 
     def margins(self, images: Tensor, rows: Sequence[int]) -> Tensor:
@@ -208,9 +221,8 @@ class ReportTarget(WordsTarget):
             columns.append(torch.stack(asked, dim=1).amax(dim=1))
         return torch.stack(columns, dim=1)
 
-    def _probabilities(self, films: Tensor) -> list[dict[str, float]]:
-        rows = torch.sigmoid(self.margins(films, range(len(films)))).double().cpu().tolist()
-        return [{label.name: value for label, value in zip(self.labels, row, strict=True)} for row in rows]
+    def _probabilities(self, films: Tensor, cases: Sequence[Case]) -> list[dict[str, float]]:
+        return by_name(self.labels, torch.sigmoid(self.margins(films, range(len(films)))))
 
     def _losses(self, films: Tensor, cases: Sequence[Case]) -> list[float | None]:
         told = [place for place, case in enumerate(cases) if case.reference]
@@ -224,107 +236,10 @@ class ReportTarget(WordsTarget):
         return found
 
 
-class EncoderTarget(Target):
-    """A contrastive encoder: is a film nearer to presence or to absence?
-
-    Args:
-        key: See `Target`.
-        name: See `Target`.
-        labels: See `Target`.
-        encoder: The encoder.
-        sentences: Row of the zero-shot sentences.
-    """
-
-    writes_reports = False
-    aims = ("answers", "embedding")
-
-    def __init__(self, key: str, name: str, labels: Sequence[AskedLabel], encoder: DualEncoder, sentences: str) -> None:
-        super().__init__(key, name, labels)
-        self.encoder = encoder
-        encoder.model.requires_grad_(False)
-        self.gradients = encoder.pixels.differentiable
-        self._directions = [self._of(label, sentences) for label in self.labels]
-
-    @property
-    def device(self) -> torch.device:
-        """That of the weights."""
-        found: torch.device = self.encoder.device
-        return found
-
-    def examine(self, films: Tensor, cases: Sequence[Case]) -> list[FilmAnswer]:
-        """Probability of every label: the logistic of the scaled difference of cosines."""
-        with torch.no_grad():
-            rows = torch.sigmoid(self.margins(films, range(len(films)))).double().cpu().tolist()
-        return [
-            FilmAnswer(label_probs={label.name: value for label, value in zip(self.labels, row, strict=True)})
-            for row in rows
-        ]
-
-    def objective(self, aim: str, cases: Sequence[Case], clean: Sequence[FilmAnswer], films: Tensor) -> Objective:
-        """Zero-shot classes wrong, or the vector moved."""
-        if aim == "embedding":
-            with torch.no_grad():
-                homes = self.encoder.image_vectors(films)
-            return MoveEmbedding(self.encoder.image_vectors, homes)
-        return WrongAnswers(self.margins, truth_table(cases, self.labels), wrong_answers(cases, clean))
-
-    def margins(self, images: Tensor, rows: Sequence[int]) -> Tensor:
-        """[B, labels]: difference of cosines to presence and absence times the scale; of several names the largest."""
-        vectors = self.encoder.image_vectors(images)
-        columns = [(vectors @ directions.T).amax(dim=1) for directions in self._directions]
-        return self.encoder.scale * torch.stack(columns, dim=1)
-
-    def _of(self, label: AskedLabel, sentences: str) -> Tensor:
-        """[names, D]: from absence to presence of each name that stands for the label."""
-        wording = load_sentences(sentences)
-        rows = []
-        for name in label.sentences:
-            there, absent = (mean_direction(self.encoder.embed_texts(side)) for side in wording.of(name))
-            rows.append(torch.from_numpy(there - absent).float())
-        return torch.stack(rows).to(self.device)
-
-
-def load_target(
-    key: str, name: str, labels: Sequence[AskedLabel], settings: Any, *, sentences: str = "report/1"
-) -> Target:
-    """The model of this name as a target.
-
-    Args:
-        key: Its short name.
-        name: As the user wrote it; an encoder where it opens as one.
-        labels: What is asked about.
-        settings: A `RobustnessConfig`.
-        sentences: Wording of the zero-shot classes.
-    """
-    from cxrlab.evaluation.loading import load_model
-    from cxrlab.models.hf.wrapper import HfModel
-    from cxrlab.models.names import load_encoder
-
-    if is_encoder(name, settings.loading):
-        return EncoderTarget(key, name, labels, load_encoder(name, settings.loading), sentences)
-    model = load_model(name, settings.loading)
-    if model.capabilities.black_box and not settings.i_am_authorised:
-        raise ConfigError(
-            f"'{name}' runs elsewhere; an audit of it needs the owner's leave. Say who may test it and why with "
-            "--i-am-authorised, which is kept and shown on the page."
-        )
-    if isinstance(model, HfModel):
-        return ReportTarget(key, name, labels, model, settings.decoding, settings.against, settings.wishes)
-    return WordsTarget(key, name, labels, model, settings.decoding)
-
-
-def is_encoder(name: str, loading: Loading) -> bool:
-    """Whether a name stands for a contrastive encoder: the built-in one, or a folder that says so."""
-    from cxrlab.core.files import read_json
-    from cxrlab.models.hf.source import locate
-    from cxrlab.models.local_files import DUAL_ENCODERS
-
-    kind, _, argument = name.partition(":")
-    if kind != "hf":
-        return name == "builtin:encoder"
-    file = locate(argument, loading) / "config.json"
-    found = read_json(file) if file.is_file() else None
-    return isinstance(found, dict) and found.get("model_type") in (*DUAL_ENCODERS, "clip", "siglip", "siglip2")
+def by_name(labels: Sequence[AskedLabel], probabilities: Tensor) -> list[dict[str, float]]:
+    """[B, labels] as label → probability, film by film."""
+    rows = probabilities.double().cpu().tolist()
+    return [{label.name: value for label, value in zip(labels, row, strict=True)} for row in rows]
 
 
 def truth_table(cases: Sequence[Case], labels: Sequence[AskedLabel]) -> Tensor:

@@ -11,6 +11,7 @@
     scores/                all four scored against the corpus, and compared
     retrieved/ explained/ pointed/   the encoder's recall, and where the reporter looked
     spoilt/ sampled/ judged/ paired/ aligned/   the reporter taught mistakes, and taught to prefer better reports again
+    attacked/              both of them on perturbed films
     steps.jsonl            seconds and budget of each step
     left_out.json          why steps are left out, decided when the tour begins
     summary.json page.html the end
@@ -29,14 +30,20 @@ from cxrlab.core.files import read_json
 from cxrlab.core.runs import Run, finished, state
 from cxrlab.core.streams import Remarks
 from cxrlab.render.page import PAGE, write_page
-from cxrlab.studies import tour_models, tour_preference
+from cxrlab.studies import tour_models, tour_preference, tour_robustness
 from cxrlab.studies.config import TourConfig
 from cxrlab.studies.tour_stage import NORMAL, RETRIEVAL, SCENES, Scale, Stage, Step, write_reports
 
 STEPS, LEFT_OUT = "steps.jsonl", "left_out.json"
 SCORES, COMPARISON = "scores", "scores/comparison"
 WRITTEN = (NORMAL, RETRIEVAL, tour_models.OWN, tour_models.REPORTER)
-LOOKED_INTO = (tour_preference.ALIGNED, tour_models.RETRIEVED, tour_models.EXPLAINED, tour_models.POINTED)
+LOOKED_INTO = (
+    tour_preference.ALIGNED,
+    tour_robustness.ATTACKED,
+    tour_models.RETRIEVED,
+    tour_models.EXPLAINED,
+    tour_models.POINTED,
+)
 AS_MIMIC, IMPORTED, STRUCTURED, CARD = "as_mimic", "imported", "structured", "card"
 CHECK, SHEET, SUMMARY, CAME_BACK = "check.json", "sheet.png", "summary.json", "came_back.json"
 TOTAL_S = 900  # the whole chain, when it stands, on two cores; five minutes of it are training
@@ -195,6 +202,7 @@ STEPS_OF_THE_TOUR = (
     Step("sample", "draw several reports a film from it", tour_preference.sample_reports, 50, 2, model=True),
     Step("judge", "judge and pair them without a person", tour_preference.judge_reports, 5, 1, model=True),
     Step("prefer", "align it by the pairs; before and after", tour_preference.align_by_preference, 92, 6, model=True),
+    Step("attack", "attack it and what it was before", tour_robustness.attack_models, 45, 3, model=True),
     Step("summary", "count what there is", sum_up, 5, 1),
 )
 

@@ -1,0 +1,68 @@
+"""From a model's name to what an audit sees of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cxrlab.core.errors import ConfigError
+from cxrlab.core.files import read_json
+from cxrlab.evaluation.loading import load_model
+from cxrlab.models.hf.source import locate
+from cxrlab.models.hf.wrapper import HfModel
+from cxrlab.models.local_files import DUAL_ENCODERS
+from cxrlab.models.names import load_encoder
+from cxrlab.robustness.encoder_target import EncoderTarget
+from cxrlab.robustness.labels import AskedLabel
+from cxrlab.robustness.smoothed_target import SmoothedTarget
+from cxrlab.robustness.smoothing_config import parse_smoothed
+from cxrlab.robustness.targets import ReportTarget, Target, WordsTarget
+
+if TYPE_CHECKING:
+    from cxrlab.models.loading import Loading
+    from cxrlab.robustness.config import RobustnessConfig
+
+
+def load_target(
+    key: str, name: str, labels: Sequence[AskedLabel], settings: RobustnessConfig, *, sentences: str = "report/1"
+) -> Target:
+    """The model of this name as a target.
+
+    Args:
+        key: Its short name.
+        name: As the user wrote it; an encoder where it opens as one, smoothed where it says so.
+        labels: What is asked about.
+        settings: Of the audit.
+        sentences: Wording of the zero-shot classes.
+    """
+    smoothed = parse_smoothed(name)
+    _, inner = smoothed or (None, name)
+    if is_encoder(inner, settings.loading):
+        if smoothed:
+            raise ConfigError(f"'{name}' smooths an encoder; only closed answers of report models are smoothed.")
+        return EncoderTarget(key, name, labels, load_encoder(name, settings.loading), sentences)
+    model = load_model(inner, settings.loading)
+    if model.capabilities.black_box and not settings.i_am_authorised:
+        raise ConfigError(
+            f"'{name}' runs elsewhere; an audit of it needs the owner's leave. Say who may test it and why with "
+            "--i-am-authorised, which is kept and shown on the page."
+        )
+    if smoothed:
+        if not isinstance(model, HfModel):
+            raise ConfigError(f"'{name}' cannot be smoothed: {inner} answers no closed questions; name open weights.")
+        if not all(label.questions for label in labels):
+            raise ConfigError(f"'{name}' votes on closed questions and none is asked; leave out --questions none.")
+        return SmoothedTarget(key, name, labels, model, settings, sigma=smoothed[0])
+    if isinstance(model, HfModel):
+        return ReportTarget(key, name, labels, model, settings.decoding, settings.against, settings.wishes)
+    return WordsTarget(key, name, labels, model, settings.decoding)
+
+
+def is_encoder(name: str, loading: Loading) -> bool:
+    """Whether a name stands for a contrastive encoder: the built-in one, or a folder that says so."""
+    kind, _, argument = name.partition(":")
+    if kind != "hf":
+        return name == "builtin:encoder"
+    file = locate(argument, loading) / "config.json"
+    found = read_json(file) if file.is_file() else None
+    return isinstance(found, dict) and found.get("model_type") in (*DUAL_ENCODERS, "clip", "siglip", "siglip2")
