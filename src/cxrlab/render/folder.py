@@ -20,6 +20,7 @@ from cxrlab.render.shapes import (
     ABLATED,
     ANALYSED,
     AUDITED,
+    AUDITED_SEEDS,
     CHECKED,
     CLASSIFIED,
     COMPARED,
@@ -40,7 +41,7 @@ ABLATIONS, ANALYSIS = "ablations.json", "analysis.json"
 EXPLAIN, POINTING = "explain.json", "pointing.json"
 RETRIEVAL, ZERO_SHOT = "retrieval.json", "zero_shot.json"
 PREFERENCE, OVER_SEEDS = "preference.json", "preferences.json"
-ROBUSTNESS, TRIPTYCHS = "robustness.json", "triptychs.jsonl"
+ROBUSTNESS, ROBUSTNESS_SEEDS, TRIPTYCHS = "robustness.json", "robustness_seeds.json", "triptychs.jsonl"
 # A page is looked at, not searched: of a run without chosen examples it shows the first few predictions.
 UNCHOSEN = 5
 _RESULT = "checkpoint"
@@ -74,7 +75,8 @@ class RunFolder:
         preference: Content of preference.json, empty when the run aligned no model.
         preferences: Content of preferences.json, empty when the run compared no ways to align.
         robustness: Content of robustness.json, empty when the run attacked no model.
-        triptychs: Films before and after an attack, likewise.
+        robustness_seeds: Content of robustness_seeds.json, empty when the run audited no ways to align.
+        triptychs: Films before and after an attack, where the run attacked a model.
     """
 
     path: Path
@@ -100,6 +102,7 @@ class RunFolder:
     preference: Mapping[str, Any] = field(default_factory=dict)
     preferences: Mapping[str, Any] = field(default_factory=dict)
     robustness: Mapping[str, Any] = field(default_factory=dict)
+    robustness_seeds: Mapping[str, Any] = field(default_factory=dict)
     triptychs: tuple[Mapping[str, Any], ...] = ()
 
     @property
@@ -175,6 +178,7 @@ def read_run(path: Path, others: frozenset[str] = frozenset()) -> RunFolder:
         preference=_object(path / PREFERENCE, PREFERRED),
         preferences=_object(path / OVER_SEEDS, PREFERENCES),
         robustness=_object(path / ROBUSTNESS, AUDITED),
+        robustness_seeds=_object(path / ROBUSTNESS_SEEDS, AUDITED_SEEDS),
         triptychs=_lines(path / TRIPTYCHS, TRIPTYCH),
     )
 

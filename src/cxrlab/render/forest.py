@@ -9,7 +9,7 @@ from cxrlab.render.drawing import COLOURS, GREY, INK, RULE, frame_svg, ticks
 from cxrlab.render.html import text
 
 Spread = tuple[float, float | None, float | None]
-_NAMES, _NUMBERS, _CLEAR, _TOP, _LETTER = 176, 264, 198, 62, 7.4
+_NAMES, _NUMBERS, _CLEAR, _TOP, _LETTER = 176, 276, 198, 62, 7.4
 _ABOVE, _GAP, _FOOT = 11, 14, 38
 _ALONE = 5.5  # pixels between single measurements
 _MEAN = COLOURS[0]
@@ -59,7 +59,7 @@ class _Scale:
 def forest(
     groups: Sequence[Group], words: str, ways: tuple[str, str], columns: tuple[str, str], width: int = 900
 ) -> str:
-    """Every row of every group: the mean as a dot with a strong line, beneath it the single measurements, thin and grey.
+    """Every row of every group: the mean as a dot with a strong line, beneath it the single measurements, thin.
 
     Args:
         groups: At least one.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cxrlab.render.drawing import COLOURS, GREY, INK, Curve, Layout, Panel, Point, panels
+from cxrlab.render.drawing import GREY, INK, Curve, Layout, Panel, Point, panels
 from cxrlab.render.forest import Group, Row, forest
 from cxrlab.render.robustness_parts import (
     CLEAN,
@@ -25,11 +25,13 @@ from cxrlab.render.robustness_parts import (
 ANSWERS = ("findings.f1", "asked.accuracy", "asked.confidence")
 REPORTS = ("flip_rate", "report.confidence", "errors.significant")
 START, ALIGNED = "start", "aligned"
-_DRAWN = 8  # ways to align in one drawing; more cannot be told apart
+# Okabe and Ito's colours, which people with any kind of colour vision tell apart; their black is the start.
+_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
+_DRAWN = len(_COLOURS)  # ways to align in one drawing; more cannot be told apart
 _APART = 4.5  # pixels between the seeds of two lines
-_COLUMNS = ("mean (95 % over seeds)", "clear in")
+_COLUMNS = ("mean (95 % over seeds)", "clear seeds")
 _DECIDING = {"asked": "asked.accuracy", "report": "findings.f1"}
-_WAYS = {"higher": ("aligned worse", "aligned better"), "lower": ("aligned better", "aligned worse")}
+_LOST, _PLAIN = ("aligned suffers more", "aligned suffers less"), ("aligned is worse", "aligned is better")
 
 
 def is_asked(found: Mapping[str, Any]) -> bool:
@@ -74,7 +76,7 @@ def strongest(found: Mapping[str, Any], metric: str) -> str | None:
 
 
 def answer_curves(
-    found: Mapping[str, Any], metrics: Sequence[str] | None = None, width: int = 900, height: int = 320
+    found: Mapping[str, Any], metrics: Sequence[str] | None = None, width: int = 900, height: int = 350
 ) -> str:
     """Quantities over the radius, one panel each: the start and every variant under the attack that harms it most.
 
@@ -121,9 +123,11 @@ def drops_forest(found: Mapping[str, Any], metric: str = "findings.f1", width: i
             groups.append(Group(name, rows))
     if not groups:
         return ""
-    what = "difference" if plain else "difference of drops"
+    what, ways = ("difference", _PLAIN) if plain else ("difference of drops", _LOST)
     words = f"{title(metric)} under {attack}: {what}, aligned minus start"
-    return forest(groups, words, _WAYS.get(direction(metric), ("aligned lower", "aligned higher")), _COLUMNS, width)
+    better = direction(metric)
+    known = (ways if better == "higher" else ways[::-1]) if better else ("aligned lower", "aligned higher")
+    return forest(groups, words, known, _COLUMNS, width)
 
 
 def _row(label: str, gap: Mapping[str, Any]) -> Row | None:
@@ -148,13 +152,13 @@ def _panel(found: Mapping[str, Any], metric: str) -> Panel | None:
     first = -_APART * len(names) / 2
     lines = [_curve(found, metric, _Line("start", names[0], START, attack, INK, 0, first))]
     lines += [
-        _curve(found, metric, _Line(name, name, ALIGNED, attack, COLOURS[place], place + 1, first + _APART * place))
+        _curve(found, metric, _Line(name, name, ALIGNED, attack, _COLOURS[place - 1], place, first + _APART * place))
         for place, name in enumerate(names, 1)
     ]
     noise = _Line(f"start under {CONTROL} of that size (control)", names[0], START, CONTROL, GREY, 0, first)
     drawn = [line for line in lines if len(line.points) > 1]
     control = _curve(found, metric, noise)
-    across = f"ε of {attack}, {'in 255ths ' if _in_255ths(found) else ''}(0: clean film)"
+    across = f"ε of {attack}, {'in 255ths ' if _in_255ths(found) else ''}(0: clean)"
     every = [*drawn, *([control] if len(control.points) > 1 else [])]
     return Panel(title(metric), every, across, in_unit(metric)) if drawn else None
 

@@ -141,6 +141,30 @@ AUDITED: Mapping[str, Any] = {
     "controls": {"image_dependence": {ANY: {"verdict": TEXT, "sentence": TEXT}}},
     "protocol": {},
 }
+_BOTH_SIDES = dict.fromkeys(("start", "aligned"), _OVER_SEEDS)
+_CHANGED = {
+    **_OVER_SEEDS,
+    "by_seed": [dict.fromkeys(("seed", "value", "low", "high", "p_holm"), NUMBER)],
+    "clear": NUMBER,
+}
+AUDITED_SEEDS: Mapping[str, Any] = {
+    "threat": TEXT,
+    "warnings": [TEXT],
+    "seeds": [NUMBER],
+    **dict.fromkeys(("n", "patients"), NUMBER),
+    "variants": {
+        ANY: {
+            "changes": TEXT,
+            "clean": {ANY: _BOTH_SIDES},
+            "conditions": {
+                ANY: {
+                    ANY: {**_BOTH_SIDES, "difference": _CHANGED, "drop": _CHANGED, "smallest_detectable": _OVER_SEEDS}
+                }
+            },
+            "transfer": {ANY: {ANY: _OVER_SEEDS}},
+        }
+    },
+}
 TRIPTYCH: Mapping[str, Any] = {
     **dict.fromkeys(("id", "model", "condition", "eps", "reference", "before", "after"), TEXT),
     **dict.fromkeys(("clean", "difference", "perturbed"), TEXT),

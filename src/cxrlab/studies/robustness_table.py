@@ -41,7 +41,7 @@ def audits_over_seeds(config: PreferenceStudyConfig, trials: Sequence[AlignmentT
         "n": first["comparison"]["a:b"]["n"],
         "patients": first["comparison"]["a:b"]["patients"],
         "threat": first["threat"],
-        "warnings": sorted({line for one in found.values() for line in one["warnings"]}),
+        "warnings": sorted(line for one in found.values() for line in one["warnings"]),  # repeats tell how often
         "variants": variants,
     }
 
