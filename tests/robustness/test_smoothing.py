@@ -142,7 +142,7 @@ def test_the_mean_over_copies_has_a_gradient_and_the_vote_has_none() -> None:
 
 
 def test_the_name_says_how_and_of_what() -> None:
-    assert Smoothed(Linear(), Smoothing(0.1)).name == "smoothed:0.1 of linear"
+    assert Smoothed(Linear(), Smoothing(0.1)).name == "smoothed:0.1:linear"
 
 
 def test_settings_that_could_never_answer_are_refused() -> None:
@@ -163,4 +163,4 @@ def test_a_report_model_is_asked_by_name_and_keeps_its_films(tmp_path: Path) -> 
     smoothed = Smoothed(model, Smoothing(0.1, 12, alpha=0.01, batch_size=6))
     found = smoothed.probability_of_yes([film[0].numpy().clip(0, 1) for film in films(2, 0.1)], QUESTION)
     assert found.shape == (2,) and bool(((found * 12).round() / 12 - found).abs().max() < 1e-6)
-    assert smoothed.name == f"smoothed:0.1 of hf:{tmp_path / 'tiny'}"
+    assert smoothed.name == f"smoothed:0.1:hf:{tmp_path / 'tiny'}"

@@ -28,8 +28,9 @@ class Fgsm(Attack):
         self.settings = settings or AttackSettings()
 
     def perturb(self, task: Task) -> Tensor:
-        """One pass a film."""
-        _, slope = task.gradients(task.clean, task.rows)
+        """One pass a film: at the clean one, or where that one has no slope at a random film of its ball."""
+        flat = task.objective.flat_at_clean
+        _, slope = task.gradients(task.random_films(task.rows, self.name) if flat else task.clean, task.rows)
         return task.project(task.clean + task.budget.eps * steepest(slope, task.budget.norm))
 
 

@@ -33,10 +33,11 @@ class Task:
         keys: Name of each film.
         seed: Of everything random.
         region: [B or 1, 1, H, W] of 0 and 1, or None.
-        begin: Films to begin from, or None; moved into the ball where they are outside.
+        begin: Films to begin from, or None; moved into the ball where they are outside. An objective that is flat at
+            the clean films begins at random ones in their place.
 
     Attributes:
-        warm: Whether `begin` was given; without it, `begin` is the clean films.
+        warm: Whether `begin` was given.
     """
 
     def __init__(
@@ -56,6 +57,9 @@ class Task:
         self._passes = torch.zeros(len(clean), dtype=torch.long)
         self._gradients = torch.zeros(len(clean), dtype=torch.long)
         self._zero = torch.zeros(len(clean), dtype=torch.long)
+        if objective.flat_at_clean:
+            still = (self.begin == clean).flatten(1).all(dim=1).reshape(-1, 1, 1, 1)
+            self.begin = torch.where(still, self.random_films(self.rows, "beside"), self.begin)
 
     def __len__(self) -> int:
         return len(self.clean)
@@ -173,6 +177,7 @@ class _Part(Objective):
     def __init__(self, whole: Objective, rows: list[int]) -> None:
         self.whole, self.rows = whole, rows
         self.name, self.gradients, self.scores = whole.name, whole.gradients, whole.scores
+        self.flat_at_clean = whole.flat_at_clean
 
     def losses(self, images: Tensor, rows: Rows) -> Tensor:
         """As the whole objective gives them."""

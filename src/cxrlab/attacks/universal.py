@@ -14,7 +14,7 @@ from torch import Tensor
 from cxrlab.attacks.base import Attack, checked
 from cxrlab.attacks.budget import Budget
 from cxrlab.attacks.config import AttackSettings
-from cxrlab.attacks.geometry import shorten, steepest
+from cxrlab.attacks.geometry import random_change, shorten, steepest
 from cxrlab.attacks.objective import Objective
 from cxrlab.attacks.task import Task
 from cxrlab.core.errors import ConfigError, DataError
@@ -35,8 +35,9 @@ def make_universal(
 ) -> Tensor:
     """One change that raises the mean loss of the films; [1, C, H, W], no longer than ε.
 
-    It starts at 0 and takes a step of `step_size` · ε after each batch of 16 films, `universal_epochs` times over all
-    of them, in an order that depends on the seed and the names of the films only.
+    It starts at 0, or at random where the objective is flat at the clean films, and takes a step of `step_size` · ε
+    after each batch of 16 films, `universal_epochs` times over all of them, in an order that depends on the seed and
+    the names of the films only.
 
     Args:
         objective: What the attacker wants; its rows are the places in `images`.
@@ -53,13 +54,22 @@ def make_universal(
             "a universal change is made from gradients and this model gives none; make it with a model that does."
         )
     task = Task(objective, clean, budget, tuple(keys), seed, region)
-    change = torch.zeros_like(clean[:1])
+    change = _start(task)
     for epoch in range(settings.universal_epochs):
         for rows in _batches(task, epoch):
             _, slope = task.gradients(task.project(clean[rows] + change, rows), rows)
             step = settings.step_size * budget.eps * steepest(slope.mean(dim=0, keepdim=True), budget.norm)
             change = shorten(change + step, budget.eps, budget.norm)
     return change
+
+
+def _start(task: Task) -> Tensor:
+    """[1, C, H, W]."""
+    nothing = torch.zeros_like(task.clean[:1])
+    if not task.objective.flat_at_clean:
+        return nothing
+    source = generator(task.seed, "attack", "universal", "start")
+    return random_change(nothing.shape, task.budget.eps, task.budget.norm, [source]).to(nothing)
 
 
 def _batches(task: Task, epoch: int) -> list[list[int]]:

@@ -3,6 +3,7 @@
     truth.jsonl        what is known of each study
     answers.jsonl      what each model said of each film: clean, corrupted, perturbed, made for itself or for another
     controls.jsonl     what it said of wrong films
+    certificates.jsonl of smoothed models the radius inside which each clean answer holds
     triptychs.jsonl    a few studies for a person to look at; pictures in triptychs/
     robustness.json    the conclusions
     summary.json       how many, how long, what was left out
@@ -22,19 +23,23 @@ import torch
 from cxrlab.attacks.table import ATTACKS
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
+from cxrlab.core.json_form import plain
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.generate import chosen_ids
 from cxrlab.robustness.cases import Cases, film_tensor, refuse_without_reference, stacked
+from cxrlab.robustness.certificates import certified, keep_certificates
 from cxrlab.robustness.conclude import conclude
 from cxrlab.robustness.conditions import CLEAN, parse_condition
 from cxrlab.robustness.config import RobustnessConfig
 from cxrlab.robustness.controls import examine_wrong_films, image_dependence
-from cxrlab.robustness.evidence import ANSWERS, TRUTH, Answer, StudyTruth, read_answers, read_truth
+from cxrlab.robustness.evidence import ANSWERS, TRUTH, Answer, FilmAnswer, StudyTruth, read_answers, read_truth
+from cxrlab.robustness.loading import load_target
 from cxrlab.robustness.self_checks import attack_doubts, randomness_doubt
+from cxrlab.robustness.smoothed_target import SmoothedTarget
 from cxrlab.robustness.sweep import Sweep, aimed_attacks
 from cxrlab.robustness.tables import read_evidence
-from cxrlab.robustness.targets import Target, load_target
+from cxrlab.robustness.targets import Target
 from cxrlab.robustness.triptychs import TRIPTYCHS, triptych
 
 ROBUSTNESS, SUMMARY = "robustness.json", "summary.json"
@@ -102,6 +107,7 @@ def _concluded(run: Run, cases: Cases, targets: Sequence[Target], config: Robust
     _keep_triptychs(run, answers, clean, config)
     found = conclude(read_evidence(run.folder), names, trials=config.trials, seed=config.seed)
     right = {key: one.film for key, one in clean.items()}
+    _certify(run, found, right, targets, config)
     looks = image_dependence(run, cases, right, targets, config)
     found["controls"]["image_dependence"] = looks
     warnings = [
@@ -126,6 +132,21 @@ def _concluded(run: Run, cases: Cases, targets: Sequence[Target], config: Robust
             "corpus": cases.corpus.card.name,
         },
     }
+
+
+def _certify(
+    run: Run, found: Mapping[str, Any], clean: Mapping[tuple[str, str], FilmAnswer], targets: Sequence[Target],
+    config: RobustnessConfig,
+) -> None:  # fmt: skip
+    """Smoothed models get what their votes on clean films certify."""
+    by_key = {model["key"]: model for model in found["models"].values()}
+    truths = list(read_truth(run.path(TRUTH)))
+    for target in targets:
+        if isinstance(target, SmoothedTarget):
+            said = {study: film for (key, study), film in clean.items() if key == target.key}
+            keep_certificates(run, target.key, said, target.smoothing)
+            row = certified(run, target.key, truths, target.smoothing, trials=config.trials, seed=config.seed)
+            by_key[target.key]["certified"] = plain(row)
 
 
 def _blind(looks: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]) -> Iterator[str]:

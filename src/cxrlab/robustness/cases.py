@@ -11,6 +11,7 @@ import numpy as np
 from cxrlab.core.errors import DataError
 from cxrlab.core.records import Finding, Study
 from cxrlab.data.corpus import Corpus
+from cxrlab.data.images import fit
 from cxrlab.data.views import film_of, shown
 from cxrlab.robustness.labels import AskedLabel, asked_labels, chosen_labels, kind_of, truth_of
 
@@ -53,9 +54,8 @@ class Cases:
 
     def __init__(self, corpus: Corpus, ids: Sequence[str], config: RobustnessConfig) -> None:
         self.corpus, self.config = corpus, config
-        studies = [corpus[key] for key in ids]
-        self.kind = kind_of(config.labels, studies)
-        self.all = [_case(study, self.kind, config.section) for study in studies]
+        self.kind = kind_of(config.labels, [corpus[key] for key in ids])
+        self.all = self.of(ids)
         known = asked_labels(self.kind, config.questions)
         self.labels: tuple[AskedLabel, ...] = chosen_labels(
             known, config.only_labels, [case.truth for case in self.all]
@@ -63,6 +63,10 @@ class Cases:
 
     def __len__(self) -> int:
         return len(self.all)
+
+    def of(self, ids: Sequence[str]) -> list[Case]:
+        """Any studies of the corpus, with the truth of the same kind of labels."""
+        return [_case(self.corpus[key], self.kind, self.config.section) for key in ids]
 
     def batches(self) -> list[list[Case]]:
         """All cases in batches that depend on the corpus and the batch size alone."""
@@ -78,8 +82,10 @@ class Cases:
         study = self.corpus[case.id]
         if study.findings is None or shown(study).number != 0:
             return []
-        masks = (self.corpus.mask(study, index) for index in range(len(study.findings)))
-        return [mask.astype(np.float32) for mask in masks if mask is not None]
+        masks = [self.corpus.mask(study, index) for index in range(len(study.findings))]
+        found = [mask.astype(np.float32) for mask in masks if mask is not None]
+        # A pixel that a finding covers in part stays above 0, and so inside.
+        return [fit(mask, self.config.film_size) for mask in found] if self.config.film_size else found
 
 
 def _case(study: Study, kind: str, section: str) -> Case:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _ZERO = 0.1  # share of gradients that may be 0 everywhere
 _SLACK = 1e-3  # of a mean loss, relative to what the strongest attack gained
-_HARMLESS = 0.05  # an attack that breaks fewer films than noise plus this is suspicious
+_WORST_OF = "ensemble"  # the worst of several attacks: no attack of its own that could beat or be beaten
 
 
 def attack_doubts(answers: Sequence[Answer], names: Mapping[str, str]) -> Iterator[str]:
@@ -69,7 +69,7 @@ def _beaten(name: str, groups: Mapping[str, Sequence[Answer]]) -> Iterator[str]:
         found = parse_condition(condition)
         where = (found.eps_text or "", found.objective or "")
         kind = ATTACKS.load(found.name)
-        if kind.control:
+        if found.name == _WORST_OF:
             continue
         (white if kind.white_box else black)[where][condition] = _mean_end(lines)
     for where, values in black.items():
@@ -80,8 +80,10 @@ def _beaten(name: str, groups: Mapping[str, Sequence[Answer]]) -> Iterator[str]:
             start = _mean_start(groups[condition])
             gained = max(white[where][best], value) - start
             if value > white[where][best] + max(_SLACK * abs(gained), 1e-6):
+                control = ATTACKS.load(parse_condition(condition).name).control
+                what = condition if control else f"the black-box attack {condition}"
                 yield (
-                    f"{name}: the black-box attack {condition} reaches a higher loss ({value:.3f}) than {best} with "
+                    f"{name}: {what} reaches a higher loss ({value:.3f}) than {best} with "
                     f"gradients ({white[where][best]:.3f}); gradients are masked or the white-box attack is too weak."
                 )
 

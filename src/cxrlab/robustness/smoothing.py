@@ -226,9 +226,7 @@ def over_copies(
     return together.reshape(len(films), copies, *together.shape[1:])
 
 
-def _noisy(
-    films: Sequence[Tensor] | Tensor, keys: Sequence[str], copies: int, settings: Smoothing
-) -> Iterator[Tensor]:
+def _noisy(films: Sequence[Tensor] | Tensor, keys: Sequence[str], copies: int, settings: Smoothing) -> Iterator[Tensor]:
     """Every copy of the first film, then of the second …, cut to [0, 1]."""
     import torch
 

@@ -45,7 +45,7 @@ class SmoothingSettings:
 
 
 def parse_smoothed(name: str) -> tuple[float, str] | None:
-    """SIGMA and MODEL of a name; None for a model that is not smoothed, a `ConfigError` where SIGMA or MODEL is none."""
+    """SIGMA and MODEL of a name; None for a model that is not smoothed, a `ConfigError` where either is missing."""
     kind, _, rest = name.partition(":")
     if kind != SMOOTHED:
         return None

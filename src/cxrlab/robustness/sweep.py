@@ -169,8 +169,13 @@ class Sweep:
                 yield from self._corrupted(cases, films, piece.corruption)
             elif piece.aimed is None:
                 yield from self._lines(CLEAN, cases, clean, self.targets, None, None)
+            elif piece.target is None:
+                # The same films for everybody, but each model has losses of its own.
+                for viewer in self.targets:
+                    yield from self._attacked(cases, clean, piece.aimed, viewer, [viewer], None)
             else:
-                yield from self._attacked(cases, clean, piece)
+                viewers = self._viewers(piece)
+                yield from self._attacked(cases, clean, piece.aimed, piece.target, viewers, piece.target.key)
 
     def _corrupted(self, cases: Sequence[Case], films: Mapping[str, Any], name: str) -> Iterator[Answer]:
         for severity in self.config.severities:
@@ -178,11 +183,12 @@ class Sweep:
             shown = torch.stack([film_tensor(film) for film in spoilt])
             yield from self._lines(f"{name}@{severity}", cases, shown, self.targets, None, None)
 
-    def _attacked(self, cases: Sequence[Case], clean: Tensor, piece: _Piece) -> Iterator[Answer]:
-        aimed, crafter = piece.aimed, piece.target or self.targets[0]
-        assert aimed is not None
+    def _attacked(
+        self, cases: Sequence[Case], clean: Tensor, aimed: Aimed, crafter: Target, viewers: Sequence[Target],
+        made_for: str | None,
+    ) -> Iterator[Answer]:  # fmt: skip
         films = clean.to(crafter.device)
-        aim = aimed.aim or next(one for one in self.config.aims if one in crafter.aims)
+        aim = aimed.aim or next((one for one in self.config.aims if one in crafter.aims), crafter.aims[0])
         objective = crafter.objective(aim, cases, self._unperturbed(crafter, films, cases), films)
         region = self._region(cases, clean)
         begin = None
@@ -194,9 +200,9 @@ class Sweep:
             )  # fmt: skip
             begin = found.images
             condition = aimed.condition(budget)
-            keep_film(self.run, self._kept, condition, crafter.key, cases, clean, found.images)
-            made_for = piece.target.key if piece.target else None
-            yield from self._lines(condition, cases, found.images, self._viewers(piece), made_for, found)
+            if made_for is not None or crafter is self.targets[0]:
+                keep_film(self.run, self._kept, condition, crafter.key, cases, clean, found.images)
+            yield from self._lines(condition, cases, found.images, viewers, made_for, found)
 
     def _unperturbed(self, target: Target, films: Tensor, cases: Sequence[Case]) -> Answers:
         """What a model says of the clean films, asked once a batch."""

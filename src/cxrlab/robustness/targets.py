@@ -53,7 +53,7 @@ class Target(ABC):
         """Where films have to be."""
         return torch.device("cpu")
 
-    def forget(self) -> None:
+    def forget(self) -> None:  # noqa: B027 - most remember nothing
         """Drop what was remembered of films, so that the next look is a new one."""
 
     @abstractmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from cxrlab.robustness.cases import Case
 
 TRIPTYCHS, FOLDER = "triptychs.jsonl", "triptychs"
+_LONG = 80  # letters of a study id in a file name
 GAIN = 10.0  # times that a difference is enlarged; mid grey is no change
 
 
@@ -45,9 +47,14 @@ CLEAN_FILM = "clean"
 
 
 def _name(study: str, key: str, what: str) -> str:
-    """A file name that no study id can lead astray."""
-    plain = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in f"{study}_{key}_{what}")
-    return f"{FOLDER}/{plain}.png"
+    """A file name that no study id can lead astray, nor bring two studies under one name."""
+    who, rest = (
+        "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in text)
+        for text in (study, f"{key}_{what}")
+    )
+    if who != study or len(who) > _LONG:
+        who = f"{who[:_LONG]}-{hashlib.sha256(study.encode()).hexdigest()[:8]}"
+    return f"{FOLDER}/{who}_{rest}.png"
 
 
 def triptych(run: Run, truth: StudyTruth, before: Answer, after: Answer) -> Mapping[str, Any] | None:

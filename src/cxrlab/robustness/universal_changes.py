@@ -11,7 +11,8 @@ from torch import Tensor
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.runs import Run
-from cxrlab.robustness.cases import Cases, film_tensor
+from cxrlab.robustness.cases import Case, Cases, film_tensor
+from cxrlab.robustness.wishes import REPORT
 
 if TYPE_CHECKING:
     from cxrlab.attacks.budget import Budget
@@ -40,17 +41,20 @@ def universal_change(
     if path.is_file():
         return torch.from_numpy(np.load(path)).to(target.device)
     split = "train" if config.split != "train" else "val"
-    others = Cases(cases.corpus, list(cases.corpus.ids(split))[: 4 * config.attack.universal_films], config)
-    chosen, films = [], []
-    for case in others.all:
-        ready = film_tensor(others.film(case))
-        if tuple(ready.shape) == shape and len(chosen) < config.attack.universal_films and case.reference:
+    others = cases.of(list(cases.corpus.ids(split))[: 4 * config.attack.universal_films])
+    told = aim != REPORT or config.against == "own" or not target.scores  # whether a study may lack a report
+    chosen: list[Case] = []
+    films: list[Tensor] = []
+    for case in others:
+        ready = film_tensor(cases.film(case))
+        if tuple(ready.shape) == shape and len(chosen) < config.attack.universal_films and (told or case.reference):
             chosen.append(case)
             films.append(ready)
     if not chosen:
+        lacking = "" if told else " with a report"
         raise DataError(
-            f"the {split} split has no film of {shape[-2]} × {shape[-1]} pixels to make a universal perturbation of; "
-            "give --film-size, so that all films have one size."
+            f"the {split} split has no film of {shape[-2]} × {shape[-1]} pixels{lacking} to make a universal "
+            "perturbation of; give --film-size, so that all films have one size."
         )
     images = torch.stack(films).to(target.device)
     objective = target.objective(aim, chosen, target.examine(images, chosen), images)

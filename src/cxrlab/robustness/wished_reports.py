@@ -14,6 +14,7 @@ from torch import Tensor
 
 from cxrlab.attacks.objective import Objective
 from cxrlab.attacks.objectives import LowerReportLoss, invent_finding, present_in, remove_finding
+from cxrlab.findings.reader import read
 from cxrlab.robustness.wishes import INVENT, REMOVE, TARGET, Wishes
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def wished(
         return LowerReportLoss(model, [wishes.report] * len(before), indications, writes)
     there = [present_in(text) for text in before]
     if aim == REMOVE:
-        names = [wishes.remove or min(found, default="") for found in there]
+        names = [wishes.remove or _first(text) for text in before]
         able = [name in found for name, found in zip(names, there, strict=True)]
         safe = [name or "pleural effusion" for name in names]  # never asked about where `able` is False
         inner: Objective = remove_finding(model, before, safe, indications, writes)
@@ -46,6 +47,11 @@ def wished(
         able = [wishes.invent not in found for found in there]
         inner = invent_finding(model, before, [wishes.invent] * len(before), indications, writes)
     return WhereAble(inner, able)
+
+
+def _first(report: str) -> str:
+    """The finding that a report names first; empty where it names none."""
+    return next((one.observation for one in read(report) if one.present), "")
 
 
 class WhereAble(Objective):
@@ -58,6 +64,7 @@ class WhereAble(Objective):
 
     def __init__(self, inner: Objective, able: Sequence[bool]) -> None:
         self.name, self._inner, self._able = inner.name, inner, list(able)
+        self.gradients, self.scores = inner.gradients, inner.scores
 
     def losses(self, images: Tensor, rows: Rows) -> Tensor:
         """Those of the objective; 0 where it makes no sense."""

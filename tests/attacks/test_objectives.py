@@ -1,0 +1,325 @@
+"""Aims on models whose losses and words are known, and on a tiny model of transformers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from planted_aims import films, names
+from tiny_models import save_tiny_llava
+from torch import Tensor
+
+import cxrlab
+from cxrlab.attacks.apgd import Apgd
+from cxrlab.attacks.base import Attack
+from cxrlab.attacks.budget import Budget, Norm
+from cxrlab.attacks.config import AttackSettings
+from cxrlab.attacks.ensemble import Ensemble
+from cxrlab.attacks.gradient import Fgsm, MiFgsm, Pgd
+from cxrlab.attacks.objective import Objective
+from cxrlab.attacks.objectives import (
+    LowerReportLoss,
+    MoveEmbedding,
+    RaiseReportLoss,
+    ReportHarm,
+    WrongAnswers,
+    invent_finding,
+    present_in,
+    remove_finding,
+    with_finding,
+    without_finding,
+)
+from cxrlab.attacks.universal import make_universal
+from cxrlab.core.vocabulary import OBSERVATIONS
+
+EFFUSION, NORMAL = "There is a small left pleural effusion.", "The lungs are clear."
+BOTH = "There is a small left pleural effusion. There is cardiomegaly."
+
+
+class Priced:
+    """Each report has a price; the loss is that price times the mean of the film."""
+
+    def __init__(self, prices: dict[str, float]) -> None:
+        self.prices = prices
+        self.reasons: list[str | None] = []
+
+    def losses(self, images: Tensor, reports: Sequence[str], indications: Sequence[str | None]) -> Tensor:
+        self.reasons += indications
+        return torch.tensor([self.prices[text] for text in reports]) * images.mean(dim=(1, 2, 3))
+
+
+def grey(*values: float) -> Tensor:
+    """Even films."""
+    return torch.tensor(values).reshape(-1, 1, 1, 1).expand(-1, 1, 2, 2).clone()
+
+
+def writes(*reports: str) -> Callable[[Tensor, Sequence[int]], list[str]]:
+    """Row → report, whatever the film."""
+    return lambda images, rows: [reports[row] for row in rows]
+
+
+def test_the_true_report_becomes_unlikely_and_changed_findings_break() -> None:
+    model = Priced({EFFUSION: 4.0, NORMAL: 2.0})
+    aim = RaiseReportLoss(model, [NORMAL, EFFUSION], ["cough", None], [NORMAL, NORMAL], writes(NORMAL, EFFUSION))
+    # Film 1 comes first: rows, not places, decide the report.
+    assert aim.losses(grey(0.5, 0.25), [1, 0]).tolist() == [4 * 0.5, 2 * 0.25]
+    assert model.reasons == [None, "cough"]
+    assert aim.broken(grey(0.5, 0.25), [1, 0]).tolist() == [True, False]
+    assert aim.reached(torch.tensor([99.0]), [0]) is None  # a loss that rose tells nothing
+
+
+def test_other_words_for_the_same_findings_do_not_break() -> None:
+    told = "Small effusion on the left."
+    aim = RaiseReportLoss(Priced({}), [NORMAL], [None], [EFFUSION], writes(told))
+    assert present_in(told) == {"pleural effusion"} and not aim.broken(grey(0.5), [0]).any()
+
+
+def test_a_chosen_report_becomes_likely_and_its_findings_alone_count() -> None:
+    aim = LowerReportLoss(Priced({EFFUSION: 4.0}), [EFFUSION] * 3, [None] * 3, writes(EFFUSION, BOTH, NORMAL))
+    assert aim.losses(grey(0.5, 0.5), [0, 1]).tolist() == [-2.0, -2.0]
+    assert aim.broken(grey(0, 0, 0), [0, 1, 2]).tolist() == [True, False, False]
+
+
+def test_a_finding_is_removed_from_the_text_and_denied() -> None:
+    assert without_finding(BOTH, "pleural effusion") == "There is cardiomegaly. There is no pleural effusion."
+    assert without_finding(EFFUSION, "pleural effusion") == "There is no pleural effusion."
+    model = Priced({BOTH: 4.0, "There is cardiomegaly. There is no pleural effusion.": 1.0})
+    aim = remove_finding(model, [BOTH], ["pleural effusion"], [None], writes("There is cardiomegaly."))
+    # What he wants is as likely as 1, what he does not want as 4: 4 − 1 on a white film.
+    assert aim.losses(grey(1.0), [0]).tolist() == [3.0] and aim.broken(grey(1.0), [0]).tolist() == [True]
+    assert aim.name == "remove"
+
+
+def test_a_finding_is_invented_and_its_denial_is_left_out() -> None:
+    told = "No pneumothorax. The lungs are clear."
+    wanted = "There is pneumothorax. The lungs are clear."
+    assert with_finding(told, "pneumothorax") == wanted
+    model = Priced({told: 1.0, wanted: 3.0})
+    aim = invent_finding(model, [told] * 2, ["pneumothorax"] * 2, [None] * 2, writes(told, wanted))
+    assert aim.losses(grey(1.0, 0.5), [0, 1]).tolist() == [-2.0, -1.0]
+    assert aim.broken(grey(1.0, 1.0), [0, 1]).tolist() == [False, True] and aim.name == "invent"
+
+
+def test_every_observation_can_be_removed_and_invented() -> None:
+    """What the texts say is read again: an attack along a text that says something else would aim elsewhere."""
+    for name in OBSERVATIONS:
+        assert name in present_in(with_finding("The lungs are clear. The heart is normal.", name))
+        assert name not in present_in(without_finding(f"There is {name}. No fracture.", name))
+
+
+def answers(truths: Sequence[Sequence[float]], before: Sequence[int]) -> WrongAnswers:
+    """Margins of both labels are 4 · (mean of the film − ½) and its opposite."""
+
+    def margins(images: Tensor, rows: Sequence[int]) -> Tensor:
+        lean = 4 * (images.mean(dim=(1, 2, 3)) - 0.5)
+        return torch.stack([lean, -lean], dim=1)
+
+    return WrongAnswers(margins, torch.tensor(truths), before)
+
+
+def test_wrong_answers_count_known_labels_alone() -> None:
+    nan = math.nan
+    aim = answers([[1, 0], [1, nan], [nan, nan]], [0, 0, 0])
+    found = aim.losses(grey(0.75, 0.75, 0.75), [0, 1, 2])
+    # A margin of 1 for what is there and of −1 for what is not: −log of the logistic of 1 each; nothing is known of 2.
+    right = math.log(1 + math.exp(-1))
+    assert found.tolist() == pytest.approx([right, right, 0.0])
+    assert aim.broken(grey(0.25, 0.25, 0.25), [0, 1, 2]).tolist() == [True, True, False]
+    assert aim.broken(grey(0.75, 0.75), [0, 1]).tolist() == [False, False]
+    assert aim.reached(found, [0, 1, 2]) is None  # two labels of the first: one may be wrong, the other surely right
+
+
+def test_an_answer_that_was_wrong_before_does_not_count_as_broken() -> None:
+    assert answers([[0, 0]], [1]).broken(grey(0.75), [0]).tolist() == [False]
+    assert answers([[0, 0]], [0]).broken(grey(0.75), [0]).tolist() == [True]
+
+
+def test_a_single_question_is_decided_by_its_loss_exactly_as_by_its_answer() -> None:
+    """Also at a margin of 0, which is no yes."""
+    for truth in (1.0, 0.0):
+        aim = answers([[truth, math.nan]], [0])
+        for value in (0.25, 0.4999, 0.5, 0.5001, 0.75):
+            losses = aim.losses(grey(value), [0]).double()
+            told = aim.reached(losses, [0])
+            assert told is not None
+            if value != 0.5 or truth == 0:  # where presence is denied by a margin of 0 the loss may keep silent
+                assert bool(told) == bool(aim.broken(grey(value), [0]))
+            assert not bool(told) or bool(aim.broken(grey(value), [0]))
+    assert answers([[1, math.nan]], [1]).reached(torch.tensor([9.0]), [0]) is None
+
+
+def test_the_verdict_may_follow_other_answers_than_the_gradient() -> None:
+    truths = torch.tensor([[1.0]])
+    aim = WrongAnswers(
+        lambda images, rows: images.mean(dim=(1, 2, 3))[:, None], truths, [0], lambda images, rows: -images[:, 0, 0, :1]
+    )
+    assert aim.broken(grey(0.5), [0]).tolist() == [True]
+    assert aim.reached(torch.tensor([9.0]), [0]) is None
+
+
+DIRECTIONS = torch.randn(4, 64, generator=torch.Generator().manual_seed(3))
+
+
+def vectors(images: Tensor) -> Tensor:
+    return torch.nn.functional.normalize((images.flatten(1) - 0.5) @ DIRECTIONS.T, dim=1)
+
+
+def moved(images: Tensor) -> MoveEmbedding:
+    return MoveEmbedding(vectors, vectors(images))
+
+
+def test_a_vector_that_moved_is_measured_by_its_cosine() -> None:
+    homes = torch.tensor([[1.0, 0.0], [0.6, 0.8]])
+    aim = MoveEmbedding(lambda images: torch.tensor([[0.0, 1.0]]).expand(len(images), 2), homes)
+    assert aim.losses(grey(0.5, 0.5), [0, 1]).tolist() == pytest.approx([0.0, -0.8])
+    assert aim.broken(grey(0.5, 0.5), [0, 1]).tolist() == [True, False]
+    assert aim.reached(torch.tensor([0.0, -0.8]), [0, 1]).tolist() == [True, False]  # type: ignore[union-attr]
+
+
+def test_a_clean_film_has_no_slope_away_from_its_own_vector() -> None:
+    """The cosine is at its maximum there: what is left of the gradient is rounding, five places below that beside it."""
+    images = films(3)
+    aim = moved(images)
+
+    def slope(at: Tensor) -> float:
+        asked = at.clone().requires_grad_()
+        return float(torch.autograd.grad(aim.losses(asked, [0, 1, 2]).sum(), asked)[0].abs().max())
+
+    assert aim.flat_at_clean and slope(images) < 1e-4 * slope((images + 0.05 * films(3, seed=1)).clamp(0, 1))
+
+
+STILL = AttackSettings(steps=6, random_start=False)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("attack", [Fgsm(STILL), Pgd(STILL), MiFgsm(STILL), Apgd(STILL)], ids=lambda one: one.name)
+def test_attacks_on_a_vector_begin_beside_the_clean_film_and_move_it(attack: Attack, norm: Norm) -> None:
+    """Each beats noise of the same size by far; from the clean film the sign of rounding errors would lead."""
+    images, keys = 0.3 + 0.4 * films(6), names(6)
+    budget = Budget(0.05, "linf") if norm == "linf" else Budget(0.3, "l2")
+    aim = moved(images)
+    found = attack(aim, images, budget, keys=keys, seed=2)
+    noise = torch.rand(images.shape, generator=torch.Generator().manual_seed(4)) * 2 - 1
+    scale = 0.05 if norm == "linf" else (0.3 / noise.flatten(1).norm(dim=1)).reshape(-1, 1, 1, 1)
+    by_chance = aim.losses(images + scale * noise, range(6)).double()
+    assert bool((found.end + 1 > 1.5 * (by_chance + 1)).all()) and bool((found.end > found.start + 0.01).all())
+    alone = attack(moved(images[2:3]), images[2:3], budget, keys=keys[2:3], seed=2)
+    assert torch.allclose(alone.images, found.images[2:3], atol=1e-6)  # whatever batch it is in
+
+
+def test_a_film_given_to_begin_from_is_kept_and_a_clean_one_is_not() -> None:
+    from cxrlab.attacks.task import Task
+
+    images = 0.3 + 0.4 * films(2)
+    given = images.clone()
+    given[1] += 0.01
+    task = Task(moved(images), images, Budget(0.05), ("a", "b"), 0, None, given)
+    assert not torch.equal(task.begin[0], images[0]) and torch.allclose(task.begin[1], given[1], atol=1e-6)
+    part = task.part([1])
+    assert part.objective.flat_at_clean and torch.equal(part.begin[0], task.begin[1])
+
+
+def test_a_universal_change_of_vectors_and_the_worst_of_all_attacks_find_their_way_too() -> None:
+    images, keys = 0.3 + 0.4 * films(12), names(12)
+    aim = moved(images)
+    change = make_universal(aim, images, Budget(0.05), AttackSettings(), keys=keys)
+    drawn = 0.05 * (2 * films(1, seed=8) - 1)
+    reached, chance = (float(aim.losses(images + one, range(12)).mean()) for one in (change, drawn))
+    assert reached + 1 > 1.5 * (chance + 1)
+    worst = Ensemble(STILL, ["fgsm", "pgd"])(aim, images, Budget(0.05), keys=keys)
+    single = Pgd(STILL)(aim, images, Budget(0.05), keys=keys)
+    assert bool((worst.end >= single.end - 1e-6).all())
+
+
+def harm(truth: set[str], before: str, after: str) -> tuple[float, bool, bool]:
+    """(loss, broken, what the loss tells)."""
+    aim = ReportHarm([frozenset(truth)], [before], writes(after))
+    losses = aim.losses(grey(0.5), [0])
+    told = aim.reached(losses.double(), [0])
+    assert told is not None
+    return float(losses), bool(aim.broken(grey(0.5), [0])), bool(told)
+
+
+def test_harm_by_words_counts_misses_first_and_tells_whether_findings_changed() -> None:
+    assert harm({"pleural effusion"}, EFFUSION, EFFUSION) == (0.0, False, False)
+    loss, *verdicts = harm({"pleural effusion"}, EFFUSION, NORMAL)  # one missed, one changed, all words but none alike
+    assert loss == pytest.approx(1.1, abs=0.011) and verdicts == [True, True]
+    # Nothing of six words is in both, or five of nine: other words for the same finding.
+    loss, *verdicts = harm({"pleural effusion"}, EFFUSION, "Small effusion on the left.")
+    assert 0 < loss <= 0.01 and verdicts == [False, False]
+    loss, *verdicts = harm({"cardiomegaly"}, EFFUSION, EFFUSION)  # wrong from the beginning
+    assert loss == 2.0 and verdicts == [False, False]
+    loss, *verdicts = harm({"cardiomegaly"}, EFFUSION, "There is cardiomegaly.")  # changed for the better
+    assert loss == pytest.approx(0.2, abs=0.011) and verdicts == [True, True]
+
+
+def test_many_changed_findings_do_not_outweigh_a_missed_one() -> None:
+    """Ten changed ones would come to a whole number, which is what nothing changed looks like."""
+    many = [name for name in OBSERVATIONS if present_in(f"There is {name}.") == {name}][:20]
+    told = " ".join(f"There is {name}." for name in many)
+    assert len(present_in(told)) >= 12
+    loss, broken, known = harm(set(present_in(told)), NORMAL, told)
+    assert loss == pytest.approx(0.9, abs=0.011) and broken and known
+
+
+@pytest.fixture(scope="module")
+def llava(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return cxrlab.load_model(f"hf:{save_tiny_llava(tmp_path_factory.mktemp('tiny') / 'tiny')}", device="cpu")
+
+
+def reports_of(model: Any) -> Callable[[Tensor, Sequence[int]], list[str]]:
+    return lambda images, rows: [said.text for said in model.generate(images)]
+
+
+def aims_on(model: Any, count: int) -> dict[str, Objective]:
+    """Every aim on a report model."""
+    true, reasons = [BOTH] * count, [None] * count
+    write = reports_of(model)
+    asked = lambda images, rows: model.yes_margins(images, "Is there edema?")[:, None]  # noqa: E731
+    return {
+        "report": RaiseReportLoss(model, true, reasons, true, write),
+        "target": LowerReportLoss(model, true, reasons, write),
+        "remove": remove_finding(model, true, ["cardiomegaly"] * count, reasons, write),
+        "invent": invent_finding(model, true, ["pneumothorax"] * count, reasons, write),
+        "answers": WrongAnswers(asked, torch.ones(count, 1), [0] * count),
+    }
+
+
+def test_losses_are_those_of_the_model(llava: Any) -> None:
+    images = films(3, 32)
+    aims = aims_on(llava, 3)
+    with torch.no_grad():
+        true = llava.losses(images, [BOTH] * 3)
+        without = llava.losses(images, [without_finding(BOTH, "cardiomegaly")] * 3)
+        margins = llava.yes_margins(images, "Is there edema?")
+        found = {name: aim.losses(images, [0, 1, 2]) for name, aim in aims.items()}
+    assert torch.allclose(found["report"], true) and torch.allclose(found["target"], -true)
+    assert torch.allclose(found["remove"], true - without)
+    assert torch.allclose(found["answers"], torch.nn.functional.softplus(-margins))
+
+
+def test_sixteen_films_at_once_are_sixteen_films(llava: Any) -> None:
+    """Losses, gradients and reports of a film do not depend on its batch."""
+    images, rows = films(16, 32), range(16)
+    for name, aim in aims_on(llava, 16).items():
+        asked = images.clone().requires_grad_()
+        losses = aim.losses(asked, rows)
+        (slope,) = torch.autograd.grad(losses.sum(), asked)
+        assert bool(slope.isfinite().all()) and bool((slope.flatten(1).abs().amax(dim=1) > 0).all()), name
+        for row in (0, 7, 15):
+            one = images[row : row + 1].clone().requires_grad_()
+            alone = aim.losses(one, [row])
+            (own,) = torch.autograd.grad(alone.sum(), one)
+            assert float(alone) == pytest.approx(float(losses[row]), rel=1e-4, abs=1e-6), name
+            assert torch.allclose(own[0], slope[row], rtol=1e-3, atol=1e-3 * float(slope[row].abs().max())), name
+    write = reports_of(llava)
+    together = write(images, rows)
+    assert [write(images[row : row + 1], [row])[0] for row in (0, 7, 15)] == [together[row] for row in (0, 7, 15)]
+
+
+def test_the_tiny_folder_is_what_was_asked_for(llava: Any) -> None:
+    assert Path(llava.name.partition(":")[2]).name == "tiny" and llava.capabilities.gradients
