@@ -106,12 +106,16 @@ class Leaning(Target):
         before = [answer.report or "" for answer in clean]
         writes = lambda images, rows: [said.text for said in self.write(images)]  # noqa: E731
         if not self.scores:
-            truths = [frozenset({NAME}) if case.truth[NAME] else frozenset() for case in cases]
-            return ReportHarm(truths, before, writes)
+            return self.by_words(cases, clean)
         if aim == "answers":
             margins = lambda images, rows: self.margin(images)[:, None]  # noqa: E731
             return WrongAnswers(margins, truth_table(cases, self.labels), wrong_answers(cases, clean))
         return RaiseReportLoss(self, [case.reference or "" for case in cases], [None] * len(cases), before, writes)
+
+    def by_words(self, cases: Sequence[Case], clean: Sequence[FilmAnswer]) -> Objective:
+        truths = [frozenset({NAME}) if case.truth[NAME] else frozenset() for case in cases]
+        writes = lambda images, rows: [said.text for said in self.write(images)]  # noqa: E731
+        return ReportHarm(truths, [answer.report or "" for answer in clean], writes)
 
 
 class Blind(Leaning):

@@ -112,3 +112,16 @@ def test_one_size_written_in_two_ways_is_one_size() -> None:
         STUDIES, lines("a", "clean", CLEAN), lines("a", "fgsm@2/255", CLEAN), lines("a", "pgd@0.00784314", CLEAN)
     )
     assert list(made.worst("a")) == ["worst@2/255"]
+
+
+def test_without_a_reference_the_report_that_changed_most_is_the_worst() -> None:
+    """NIH publishes no reports: errors are not defined, and the first condition by name must not win for that."""
+    bare = [truth("s1", None, e=1), truth("s2", None, e=1)]
+    said = {study: film(NORMAL, 0.9) for study in ("s1", "s2")}
+    made = audit(
+        bare,
+        lines("a", "clean", said),
+        lines("a", "noise@1/255", said),
+        lines("a", "pgd@1/255", {"s1": film(BOTH, 0.9), "s2": film(LEFT, 0.9)}),
+    )
+    assert made.outcome(made.worst("a")["worst@1/255"]).film["flip_rate"].value == 1

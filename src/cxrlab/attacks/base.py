@@ -55,12 +55,14 @@ class Attack(ABC):
         name: In the table.
         white_box: Needs gradients.
         needs_scores: Needs a number for each film; without it, the words of the answers do.
+        by_words: Looks at the words of reports alone, also where a model would tell more.
         control: Stands beside attacks for comparison and follows no aim.
     """
 
     name: ClassVar[str] = ""
     white_box: ClassVar[bool] = True
     needs_scores: ClassVar[bool] = True
+    by_words: ClassVar[bool] = False
     control: ClassVar[bool] = False
 
     @final

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from cxrlab.attacks.objective import Objective
+from cxrlab.attacks.report_edits import with_finding, without_finding
 from cxrlab.findings.reader import read
 
 if TYPE_CHECKING:
@@ -283,30 +284,3 @@ def report_losses(
     """[B], mean of −log p over the tokens of each row's report; differentiable."""
     found: Tensor = model.losses(images, [reports[row] for row in rows], [indications[row] for row in rows])
     return found
-
-
-def without_finding(report: str, name: str) -> str:
-    """A report without the sentences that state this observation present; a sentence that denies it in their place."""
-    spans = [one.span for one in read(report) if one.present and one.observation == name and one.span is not None]
-    kept, start = [], 0
-    for end in _sentence_ends(report):
-        if not any(first < end and last > start for first, last in spans):
-            kept.append(report[start:end].strip())
-        start = end
-    return " ".join([*(text for text in kept if text), f"There is no {name}."])
-
-
-def with_finding(report: str, name: str) -> str:
-    """A report that begins by stating an observation; sentences that deny it are left out."""
-    spans = [one.span for one in read(report) if not one.present and one.observation == name and one.span is not None]
-    kept, start = [], 0
-    for end in _sentence_ends(report):
-        if not any(first < end and last > start for first, last in spans):
-            kept.append(report[start:end].strip())
-        start = end
-    return " ".join([f"There is {name}.", *(text for text in kept if text)])
-
-
-def _sentence_ends(text: str) -> list[int]:
-    ends = [place + 1 for place, letter in enumerate(text[:-1]) if letter in ".!?" and text[place + 1].isspace()]
-    return [*ends, len(text)]

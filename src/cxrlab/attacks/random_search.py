@@ -104,6 +104,7 @@ class RandomSearchByReport(RandomSearch):
 
     name: ClassVar[str] = "random-report"
     needs_scores: ClassVar[bool] = False
+    by_words: ClassVar[bool] = True
 
 
 def signs(source: Generator, *shape: int) -> np.ndarray:

@@ -58,6 +58,7 @@ class SquareByReport(Square):
 
     name: ClassVar[str] = "square-report"
     needs_scores: ClassVar[bool] = False
+    by_words: ClassVar[bool] = True
 
 
 def covered(done: float) -> float:

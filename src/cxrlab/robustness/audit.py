@@ -37,13 +37,14 @@ from cxrlab.robustness.evidence import ANSWERS, TRUTH, Answer, FilmAnswer, Study
 from cxrlab.robustness.loading import load_target
 from cxrlab.robustness.self_checks import attack_doubts, randomness_doubt
 from cxrlab.robustness.smoothed_target import SmoothedTarget
-from cxrlab.robustness.sweep import Sweep, aimed_attacks
+from cxrlab.robustness.sweep import UNIVERSAL, Sweep, aimed_attacks
 from cxrlab.robustness.tables import read_evidence
 from cxrlab.robustness.targets import Target
 from cxrlab.robustness.triptychs import TRIPTYCHS, triptych
 
 ROBUSTNESS, SUMMARY = "robustness.json", "summary.json"
-FREE = ("trials", "level")  # may differ when an audit is continued
+FREE = ("trials",)  # may differ when an audit is continued
+USES_GRADIENTS = (UNIVERSAL, "ensemble")  # beside the white-box attacks
 _TRIED = 4  # films that are shown twice, to see whether a model is random
 
 
@@ -175,9 +176,7 @@ def _random(targets: Sequence[Target], cases: Cases) -> Iterator[str]:
 
 def threat(config: RobustnessConfig, targets: Sequence[Target]) -> str:
     """What the attacker sees, can change and may spend, in one sentence; and who allowed it."""
-    kinds = [ATTACKS.load(name) for name in config.attacks]
-    white = any(kind.white_box for kind in kinds) and any(target.gradients for target in targets)
-    sees = "weights, gradients and answers" if white else "answers alone"
+    sees = _seen(config.attacks, targets)
     sizes = ", ".join(config.eps)
     unit = "each pixel by at most" if config.norm == "linf" else "the film by a Euclidean length of at most"
     where = "" if config.region == "all" else f" within the region {config.region}"
@@ -189,6 +188,17 @@ def threat(config: RobustnessConfig, targets: Sequence[Target]) -> str:
         f"The attacker sees {sees}, may change {unit} {sizes} (pixels from 0 to 1){where}, and may spend {spends} on "
         f"each film; prompt and indication stay. Leave to test: {allowed}."
     )
+
+
+def _seen(attacks: Sequence[str], targets: Sequence[Target]) -> str:
+    """What the named attacks make use of, as far as any of the models gives it."""
+    kinds = {name: ATTACKS.load(name) for name in attacks}
+    if any(kind.white_box or name in USES_GRADIENTS for name, kind in kinds.items()):
+        if any(target.gradients for target in targets):
+            return "weights, gradients and answers"
+    if any(kind.needs_scores for kind in kinds.values()) and any(target.scores for target in targets):
+        return "answers with their probabilities"
+    return "answers alone"
 
 
 def _keep_triptychs(

@@ -62,7 +62,6 @@ class RobustnessConfig:
         control_studies: Studies that are shown with wrong films, at most.
         triptychs: Studies whose films are kept for the page.
         trials: Bootstrap resamples behind each interval.
-        level: Share of resamples inside an interval.
         seed: Decides studies, starts, noise and resamples.
         i_am_authorised: Who may test this model and why; needed for a model that runs elsewhere, kept and shown.
         wishes: What the aims target, remove and invent want.
@@ -97,7 +96,6 @@ class RobustnessConfig:
     control_studies: int = 60
     triptychs: int = 4
     trials: int = 1000
-    level: float = 0.95
     seed: int = 7
     i_am_authorised: str | None = None
     wishes: Wishes = Wishes()
@@ -115,8 +113,6 @@ class RobustnessConfig:
             value = getattr(self, name)
             if value is not None and value < low:
                 raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {low}.")
-        if not 0 < self.level < 1:
-            raise ConfigError(f"level={self.level} is not usable; give a share between 0 and 1, such as 0.95.")
         if len({self.model, *self.versus}) <= len(self.versus):
             raise ConfigError("a model is named twice; name each model of --model and --versus once.")
         for name in (self.model, *self.versus):

@@ -23,6 +23,7 @@ from cxrlab.metrics.statistics.bootstrap import Resamples, percentiles
 from cxrlab.metrics.tally import Metric, mean_tally
 from cxrlab.robustness.cases import Case, Cases, film_tensor, stacked
 from cxrlab.robustness.evidence import FilmAnswer
+from cxrlab.robustness.quantities import LEVEL
 
 if TYPE_CHECKING:
     from cxrlab.robustness.config import RobustnessConfig
@@ -125,7 +126,7 @@ def _by_reports(
     ]
     answers = {control: {key: one.report for key, one in several.items()} for control, several in wrong.items()}
     rng = generator(config.seed, "controls", "reports")
-    found = measure(Batch(pairs), answers, (), trials=config.trials, level=config.level, rng=rng)
+    found = measure(Batch(pairs), answers, (), trials=config.trials, level=LEVEL, rng=rng)
     return found.to_json() if found is not None else {"verdict": "unclear", "sentence": "No report can be compared."}
 
 
@@ -148,7 +149,7 @@ def _by_answers(
     for control, several in wrong.items():
         other = mean_tally(_ACCURACY, [_right_share(by_case[key], several[key]) for key in keys])
         mine, yours = resamples.values([share, other])
-        low, high = percentiles(mine - yours, config.level)
+        low, high = percentiles(mine - yours, LEVEL)
         beaten[control] = bool(low > 0)
         told["wrong"][control] = {
             "value": other.value,

@@ -35,13 +35,19 @@ def flip_tallies(said: Said, clean: Said, truth: Matrix, scores: ScoredReports) 
     }
 
 
-def flipped_reports(said: Said, clean: Said, scores: ScoredReports) -> Matrix:
-    """1 where the present observations differ, 0 where not, not-a-number without two reports, [N]."""
+def changed_findings(said: Said, clean: Said, scores: ScoredReports) -> Matrix:
+    """Observations that only one of the two reports has, not-a-number without two reports, [N]."""
     both, contents = said.written & clean.written, scores.contents
     now, before = np.where(both, said.reports, 0), np.where(both, clean.reports, 0)
     if not both.any():
         return np.full(len(both), np.nan)
-    return np.where(both, (contents.present[now] != contents.present[before]).any(axis=1), np.nan)
+    return np.where(both, (contents.present[now] != contents.present[before]).sum(axis=1), np.nan)
+
+
+def flipped_reports(said: Said, clean: Said, scores: ScoredReports) -> Matrix:
+    """1 where the present observations differ, 0 where not, not-a-number without two reports, [N]."""
+    changed = changed_findings(said, clean, scores)
+    return np.where(np.isnan(changed), np.nan, changed > 0)
 
 
 def flipped_answers(said: Said, clean: Said, truth: Matrix) -> Matrix:

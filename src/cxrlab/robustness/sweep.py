@@ -27,12 +27,16 @@ from cxrlab.robustness.evidence import ANSWERS, Answer, AttackTrace, FilmAnswer,
 from cxrlab.robustness.targets import Target
 from cxrlab.robustness.triptychs import keep_film
 from cxrlab.robustness.universal_changes import universal_change
+from cxrlab.robustness.wishes import REPORT
 
 if TYPE_CHECKING:
     from cxrlab.attacks.budget import Budget
     from cxrlab.robustness.config import RobustnessConfig
 
     Answers = list[FilmAnswer]
+
+
+UNIVERSAL = "universal"  # applied without gradients, made with them
 
 
 @dataclass(frozen=True)
@@ -58,26 +62,30 @@ class Aimed:
 def aimed_attacks(target: Target, config: RobustnessConfig) -> tuple[list[Aimed], list[str]]:
     """What a model is attacked with, and a sentence for what had to be left out."""
     aims = [aim for aim in config.aims if aim in target.aims]
-    if not aims:
-        return [], [f"{target.name}: none of the aims {', '.join(config.aims)} makes sense; it is not attacked."]
     chosen: list[Aimed] = []
     left: dict[str, list[str]] = {}
     for name in config.attacks:
         kind = ATTACKS.load(name)
-        needs_gradients = kind.white_box or name == "universal"
-        if needs_gradients and not target.gradients:
+        if kind.control:
+            chosen.append(Aimed(name, None, True))
+        elif not aims:
+            continue
+        elif (kind.white_box or name == UNIVERSAL) and not target.gradients:
             left.setdefault("gives no gradients", []).append(name)
         elif kind.needs_scores and not target.scores:
             left.setdefault("gives words and no scores", []).append(name)
-        elif kind.control:
-            chosen.append(Aimed(name, None, True))
+        elif kind.by_words and REPORT not in target.aims:
+            left.setdefault("writes no reports", []).append(name)
         else:
-            chosen += [Aimed(name, aim, aim == aims[0]) for aim in aims]
+            wanted = [REPORT] if kind.by_words else aims
+            chosen += [Aimed(name, aim, aim == aims[0]) for aim in wanted]
     told = [
         f"{target.name} {reason}, so that {', '.join(names)} {'is' if len(names) == 1 else 'are'} left out; "
         "its robustness against them is not known."
         for reason, names in left.items()
     ]
+    if not aims:
+        told.append(f"{target.name}: none of the aims {', '.join(config.aims)} makes sense; it is not attacked.")
     return chosen, told
 
 
@@ -189,7 +197,9 @@ class Sweep:
     ) -> Iterator[Answer]:  # fmt: skip
         films = clean.to(crafter.device)
         aim = aimed.aim or next((one for one in self.config.aims if one in crafter.aims), crafter.aims[0])
-        objective = crafter.objective(aim, cases, self._unperturbed(crafter, films, cases), films)
+        said = self._unperturbed(crafter, films, cases)
+        by_words = ATTACKS.load(aimed.attack).by_words
+        objective = crafter.by_words(cases, said) if by_words else crafter.objective(aim, cases, said, films)
         region = self._region(cases, clean)
         begin = None
         for budget in self.config.budgets:
@@ -213,7 +223,7 @@ class Sweep:
 
     def _attack(self, aimed: Aimed, crafter: Target, aim: str, budget: Budget, shape: Sequence[int]) -> Attack:
         kind = ATTACKS.load(aimed.attack)
-        if aimed.attack == "universal":
+        if aimed.attack == UNIVERSAL:
             change = universal_change(self.run, self.cases, crafter, aim, budget, tuple(shape[1:]), self.config)
             found: Attack = kind(self.config.attack, change=change)
         else:

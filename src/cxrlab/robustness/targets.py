@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from cxrlab.attacks.objective import Objective
-from cxrlab.attacks.objectives import RaiseReportLoss, ReportHarm, WrongAnswers
+from cxrlab.attacks.objectives import RaiseReportLoss, ReportHarm, WrongAnswers, present_in
+from cxrlab.core.errors import ConfigError
 from cxrlab.evaluation.answering import Writer
 from cxrlab.findings.reader import read
 from cxrlab.robustness.evidence import FilmAnswer
@@ -76,6 +77,10 @@ class Target(ABC):
             films: The clean films.
         """
 
+    def by_words(self, cases: Sequence[Case], clean: Sequence[FilmAnswer]) -> Objective:
+        """Harm by the words of reports, for attacks that look at nothing else; arguments as of `objective`."""
+        raise ConfigError(f"'{self.name}' writes no reports that an attack could go by; leave out attacks by report.")
+
 
 class _Remembered:
     """Reports of the films that were last asked about: what decides success need not be written again."""
@@ -130,8 +135,13 @@ class WordsTarget(Target):
 
     def objective(self, aim: str, cases: Sequence[Case], clean: Sequence[FilmAnswer], films: Tensor) -> Objective:
         """Harm by the words of the reports."""
-        truths = [_present(case) for case in cases]
-        return ReportHarm(truths, [answer.report or "" for answer in clean], self._writes(cases))
+        return self.by_words(cases, clean)
+
+    def by_words(self, cases: Sequence[Case], clean: Sequence[FilmAnswer]) -> Objective:
+        """Findings missed and invented; where the truth is not known, findings that the clean report did not have."""
+        before = [answer.report or "" for answer in clean]
+        truths = [_present(case, text) for case, text in zip(cases, before, strict=True)]
+        return ReportHarm(truths, before, self._writes(cases))
 
     def _writes(self, cases: Sequence[Case]) -> Any:
         return lambda images, rows: [said.text for said in self._reports.write(images, [cases[row] for row in rows])]
@@ -257,9 +267,11 @@ def wrong_answers(cases: Sequence[Case], answers: Sequence[FilmAnswer]) -> list[
     ]  # fmt: skip
 
 
-def _present(case: Case) -> frozenset[str]:
-    findings = case.findings if case.findings is not None else read(case.reference).findings
-    return frozenset(finding.observation for finding in findings if finding.present)
+def _present(case: Case, said: str) -> frozenset[str]:
+    """What is there by the exact findings, by the reference, or for want of both by what was said of the clean film."""
+    if case.findings is not None:
+        return frozenset(finding.observation for finding in case.findings if finding.present)
+    return present_in(said if case.reference is None else case.reference)
 
 
 def _array(film: Tensor) -> Any:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from cxrlab.metrics.statistics.bootstrap import Resamples
 from cxrlab.metrics.tally import Matrix, mean_tally, ratio
 from cxrlab.robustness.conditions import WORST, parse_condition
+from cxrlab.robustness.flips import changed_findings
 from cxrlab.robustness.quantities import Quantity, card, quantities, right
 from cxrlab.robustness.scored_reports import ScoredReports
 from cxrlab.robustness.tables import Evidence, Said, Table
@@ -42,25 +43,27 @@ class SmallestEps:
 
 def worst_tables(evidence: Evidence, scores: ScoredReports, model: str) -> dict[str, Table]:
     """`worst@2/255` → the most harmful answers of each study, for each size that was tried."""
-    ranked = _attacks(evidence, model)
+    ranked, clean = _attacks(evidence, model), evidence.clean(model)
     found = {}
     for eps, text in _grid(ranked):
         among = [table for table in ranked if _size(table) <= eps + _SAME]
-        film = worst([table.film for table in among], evidence.truth, scores)
+        film = worst([table.film for table in among], clean.film, evidence.truth, scores)
         rounded = [table.uint8 for table in among if table.uint8 is not None]
-        uint8 = worst(rounded, evidence.truth, scores) if len(rounded) == len(among) else None
+        before = clean.uint8 or clean.film
+        uint8 = worst(rounded, before, evidence.truth, scores) if len(rounded) == len(among) else None
         key = f"{WORST}@{text}"
         found[key] = Table(model, parse_condition(key), model, film, uint8)
     return found
 
 
-def worst(among: Sequence[Said], truth: Matrix, scores: ScoredReports) -> Said:
+def worst(among: Sequence[Said], clean: Said, truth: Matrix, scores: ScoredReports) -> Said:
     """Of each study the most harmful report and, apart from it, the most harmful answers; the first of equals.
 
-    Reports are ranked by significant errors, then by loss; answers by how many are wrong, then by how little
-    probability the truth is given.
+    Reports are ranked by significant errors (where no reference tells them, by observations that differ from the clean
+    film's report), then by loss; answers by how many are wrong, then by how little probability the truth is given.
     """
-    report = _most([scores.errors(said) for said in among], [said.loss for said in among])
+    harm = [np.where(np.isnan(e := scores.errors(said)), changed_findings(said, clean, scores), e) for said in among]
+    report = _most(harm, [said.loss for said in among])
     asked = _most([wrong_answers(said, truth) for said in among], [-_truth_given(said, truth) for said in among])
     return among[0].chosen(among[1:], report, asked)
 

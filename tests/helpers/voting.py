@@ -1,0 +1,45 @@
+"""A report model that sees one pattern and nothing else: its closed answers under noise can be worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from planted_targets import ABSENT, GAIN, SIGN, THERE
+from torch import Tensor
+
+from cxrlab.core.protocols import Capabilities, Generated
+
+
+class LeaningModel:
+    """`planted_targets.Leaning` as a model: what `HfModel` is asked by an audit."""
+
+    name, device = "planted:leaning", torch.device("cpu")
+    capabilities = Capabilities(gradients=True, batch=True)
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def margin(self, images: Any) -> Tensor:
+        films = torch.stack(
+            [torch.as_tensor(np.asarray(film) if not isinstance(film, Tensor) else film) for film in images]
+        )
+        flat = films.reshape(len(films), -1, *SIGN.shape).mean(dim=1)
+        return GAIN * (flat * torch.tensor(SIGN, dtype=torch.float32)).mean(dim=(1, 2))
+
+    def yes_margins(self, images: Any, questions: Sequence[str] | str) -> Tensor:
+        self.sizes.append(len(images))
+        return self.margin(images)
+
+    def probability_of_yes(self, images: Any, questions: Sequence[str] | str) -> Tensor:
+        return torch.sigmoid(self.yes_margins(images, questions))
+
+    def losses(self, images: Any, reports: Sequence[str], indications: Sequence[str | None] | None = None) -> Tensor:
+        signs = torch.tensor([1.0 if text == THERE else -1.0 for text in reports])
+        return torch.nn.functional.softplus(-signs * self.margin(images))
+
+    def generate(self, images: Any, indications: Sequence[str | None] | None = None) -> list[Generated]:
+        with torch.no_grad():
+            return [Generated(THERE if margin > 0 else ABSENT) for margin in self.margin(images).tolist()]

@@ -1,0 +1,60 @@
+"""From a name to a target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cxrlab.core.errors import ConfigError
+from cxrlab.core.protocols import Capabilities
+from cxrlab.models.loading import Loading
+from cxrlab.models.stub import Stub
+from cxrlab.robustness import loading as room
+from cxrlab.robustness.config import RobustnessConfig
+from cxrlab.robustness.encoder_target import EncoderTarget
+from cxrlab.robustness.labels import asked_labels
+from cxrlab.robustness.loading import is_encoder, load_target
+from cxrlab.robustness.targets import ReportTarget, WordsTarget
+
+LABELS = asked_labels("chexpert", "own")[:2]
+REMOTE = "http://127.0.0.1:9/v1#model"
+
+
+def opened(name: str, **changes: Any) -> Any:
+    config = RobustnessConfig(model=name, data=Path("corpus"), loading=Loading(device="cpu"), **changes)
+    return load_target("a", name, LABELS, config)
+
+
+def test_a_folder_tells_whether_it_is_an_encoder(llava_folder: Path, encoder_folder: Path, tmp_path: Path) -> None:
+    assert is_encoder(f"hf:{encoder_folder}", Loading()) and not is_encoder(f"hf:{llava_folder}", Loading())
+    assert is_encoder("builtin:encoder", Loading()) and not is_encoder("builtin:reporter", Loading())
+    assert not is_encoder("stub:normal", Loading()) and not is_encoder(REMOTE, Loading())
+    (tmp_path / "config.json").write_text('{"model_type": "siglip"}')
+    assert is_encoder(f"hf:{tmp_path}", Loading())
+
+
+def test_each_kind_of_model_becomes_its_kind_of_target(llava_folder: Path, encoder_folder: Path) -> None:
+    report, encoder, words = opened(f"hf:{llava_folder}"), opened(f"hf:{encoder_folder}"), opened("stub:normal")
+    assert isinstance(report, ReportTarget) and report.gradients and report.scores
+    assert isinstance(encoder, EncoderTarget) and encoder.gradients and not encoder.writes_reports
+    assert type(words) is WordsTarget and not words.gradients and not words.scores
+
+
+class Remote(Stub):
+    """A model that runs elsewhere."""
+
+    capabilities = Capabilities(black_box=True)  # type: ignore[assignment]
+
+
+def test_a_model_that_runs_elsewhere_needs_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(room, "load_model", lambda name, loading: asked.append(name) or Remote("normal"))
+    for name in (REMOTE, f"smoothed:0.1:{REMOTE}"):
+        with pytest.raises(ConfigError, match="needs the owner's leave"):
+            opened(name)
+    assert type(opened(REMOTE, i_am_authorised="J. Doe, owner")) is WordsTarget
+    with pytest.raises(ConfigError, match="answers no closed questions"):
+        opened(f"smoothed:0.1:{REMOTE}", i_am_authorised="J. Doe, owner")
+    assert set(asked) == {REMOTE}

@@ -1,0 +1,115 @@
+"""Films made once and shown to several models, each with the losses of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import planted_targets as planted
+import pytest
+
+from cxrlab.attacks.config import AttackSettings
+from cxrlab.core.codec import encode_png
+from cxrlab.core.errors import DataError
+from cxrlab.core.jsonl import read_jsonl
+from cxrlab.data.corpus import Corpus
+from cxrlab.data.writer import CorpusWriter
+from cxrlab.robustness import audit as room
+from cxrlab.robustness.config import RobustnessConfig
+from cxrlab.robustness.sweep import aimed_attacks
+
+
+class Vectors(planted.Leaning):
+    """Has none of the first model's aims."""
+
+    aims = ("answers",)
+
+
+def test_an_attack_by_words_has_one_aim_and_needs_reports() -> None:
+    config = RobustnessConfig(model="m", data=Path("c"), attacks=("pgd", "random-report"), aims=("answers", "report"))
+    chosen, left = aimed_attacks(planted.Leaning("a", "m"), config)
+    wanted = [("pgd", "answers"), ("pgd", "report"), ("random-report", "report")]
+    assert [(one.attack, one.aim) for one in chosen] == wanted and not left
+    assert chosen[-1].condition(config.budgets[0]) == "random-report:report@1/255"
+    chosen, left = aimed_attacks(Vectors("a", "m"), config)
+    assert [(one.attack, one.aim) for one in chosen] == [("pgd", "answers")]
+    assert left == ["m writes no reports, so that random-report is left out; its robustness against them is not known."]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return planted.leaning_corpus(tmp_path_factory.mktemp("leaning") / "corpus", 12)
+
+
+@pytest.fixture
+def audited(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[dict[str, Any], list[dict[str, Any]]]]:
+    def run(*kinds: type[planted.Leaning], **changes: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        order = dict(zip("abc", kinds, strict=False))
+        monkeypatch.setattr(room, "load_target", lambda key, name, labels, config: order[key](key, name, labels))
+        plain: dict[str, Any] = {
+            "model": "planted:a", "versus": tuple(f"planted:{key}" for key in list(order)[1:]), "data": corpus.path,
+            "attacks": ("noise",), "eps": ("16/255",), "only_labels": (planted.NAME,), "trials": 20, "triptychs": 2,
+            "control_studies": 0, "uint8": False, "attack": AttackSettings(steps=4),
+        }  # fmt: skip
+        found = room.audit(RobustnessConfig(**{**plain, **changes}), tmp_path / "run")
+        return found, [record for _, record in read_jsonl(tmp_path / "run" / "answers.jsonl")]
+
+    return run
+
+
+def test_noise_is_the_same_for_all_and_each_has_its_own_trace(audited: Any, tmp_path: Path) -> None:
+    found, lines = audited(planted.Leaning, planted.Blind)
+    traces = {line["id"]: line["attack"] for line in lines if line["condition"] != "clean"}
+    for study in {line["study"] for line in lines}:
+        one, other = traces[f"a|noise@16/255|{study}"], traces[f"b|noise@16/255|{study}"]
+        assert one["linf"] == other["linf"] and one["l2"] == other["l2"]
+        # The blind model's loss does not move; the first one's does.
+        assert other["start"] == pytest.approx(other["end"]) and one["start"] != pytest.approx(one["end"])
+    assert not any(line["crafted_on"] for line in lines if "crafted_on" in line)
+    assert not [path.name for path in (tmp_path / "run" / "triptychs").iterdir() if "_b_" in path.name]
+
+
+def test_a_first_model_without_the_aim_does_not_stop_the_others(audited: Any) -> None:
+    """It is shown the noise that the second is measured with, and a sentence says that it is not attacked."""
+    found, lines = audited(Vectors, planted.Leaning, aims=("report",), attacks=("pgd", "noise"))
+    conditions = {(line["model"], line["condition"]) for line in lines}
+    assert ("a", "noise@16/255") in conditions and ("b", "pgd@16/255") in conditions
+    assert any("none of the aims report makes sense" in line for line in found["warnings"])
+    assert found["models"]["planted:b"]["attacks"]["pgd@16/255"]["flip_rate"]["value"] == 1
+
+
+def test_one_change_for_all_films_is_made_of_another_split(audited: Any, corpus: Corpus, tmp_path: Path) -> None:
+    """What turns a film with the finding leaves one without it as it is: the mean loss still rises to its bound."""
+    with CorpusWriter(tmp_path / "both", corpus.card) as writer:
+        for study in corpus.studies():
+            for split, name in (("train", f"t{study.id}"), ("test", study.id)):
+                text = None if split == "train" else study.sections
+                image = dataclasses.replace(study.images[0], path=f"images/{name}.png")
+                if split == "train" and not study.labels["Pleural Effusion"]:
+                    continue  # made of films with the finding alone
+                copy = dataclasses.replace(
+                    study, id=name, patient=f"{split}{study.patient}", split=split, images=(image,), sections=text
+                )
+                film = np.round(corpus.image(study) * 255).astype(np.uint8)
+                writer.add(copy, {image.path: encode_png(film)})
+    both = writer.finish()
+    found, lines = audited(
+        planted.Leaning, data=both.path, attacks=("universal",), aims=("answers",), control_studies=0,
+        attack=AttackSettings(universal_epochs=4),
+    )  # fmt: skip
+    row = found["models"]["planted:a"]["attacks"]["universal@16/255"]
+    # The lean of 10/255 is turned where the finding is; where it is not, the change leads further away from it.
+    assert row["asked.accuracy"]["value"] == 0.5 and row["passes"] == 0
+    assert len(list((tmp_path / "run" / "universal").iterdir())) == 1
+    change = np.load(next((tmp_path / "run" / "universal").iterdir()))
+    assert np.allclose(change[0, 0], -16 / 255 * planted.SIGN, atol=1e-6)  # studies without reports serve this aim
+
+
+def test_a_split_without_films_for_it_is_told(audited: Any) -> None:
+    with pytest.raises(DataError, match="the train split has no film of 16 × 16 pixels"):
+        audited(planted.Leaning, attacks=("universal",), aims=("answers",))
