@@ -205,3 +205,18 @@ def test_a_difference_is_marked_as_worse_only_where_it_is_sure(
 ) -> None:
     shown = change(measure(value), better, sure)
     assert [sign for sign in "▼▲" if sign in shown] == ([mark] if mark else [])
+
+
+def test_certificates_of_a_smoothed_model_stand_with_their_intervals(tmp_path: Path) -> None:
+    promised = {
+        "right_within": {"0": measure(0.75), "0.1": measure(0.5)},
+        "abstained": measure(0.125),
+        "sentence": NASTY,
+    }
+    shown = page(tmp_path, audit(models={"smoothed:0.1:hf:x": model(certified=promised)}))
+    table = shown[shown.index("Certified answers") :]
+    table = table[: table.index("</table>")]
+    for wanted in ("0.750", "0.688 to 0.812", "0.500", "no answer", "0.125"):
+        assert wanted in table
+    assert NASTY not in shown
+    assert "Certified answers" not in page(tmp_path / "plain", audit())

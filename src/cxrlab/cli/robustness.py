@@ -35,6 +35,7 @@ def robustness(config: RobustnessConfig, out: Path) -> Result:
     found = audit(config, out)
     parts = [found["threat"], *(f"! {line}" for line in found["warnings"])]
     parts += [_table(name, model) for name, model in found["models"].items()]
+    parts += [_certified(name, model["certified"]) for name, model in found["models"].items() if "certified" in model]
     parts += [_compared(pair) for pair in found["comparison"].values()]
     return Result("\n\n".join(part for part in parts if part), found)
 
@@ -47,6 +48,12 @@ def _table(name: str, model: Mapping[str, Any]) -> str:
     for condition, row in {**model["attacks"], **worst, **model["corruptions"]}.items():
         rows.append([condition, *(_cell(row.get(key)) for key in shown)])
     return columns(rows)
+
+
+def _certified(name: str, found: Mapping[str, Any]) -> str:
+    """What smoothing promises of closed answers."""
+    rows = [[name, "certified right"], *([f"within {size}", _cell(row)] for size, row in found["right_within"].items())]
+    return columns([*rows, ["no answer", _cell(found["abstained"])]])
 
 
 def _compared(pair: Mapping[str, Any]) -> str:

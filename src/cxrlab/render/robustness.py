@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cxrlab.render.folder import RunFolder
-from cxrlab.render.html import facts, section, text
+from cxrlab.render.html import ends, facts, figure, section, table, text
 from cxrlab.render.robustness_compare import comparisons
 from cxrlab.render.robustness_curves import curves
 from cxrlab.render.robustness_labels import headlines_of
@@ -38,6 +38,7 @@ def _one(run: RunFolder) -> str:
         _titled("Accuracy and confidence by label", _verdicts(audit, models) + headlines_of(models)),
         _titled("Over the radius", _noted(curves(audit), _CURVES)),
         _titled("Smallest harmful radius", first_open(models, [smallest(model) for model in models])),
+        _titled("Certified answers", "".join(map(_certified, models))),
         _titled(
             "Every condition",
             first_open(models, [conditions(model, place < FULL) for place, model in enumerate(models)]),
@@ -90,6 +91,18 @@ def _verdicts(audit: Mapping[str, Any], models: Sequence[Audited]) -> str:
             sentence = f" {text(found['sentence'])}" if found.get("sentence") else ""
             out.append(f"<p class=small><b class={style}>{named(models, key)}: {words}.</b>{sentence}</p>")
     return "".join(out)
+
+
+def _certified(model: Audited) -> str:
+    """What randomised smoothing promises of a model's closed answers; nothing where it is not smoothed."""
+    found = part(model.found, "certified")
+    shares = part(found, "right_within")
+    if not shares:
+        return ""
+    every = {**{text(size): part(shares, size) for size in shares}, "no answer": part(found, "abstained")}
+    rows = [[name, figure(one.get("value")), ends(one)] for name, one in every.items()]
+    told = f"<p class=small><b>{text(model.name)}.</b> {text(found.get('sentence'))}</p>"
+    return told + table(["Euclidean length", "share of answers", "95 % interval"], rows, numbers=1)
 
 
 def _dependence(audit: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
