@@ -143,3 +143,8 @@ def test_an_attack_asks_only_for_what_the_model_gives() -> None:
             continue
         with pytest.raises(ConfigError, match=f"'{name}'"):
             attack(name)(aim, images, Budget(0.1), keys=names(1))
+
+
+def test_an_attack_that_would_answer_for_itself_cannot_be_written() -> None:
+    with pytest.raises(TypeError, match="must not define __call__"):
+        type("Cheat", (Attack,), {"__call__": lambda self: None, "perturb": lambda self, task: task.clean})

@@ -22,3 +22,8 @@ def test_grey_levels_in_place_of_shares_are_explained() -> None:
     with pytest.raises(ConfigError, match="Did you mean 8/255"):
         parse_eps("8")
     assert parse_eps("8", "l2").eps == 8
+
+
+@pytest.mark.parametrize(("typed", "label"), [("1E-2", "0.01"), ("2.", "2.0"), ("1e1", "10.0"), (" 2 / 255 ", "2/255")])
+def test_a_radius_is_written_in_one_way_that_a_condition_can_hold(typed: str, label: str) -> None:
+    assert parse_eps(typed, "l2").label == label

@@ -8,9 +8,10 @@ import planted_targets as planted
 import pytest
 
 from cxrlab.attacks.config import AttackSettings
-from cxrlab.core.errors import ConfigError
+from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.corpus import Corpus
+from cxrlab.models.decoding import Decoding
 from cxrlab.robustness import audit as room
 from cxrlab.robustness.config import RobustnessConfig
 
@@ -183,7 +184,10 @@ def test_a_region_keeps_pixels_outside_of_it_as_they_were(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"eps": ("8",)}, "Did you mean 8/255"),
+        ({"eps": ("8",)}, "Did you mean 8"),
+        ({"eps": ("2/255", "2/255")}, "names a radius twice"),
+        ({"only_labels": ("edema", "edema")}, "names something twice"),
+        ({"decoding": Decoding(strategy="sample", answers=1)}, "draws another report"),
         ({"attacks": ("pdg",)}, "Did you mean 'pgd'"),
         ({"aims": ()}, "aims is empty"),
         ({"versus": ("planted:a",)}, "named twice"),
@@ -195,3 +199,58 @@ def test_a_region_keeps_pixels_outside_of_it_as_they_were(
 def test_what_makes_no_sense_is_refused_with_a_sentence(corpus: Corpus, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         settings(corpus, **changes)
+
+
+def test_the_worst_case_is_never_better_than_the_clean_film(
+    corpus: Corpus, use: Callable[..., None], tmp_path: Path
+) -> None:
+    """Noise can mend by chance; an attacker who finds nothing worse leaves the film as it is."""
+    use(planted.Random)
+    found = room.audit(settings(corpus, n=20, attacks=("noise",), eps=("1/255",), control_studies=0), tmp_path / "run")
+    model = found["models"]["planted:a"]
+    assert model["worst"]["1/255"]["errors.significant"]["value"] >= model["clean"]["errors.significant"]["value"]
+
+
+def test_every_radius_begins_anew(corpus: Corpus, use: Callable[..., None], tmp_path: Path) -> None:
+    """`passes` is then all that a film has cost: the same alone and behind a smaller radius."""
+    use(planted.Leaning)
+    lines = []
+    for name, eps in (("alone", ("16/255",)), ("behind", ("4/255", "16/255"))):
+        config = settings(corpus, n=6, eps=eps, attacks=("pgd",), aims=("report",), control_studies=0)
+        room.audit(config, tmp_path / name)
+        told = [record for _, record in read_jsonl(tmp_path / name / "answers.jsonl")]
+        lines.append([record["attack"] for record in told if record["condition"] == "pgd@16/255"])
+    assert lines[0] == lines[1]
+    assert {trace["passes"] for trace in lines[0]} == {5}
+
+
+def test_attacks_by_words_do_not_make_gradients_look_masked(
+    corpus: Corpus, use: Callable[..., None], tmp_path: Path
+) -> None:
+    """They count findings, and gradients raise nats: no comparison."""
+    use(planted.Leaning)
+    config = settings(corpus, n=8, attacks=("fgsm", "random-report"), eps=("4/255",), aims=("report",))
+    found = room.audit(config, tmp_path / "run")
+    assert not any("masked" in line for line in found["warnings"])
+
+
+def test_a_condition_means_the_same_aim_for_every_model(
+    corpus: Corpus, use: Callable[..., None], tmp_path: Path
+) -> None:
+    class AnswersAlone(planted.Leaning):
+        aims = ("answers",)
+
+    use(planted.Leaning, AnswersAlone)
+    config = settings(corpus, n=6, versus=("planted:b",), attacks=("pgd",), eps=("4/255",), control_studies=0)
+    found = room.audit(config, tmp_path / "run")
+    assert list(found["models"]["planted:b"]["attacks"]) == ["pgd:answers@4/255"]
+    assert "pgd@4/255" not in found["comparison"]["a:b"]["conditions"]
+
+
+def test_a_film_that_cannot_be_read_is_told_before_the_first_attack(use: Callable[..., None], tmp_path: Path) -> None:
+    spoilt = planted.leaning_corpus(tmp_path / "corpus", 6)
+    (spoilt.path / "images" / "s004.png").write_bytes(b"junk")
+    use(planted.Leaning)
+    with pytest.raises(DataError, match="1 of 6 studies cannot be attacked"):
+        room.audit(settings(spoilt), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

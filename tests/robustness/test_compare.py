@@ -120,10 +120,11 @@ def test_reports_are_matched_where_both_make_no_significant_error() -> None:
     assert (row["a"]["value"], row["b"]["value"]) == (0, pytest.approx(1 / 6))
 
 
-def test_a_small_difference_whose_interval_leaves_out_nought_is_not_equal() -> None:
+def test_equal_within_the_margin_means_the_whole_interval() -> None:
     """Two patients of a hundred studies, in each of which a has one wrong answer and b none: every resample says 0.01.
 
-    That is below the margin, and still no sign of equality.
+    The whole interval lies within the margin: a difference, and too small to matter. With two studies in place of two
+    hundred nothing is known, and that is no equality.
     """
     names = [f"s{number}" for number in range(200)]
     labels = [truth(study, patient=f"p{place // 100}", e=1) for place, study in enumerate(names)]
@@ -132,7 +133,12 @@ def test_a_small_difference_whose_interval_leaves_out_nought_is_not_equal() -> N
     every = [lines(model, "clean", said) for model, said in (("a", less), ("b", good))]
     found = compare_models(audit(labels, *every), "a", "b")
     assert list(found["clean"]["asked.accuracy"].values()) == pytest.approx([0.01, 0.01, 0.01])
-    assert found["equal_clean"] is False
+    assert found["equal_clean"] is True
+    few = names[:1] + names[100:101]
+    scant = [lines(model, "clean", {study: film(e=0.9) for study in few}) for model in "ab"]
+    scant[1] = lines("b", "clean", {few[0]: film(e=0.9), few[1]: film(e=0.1)})
+    wide = compare_models(audit([labels[0], labels[100]], *scant), "a", "b")
+    assert wide["equal_clean"] is False
 
 
 def test_all_pairs_are_one_family() -> None:

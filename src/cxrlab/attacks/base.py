@@ -55,6 +55,7 @@ class Attack(ABC):
         name: In the table.
         white_box: Needs gradients.
         needs_scores: Needs a number for each film; without it, the words of the answers do.
+        warm: Goes on from the film of the next smaller radius in a sweep; the others begin anew at every radius.
         by_words: Looks at the words of reports alone, also where a model would tell more.
         control: Stands beside attacks for comparison and follows no aim.
     """
@@ -62,8 +63,15 @@ class Attack(ABC):
     name: ClassVar[str] = ""
     white_box: ClassVar[bool] = True
     needs_scores: ClassVar[bool] = True
+    warm: ClassVar[bool] = False
     by_words: ClassVar[bool] = False
     control: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **more: object) -> None:
+        """A subclass that answers for itself, past the checks, is a mistake of the programmer."""
+        super().__init_subclass__(**more)
+        if "__call__" in cls.__dict__:
+            raise TypeError(f"{cls.__name__} must not define __call__, which keeps the promises; define perturb.")
 
     @final
     def __call__(

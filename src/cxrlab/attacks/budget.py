@@ -48,5 +48,5 @@ def parse_eps(text: str, norm: Norm = "linf") -> Budget:
         eps = float(fraction[1]) / float(fraction[2]) if fraction else float(label)
     except (ValueError, ZeroDivisionError):
         raise ConfigError(f"eps '{text}' is not a number; write it as 2/255 or 0.01.") from None
-    # A whole number behind an @ is the severity of a corruption.
-    return Budget(eps, norm, f"{label}.0" if label.isdecimal() else label)
+    # Written out in one way, always with a point or a stroke: a whole number behind an @ is a severity.
+    return Budget(eps, norm, label if fraction else repr(eps))

@@ -8,8 +8,6 @@ from typing import Literal
 
 from cxrlab.core.errors import ConfigError
 
-Aim = Literal["report", "answers"]
-
 
 @dataclass(frozen=True)
 class AttackSettings:

@@ -32,6 +32,7 @@ class Ensemble(Attack):
     name: ClassVar[str] = "ensemble"
     white_box: ClassVar[bool] = False
     needs_scores: ClassVar[bool] = False
+    warm: ClassVar[bool] = True  # so that the worst case never falls with the radius
 
     def __init__(self, settings: AttackSettings | None = None, members: Sequence[str] | None = None) -> None:
         self.settings = settings or AttackSettings()

@@ -18,6 +18,8 @@ _COLUMNS = {
     "flip_rate": "reports changed",
 }
 
+_TESTED = ("findings.f1", "asked.accuracy", "flip_rate")  # rows of a comparison
+
 
 def robustness(config: RobustnessConfig, out: Path) -> Result:
     """Attack a model that you own or may test, and measure what becomes of its reports, answers and confidence.
@@ -57,7 +59,30 @@ def _certified(name: str, found: Mapping[str, Any]) -> str:
 
 
 def _compared(pair: Mapping[str, Any]) -> str:
-    return str(pair.get("sentence", ""))
+    """The second model against the first: perturbed values, their difference, and that of the drops."""
+    names = pair.get("names") or {}
+    rows = [["b - a", "of", "a", "b", "difference", "p (Holm)", "of drops", "p (Holm)"]]
+    for condition, row in pair["conditions"].items():
+        for metric in _TESTED:
+            found = row.get(metric) or {}
+            if found.get("a") is not None and found.get("b") is not None:
+                drop = found.get("drop") or {}
+                rows.append([condition, metric, _plain(found["a"]), _plain(found["b"]), *_gap(found, "difference"),
+                             *_gap(drop, "value")])  # fmt: skip
+    told = "; ".join(f"{key}: {name}" for key, name in names.items())
+    return f"{told}\n{pair.get('sentence', '')}\n{columns(rows)}"
+
+
+def _gap(found: Mapping[str, Any], key: str) -> list[str]:
+    if found.get(key) is None:
+        return ["–", "–"]
+    ends = [found.get("low"), found.get("high")]
+    interval = "" if None in ends else f" [{ends[0]:+.3f}, {ends[1]:+.3f}]"
+    return [f"{found[key]:+.3f}{interval}", _plain(found.get("p_holm"))]
+
+
+def _plain(value: Any) -> str:
+    return "–" if value is None else f"{value:.3f}"
 
 
 def _has(values: Mapping[str, Any], key: str) -> bool:

@@ -21,7 +21,8 @@ _NOTE = (
     "Marks: <mark class=lost>words</mark><sup>− lost</sup> stand in the first report alone, "
     "<mark class=new>words</mark><sup>+ new</sup> in the second alone, "
     "<mark class=changed>words</mark><sup>≠ changed</sup> are told otherwise. "
-    "Worse: a finding that the film shows is lost, or one that it does not show is new."
+    "Worse: a finding that the film shows is lost, or one that it does not show is new. Of the films that were kept "
+    "those whose reports and answers changed most are shown; pictures have 8 bits, reports are of the films in float."
 )
 
 

@@ -27,7 +27,7 @@ from cxrlab.core.json_form import plain
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.generate import chosen_ids
-from cxrlab.robustness.cases import Cases, film_tensor, refuse_without_reference, stacked
+from cxrlab.robustness.cases import Cases, film_tensor, refuse_unreadable, refuse_without_reference, stacked
 from cxrlab.robustness.certificates import certified, keep_certificates
 from cxrlab.robustness.conclude import conclude
 from cxrlab.robustness.conditions import CLEAN, parse_condition
@@ -43,7 +43,6 @@ from cxrlab.robustness.targets import Target
 from cxrlab.robustness.triptychs import TRIPTYCHS, triptych
 
 ROBUSTNESS, SUMMARY = "robustness.json", "summary.json"
-FREE = ("trials",)  # may differ when an audit is continued
 USES_GRADIENTS = (UNIVERSAL, "ensemble")  # beside the white-box attacks
 _TRIED = 4  # films that are shown twice, to see whether a model is random
 
@@ -55,14 +54,14 @@ def audit(config: RobustnessConfig, out: Path) -> dict[str, Any]:
         config: Settings.
         out: Run folder.
     """
-    if finished(out, config, seed=config.seed, free=FREE):
+    if finished(out, config, seed=config.seed):
         told: dict[str, Any] = read_json(out / ROBUSTNESS)
         return told
     corpus = load_corpus(config.data)
     cases = Cases(corpus, chosen_ids(corpus, config.split, config.n, config.seed), config)
     targets = load_targets(config, cases)
     _refuse(config, cases, targets)
-    with Run.open(out, config, seed=config.seed, free=FREE) as run:
+    with Run.open(out, config, seed=config.seed) as run:
         done = run.done(TRUTH)
         for case in cases.all:
             if case.id not in done:
@@ -93,6 +92,7 @@ def _refuse(config: RobustnessConfig, cases: Cases, targets: Sequence[Target]) -
         white = any(one.aim == "report" for one in chosen) and target.scores
         if white and config.against == "reference":
             refuse_without_reference(cases.all, config.section)
+    refuse_unreadable(cases)
 
 
 def _asked(truth: Mapping[str, int], cases: Cases) -> dict[str, int]:
@@ -130,6 +130,7 @@ def _concluded(run: Run, cases: Cases, targets: Sequence[Target], config: Robust
             "norm": config.norm,
             "against": config.against,
             "region": config.region,
+            "trials": config.trials,
             "corpus": cases.corpus.card.name,
         },
     }
@@ -180,14 +181,25 @@ def threat(config: RobustnessConfig, targets: Sequence[Target]) -> str:
     sizes = ", ".join(config.eps)
     unit = "each pixel by at most" if config.norm == "linf" else "the film by a Euclidean length of at most"
     where = "" if config.region == "all" else f" within the region {config.region}"
-    spends = f"{config.attack.steps} gradient steps × {config.attack.restarts} starts, {config.attack.queries} queries"
-    allowed = config.i_am_authorised or "local weights, opened by whoever holds them"
+    spends = _spent(config, sees)
+    allowed = config.i_am_authorised or "models on this machine, opened by whoever holds them"
     if not config.attacks:
         return f"No attacker: films are corrupted as they are in practice. Leave to test: {allowed}."
     return (
         f"The attacker sees {sees}, may change {unit} {sizes} (pixels from 0 to 1){where}, and may spend {spends} on "
-        f"each film; prompt and indication stay. Leave to test: {allowed}."
+        f"each film and radius; prompt and indication stay. Leave to test: {allowed}."
     )
+
+
+def _spent(config: RobustnessConfig, sees: str) -> str:
+    """What the named attacks may spend on a film."""
+    settings, names = config.attack, set(config.attacks)
+    parts = []
+    if "gradients" in sees:
+        parts.append(f"{settings.steps} gradient steps × {settings.restarts} starts")
+    if names & {"square", "random", "square-report", "random-report", "ensemble"}:
+        parts.append(f"{settings.queries} queries")
+    return " or ".join(parts) or "nothing"
 
 
 def _seen(attacks: Sequence[str], targets: Sequence[Target]) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cxrlab.core.errors import DataError
+from cxrlab.core.progress import track
 from cxrlab.core.records import Finding, Study
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.images import fit
@@ -114,6 +115,28 @@ def stacked(films: Sequence[Image]) -> list[list[int]]:
     for place, film in enumerate(films):
         groups.setdefault(film.shape, []).append(place)
     return list(groups.values())
+
+
+def refuse_unreadable(cases: Cases) -> None:
+    """Every film is opened once before the first attack: one that cannot be read should not be found after hours.
+
+    With the region off-findings, every film also needs a mask of what is there.
+    """
+    masks = cases.config.attacks and cases.config.region == "off-findings"
+    wrong: list[str] = []
+    for case in track(cases.all, "looking at films"):
+        try:
+            cases.film(case)
+        except DataError as error:
+            wrong.append(str(error))
+            continue
+        if masks and not any(mask.any() for mask in cases.finding_masks(case)):
+            wrong.append(f"study '{case.id}' has no mask of a finding, which --region off-findings needs.")
+    if wrong:
+        raise DataError(
+            f"{len(wrong)} of {len(cases)} studies cannot be attacked (for example: {wrong[0]}) Mend them, or choose "
+            "studies without them."
+        )
 
 
 def refuse_without_reference(cases: Sequence[Case], section: str) -> None:

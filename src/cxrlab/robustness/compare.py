@@ -22,7 +22,7 @@ from cxrlab.robustness.tables import Flags, Table
 from cxrlab.robustness.transfer import transfer
 
 EQUAL_BY = ("findings.f1", "asked.accuracy")
-# Closer than this on clean films, and no sign of a difference: the two start from the same place.
+# An interval of the difference on clean films that lies within this: the two start from the same place.
 EQUAL_MARGIN = 0.02
 
 
@@ -109,8 +109,8 @@ def _clean_difference(audit: Audit, a: str, b: str) -> dict[str, dict[str, float
 
 
 def _equal(found: dict[str, float]) -> bool:
-    """Whether 0 lies in the interval and the difference is small; False where there is no interval."""
-    return found["low"] <= 0 <= found["high"] and abs(found["value"]) < EQUAL_MARGIN
+    """Whether the whole interval lies within the margin; False where there is no interval."""
+    return -EQUAL_MARGIN < found["low"] and found["high"] < EQUAL_MARGIN
 
 
 def _sentence(clean: dict[str, dict[str, float]], equal: bool) -> str:

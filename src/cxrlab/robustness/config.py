@@ -113,6 +113,11 @@ class RobustnessConfig:
             value = getattr(self, name)
             if value is not None and value < low:
                 raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {low}.")
+        if self.decoding.strategy == "sample":
+            raise ConfigError(
+                "decoding.strategy=sample draws another report for every changed pixel, and an audit would take that "
+                "for the attack's doing; use greedy or beam."
+            )
         if len({self.model, *self.versus}) <= len(self.versus):
             raise ConfigError("a model is named twice; name each model of --model and --versus once.")
         for name in (self.model, *self.versus):
@@ -121,7 +126,10 @@ class RobustnessConfig:
     @property
     def budgets(self) -> tuple[Budget, ...]:
         """The radii, smallest first."""
-        return tuple(sorted((parse_eps(text, self.norm) for text in self.eps), key=lambda budget: budget.eps))
+        found = sorted((parse_eps(text, self.norm) for text in self.eps), key=lambda budget: budget.eps)
+        if len({budget.eps for budget in found}) < len(found):
+            raise ConfigError(f"eps names a radius twice ({', '.join(self.eps)}); name each once.")
+        return tuple(found)
 
     @property
     def corrupted(self) -> tuple[str, ...]:
@@ -136,6 +144,7 @@ class RobustnessConfig:
             ("controls", self.controls, WRONG_FILMS),
             ("split", (self.split,), SPLITS),
             ("section", (self.section,), SECTIONS),
+            ("only_labels", self.only_labels, self.only_labels),
             ("severities", tuple(map(str, self.severities)), tuple(map(str, SEVERITIES))),
         ):
             for name in given:

@@ -157,9 +157,8 @@ def _by_answers(
             "low": low,
             "high": high,
         }
-    deciding = beaten.get("swapped", any(beaten.values()))
-    few = len(set(patients)) < FEW
-    verdict = "looks" if deciding else "unclear" if few else "blind"
+    few = len(set(patients)) < FEW or "swapped" not in beaten  # noise and grey tell a chest from none, not its findings
+    verdict = "looks" if beaten.get("swapped") else "unclear" if few else "blind"
     listed = ", ".join(f"{row['value']:.3f} with {name} films" for name, row in told["wrong"].items())
     return {**told, "verdict": verdict, "sentence": f"Answers are right in {share.value:.3f} of all, against {listed}."}
 

@@ -122,6 +122,8 @@ def chosen_labels(
 ) -> tuple[AskedLabel, ...]:
     """The labels to ask about: those named; without names, those that are present in one study and absent in another.
 
+    There may be none where nothing is asked, and a `DataError` tells where something is.
+
     Args:
         known: Of the kind.
         names: Given by the user; all when empty.
@@ -137,7 +139,7 @@ def chosen_labels(
     if names:
         return tuple(by_name[name] for name in names)
     found = tuple(label for label in known if {0, 1} <= {truth.get(label.name) for truth in truths})
-    if not found:
+    if not found and any(label.questions for label in known):
         raise DataError(
             "no label is known to be present in one of the chosen studies and absent in another, so that accuracy by "
             "label has no meaning; take more studies, or other labels (--labels)."

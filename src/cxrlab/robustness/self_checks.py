@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _ZERO = 0.1  # share of gradients that may be 0 everywhere
 _SLACK = 1e-3  # of a mean loss, relative to what the strongest attack gained
-_WORST_OF = "ensemble"  # the worst of several attacks: no attack of its own that could beat or be beaten
+_NOT_COMPARED = ("ensemble", "universal")
 
 
 def attack_doubts(answers: Sequence[Answer], names: Mapping[str, str]) -> Iterator[str]:
@@ -37,6 +37,7 @@ def attack_doubts(answers: Sequence[Answer], names: Mapping[str, str]) -> Iterat
         groups: dict[str, list[Answer]] = defaultdict(list)
         for one in told:
             groups[one.condition].append(one)
+        yield from _undefined(name, groups)
         yield from _zero_gradients(name, groups)
         yield from _beaten(name, groups)
         yield from _not_monotone(name, groups)
@@ -56,6 +57,20 @@ def _zero_gradients(name: str, groups: Mapping[str, Sequence[Answer]]) -> Iterat
         )
 
 
+def _undefined(name: str, groups: Mapping[str, Sequence[Answer]]) -> Iterator[str]:
+    lost = {
+        condition: count
+        for condition, lines in groups.items()
+        if (count := sum(one.attack is not None and not math.isfinite(one.attack.end) for one in lines))
+    }
+    if lost:
+        condition, count = max(lost.items(), key=lambda item: item[1])
+        yield (
+            f"{name}: under {condition} {count} films have a loss that is no number ({len(lost)} conditions in all); "
+            "they were not attacked in earnest, and that they held says nothing."
+        )
+
+
 def _tried(trace: AttackTrace) -> bool:
     """Whether there were gradients, and something to gain: a wish that makes no sense on a film has a loss of 0."""
     return not math.isnan(trace.zero_gradients) and not trace.start == trace.end == 0
@@ -69,7 +84,7 @@ def _beaten(name: str, groups: Mapping[str, Sequence[Answer]]) -> Iterator[str]:
         found = parse_condition(condition)
         where = (found.eps_text or "", found.objective or "")
         kind = ATTACKS.load(found.name)
-        if found.name == _WORST_OF:
+        if found.name in _NOT_COMPARED or kind.by_words:  # made with gradients, or by another measure than a loss
             continue
         (white if kind.white_box else black)[where][condition] = _mean_end(lines)
     for where, values in black.items():
@@ -115,7 +130,8 @@ def randomness_doubt(target: Target, cases: Sequence[Case], films: torch.Tensor)
         objective = target.objective(target.aims[0], cases, said, films)
         with torch.no_grad():
             first, second = (objective.losses(films, range(len(films))) for _ in range(2))
-        return None if torch.equal(first, second) else _random(target.name, float((first - second).abs().max()))
+        same = torch.equal(torch.nan_to_num(first), torch.nan_to_num(second))
+        return None if same else _random(target.name, float((first - second).abs().nan_to_num().max()))
     target.forget()
     return None if said == target.examine(films, cases) else _random(target.name, math.nan)
 
@@ -129,8 +145,14 @@ def _random(name: str, most: float) -> str:
 
 
 def _mean_end(lines: Sequence[Answer]) -> float:
-    return math.fsum(one.attack.end for one in lines if one.attack) / max(len(lines), 1)
+    return _mean(one.attack.end for one in lines if one.attack)
 
 
 def _mean_start(lines: Sequence[Answer]) -> float:
-    return math.fsum(one.attack.start for one in lines if one.attack) / max(len(lines), 1)
+    return _mean(one.attack.start for one in lines if one.attack)
+
+
+def _mean(values: Iterable[float]) -> float:
+    """Over the values that are numbers."""
+    known = [value for value in values if math.isfinite(value)]
+    return math.fsum(known) / max(len(known), 1)

@@ -46,7 +46,7 @@ class Aimed:
     Args:
         attack: Row of the table.
         aim: What it wants; None for a control, which wants nothing.
-        first: Whether the aim is the first of the model, which conditions do not name.
+        first: Whether the aim is the first of the settings, which conditions do not name.
     """
 
     attack: str
@@ -78,7 +78,8 @@ def aimed_attacks(target: Target, config: RobustnessConfig) -> tuple[list[Aimed]
             left.setdefault("writes no reports", []).append(name)
         else:
             wanted = [REPORT] if kind.by_words else aims
-            chosen += [Aimed(name, aim, aim == aims[0]) for aim in wanted]
+            # By the settings, not by the model: a condition means the same for all models.
+            chosen += [Aimed(name, aim, aim == config.aims[0]) for aim in wanted]
     told = [
         f"{target.name} {reason}, so that {', '.join(names)} {'is' if len(names) == 1 else 'are'} left out; "
         "its robustness against them is not known."
@@ -206,7 +207,7 @@ class Sweep:
             attack = self._attack(aimed, crafter, aim, budget, clean.shape)
             found = attack(
                 objective, films, budget, keys=[case.id for case in cases], seed=self.config.seed, region=region,
-                begin=begin,
+                begin=begin if attack.warm else None,
             )  # fmt: skip
             begin = found.images
             condition = aimed.condition(budget)

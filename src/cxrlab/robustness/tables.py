@@ -235,6 +235,8 @@ class _Filling:
         if answer.attack is not None:
             for name in TRACED:
                 self._table.trace[name][row] = getattr(answer.attack, name)
+            if answer.attack.start == answer.attack.end == 0:  # a wish that makes no sense on this film (`WhereAble`)
+                self._table.trace["broken"][row] = np.nan
 
     def table(self, studies: tuple[StudyTruth, ...]) -> Table:
         """The full table; a study that is missing is named."""

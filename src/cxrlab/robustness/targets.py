@@ -186,7 +186,7 @@ class ReportTarget(WordsTarget):
         super().__init__(key, name, labels, model, decoding)
         self.gradients = model.capabilities.gradients
         self.against = against
-        self._asks = all(label.questions for label in self.labels)
+        self._asks = bool(self.labels) and all(label.questions for label in self.labels)
         self.wishes = wishes
         self.aims = tuple(aim for aim in (REPORT, ANSWERS, *BY_WISH) if aim != ANSWERS or self._asks)
 

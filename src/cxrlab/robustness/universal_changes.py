@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cxrlab.core.errors import DataError
+from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
 from cxrlab.robustness.cases import Case, Cases, film_tensor
 from cxrlab.robustness.wishes import REPORT
@@ -41,7 +42,10 @@ def universal_change(
     if path.is_file():
         return torch.from_numpy(np.load(path)).to(target.device)
     split = "train" if config.split != "train" else "val"
-    others = cases.of(list(cases.corpus.ids(split))[: 4 * config.attack.universal_films])
+    tested = {case.patient for case in cases.all}
+    ids = cases.corpus.ids(split)
+    order = generator(config.seed, "universal").permutation(len(ids))[: 4 * config.attack.universal_films].tolist()
+    others = [case for case in cases.of([ids[place] for place in order]) if case.patient not in tested]
     told = aim != REPORT or config.against == "own" or not target.scores  # whether a study may lack a report
     chosen: list[Case] = []
     films: list[Tensor] = []

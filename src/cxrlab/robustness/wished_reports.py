@@ -1,7 +1,8 @@
 """Objectives of the aims target, remove and invent, film by film.
 
-A film on which a wish makes no sense (nothing to remove, or what should be invented is there already) is left in the
-batch with nothing to gain: its loss is 0 whatever the pixels, and it is never broken.
+A film on which a wish makes no sense (nothing to remove, what should be invented is there already, or the chosen
+findings are) is left in the batch with nothing to gain: its loss is 0 whatever the pixels, it is never broken, and the
+share of broken films leaves it out.
 """
 
 from __future__ import annotations
@@ -34,14 +35,15 @@ def wished(
         indications: Of each film.
         writes: How it writes.
     """
-    if aim == TARGET:
-        return LowerReportLoss(model, [wishes.report] * len(before), indications, writes)
     there = [present_in(text) for text in before]
-    if aim == REMOVE:
+    if aim == TARGET:
+        able = [found != present_in(wishes.report) for found in there]
+        inner: Objective = LowerReportLoss(model, [wishes.report] * len(before), indications, writes)
+    elif aim == REMOVE:
         names = [wishes.remove or _first(text) for text in before]
         able = [name in found for name, found in zip(names, there, strict=True)]
         safe = [name or "pleural effusion" for name in names]  # never asked about where `able` is False
-        inner: Objective = remove_finding(model, before, safe, indications, writes)
+        inner = remove_finding(model, before, safe, indications, writes)
     else:
         assert aim == INVENT
         able = [wishes.invent not in found for found in there]

@@ -46,7 +46,8 @@ def worst_tables(evidence: Evidence, scores: ScoredReports, model: str) -> dict[
     ranked, clean = _attacks(evidence, model), evidence.clean(model)
     found = {}
     for eps, text in _grid(ranked):
-        among = [table for table in ranked if _size(table) <= eps + _SAME]
+        # The clean film lies in every ball: an attacker who finds nothing worse leaves it as it is.
+        among = [clean, *(table for table in ranked if _size(table) <= eps + _SAME)]
         film = worst([table.film for table in among], clean.film, evidence.truth, scores)
         rounded = [table.uint8 for table in among if table.uint8 is not None]
         before = clean.uint8 or clean.film
