@@ -131,6 +131,14 @@ def test_those_that_are_measured_otherwise_have_a_start_of_their_own(tmp_path: P
     [
         ("preference_phantom", {"start": 1, "sample": 1, "judge": 6, "pair": 6, "before": 1, "train": 11}),
         ("preference_openi", {"sample": 1, "judge": 2, "pair": 2, "before": 1, "train": 3}),
+        (
+            "preference_robustness",
+            {"start": 1, "sample": 1, "judge": 3, "pair": 3, "before": 1, "train": 5, "robustness": 5},
+        ),
+        (
+            "preference_robustness_openi",
+            {"sample": 1, "judge": 3, "pair": 3, "before": 1, "train": 4, "robustness": 4},
+        ),
     ],
 )
 def test_the_shipped_studies_can_be_planned(tmp_path: Path, name: str, kinds: dict[str, int]) -> None:

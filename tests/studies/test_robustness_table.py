@@ -1,0 +1,105 @@
+"""Audits of a study of alignment: what is planned for them, and what stands over their seeds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cxrlab.core.errors import ConfigError
+from cxrlab.core.files import write_json
+from cxrlab.studies.preference_config import PreferenceStudyConfig
+from cxrlab.studies.preference_plan import AlignmentTrial, plan
+from cxrlab.studies.robustness_table import audits_over_seeds
+
+CONDITION = "pgd@2/255"
+
+
+def config(**changes: Any) -> PreferenceStudyConfig:
+    plain: dict[str, Any] = {
+        "corpora": {"drawn": {"phantom": {"n": 40, "size": 32}}},
+        "data": "drawn",
+        "start": {"model": "builtin:reporter"},
+        "variants": {"dpo": {"changes": "DPO."}},
+        "seeds": (1, 2),
+        "robustness": {"attacks": ["pgd"], "eps": ["2/255"]},
+    }
+    return PreferenceStudyConfig(**{**plain, **changes})
+
+
+def audit(start: float, aligned: float, drop: float, p_holm: float, warnings: tuple[str, ...] = ()) -> dict[str, Any]:
+    """One audit of two models with one condition and one quantity."""
+    clean = {"findings.f1": {"value": 0.9}, "asked.accuracy": {"value": None}}
+    tested = {
+        "a": start,
+        "b": aligned,
+        "difference": aligned - start,
+        "low": -0.1,
+        "high": 0.1,
+        "p_holm": 1.0,
+        "smallest_detectable": 0.03,
+        "drop": {"value": drop, "low": drop - 0.1, "high": drop + 0.1, "p_holm": p_holm},
+    }
+    pair = {
+        "n": 30,
+        "patients": 20,
+        "equal_clean": True,
+        "conditions": {CONDITION: {"findings.f1": tested}},
+        "flips": {CONDITION: {"only_a": 1, "only_b": 2}},
+        "transfer": {CONDITION: {"a_to_b": {"ratios": {"findings.f1": {"value": 1.0}}}}},
+    }
+    models = {"one": {"key": "a", "clean": clean}, "two": {"key": "b", "clean": clean}}
+    return {"threat": "One.", "warnings": list(warnings), "models": models, "comparison": {"a:b": pair}}
+
+
+def over(out: Path, *audits: dict[str, Any]) -> dict[str, Any]:
+    trials = []
+    for seed, one in enumerate(audits, 1):
+        folder = f"seed{seed}/robustness/dpo"
+        write_json(out / folder / "robustness.json", one)
+        trials.append(AlignmentTrial("dpo", seed, "", "", folder))
+    return audits_over_seeds(config(seeds=tuple(range(1, len(audits) + 1))), trials, out)
+
+
+def test_an_audit_of_every_variant_waits_for_its_training(tmp_path: Path) -> None:
+    found = plan(config(), {"drawn": tmp_path / "corpus"}, tmp_path)
+    audits = [part for part in found.parts if part.kind == "robustness"]
+    assert [part.folder for part in audits] == ["seed1/robustness/dpo", "seed2/robustness/dpo"]
+    assert audits[0].needs == ("seed1/train/dpo",)
+    asked = audits[1].config
+    assert asked.model == "builtin:reporter" and asked.seed == 2 and asked.split == "test"
+    assert asked.versus == (f"hf:{tmp_path}/seed2/train/dpo/checkpoint",)
+
+
+def test_what_the_study_sets_itself_cannot_be_given(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'versus' is set by the study itself"):
+        plan(config(robustness={"versus": ["stub:normal"]}), {"drawn": tmp_path}, tmp_path)
+
+
+def test_without_settings_of_an_audit_there_is_none(tmp_path: Path) -> None:
+    found = plan(config(robustness={}), {"drawn": tmp_path}, tmp_path)
+    assert not any(part.kind == "robustness" for part in found.parts)
+    assert {trial.robustness for trial in found.trials} == {None}
+
+
+def test_means_and_clear_seeds_by_hand(tmp_path: Path) -> None:
+    """Drops of +0.02 (clear) and -0.04 (not): their mean is -0.01, and one seed is clear."""
+    found = over(tmp_path, audit(0.4, 0.5, 0.02, 0.01), audit(0.6, 0.5, -0.04, 0.2))
+    row = found["variants"]["dpo"]["conditions"][CONDITION]["findings.f1"]
+    assert row["start"]["mean"] == pytest.approx(0.5) and row["aligned"]["mean"] == pytest.approx(0.5)
+    assert row["drop"]["mean"] == pytest.approx(-0.01)
+    assert row["drop"]["clear"] == 1 and row["difference"]["clear"] == 0
+    assert [one["seed"] for one in row["drop"]["by_seed"]] == [1, 2]
+    assert found["variants"]["dpo"]["clean"]["asked.accuracy"]["start"]["mean"] is None  # unknown is not zero
+
+
+def test_clear_seeds_that_disagree_are_told(tmp_path: Path) -> None:
+    found = over(tmp_path, audit(0.4, 0.5, 0.02, 0.01), audit(0.6, 0.5, -0.04, 0.01))
+    drop = found["variants"]["dpo"]["conditions"][CONDITION]["findings.f1"]["drop"]
+    assert drop["clear"] == 2 and drop["same_way"] is False
+
+
+def test_every_warning_is_kept_so_that_a_page_can_count(tmp_path: Path) -> None:
+    found = over(tmp_path, audit(0.4, 0.5, 0, 1, ("Blind.",)), audit(0.4, 0.5, 0, 1, ("Blind.", "Few.")))
+    assert found["warnings"] == ["Blind.", "Blind.", "Few."]
