@@ -45,7 +45,7 @@ class ModelScale:
     pointed: int
 
 
-FULL = ModelScale(lesson=6000, align=1000, finetune=7200, batch=8, controls=40, tokens=160, pointed=40)
+FULL = ModelScale(lesson=6000, align=1000, finetune=7200, batch=8, controls=32, tokens=160, pointed=40)
 QUICK = ModelScale(lesson=40, align=8, finetune=8, batch=4, controls=3, tokens=12, pointed=2)
 
 
