@@ -23,7 +23,7 @@ from cxrlab.core.progress import track
 from cxrlab.core.runs import Run
 from cxrlab.robustness.cases import Case, Cases, film_tensor, stacked
 from cxrlab.robustness.conditions import CLEAN
-from cxrlab.robustness.evidence import ANSWERS, Answer, AttackTrace, FilmAnswer, answer_id
+from cxrlab.robustness.evidence import ANSWERS, Answer, AttackTrace, FilmAnswer, answer_id, read_answers
 from cxrlab.robustness.targets import Target
 from cxrlab.robustness.triptychs import keep_film
 from cxrlab.robustness.universal_changes import universal_change
@@ -103,7 +103,9 @@ class Sweep:
     def __init__(self, run: Run, cases: Cases, targets: Sequence[Target], config: RobustnessConfig) -> None:
         self.run, self.cases, self.targets, self.config = run, cases, tuple(targets), config
         self._done = run.done(ANSWERS)
-        self._clean: dict[tuple[str, ...], Answers] = {}  # of the batch at hand: model and studies → clean answers
+        # Model and study → what was said of the clean film, which comes first and is asked once; of a stopped sweep
+        # it is read from file, so that attacks begin from the same words.
+        self._clean = {(one.model, one.study): one.film for one in self._filed() if one.condition == CLEAN}
         self._kept = {case.id for case in cases.all[: 3 * config.triptychs]}
 
     def sweep(self) -> None:
@@ -116,12 +118,17 @@ class Sweep:
                 continue
             if batch[0].id not in films:
                 films = {case.id: self.cases.film(case) for case in batch}
-                self._clean = {}
             lines = sorted(self._examine(batch, piece, films), key=self._place(batch))
             for line in lines:
                 if line.id not in self._done:
                     self.run.append(ANSWERS, line)
                     self._done.add(line.id)
+                    if line.condition == CLEAN:
+                        self._clean[line.model, line.study] = line.film
+
+    def _filed(self) -> Iterator[Answer]:
+        """What a stopped sweep has left."""
+        return read_answers(self.run.path(ANSWERS)) if self._done else iter(())
 
     def _pieces(self) -> Iterator[_Piece]:
         """In order: clean films, corruptions, then model by model its attacks; a control once for all."""
@@ -198,7 +205,7 @@ class Sweep:
     ) -> Iterator[Answer]:  # fmt: skip
         films = clean.to(crafter.device)
         aim = aimed.aim or next((one for one in self.config.aims if one in crafter.aims), crafter.aims[0])
-        said = self._unperturbed(crafter, films, cases)
+        said = [self._clean[crafter.key, case.id] for case in cases]
         by_words = ATTACKS.load(aimed.attack).by_words
         objective = crafter.by_words(cases, said) if by_words else crafter.objective(aim, cases, said, films)
         region = self._region(cases, clean)
@@ -214,13 +221,6 @@ class Sweep:
             if made_for is not None or crafter is self.targets[0]:
                 keep_film(self.run, self._kept, condition, crafter.key, cases, clean, found.images)
             yield from self._lines(condition, cases, found.images, viewers, made_for, found)
-
-    def _unperturbed(self, target: Target, films: Tensor, cases: Sequence[Case]) -> Answers:
-        """What a model says of the clean films, asked once a batch."""
-        key = (target.key, *(case.id for case in cases))
-        if key not in self._clean:
-            self._clean[key] = target.examine(films, cases)
-        return self._clean[key]
 
     def _attack(self, aimed: Aimed, crafter: Target, aim: str, budget: Budget, shape: Sequence[int]) -> Attack:
         kind = ATTACKS.load(aimed.attack)

@@ -34,7 +34,7 @@ class AttackScale:
     labels: tuple[str, ...] = LABELS
 
 
-FULL = AttackScale(films=16, steps=5, controls=6, tokens=160, triptychs=3, trials=1000)
+FULL = AttackScale(films=14, steps=5, controls=6, tokens=160, triptychs=3, trials=1000)
 QUICK = AttackScale(films=2, steps=1, controls=0, tokens=4, triptychs=1, trials=20, labels=LABELS[:1])
 
 
