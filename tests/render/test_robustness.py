@@ -14,6 +14,7 @@ from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import DataError
 from cxrlab.core.runs import Run
 from cxrlab.render.page import write_page
+from cxrlab.render.robustness_curves import figure_svg
 from cxrlab.render.robustness_parts import change, headline, middle, ordered, radius
 from cxrlab.render.triptychs import MOST, marked
 
@@ -220,3 +221,10 @@ def test_certificates_of_a_smoothed_model_stand_with_their_intervals(tmp_path: P
         assert wanted in table
     assert NASTY not in shown
     assert "Certified answers" not in page(tmp_path / "plain", audit())
+
+
+def test_a_page_names_no_address_and_a_figure_of_its_own_does(tmp_path: Path) -> None:
+    """Inside a page a drawing needs no namespace; as a file it does."""
+    shown = page(tmp_path, audit())
+    assert "<svg" in shown and "http://" not in shown
+    assert 'xmlns="http://www.w3.org/2000/svg"' in figure_svg(audit(), "asked.accuracy")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from cxrlab.render.html import text
 
+_NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'  # a file of its own needs it
 COLOURS = ("#0b5fa5", "#c8500a", "#0a7d57", "#9b3f86", "#a67c00", "#3e8fb8", "#6b4fa0", "#7a2e2e")
 GREY, INK = "#7d848c", "#1d2126"
 RULE, _AXIS = "#dcdfe3", "#888"
@@ -146,7 +147,7 @@ def plot(drawn: Sequence[Curve], words: str, layout: Layout, unit: bool = False)
 def frame_svg(words: str, width: int, height: int, inside: str) -> str:
     """A whole drawing on white; `words` tell it to whom cannot see it, `inside` is ready-made markup."""
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        f'<svg{_NAMESPACE} width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         f'role="img" aria-label="{text(words)}" font-family="system-ui, sans-serif" fill="{INK}">'
         f'<rect width="{width}" height="{height}" fill="#fff"/>{inside}</svg>'
     )
@@ -259,3 +260,8 @@ def _legend(drawn: Sequence[Curve], note: str, layout: Layout) -> tuple[str, int
         row += 1
         out.append(f'<text x="{_LEFT}" y="{layout.height + 12 + row * _ROW}" font-size="12">{text(note)}</text>')
     return "".join(out), row + 1
+
+
+def in_page(svg: str) -> str:
+    """A drawing for the inside of a page, where it needs no namespace: a page names no address at all."""
+    return svg.replace(_NAMESPACE, "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cxrlab.render.drawing import COLOURS, GREY, INK, Curve, Layout, Point, drawing
+from cxrlab.render.drawing import COLOURS, GREY, INK, Curve, Layout, Point, drawing, in_page
 from cxrlab.render.robustness_parts import (
     CLEAN,
     CONTROL,
@@ -41,7 +41,7 @@ def curves(audit: Mapping[str, Any]) -> str:
 
 
 def _panels(audit: Mapping[str, Any], models: Sequence[str] | None) -> str:
-    made = [drawing for metric in PANELS if (drawing := figure_svg(audit, metric, models))]
+    made = [in_page(one) for metric in PANELS if (one := figure_svg(audit, metric, models))]
     return f"<div class=plots>{''.join(made)}</div>" if made else ""
 
 

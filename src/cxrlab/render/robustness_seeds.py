@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from cxrlab.render.drawing import in_page
 from cxrlab.render.folder import RunFolder
 from cxrlab.render.html import UNKNOWN, ends, figure, grouped_table, section, table, text
 from cxrlab.render.robustness_parts import (
@@ -78,7 +79,8 @@ def _counts(found: Mapping[str, Any]) -> str:
 
 
 def _drawn(figure_: str, note: str) -> str:
-    return f"<div class=chapter><div class=plots>{figure_}</div><p class=small>{note}</p></div>" if figure_ else ""
+    inside = in_page(figure_)
+    return f"<div class=chapter><div class=plots>{inside}</div><p class=small>{note}</p></div>" if inside else ""
 
 
 def _headline(found: Mapping[str, Any], metric: str, beside: Sequence[str] | None = None) -> str:
