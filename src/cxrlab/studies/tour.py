@@ -187,7 +187,7 @@ STEPS_OF_THE_TOUR = (
     Step("normal", "write the constant normal report", write_normal, 5, 1),
     Step("retrieval", "write the report of the nearest training film", write_nearest, 10, 2),
     Step("lesson", "draw films to learn from", tour_models.draw_lesson, 40, 1, model=True),
-    Step("align", "stage 2: train a projector", tour_models.align_projector, 50, 6, model=True),
+    Step("align", "stage 2: train a projector", tour_models.align_projector, 50, 5, model=True),
     Step(
         "finetune", "stage 3: train adapters on the language model", tour_models.finetune_reporter, 240, 2, model=True
     ),
@@ -201,7 +201,7 @@ STEPS_OF_THE_TOUR = (
     Step("spoil", "teach the reporter reports with mistakes", tour_preference.spoil, 35, 2, model=True),
     Step("sample", "draw several reports a film from it", tour_preference.sample_reports, 50, 2, model=True),
     Step("judge", "judge and pair them without a person", tour_preference.judge_reports, 5, 1, model=True),
-    Step("prefer", "align it by the pairs; before and after", tour_preference.align_by_preference, 92, 6, model=True),
+    Step("prefer", "align it by the pairs; before and after", tour_preference.align_by_preference, 92, 5, model=True),
     Step("attack", "attack it and what it was before", tour_robustness.attack_models, 45, 3, model=True),
     Step("summary", "count what there is", sum_up, 5, 1),
 )
