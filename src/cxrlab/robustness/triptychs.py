@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,8 +101,3 @@ def _fate(finding: Finding, others: Sequence[Finding], alone: str) -> str | None
     if not same:
         return alone
     return None if any((one.side, one.severity) == (finding.side, finding.severity) for one in same) else "changed"
-
-
-def has_triptychs(folder: Path) -> bool:
-    """Whether a run folder holds any."""
-    return (folder / TRIPTYCHS).is_file()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cxrlab.attacks.corruptions import CORRUPTIONS, SEVERITIES, corrupt, parse_condition
+from cxrlab.attacks.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 from cxrlab.attacks.corruptions.film import Film
 from cxrlab.core.errors import ConfigError, UnknownName
 from cxrlab.core.vocabulary import View
@@ -123,33 +123,6 @@ def test_what_is_no_film_is_refused(film: Film) -> None:
         spoilt("gamma", film, 1)
 
 
-def test_a_condition_is_a_name_and_a_severity() -> None:
-    assert parse_condition("low-dose@5") == ("low-dose", 5)
-    assert {parse_condition(f"{name}@{severity}") for name in NAMES for severity in SEVERITIES} == {
-        (name, severity) for name in NAMES for severity in SEVERITIES
-    }
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("blurr@3", "Did you mean 'blur'"),
-        ("", "There are: exposure"),
-        ("blur", "'blur@3'"),
-        ("blur@", "1 to 5"),
-        ("blur@0", "1 to 5"),
-        ("blur@6", "1 to 5"),
-        ("blur@3.0", "1 to 5"),
-        ("blur@3@3", "1 to 5"),
-    ],
-)
-def test_a_wrong_condition_is_refused_with_the_way_out(text: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        parse_condition(text)
-
-
-def test_an_unknown_name_is_refused_by_both() -> None:
-    with pytest.raises(UnknownName):
-        spoilt("fog", ramp(16, 16), 1)
-    with pytest.raises(UnknownName):
-        parse_condition("fog@1")
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(UnknownName, match="Did you mean 'blur'"):
+        spoilt("blurr", ramp(16, 16), 1)

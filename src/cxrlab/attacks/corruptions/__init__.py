@@ -4,6 +4,6 @@ Reading order: `conditions` (the table, the names, `corrupt`), then one file for
 `positioning` (patient and tube), `detector`, `display` (grey values), `delivery` (what is burned in or compressed).
 """
 
-from cxrlab.attacks.corruptions.conditions import CORRUPTIONS, SEVERITIES, corrupt, parse_condition
+from cxrlab.attacks.corruptions.conditions import CORRUPTIONS, SEVERITIES, corrupt
 
-__all__ = ["CORRUPTIONS", "SEVERITIES", "corrupt", "parse_condition"]
+__all__ = ["CORRUPTIONS", "SEVERITIES", "corrupt"]

@@ -1,4 +1,4 @@
-"""The corruptions by name, conditions as users write them (`blur@3`), and the one way to apply them.
+"""The corruptions by name, and the one way to apply them.
 
 A corruption is `function(film, severity, rng) -> film` and has the idea alone. `corrupt` keeps the promises: the
 film it was given stays as it is, and what comes back has the same shape and lies in [0, 1].
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from cxrlab.attacks.corruptions.film import Corruption, Film
-from cxrlab.core.errors import ConfigError, UnknownName, nearest, shown
+from cxrlab.core.errors import ConfigError, shown
 from cxrlab.core.randomness import generator
 from cxrlab.core.tables import Table
 
@@ -53,24 +53,6 @@ def corrupt(name: str, film: Film, severity: int, *, key: str, seed: int) -> Fil
     if spoilt.shape != clean.shape:
         raise ValueError(f"corruption '{name}' made {list(spoilt.shape)} of a film {list(clean.shape)}")
     return np.clip(spoilt, 0.0, 1.0).astype(np.float32, copy=False)
-
-
-def parse_condition(text: str) -> tuple[str, int]:
-    """Name and severity of a condition.
-
-    >>> parse_condition("blur@3")
-    ('blur', 3)
-    """
-    name, at, severity = text.partition("@")
-    if name not in CORRUPTIONS:
-        raise UnknownName(
-            f"'{text}' names no corruption.{nearest(name, CORRUPTIONS)} There are: {', '.join(CORRUPTIONS)}."
-        )
-    if not at:
-        raise ConfigError(f"'{text}' says no severity; write it as '{name}@3', with 1 (mild) to 5 (severe).")
-    if severity not in map(str, SEVERITIES):
-        raise ConfigError(f"'{text}' has no usable severity; write '{name}@' and a whole number from 1 to 5.")
-    return name, int(severity)
 
 
 def _checked(film: Film) -> Film:
