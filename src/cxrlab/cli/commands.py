@@ -218,6 +218,29 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "cxrlab robustness --model builtin:reporter --data corpora/phantom --n 50 --attacks fgsm,pgd,noise "
             "--eps 1/255,2/255 --out runs/robustness",
         ),
+        "extract": Command(
+            "copy a model by queries: what it costs, how good the copy is",
+            "cxrlab.cli.extracting:extract",
+            "cxrlab extract --config configs/extraction/ada_steal_phantom.yaml --victim builtin:reporter "
+            "--data corpora/phantom --out runs/ada_steal",
+        ),
+        "detect": Command(
+            "would copying be noticed? detectors on what was asked",
+            "cxrlab.cli.detecting:detect",
+            "cxrlab detect runs/knockoff --benign corpora/phantom --out runs/detected",
+            ("streams",),
+        ),
+        "defend": Command(
+            "defences against copying: their cost, and who gets past them",
+            "cxrlab.cli.defending:defend",
+            "cxrlab defend --victim builtin:reporter --data corpora/phantom --out runs/defended",
+        ),
+        "defend test-watermark": Command(
+            "does a suspect's text carry the watermark?",
+            "cxrlab.cli.defending:test_watermark",
+            "cxrlab defend test-watermark suspect/predictions.jsonl --key-file key.txt",
+            ("suspect",),
+        ),
         "page": Command(
             "one HTML file from run folders",
             "cxrlab.render.page:write_page",

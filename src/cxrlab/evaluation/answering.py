@@ -39,13 +39,16 @@ class Films:
 
     Args:
         corpus: Where the studies are.
+        indications: False keeps the reasons back.
     """
 
-    def __init__(self, corpus: Corpus) -> None:
-        self.corpus = corpus
+    def __init__(self, corpus: Corpus, *, indications: bool = True) -> None:
+        self.corpus, self.indications = corpus, indications
 
     def indication(self, key: str) -> str | None:
-        """Reason for the examination; None when there is none."""
+        """Reason for the examination; None when there is none, or when it is kept back."""
+        if not self.indications:
+            return None
         study = self.corpus[key]
         return study.sections.indication if study.sections else None
 

@@ -30,6 +30,7 @@ class GenerateConfig:
         examples: Studies whose film and reference are kept in the run folder for a page.
         allow_missing: Finish although some studies have no readable frontal film; they stay without a prediction.
         external: Refuse a corpus of a collection that the model has learnt from, or a model that does not tell.
+        indication: Give the model the reason for the examination; false asks about every film in the same words.
         controls: Wrong films that some studies are answered with too, to see whether the film matters: noise, blank
             (mid grey) and swapped (another patient's).
         control_studies: Studies that are answered with wrong films, at most; each costs one report a control, 0 none.
@@ -46,6 +47,7 @@ class GenerateConfig:
     examples: int = 8
     allow_missing: bool = False
     external: bool = False
+    indication: bool = True
     controls: tuple[str, ...] = WRONG_FILMS
     control_studies: int = 100
     decoding: Decoding = Decoding()

@@ -84,7 +84,7 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
     writer = Writer(model, config.decoding)
     if config.external:
         refuse_familiar(model, corpus)
-    films = Films(corpus)
+    films = Films(corpus, indications=config.indication)
     if len(ids) > config.batch_size and not (out / PREDICTIONS).exists():
         try_longest(writer, films, ids)
     with Run.open(out, config, seed=config.seed, free=FREE) as run:

@@ -41,10 +41,13 @@ class WrongFilms(Films):
         control: noise, blank or swapped.
         seed: Decides the noise.
         partners: For swapped: id of a study → id of the study whose film is shown.
+        indications: False keeps the reasons back.
     """
 
-    def __init__(self, corpus: Corpus, control: str, seed: int, partners: dict[str, str]) -> None:
-        super().__init__(corpus)
+    def __init__(
+        self, corpus: Corpus, control: str, seed: int, partners: dict[str, str], *, indications: bool = True
+    ) -> None:
+        super().__init__(corpus, indications=indications)
         self.control, self.seed, self.partners = control, seed, partners
 
     def film(self, key: str) -> Image:
@@ -81,7 +84,7 @@ def answer_wrong_films(
         if control == "swapped" and partners is None:
             continue
         shown = {key: chosen[place] for key, place in zip(chosen, partners or (), strict=partners is not None)}
-        films = WrongFilms(corpus, control, config.seed, shown)
+        films = WrongFilms(corpus, control, config.seed, shown, indications=config.indication)
         label = f"the same with {control} films"
         lost = answer_all(run, control_file(control), writer, films, chosen, config.batch_size, label)
         counts[control] = len(chosen) - len(lost)

@@ -1,0 +1,67 @@
+"""`cxrlab extract`: how much of a model can be copied by queries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cxrlab.cli.result import Result, columns
+from cxrlab.extraction.config import ExtractConfig
+
+
+def extract(config: ExtractConfig, out: Path) -> Result:
+    """Copy a model that you own or may test by asking it, and measure the copy.
+
+    RUN/ledger.sqlite has every question with its answer, RUN/extraction.json the copy beside the victim. Pools are
+    scenes, noise, folder:DIR, cifar:DIR, corpus:DIR and mix:R:IN+OUT; configs/extraction/ has whole recipes. A stopped
+    audit is continued by running the command again: no question is lost or put twice. 'cxrlab page RUN' shows it,
+    'cxrlab detect RUN' tells whether it would have been noticed.
+
+    Args:
+        config: Settings.
+        out: The run folder.
+    """
+    from cxrlab.extraction.audit import extract as audit
+
+    found = audit(config, out)
+    transcript = found["transcript"]
+    cost = found["cost"]
+    asked = (
+        f"{found['spent']:,} of {found['budget']:,} queries ({cost['amount']:.2f} {cost['currency']}), "
+        f"{found['refused']:,} refused; {transcript['distinct_finding_sets']:,} different sets of findings, "
+        f"abnormal {_share(transcript['abnormal_share'])}"
+    )
+    parts = [found["threat"], asked, _table(found)]
+    if found.get("untouched"):
+        parts.insert(2, f"! the surrogate is as it was before any query: {found['untouched']}")
+    if len(found["curve"]) > 1:
+        parts.append(_curve(found["curve"]))
+    return Result("\n\n".join(parts), found)
+
+
+def _table(found: Mapping[str, Any]) -> str:
+    rows = [["", "victim", "copy", "copy / victim", "copy against the victim's words"]]
+    for metric, row in found["surrogate"].items():
+        cells = [found["victim"].get(metric), row, found["ratio"].get(metric), found["fidelity"].get(metric)]
+        rows.append([metric, *(_cell(cell) for cell in cells)])
+    return columns(rows)
+
+
+def _curve(curve: Mapping[str, Mapping[str, Any]]) -> str:
+    names = [name for name in ("findings.f1", "findings.f1.side", "rougeL:coco") if name in next(iter(curve.values()))]
+    rows = [["queries", *names]]
+    rows += [[budget, *(_cell(row.get(name)) for name in names)] for budget, row in curve.items()]
+    return columns(rows)
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.0f} %"
+
+
+def _cell(value: Mapping[str, Any] | None) -> str:
+    if not value or value.get("value") is None:
+        return "–"
+    ends = [value.get("low"), value.get("high")]
+    interval = "" if None in ends else f" [{ends[0]:.3f}, {ends[1]:.3f}]"
+    return f"{value['value']:.3f}{interval}"

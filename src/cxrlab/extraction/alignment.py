@@ -1,0 +1,105 @@
+"""Adversarial domain alignment: a picture is moved until the surrogate would rather write the enriched report.
+
+One step of length ε along the sign of the gradient is the paper's. Its equation adds the gradient of the loss, which
+makes the wanted report less likely; `direction` says which way is gone, and towards the report is the default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cxrlab.attacks.budget import parse_eps
+from cxrlab.attacks.config import AttackSettings
+from cxrlab.attacks.objective import Objective
+from cxrlab.attacks.objectives import report_losses
+from cxrlab.attacks.table import ATTACKS
+from cxrlab.core.codec import to_uint8
+from cxrlab.core.progress import track
+from cxrlab.extraction.config import Alignment
+from cxrlab.extraction.records import Picture
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_REACH = 2.5  # of several steps together, in radii: enough to cross the ball and to turn
+
+
+class MoveReport(Objective):
+    """The enriched report of each picture becomes likelier, or less likely.
+
+    Args:
+        model: The surrogate, with its `losses(images, reports, indications)`.
+        reports: The enriched report of each picture.
+        sign: -1 lowers the loss of the report, +1 raises it.
+    """
+
+    name = "enriched"
+
+    def __init__(self, model: Any, reports: Sequence[str], sign: float) -> None:
+        self.model, self.reports, self.sign = model, reports, sign
+
+    def losses(self, images: Tensor, rows: Sequence[int]) -> Tensor:
+        """`sign` times the mean of −log p over the tokens of the enriched report."""
+        return self.sign * report_losses(self.model, images, rows, self.reports, [None] * len(self.reports))
+
+    def broken(self, images: Tensor, rows: Sequence[int]) -> Tensor:
+        """Nobody asks here: what a moved picture is worth, the victim says."""
+        return torch.zeros(len(rows), dtype=torch.bool)
+
+
+def move_pictures(
+    model: Any, pictures: Sequence[Picture], reports: Sequence[str], settings: Alignment, *, seed: int, round: int
+) -> tuple[list[Picture], list[dict[str, float]]]:
+    """Every picture moved and rounded to 8 bits, and what each was moved by.
+
+    Args:
+        model: The surrogate.
+        pictures: uint8 [S, S] each, all of one size.
+        reports: The enriched report of each; a picture with an empty one stays as it is.
+        settings: How far, how often and which way.
+        seed: Of everything random.
+        round: Named in the keys of the new pictures.
+    """
+    found: list[Picture] = []
+    told: list[dict[str, float]] = []
+    size = settings.batch_size
+    for start in track(range(0, len(pictures), size), f"moving pictures, round {round}"):
+        part, texts = pictures[start : start + size], reports[start : start + size]
+        wished = [place for place, text in enumerate(texts) if text.strip()]
+        moved = {place: one.pixels for place, one in enumerate(part)}
+        rows: dict[int, dict[str, float]] = {}
+        if wished:
+            films = _films([part[place].pixels for place in wished], model)
+            keys = [part[place].key for place in wished]
+            objective = MoveReport(model, [texts[place] for place in wished], _sign(settings))
+            result = _attack(settings)(objective, films, parse_eps(settings.eps), keys=keys, seed=seed)
+            for place, film, before, after, linf in zip(
+                wished, result.images.cpu().numpy(), result.start, result.end, result.linf, strict=True
+            ):
+                moved[place] = to_uint8(film[0])
+                sign = _sign(settings)
+                rows[place] = {"before": sign * float(before), "after": sign * float(after), "linf": float(linf)}
+        found += [Picture(f"{one.key}@{round}", moved[place], one.in_domain) for place, one in enumerate(part)]
+        told += [rows.get(place, {}) for place in range(len(part))]
+    return found, told
+
+
+def _attack(settings: Alignment) -> Any:
+    if settings.steps == 1:
+        return ATTACKS.load("fgsm")(AttackSettings(steps=1))
+    step = min(1.0, _REACH / settings.steps)
+    return ATTACKS.load("pgd")(AttackSettings(steps=settings.steps, step_size=step, random_start=False))
+
+
+def _sign(settings: Alignment) -> float:
+    return -1.0 if settings.direction == "towards" else 1.0
+
+
+def _films(pixels: Sequence[NDArray[np.uint8]], model: Any) -> Tensor:
+    """[B, 1, S, S] float32 in [0, 1], where the surrogate is."""
+    return torch.from_numpy(np.stack(pixels)).to(model.device).float().div(255.0)[:, None]

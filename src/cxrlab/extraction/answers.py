@@ -1,0 +1,106 @@
+"""Questions to a victim, and of its answers the words and nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cxrlab.core.errors import RunError
+
+if TYPE_CHECKING:
+    from cxrlab.core.protocols import Generated, Image, ImageToText
+    from cxrlab.models.decoding import Decoding
+
+    Voice = Callable[[Sequence[Image]], "list[Answer]"]
+
+REFUSED = "refused"  # key of `Generated.extra` by which a guarded victim says that it declined
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A question that is to be put.
+
+    Args:
+        number: Place in the audit, from 0.
+        round: Round, from 0.
+        key: Name of the pool's picture behind it.
+        sha256: Of the pixels; see `records.fingerprint`.
+        account: Under which account.
+    """
+
+    number: int
+    round: int
+    key: str
+    sha256: str
+    account: str = "attacker"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is kept of one answer.
+
+    Args:
+        report: Its words.
+        refused: Whether the victim declined; the report is then what it said instead.
+        tokens: Tokens of the answer; None when the victim does not tell.
+        seconds: Time until it came, this picture's share of its batch.
+    """
+
+    report: str
+    refused: bool = False
+    tokens: int | None = None
+    seconds: float = 0.0
+
+
+def voice(victim: ImageToText, decoding: Decoding | None = None) -> Voice:
+    """A function from films [H, W] in [0, 1] to answers, in order; it has the victim, whoever has it has words alone.
+
+    Args:
+        victim: What answers; of its `Generated` the text, the number of tokens and the mark of a refusal are read.
+        decoding: How it chooses its words, the best answer is taken; None leaves that to the victim. A `ConfigError`
+            where the victim has no choice.
+    """
+    if decoding is None:
+
+        def written(films: Sequence[Image]) -> list[Generated]:
+            return victim.generate(films)
+
+    else:
+        from cxrlab.evaluation.answering import Writer
+
+        writer = Writer(victim, decoding)
+
+        def written(films: Sequence[Image]) -> list[Generated]:
+            return [answers[0] for answers in writer.write(films, [None] * len(films))]
+
+    def speak(films: Sequence[Image]) -> list[Answer]:
+        start = time.monotonic()
+        told = written(films)
+        if len(told) != len(films):
+            raise RunError(f"the victim gave {len(told)} answers to {len(films)} pictures; it must give one to each.")
+        share = (time.monotonic() - start) / max(len(films), 1)
+        return [words_of(one, share) for one in told]
+
+    return speak
+
+
+def words_of(told: Generated, seconds: float = 0.0) -> Answer:
+    """The words of an answer, as a plain `str`; probabilities and whatever else came with it are not looked at.
+
+    Half a character (a lone surrogate), which no file can hold, becomes U+FFFD. A count of tokens that is no whole
+    number from 0 is unknown.
+    """
+    text = told.text
+    if not isinstance(text, str):
+        raise RunError(f"the victim answered with {type(text).__name__} where a text was expected.")
+    # A subclass of str could carry anything: through bytes only its characters come.
+    report = str.encode(text, "utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return Answer(report, told.extra.get(REFUSED) is True, _count(told.tokens), seconds)
+
+
+def _count(tokens: object) -> int | None:
+    if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0:
+        return int(tokens)
+    return None

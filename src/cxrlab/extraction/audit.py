@@ -1,0 +1,208 @@
+"""An extraction audit from the first question to the measured copy.
+
+    ledger.sqlite       every question with its answer, cost and round; under whose leave
+    pictures/           every picture that was asked, by its sha256
+    rounds/             plans and surrogates of the attack, see `rounds`
+    victim/             what the victim writes on the corpus
+    copies/N/           the surrogate of the first N queries, trained from its start, with what it writes and scores
+    map.json            sentences of the victim's answers on a plane
+    examples.json       pictures before and after they were moved, with the victim's words on both
+    extraction.json     what it came to
+
+A stopped audit goes on with the very question at which it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from cxrlab.core.files import read_json, write_json
+from cxrlab.core.install import require
+from cxrlab.core.json_form import plain
+from cxrlab.core.runs import Run, finished
+from cxrlab.evaluation.config import GenerateConfig
+from cxrlab.evaluation.generate import generate
+from cxrlab.evaluation.loading import load_model
+from cxrlab.extraction.config import ExtractConfig
+from cxrlab.extraction.desk import Desk
+from cxrlab.extraction.diversity import diversity_by_round
+from cxrlab.extraction.examples import examples
+from cxrlab.extraction.fidelity import measure_fidelity
+from cxrlab.extraction.ledger import LEDGER, Ledger
+from cxrlab.extraction.permission import Permission, check_permission, threat_model
+from cxrlab.extraction.pools import open_pool
+from cxrlab.extraction.records import Query
+from cxrlab.extraction.report_map import MappedReport, report_map
+from cxrlab.extraction.rounds import Attack, learnt_from, run_attack, wording
+from cxrlab.extraction.surrogate import CHECKPOINT, LlavaLearner
+from cxrlab.extraction.terms import Terms
+from cxrlab.extraction.transcript import NothingLearnt, write_transcript
+from cxrlab.models.decoding import Decoding
+
+RESULT, MAP, EXAMPLES, COPIES, VICTIM = "extraction.json", "map.json", "examples.json", "copies", "victim"
+MEASURED, WRITTEN = "measured", "written"
+FREE = ("workers", "i_am_authorised")
+
+
+def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
+    """Copy a victim by queries and measure the copy; returns the content of extraction.json.
+
+    Args:
+        config: Settings.
+        out: Run folder; a stopped audit goes on, a finished one with the same settings is left as it is.
+    """
+    require("models")
+    if finished(out, config, seed=config.seed, free=FREE):
+        return dict(read_json(out / RESULT))
+    victim = load_model(config.victim, config.loading)
+    permission = check_permission(config.victim, victim.capabilities, config.i_am_authorised)
+    pool = open_pool(config.pool, size=config.size, seed=config.seed)
+    learner = LlavaLearner(config.surrogate, config.fitting, config.seed, config.loading)
+    rate = learner.learning_rate  # a surrogate that is not there is told before anything is asked
+    with Run.open(out, config, seed=config.seed, free=FREE) as run:
+        told = threat_model(config.victim, config.budget, config.price, permission)
+        write_json(run.path("threat.json"), {"threat": told, "authorised": permission.authorised})
+        queries, spent = _asked(config, victim, permission, pool, learner, out)
+        del victim
+        victim_run = config.victim_run or out / VICTIM
+        _written(config, config.victim, victim_run, config.victim_decoding)
+        copies = {
+            budget: _copied(config, learner, queries[:budget], budget, victim_run, out)
+            for budget in _budgets(config, queries)
+        }
+        found = {
+            "threat": told,
+            "authorised": permission.authorised,
+            "method": config.method,
+            "budget": config.budget,
+            **spent,
+            **_final(copies),
+            "curve": {str(budget): copy.get("surrogate", {}) for budget, copy in copies.items()},
+            "fidelity_curve": {str(budget): copy.get("fidelity", {}) for budget, copy in copies.items()},
+            "transcript": diversity_by_round(queries, config.seed),
+            "options": {**_options(config), "learning_rate": rate},
+        }
+        _shown(run, config, queries)
+        run.write(RESULT, plain(found))
+    return dict(plain(found))
+
+
+def _asked(
+    config: ExtractConfig, victim: Any, permission: Permission, pool: Any, learner: LlavaLearner, out: Path
+) -> tuple[list[Query], dict[str, Any]]:
+    """Everything that was asked, as the ledger has it, and what it cost."""
+    terms = Terms(config.victim, config.budget, permission.authorised, config.price)
+    with Ledger.open(out / LEDGER, terms, remote=permission.remote) as ledger:
+        desk = Desk(
+            _behind(config, victim, ledger),
+            ledger,
+            out,
+            decoding=config.victim_decoding if hasattr(victim, "answers") else None,
+            batch_size=config.batch_size,
+            workers=config.workers,
+            accounts=[f"account {number + 1}" for number in range(config.accounts)],
+        )
+        run_attack(Attack(desk, pool, learner, config, out))
+        statement = ledger.statement()
+        spent = {
+            "spent": statement.spent,
+            "answered": statement.answered,
+            "refused": statement.refused,
+            "cached": statement.cached,
+            "lost": statement.lost,
+            "cost": asdict(statement.cost),
+        }
+        return ledger.queries(), spent
+
+
+def _behind(config: ExtractConfig, victim: Any, ledger: Ledger) -> Any:
+    """The victim, behind its defence where it has one."""
+    if config.defence is None:
+        return victim
+    from cxrlab.extraction.defence.defended import defended
+    from cxrlab.extraction.defence.table import open_defence
+
+    defence, _ = open_defence(config.defence, config.defence_settings, config.seed)
+    return defended(victim, defence, accounts=config.accounts, asked=len(ledger.queries()))
+
+
+def _budgets(config: ExtractConfig, queries: Sequence[Query]) -> list[int]:
+    if config.method == "none":
+        return [0]
+    return [*sorted(set(config.at)), len(queries)]
+
+
+def _copied(
+    config: ExtractConfig, learner: LlavaLearner, queries: Sequence[Query], budget: int, victim_run: Path, out: Path
+) -> dict[str, Any]:
+    """A new surrogate from the first queries, measured; the untouched one where there is no query to learn from."""
+    place = out / COPIES / str(budget)
+    reason = None
+    try:
+        if not queries:
+            raise NothingLearnt("nothing was asked")
+        write_transcript(learnt_from(queries, config), out, place / "transcript", **wording(config))
+        learner.fit(place / "transcript", place / "fit")
+        name = f"hf:{place / 'fit' / CHECKPOINT}"
+    except NothingLearnt as error:
+        name, reason = learner.untouched(place / "untouched"), str(error)
+    _written(config, name, place / WRITTEN, config.surrogate_decoding)
+    victim_in = victim_run.parent / f"{victim_run.name}_scored"
+    found = measure_fidelity(victim_run, place / WRITTEN, config.data, place / MEASURED, config.measure, victim_in)
+    return {**found, "model": name, "predictions": str(Path(COPIES) / str(budget) / WRITTEN), "untouched": reason}
+
+
+def _written(config: ExtractConfig, model: str, out: Path, decoding: Decoding) -> None:
+    """What a model writes on the corpus, asked in the same words about every film."""
+    settings = GenerateConfig(
+        model,
+        config.data,
+        split=config.split,
+        n=config.n,
+        seed=config.seed,
+        batch_size=config.batch_size,
+        indication=False,
+        control_studies=0,
+        decoding=decoding if model.startswith(("hf:", "builtin:")) else Decoding(),
+        loading=config.loading,
+    )
+    generate(settings, out)
+
+
+def _final(copies: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """What the copy of the whole budget came to, in the words of the contract."""
+    last = copies[max(copies)]
+    kept = ("n", "patients", "victim", "surrogate", "fidelity", "ratio", "difference", "observations", "left_out")
+    told = {key: last[key] for key in kept}
+    return {**told, "predictions": last["predictions"], "untouched": last["untouched"]}
+
+
+def _options(config: ExtractConfig) -> dict[str, Any]:
+    """What the paper leaves open and was chosen here, beside the rest of the attack."""
+    align = config.alignment
+    return {
+        "surrogate": config.surrogate,
+        "pool": config.pool,
+        "rounds": config.rounds if config.method == "ada-steal" else 1,
+        "oracle": config.oracle,
+        "direction": align.direction,
+        "steps": align.steps,
+        "eps": align.eps,
+        "picture": align.picture,
+        "size": config.size,
+        "transcript": config.transcript,
+        "wordings": config.fitting.wordings,
+        "defence": config.defence,
+    }
+
+
+def _shown(run: Run, config: ExtractConfig, queries: Sequence[Query]) -> None:
+    """The map and the examples, for a page."""
+    if config.map_sentences and queries:
+        reports = [MappedReport(one.report, one.round, "perturbed" if one.round else "clean") for one in queries]
+        mapped = report_map(reports, most=config.map_sentences, seed=config.seed)
+        run.write(MAP, plain(mapped))
+    run.write(EXAMPLES, plain(examples(run.folder, queries)))

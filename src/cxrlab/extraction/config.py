@@ -1,0 +1,225 @@
+"""Settings of an extraction audit: every field is also a flag of the command line and a key of a YAML file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from cxrlab.attacks.budget import parse_eps
+from cxrlab.core.errors import ConfigError, nearest
+from cxrlab.core.records import SPLITS
+from cxrlab.extraction.defence.config import DefenceSettings
+from cxrlab.extraction.defence.table import DEFENCES
+from cxrlab.extraction.enrich import Shares
+from cxrlab.extraction.fidelity_config import FidelityConfig
+from cxrlab.extraction.oracles import ORACLES
+from cxrlab.extraction.terms import Price
+from cxrlab.models.decoding import Decoding
+from cxrlab.models.loading import Loading
+
+METHODS = ("none", "knockoff", "ada-steal", "in-domain")
+REWARDS = ("certainty", "diversity", "loss")
+NO_ORACLE = "none"
+# Of the paper: three groups of six beams, penalty 0.2, 512 tokens, the best answer.
+PAPER_DECODING = Decoding(strategy="diverse", beams=18, groups=3, diversity_penalty=0.2, max_new_tokens=512)
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """How a surrogate learns from a transcript.
+
+    Args:
+        learning_rate: Constant after the warm-up, without decay of weights. When left out 1e-5 for a surrogate of a
+            billion weights or more, as in the paper, and 3e-3 for a smaller one; what was used is recorded.
+        schedule: How the rate falls: constant, cosine or linear.
+        epochs: Passes through the transcript.
+        steps: Optimiser steps in place of epochs; of every fit.
+        round_steps: The same for the fits between rounds, where they should differ from the last one.
+        batch_size: Queries a step.
+        lora_rank: Rank of adapters on the language model; 0 trains it whole.
+        train_tower: Train the vision tower too.
+        precision: float32 or bfloat16.
+        max_length: Most tokens of a sample, those of the picture included.
+        wordings: Wordings in which each answer is learnt, the victim's own the first; more than one is an extra of
+            ours: a surrogate then learns what was said rather than how.
+        prompts: Row of the prompts' table by which the surrogate is asked; without an indication, always the same.
+    """
+
+    learning_rate: float | None = None
+    schedule: Literal["constant", "cosine", "linear"] = "constant"
+    epochs: float = 15.0
+    steps: int | None = None
+    round_steps: int | None = None
+    batch_size: int = 32
+    lora_rank: int = 32
+    train_tower: bool = False
+    precision: Literal["float32", "bfloat16"] = "float32"
+    max_length: int = 1024
+    wordings: int = 1
+    prompts: str = "llava-rad/1"
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "max_length", "wordings", "steps", "round_steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name}={value} is not usable; give a whole number from 1.")
+        if self.lora_rank < 0 or not self.epochs > 0 or not (self.learning_rate is None or self.learning_rate > 0):
+            raise ConfigError("fitting: lora_rank must be at least 0, epochs and learning_rate above 0.")
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """How pictures are moved towards an enriched report: the third phase of ADA-Steal.
+
+    Args:
+        eps: Most that a pixel may change, where black is 0 and white 1.
+        steps: Gradient steps; one of the whole radius is the paper's.
+        direction: towards lowers the loss of the enriched report; away raises it, as the sign in the paper's equation 6
+            says.
+        picture: What is moved: the original pictures of the first round again and again, the last round's, or fresh
+            ones of the pool.
+        batch_size: Pictures moved at once.
+    """
+
+    eps: str = "0.2"
+    steps: int = 1
+    direction: Literal["towards", "away"] = "towards"
+    picture: Literal["original", "last", "fresh"] = "original"
+    batch_size: int = 32
+
+    def __post_init__(self) -> None:
+        parse_eps(self.eps)
+        for name in ("steps", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} is not usable; give a whole number from 1.")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How Knockoff chooses its pictures.
+
+    Args:
+        kind: random, or adaptive: groups of the pool's pictures are drawn more often the more they brought.
+        rewards: What a picture brings, for adaptive: certainty (findings without a hedge), diversity (a set of findings
+            not seen before), loss (how badly the last surrogate foresaw the answer).
+        groups: Groups of like pictures.
+        batch: Pictures between two updates of the preferences.
+        rate: How fast preferences move.
+    """
+
+    kind: Literal["random", "adaptive"] = "random"
+    rewards: tuple[str, ...] = REWARDS
+    groups: int = 8
+    batch: int = 50
+    rate: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name in self.rewards:
+            if name not in REWARDS:
+                raise ConfigError(f"rewards holds '{name}', which is unknown.{nearest(name, REWARDS)} "
+                                  f"There are: {', '.join(REWARDS)}.")  # fmt: skip
+        if not self.rewards or self.groups < 2 or self.batch < 1 or not self.rate > 0:
+            raise ConfigError("policy: name a reward, at least 2 groups, a batch from 1 and a rate above 0.")
+
+
+@dataclass(frozen=True)
+class ExtractConfig:
+    """How much of a report model can be copied by queries, and at which price.
+
+    For models that you own or may test. The attacker gets words alone.
+
+    Args:
+        victim: The attacked model.
+        data: Corpus on which victim and surrogate are measured, with references; its films are never asked.
+        surrogate: What is trained into a copy: a LLaVA by name (hf:FOLDER, builtin:NAME, a run folder of a training),
+            or parts:TOWER+LANGUAGE_MODEL with a new projector between them.
+        method: knockoff, ada-steal, in-domain (Knockoff with a pool of chest films, the ceiling), or none (no query).
+        pool: Pictures to ask with: scenes, noise, folder:DIR, cifar:DIR, corpus:DIR, mix:R:IN+OUT.
+        budget: Most queries.
+        rounds: Rounds of ada-steal; the budget is spread evenly over them.
+        at: Smaller budgets at which a new surrogate is trained and measured too, for a curve.
+        transcript: accumulate learns from all rounds, replace from the last one alone.
+        oracle: Where descriptions come from, a row of the oracles' table; none keeps the surrogate's own report.
+        shares: How often each source speaks in an enriched report.
+        size: Side of the pictures in pixels; they are asked and moved at this resolution.
+        split: Of the corpus: train, val or test.
+        n: Studies of it that are measured on; all when left out.
+        seed: Decides pictures, draws, weights and resamples.
+        batch_size: Pictures put to the victim at once.
+        workers: Batches under way at once, for a victim behind a connection.
+        map_sentences: Different sentences on the map of what the victim said; 0 draws none.
+        i_am_authorised: Who may test this model and why; needed for a model that runs elsewhere, kept and shown.
+        victim_run: Folder for what the victim writes on the corpus, where audits of one victim share it.
+        defence: Put this defence in front of the victim.
+        accounts: Accounts that take turns in asking.
+        dress: Share of a chest that is blended into every picture, for a victim behind a gate.
+        chest: The chest film that is blended in; a drawing when left out.
+        rewrite: Retell every answer in other words before it is learnt, against a watermark.
+        price: What the victim charges.
+        policy: How Knockoff chooses.
+        alignment: How pictures are moved.
+        fitting: How the surrogate learns.
+        measure: What copies are measured by.
+        victim_decoding: How the victim chooses its words; the paper's diverse beam search.
+        surrogate_decoding: How the surrogate does.
+        defence_settings: Of the defence.
+        loading: How both are loaded.
+    """
+
+    victim: str
+    data: Path
+    surrogate: str = "parts:builtin:encoder+builtin:general"
+    method: str = "ada-steal"
+    pool: str = "scenes"
+    budget: int = 1500
+    rounds: int = 3
+    at: tuple[int, ...] = ()
+    transcript: Literal["accumulate", "replace"] = "accumulate"
+    oracle: str = "rules"
+    shares: Shares = Shares()
+    size: int = 128
+    split: str = "test"
+    n: int | None = None
+    seed: int = 7
+    batch_size: int = 16
+    workers: int = 1
+    map_sentences: int = 300
+    i_am_authorised: str | None = None
+    victim_run: Path | None = None
+    defence: str | None = None
+    accounts: int = 1
+    dress: float = 0.0
+    chest: Path | None = None
+    rewrite: bool = False
+    price: Price = Price()
+    policy: Policy = Policy()
+    alignment: Alignment = Alignment()
+    fitting: Fitting = Fitting()
+    measure: FidelityConfig = FidelityConfig()
+    victim_decoding: Decoding = PAPER_DECODING
+    surrogate_decoding: Decoding = PAPER_DECODING
+    defence_settings: DefenceSettings = DefenceSettings()
+    loading: Loading = Loading()
+
+    def __post_init__(self) -> None:
+        for name, known in (("method", METHODS), ("split", SPLITS), ("oracle", (NO_ORACLE, *ORACLES))):
+            value = getattr(self, name)
+            if value not in known:
+                raise ConfigError(f"{name}='{value}' is unknown.{nearest(value, known)} There are: {', '.join(known)}.")
+        if self.defence is not None and self.defence not in DEFENCES:
+            raise ConfigError(f"defence='{self.defence}' is unknown.{nearest(self.defence, DEFENCES)} "
+                              f"There are: {', '.join(DEFENCES)}.")  # fmt: skip
+        least = {"budget": 1, "rounds": 1, "size": 8, "n": 1, "batch_size": 1, "workers": 1, "accounts": 1, "seed": 0}
+        for name, low in {**least, "map_sentences": 0}.items():
+            value = getattr(self, name)
+            if value is not None and value < low:
+                raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {low}.")
+        if not 0.0 <= self.dress <= 1.0:
+            raise ConfigError(f"dress={self.dress} is not a share; give a number from 0 to 1.")
+        if self.rounds > self.budget:
+            raise ConfigError(f"rounds={self.rounds} is more than budget={self.budget}; a round needs a query.")
+        if self.method == "in-domain" and not self.pool.startswith("corpus:"):
+            raise ConfigError("method=in-domain asks with chest films; give --pool corpus:DIR, or --method knockoff.")
+        if wrong := [budget for budget in self.at if not 0 < budget < self.budget]:
+            raise ConfigError(f"at holds {wrong[0]}, which is not below the budget of {self.budget}.")

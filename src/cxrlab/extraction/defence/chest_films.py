@@ -1,0 +1,41 @@
+"""Is this a chest film? The detector of that name as a plain yes or no, one picture at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cxrlab.extraction.detection.base import Detector
+from cxrlab.extraction.detection.config import DetectorSettings
+from cxrlab.extraction.detection.looks import looks_of
+from cxrlab.extraction.detection.table import DETECTORS
+from cxrlab.extraction.detection.traffic import Asked, Traffic
+
+if TYPE_CHECKING:
+    from cxrlab.extraction.records import Picture, Pixels
+
+_NONE = np.zeros(0)  # no encoder: a gate has to answer before any model is asked
+
+
+class ChestFilms:
+    """Says yes to what lies no farther from benign films than all but a stated share of them.
+
+    Args:
+        benign: Films that the detector is set on; too few for the bound are a `DataError` that gives the number.
+        bound: Share of benign films that may get a no.
+        seed: Decides which of them fit the detector and which set its threshold.
+    """
+
+    def __init__(self, benign: Sequence[Picture], *, bound: float, seed: int) -> None:
+        detector: Detector = DETECTORS.load("chest-gate")(DetectorSettings(film_bound=bound))
+        looks = np.stack([looks_of(picture.pixels) for picture in benign])
+        keys = tuple(picture.key for picture in benign)
+        detector.calibrate(Traffic(keys, keys, np.zeros((len(keys), 0)), looks), seed)
+        self.detector, self.bound = detector, bound
+
+    def __call__(self, pixels: Pixels) -> bool:
+        """Whether uint8 [H, W] passes."""
+        # A film is judged for itself, so that a new watch for each keeps no memory.
+        return not self.detector.begin().see(Asked(_NONE, looks_of(pixels))).flagged

@@ -1,0 +1,172 @@
+"""Every defence in one table: benign cost, what it takes from a copy, and from one made by who knows it.
+
+    benign.jsonl     what the undefended victim writes for benign films
+    attacks/…        a whole extraction for each row: none, NAME-plain, NAME-adaptive
+    defence.json     the table and the summary for a security reviewer
+
+A stopped run goes on where it stopped; a finished one is left as it is. A defence that changes any finding of a
+benign report is refused before anything is attacked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from cxrlab.core.codec import to_uint8
+from cxrlab.core.errors import ConfigError
+from cxrlab.core.files import read_json
+from cxrlab.core.json_form import plain
+from cxrlab.core.runs import Run, finished
+from cxrlab.data.corpus import load_corpus
+from cxrlab.data.images import grey_film
+from cxrlab.evaluation.answering import Films, Writer, answer_all
+from cxrlab.evaluation.generate import chosen_ids
+from cxrlab.evaluation.loading import load_model
+from cxrlab.evaluation.score_sources import predictions_from, references_from
+from cxrlab.extraction.defence.adaptive import Adaptation, load_chest, smallest_passing
+from cxrlab.extraction.defence.attacking import Attack, Plan, audit_attack, loss
+from cxrlab.extraction.defence.base import Defence
+from cxrlab.extraction.defence.benign import BenignCase, benign_cost, harms
+from cxrlab.extraction.defence.config import DefenceSettings, DefendConfig
+from cxrlab.extraction.defence.evidence import watermark_evidence
+from cxrlab.extraction.defence.gate import Gate
+from cxrlab.extraction.defence.keys import fingerprint_of, load_key
+from cxrlab.extraction.defence.quotas import Quota, benign_share_refused
+from cxrlab.extraction.defence.safety import SafetyReport, check_on_benign
+from cxrlab.extraction.defence.severity import METRIC, security_summary
+from cxrlab.extraction.defence.table import open_defence
+from cxrlab.extraction.permission import check_permission
+from cxrlab.extraction.pools import open_pool
+from cxrlab.metrics.pairs import Pair
+
+BENIGN, DEFENCE, ATTACKS = "benign.jsonl", "defence.json", "attacks"
+WATERMARK = "watermark"
+_PROBE_SIZE = 128  # side of the pictures with which a way through the gate is looked for
+
+
+def defend(config: DefendConfig, out: Path, attack: Attack | None = None) -> dict[str, Any]:
+    """Measure every defence into RUN/defence.json.
+
+    Args:
+        config: Settings.
+        out: Run folder.
+        attack: Makes one attack in a folder and gives its result; the extraction audit when left out.
+    """
+    if finished(out, config, seed=config.seed):
+        return dict(read_json(out / DEFENCE))
+    settings = _settings(config)
+    model = load_model(config.victim, config.loading)
+    permission = check_permission(model.name, model.capabilities, config.i_am_authorised)
+    opened = {name: open_defence(name, settings, config.seed) for name in config.defences}
+    writer = Writer(model, config.decoding)
+    with Run.open(out, config, seed=config.seed) as run:
+        cases = _cases(run, config, writer)
+        for defence, _ in opened.values():
+            check_on_benign(defence, [case.pair.candidate or "" for case in cases])
+        found = _measured(config, settings, opened, cases, out, attack or audit_attack(config))
+        result = {"victim": config.victim, "authorised": permission.authorised, **found}
+        result["summary"] = security_summary(result)
+        run.write(DEFENCE, result)
+    return dict(plain(result))
+
+
+def _settings(config: DefendConfig) -> DefenceSettings:
+    settings = replace(config.settings, benign=config.settings.benign or config.data)
+    if settings.benign == config.data and settings.benign_split == config.split:
+        raise ConfigError(
+            f"a gate that is set on the {config.split} split cannot be measured on it; name another "
+            "settings.benign_split."
+        )
+    return settings
+
+
+def _cases(run: Run, config: DefendConfig, writer: Writer) -> list[BenignCase]:
+    """Benign films with references and what the undefended victim writes; unreadable films are left out."""
+    corpus = load_corpus(config.data)
+    films = Films(corpus)
+    ids = chosen_ids(corpus, config.split, config.n, config.seed)
+    missing = answer_all(run, BENIGN, writer, films, ids, config.batch_size, "writing benign reports")
+    lost = {item.id for item in missing}
+    said, references = predictions_from(run.path(BENIGN)).items, references_from(config.data, config.section).items
+    cases = []
+    for key in (key for key in ids if key not in lost):
+        told = references[key]
+        pair = Pair(key, told.text, said[key], told.patient, told.findings, told.context)
+        cases.append(BenignCase(pair, to_uint8(grey_film(films.film(key)))))
+    return cases
+
+
+def _measured(
+    config: DefendConfig,
+    settings: DefenceSettings,
+    opened: Mapping[str, tuple[Defence, SafetyReport]],
+    cases: list[BenignCase],
+    out: Path,
+    attack: Attack,
+) -> dict[str, Any]:
+    folder = out / ATTACKS
+    none = attack(Plan(None, settings), folder / "none")
+    rows: dict[str, Any] = {}
+    for name, (defence, safety) in opened.items():
+        cost = benign_cost(defence, cases, trials=config.trials, seed=config.seed)
+        if isinstance(defence, Quota):
+            cost["quota"] = quota_cost(settings)
+        attacks = {}
+        for kind, (adapted, told) in _plans(defence, config).items():
+            found = attack(Plan(name, settings, adapted), folder / f"{name}-{kind}")
+            attacks[kind] = {**asdict(adapted), **told, "loss": loss(found, none, METRIC), "result": _kept(found)}
+        rows[name] = {"safety": asdict(safety), "benign": cost, "harms": harms(cost, config.tolerated)}
+        rows[name]["attacks"] = attacks
+        if name == WATERMARK:
+            rows[name] |= _evidence(config, settings, cases, folder, attacks)
+    return {"n": len(cases), "undefended": _kept(none), "defences": rows, "price": asdict(config.price)}
+
+
+def _plans(defence: Defence, config: DefendConfig) -> dict[str, tuple[Adaptation, dict[str, Any]]]:
+    plans: dict[str, tuple[Adaptation, dict[str, Any]]] = {"plain": (Adaptation(), {})}
+    return plans | {"adaptive": adaptation(defence, config)} if config.adaptive else plans
+
+
+def adaptation(defence: Defence, config: DefendConfig) -> tuple[Adaptation, dict[str, Any]]:
+    """What the attacker who knows a defence does, and what it has found out before."""
+    if isinstance(defence, Gate):
+        if config.dress is not None:
+            return Adaptation(dress=config.dress, chest=config.chest), {}
+        pool = open_pool(config.pool, size=_PROBE_SIZE, seed=config.seed)
+        pictures = [picture.pixels for picture in pool.draw(config.probes)]
+        chest = load_chest(config.chest, _PROBE_SIZE) if config.chest else None
+        share, passed = smallest_passing(pictures, defence.is_chest_film, chest=chest)
+        # Where no share lets enough pass, the one that lets most pass is used, the smallest of them.
+        best = share if share is not None else max(passed, key=lambda one: (passed[one], -one))
+        told = {"passed": {f"{one:g}": value for one, value in passed.items()}, "probes": len(pictures) * len(passed)}
+        return Adaptation(dress=best, chest=config.chest), told
+    if isinstance(defence, Quota):
+        return Adaptation(accounts=config.accounts), {}
+    return Adaptation(rewrite=True), {}
+
+
+def quota_cost(settings: DefenceSettings) -> dict[str, Any]:
+    """Expected share of benign requests that the quota refuses, by account and together."""
+    by_account = {films: benign_share_refused(films, settings.quota) for films in settings.films_per_window}
+    total = sum(settings.films_per_window)
+    refused = sum(by_account[films] * films for films in settings.films_per_window)
+    told = {f"{films:g}": value for films, value in by_account.items()}
+    return {"answers": settings.quota, "by_films_per_window": told, "share_refused": refused / total}
+
+
+def _kept(found: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("method", "budget", "spent", "cost", "refused", "victim", "surrogate", "ratio", "transcript", "curve",
+             "predictions")  # fmt: skip
+    return {name: found[name] for name in names if name in found}
+
+
+def _evidence(
+    config: DefendConfig, settings: DefenceSettings, cases: list[BenignCase], folder: Path, attacks: Mapping[str, Any]
+) -> dict[str, Any]:
+    key = load_key(settings.key_file)
+    copies = {kind: (folder / f"{WATERMARK}-{kind}", row["result"]) for kind, row in attacks.items()}
+    reports = [case.pair.candidate or "" for case in cases]
+    return {"key_sha256": fingerprint_of(key), "evidence": watermark_evidence(reports, key, copies, config.seed)}

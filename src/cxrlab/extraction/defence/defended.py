@@ -1,0 +1,99 @@
+"""A model behind a defence is again a model, so that an audit can attack it like any other victim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cxrlab.core.codec import to_uint8
+from cxrlab.core.protocols import Capabilities, Generated
+from cxrlab.data.images import grey_film
+from cxrlab.extraction.defence.base import REFUSED, Defence
+from cxrlab.models.decoding import ChoosesWords, Decoding
+
+if TYPE_CHECKING:
+    from cxrlab.core.protocols import Image, ImageToText
+
+Ask = Callable[[list["Image"], list[str | None] | None], list[list[Generated]]]
+
+
+class Defended:
+    """Answers as the defence allows; a refusal carries `refused: True` in its extra values.
+
+    Args:
+        model: What is defended; it is not asked where the defence refuses.
+        defence: What stands before it.
+        accounts: Under how many accounts queries come in turn.
+        asked: Queries that were put before this process began; a defence with a memory is told of them.
+    """
+
+    def __init__(self, model: ImageToText, defence: Defence, *, accounts: int = 1, asked: int = 0) -> None:
+        self._model, self._defence, self._accounts = model, defence, accounts
+        self._asked = asked
+        for number in range(asked):
+            defence.count(self._account(number), number)
+
+    @property
+    def name(self) -> str:
+        """The model's name with the defence behind it."""
+        return f"{self._model.name} behind {self._defence.name}"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """No gradients and no probabilities: a defended model gives words alone."""
+        inner = self._model.capabilities
+        return Capabilities(batch=inner.batch, black_box=inner.black_box)
+
+    def generate(self, images: Sequence[Image], indications: Sequence[str | None] | None = None) -> list[Generated]:
+        """One answer an image, in order."""
+
+        def ask(films: list[Image], why: list[str | None] | None) -> list[list[Generated]]:
+            return [[answer] for answer in self._model.generate(films, why)]
+
+        return [answers[0] for answers in self._answered(images, indications, ask)]
+
+    def _answered(
+        self, images: Sequence[Image], indications: Sequence[str | None] | None, ask: Ask
+    ) -> list[list[Generated]]:
+        """Refusals in their places, and around them what the model says of the rest in the words of the defence."""
+        admitted = [self._admits(image) for image in images]
+        films = [image for image, passes in zip(images, admitted, strict=True) if passes]
+        reasons = None
+        if indications is not None:
+            reasons = [reason for reason, passes in zip(indications, admitted, strict=True) if passes]
+        told = iter(ask(films, reasons) if films else [])
+        refusal = Generated(self._defence.refusal, extra={REFUSED: True})
+        return [[self._worded(one) for one in next(told)] if passes else [refusal] for passes in admitted]
+
+    def _admits(self, image: Image) -> bool:
+        number, self._asked = self._asked, self._asked + 1
+        return self._defence.admits(to_uint8(grey_film(image)), self._account(number), number)
+
+    def _account(self, number: int) -> str:
+        return f"account {number % self._accounts + 1}"
+
+    def _worded(self, answer: Generated) -> Generated:
+        """The answer in the words of the defence; the probability was that of other words, and is not handed out."""
+        return replace(answer, text=self._defence.worded(answer.text), mean_logprob=None)
+
+
+class DefendedWriter(Defended):
+    """The same for a model that can be told how to choose its words."""
+
+    def answers(
+        self,
+        images: Sequence[Image],
+        indications: Sequence[str | None] | None = None,
+        decoding: Decoding | None = None,
+    ) -> list[list[Generated]]:
+        """Answers for each film, best first; a refusal is the only answer to its film."""
+        model = self._model
+        assert isinstance(model, ChoosesWords)  # `defended` makes no other
+        return self._answered(images, indications, lambda films, why: model.answers(films, why, decoding))
+
+
+def defended(model: ImageToText, defence: Defence, *, accounts: int = 1, asked: int = 0) -> Defended:
+    """A model behind a defence that keeps what the model can do; see `Defended`."""
+    kind = DefendedWriter if isinstance(model, ChoosesWords) else Defended
+    return kind(model, defence, accounts=accounts, asked=asked)

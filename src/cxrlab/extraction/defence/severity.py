@@ -1,0 +1,120 @@
+"""The summary for a security reviewer: how bad, which technique, what a copy costs, what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+METRIC = "findings.f1"
+LEVELS = ("low", "medium", "high", "critical")
+# Share of the victim's score that the copy reaches → how bad that is.
+STEPS = ((0.9, "critical"), (0.75, "high"), (0.5, "medium"), (0.0, "low"))
+DEAR = 10_000.0  # money above which copying is called dear
+RULE = (
+    "severity follows the best copy without a defence: critical from 0.9 of the victim's findings F1, high from 0.75, "
+    f"medium from 0.5, low below; one step lower where that copy costs more than {DEAR:,.0f} of the price's currency"
+)
+# MITRE ATLAS, by name too, since the names of entries change between its editions.
+TECHNIQUES = (
+    {"id": "AML.T0024.002", "name": "Extract AI Model", "part": "what the attack achieves"},
+    {"id": "AML.T0040", "name": "AI Model Inference API Access", "part": "what it needs"},
+    {"id": "AML.T0043", "name": "Craft Adversarial Data", "part": "perturbed and dressed pictures"},
+)
+MITIGATIONS: Mapping[str, Mapping[str, str]] = {
+    "gate": {"id": "AML.M0015", "name": "Adversarial Input Detection"},
+    "quota": {"id": "AML.M0004", "name": "Restrict Number of AI Model Queries"},
+    "coarse": {"id": "AML.M0002", "name": "Passive AI Output Obfuscation"},
+    "plain": {"id": "AML.M0002", "name": "Passive AI Output Obfuscation"},
+}
+
+
+def security_summary(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Severity, technique, cost to copy and the recommended control.
+
+    Args:
+        found: The measured table: `undefended` and `defences` of defence.json, with `price`.
+    """
+    copied = _copied(found["undefended"])
+    cost = _cost(found["undefended"], found["price"])
+    level = _level(copied["ratio"], cost["money"])
+    return {
+        "severity": level,
+        "rule": RULE,
+        "copied": copied,
+        "techniques": [dict(row) for row in TECHNIQUES],
+        "cost_to_copy": cost,
+        "recommended": _recommended(found["defences"]),
+    }
+
+
+def _copied(attack: Mapping[str, Any]) -> dict[str, Any]:
+    """How much of the victim the copy has: ratio of the metric with its interval where the audit gives one."""
+    told = (attack.get("ratio") or {}).get(METRIC)
+    if told and told.get("value") is not None:
+        return {"metric": METRIC, "ratio": told["value"], "low": told.get("low"), "high": told.get("high")}
+    copy, victim = ((attack.get(who) or {}).get(METRIC) or {} for who in ("surrogate", "victim"))
+    known = copy.get("value") is not None and victim.get("value")
+    return {"metric": METRIC, "ratio": copy["value"] / victim["value"] if known else None, "low": None, "high": None}
+
+
+def _cost(attack: Mapping[str, Any], price: Mapping[str, Any]) -> dict[str, Any]:
+    """Queries and money of the copy; money is None where no price was given or tokens are charged and not counted."""
+    queries = attack["spent"]
+    booked = attack.get("cost") or {}
+    money: float | None = None
+    if booked.get("amount") is not None and (price["per_query"] or price["per_1k_tokens"]):
+        money = float(booked["amount"])
+    elif price["per_query"] and not price["per_1k_tokens"]:
+        money = queries * price["per_query"]
+    return {"queries": queries, "money": money, "currency": price["currency"], "least_queries": _least_queries(attack)}
+
+
+def _least_queries(attack: Mapping[str, Any]) -> int | None:
+    """Fewest queries of the curve with which the copy is within 10 % of its final score; None without a curve."""
+    curve = attack.get("curve") or {}
+    values = {int(budget): (row.get(METRIC) or {}).get("value") for budget, row in curve.items()}
+    known = {budget: value for budget, value in values.items() if value is not None}
+    if not known:
+        return None
+    final = known[max(known)]
+    return min(budget for budget, value in known.items() if value >= 0.9 * final)
+
+
+def _level(ratio: float | None, money: float | None) -> str | None:
+    """None where nothing was measured."""
+    if ratio is None:
+        return None
+    # 0.6 of 0.8 is 0.75, also where the quotient falls short of it in the last bit.
+    level = next(name for least, name in STEPS if ratio >= least - 1e-9)
+    if money is not None and money > DEAR:
+        return LEVELS[max(0, LEVELS.index(level) - 1)]
+    return level
+
+
+def _recommended(defences: Mapping[str, Any]) -> dict[str, Any]:
+    """The defence that takes most from an attacker who knows it, of those that were not measured to harm anybody."""
+    losses = {name: worst_loss(row) for name, row in defences.items() if not row["harms"]}
+    known = {name: one for name, one in losses.items() if one["difference"] is not None}
+    harmful = {name: row["harms"] for name, row in defences.items() if row["harms"]}
+    aside = "".join(f" '{name}' was left out: it {'; '.join(why)}." for name, why in harmful.items())
+    if not known:
+        return {"control": None, "reason": f"no defence without measured harm was attacked.{aside}", "mitigation": None}
+    name = min(known, key=lambda key: known[key]["difference"])
+    one = known[name]
+    ends = "" if one["high"] is None else f" [{one['low']:+.3f}, {one['high']:+.3f}]"
+    told = (
+        f"'{name}' changes the findings F1 of the copy by {one['difference']:+.3f}{ends} against the attacker "
+        f"that does best against it, more than any other of {len(known)} without measured harm to benign users."
+    )
+    if one["difference"] >= 0 or one["high"] is None or one["high"] >= 0:
+        told = f"no defence was shown to weaken the copy once the attacker knows it; the nearest: {told}"
+        return {"control": None, "nearest": name, "reason": told + aside, "mitigation": None}
+    return {"control": name, "reason": told + aside, "mitigation": MITIGATIONS.get(name)}
+
+
+def worst_loss(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The loss under the attacker that does best against a defence: the least of plain and adaptive."""
+    losses: list[Mapping[str, Any]] = [one["loss"] for one in row["attacks"].values()]
+    known = [one for one in losses if one["difference"] is not None]
+    nothing = {"difference": None, "low": None, "high": None}
+    return max(known, key=lambda one: float(one["difference"])) if known else nothing

@@ -1,0 +1,162 @@
+"""The desk between an attack and a victim: pictures go in, words come out.
+
+Attacking code gets a desk and nothing else. No attribute of it leads to the victim, its tokenizer or its
+probabilities: the victim stands in the closure of one function. Whoever takes a closure apart finds it, for Python
+hides nothing from those who dig; what the audit claims is that the attacks here do not.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cxrlab.core.codec import encode_png, to_unit
+from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.files import write_bytes
+from cxrlab.core.progress import track
+from cxrlab.extraction.answers import Ask, voice
+from cxrlab.extraction.ledger import Ledger, Ticket
+from cxrlab.extraction.records import Picture, Query, fingerprint
+
+if TYPE_CHECKING:
+    from cxrlab.core.protocols import ImageToText
+    from cxrlab.models.decoding import Decoding
+
+PICTURES = "pictures"  # folder of a run: every picture that was asked, by its sha256
+_Asked = tuple[Ask, Picture]
+
+
+class Desk:
+    """Puts pictures to a victim within a budget and keeps what was asked and answered.
+
+    Args:
+        victim: What answers; it is shown float32 [H, W], each pixel's byte divided by 255.
+        ledger: Open; every picture is booked in it before it is asked.
+        folder: The run folder; pictures are kept in its `pictures`, as PNG, before they are asked.
+        decoding: How the victim chooses its words; None leaves that to the victim.
+        batch_size: Pictures put at once. It may change a local victim's last bit, so it belongs to the config.
+        workers: Batches under way at once, for a victim that is asked over a connection; a model in this process
+            is asked by one.
+        accounts: Names that take turns, by the number of the question.
+    """
+
+    __slots__ = ("_accounts", "_batch_size", "_folder", "_ledger", "_speak", "_workers")
+
+    def __init__(
+        self,
+        victim: ImageToText,
+        ledger: Ledger,
+        folder: str | os.PathLike[str],
+        *,
+        decoding: Decoding | None = None,
+        batch_size: int = 8,
+        workers: int = 1,
+        accounts: Sequence[str] = ("attacker",),
+    ) -> None:
+        for name, value in (("batch_size", batch_size), ("workers", workers), ("accounts", len(accounts))):
+            if value < 1:
+                raise ConfigError(f"{name}={value} is not usable; give at least 1.")
+        self._speak = voice(victim, decoding)
+        self._ledger = ledger
+        self._folder = Path(folder) / PICTURES
+        self._batch_size = batch_size
+        self._workers = workers if victim.capabilities.black_box else 1
+        self._accounts = tuple(accounts)
+
+    @property
+    def left(self) -> int:
+        """Pictures that may still be asked."""
+        return self._ledger.left
+
+    def ask(self, pictures: Sequence[Picture], round: int, first: int) -> list[str]:
+        """The victim's words on each picture, in order.
+
+        A picture that was asked before, in this call or an earlier one, is answered from the ledger. Called again
+        with the same pictures after an interruption, it asks what has no answer yet, in the same batches.
+
+        Args:
+            pictures: uint8 [H, W] each; sizes may differ.
+            round: Round of the audit, from 0.
+            first: Number of the first picture in the audit, from 0; the others follow.
+
+        Raises:
+            BudgetExceeded: When the budget ends before the pictures do; the answers until then are in the ledger.
+        """
+        asked = [
+            (Ask(number, round, one.key, _checked_print(one), self._accounts[number % len(self._accounts)]), one)
+            for number, one in enumerate(pictures, first)
+        ]
+        # A picture's repetitions wait until its first appearance has an answer, however many workers there are.
+        at_first = {ask.sha256: ask.number for ask, _ in reversed(asked)}
+        fresh = [one for one in asked if at_first[one[0].sha256] == one[0].number]
+        again = [one for one in asked if at_first[one[0].sha256] != one[0].number]
+        answers: dict[int, str] = {}
+        for part in (fresh, again):
+            batches = [part[start : start + self._batch_size] for start in range(0, len(part), self._batch_size)]
+            for queries in track(self._answers(batches), f"asking the victim, round {round}", total=len(batches)):
+                answers.update((query.number, query.report) for query in queries)
+        return [answers[ask.number] for ask, _ in asked]
+
+    def _answers(self, batches: Sequence[Sequence[_Asked]]) -> Iterator[list[Query]]:
+        """The answers of each batch as they come; after the first failure no further batch is begun."""
+        if self._workers == 1:
+            yield from map(self._answer, batches)
+            return
+        with ThreadPoolExecutor(self._workers) as pool:
+            futures = [pool.submit(self._answer, batch) for batch in batches]
+            try:
+                for future in as_completed(futures):
+                    yield future.result()
+            finally:
+                for future in futures:
+                    future.cancel()
+
+    def _answer(self, batch: Sequence[_Asked]) -> list[Query]:
+        """Book, keep, ask, write down; a batch that the budget cuts is answered up to there, then the error comes."""
+        booked = self._ledger.reserve_many([ask for ask, _ in batch])
+        tickets = [one for one in booked if isinstance(one, Ticket)]
+        films = [picture for one, (_, picture) in zip(booked, batch, strict=False) if isinstance(one, Ticket)]
+        try:
+            for ask, picture in batch[: len(booked)]:
+                self._keep(ask.sha256, picture)
+        except BaseException as error:
+            self._ledger.release_many(tickets, _reason(error))
+            raise
+        settled = self._put(tickets, films) if tickets else []
+        if len(booked) < len(batch):
+            raise self._ledger.exceeded()
+        return settled + [one for one in booked if isinstance(one, Query)]
+
+    def _put(self, tickets: Sequence[Ticket], pictures: Sequence[Picture]) -> list[Query]:
+        try:
+            answers = self._speak([to_unit(picture.pixels) for picture in pictures])
+        except ConnectionRefusedError as error:  # nobody was there: the one failure that surely cost nothing
+            self._ledger.release_many(tickets, _reason(error))
+            raise
+        except BaseException as error:
+            self._ledger.abandon_many(tickets, _reason(error))
+            raise
+        return self._ledger.settle_many(list(zip(tickets, answers, strict=True)))
+
+    def _keep(self, sha256: str, picture: Picture) -> None:
+        target = self._folder / f"{sha256}.png"
+        if not target.exists():
+            write_bytes(target, encode_png(picture.pixels))
+
+
+def _checked_print(picture: Picture) -> str:
+    pixels = picture.pixels
+    if pixels.dtype != np.uint8 or pixels.ndim != 2 or 0 in pixels.shape:
+        raise DataError(
+            f"picture '{picture.key}' is {pixels.dtype} {list(pixels.shape)}; a victim is asked with uint8 [H, W]."
+        )
+    return fingerprint(pixels)
+
+
+def _reason(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

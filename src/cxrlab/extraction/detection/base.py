@@ -1,0 +1,214 @@
+"""The base of every detector: it keeps the promises, a subclass has the idea.
+
+The threshold is set from benign traffic alone, on films that the idea was not fitted to, so that false alarms are
+bounded. A whole stream is watched by the very steps that watch it live: one question after the other.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.randomness import generator
+from cxrlab.extraction.detection.conformal import alarm_count, least_benign, rank_of, threshold_of
+from cxrlab.extraction.detection.traffic import Asked, Traffic, Vector, drawn_accounts
+
+if TYPE_CHECKING:
+    from cxrlab.extraction.detection.config import DetectorSettings
+
+_FITTED = 3  # one in so many benign films fits the idea; the others set the threshold
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a detector says after one question.
+
+    Args:
+        score: The higher, the less benign; not-a-number while it cannot tell yet.
+        flagged: Whether this film is; None for a detector that judges accounts alone.
+        rings: Whether the alarm rings at this question.
+    """
+
+    score: float
+    flagged: bool | None
+    rings: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Watched:
+    """What a detector says of a stream.
+
+    Args:
+        scores: [N]; not-a-number where it cannot tell.
+        flagged: Which films are flagged [N]; None for a detector that judges accounts alone.
+        alarm: Questions of the whole stream until the alarm first rings; None when it never does.
+        periods: For each stretch of `account_queries` questions of an account the question of it at which the alarm
+            rings, from 1; None where it does not. A last stretch that is cut short counts when it is the only one.
+    """
+
+    scores: Vector
+    flagged: NDArray[np.bool_] | None
+    alarm: int | None
+    periods: tuple[int | None, ...]
+
+
+class Scorer(Protocol):
+    """The state of an idea over the questions of one account."""
+
+    def see(self, asked: Asked) -> float:
+        """The score after this question; not-a-number while it cannot tell yet."""
+        ...
+
+
+class Watch:
+    """A detector's eye on one account, one question at a time; what it keeps is bounded by `account_queries`.
+
+    Args:
+        detector: A calibrated one.
+    """
+
+    def __init__(self, detector: Detector) -> None:
+        self._detector, self._seen = detector, 0
+        self._begin()
+
+    def see(self, asked: Asked) -> Seen:
+        """Take the next question; the watch begins anew after `account_queries`."""
+        if self._seen == self._detector.settings.account_queries:
+            self._begin()
+        self._seen += 1
+        score = self._scorer.see(asked)
+        over = score > self._detector.threshold
+        self._over += over
+        return Seen(score, over if self._detector.per_film else None, over and self._over >= self._detector.count)
+
+    def _begin(self) -> None:
+        self._seen, self._over, self._scorer = 0, 0, self._detector.start()
+
+
+class Detector(ABC):
+    """A way to tell an attacker's questions from benign ones.
+
+    Args:
+        settings: Bounds and sizes.
+
+    Attributes:
+        name: In the table.
+        per_film: Judges every film for itself; the alarm rings when an account has too many flagged ones.
+        sees_features: Needs the vectors of an encoder.
+    """
+
+    name: ClassVar[str] = ""
+    per_film: ClassVar[bool] = False
+    sees_features: ClassVar[bool] = True
+
+    def __init__(self, settings: DetectorSettings) -> None:
+        self.settings = settings
+        self._threshold: float | None = None
+        self.count = 1  # scores above the threshold, in one account, that ring the alarm
+
+    def __init_subclass__(cls, **more: object) -> None:
+        """A subclass that sets its threshold for itself is a mistake of the programmer."""
+        super().__init_subclass__(**more)
+        if {"calibrate", "watch", "begin"} & cls.__dict__.keys():
+            raise TypeError(f"{cls.__name__} must not define calibrate, watch or begin; define fit and start.")
+
+    @abstractmethod
+    def fit(self, benign: Traffic, rng: np.random.Generator) -> None:
+        """Learn what benign traffic is like, from a part of it."""
+
+    @abstractmethod
+    def start(self) -> Scorer:
+        """The state before the first question of an account."""
+
+    @property
+    def threshold(self) -> float:
+        """Scores above it are flagged."""
+        if self._threshold is None:
+            raise RuntimeError(f"the detector '{self.name}' has no threshold yet; calibrate it on benign traffic")
+        return self._threshold
+
+    @final
+    def calibrate(self, benign: Traffic, seed: int) -> None:
+        """Fit the idea to a third of benign traffic and set the threshold on the rest.
+
+        Args:
+            benign: Benign films, all of one kind; too few for the bounds are a `DataError` that gives the number.
+            seed: Decides which films do what.
+        """
+        self._refuse(benign)
+        order = generator(seed, "detect", self.name, "parts").permutation(len(benign))
+        cut = len(benign) // _FITTED
+        self.fit(benign.take(order[:cut]), generator(seed, "detect", self.name, "fit"))
+        kept = benign.take(order[cut:])
+        if self.per_film:
+            self._bound_films(kept)
+        else:
+            self._bound_accounts(kept, generator(seed, "detect", self.name, "accounts"))
+        if not np.isfinite(self.threshold):
+            raise DataError(f"benign films are so alike that '{self.name}' tells nothing of them; give other films.")
+
+    @final
+    def begin(self) -> Watch:
+        """A watch on a new account."""
+        return Watch(self)
+
+    @final
+    def watch(self, stream: Traffic) -> Watched:
+        """Watch a whole stream, each account for itself."""
+        scores, flagged, rings = np.full(len(stream), np.nan), np.zeros(len(stream), bool), np.zeros(len(stream), bool)
+        periods: list[int | None] = []
+        asked = list(stream)
+        for places in stream.by_account().values():
+            watch = self.begin()
+            for place in places:
+                seen = watch.see(asked[place])
+                scores[place], flagged[place], rings[place] = seen.score, bool(seen.flagged), seen.rings
+            periods += self._periods(rings[places])
+        alarm = int(rings.argmax()) + 1 if rings.any() else None
+        return Watched(scores, flagged if self.per_film else None, alarm, tuple(periods))
+
+    def _bound_films(self, benign: Traffic) -> None:
+        settings, scorer = self.settings, self.start()
+        self._threshold = threshold_of([scorer.see(asked) for asked in benign], settings.film_bound)
+        rank = rank_of(len(benign), settings.film_bound)
+        self.count = alarm_count(len(benign), rank, settings.account_queries, settings.account_bound)
+
+    def _bound_accounts(self, benign: Traffic, rng: np.random.Generator) -> None:
+        settings = self.settings
+        drawn = drawn_accounts(len(benign), settings.account_queries, settings.accounts, rng)
+        highest = [self._highest(benign.take(places)) for places in drawn]
+        self._threshold = threshold_of(highest, settings.account_bound)
+
+    def _periods(self, rings: NDArray[np.bool_]) -> list[int | None]:
+        step = self.settings.account_queries
+        whole = max(1, len(rings) // step)
+        parts = [rings[start * step : (start + 1) * step] for start in range(whole)]
+        return [int(part.argmax()) + 1 if part.any() else None for part in parts]
+
+    def _highest(self, account: Traffic) -> float:
+        """The highest score that a benign account comes to; minus infinity where none can be told."""
+        scorer = self.start()
+        scores = [scorer.see(asked) for asked in account]
+        return max((score for score in scores if not np.isnan(score)), default=-np.inf)
+
+    def _refuse(self, benign: Traffic) -> None:
+        if self.sees_features and not benign.features.shape[1]:
+            raise ConfigError(
+                f"the detector '{self.name}' compares vectors of films and there is no encoder; name one with "
+                "--encoder, or choose chest-gate and perturbation."
+            )
+        kept, per_account = len(benign) - len(benign) // _FITTED, 2 * self.settings.account_queries
+        needed = least_benign(self.settings.film_bound) if self.per_film else per_account
+        if kept < needed:
+            # The fewest films of which two thirds, rounded up, are as many as needed.
+            films = next(n for n in range(needed, 2 * needed + 2) if n - n // _FITTED >= needed)
+            looser = f"film_bound {1 / (kept + 1):.3g}" if self.per_film else f"account_queries {kept // 2}"
+            raise DataError(
+                f"{len(benign)} benign films are too few for the detector '{self.name}': its bound needs {films}; give "
+                f"more, or {looser}."
+            )

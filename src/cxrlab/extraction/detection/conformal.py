@@ -1,0 +1,63 @@
+"""Thresholds whose rate of false alarms is bounded for benign traffic of any distribution.
+
+A score that comes from the same source as n benign ones is equally likely to take any place among them. So it exceeds
+the r-th smallest of them with probability (n + 1 - r) / (n + 1), whatever the distribution.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+_SLACK = 1e-9  # 499 of 500 must not become 499.0000001 of 500
+
+
+def least_benign(bound: float) -> int:
+    """The fewest benign scores from which a rate of false alarms of at most `bound` can be had."""
+    return math.ceil(1 / bound - 1 - _SLACK)
+
+
+def rank_of(n: int, bound: float) -> int:
+    """Which of n benign scores, counted from 1 for the smallest, is the threshold for this bound."""
+    rank = math.ceil((n + 1) * (1 - bound) - _SLACK)
+    if rank > n:
+        raise ValueError(f"{n} benign scores cannot bound false alarms by {bound}; {least_benign(bound)} could")
+    return max(1, rank)
+
+
+def threshold_of(scores: Sequence[float], bound: float) -> float:
+    """The threshold above which a benign score lies with probability at most `bound`; no score may be not-a-number."""
+    return float(np.sort(np.asarray(scores, np.float64))[rank_of(len(scores), bound) - 1])
+
+
+def alarm_count(n: int, rank: int, queries: int, bound: float) -> int:
+    """How many flagged films of `queries` a benign account reaches with probability at most `bound`.
+
+    Args:
+        n: Benign scores behind the threshold of a film.
+        rank: Which of them is the threshold.
+        queries: Films that an account asks about.
+        bound: Of false alarms, by account.
+
+    How often benign films exceed the threshold is not known exactly: over the draw of the n scores it has a beta
+    distribution, so that the count has a beta-binomial one. `queries` + 1 means that no count is rare enough.
+    """
+    above, tail = n + 1 - rank, 1.0
+    for count in range(queries + 1):
+        if tail <= bound:
+            return count
+        tail -= _beta_binomial(count, queries, above, rank)
+    return queries + 1
+
+
+def _beta_binomial(k: int, n: int, a: float, b: float) -> float:
+    """P(k of n) where the rate has a beta distribution with a and b."""
+    log = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+    log += _log_beta(k + a, n - k + b) - _log_beta(a, b)
+    return math.exp(log)
+
+
+def _log_beta(a: float, b: float) -> float:
+    return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)

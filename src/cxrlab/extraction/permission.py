@@ -1,0 +1,107 @@
+"""Whether a victim may be audited, under whose leave, and what its attacker sees, can change and may spend."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from cxrlab.core.errors import ConfigError
+from cxrlab.core.streams import harmless
+
+if TYPE_CHECKING:
+    from cxrlab.core.protocols import Capabilities
+    from cxrlab.extraction.terms import Price
+
+FEWEST_WORDS = 3  # who and why cannot be said in fewer
+_ADDRESSES = ("http", "https")
+
+
+@dataclass(frozen=True)
+class Permission:
+    """Under whose leave a victim is asked.
+
+    Args:
+        remote: Whether it runs elsewhere, where each question may be billed and is lost when the program ends early.
+        authorised: Who gave leave and why, as the user said it; None where none was needed and none was named.
+    """
+
+    remote: bool
+    authorised: str | None = None
+
+
+def check_permission(victim_name: str, capabilities: Capabilities, i_am_authorised: str | None) -> Permission:
+    """The permission to audit a victim, or a `ConfigError` where leave is needed and was not named.
+
+    Local models and loopback addresses (127.0.0.0/8, ::1, localhost) need none. Every other address does, and so does
+    every model that runs elsewhere. A program on this machine that passes questions on to a service cannot be told
+    from a model: its owner's leave is the user's own affair.
+
+    Args:
+        victim_name: As the user wrote it.
+        capabilities: What the victim says of itself.
+        i_am_authorised: Who gave leave and why; kept, and shown on the page.
+    """
+    said = " ".join(harmless(i_am_authorised or "").split())
+    remote = is_remote(victim_name, capabilities)
+    if i_am_authorised is None and not remote:
+        return Permission(remote=False)
+    if sum(any(letter.isalpha() for letter in word) for word in said.split()) >= FEWEST_WORDS:
+        return Permission(remote, said)
+    if not remote:
+        raise ConfigError(
+            f"--i-am-authorised '{said}' does not say who gave leave and why; write a few words, or leave it out: "
+            f"'{victim_name}' runs on this machine."
+        )
+    raise ConfigError(
+        f"'{victim_name}' runs elsewhere; copying it by queries needs its owner's leave. Say who gave it and why with "
+        f'--i-am-authorised "WHO AND WHY" (at least {FEWEST_WORDS} words), which is kept and shown on the page.'
+    )
+
+
+def is_remote(victim_name: str, capabilities: Capabilities) -> bool:
+    """Whether a victim runs elsewhere: an address that is not loopback, or a model that says so of itself."""
+    if victim_name.partition(":")[0].strip().lower() in _ADDRESSES:
+        return not _is_loopback(victim_name)
+    return capabilities.black_box
+
+
+def threat_model(victim: str, budget: int, price: Price, permission: Permission) -> str:
+    """What the attacker sees, can change and may spend, and under whose leave: the first words of every audit.
+
+    Args:
+        victim: Name of the attacked model.
+        budget: Most queries.
+        price: What they cost.
+        permission: From `check_permission`.
+    """
+    return (
+        f"Threat model: the attacker of '{victim}' sees the words of each answer alone (no probabilities, vocabulary, "
+        "weights or training data), can change the pictures that it sends and nothing else, and may spend "
+        f"{budget:,} {'query' if budget == 1 else 'queries'} ({price.told(budget)}). {_leave(permission)}"
+    )
+
+
+def _leave(permission: Permission) -> str:
+    if permission.authorised:
+        return f"Authorised, as the user states: {permission.authorised.rstrip('.')}."
+    return "The victim runs on this machine, so nobody else's leave was asked for."
+
+
+def _is_loopback(address: str) -> bool:
+    """Whether an address leads to this machine and cannot be read in another way."""
+    try:
+        parts = urlsplit(address.strip())
+        host = parts.hostname or ""
+    except ValueError:  # such as a bracket without its partner
+        return False
+    # Programs differ on where the host begins after these; what may be read in two ways is not trusted.
+    if any(mark in parts.netloc or mark in address.partition("#")[0] for mark in ("@", "\\")):
+        return False
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,234 @@
+"""The attacks themselves: which pictures are asked, round after round.
+
+Attacking code stands in this file and below, and all it gets of the victim is a desk: pictures in, words out. Every
+round is planned on disk before its first question, so that a stopped audit asks the very same pictures again.
+
+    rounds/K/plan.jsonl     one line a picture: number, key, sha256 and, where it was moved, towards what
+    rounds/K/transcript/    what the surrogate of this round learnt from
+    rounds/K/fit/           that surrogate
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cxrlab.core.codec import encode_png
+from cxrlab.core.files import make_folder, write_bytes, write_text
+from cxrlab.core.json_form import dumps
+from cxrlab.core.jsonl import read_jsonl
+from cxrlab.data.images import eight_bits, read_picture
+from cxrlab.extraction.config import NO_ORACLE, ExtractConfig
+from cxrlab.extraction.desk import PICTURES
+from cxrlab.extraction.enrich import Enriched, enrich, enrich_without_oracle
+from cxrlab.extraction.oracles import Descriptions, load_oracle
+from cxrlab.extraction.records import Picture, Query, fingerprint
+from cxrlab.extraction.transcript import write_transcript
+
+if TYPE_CHECKING:
+    from cxrlab.extraction.pools import Pool
+    from cxrlab.extraction.surrogate import Learner
+
+PLAN, ROUNDS = "plan.jsonl", "rounds"
+Noted = tuple[Picture, dict[str, Any]]
+"""A picture, and what its plan says of it."""
+
+
+class Asking(Protocol):
+    """All that attacking code gets of a victim."""
+
+    @property
+    def left(self) -> int:
+        """Pictures that may still be asked."""
+        ...
+
+    def ask(self, pictures: Sequence[Picture], round: int, first: int) -> list[str]:
+        """The victim's words on each picture, in order; `first` is the number of the first of them."""
+        ...
+
+
+@dataclass(frozen=True)
+class Attack:
+    """Everything an attack works with.
+
+    Args:
+        desk: Pictures in, words out.
+        pool: Pictures to ask with.
+        learner: Makes surrogates; asked by ada-steal and by an adaptive policy alone.
+        config: Settings.
+        folder: The run folder.
+    """
+
+    desk: Asking
+    pool: Pool
+    learner: Learner
+    config: ExtractConfig
+    folder: Path
+
+    def shares(self) -> list[int]:
+        """Queries of each round; the first rounds take what does not divide evenly."""
+        rounds = self.config.rounds if self.config.method == "ada-steal" else 1
+        each, rest = divmod(self.config.budget, rounds)
+        return [each + (number < rest) for number in range(rounds)]
+
+    def place(self, round: int) -> Path:
+        """Folder of a round."""
+        return self.folder / ROUNDS / str(round)
+
+
+def run_attack(attack: Attack) -> list[Query]:
+    """Ask until the budget is spent; returns what was asked and answered, in order."""
+    if attack.config.method == "none":
+        return []
+    if attack.config.method == "ada-steal":
+        return _ada_steal(attack)
+    if attack.config.policy.kind == "adaptive":
+        from cxrlab.extraction.adaptive_knockoff import ask_adaptively
+
+        return ask_adaptively(attack)
+    return ask_round(attack, 0, 0, planned(attack, 0, partial(_unmoved, attack)))
+
+
+def _ada_steal(attack: Attack) -> list[Query]:
+    """Fit, enrich, align, ask again; round 0 asks the pool's pictures as they are."""
+    told: list[Query] = []
+    last: list[Picture] = []
+    oracle = attack.config.oracle
+    descriptions = None if oracle == NO_ORACLE else load_oracle(oracle, attack.config.seed).describe()
+    for round, count in enumerate(attack.shares()):
+        if round == 0:
+            pictures = planned(attack, 0, partial(_unmoved, attack))
+        else:
+            pictures = planned(attack, round, partial(_aligned, attack, round, list(told), last, descriptions))
+        told += ask_round(attack, round, len(told), pictures[:count])
+        last = pictures
+    return told
+
+
+def _unmoved(attack: Attack) -> list[Noted]:
+    """The pictures of the first round, as the pool has them."""
+    return [(one, {}) for one in _drawn(attack, 0)]
+
+
+def _aligned(
+    attack: Attack, round: int, told: list[Query], last: list[Picture], descriptions: Descriptions | None
+) -> list[Noted]:
+    """The pictures of a later round, each moved towards its enriched report."""
+    from cxrlab.extraction.alignment import move_pictures
+
+    config = attack.config
+    surrogate = fit_between(attack, round, told)
+    pictures = _before_move(attack, round, last)
+    films = [one.pixels.astype("float32") / 255.0 for one in pictures]
+    own = own_reports(surrogate, films, config)
+    enriched = _enriched(own, [one.key for one in pictures], descriptions, config, round)
+    moved, how = move_pictures(
+        surrogate, pictures, [one.text for one in enriched], config.alignment, seed=config.seed, round=round
+    )
+    del surrogate
+    gc.collect()
+    notes = [{"from": p.key, "target": e.to_json(), "own": o, **h} for p, e, o, h in
+             zip(pictures, enriched, own, how, strict=True)]  # fmt: skip
+    return list(zip(moved, notes, strict=True))
+
+
+def _enriched(
+    own: Sequence[str], keys: Sequence[str], descriptions: Descriptions | None, config: ExtractConfig, round: int
+) -> list[Enriched]:
+    if descriptions is None:
+        return enrich_without_oracle(own)
+    named = [f"{key}@{round}" for key in keys]  # the round in the name: other draws in every round
+    return enrich(own, descriptions, config.shares, seed=config.seed, keys=named)
+
+
+def _before_move(attack: Attack, round: int, last: list[Picture]) -> list[Picture]:
+    count = attack.shares()[round]
+    kind = attack.config.alignment.picture
+    if kind == "fresh":
+        return _drawn(attack, round)
+    if kind == "last":
+        return [replace(one, key=one.key.partition("@")[0]) for one in last[:count]]
+    return _drawn(attack, 0)[:count]
+
+
+def _drawn(attack: Attack, round: int) -> list[Picture]:
+    """The pool's pictures of a round, dressed where that is asked for."""
+    shares = attack.shares()
+    pictures = attack.pool.draw(shares[round], skip=sum(shares[:round]))
+    if not attack.config.dress:
+        return pictures
+    from cxrlab.extraction.defence.adaptive import dress, load_chest
+
+    chest = load_chest(attack.config.chest, attack.config.size) if attack.config.chest else None
+    return [replace(one, pixels=dress(one.pixels, attack.config.dress, chest)) for one in pictures]
+
+
+def fit_between(attack: Attack, round: int, told: list[Query]) -> Any:
+    """The surrogate of a round, from what was asked before it."""
+    place = attack.place(round)
+    learnt = learnt_from(told, attack.config)
+    write_transcript(learnt, attack.folder, place / "transcript", **wording(attack.config))
+    return attack.learner.fit(place / "transcript", place / "fit", between_rounds=True)
+
+
+def learnt_from(told: Sequence[Query], config: ExtractConfig) -> list[Query]:
+    """What a surrogate learns from: everything, or the last round alone."""
+    if config.transcript == "accumulate" or not told:
+        return list(told)
+    return [query for query in told if query.round == told[-1].round]
+
+
+def wording(config: ExtractConfig) -> dict[str, Any]:
+    """How answers are told in a transcript."""
+    fitting = config.fitting
+    return {"victim": config.victim, "wordings": fitting.wordings, "rewrite": config.rewrite, "seed": config.seed}
+
+
+def own_reports(surrogate: Any, films: Sequence[Any], config: ExtractConfig) -> list[str]:
+    """What the surrogate writes for pictures, in batches; the quickest words, since it only fills in."""
+    from cxrlab.models.decoding import Decoding
+
+    found: list[str] = []
+    size, how = config.alignment.batch_size, Decoding(max_new_tokens=config.surrogate_decoding.max_new_tokens)
+    for start in range(0, len(films), size):
+        found += [answers[0].text for answers in surrogate.answers(films[start : start + size], None, how)]
+    return found
+
+
+def planned(attack: Attack, round: int, make: Callable[[], list[Noted]]) -> list[Picture]:
+    """The pictures of a round: those of its plan where there is one, else new ones, which are then its plan.
+
+    Args:
+        attack: Whose round.
+        round: Which.
+        make: () → pictures with their notes.
+    """
+    file = attack.place(round) / PLAN
+    pictures = attack.folder / PICTURES
+    if not file.is_file():
+        made = make()
+        make_folder(file.parent)
+        lines = []
+        for picture, notes in made:
+            name = fingerprint(picture.pixels)
+            if not (pictures / f"{name}.png").exists():
+                write_bytes(pictures / f"{name}.png", encode_png(picture.pixels))
+            lines.append(dumps({"key": picture.key, "sha256": name, "in_domain": picture.in_domain, **notes}))
+        write_text(file, "".join(f"{line}\n" for line in lines))
+    return [
+        Picture(str(row["key"]), eight_bits(read_picture(pictures / f"{row['sha256']}.png")), row["in_domain"])
+        for _, row in read_jsonl(file)
+    ]
+
+
+def ask_round(attack: Attack, round: int, first: int, pictures: Sequence[Picture]) -> list[Query]:
+    """Ask these pictures; the attacker writes down what it was told."""
+    answers = attack.desk.ask(pictures, round, first)
+    return [
+        Query(first + place, round, one.key, fingerprint(one.pixels), text)
+        for place, (one, text) in enumerate(zip(pictures, answers, strict=True))
+    ]

@@ -1,0 +1,158 @@
+"""Surrogates: what an attacker trains into a copy, from a transcript alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cxrlab.core.errors import ConfigError
+from cxrlab.core.folders import write_folder
+from cxrlab.extraction.config import Fitting
+
+if TYPE_CHECKING:
+    from cxrlab.models.hf.wrapper import HfModel
+    from cxrlab.models.loading import Loading
+
+PARTS = "parts:"
+CHECKPOINT = "checkpoint"
+_BILLION = 1_000_000_000
+LARGE_RATE, SMALL_RATE = 1e-5, 3e-3
+
+
+class Learner(Protocol):
+    """Whoever can make a copy out of a transcript."""
+
+    def fit(self, transcript: Path, out: Path, *, between_rounds: bool = False) -> Any:
+        """A new copy: writes reports (`generate`) and, for alignment, tells `losses(images, reports)`.
+
+        Args:
+            transcript: Folder of the corpus.
+            out: Run folder of this fit.
+            between_rounds: Whether it serves to make pictures, and is not the copy in the end.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A surrogate by name, taken apart as trainings want it.
+
+    Args:
+        start: A whole LLaVA, or None.
+        encoder: Vision tower, where there is no start.
+        language_model: Language model, likewise.
+    """
+
+    start: str | None = None
+    encoder: str | None = None
+    language_model: str | None = None
+
+
+def parse_surrogate(name: str) -> Parts:
+    """`parts:TOWER+LANGUAGE_MODEL`, or the name of a whole LLaVA."""
+    if not name.startswith(PARTS):
+        return Parts(start=name)
+    tower, plus, language = name.removeprefix(PARTS).partition("+")
+    if not plus or not tower or not language:
+        raise ConfigError(
+            f"surrogate '{name}' names no two parts; write parts:TOWER+LANGUAGE_MODEL, such as "
+            "parts:builtin:encoder+builtin:general."
+        )
+    return Parts(encoder=tower, language_model=language)
+
+
+@dataclass(frozen=True)
+class LlavaLearner:
+    """Fine-tunes a LLaVA on the transcript, from the same start every time.
+
+    Args:
+        name: Of the surrogate.
+        fitting: How.
+        seed: Of new weights and order.
+        loading: How the copy is opened afterwards.
+    """
+
+    name: str
+    fitting: Fitting
+    seed: int
+    loading: Loading
+
+    def fit(self, transcript: Path, out: Path, *, between_rounds: bool = False) -> HfModel:
+        """The copy, opened; a stopped training goes on, a finished one is opened again."""
+        from cxrlab.training.finetune import finetune
+
+        finetune(self._config(transcript, between_rounds), out)
+        return self.open(out)
+
+    def open(self, out: Path) -> HfModel:
+        """The copy that a fit has left in its run folder."""
+        from cxrlab.models.hf.wrapper import HfModel
+
+        return HfModel.load(str(out / CHECKPOINT), loading=self.loading)
+
+    def untouched(self, out: Path) -> str:
+        """The name of the surrogate as it was before any query; parts are put together in `out`."""
+        from cxrlab.models.model_card import ModelCard
+        from cxrlab.training.align import write_llava
+        from cxrlab.training.starts import open_start, start_name
+
+        parts = parse_surrogate(self.name)
+        if parts.start is not None:
+            return start_name(parts.start)
+        folder = out / CHECKPOINT
+        if not folder.is_dir():
+            start = open_start(None, parts.encoder, parts.language_model, self.seed)
+            card = ModelCard("parts", self.fitting.prompts, start.collections, extra={"made_from": start.names})
+            write_folder(folder, lambda to: write_llava(to, start.model, start.processor, card, "float32"))
+        return f"hf:{folder}"
+
+    def _config(self, transcript: Path, between_rounds: bool) -> Any:
+        from cxrlab.training.config import FinetuneConfig, Optimisation
+
+        fitting, parts = self.fitting, parse_surrogate(self.name)
+        steps = fitting.round_steps if between_rounds and fitting.round_steps else fitting.steps
+        return FinetuneConfig(
+            data=transcript,
+            start=parts.start,
+            encoder=parts.encoder,
+            language_model=parts.language_model,
+            indication=False,
+            train_tower=fitting.train_tower,
+            lora_rank=fitting.lora_rank,
+            lora_alpha=2.0 * max(fitting.lora_rank, 1),
+            lora_dropout=0.0,
+            prompts=fitting.prompts,
+            optimisation=Optimisation(
+                learning_rate=self.learning_rate,
+                schedule=fitting.schedule,
+                epochs=fitting.epochs,
+                steps=steps,
+                batch_size=fitting.batch_size,
+                precision=fitting.precision,
+                max_length=fitting.max_length,
+                seed=self.seed,
+            ),
+        )
+
+    @property
+    def learning_rate(self) -> float:
+        """That of the settings, or the one that fits the size of the surrogate."""
+        if self.fitting.learning_rate is not None:
+            return self.fitting.learning_rate
+        return LARGE_RATE if _weights(self.name, self.loading) >= _BILLION else SMALL_RATE
+
+
+def _weights(name: str, loading: Loading) -> int:
+    """About how many weights a surrogate has, what it stands on included: half the bytes of its files."""
+    from cxrlab.models.hf.adapters import lineage, resolve
+    from cxrlab.models.hf.source import locate
+    from cxrlab.training.starts import start_name
+
+    parts = parse_surrogate(name)
+    named = [start_name(parts.start)] if parts.start else [parts.encoder, parts.language_model]
+    folders: set[Path] = set()
+    for part in named:
+        if part is not None and not part.startswith("fresh:"):
+            folders.update(lineage(locate(resolve(part, Path()), loading), loading))
+    return sum(file.stat().st_size for folder in folders for file in folder.glob("*.safetensors")) // 2

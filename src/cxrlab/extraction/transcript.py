@@ -1,0 +1,86 @@
+"""What was asked and answered, as a corpus that a surrogate can learn from.
+
+A picture stands for a film and the victim's words for its report. Where answers are learnt in several wordings, each
+wording is a study of its own with the same picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from cxrlab.core.errors import DataError
+from cxrlab.core.records import ImageFile, Report, Study
+from cxrlab.core.vocabulary import View
+from cxrlab.data.card import Card
+from cxrlab.data.corpus import Corpus
+from cxrlab.data.writer import CorpusWriter
+from cxrlab.extraction.desk import PICTURES
+from cxrlab.extraction.diversity import answer_of
+from cxrlab.extraction.records import Query
+
+
+class NothingLearnt(DataError):
+    """No answer of a transcript says anything of a film."""
+
+
+def write_transcript(
+    queries: Sequence[Query],
+    run: Path,
+    out: Path,
+    *,
+    victim: str,
+    wordings: int = 1,
+    rewrite: bool = False,
+    seed: int = 0,
+) -> Corpus:
+    """Make the corpus, or find it made.
+
+    Args:
+        queries: Answered ones; what says nothing of a film, such as a refusal, is left out.
+        run: Run folder with the pictures.
+        out: Folder of the corpus.
+        victim: Who answered.
+        wordings: Wordings of each answer.
+        rewrite: The victim's own words are left out, and all wordings are new.
+        seed: Decides the other wordings.
+    """
+    told = [query for query in queries if answer_of(query.report).speaks]
+    if not told:
+        raise NothingLearnt(f"none of {len(queries)} answers says anything of a film; there is nothing to learn from.")
+    card = Card(
+        name="transcript",
+        source=f"Pictures that were put to {victim}, with its answers.",
+        licence="For the audit of that model alone.",
+        settings={
+            "queries": len(told),
+            "first": told[0].number,
+            "last": told[-1].number,
+            "wordings": wordings,
+            "rewrite": rewrite,
+            "seed": seed,
+        },
+    )
+    with CorpusWriter(out, card) as writer:
+        if not writer.complete:
+            writer.link(PICTURES, run / PICTURES)
+            for query in told:
+                for study in _studies(query, wordings, rewrite, seed):
+                    if study.id not in writer:
+                        writer.add(study)
+    return writer.finish()
+
+
+def _studies(query: Query, wordings: int, rewrite: bool, seed: int) -> Iterator[Study]:
+    from cxrlab.extraction.defence.adaptive import rewrite as retold
+
+    for number in range(wordings):
+        own = number == 0 and not rewrite
+        text = query.report if own else retold(query.report, seed + number)
+        yield Study(
+            id=f"q{query.number:06d}" + (f"_{number}" if number else ""),
+            patient=f"q{query.number:06d}",
+            split="train",
+            images=(ImageFile(f"{PICTURES}/{query.sha256}.png", View.FRONTAL),),
+            sections=Report(findings=text),
+        )

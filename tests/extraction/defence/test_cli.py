@@ -1,0 +1,42 @@
+"""`cxrlab defend` as a user types it; the rows of the command table are made here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cxrlab.cli import defending
+from cxrlab.cli.arguments import CommandLine
+from cxrlab.cli.commands import Command
+from cxrlab.core.errors import DataError
+from cxrlab.core.json_form import dumps
+from cxrlab.extraction.defence.watermark import Watermark
+
+KEY = b"a key of the tests, 24 b"
+
+
+def suspect(path: Path, texts: list[str]) -> Path:
+    path.write_text("".join(dumps({"id": f"s{n}", "report": text}) + "\n" for n, text in enumerate(texts)))
+    return path
+
+
+def test_a_suspect_is_tested_from_its_predictions(tmp_path: Path, reports: list[str]) -> None:
+    (tmp_path / "key").write_bytes(KEY)
+    texts = [Watermark(KEY).worded(report) for report in reports[:40]]
+    found = defending.test_watermark(suspect(tmp_path / "p.jsonl", texts), tmp_path / "key")
+    assert found.data["p"] < 1e-10 and found.data["contexts_needed"] == 4 and found.data["queries_needed"] <= 4
+    assert found.text.startswith("40 reports: ") and "z +" in found.text
+    assert KEY.decode() not in dumps(found.data)
+    with pytest.raises(DataError, match="holds no report"):
+        defending.test_watermark(suspect(tmp_path / "empty.jsonl", [""]), tmp_path / "key")
+
+
+def test_flags_reach_their_settings(tmp_path: Path) -> None:
+    row = Command("what stops a copy", "cxrlab.cli.defending:defend", "cxrlab defend --victim V --data D --out R")
+    line = CommandLine("defend", row, defending.defend)
+    words = ["--victim", "stub:normal", "--data", str(tmp_path), "--defences", "gate,quota", "--settings.quota", "9"]
+    config = line.parse([*words, "--out", str(tmp_path / "run")]).arguments["config"]
+    assert config.defences == ("gate", "quota") and config.settings.quota == 9 and config.victim == "stub:normal"
+    assert "--settings.key-file" in line.help()
+    assert not any("key" in flag and "file" not in flag for flag in line.flags)  # a key is never typed

@@ -1,0 +1,134 @@
+"""The whole table on a small corpus with attacks whose results are made up."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from corpora import toy_corpus
+
+from cxrlab.core.errors import ConfigError
+from cxrlab.core.files import read_json, write_text
+from cxrlab.core.json_form import dumps
+from cxrlab.data.corpus import Corpus
+from cxrlab.extraction.defence import table as room
+from cxrlab.extraction.defence.attacking import Plan, overrides
+from cxrlab.extraction.defence.base import Defence, DefenceRejected
+from cxrlab.extraction.defence.config import DefenceSettings, DefendConfig
+from cxrlab.extraction.defence.defend import defend
+from cxrlab.extraction.defence.table import DEFENCES
+from cxrlab.extraction.defence.watermark import Watermark
+
+KEY = b"a key of the tests, 24 b"
+VALUES = {None: 0.6, "gate": 0.1, "quota": 0.3, "coarse": 0.5, "plain": 0.55, "watermark": 0.6}
+
+
+class FakeAttack:
+    """Results that a person can check: known values, adaptive ones nearer to what is had without a defence."""
+
+    def __init__(self) -> None:
+        self.plans: list[Plan] = []
+
+    def __call__(self, plan: Plan, out: Path) -> Mapping[str, Any]:
+        self.plans.append(plan)
+        knows = plan.adaptation != type(plan.adaptation)()
+        value = (VALUES[plan.defence] + 0.6) / 2 if knows else VALUES[plan.defence]
+        ends = {"value": value, "low": value - 0.02, "high": value + 0.02, "n": 50}
+        said = "There is a small left pleural effusion. No pneumothorax is seen. The lungs are clear."
+        text = Watermark(KEY).worded(said) if plan.defence == "watermark" and not knows else said
+        write_text(out / "reports.jsonl", dumps({"id": "a", "report": text}) + "\n")
+        result = {"spent": 40, "surrogate": {"findings.f1": ends}, "victim": {"findings.f1": {"value": 0.8}}}
+        return {**result, "method": "knockoff", "budget": 40, "predictions": "reports.jsonl"}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return toy_corpus(tmp_path_factory.mktemp("benign") / "corpus", 48)
+
+
+@pytest.fixture
+def config(corpus: Corpus, tmp_path: Path) -> DefendConfig:
+    (tmp_path / "key").write_bytes(KEY)
+    settings = DefenceSettings(gate_bound=0.2, quota=10, films_per_window=(1.0,), key_file=tmp_path / "key")
+    return DefendConfig("stub:normal", corpus.path, trials=40, settings=settings, probes=3, accounts=5, budget=40)
+
+
+def test_the_table_its_attacks_and_the_summary(config: DefendConfig, tmp_path: Path) -> None:
+    attack, out = FakeAttack(), tmp_path / "run"
+    found = defend(config, out, attack)
+    assert found == read_json(out / "defence.json") and found["n"] == 16
+    asked = [(plan.defence, plan.adaptation.accounts, plan.adaptation.rewrite) for plan in attack.plans]
+    assert asked[0] == (None, 1, False) and len(asked) == 11
+    assert ("quota", 5, False) in asked and ("coarse", 1, True) in asked and ("watermark", 1, True) in asked
+    rows = found["defences"]
+    assert rows["coarse"]["attacks"]["plain"]["loss"]["difference"] == pytest.approx(-0.1)
+    assert rows["quota"]["attacks"]["adaptive"]["loss"]["difference"] == pytest.approx(-0.15)
+    assert rows["coarse"]["benign"]["difference"]["findings.f1"]["difference"] == 0.0
+    assert rows["quota"]["benign"]["quota"]["share_refused"] < 1e-6
+    assert rows["gate"]["attacks"]["adaptive"]["probes"] == 3 * len(rows["gate"]["attacks"]["adaptive"]["passed"])
+    assert found["summary"]["severity"] == "high" and found["summary"]["cost_to_copy"]["queries"] == 40
+
+
+def test_the_mark_is_looked_for_in_copies_and_the_key_stays_out_of_the_folder(
+    config: DefendConfig, tmp_path: Path
+) -> None:
+    only = dataclasses.replace(config, defences=("watermark",))
+    row = defend(only, tmp_path / "run", FakeAttack())["defences"]["watermark"]
+    assert {"unmarked", "marked", "enriched", "reworded", "copies"} == row["evidence"].keys()
+    copies = row["evidence"]["copies"]
+    assert (copies["plain"]["green"], copies["plain"]["n_choices"]) == (3, 3)
+    assert copies["plain"]["p"] == pytest.approx(1 / 64)
+    assert copies["plain"]["contexts_needed"] == 4 and copies["plain"]["queries_needed"] is None
+    assert len(row["key_sha256"]) == 64
+    written = [file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()]
+    assert written and not any(KEY in content for content in written)
+
+
+def test_a_finished_run_is_left_as_it_is(config: DefendConfig, tmp_path: Path) -> None:
+    few = dataclasses.replace(config, defences=("coarse",), adaptive=False)
+    first = defend(few, tmp_path / "run", FakeAttack())
+    again = FakeAttack()
+    assert defend(few, tmp_path / "run", again) == first and again.plans == []
+
+
+class Blind(Defence):
+    """Says that nothing is there."""
+
+    name = "blind"
+
+    def reword(self, report: str) -> str:
+        return report.replace("There is a small", "There is no")
+
+
+def build_blind(settings: DefenceSettings, benign: room.Benign) -> Defence:
+    return Blind()
+
+
+def test_a_defence_that_changes_a_finding_stops_the_run_before_anything_is_attacked(
+    config: DefendConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DEFENCES, "load", lambda name: build_blind)
+    attack = FakeAttack()
+    with pytest.raises(DefenceRejected, match="'blind' is rejected and was not used: on benign report 1 of 1"):
+        defend(dataclasses.replace(config, defences=("coarse",)), tmp_path / "run", attack)
+    assert attack.plans == [] and not (tmp_path / "run").exists()
+
+
+def test_settings_that_contradict_are_refused(config: DefendConfig, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="did you mean 'watermark'|Did you mean 'watermark'"):
+        dataclasses.replace(config, defences=("watermarks",))
+    settings = dataclasses.replace(config.settings, benign_split="test")
+    with pytest.raises(ConfigError, match="cannot be measured on it"):
+        defend(dataclasses.replace(config, settings=settings), tmp_path / "run", FakeAttack())
+    with pytest.raises(ConfigError, match="checked on benign films before it is used"):
+        room.open_defence("coarse", DefenceSettings(), 7)
+
+
+def test_what_a_plan_tells_the_audit(config: DefendConfig) -> None:
+    words = overrides(config, Plan("quota", config.settings))
+    assert "victim=stub:normal" in words and "defence=quota" in words and "defence_settings.quota=10" in words
+    assert "rewrite=false" in words and not any(word.startswith(("surrogate=", "chest=")) for word in words)
+    assert not any(word.startswith("defence") for word in overrides(config, Plan(None, config.settings)))

@@ -1,0 +1,79 @@
+"""A model behind a defence, as an audit meets it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cxrlab.core.protocols import Capabilities, Generated, ImageToText
+from cxrlab.extraction.defence.base import REFUSED
+from cxrlab.extraction.defence.coarse import Coarse
+from cxrlab.extraction.defence.defended import defended
+from cxrlab.extraction.defence.gate import Gate
+from cxrlab.extraction.defence.quotas import Quota
+from cxrlab.models.decoding import ChoosesWords, Decoding
+
+Image = NDArray[np.float32]
+
+
+class Victim:
+    """Says how bright a film is, and remembers what it was asked."""
+
+    name = "victim"
+    capabilities = Capabilities(gradients=True, log_probabilities=True, batch=True)
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[float, str | None]] = []
+
+    def generate(self, images: Sequence[Image], indications: Sequence[str | None] | None = None) -> list[Generated]:
+        self.asked += [(float(i.mean()), r) for i, r in zip(images, indications or [None] * len(images), strict=True)]
+        return [Generated(f"A {image.mean() * 100:.0f} mm left nodule is seen.", -0.5, 9) for image in images]
+
+
+class Chooser(Victim):
+    def answers(
+        self,
+        images: Sequence[Image],
+        indications: Sequence[str | None] | None = None,
+        decoding: Decoding | None = None,
+    ) -> list[list[Generated]]:
+        return [[one, one] for one in self.generate(images, indications)]
+
+
+def films(*tones: float) -> list[Image]:
+    return [np.full((4, 4), tone, np.float32) for tone in tones]
+
+
+def test_refusals_stand_in_their_places_and_the_model_is_not_asked() -> None:
+    victim = Victim()
+    model = defended(victim, Gate(lambda pixels: bool(pixels[0, 0] > 100)))
+    found = model.generate(films(0.1, 0.6, 0.2, 0.8), ["a", "b", "c", "d"])
+    assert [bool(answer.extra.get(REFUSED)) for answer in found] == [True, False, True, False]
+    assert [reason for _, reason in victim.asked] == ["b", "d"]
+    assert "60 mm" in found[1].text and found[1].tokens == 9 and found[1].mean_logprob is None
+
+
+def test_it_is_a_model_that_gives_words_alone() -> None:
+    model = defended(Victim(), Coarse())
+    assert isinstance(model, ImageToText) and not isinstance(model, ChoosesWords)
+    assert model.capabilities == Capabilities(batch=True)
+    assert model.name == "victim behind coarse"
+    assert model.generate(films(0.3))[0].text == "Left nodule is present."
+
+
+def test_who_chooses_words_still_does() -> None:
+    model = defended(Chooser(), Coarse())
+    assert isinstance(model, ChoosesWords)
+    assert [[one.text for one in film] for film in model.answers(films(0.3))] == [["Left nodule is present."] * 2]
+
+
+def test_accounts_take_turns_and_a_restart_goes_on_counting() -> None:
+    """Quota 2: one account gets 2 of 6 answers, two accounts 4; after three queries before a restart one is left."""
+
+    def answered(accounts: int, asked: int, count: int) -> int:
+        model = defended(Victim(), Quota(2), accounts=accounts, asked=asked)
+        return sum(not answer.extra for answer in model.generate(films(*[0.5] * count)))
+
+    assert [answered(1, 0, 6), answered(2, 0, 6), answered(2, 3, 6), answered(1, 2, 6)] == [2, 4, 1, 0]

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from chest_films import frontal_films
+
+from cxrlab.core.codec import to_uint8
+from cxrlab.data.grey import luminance
+from cxrlab.data.scenes import draw_scene
+
+
+@cache
+def _phantoms() -> tuple[np.ndarray, ...]:
+    return tuple(to_uint8(film) for film in frontal_films(120, 64))
+
+
+@pytest.fixture(scope="session")
+def phantoms() -> tuple[np.ndarray, ...]:
+    """120 chest films, uint8 [64, 64]."""
+    return _phantoms()
+
+
+@pytest.fixture(scope="session")
+def scenes() -> tuple[np.ndarray, ...]:
+    """30 pictures without a chest, uint8 [64, 64]."""
+    pictures = [draw_scene(3, number, 64).image for number in range(30)]
+    return tuple(to_uint8(luminance(picture.astype(np.float32) / 255)) for picture in pictures)

@@ -1,0 +1,60 @@
+"""Ranks, counts, intervals and Shapiro–Wilk against numbers that a person or another program can check."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from cxrlab.extraction.detection.conformal import alarm_count, least_benign, rank_of, threshold_of
+from cxrlab.extraction.detection.shapiro import shapiro_wilk
+from cxrlab.extraction.detection.shares import share
+
+
+@pytest.mark.parametrize("n", [6, 7, 12, 50, 400])
+def test_w_is_what_another_program_computes(n: int) -> None:
+    rng = np.random.default_rng(n)
+    for values in (rng.normal(5, 2, n), rng.exponential(size=n), rng.uniform(size=n)):
+        assert shapiro_wilk(values) == pytest.approx(stats.shapiro(values).statistic, abs=1e-8)
+
+
+def test_w_is_unknown_for_few_or_equal_numbers() -> None:
+    assert math.isnan(shapiro_wilk([1.0, 2.0, 3.0, 4.0, 5.0]))
+    assert math.isnan(shapiro_wilk([0.1] * 30))
+
+
+def test_a_bound_of_one_in_five_hundred_takes_499_films() -> None:
+    """With 499 benign scores a further one is equally likely to take any of 500 places; the top one is flagged."""
+    assert least_benign(1 / 500) == 499
+    assert rank_of(499, 1 / 500) == 499
+    assert threshold_of([3.0, 1.0, 2.0], 0.25) == 3.0
+    assert threshold_of(list(range(1, 100)), 0.1) == 90
+    with pytest.raises(ValueError, match="499 could"):
+        rank_of(498, 1 / 500)
+
+
+def test_the_count_that_rings_follows_the_unknown_rate() -> None:
+    """One benign score: a film exceeds it with probability 1/2, two films both with 1/3, three with 1/4."""
+    assert alarm_count(1, 1, 1, 0.5) == 1
+    assert alarm_count(1, 1, 2, 0.34) == 2
+    assert alarm_count(1, 1, 2, 0.33) == 3  # more than there are films: it never rings
+    # Many benign scores: the rate is known, and counts are binomial.
+    count = alarm_count(999_999, 990_000, 100, 0.01)
+    assert stats.binom.sf(count - 1, 100, 0.01) <= 0.01 < stats.binom.sf(count - 2, 100, 0.01)
+
+
+def test_a_share_has_the_interval_of_clopper_and_pearson() -> None:
+    none = share(0, 10)
+    assert (none.value, none.low) == (0.0, 0.0) and none.high == pytest.approx(1 - 0.025 ** (1 / 10))
+    for k, n in ((1, 500), (7, 20), (20, 20)):
+        found, exact = share(k, n), stats.binomtest(k, n).proportion_ci()
+        assert (found.low, found.high) == (pytest.approx(exact.low), pytest.approx(exact.high))
+
+
+def test_what_overlaps_is_not_counted_twice() -> None:
+    """Ten of a hundred accounts that were cut from the films of ten are one of ten."""
+    assert share(10, 100, independent=10) == share(1, 10)
+    empty = share(0, 0)
+    assert (empty.value, empty.low, empty.high, empty.n) == (None, None, None, 0)

@@ -1,0 +1,72 @@
+"""Who may be audited without leave, and what the first sentence of an audit says."""
+
+from __future__ import annotations
+
+import pytest
+
+from cxrlab.core.errors import ConfigError
+from cxrlab.core.protocols import Capabilities
+from cxrlab.extraction.permission import Permission, check_permission, threat_model
+from cxrlab.extraction.terms import Price
+
+WORDS = "Dr Ada Owner, yearly security test"
+HERE, ELSEWHERE = Capabilities(), Capabilities(black_box=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "capabilities"),
+    [
+        ("stub:normal", HERE),
+        ("hf:runs/model", HERE),
+        ("http://127.0.0.1:8000/v1#m", ELSEWHERE),
+        ("http://127.8.9.1/v1#m", ELSEWHERE),
+        ("https://[::1]:8000/v1#m", ELSEWHERE),
+        ("http://LOCALHOST/v1#owner@model", ELSEWHERE),
+    ],
+)
+def test_this_machine_needs_no_leave(name: str, capabilities: Capabilities) -> None:
+    assert check_permission(name, capabilities, None) == Permission(remote=False, authorised=None)
+
+
+@pytest.mark.parametrize(
+    ("name", "capabilities"),
+    [
+        ("plugin:service", ELSEWHERE),
+        ("https://api.example.org/v1#m", ELSEWHERE),
+        ("HTTPS://api.example.org/v1#m", HERE),
+        ("http://192.168.0.7/v1#m", HERE),
+        ("http://0.0.0.0/v1#m", HERE),
+        ("http://127.0.0.1.example.org/v1#m", HERE),
+        ("http://localhost.example.org/v1#m", HERE),
+        ("http://127.0.0.1@example.org/v1#m", HERE),
+        ("http://example.org\\@127.0.0.1/v1#m", HERE),
+        ("http://2130706433/v1#m", HERE),
+        ("http://[::1/v1#m", HERE),
+        ("http:///v1#m", HERE),
+    ],
+)
+def test_everything_else_needs_leave(name: str, capabilities: Capabilities) -> None:
+    for said in (None, "", "  ", "yes", "me please", "1 2 3 4", "! ! !"):
+        with pytest.raises(ConfigError, match="needs its owner's leave"):
+            check_permission(name, capabilities, said)
+    assert check_permission(name, capabilities, WORDS) == Permission(remote=True, authorised=WORDS)
+
+
+def test_words_are_kept_in_one_harmless_line() -> None:
+    kept = check_permission("stub:normal", HERE, " the owner \n of this\x1b[2J model ").authorised
+    assert kept == "the owner of this\N{REPLACEMENT CHARACTER}[2J model"
+    with pytest.raises(ConfigError, match="runs on this machine"):
+        check_permission("stub:normal", HERE, "me")
+
+
+def test_the_first_sentence_says_sees_changes_spends_and_leave() -> None:
+    told = threat_model("https://x.org/v1#m", 1500, Price(0.01, 0.2, "EUR"), Permission(True, WORDS))
+    assert told == (
+        "Threat model: the attacker of 'https://x.org/v1#m' sees the words of each answer alone (no probabilities, "
+        "vocabulary, weights or training data), can change the pictures that it sends and nothing else, and may spend "
+        "1,500 queries (0.01 EUR each, 15.00 EUR together and 0.2 EUR for each 1,000 tokens of answers). "
+        "Authorised, as the user states: Dr Ada Owner, yearly security test."
+    )
+    free = threat_model("stub:normal", 1, Price(), Permission(False))
+    assert "may spend 1 query (without a price)." in free
+    assert free.endswith("The victim runs on this machine, so nobody else's leave was asked for.")

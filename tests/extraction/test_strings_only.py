@@ -1,0 +1,129 @@
+"""Attacking code gets words and nothing else of a victim."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import asked_victims as helper
+import pytest
+
+from cxrlab.core.protocols import Capabilities, Generated
+from cxrlab.extraction.answers import words_of
+from cxrlab.extraction.desk import Desk
+from cxrlab.extraction.ledger import Ledger
+from cxrlab.extraction.terms import Terms
+
+_HARMLESS = (str, bytes, int, float, type, types.ModuleType)
+# Names with double underscores that lead on. `__closure__` is not among them: whoever takes a function apart finds
+# everything; see the head of `desk`.
+_LEADING = {"__dict__", "__self__", "__defaults__", "__kwdefaults__", "__wrapped__", "__slots__"}
+
+
+class Poison:
+    """Anything done with it fails the test."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise AssertionError(f"the desk looked at .{name} of what only the victim may know")
+
+    def _fail(self, *_: Any) -> Any:
+        raise AssertionError("the desk used what only the victim may know")
+
+    __bool__ = __int__ = __float__ = __index__ = __len__ = __iter__ = __eq__ = __hash__ = __str__ = __repr__ = _fail
+    __lt__ = __gt__ = __le__ = __ge__ = __format__ = __reduce__ = __reduce_ex__ = _fail  # type: ignore[assignment]
+
+
+class Clever(str):
+    """A text that carries more than its letters."""
+
+    logits = (0.1, 0.9)
+
+
+class Secretive:
+    """A victim of which name, capabilities and `generate` may be used; every other attribute fails the test."""
+
+    def __init__(self) -> None:
+        self.shown: list[Any] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("name", "capabilities", "generate"):
+            return object.__getattribute__(self, name)
+        raise AssertionError(f"somebody looked at .{name} of the victim")
+
+    name = "test:secretive"
+    capabilities = Capabilities(gradients=True, log_probabilities=True, attention=True)
+
+    def generate(self, images: Sequence[Any], indications: Sequence[str | None] | None = None) -> list[Generated]:
+        extra = {"logits": Poison(), "hidden": Poison(), "vocabulary": Poison()}
+        poison: Any = Poison()
+        return [Generated(Clever(f"Report {place}."), poison, 7, extra) for place, _ in enumerate(images)]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with Ledger.open(tmp_path / "ledger.sqlite", Terms(Secretive.name, 10)) as opened:
+        yield opened
+
+
+def reachable(start: object) -> Iterator[object]:
+    """Everything that attributes, slots, items and elements lead to, by name."""
+    seen: dict[int, object] = {}  # holding on to each keeps its id from being used again
+    waiting = [start]
+    while waiting:
+        thing = waiting.pop()
+        if id(thing) in seen:
+            continue
+        seen[id(thing)] = thing
+        yield thing
+        if isinstance(thing, _HARMLESS):
+            continue
+        if isinstance(thing, dict):
+            waiting.extend([*thing.keys(), *thing.values()])
+        elif isinstance(thing, (list, tuple, set, frozenset)):
+            waiting.extend(thing)
+        names = [name for name in dir(thing) if not name.startswith("__") or name in _LEADING]
+        waiting.extend(value for name in names if (value := getattr(thing, name, None)) is not None)
+
+
+def test_a_desk_needs_nothing_but_the_words(tmp_path: Path, ledger: Ledger) -> None:
+    desk = Desk(Secretive(), ledger, tmp_path)
+    answers = desk.ask(helper.pictures(3), 0, 0)
+    assert answers == ["Report 0.", "Report 1.", "Report 2."]
+    assert [type(answer) for answer in answers] == [str] * 3
+    assert [(one.tokens, type(one.report)) for one in ledger.queries()] == [(7, str)] * 3
+    assert [type(answer) for answer in desk.ask(helper.pictures(3), 0, 0)] == [str] * 3  # from the ledger too
+
+
+def test_no_attribute_of_a_desk_leads_to_the_victim(tmp_path: Path, ledger: Ledger) -> None:
+    desk = Desk(Secretive(), ledger, tmp_path)
+    desk.ask(helper.pictures(3), 0, 0)
+    assert [name for name in dir(desk) if not name.startswith("_")] == ["ask", "left"]
+    assert not hasattr(desk, "__dict__")
+    with pytest.raises(AttributeError):
+        desk.victim = "planted"  # type: ignore[attr-defined]
+    found = list(reachable(desk))
+    assert len(found) > 100  # the walk walks
+    kinds = {type(thing) for thing in found}
+    assert kinds.isdisjoint({Secretive, Poison, Clever, Generated, Capabilities})
+
+
+def test_the_walk_would_find_a_victim(tmp_path: Path, ledger: Ledger) -> None:
+    """The control: a desk that kept its victim under any name is caught."""
+
+    class Leaky(Desk):
+        __slots__ = ("_deep",)
+
+    desk = Leaky(Secretive(), ledger, tmp_path)
+    desk._deep = [{"spare": types.SimpleNamespace(inner=Generated("x"))}]  # type: ignore[attr-defined]
+    assert any(type(thing) is Generated for thing in reachable(desk))
+
+
+def test_words_are_plain_whatever_they_were() -> None:
+    assert type(words_of(Generated(Clever("x"))).report) is str
+    assert words_of(Generated("a\ud83eb \N{LUNGS}")).report == "a\N{REPLACEMENT CHARACTER}b \N{LUNGS}"
+    counts: list[Any] = [True, -1, 2.0, "3", None]
+    assert [words_of(Generated("x", tokens=count)).tokens for count in counts] == [None] * 5
+    assert words_of(Generated("x", tokens=0)).tokens == 0
+    assert not words_of(Generated("x", extra={"refused": "true"})).refused  # the mark is True itself
