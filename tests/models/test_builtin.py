@@ -11,7 +11,7 @@ from tiny_models import save_tiny_llava, tiny_dual_encoder
 
 from cxrlab.core.errors import DataError, RunError, UnknownName
 from cxrlab.models import builtin
-from cxrlab.models.builtin import ALIGNED, ENCODER, GENERAL, PROJECTOR, REPORTER, builtin_folder
+from cxrlab.models.builtin import ALIGNED, ENCODER, GENERAL, OUTSIDER, PROJECTOR, REPORTER, builtin_folder
 from cxrlab.models.model_card import ModelCard, write_model_card
 from cxrlab.models.names import load_encoder, load_model
 from cxrlab.models.parts import load_language_model, load_tower
@@ -105,11 +105,26 @@ def test_the_encoder_embeds_by_its_name(weights: Path) -> None:
 
 
 def test_names_that_lead_nowhere(weights: Path) -> None:
-    for name, told in (("builtin:reprter", "reporter"), ("builtin:encoder", "builtin:reporter")):
+    for name, told in (
+        ("builtin:reprter", "reporter"),
+        ("builtin:outsder", "outsider"),
+        ("builtin:encoder", "builtin:reporter"),
+    ):
         with pytest.raises(UnknownName, match=told):
             load_model(name, list)
     with pytest.raises(UnknownName, match="builtin:encoder"):
         load_encoder("builtin:general")
+
+
+def test_the_outsider_is_known_also_where_it_has_no_weights(weights: Path) -> None:
+    """A list says so, a request is refused in one sentence, and it opens once the weights are there."""
+    assert builtin._told(OUTSIDER, "a model") == "a model (no weights in this copy)"
+    with pytest.raises(DataError, match="no weights for builtin:outsider"):
+        load_model("builtin:outsider", list)
+    save_tiny_llava(weights / OUTSIDER, seed=2)
+    write_model_card(ModelCard("finetune", "caption/1", ("scenes", "phantom")), weights / OUTSIDER)
+    assert builtin._told(OUTSIDER, "a model") == "a model"
+    assert load_model("builtin:outsider", list).name == "builtin:outsider"
 
 
 @pytest.mark.parametrize("lost", [f"{ENCODER}/model.safetensors", f"{ALIGNED}/{PROJECTOR}", ALIGNED])

@@ -10,9 +10,11 @@ import pytest
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.phantom.corpus import make_phantom
+from cxrlab.data.scenery.words import COLOUR_WORDS, HEIGHT_WORDS
+from cxrlab.data.scenes import draw_scene
 from cxrlab.findings.present import present_sentences
 from cxrlab.findings.reader import read
-from cxrlab.models.builtin import NAMES, WEIGHTS, has_weights
+from cxrlab.models.builtin import KNOWN, NAMES, OUTSIDER, WEIGHTS, has_weights
 from cxrlab.models.model_card import read_model_card
 from cxrlab.models.names import load_encoder, load_model
 
@@ -28,11 +30,15 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 def test_all_are_here_and_small() -> None:
     assert all(has_weights(name) for name in NAMES)
-    assert sum(file.stat().st_size for file in WEIGHTS.rglob("*") if file.is_file()) <= 24_000_000
+    assert sum(bytes_of(name) for name in NAMES) <= 24_000_000 and bytes_of(OUTSIDER) <= 12_000_000
+
+
+def bytes_of(name: str) -> int:
+    return sum(file.stat().st_size for file in (WEIGHTS / name).glob("*"))
 
 
 def test_they_say_what_they_come_from_by_names_that_a_user_has() -> None:
-    for name in NAMES:
+    for name in filter(has_weights, KNOWN):
         card = read_model_card(WEIGHTS / name)
         assert card is not None and set(card.collections) == {"scenes", "phantom"}
         for file in (WEIGHTS / name).glob("*.json"):
@@ -60,3 +66,19 @@ def test_the_encoder_puts_a_film_beside_its_report(corpus: Corpus) -> None:
     texts = encoder.embed_texts([present_sentences(report) for report in reports])
     best = np.argsort(-films @ texts.T, axis=1)[:, :5]
     assert (best == np.arange(len(studies))[:, None]).any(1).mean() > 0.8
+
+
+@pytest.mark.skipif(not has_weights(OUTSIDER), reason="this copy has no weights for builtin:outsider")
+def test_the_outsider_describes_what_it_was_taught_to_see() -> None:
+    """Colour and height of one object, seven by three of them; it stands for a model with general pretraining."""
+    scenes = [draw_scene(777, number, 128) for number in range(FILMS)]
+    single = [(scene.image, scene.objects[0]) for scene in scenes if len(scene.objects) == 1]
+    model = load_model("builtin:outsider", list)
+    answers = model.generate([image.astype(np.float32) / 255 for image, _ in single])
+    told = [(answer.text.lower(), one) for answer, (_, one) in zip(answers, single, strict=True)]
+    hits = [
+        any(word in text for word in COLOUR_WORDS[one.colour])
+        and any(word in text for word in HEIGHT_WORDS[one.height])
+        for text, one in told
+    ]
+    assert len(hits) > 15 and sum(hits) / len(hits) > 0.6

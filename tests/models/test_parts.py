@@ -136,7 +136,7 @@ def test_precision_is_chosen(folders: Path) -> None:
     [
         (load_tower, "tiny", ConfigError, "does not name a vision tower"),
         (load_tower, "fersh:tiny", UnknownName, "Did you mean 'fresh'"),
-        (load_tower, "fresh:huge", UnknownName, "Sizes: phantom, tiny"),
+        (load_tower, "fresh:huge", UnknownName, "There are: phantom, tiny, outsider"),
         (load_language_model, "hf:nowhere/at/all", CxrlabError, "nowhere/at/all"),
         (load_tower, "hf:{}/language", DataError, "'llama', which has not a vision tower"),
         (load_language_model, "hf:{}/dual", DataError, "which has not a language model"),

@@ -66,10 +66,10 @@ def stopped_in(name: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_budgets_leave_room_for_what_is_to_come() -> None:
     """The whole chain has fifteen minutes, training five of them; without models it takes a fifth of the time."""
-    assert sum(step.budget_s for step in STEPS_OF_THE_TOUR) <= 0.85 * TOTAL_S
+    assert sum(step.budget_s for step in STEPS_OF_THE_TOUR) <= 0.95 * TOTAL_S
     assert sum(step.budget_s for step in STEPS_OF_THE_TOUR if not step.model) <= TOTAL_S / 4.5
     assert sum(step.budget_s for step in STEPS_OF_THE_TOUR if step.id in ("align", "finetune")) <= 300
-    assert sum(step.quick_s for step in STEPS_OF_THE_TOUR) <= 50
+    assert sum(step.quick_s for step in STEPS_OF_THE_TOUR) <= 55
     assert sum(step.quick_s for step in STEPS_OF_THE_TOUR if not step.model) <= 25
     assert len({step.id for step in STEPS_OF_THE_TOUR}) == len(STEPS_OF_THE_TOUR)
 

@@ -15,6 +15,7 @@ A stopped audit goes on with the very question at which it stopped.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,13 +31,13 @@ from cxrlab.extraction.config import ExtractConfig
 from cxrlab.extraction.desk import Desk
 from cxrlab.extraction.diversity import diversity_by_round
 from cxrlab.extraction.examples import examples
-from cxrlab.extraction.fidelity import measure_fidelity
-from cxrlab.extraction.ledger import LEDGER, Ledger
+from cxrlab.extraction.fidelity import measure_fidelity, scored
+from cxrlab.extraction.ledger import LEDGER, BudgetExceeded, Ledger
 from cxrlab.extraction.permission import Permission, check_permission, threat_model
 from cxrlab.extraction.pools import open_pool
 from cxrlab.extraction.records import Query
 from cxrlab.extraction.report_map import MappedReport, report_map
-from cxrlab.extraction.rounds import Attack, learnt_from, run_attack, wording
+from cxrlab.extraction.rounds import Attack, learnt_from, run_attack, was_moved, wording
 from cxrlab.extraction.surrogate import CHECKPOINT, LlavaLearner
 from cxrlab.extraction.terms import Terms
 from cxrlab.extraction.transcript import NothingLearnt, write_transcript
@@ -90,6 +91,24 @@ def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
     return dict(plain(found))
 
 
+def write_victim(config: ExtractConfig, victim_run: Path) -> None:
+    """What the victim writes on the corpus and how it scores, ahead of the audits that share it.
+
+    Audits that run side by side would write the same folders at once; after this they find them finished.
+
+    Args:
+        config: Settings of any of them.
+        victim_run: The folder that they all name.
+    """
+    check_permission(config.victim, load_model(config.victim, config.loading).capabilities, config.i_am_authorised)
+    _written(config, config.victim, victim_run, config.victim_decoding)
+    scored(victim_run, config.data, _scores_of(victim_run) / f"{VICTIM}_scored", config.measure)
+
+
+def _scores_of(victim_run: Path) -> Path:
+    return victim_run.parent / f"{victim_run.name}_scored"
+
+
 def _asked(
     config: ExtractConfig, victim: Any, permission: Permission, pool: Any, learner: LlavaLearner, out: Path
 ) -> tuple[list[Query], dict[str, Any]]:
@@ -105,7 +124,9 @@ def _asked(
             workers=config.workers,
             accounts=[f"account {number + 1}" for number in range(config.accounts)],
         )
-        run_attack(Attack(desk, pool, learner, config, out))
+        # Units that a remote victim lost are spent: the attack then ends with the answers that there are.
+        with suppress(BudgetExceeded):
+            run_attack(Attack(desk, pool, learner, config, out))
         statement = ledger.statement()
         spent = {
             "spent": statement.spent,
@@ -132,7 +153,7 @@ def _behind(config: ExtractConfig, victim: Any, ledger: Ledger) -> Any:
 def _budgets(config: ExtractConfig, queries: Sequence[Query]) -> list[int]:
     if config.method == "none":
         return [0]
-    return [*sorted(set(config.at)), len(queries)]
+    return [*sorted({budget for budget in config.at if budget < len(queries)}), len(queries)]
 
 
 def _copied(
@@ -150,8 +171,9 @@ def _copied(
     except NothingLearnt as error:
         name, reason = learner.untouched(place / "untouched"), str(error)
     _written(config, name, place / WRITTEN, config.surrogate_decoding)
-    victim_in = victim_run.parent / f"{victim_run.name}_scored"
-    found = measure_fidelity(victim_run, place / WRITTEN, config.data, place / MEASURED, config.measure, victim_in)
+    found = measure_fidelity(
+        victim_run, place / WRITTEN, config.data, place / MEASURED, config.measure, _scores_of(victim_run)
+    )
     return {**found, "model": name, "predictions": str(Path(COPIES) / str(budget) / WRITTEN), "untouched": reason}
 
 
@@ -195,6 +217,7 @@ def _options(config: ExtractConfig) -> dict[str, Any]:
         "size": config.size,
         "transcript": config.transcript,
         "wordings": config.fitting.wordings,
+        "repeats": config.fitting.repeats,
         "defence": config.defence,
     }
 
@@ -202,7 +225,7 @@ def _options(config: ExtractConfig) -> dict[str, Any]:
 def _shown(run: Run, config: ExtractConfig, queries: Sequence[Query]) -> None:
     """The map and the examples, for a page."""
     if config.map_sentences and queries:
-        reports = [MappedReport(one.report, one.round, "perturbed" if one.round else "clean") for one in queries]
+        reports = [MappedReport(one.report, one.round, "perturbed" if was_moved(one) else "clean") for one in queries]
         mapped = report_map(reports, most=config.map_sentences, seed=config.seed)
         run.write(MAP, plain(mapped))
     run.write(EXAMPLES, plain(examples(run.folder, queries)))

@@ -20,7 +20,7 @@ from cxrlab.models.loading import Loading
 
 METHODS = ("none", "knockoff", "ada-steal", "in-domain")
 REWARDS = ("certainty", "diversity", "loss")
-NO_ORACLE = "none"
+NO_ORACLE, TRANSCRIPT = "none", "transcript"
 # Of the paper: three groups of six beams, penalty 0.2, 512 tokens, the best answer.
 PAPER_DECODING = Decoding(strategy="diverse", beams=18, groups=3, diversity_penalty=0.2, max_new_tokens=512)
 
@@ -43,6 +43,8 @@ class Fitting:
         max_length: Most tokens of a sample, those of the picture included.
         wordings: Wordings in which each answer is learnt, the victim's own the first; more than one is an extra of
             ours: a surrogate then learns what was said rather than how.
+        repeats: Most queries with the same answer that are learnt from, the first of them; all when left out. A victim
+            that answers everything without a chest alike teaches one answer, and that once.
         prompts: Row of the prompts' table by which the surrogate is asked; without an indication, always the same.
     """
 
@@ -57,10 +59,11 @@ class Fitting:
     precision: Literal["float32", "bfloat16"] = "float32"
     max_length: int = 1024
     wordings: int = 1
+    repeats: int | None = None
     prompts: str = "llava-rad/1"
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "max_length", "wordings", "steps", "round_steps"):
+        for name in ("batch_size", "max_length", "wordings", "repeats", "steps", "round_steps"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name}={value} is not usable; give a whole number from 1.")
@@ -140,7 +143,8 @@ class ExtractConfig:
         rounds: Rounds of ada-steal; the budget is spread evenly over them.
         at: Smaller budgets at which a new surrogate is trained and measured too, for a curve.
         transcript: accumulate learns from all rounds, replace from the last one alone.
-        oracle: Where descriptions come from, a row of the oracles' table; none keeps the surrogate's own report.
+        oracle: Where descriptions come from, a row of the oracles' table; transcript takes what the victim has said so
+            far (an extra of ours), none keeps the surrogate's own report.
         shares: How often each source speaks in an enriched report.
         size: Side of the pictures in pixels; they are asked and moved at this resolution.
         split: Of the corpus: train, val or test.
@@ -203,7 +207,7 @@ class ExtractConfig:
     loading: Loading = Loading()
 
     def __post_init__(self) -> None:
-        for name, known in (("method", METHODS), ("split", SPLITS), ("oracle", (NO_ORACLE, *ORACLES))):
+        for name, known in (("method", METHODS), ("split", SPLITS), ("oracle", (NO_ORACLE, TRANSCRIPT, *ORACLES))):
             value = getattr(self, name)
             if value not in known:
                 raise ConfigError(f"{name}='{value}' is unknown.{nearest(value, known)} There are: {', '.join(known)}.")

@@ -21,10 +21,10 @@ def examples(run: Path, queries: Sequence[Query], most: int = MOST) -> list[dict
         queries: All that was answered.
         most: Pairs.
     """
-    plain = {query.key: query for query in queries if "@" not in query.key}
+    plain = {query.key: query for query in queries if query.round == 0}
     rows = []
     for query in queries:
-        source = plain.get(query.key.partition("@")[0])
+        source = plain.get(query.key.removesuffix(f"@{query.round}"))
         if query.round and source is not None:
             new = answer_of(query.report).findings - answer_of(source.report).findings
             rows.append((-len(new), query.number, source, query))

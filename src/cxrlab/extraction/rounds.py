@@ -3,7 +3,7 @@
 Attacking code stands in this file and below, and all it gets of the victim is a desk: pictures in, words out. Every
 round is planned on disk before its first question, so that a stopped audit asks the very same pictures again.
 
-    rounds/K/plan.jsonl     one line a picture: number, key, sha256 and, where it was moved, towards what
+    rounds/K/plan.jsonl     one line a picture: key, sha256 and, where it was moved, towards what
     rounds/K/transcript/    what the surrogate of this round learnt from
     rounds/K/fit/           that surrogate
 """
@@ -22,12 +22,13 @@ from cxrlab.core.files import make_folder, write_bytes, write_text
 from cxrlab.core.json_form import dumps
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.images import eight_bits, read_picture
-from cxrlab.extraction.config import NO_ORACLE, ExtractConfig
+from cxrlab.extraction.config import NO_ORACLE, TRANSCRIPT, ExtractConfig
 from cxrlab.extraction.desk import PICTURES
 from cxrlab.extraction.enrich import Enriched, enrich, enrich_without_oracle
+from cxrlab.extraction.harvest import harvested
 from cxrlab.extraction.oracles import Descriptions, load_oracle
 from cxrlab.extraction.records import Picture, Query, fingerprint
-from cxrlab.extraction.transcript import write_transcript
+from cxrlab.extraction.transcript import NothingLearnt, write_transcript
 
 if TYPE_CHECKING:
     from cxrlab.extraction.pools import Pool
@@ -97,13 +98,11 @@ def _ada_steal(attack: Attack) -> list[Query]:
     """Fit, enrich, align, ask again; round 0 asks the pool's pictures as they are."""
     told: list[Query] = []
     last: list[Picture] = []
-    oracle = attack.config.oracle
-    descriptions = None if oracle == NO_ORACLE else load_oracle(oracle, attack.config.seed).describe()
     for round, count in enumerate(attack.shares()):
         if round == 0:
             pictures = planned(attack, 0, partial(_unmoved, attack))
         else:
-            pictures = planned(attack, round, partial(_aligned, attack, round, list(told), last, descriptions))
+            pictures = planned(attack, round, partial(_aligned, attack, round, list(told), last))
         told += ask_round(attack, round, len(told), pictures[:count])
         last = pictures
     return told
@@ -114,18 +113,22 @@ def _unmoved(attack: Attack) -> list[Noted]:
     return [(one, {}) for one in _drawn(attack, 0)]
 
 
-def _aligned(
-    attack: Attack, round: int, told: list[Query], last: list[Picture], descriptions: Descriptions | None
-) -> list[Noted]:
-    """The pictures of a later round, each moved towards its enriched report."""
+def _aligned(attack: Attack, round: int, told: list[Query], last: list[Picture]) -> list[Noted]:
+    """The pictures of a later round, each moved towards its enriched report.
+
+    While the victim has said nothing of a film there is no surrogate to move them by: fresh ones are asked as they are.
+    """
     from cxrlab.extraction.alignment import move_pictures
 
     config = attack.config
-    surrogate = fit_between(attack, round, told)
+    try:
+        surrogate = fit_between(attack, round, told)
+    except NothingLearnt:
+        return [(one, {}) for one in _drawn(attack, round)]
     pictures = _before_move(attack, round, last)
     films = [one.pixels.astype("float32") / 255.0 for one in pictures]
     own = own_reports(surrogate, films, config)
-    enriched = _enriched(own, [one.key for one in pictures], descriptions, config, round)
+    enriched = _enriched(own, [one.key for one in pictures], _descriptions(config, told), config, round)
     moved, how = move_pictures(
         surrogate, pictures, [one.text for one in enriched], config.alignment, seed=config.seed, round=round
     )
@@ -134,6 +137,14 @@ def _aligned(
     notes = [{"from": p.key, "target": e.to_json(), "own": o, **h} for p, e, o, h in
              zip(pictures, enriched, own, how, strict=True)]  # fmt: skip
     return list(zip(moved, notes, strict=True))
+
+
+def _descriptions(config: ExtractConfig, told: Sequence[Query]) -> Descriptions | None:
+    if config.oracle == NO_ORACLE:
+        return None
+    if config.oracle == TRANSCRIPT:
+        return harvested([query.report for query in told], load_oracle("rules", config.seed).describe())
+    return load_oracle(config.oracle, config.seed).describe()
 
 
 def _enriched(
@@ -151,14 +162,20 @@ def _before_move(attack: Attack, round: int, last: list[Picture]) -> list[Pictur
     if kind == "fresh":
         return _drawn(attack, round)
     if kind == "last":
-        return [replace(one, key=one.key.partition("@")[0]) for one in last[:count]]
+        # Only the mark of the last round goes: a name of the pool may have an @ of its own.
+        mark = f"@{round - 1}" if round > 1 else ""
+        return [replace(one, key=one.key.removesuffix(mark)) for one in last[:count]]
     return _drawn(attack, 0)[:count]
 
 
 def _drawn(attack: Attack, round: int) -> list[Picture]:
     """The pool's pictures of a round, dressed where that is asked for."""
     shares = attack.shares()
-    pictures = attack.pool.draw(shares[round], skip=sum(shares[:round]))
+    return dressed(attack, attack.pool.draw(shares[round], skip=sum(shares[:round])))
+
+
+def dressed(attack: Attack, pictures: list[Picture]) -> list[Picture]:
+    """Pictures of the pool as they are asked: with a chest blended into them where the settings say so."""
     if not attack.config.dress:
         return pictures
     from cxrlab.extraction.defence.adaptive import dress, load_chest
@@ -185,7 +202,13 @@ def learnt_from(told: Sequence[Query], config: ExtractConfig) -> list[Query]:
 def wording(config: ExtractConfig) -> dict[str, Any]:
     """How answers are told in a transcript."""
     fitting = config.fitting
-    return {"victim": config.victim, "wordings": fitting.wordings, "rewrite": config.rewrite, "seed": config.seed}
+    return {
+        "victim": config.victim,
+        "wordings": fitting.wordings,
+        "repeats": fitting.repeats,
+        "rewrite": config.rewrite,
+        "seed": config.seed,
+    }
 
 
 def own_reports(surrogate: Any, films: Sequence[Any], config: ExtractConfig) -> list[str]:
@@ -232,3 +255,8 @@ def ask_round(attack: Attack, round: int, first: int, pictures: Sequence[Picture
         Query(first + place, round, one.key, fingerprint(one.pixels), text)
         for place, (one, text) in enumerate(zip(pictures, answers, strict=True))
     ]
+
+
+def was_moved(query: Query) -> bool:
+    """Whether its picture was moved before it was asked; moved ones have their round in the name."""
+    return query.round > 0 and query.key.endswith(f"@{query.round}")

@@ -108,9 +108,11 @@ class LlavaLearner:
         return f"hf:{folder}"
 
     def _config(self, transcript: Path, between_rounds: bool) -> Any:
+        from cxrlab.data.corpus import load_corpus
         from cxrlab.training.config import FinetuneConfig, Optimisation
 
         fitting, parts = self.fitting, parse_surrogate(self.name)
+        samples = len(load_corpus(transcript).ids("train"))  # few, where most was refused: a smaller step then
         steps = fitting.round_steps if between_rounds and fitting.round_steps else fitting.steps
         return FinetuneConfig(
             data=transcript,
@@ -128,7 +130,7 @@ class LlavaLearner:
                 schedule=fitting.schedule,
                 epochs=fitting.epochs,
                 steps=steps,
-                batch_size=fitting.batch_size,
+                batch_size=min(fitting.batch_size, samples),
                 precision=fitting.precision,
                 max_length=fitting.max_length,
                 seed=self.seed,

@@ -6,6 +6,7 @@ wording is a study of its own with the same picture.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -31,6 +32,7 @@ def write_transcript(
     *,
     victim: str,
     wordings: int = 1,
+    repeats: int | None = None,
     rewrite: bool = False,
     seed: int = 0,
 ) -> Corpus:
@@ -42,10 +44,11 @@ def write_transcript(
         out: Folder of the corpus.
         victim: Who answered.
         wordings: Wordings of each answer.
+        repeats: Most queries with the same answer, the first ones; all when None.
         rewrite: The victim's own words are left out, and all wordings are new.
         seed: Decides the other wordings.
     """
-    told = [query for query in queries if answer_of(query.report).speaks]
+    told = _without_repeats([query for query in queries if answer_of(query.report).speaks], repeats)
     if not told:
         raise NothingLearnt(f"none of {len(queries)} answers says anything of a film; there is nothing to learn from.")
     card = Card(
@@ -57,6 +60,7 @@ def write_transcript(
             "first": told[0].number,
             "last": told[-1].number,
             "wordings": wordings,
+            "repeats": repeats,
             "rewrite": rewrite,
             "seed": seed,
         },
@@ -69,6 +73,16 @@ def write_transcript(
                     if study.id not in writer:
                         writer.add(study)
     return writer.finish()
+
+
+def _without_repeats(queries: Sequence[Query], most: int | None) -> list[Query]:
+    seen: Counter[str] = Counter()
+    kept = []
+    for query in queries:
+        seen[query.report] += 1
+        if most is None or seen[query.report] <= most:
+            kept.append(query)
+    return kept
 
 
 def _studies(query: Query, wordings: int, rewrite: bool, seed: int) -> Iterator[Study]:

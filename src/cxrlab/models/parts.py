@@ -2,13 +2,16 @@
 
 `hf:FOLDER` takes the tower out of a dual encoder, a LLaVA or a plain vision model, and the language
 model out of a causal one or a LLaVA. `builtin:NAME` are the folders that ship with the package, and
-`fresh:phantom|tiny` are random weights.
+`fresh:phantom|tiny|outsider` are random weights; those of `outsider` are of other families than the rest.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from cxrlab.core.errors import ConfigError, DataError, UnknownName, nearest
@@ -23,6 +26,12 @@ from cxrlab.models.building import (
     build_language_model,
     build_tower,
     train_tokenizer,
+)
+from cxrlab.models.building_outsider import (
+    OUTSIDER,
+    build_outsider_language_model,
+    build_outsider_tower,
+    train_word_pieces,
 )
 from cxrlab.models.local_files import load_tokenizer
 from cxrlab.models.model_card import read_model_card
@@ -71,8 +80,8 @@ def load_tower(name: str, *, seed: int = 0, dtype: str = "float32") -> Tower:
     """
     kind, argument = parse_part(name, "a vision tower")
     if kind == "fresh":
-        size = size_of(argument, name)
-        return Tower(_cast(build_tower(size, seed), dtype), build_image_processor(size.image), name)
+        fresh = fresh_of(argument, name)
+        return Tower(_cast(fresh.tower(seed), dtype), build_image_processor(fresh.image), name)
     folder = folder_of(name)
     model = _cast(open_part(folder, tower_of, "a vision tower"), dtype)
     found = Tower(model, image_processor_of(folder), name, _collections(folder))
@@ -90,9 +99,9 @@ def load_language_model(name: str, *, seed: int = 0, dtype: str = "float32") -> 
     """
     kind, argument = parse_part(name, "a language model")
     if kind == "fresh":
-        size = size_of(argument, name)
-        tokenizer = fresh_tokenizer(size)
-        return Language(_cast(build_language_model(tokenizer, size, seed), dtype), tokenizer, name)
+        fresh = fresh_of(argument, name)
+        tokenizer = fresh.tokenizer()
+        return Language(_cast(fresh.language(tokenizer, seed), dtype), tokenizer, name)
     folder = folder_of(name)
     model = open_part(folder, language_of, "a language model")
     tokenizer = load_tokenizer(base_folder(folder))
@@ -105,22 +114,91 @@ def fresh_tokenizer(size: Size) -> Any:
 
     No patient's words are in it; yes and no are tokens of their own, so that one pass tells how likely each is.
     """
-    from cxrlab.findings.cases import draw_patient
     from cxrlab.findings.lexicon import LEXICONS
-    from cxrlab.findings.narrator import narrate
     from cxrlab.findings.questions import NO, YES, question_about
 
     every = [load_prompts(name) for name in prompt_names()]
-    texts = [text for prompts in every for text in (prompts.findings, prompts.findings_without_indication)]
+    texts = _requests()
     for name in DRAWN:
         asked = [prompts.question(question_about(name)) for prompts in every]
         texts += [f"{question} {answer}" for question in asked for answer in (YES, NO)]
+    return train_tokenizer([*texts, *_narrated(LEXICONS)], size.vocabulary)
+
+
+def outsider_tokenizer() -> Any:
+    """The tokenizer of `fresh:outsider`: word pieces of prompts and reports of lexicon B, and of no word of lexicon A.
+
+    Reports of lexicon A, in which the phantoms of a victim are described, it cuts into more tokens than their own
+    tokenizer does.
+    """
+    return train_word_pieces([*_requests(), *_narrated(("B",))], OUTSIDER.vocabulary)
+
+
+def _requests() -> list[str]:
+    """How every row of the prompts' table asks for a report."""
+    every = [load_prompts(name) for name in prompt_names()]
+    return [text for prompts in every for text in (prompts.findings, prompts.findings_without_indication)]
+
+
+def _narrated(lexicons: Iterable[str]) -> list[str]:
+    """The sections of the reports of a few hundred drawn patients in the words of these lexicons."""
+    from cxrlab.findings.cases import draw_patient
+    from cxrlab.findings.narrator import narrate
+
+    texts: list[str] = []
+    names = tuple(lexicons)
     for number in range(_NARRATED):
         for visit_number, visit in enumerate(draw_patient(0, f"p{number}").visits):
-            for lexicon in LEXICONS:
+            for lexicon in names:
                 told = narrate(visit, 0, f"p{number}/{visit_number}", lexicon).report
                 texts += [text for text in (told.indication, told.findings, told.impression) if text]
-    return train_tokenizer(texts, size.vocabulary)
+    return texts
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """How the parts of one name are made from nothing.
+
+    Args:
+        image: Side of the film in pixels.
+        tower: Seed → vision tower.
+        tokenizer: Makes the tokenizer.
+        language: (tokenizer, seed) → language model.
+    """
+
+    image: int
+    tower: Callable[[int], Any]
+    tokenizer: Callable[[], Any]
+    language: Callable[[Any, int], Any]
+
+
+def _of_size(size: Size) -> Fresh:
+    return Fresh(
+        size.image,
+        lambda seed: build_tower(size, seed),
+        partial(fresh_tokenizer, size),
+        lambda tokenizer, seed: build_language_model(tokenizer, size, seed),
+    )
+
+
+FRESH: Mapping[str, Fresh] = MappingProxyType(
+    {
+        **{name: _of_size(size) for name, size in SIZES.items()},
+        "outsider": Fresh(
+            OUTSIDER.image,
+            partial(build_outsider_tower, OUTSIDER),
+            outsider_tokenizer,
+            lambda tokenizer, seed: build_outsider_language_model(tokenizer, OUTSIDER, seed),
+        ),
+    }
+)
+
+
+def fresh_of(argument: str, name: str) -> Fresh:
+    """How a fresh tower or language model of this name is made."""
+    if argument not in FRESH:
+        raise UnknownName(f"'{name}' is no fresh part.{nearest(argument, FRESH)} There are: {', '.join(FRESH)}.")
+    return FRESH[argument]
 
 
 def parse_part(name: str, what: str) -> tuple[str, str]:
@@ -131,15 +209,15 @@ def parse_part(name: str, what: str) -> tuple[str, str]:
     if kind not in _KINDS:
         raise UnknownName(
             f"'{kind}' (in '{name}') is no kind of {what[2:]}.{nearest(kind, _KINDS)} There are: hf:FOLDER, "
-            "builtin:NAME, fresh:phantom, fresh:tiny."
+            f"builtin:NAME, {', '.join(f'fresh:{one}' for one in FRESH)}."
         )
     return kind, argument
 
 
 def size_of(argument: str, name: str) -> Size:
-    """How large a fresh part of this name is."""
+    """How large a fresh text encoder of this name is; one of another family than `building.py` has none."""
     if argument not in SIZES:
-        raise UnknownName(f"'{name}' has no size.{nearest(argument, SIZES)} Sizes: {', '.join(SIZES)}.")
+        raise UnknownName(f"'{name}' is no text encoder.{nearest(argument, SIZES)} Sizes: {', '.join(SIZES)}.")
     return SIZES[argument]
 
 

@@ -52,12 +52,16 @@ class Layout:
         height: Pixels without the legend, which is put beneath.
         per: How many of the unit in which radii are written go into one.
         across: Words beneath the axis of the radii.
+        over: What the axis holds, in a word or two, where it is not the radius.
+        sign: Stands before a number of the axis in the words of a point.
     """
 
     width: int = 520
     height: int = 300
     per: float = 255.0
     across: str = "radius ε, in 255ths of the grey range (0: clean film)"
+    over: str = "the radius"
+    sign: str = "ε"
 
     def radius(self, eps: float) -> str:
         """A radius in the unit of the axis."""
@@ -95,7 +99,7 @@ def drawing(drawn: Sequence[Curve], words: str, layout: Layout, unit: bool = Fal
     """
     legend, rows = _legend(drawn, note, layout)
     full = layout.height + rows * _ROW + 6
-    return frame_svg(f"{words}, over the radius", layout.width, full, plot(drawn, words, layout, unit) + legend)
+    return frame_svg(f"{words}, over {layout.over}", layout.width, full, plot(drawn, words, layout, unit) + legend)
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,7 @@ def panels(several: Sequence[Panel], layout: Layout, note: str = "") -> str:
         inside += f'<g transform="translate({place * wide} 0)">{drawn}</g>'
     legend, rows = _legend([curve for each in several for curve in each.drawn], note, layout)
     words = "; ".join(each.words for each in several)
-    return frame_svg(f"{words}, over the radius", layout.width, layout.height + rows * _ROW + 6, inside + legend)
+    return frame_svg(f"{words}, over {layout.over}", layout.width, layout.height + rows * _ROW + 6, inside + legend)
 
 
 def plot(drawn: Sequence[Curve], words: str, layout: Layout, unit: bool = False) -> str:
@@ -224,7 +228,7 @@ def _line(one: Curve, frame: _Frame, layout: Layout) -> str:
     out = [f'<polyline points="{way}" fill="none" stroke="{one.colour}" stroke-width="{width}"{dash}/>']
     for eps, value, low, high in one.points:
         span = "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
-        told = f"{one.label}, ε {layout.radius(eps)}: {value:.3f}{span}"
+        told = f"{one.label}, {layout.sign} {layout.radius(eps)}: {value:.3f}{span}"
         out.append(_marker(frame.x(eps), frame.y(value), one, f"<title>{text(told)}</title>"))
     return "".join(out)
 

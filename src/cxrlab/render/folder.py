@@ -34,6 +34,7 @@ from cxrlab.render.shapes import (
     VALIDATED,
     check,
 )
+from cxrlab.render.shapes_extraction import DEFENDED, DETECTED, EXTRACTED, EXTRACTED_SEEDS, MAPPED, PAIR
 
 PREDICTIONS, SUMMARY, STEPS, SHEET = "predictions.jsonl", "summary.json", "steps.jsonl", "sheet.png"
 CHECK, STATISTICS = "check.json", "statistics.json"
@@ -42,6 +43,8 @@ EXPLAIN, POINTING = "explain.json", "pointing.json"
 RETRIEVAL, ZERO_SHOT = "retrieval.json", "zero_shot.json"
 PREFERENCE, OVER_SEEDS = "preference.json", "preferences.json"
 ROBUSTNESS, ROBUSTNESS_SEEDS, TRIPTYCHS = "robustness.json", "robustness_seeds.json", "triptychs.jsonl"
+EXTRACTION, SENTENCES, PAIRS = "extraction.json", "map.json", "examples.json"
+DETECTION, DEFENCE, EXTRACTION_SEEDS = "detection.json", "defence.json", "extraction_seeds.json"
 # A page is looked at, not searched: of a run without chosen examples it shows the first few predictions.
 UNCHOSEN = 5
 _RESULT = "checkpoint"
@@ -77,6 +80,12 @@ class RunFolder:
         robustness: Content of robustness.json, empty when the run attacked no model.
         robustness_seeds: Content of robustness_seeds.json, empty when the run audited no ways to align.
         triptychs: Films before and after an attack, where the run attacked a model.
+        extraction: Content of extraction.json, empty when the run copied no model.
+        sentences: Content of map.json: sentences of a copied model's answers on a plane.
+        pairs: Pictures before and after they were moved, where the run copied a model with moved pictures.
+        extraction_seeds: Content of extraction_seeds.json, empty when the run compared no ways to copy.
+        detection: Content of detection.json, empty when the run watched no queries.
+        defence: Content of defence.json, empty when the run measured no defence.
     """
 
     path: Path
@@ -104,6 +113,12 @@ class RunFolder:
     robustness: Mapping[str, Any] = field(default_factory=dict)
     robustness_seeds: Mapping[str, Any] = field(default_factory=dict)
     triptychs: tuple[Mapping[str, Any], ...] = ()
+    extraction: Mapping[str, Any] = field(default_factory=dict)
+    sentences: Mapping[str, Any] = field(default_factory=dict)
+    pairs: tuple[Mapping[str, Any], ...] = ()
+    extraction_seeds: Mapping[str, Any] = field(default_factory=dict)
+    detection: Mapping[str, Any] = field(default_factory=dict)
+    defence: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -180,6 +195,12 @@ def read_run(path: Path, others: frozenset[str] = frozenset()) -> RunFolder:
         robustness=_object(path / ROBUSTNESS, AUDITED),
         robustness_seeds=_object(path / ROBUSTNESS_SEEDS, AUDITED_SEEDS),
         triptychs=_lines(path / TRIPTYCHS, TRIPTYCH),
+        extraction=_object(path / EXTRACTION, EXTRACTED),
+        sentences=_object(path / SENTENCES, MAPPED),
+        pairs=_list(path / PAIRS, PAIR),
+        extraction_seeds=_object(path / EXTRACTION_SEEDS, EXTRACTED_SEEDS),
+        detection=_object(path / DETECTION, DETECTED),
+        defence=_object(path / DEFENCE, DEFENDED),
     )
 
 
@@ -226,3 +247,9 @@ def _object(file: Path, shape: Mapping[str, Any] = MappingProxyType({})) -> Mapp
         raise DataError(f"{file} must hold a JSON object, not a {type(value).__name__}.")
     check(value, shape, str(file))
     return value
+
+
+def _list(file: Path, shape: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    value = read_json(file) if file.is_file() else []
+    check(value, [shape], str(file))
+    return tuple(value)

@@ -97,6 +97,32 @@ sup { white-space: nowrap; }
 mark.lost { background: #f3c3b4; text-decoration: line-through; }
 mark.new { background: #cfe3f5; text-decoration: underline; }
 mark.changed { background: #fbe7c6; text-decoration: underline dotted; }
+dl + p { margin-top: .5rem; }
+.plots.lone { max-width: 40rem; }
+.dense + .plots { margin-top: 1.2rem; }
+.chapter + p { margin-top: .7rem; }
+.verdict { display: inline-block; min-width: 8.5rem; }
+.victim + .victim { margin-top: 2.6rem; padding-top: 1.3rem; border-top: 1px solid var(--line); }
+div.threat { margin-bottom: .7rem; }
+.threat .last { margin-bottom: 0; }
+.bought { font-size: 1.1rem; margin: 1rem 0 .6rem; }
+.bought .small { display: inline-block; margin-top: .2rem; }
+.plane svg { width: 100%; height: auto; }
+.moved { display: grid; grid-template-columns: minmax(18rem, 5fr) 7fr; gap: 1rem 1.4rem; }
+.pair { display: grid; grid-template-columns: 1fr auto 1fr; gap: .6rem; margin-bottom: .9rem; }
+.pair figure { margin: 0; }
+.pair .arrow { align-self: center; font-size: 1.4rem; color: var(--quiet); }
+.moved .reports { grid-template-columns: repeat(auto-fit, minmax(12rem, 1fr)); }
+.crisp { image-rendering: pixelated; }
+.badge { display: inline-block; border-radius: .25rem; padding: .05rem .55rem; font-weight: 600; color: #fff; }
+.badge.low { background: #1d6b3c; }
+.badge.medium { background: #7a5200; }
+.badge.high { background: #a8320c; }
+.badge.critical { background: #6f1f05; }
+.badge.unknown { background: #626a73; }
+.review { background: var(--wash); border-radius: .4rem; padding: .9rem 1.1rem; margin-bottom: 1.2rem; }
+.review p { margin: .7rem 0 0; }
+.review dl { gap: .45rem 1rem; }
 .runs { display: grid; grid-template-columns: repeat(auto-fit, minmax(19rem, 1fr)); gap: 1.6rem 2rem; }
 footer { margin-top: 3rem; color: var(--quiet); font-size: .85rem; }
 @media (max-width: 42rem) {
@@ -104,6 +130,9 @@ footer { margin-top: 3rem; color: var(--quiet); font-size: .85rem; }
   h1 { font-size: 1.5rem; }
   .example { grid-template-columns: 1fr; gap: .9rem; }
   .example figure { max-width: 18rem; }
+  .moved { grid-template-columns: 1fr; }
+  .review dl { grid-template-columns: 1fr; gap: .1rem; }
+  .review dd { margin-bottom: .5rem; }
   .bar { min-width: 4rem; }
 }
 @media print {
@@ -111,7 +140,7 @@ footer { margin-top: 3rem; color: var(--quiet); font-size: .85rem; }
   main { max-width: none; padding: 0; }
   .example, .tile, .report, tr { break-inside: avoid; }
   h2, h3 { break-after: avoid; }
-  .bar span, .film, .truth li, .scale, .scale span, .scale i, .scale b, .shade, .alarm, mark {
+  .bar span, .film, .truth li, .scale, .scale span, .scale i, .scale b, .shade, .alarm, .badge, mark {
     -webkit-print-color-adjust: exact; print-color-adjust: exact; }
 }
 """

@@ -24,6 +24,7 @@ STUDIES = Table(
     {
         "ablations": "cxrlab.studies.ablations:run_ablations",
         "analysis1": "cxrlab.studies.analysis_text:run_analysis",
+        "extraction": "cxrlab.studies.extraction_study:run_extraction_study",
         "preference": "cxrlab.studies.preference_study:run_preference_study",
     },
 )

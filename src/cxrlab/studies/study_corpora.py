@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 from cxrlab.core.config import nested, raise_problems
 from cxrlab.core.errors import ConfigError, DataError, nearest, shown
 
-MAKES = ("phantom", "scenes", "structured", "composed")
+MAKES = ("phantom", "scenes", "bland", "structured", "composed")
+_DRAWN = ("phantom", "scenes", "bland")  # made of settings alone, not of other corpora
+_IN_POOL = re.compile(r"\bcorpus:([^@+]+)")
 
 
 def corpus_folders(corpora: Mapping[str, Any], out: Path) -> dict[str, Path]:
@@ -55,7 +58,7 @@ def _check(name: str, row: Mapping[str, Any], earlier: Mapping[str, Path]) -> li
     """What is wrong with a row; a corpus it is made of must stand before it."""
     kind, values = next(iter(row.items()))
     place = f"corpora, '{name}'"
-    if kind in ("phantom", "scenes"):
+    if kind in _DRAWN:
         return nested(_config(kind), values, place)[1]
     if not isinstance(values, Mapping):
         return [f"{place}: '{kind}' is {shown(values)}; it must be a group of settings."]
@@ -69,8 +72,9 @@ def _check(name: str, row: Mapping[str, Any], earlier: Mapping[str, Path]) -> li
 
 def _config(kind: str) -> type[Any]:
     from cxrlab.data.config import PhantomConfig, ScenesConfig
+    from cxrlab.extraction.bland import BlandConfig
 
-    return {"phantom": PhantomConfig, "scenes": ScenesConfig}[kind]
+    return {"phantom": PhantomConfig, "scenes": ScenesConfig, "bland": BlandConfig}[kind]
 
 
 def _settings(cls: type[Any], values: Any, place: str) -> Any:
@@ -89,6 +93,12 @@ def _scenes(values: Mapping[str, Any], folders: Mapping[str, Path], out: Path) -
     from cxrlab.data.scenes import make_scenes
 
     make_scenes(_settings(_config("scenes"), values, "scenes"), out)
+
+
+def _bland(values: Mapping[str, Any], folders: Mapping[str, Path], out: Path) -> None:
+    from cxrlab.extraction.bland import make_bland
+
+    make_bland(_settings(_config("bland"), values, "bland"), out)
 
 
 def _structured(values: Mapping[str, Any], folders: Mapping[str, Path], out: Path) -> None:
@@ -114,7 +124,13 @@ def _composed(values: Mapping[str, Any], folders: Mapping[str, Path], out: Path)
     compose_corpus(plan(ComposeConfig(members=members, name=out.name)), out)
 
 
-_MAKERS = {"phantom": _phantom, "scenes": _scenes, "structured": _structured, "composed": _composed}
+_MAKERS = {
+    "phantom": _phantom,
+    "scenes": _scenes,
+    "bland": _bland,
+    "structured": _structured,
+    "composed": _composed,
+}
 
 
 def with_folders(settings: Mapping[str, Any], folders: Mapping[str, Path], place: str) -> dict[str, Any]:
@@ -126,6 +142,17 @@ def with_folders(settings: Mapping[str, Any], folders: Mapping[str, Path], place
         rows = {name: row for name, row in also.items() if isinstance(row, Mapping)}  # the others are refused later
         result["also"] = {**also, **{name: with_folders(row, folders, place) for name, row in rows.items()}}
     return result
+
+
+def pool_with_folders(pool: str, folders: Mapping[str, Path], place: str) -> str:
+    """The name of a pool with names of corpora replaced by folders, also inside a mixture.
+
+    Args:
+        pool: Such as `corpus:query@train` or `mix:0.1:corpus:query+scenes`; other pools stay as they are.
+        folders: Name → folder of each corpus.
+        place: What the setting is, for the sentence about a corpus that is not in the list.
+    """
+    return _IN_POOL.sub(lambda found: f"corpus:{_folder(found[1], folders, place)}", pool)
 
 
 def _folder(name: Any, folders: Mapping[str, Path], place: str) -> Path:

@@ -12,6 +12,7 @@
     retrieved/ explained/ pointed/   the encoder's recall, and where the reporter looked
     spoilt/ sampled/ judged/ paired/ aligned/   the reporter taught mistakes, and taught to prefer better reports again
     attacked/              both of them on perturbed films
+    copied/ watched/       the reporter copied by queries, and whether that would have been noticed
     steps.jsonl            seconds and budget of each step
     left_out.json          why steps are left out, decided when the tour begins
     summary.json page.html the end
@@ -30,7 +31,7 @@ from cxrlab.core.files import read_json
 from cxrlab.core.runs import Run, finished, state
 from cxrlab.core.streams import Remarks
 from cxrlab.render.page import PAGE, write_page
-from cxrlab.studies import tour_models, tour_preference, tour_robustness
+from cxrlab.studies import tour_extraction, tour_models, tour_preference, tour_robustness
 from cxrlab.studies.config import TourConfig
 from cxrlab.studies.tour_stage import NORMAL, RETRIEVAL, SCENES, Scale, Stage, Step, write_reports
 
@@ -40,6 +41,9 @@ WRITTEN = (NORMAL, RETRIEVAL, tour_models.OWN, tour_models.REPORTER)
 LOOKED_INTO = (
     tour_preference.ALIGNED,
     tour_robustness.ATTACKED,
+    tour_extraction.CEILING,
+    tour_extraction.STOLEN,
+    tour_extraction.WATCHED,
     tour_models.RETRIEVED,
     tour_models.EXPLAINED,
     tour_models.POINTED,
@@ -203,6 +207,7 @@ STEPS_OF_THE_TOUR = (
     Step("judge", "judge and pair them without a person", tour_preference.judge_reports, 5, 1, model=True),
     Step("prefer", "align it by the pairs; before and after", tour_preference.align_by_preference, 92, 5, model=True),
     Step("attack", "attack it and what it was before", tour_robustness.attack_models, 45, 3, model=True),
+    Step("copy", "copy the reporter by queries, and watch them", tour_extraction.copy_reporter, 80, 4, model=True),
     Step("summary", "count what there is", sum_up, 5, 1),
 )
 

@@ -37,5 +37,5 @@ def test_films_pass_and_scenes_do_not_until_they_are_films() -> None:
 
 
 def test_too_few_films_for_a_bound_are_refused_with_the_number() -> None:
-    with pytest.raises(DataError, match="too few for the detector 'chest-gate': its bound needs 748"):
+    with pytest.raises(DataError, match="too few for the detector 'chest-gate': its bound needs 2245"):
         ChestFilms(films(30), bound=1 / 500, seed=2)

@@ -52,7 +52,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 @pytest.fixture
 def config(corpus: Corpus, tmp_path: Path) -> DefendConfig:
     (tmp_path / "key").write_bytes(KEY)
-    settings = DefenceSettings(gate_bound=0.2, quota=10, films_per_window=(1.0,), key_file=tmp_path / "key")
+    settings = DefenceSettings(gate_bound=0.3, quota=10, films_per_window=(1.0,), key_file=tmp_path / "key")
     return DefendConfig("stub:normal", corpus.path, trials=40, settings=settings, probes=3, accounts=5, budget=40)
 
 

@@ -18,7 +18,7 @@ from cxrlab.extraction.detection.traffic import Asked, Traffic, drawn_accounts
 from cxrlab.extraction.detection.watch import false_alarms, within
 
 SMALL = DetectorSettings(
-    film_bound=0.02, account_bound=0.05, account_queries=40, accounts=60, window=16, reference=100, least=15, planes=8
+    film_bound=0.03, account_bound=0.05, account_queries=40, accounts=60, window=16, reference=100, least=15, planes=8
 )
 LOOKS = np.zeros((1, 80))
 

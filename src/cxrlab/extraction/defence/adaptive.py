@@ -158,7 +158,7 @@ def _varied(piece: Piece, words: Words) -> Iterator[str | None]:
     for finding in piece.findings:
         try:
             yield _told(replace(finding, span=None), words)
-        except DataError:
+        except (DataError, KeyError):  # a place or tip that the lexicon has no row for is a KeyError
             yield canonical(replace(finding, span=None), ())
     for said in piece.normal:
         known = canonical_normal(said)

@@ -35,13 +35,19 @@ Attack = Callable[[Plan, Path], Mapping[str, Any]]
 
 
 def audit_attack(config: DefendConfig) -> Attack:
-    """Plans as runs of the extraction audit with the attack file of the config; returns the content of its result."""
+    """Plans as runs of the extraction audit with the attack file of the config; returns the content of its result.
+
+    An attack file that cannot be used is refused here, before anything is asked.
+    """
+
+    def wanted(plan: Plan) -> Any:
+        return config_from(load_reference(CONFIG), config.attack, overrides(config, plan))
 
     def attack(plan: Plan, out: Path) -> Mapping[str, Any]:
-        wanted = config_from(load_reference(CONFIG), config.attack, overrides(config, plan))
-        found: Mapping[str, Any] = load_reference(EXTRACT)(wanted, out)
+        found: Mapping[str, Any] = load_reference(EXTRACT)(wanted(plan), out)
         return found
 
+    wanted(Plan(None, config.settings))
     return attack
 
 
@@ -61,6 +67,9 @@ def overrides(config: DefendConfig, plan: Plan) -> list[str]:
         "chest": plan.adaptation.chest,
         "rewrite": str(plan.adaptation.rewrite).lower(),
         "accounts": plan.adaptation.accounts,
+        "price.per_query": config.price.per_query,
+        "price.per_1k_tokens": config.price.per_1k_tokens,
+        "price.currency": config.price.currency,
     }
     if plan.defence is not None:
         names = ("benign", "benign_split", "benign_films", "gate_bound", "quota", "window", "key_file")

@@ -33,7 +33,8 @@ class DefenceSettings:
         benign: Corpus folder of benign films with reports; no defence is used before it was checked on them.
         benign_split: Its split.
         benign_films: Films and reports of it that are used, at most.
-        gate_bound: Share of benign films that the gate may refuse; it needs 3/2 as many films as 1 / bound.
+        gate_bound: Share of benign films that the gate may refuse, at most, with 95 % confidence; it needs about
+            4.5/bound films.
         quota: Answers that one account gets in a window.
         window: Queries of all accounts together after which quotas begin anew; never when left out.
         films_per_window: Films that benign accounts send in a window, one number an account, for the cost of a quota.
@@ -42,8 +43,8 @@ class DefenceSettings:
 
     benign: Path | None = None
     benign_split: str = "train"
-    benign_films: int = 800
-    gate_bound: float = 1 / 500
+    benign_films: int = 1000
+    gate_bound: float = 0.005
     quota: int = 100
     window: int | None = None
     films_per_window: tuple[float, ...] = (20.0, 60.0)

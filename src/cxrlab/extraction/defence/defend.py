@@ -58,6 +58,7 @@ def defend(config: DefendConfig, out: Path, attack: Attack | None = None) -> dic
     if finished(out, config, seed=config.seed):
         return dict(read_json(out / DEFENCE))
     settings = _settings(config)
+    attack = attack or audit_attack(config)
     model = load_model(config.victim, config.loading)
     permission = check_permission(model.name, model.capabilities, config.i_am_authorised)
     opened = {name: open_defence(name, settings, config.seed) for name in config.defences}
@@ -66,7 +67,7 @@ def defend(config: DefendConfig, out: Path, attack: Attack | None = None) -> dic
         cases = _cases(run, config, writer)
         for defence, _ in opened.values():
             check_on_benign(defence, [case.pair.candidate or "" for case in cases])
-        found = _measured(config, settings, opened, cases, out, attack or audit_attack(config))
+        found = _measured(config, settings, opened, cases, out, attack)
         result = {"victim": config.victim, "authorised": permission.authorised, **found}
         result["summary"] = security_summary(result)
         run.write(DEFENCE, result)
@@ -158,8 +159,8 @@ def quota_cost(settings: DefenceSettings) -> dict[str, Any]:
 
 
 def _kept(found: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("method", "budget", "spent", "cost", "refused", "victim", "surrogate", "ratio", "transcript", "curve",
-             "predictions")  # fmt: skip
+    names = ("threat", "method", "budget", "spent", "cost", "refused", "victim", "surrogate", "ratio", "transcript",
+             "curve", "predictions")  # fmt: skip
     return {name: found[name] for name in names if name in found}
 
 

@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.randomness import generator
-from cxrlab.extraction.detection.conformal import alarm_count, least_benign, rank_of, threshold_of
+from cxrlab.extraction.detection.conformal import (
+    CONFIDENCE,
+    alarm_count,
+    certain_rank,
+    least_certain,
+    rank_of,
+    threshold_of,
+)
 from cxrlab.extraction.detection.traffic import Asked, Traffic, Vector, drawn_accounts
 
 if TYPE_CHECKING:
@@ -174,15 +181,15 @@ class Detector(ABC):
 
     def _bound_films(self, benign: Traffic) -> None:
         settings, scorer = self.settings, self.start()
-        self._threshold = threshold_of([scorer.see(asked) for asked in benign], settings.film_bound)
-        rank = rank_of(len(benign), settings.film_bound)
+        rank = certain_rank(len(benign), settings.film_bound)
+        self._threshold = threshold_of([scorer.see(asked) for asked in benign], rank)
         self.count = alarm_count(len(benign), rank, settings.account_queries, settings.account_bound)
 
     def _bound_accounts(self, benign: Traffic, rng: np.random.Generator) -> None:
         settings = self.settings
         drawn = drawn_accounts(len(benign), settings.account_queries, settings.accounts, rng)
         highest = [self._highest(benign.take(places)) for places in drawn]
-        self._threshold = threshold_of(highest, settings.account_bound)
+        self._threshold = threshold_of(highest, rank_of(len(highest), settings.account_bound))
 
     def _periods(self, rings: NDArray[np.bool_]) -> list[int | None]:
         step = self.settings.account_queries
@@ -203,11 +210,12 @@ class Detector(ABC):
                 "--encoder, or choose chest-gate and perturbation."
             )
         kept, per_account = len(benign) - len(benign) // _FITTED, 2 * self.settings.account_queries
-        needed = least_benign(self.settings.film_bound) if self.per_film else per_account
+        needed = least_certain(self.settings.film_bound) if self.per_film else per_account
         if kept < needed:
             # The fewest films of which two thirds, rounded up, are as many as needed.
             films = next(n for n in range(needed, 2 * needed + 2) if n - n // _FITTED >= needed)
-            looser = f"film_bound {1 / (kept + 1):.3g}" if self.per_film else f"account_queries {kept // 2}"
+            bound = 1 - (1 - CONFIDENCE) ** (1 / kept)
+            looser = f"film_bound {bound:.3g}" if self.per_film else f"account_queries {kept // 2}"
             raise DataError(
                 f"{len(benign)} benign films are too few for the detector '{self.name}': its bound needs {films}; give "
                 f"more, or {looser}."

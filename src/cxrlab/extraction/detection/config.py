@@ -17,7 +17,8 @@ class DetectorSettings:
     """How often detectors may be wrong about benign traffic, and how they look at it.
 
     Args:
-        film_bound: Share of benign films that may be flagged; needs 1/bound films to set a threshold.
+        film_bound: Share of benign films that may be flagged, at most, with 95 % confidence; needs about 4.5/bound
+            films, of which two thirds set the threshold.
         account_bound: Share of benign accounts that may ring the alarm.
         account_queries: Queries after which a watch on an account begins anew; the bound by account is for so many.
         accounts: Benign accounts drawn to set a threshold, and again to measure false alarms on held-out films.
@@ -27,7 +28,7 @@ class DetectorSettings:
         planes: Random planes whose sides are the cells of coverage; 2^planes cells.
     """
 
-    film_bound: float = 0.002
+    film_bound: float = 0.005
     account_bound: float = 0.01
     account_queries: int = 100
     accounts: int = 200

@@ -1,7 +1,9 @@
 """Thresholds whose rate of false alarms is bounded for benign traffic of any distribution.
 
 A score that comes from the same source as n benign ones is equally likely to take any place among them. So it exceeds
-the r-th smallest of them with probability (n + 1 - r) / (n + 1), whatever the distribution.
+the r-th smallest of them with probability (n + 1 - r) / (n + 1), whatever the distribution. That holds over all draws
+of the n scores: the rate of the one threshold that is used has a beta distribution around it, and is above it half of
+the time. Films are therefore bounded with confidence, accounts, of which there are few, on average.
 """
 
 from __future__ import annotations
@@ -12,6 +14,31 @@ from collections.abc import Sequence
 import numpy as np
 
 _SLACK = 1e-9  # 499 of 500 must not become 499.0000001 of 500
+CONFIDENCE = 0.95  # that the rate of false alarms of a film is within its bound
+
+
+def least_certain(bound: float) -> int:
+    """The fewest benign scores of which the largest is, with confidence, exceeded by a share of at most `bound`."""
+    return math.ceil(math.log(1 - CONFIDENCE) / math.log1p(-bound) - _SLACK)
+
+
+def certain_rank(n: int, bound: float) -> int:
+    """Which of n benign scores, from 1 for the smallest, is, with confidence, exceeded by a share of at most `bound`.
+
+    As many lie above it as would be surprisingly few if the share were `bound`.
+    """
+    needed = least_certain(bound)
+    if n < needed:
+        raise ValueError(f"{n} benign scores cannot bound false alarms by {bound} for sure; {needed} could")
+    above, chance = -1, 0.0
+    while above < n:
+        one_more = above + 1
+        log = math.lgamma(n + 1) - math.lgamma(one_more + 1) - math.lgamma(n - one_more + 1)
+        chance += math.exp(log + one_more * math.log(bound) + (n - one_more) * math.log1p(-bound))
+        if chance > 1 - CONFIDENCE + _SLACK:
+            break
+        above = one_more
+    return n - max(above, 0)
 
 
 def least_benign(bound: float) -> int:
@@ -27,9 +54,9 @@ def rank_of(n: int, bound: float) -> int:
     return max(1, rank)
 
 
-def threshold_of(scores: Sequence[float], bound: float) -> float:
-    """The threshold above which a benign score lies with probability at most `bound`; no score may be not-a-number."""
-    return float(np.sort(np.asarray(scores, np.float64))[rank_of(len(scores), bound) - 1])
+def threshold_of(scores: Sequence[float], rank: int) -> float:
+    """The score of this rank, counted from 1 for the smallest; no score may be not-a-number."""
+    return float(np.sort(np.asarray(scores, np.float64))[rank - 1])
 
 
 def alarm_count(n: int, rank: int, queries: int, bound: float) -> int:

@@ -1,0 +1,185 @@
+"""An audit from the first question to the measured copy, with tiny models: what it leaves, and that it stays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from corpora import content, toy_corpus
+from lessons import saved_llava
+from written_reports import effusions
+
+from cxrlab.core.errors import RunError
+from cxrlab.core.files import read_json
+from cxrlab.core.records import Report
+from cxrlab.extraction.audit import extract
+from cxrlab.extraction.config import ExtractConfig, Fitting, Policy
+from cxrlab.extraction.fidelity_config import FidelityConfig
+from cxrlab.extraction.ledger import read_ledger
+from cxrlab.models.decoding import Decoding
+from cxrlab.training.config import FinetuneConfig, Optimisation
+from cxrlab.training.finetune import finetune
+
+WORDS = ("Moderate cardiomegaly.", "Small left pleural effusion.")
+SHORT = Decoding(max_new_tokens=8)
+
+
+@dataclass(frozen=True)
+class World:
+    """A victim that has learnt two sentences, and whatever audits of it share."""
+
+    base: ExtractConfig
+    folder: Path
+
+    def audit(self, name: str, **changes: Any) -> tuple[dict[str, Any], Path]:
+        return extract(replace(self.base, **changes), self.folder / name), self.folder / name
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    folder = tmp_path_factory.mktemp("audit")
+    said = {
+        k: {"split": "train", "findings": (), "masks": {}, "labels": {}, "sections": Report(findings=WORDS[k % 2])}
+        for k in range(8)
+    }
+    lessons = toy_corpus(folder / "lessons", 8, said).path
+    start = saved_llava(folder / "start")
+    optimisation = Optimisation(learning_rate=1e-2, schedule="constant", steps=40, batch_size=8, max_length=400, seed=1)
+    settings = FinetuneConfig(
+        lessons, start=f"hf:{start}", indication=False, lora_rank=0, train_tower=True, optimisation=optimisation
+    )
+    finetune(settings, folder / "taught")
+    base = ExtractConfig(
+        victim=f"hf:{folder / 'taught' / 'checkpoint'}",
+        data=effusions(folder / "data", 4, normal=(1,)),
+        surrogate=f"hf:{start}",
+        method="knockoff",
+        pool="noise",
+        budget=4,
+        size=24,
+        seed=3,
+        batch_size=4,
+        map_sentences=0,
+        victim_run=folder / "victim",
+        fitting=Fitting(learning_rate=1e-2, steps=1, batch_size=4, lora_rank=0, max_length=400),
+        measure=FidelityConfig(metrics=("findings.f1", "rougeL:coco"), swaps=50),
+        victim_decoding=SHORT,
+        surrogate_decoding=SHORT,
+    )
+    return World(base, folder)
+
+
+@pytest.fixture(scope="module")
+def knockoff(world: World) -> tuple[dict[str, Any], Path]:
+    return world.audit("knockoff", at=(2,))
+
+
+@pytest.fixture(scope="module")
+def ada_steal(world: World) -> tuple[dict[str, Any], Path]:
+    return world.audit("ada-steal", method="ada-steal", budget=6, map_sentences=10)
+
+
+def check_contract(found: Mapping[str, Any], method: str, budget: int, spent: int) -> None:
+    assert (found["method"], found["budget"], found["spent"]) == (method, budget, spent)
+    for key in ("victim", "surrogate", "fidelity", "ratio"):
+        assert set(found[key]) == {"findings.f1", "rougeL:coco"}, key
+        for measured in found[key].values():
+            assert {"value", "low", "high", "n"} <= set(measured)
+    assert {"distinct_finding_sets", "abnormal_share"} <= set(found["transcript"])
+    assert found["threat"].startswith("Threat model") and found["n"] == 4
+    assert found["cost"]["amount"] == 0.0
+
+
+def test_knockoff_from_question_to_copy(knockoff: tuple[dict[str, Any], Path]) -> None:
+    found, folder = knockoff
+    check_contract(found, "knockoff", 4, 4)
+    assert found == read_json(folder / "extraction.json")
+    queries = read_ledger(folder / "ledger.sqlite")
+    assert [(one.number, one.round) for one in queries] == [(k, 0) for k in range(4)]
+    assert {one.report for one in queries} <= set(WORDS)  # the victim speaks
+    assert found["transcript"]["abnormal_share"] == 1.0
+    assert len(list((folder / "pictures").glob("*.png"))) == 4
+    assert found["untouched"] is None and found["options"]["learning_rate"] == 1e-2
+    assert found["fidelity"]["findings.f1"]["n"] == 4
+    assert (folder / found["predictions"] / "predictions.jsonl").is_file()
+
+
+def test_every_point_of_the_curve_is_a_copy_of_its_own(knockoff: tuple[dict[str, Any], Path]) -> None:
+    found, folder = knockoff
+    assert list(found["curve"]) == list(found["fidelity_curve"]) == ["2", "4"]
+    assert found["curve"]["4"] == found["surrogate"] and found["fidelity_curve"]["4"] == found["fidelity"]
+    for budget in ("2", "4"):
+        studies = (folder / "copies" / budget / "transcript" / "studies.jsonl").read_text().splitlines()
+        assert len(studies) == int(budget)
+
+
+def test_ada_steal_in_three_rounds(ada_steal: tuple[dict[str, Any], Path]) -> None:
+    found, folder = ada_steal
+    check_contract(found, "ada-steal", 6, 6)
+    assert sorted(path.name for path in (folder / "rounds").iterdir()) == ["0", "1", "2"]
+    assert [one.round for one in read_ledger(folder / "ledger.sqlite")] == [0, 0, 1, 1, 2, 2]
+    assert list(found["transcript"]["rounds"]) == ["0", "1", "2"]
+    assert (found["options"]["direction"], found["options"]["oracle"]) == ("towards", "rules")
+    rows = read_json(folder / "map.json")["rows"]
+    assert sum(row["count"] for row in rows if row["source"] == "clean") == 2
+    assert sum(row["count"] for row in rows if row["source"] == "perturbed") == 4
+    pairs = read_json(folder / "examples.json")
+    assert len(pairs) == 4
+    for pair in pairs:
+        assert pair["wanted"] and pair["before"]["sha256"] != pair["after"]["sha256"]
+        assert (folder / "pictures" / f"{pair['after']['sha256']}.png").is_file()
+
+
+def test_a_finished_audit_is_left_as_it_is(world: World, ada_steal: tuple[dict[str, Any], Path]) -> None:
+    found, folder = ada_steal
+    before = content(folder)
+    again, _ = world.audit("ada-steal", method="ada-steal", budget=6, map_sentences=10, workers=2)
+    assert again == found and content(folder) == before
+    with pytest.raises(RunError):
+        world.audit("ada-steal", method="ada-steal", budget=7)
+    assert content(folder) == before
+
+
+def test_without_a_query_the_start_is_measured(world: World) -> None:
+    found, folder = world.audit("none", method="none")
+    check_contract(found, "none", 4, 0)
+    assert found["untouched"] == "nothing was asked" and found["transcript"]["n"] == 0
+    assert found["transcript"]["abnormal_share"] is None  # unknown, not 0
+    assert read_ledger(folder / "ledger.sqlite") == [] and list(found["curve"]) == ["0"]
+
+
+def test_a_stopped_audit_goes_on(
+    world: World, knockoff: tuple[dict[str, Any], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped when the copy is about to be measured; what was asked and trained is not done again."""
+    from cxrlab.extraction import audit
+
+    def stop(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(audit, "measure_fidelity", stop)
+        with pytest.raises(KeyboardInterrupt):
+            world.audit("stopped")
+    folder = world.folder / "stopped"
+    kept = [*folder.rglob("*.safetensors"), *folder.glob("rounds/*/plan.jsonl")]
+    assert not (folder / "extraction.json").exists() and len(kept) >= 2
+    stamps = {path: path.stat().st_mtime_ns for path in kept}
+    queries = read_ledger(folder / "ledger.sqlite")
+    found, _ = world.audit("stopped")
+    assert {path: path.stat().st_mtime_ns for path in kept} == stamps
+    assert read_ledger(folder / "ledger.sqlite") == queries
+    for key in ("surrogate", "fidelity", "ratio", "transcript"):
+        assert found[key] == knockoff[0][key], key
+
+
+def test_an_adaptive_audit_spends_its_budget_in_batches(world: World) -> None:
+    found, folder = world.audit("adaptive", policy=Policy("adaptive", groups=2, batch=2))
+    check_contract(found, "knockoff", 4, 4)
+    assert list(found["transcript"]["rounds"]) == ["0"]  # no picture was moved
+    rows = [(folder / "rounds" / str(k) / "rewards.jsonl").read_text() for k in (0, 1)]
+    assert rows[0].count('"loss": null') == 2 and "null" not in rows[1]
+    assert read_json(folder / "examples.json") == []

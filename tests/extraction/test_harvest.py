@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from cxrlab.extraction.anatomy import Category
+from cxrlab.extraction.harvest import harvested
+from cxrlab.extraction.oracles import load_oracle
+
+RULES = load_oracle("rules", 1).describe()
+
+
+def test_what_the_victim_said_is_sorted_by_category_and_kind() -> None:
+    found = harvested(["The heart is enlarged. Both hemidiaphragms are normal in position."], RULES)
+    assert found.of(Category.CARDIAC, "abnormal") == ("The heart is enlarged.",)
+    assert found.of(Category.DIAPHRAGM, "normal") == ("Both hemidiaphragms are normal in position.",)
+
+
+def test_where_it_said_nothing_the_oracle_speaks() -> None:
+    found = harvested(["The heart is enlarged.", "I cannot help with this picture."], RULES)
+    assert found.of(Category.AIRWAY, "abnormal") == RULES.of(Category.AIRWAY, "abnormal")
+    assert found.of(Category.CARDIAC, "normal") == RULES.of(Category.CARDIAC, "normal")
+
+
+def test_the_same_words_count_once() -> None:
+    found = harvested(["The heart is enlarged.", "The heart is enlarged. ", "Cardiomegaly is present."], RULES)
+    assert found.of(Category.CARDIAC, "abnormal") == ("The heart is enlarged.", "Cardiomegaly is present.")

@@ -1,0 +1,107 @@
+"""Defences on a page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from extractions import attack, defence, defended
+
+from cxrlab.core.runs import Run
+from cxrlab.render.defence import review, verdict
+from cxrlab.render.page import write_page
+
+
+def page(folder: Path, found: dict[str, Any]) -> str:
+    with Run.open(folder / "defended", {"victim": "builtin:reporter"}, seed=7) as run:
+        run.write("defence.json", found)
+    return write_page([folder / "defended"]).read_text()
+
+
+def row(shown: str, name: str) -> str:
+    found = re.search(rf"<tr><td><b>{name}</b></td>.*?</tr>", shown)
+    assert found is not None
+    return found[0]
+
+
+def test_the_summary_for_the_reviewer_comes_first(tmp_path: Path) -> None:
+    shown = page(tmp_path, defence())
+    order = [
+        "For the security reviewer",
+        "Threat model.",
+        "Dr Owner, own model",
+        "Each defence",
+        "Test for the watermark",
+    ]
+    places = [shown.index(words) for words in order]
+    assert places == sorted(places)
+    top = shown[places[0] : places[1]]
+    for wanted in (
+        '<span class="badge medium">medium</span>',
+        "0.500 (0.440 to 0.560) of the victim's findings F1",
+        "1,500 queries, 30.00 EUR; 900 come within a tenth",
+        "AML.T0024.002 Extract AI Model",
+        "<b>coarse</b> (AML.M0002 Passive AI Output Obfuscation)",
+        "&#x27;coarse&#x27; takes most from the copy.",
+    ):
+        assert wanted in top
+
+
+def test_unknown_money_and_severity_are_not_nothing() -> None:
+    shown = review({"severity": None, "cost_to_copy": {"queries": 9, "money": None}, "recommended": {"control": None}})
+    assert "9 queries, no price known" in shown and '"badge unknown">unknown' in shown
+    assert "<dt>recommended</dt><dd><b>none</b>" in shown
+    assert review({}) == ""
+
+
+def test_each_defence_has_its_benign_cost_and_both_attackers(tmp_path: Path) -> None:
+    shown = page(tmp_path, defence())
+    assert ("<span class=later>none</span>" in shown) is True and "0.40 to 0.50" in shown  # the copy without a defence
+    gate = row(shown, "gate")
+    for wanted in (
+        "0.005",
+        "0.00 to 0.03",
+        "0.020",
+        "1,490 of 1,500 refused",
+        "▼&nbsp;-0.430",
+        "0.440",
+        "-0.10 to +0.08",
+    ):
+        assert wanted in gate
+    assert gate.count("▼") == 1 and "? gives way" in gate
+    coarse = row(shown, "coarse")
+    assert coarse.count("▼") == 2 and "✓ weakens the copy" in coarse
+    quota = row(shown, "quota")
+    assert "✗ harms" in quota and "refuses 12.0% of benign requests" in quota and "0.120" in quota
+    assert "? no effect shown" in row(shown, "watermark")
+
+
+def test_a_defence_is_not_praised_without_an_attacker_who_knows_it() -> None:
+    assert "no attacker who knows it was tried" in verdict(defended(plain=attack(0.1, -0.4, -0.2)))
+    unknown = attack(0.1, -0.4, -0.2)
+    unknown["loss"]["high"] = None
+    assert "not measured" in verdict(defended(plain=unknown)) and "not measured" in verdict(defended())
+
+
+def test_the_watermark_shows_z_p_n_and_what_a_test_needs(tmp_path: Path) -> None:
+    shown = page(tmp_path, defence())
+    part = shown[shown.index("Test for the watermark") : shown.index("what each attacker did")]
+    marked = re.search(r"<tr><td>victim with the mark</td>.*?</tr>", part)
+    assert marked is not None
+    for wanted in ("11 (1.000)", ">11<", "+5.74", "&lt; 0.001", ">4<", ">2<"):
+        assert wanted in marked[0]
+    assert "no sentence in a form that can carry it" in part and "one in 4 by chance" in part
+
+
+def test_what_attackers_did_and_how_safe_each_is(tmp_path: Path) -> None:
+    shown = page(tmp_path, defence())
+    assert "blended 0.6 of a chest into every picture" in shown
+    assert "told every answer in other words" in shown and "nothing about it" in shown
+    assert re.search(r"<tr><td>gate</td><td class=number>299</td><td class=number>1.0%</td>", shown)
+
+
+def test_a_file_with_little_in_it_makes_a_page(tmp_path: Path) -> None:
+    shown = page(tmp_path, {"victim": "builtin:reporter", "defences": {"gate": {}}})
+    assert "? not measured" in shown
+    assert ("For the security reviewer" in shown) is False and ("Test for the watermark" in shown) is False

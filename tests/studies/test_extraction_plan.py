@@ -1,0 +1,256 @@
+"""The plan of a study of extraction: what is made, once, from which folders, and what is refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cxrlab.core.errors import ConfigError
+from cxrlab.studies.extraction_config import ExtractionStudyConfig
+from cxrlab.studies.extraction_plan import ExtractionPlan, plan
+from cxrlab.studies.extraction_study import run_extraction_study
+from cxrlab.studies.run_study import find_study, read_study
+from cxrlab.studies.study_corpora import corpus_folders, pool_with_folders
+
+BASE: dict[str, Any] = {
+    "corpora": {"drawn": {"phantom": {"n": 40, "size": 32, "seed": 3}}, "bland": {"bland": {"n": 6, "size": 32}}},
+    "data": "drawn",
+    "models": {"taught": {"start": "builtin:reporter", "also": {"bland": {"data": "bland"}}}},
+    "extract": {"victim": "made:taught", "budget": 30, "rounds": 3, "n": 5},
+    "variants": {
+        "knockoff": {"changes": "As they are.", "extract": {"method": "knockoff"}},
+        "ada": {"changes": "Moved."},
+    },
+    "seeds": (1,),
+    "metrics": ("findings.f1",),
+}
+
+
+def config(**changes: Any) -> ExtractionStudyConfig:
+    return ExtractionStudyConfig(**{**BASE, **changes})
+
+
+def planned(out: Path, **changes: Any) -> ExtractionPlan:
+    one = config(**changes)
+    return plan(one, corpus_folders(one.corpora, out / "corpora"), out)
+
+
+def variants(**rows: dict[str, Any]) -> dict[str, Any]:
+    return {name.replace("_", "-"): {"changes": "Something.", "extract": row} for name, row in rows.items()}
+
+
+# --- what is planned -------------------------------------------------------------------------------------------------
+
+
+def test_models_are_made_once_and_a_victim_writes_once_a_seed(tmp_path: Path) -> None:
+    found = planned(tmp_path, seeds=(3, 5))
+    assert [part.folder for part in found.parts] == [
+        "models/taught",
+        *(f"seed{seed}/{name}" for seed in (3, 5) for name in ("victims/knockoff", "extract/knockoff", "extract/ada")),
+    ]
+    assert found.trial("ada", 5).extract == "seed5/extract/ada" and found.trial("ada", 5).id == "seed5/ada"
+    assert found.trial("ada", 5).victim == "seed5/victims/knockoff"
+
+
+def test_an_attack_waits_for_its_victim_and_for_the_models_that_it_names(tmp_path: Path) -> None:
+    rows = variants(a={}, b={"victim": "stub:normal", "surrogate": "made:taught"}, c={"victim": "stub:normal"})
+    needs = {part.folder: part.needs for part in planned(tmp_path, variants=rows).parts}
+    assert needs == {
+        "models/taught": (),
+        "seed1/victims/a": ("models/taught",),
+        "seed1/extract/a": ("models/taught", "seed1/victims/a"),
+        "seed1/victims/b": ("models/taught",),
+        "seed1/extract/b": ("models/taught", "seed1/victims/b"),
+        "seed1/extract/c": ("seed1/victims/b",),
+    }
+
+
+def test_the_seed_and_the_metrics_reach_every_attack(tmp_path: Path) -> None:
+    found = planned(tmp_path, seeds=(3, 5))
+    for seed in (3, 5):
+        configs = [part.config for part in found.parts if part.seed == seed and part.kind != "models"]
+        assert {(one.seed, one.measure.seed, one.measure.metrics) for one in configs} == {
+            (seed, seed, ("findings.f1",))
+        }
+        runs = {part.config.victim_run for part in found.parts if part.seed == seed and part.kind == "extract"}
+        assert runs == {tmp_path / f"seed{seed}/victims/knockoff"}
+
+
+def test_equal_attacks_are_made_once_and_other_ways_of_measuring_have_a_victim_of_their_own(tmp_path: Path) -> None:
+    rows = variants(a={}, same={"rounds": 3}, fewer={"n": 4}, wider={"alignment": {"eps": "0.3"}})
+    found = planned(tmp_path, variants=rows)
+    assert [trial.extract.removeprefix("seed1/extract/") for trial in found.trials] == ["a", "a", "fewer", "wider"]
+    assert [trial.victim.removeprefix("seed1/victims/") for trial in found.trials] == ["a", "a", "fewer", "a"]
+
+
+def test_names_of_corpora_and_models_become_folders(tmp_path: Path) -> None:
+    rows = variants(
+        a={"pool": "mix:0.1:corpus:drawn@train+scenes", "surrogate": "parts:made:taught+builtin:general"},
+        b={"defence": "gate", "defence_settings": {"benign": "drawn"}},
+    )
+    models = {**BASE["models"], "later": {"start": "made:taught", "data": "bland"}}
+    found = planned(tmp_path, variants=rows, models=models)
+    taught, corpora = f"hf:{tmp_path}/models/taught/checkpoint", tmp_path / "corpora"
+    one, two = (part.config for part in found.parts if part.kind == "extract")
+    assert one.victim == taught and one.surrogate == f"parts:{taught}+builtin:general"
+    assert one.pool == f"mix:0.1:corpus:{corpora}/drawn@train+scenes" and one.data == corpora / "drawn"
+    assert two.defence_settings.benign == corpora / "drawn"
+    first, second = (part for part in found.parts if part.kind == "models")
+    assert first.config.data == corpora / "drawn" and first.config.also["bland"]["data"] == str(corpora / "bland")
+    assert second.config.start == taught and second.needs == ("models/taught",)
+
+
+@pytest.mark.parametrize("pool", ["scenes", "noise", "folder:a/corpus/b", "mix:0.5:cifar:x@test+noise"])
+def test_other_pools_stay_as_they_are(pool: str) -> None:
+    assert pool_with_folders(pool, {}, "here") == pool
+
+
+def test_detectors_watch_the_first_seed_and_defences_meet_one_attack_one_by_one(tmp_path: Path) -> None:
+    found = planned(
+        tmp_path,
+        seeds=(3, 5),
+        detect={"variants": ["knockoff", "ada"], "batch_size": 4},
+        defend={"variant": "knockoff", "defences": ["gate", "watermark"], "settings": {"quota": 9}},
+    )
+    detect, gate, mark = (part for part in found.parts if part.kind in ("detect", "defend"))
+    assert detect.config.stream == (tmp_path / "seed3/extract/knockoff", tmp_path / "seed3/extract/ada")
+    assert detect.config.benign == tmp_path / "corpora/drawn" and detect.needs[1] == "seed3/extract/ada"
+    assert (gate.folder, mark.folder) == ("seed3/defend/gate", "seed3/defend/watermark")
+    assert gate.config.defences == ("gate",) and gate.config.method == "knockoff" and gate.config.budget == 30
+    assert (
+        gate.config.victim == f"hf:{tmp_path}/models/taught/checkpoint" and gate.needs[-1] == "seed3/extract/knockoff"
+    )
+    assert gate.config.decoding.strategy == "diverse"  # the victim's own
+    assert mark.config.settings.key_file == tmp_path / "watermark.key" and mark.config.settings.quota == 9
+
+
+def shipped(name: str, out: Path, quick: bool = False) -> tuple[ExtractionStudyConfig, ExtractionPlan]:
+    """Of one seed; the others have the same parts but for models, detectors and defences, which are made once."""
+    one = replace(read_study(find_study(name), quick).config, seeds=(1,))
+    return one, plan(one, corpus_folders(one.corpora, out), out)
+
+
+@pytest.fixture(scope="module")
+def ada_steal(tmp_path_factory: pytest.TempPathFactory) -> tuple[ExtractionStudyConfig, ExtractionPlan]:
+    return shipped("ada_steal", tmp_path_factory.mktemp("shipped"))
+
+
+Shipped = tuple[ExtractionStudyConfig, ExtractionPlan]
+
+
+def test_the_shipped_study_makes_each_thing_once(ada_steal: Shipped) -> None:
+    config, found = ada_steal
+    kinds = {"models": 2, "victims": 4, "extract": 26, "detect": 1, "defend": 5}
+    assert Counter(part.kind for part in found.parts) == kinds
+    assert config.contrasts[0] == ("B-ada", "B-knockoff")
+    rows = {name for table in config.shown().values() for name in table.variants}
+    assert rows == set(config.variants)  # nothing is made that no table shows
+
+
+@pytest.mark.parametrize(
+    ("name", "quick", "kinds"),
+    [
+        ("ada_steal", True, {"models": 1, "victims": 1, "extract": 5, "detect": 1, "defend": 1}),
+        ("ada_steal_openi", False, {"victims": 1, "extract": 4, "detect": 1}),
+    ],
+)
+def test_the_other_shipped_studies_can_be_planned(
+    tmp_path: Path, name: str, quick: bool, kinds: dict[str, int]
+) -> None:
+    _, found = shipped(name, tmp_path, quick)
+    assert Counter(part.kind for part in found.parts) == kinds
+
+
+def test_the_shipped_study_asks_with_the_same_settings_but_for_what_a_variant_says(ada_steal: Shipped) -> None:
+    """The ceiling is honest when it differs from Knockoff in its pictures alone."""
+    config, found = ada_steal
+    attacks = {name: found.part(found.trial(name, 1).extract).config for name in config.variants}
+    knockoff, ceiling, ada = (attacks[name] for name in ("B-knockoff", "B-in-domain", "B-ada"))
+    assert replace(ceiling, method="knockoff", pool="scenes") == knockoff
+    assert replace(ada, method="knockoff") == knockoff
+    assert (ada.budget, ada.rounds, ada.alignment.eps, ada.alignment.direction) == (1500, 3, "0.2", "towards")
+    assert [attacks[name].alignment.eps for name in ("natural", "tenth", "half", "films", "noise")] == ["0.05"] * 5
+    assert attacks["away"].alignment.direction == "away" and attacks["no-oracle"].oracle == "none"
+    assert attacks["untaught-ada"].victim == "builtin:reporter" and attacks["beams"].victim_decoding.beams == 18
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"variants": {}}, "variants is empty"),
+        ({"variants": {"a": {"change": "x"}}}, "Did you mean 'changes'"),
+        ({"variants": {"a/b": {"changes": "x"}}}, "letters, digits"),
+        ({"data": "drown"}, "Did you mean 'drawn'"),
+        ({"seeds": (1, 1)}, "different whole numbers"),
+        ({"at_once": 0}, "at_once=0"),
+        ({"metrics": ()}, "name at least one"),
+        ({"contrasts": (("ada",),)}, "two different variants"),
+        ({"contrasts": (("ada", "knockof"),)}, "contrasts: there is no variant 'knockof'. Did you mean 'knockoff'"),
+        ({"pairwise": (("ada", "ada"),)}, "pairwise holds"),
+        ({"controls": ("adda",)}, "controls: there is no variant 'adda'"),
+        ({"tables": {"T": {"variants": ["adda"]}}}, "tables, 'T': there is no variant 'adda'"),
+        ({"tables": {"T": {"rows": ["ada"]}}}, "there is no setting 'rows'"),
+        ({"tables": {"T": {"variants": ["ada"], "published": {"knockoff": {"m": 1}}}}}, "is no row of it"),
+        ({"tables": {"T": {"variants": ["ada"], "published": {"ada": {"m": "x"}}}}}, "give metrics with a number"),
+        ({"detect": {"n": 3}}, "detect needs 'variants'"),
+        ({"defend": {"n": 3}}, "defend needs 'variant'"),
+        ({"defend": {"variant": "adda"}}, "defend: there is no variant 'adda'"),
+    ],
+)
+def test_bad_settings_are_refused_at_the_door(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        config(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"extract": {**BASE["extract"], "seed": 3}}, "extract of 'ada': 'seed' is set by the study itself"),
+        ({"extract": {**BASE["extract"], "measure": {"metrics": ["x"]}}}, "'measure.metrics' is set by the study"),
+        ({"extract": {**BASE["extract"], "measure": 3}}, "'measure' is a group of settings"),
+        ({"extract": {**BASE["extract"], "pool": "corpus:drown"}}, "there is no corpus 'drown' in the list"),
+        (
+            {"extract": {**BASE["extract"], "victim": "made:tought"}},
+            "no model 'tought' before it. Did you mean 'taught'",
+        ),
+        ({"extract": {"budget": 3}}, "'victim' has no default"),
+        (
+            {"models": {"taught": {"start": "made:taught"}}},
+            "models, 'taught': the study makes no model 'taught' before",
+        ),
+        ({"models": {"taught": {"start": "builtin:reporter", "data": "drown"}}}, "there is no corpus 'drown'"),
+        ({"models": {"taught": 3}}, "models, 'taught': it is 3"),
+        ({"metrics": ("bleu*",)}, "one by one"),
+        ({"metrics": ("findings.f2",)}, "findings.f2"),
+        ({"detect": {"variants": ["ada"], "stream": ["x"]}}, "detect: 'stream' is set by the study itself"),
+        ({"detect": {"variants": ["ada"], "detectors": ["prado"]}}, "Did you mean 'prada'"),
+        ({"defend": {"variant": "ada", "defences": ["gait"]}}, "Did you mean 'gate'"),
+        ({"defend": {"variant": "ada", "budget": 3}}, "defend: 'budget' is set by the study itself"),
+        ({"variants": variants(a={}, b={"n": 9}), "contrasts": (("a", "b"),)}, "not measured on the same studies"),
+        (
+            {"variants": variants(a={}, b={"victim": "stub:normal"}), "controls": ("a", "b")},
+            "do not have the same victim",
+        ),
+    ],
+)
+def test_a_plan_that_cannot_be_carried_out_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        planned(tmp_path, **changes)
+
+
+def test_wrong_settings_of_several_parts_are_told_at_once_and_once(tmp_path: Path) -> None:
+    """Two seeds would say the same twice, and so would victim and attack."""
+    rows = variants(a={"budget": 0}, b={"alignment": {"eps": "3"}})
+    wrong = {"taught": {"start": "builtin:reporter", "lora_rank": -1}}
+    with pytest.raises(ConfigError, match="3 problems") as told:
+        run_extraction_study(config(variants=rows, models=wrong, seeds=(1, 2)), tmp_path / "study")
+    for said in ("extract of 'a': budget=0", "extract of 'b': in 'alignment'", "models, 'taught': lora_rank=-1"):
+        assert str(told.value).count(said) == 1
+    assert not (tmp_path / "study").exists()

@@ -1,0 +1,151 @@
+"""A whole study of extraction on tiny models: every part once, continued where it stopped; and what is told before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cxrlab.core.errors import DataError
+from cxrlab.core.json_form import dumps
+from cxrlab.core.runs import state
+from cxrlab.studies import extraction_study
+from cxrlab.studies.extraction_config import ExtractionStudyConfig
+from cxrlab.studies.extraction_plan import ExtractionPlan
+from cxrlab.studies.extraction_study import run_extraction_study
+from cxrlab.studies.parts import Part
+
+GREEDY = {"strategy": "greedy", "beams": 4, "groups": 2, "max_new_tokens": 4}
+BOUNDS = {"film_bound": 0.4, "account_bound": 0.4, "account_queries": 12, "accounts": 3, "window": 4, "least": 6}
+
+
+def config(start: str, **changes: Any) -> ExtractionStudyConfig:
+    """Four questions to a victim that always writes the same, with a surrogate of a few thousand weights."""
+    base: dict[str, Any] = {
+        "corpora": {"drawn": {"phantom": {"n": 40, "size": 32, "seed": 3, "workers": 1, "masks": False}}},
+        "data": "drawn",
+        "models": {
+            "started": {
+                "start": start,
+                "lora_rank": 2,
+                "optimisation": {"steps": 1, "batch_size": 2, "max_length": 400},
+            }
+        },
+        "extract": {
+            **{"victim": "stub:normal", "surrogate": "made:started", "n": 3, "budget": 4, "rounds": 2, "size": 32},
+            **{"batch_size": 4, "map_sentences": 0, "measure": {"swaps": 20}, "surrogate_decoding": GREEDY},
+            "fitting": {"steps": 1, "batch_size": 2, "lora_rank": 2, "max_length": 400, "learning_rate": 0.01},
+        },
+        "variants": {
+            "knockoff": {"changes": "As they are.", "extract": {"method": "knockoff"}},
+            "ada": {"changes": "Moved."},
+            "same": {"changes": "As ada."},
+        },
+        "seeds": (1,),
+        "metrics": ("findings.f1", "rougeL:coco"),
+        "tables": {"T": {"variants": ["knockoff", "ada"]}},
+        "contrasts": (("ada", "knockoff"),),
+        "pairwise": (("ada", "knockoff"),),
+        "controls": ("ada",),
+        "detect": {"variants": ["ada", "same"], "detectors": ["chest-gate"], "encoder": "none", "detector": BOUNDS},
+        "defend": {
+            **{"variant": "knockoff", "defences": ["coarse"], "adaptive": False, "n": 3, "trials": 20},
+            "settings": {"benign_films": 4},
+        },
+    }
+    return ExtractionStudyConfig(**{**base, **changes})
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The name of a tiny model; steps this small are faster on one thread."""
+    torch = pytest.importorskip("torch")
+    from tests.helpers.tiny_models import save_tiny_llava
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield f"hf:{save_tiny_llava(tmp_path_factory.mktemp('tiny') / 'model')}"
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.slow
+def test_a_whole_study_is_stopped_continued_and_shown(
+    tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped at the defence, it goes on there: nothing that is there is made again."""
+    made: list[str] = []
+    true = extraction_study.make
+
+    def stops(part: Part, planned: ExtractionPlan, out: Path) -> None:
+        if part.kind == "defend" and "stopped" not in made:
+            made.append("stopped")
+            raise KeyboardInterrupt
+        if state(out / part.folder) != "finished":
+            made.append(part.folder)
+        true(part, planned, out)
+
+    monkeypatch.setattr(extraction_study, "make", stops)
+    out = tmp_path / "study"
+    with pytest.raises(KeyboardInterrupt):
+        run_extraction_study(config(tiny), out)
+    assert state(out) == "interrupted" and not (out / "extraction_seeds.json").exists()
+    page = run_extraction_study(config(tiny), out)
+    before = ["models/started", "seed1/victims/knockoff", "seed1/extract/knockoff", "seed1/extract/ada", "detect"]
+    assert made == [*before, "stopped", "seed1/defend/coarse"]
+    lines = [json.loads(line) for line in (out / "trials.jsonl").read_text().splitlines()]
+    assert [line["id"] for line in lines] == ["seed1/knockoff", "seed1/ada", "seed1/same"]
+    assert [line["extract"] for line in lines][1:] == ["seed1/extract/ada"] * 2
+    assert all(line["extraction"]["spent"] == 4 and line["extraction"]["untouched"] is None for line in lines)
+    found = json.loads((out / "extraction_seeds.json").read_text())
+    assert found["n"] == 3 and found["variants"]["ada"] == {**found["variants"]["same"], "changes": "Moved."}
+    # One fixed report is all there is to learn, however many pictures were asked.
+    assert found["variants"]["ada"]["transcript"]["distinct_reports"]["mean"] == 1
+    assert found["contrasts"][0]["metrics"]["rougeL:coco"]["pooled"]["seeds"] == 1
+    assert found["pairwise"][0]["n"] == [3] and set(found["controls"]["values"]) >= {"victim", "ada", "the", "empty"}
+    assert str(tmp_path) not in dumps(found)
+    defences = json.loads((out / "defend/defence.json").read_text())
+    assert list(defences["defences"]) == ["coarse"] and defences["summary"]["severity"] == "low"
+    assert defences["undefended"]["surrogate"] == lines[0]["extraction"]["surrogate"]
+    assert not (out / "seed1/defend/coarse/attacks/none").exists()  # the variant's own attack stands for it
+    assert list(json.loads((out / "detect/detection.json").read_text())["streams"]) == ["ada"]
+    assert page == out / "page.html" and "What it costs to copy a report model" in page.read_text()
+    assert run_extraction_study(config(tiny), out) == page  # a finished one is shown again
+
+
+@pytest.mark.slow
+def test_parts_side_by_side_come_to_the_same(tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two attacks at once share what their victim wrote, which was written before."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    few = {"detect": {}, "defend": {}, "controls": (), "pairwise": ()}
+    for name, at_once in (("one", 1), ("two", 2)):
+        run_extraction_study(config(tiny, at_once=at_once, **few), tmp_path / name)
+    one, two = ((tmp_path / name / "extraction_seeds.json").read_bytes() for name in ("one", "two"))
+    assert one == two
+
+
+# --- what is told before anything is trained -------------------------------------------------------------------------
+
+
+def test_a_model_that_is_not_there_is_told_before_anything_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    with pytest.raises(DataError, match="nowhere"):
+        run_extraction_study(config(f"hf:{tmp_path}/nowhere"), tmp_path / "study")
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_pool_that_is_too_small_is_told_before_anything_is_trained(tiny: str, tmp_path: Path) -> None:
+    """Forty films, of which the train split holds fewer than the fifty that are asked."""
+    rows = {"films": {"changes": "x", "extract": {"method": "in-domain", "pool": "corpus:drawn", "budget": 50}}}
+    bare = {"tables": {}, "contrasts": (), "pairwise": (), "controls": (), "detect": {}, "defend": {}}
+    with pytest.raises(DataError, match=r"the pool 'corpus:.*drawn' holds 3\d pictures, but an attack asks 50"):
+        run_extraction_study(config(tiny, variants=rows, **bare), tmp_path / "study")
+    assert not (tmp_path / "study/models").exists()
+
+
+def test_a_split_without_a_study_is_told_before_anything_is_trained(tiny: str, tmp_path: Path) -> None:
+    few = {"drawn": {"phantom": {"n": 2, "size": 32, "workers": 1, "masks": False}}}
+    with pytest.raises(DataError, match="no study in its test split"):
+        run_extraction_study(config(tiny, corpora=few), tmp_path / "study")
