@@ -54,7 +54,7 @@ def test_the_headline_is_the_ratio_with_its_interval_and_says_that_a_floor_is_mi
     assert "<b>1,500 queries</b> bought <b>0.500 (0.440 to 0.560)</b> of the victim's findings." in shown
     assert "Findings F1 of the copy 0.450 (0.400 to 0.500)." in shown
     assert "Findings F1 of the victim 0.900 (0.860 to 0.940); 40 studies of 38 patients" in shown
-    assert "A floor that is not told is not on this page" in shown and "No price was set." in shown
+    assert "The floor is told where a run with method none" in shown and "No price was set." in shown
 
 
 def test_a_price_is_told_where_one_was_set_and_is_a_lower_bound_where_tokens_are_unknown(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_runs_of_one_victim_stand_side_by_side_with_their_floor(tmp_path: Path) 
         assert f"<b>{name}</b>" in beside and f"<summary>{name}</summary>" in beside
     assert "reaches 0.050 (0.000 to 0.100): the copy is above it" in shown  # 0.26 and more
     assert shown.count("the copy is not shown to be above it") == 1  # Knockoff: 0.04 to 0.14
-    assert "the untouched surrogate has <b>0.056" in shown and ("A floor that is not told" in shown) is False
+    assert "the untouched surrogate has <b>0.056" in shown and ("The floor is told where" in shown) is False
     assert ("Nothing was learnt" in shown) is False  # a run without a query is meant to learn nothing
 
 

@@ -63,7 +63,7 @@ def config(start: str, **changes: Any) -> ExtractionStudyConfig:
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The name of a tiny model; steps this small are faster on one thread."""
     torch = pytest.importorskip("torch")
-    from tests.helpers.tiny_models import save_tiny_llava
+    from tiny_models import save_tiny_llava
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -71,59 +71,80 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     torch.set_num_threads(threads)
 
 
-@pytest.mark.slow
-def test_a_whole_study_is_stopped_continued_and_shown(
-    tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Stopped at the defence, it goes on there: nothing that is there is made again."""
+@pytest.fixture(scope="module")
+def whole(tiny: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A study that was stopped at its defence and run again, and the folders into which something was made."""
     made: list[str] = []
-    true = extraction_study.make
+    true, out = extraction_study.make, tmp_path_factory.mktemp("extraction") / "study"
 
-    def stops(part: Part, planned: ExtractionPlan, out: Path) -> None:
+    def stops(part: Part, planned: ExtractionPlan, top: Path) -> None:
         if part.kind == "defend" and "stopped" not in made:
             made.append("stopped")
             raise KeyboardInterrupt
-        if state(out / part.folder) != "finished":
+        if state(top / part.folder) != "finished":
             made.append(part.folder)
-        true(part, planned, out)
+        true(part, planned, top)
 
-    monkeypatch.setattr(extraction_study, "make", stops)
-    out = tmp_path / "study"
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(extraction_study, "make", stops)
+        with pytest.raises(KeyboardInterrupt):
+            run_extraction_study(config(tiny), out)
+        assert state(out) == "interrupted" and not (out / "extraction_seeds.json").exists()
         run_extraction_study(config(tiny), out)
-    assert state(out) == "interrupted" and not (out / "extraction_seeds.json").exists()
-    page = run_extraction_study(config(tiny), out)
-    before = ["models/started", "seed1/victims/knockoff", "seed1/extract/knockoff", "seed1/extract/ada", "detect"]
-    assert made == [*before, "stopped", "seed1/defend/coarse"]
+    return out, made
+
+
+def told(out: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / "extraction_seeds.json").read_text())
+    return found
+
+
+@pytest.mark.slow
+def test_a_study_that_was_stopped_makes_every_part_once(whole: tuple[Path, list[str]]) -> None:
+    attacks = ["seed1/victims/knockoff", "seed1/extract/knockoff", "seed1/extract/ada"]
+    assert whole[1] == ["models/started", *attacks, "detect", "stopped", "seed1/defend/coarse"]
+
+
+@pytest.mark.slow
+def test_the_lines_and_the_table_of_a_whole_study(whole: tuple[Path, list[str]]) -> None:
+    out, _ = whole
     lines = [json.loads(line) for line in (out / "trials.jsonl").read_text().splitlines()]
     assert [line["id"] for line in lines] == ["seed1/knockoff", "seed1/ada", "seed1/same"]
     assert [line["extract"] for line in lines][1:] == ["seed1/extract/ada"] * 2
     assert all(line["extraction"]["spent"] == 4 and line["extraction"]["untouched"] is None for line in lines)
-    found = json.loads((out / "extraction_seeds.json").read_text())
+    found = told(out)
     assert found["n"] == 3 and found["variants"]["ada"] == {**found["variants"]["same"], "changes": "Moved."}
     # One fixed report is all there is to learn, however many pictures were asked.
     assert found["variants"]["ada"]["transcript"]["distinct_reports"]["mean"] == 1
     assert found["contrasts"][0]["metrics"]["rougeL:coco"]["pooled"]["seeds"] == 1
     assert found["pairwise"][0]["n"] == [3] and set(found["controls"]["values"]) >= {"victim", "ada", "the", "empty"}
-    assert str(tmp_path) not in dumps(found)
-    defences = json.loads((out / "defend/defence.json").read_text())
-    assert list(defences["defences"]) == ["coarse"] and defences["summary"]["severity"] == "low"
-    assert defences["undefended"]["surrogate"] == lines[0]["extraction"]["surrogate"]
-    assert not (out / "seed1/defend/coarse/attacks/none").exists()  # the variant's own attack stands for it
-    assert list(json.loads((out / "detect/detection.json").read_text())["streams"]) == ["ada"]
-    assert page == out / "page.html" and "What it costs to copy a report model" in page.read_text()
-    assert run_extraction_study(config(tiny), out) == page  # a finished one is shown again
+    assert str(out) not in dumps(found)
 
 
 @pytest.mark.slow
-def test_parts_side_by_side_come_to_the_same(tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_detectors_defences_and_the_page_of_a_whole_study(tiny: str, whole: tuple[Path, list[str]]) -> None:
+    out, _ = whole
+    defences = json.loads((out / "defend/defence.json").read_text())
+    # A victim that never names a finding has none to lose.
+    assert list(defences["defences"]) == ["coarse"] and defences["summary"]["severity"] is None
+    first = json.loads((out / "trials.jsonl").read_text().splitlines()[0])
+    assert defences["undefended"]["surrogate"] == first["extraction"]["surrogate"]
+    assert not (out / "seed1/defend/coarse/attacks/none").exists()  # the variant's own attack stands for it
+    assert list(json.loads((out / "detect/detection.json").read_text())["streams"]) == ["ada"]
+    page = run_extraction_study(config(tiny), out)  # a finished one is shown again
+    assert page == out / "page.html" and "What it costs to copy a report model" in page.read_text()
+
+
+@pytest.mark.slow
+def test_parts_side_by_side_come_to_the_same(
+    tiny: str, whole: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two attacks at once share what their victim wrote, which was written before."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     few = {"detect": {}, "defend": {}, "controls": (), "pairwise": ()}
-    for name, at_once in (("one", 1), ("two", 2)):
-        run_extraction_study(config(tiny, at_once=at_once, **few), tmp_path / name)
-    one, two = ((tmp_path / name / "extraction_seeds.json").read_bytes() for name in ("one", "two"))
-    assert one == two
+    run_extraction_study(config(tiny, at_once=2, **few), tmp_path / "study")
+    bare = {"controls": {}, "pairwise": []}
+    assert {**told(tmp_path / "study"), **bare} == {**told(whole[0]), **bare}
 
 
 # --- what is told before anything is trained -------------------------------------------------------------------------
@@ -137,10 +158,10 @@ def test_a_model_that_is_not_there_is_told_before_anything_is_drawn(tmp_path: Pa
 
 
 def test_a_pool_that_is_too_small_is_told_before_anything_is_trained(tiny: str, tmp_path: Path) -> None:
-    """Forty films, of which the train split holds fewer than the fifty that are asked."""
+    """Forty films, of which the train split holds twenty-five."""
     rows = {"films": {"changes": "x", "extract": {"method": "in-domain", "pool": "corpus:drawn", "budget": 50}}}
     bare = {"tables": {}, "contrasts": (), "pairwise": (), "controls": (), "detect": {}, "defend": {}}
-    with pytest.raises(DataError, match=r"the pool 'corpus:.*drawn' holds 3\d pictures, but an attack asks 50"):
+    with pytest.raises(DataError, match=r"the pool 'corpus:.*drawn' holds 25 pictures, but an attack asks 50"):
         run_extraction_study(config(tiny, variants=rows, **bare), tmp_path / "study")
     assert not (tmp_path / "study/models").exists()
 

@@ -182,8 +182,10 @@ def _axes(frame: _Frame, drawn: Sequence[Curve], layout: Layout) -> str:
         x = frame.x(eps)
         out.append(f'<path d="M{x:.1f} {frame.base}v5" stroke="{_AXIS}"/>')
         if x - last >= 26:  # closer ones would run into each other
-            place = f'x="{x:.1f}" y="{frame.base + 18}"'
-            out.append(f'<text {place} font-size="12" text-anchor="middle">{layout.radius(eps)}</text>')
+            label = layout.radius(eps)
+            centre = min(x, layout.width - 4.2 * len(label))  # a long number at the right end stays inside
+            place = f'x="{centre:.1f}" y="{frame.base + 18}"'
+            out.append(f'<text {place} font-size="12" text-anchor="middle">{label}</text>')
             last = x
     centre = (_LEFT + frame.right) / 2
     out.append(

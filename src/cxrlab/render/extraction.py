@@ -103,7 +103,7 @@ def _beneath(copies: Sequence[Copied]) -> str:
         f"{text(found.get('patients'))} patients, intervals of 95 % by patient."
     )
     if any(one.asked and one.floor is None for one in copies):
-        said += " A floor that is not told is not on this page: a run with method none measures it."
+        said += " The floor is told where a run with method none of the same surrogate is on this page."
     if not any(_price(one) for one in copies):
         said += " No price was set."
     return said

@@ -110,7 +110,9 @@ def _victim(found: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     """The victim of the first way; others may have another, which their ratios count."""
     first = part(found, "variants", names[0]) if names else {}
     shown = [cell(_metric(first, metric, "victim"), digits=2) for metric in (FINDINGS, _ROUGE)]
-    return ["<span class=later>victim</span>", "", shown[0], UNKNOWN, UNKNOWN, shown[1], UNKNOWN, UNKNOWN, UNKNOWN]
+    asked = {str(part(found, "variants", name, "asked").get("victim")) for name in names}
+    whose = "victim" if len(asked) < 2 else f"victim of {text(names[0])}"
+    return [f"<span class=later>{whose}</span>", "", shown[0], UNKNOWN, UNKNOWN, shown[1], UNKNOWN, UNKNOWN, UNKNOWN]
 
 
 def _way(variant: Mapping[str, Any], name: str) -> list[str]:
@@ -119,9 +121,9 @@ def _way(variant: Mapping[str, Any], name: str) -> list[str]:
     sides += [(_ROUGE, side) for side in ("surrogate", "ratio")]
     return [
         f"<b>{text(name)}</b>",
-        f"<span class=small>{text(variant.get('changes') or '')}</span>",
+        f'<span class="small verdict">{text(variant.get("changes") or "")}</span>',
         *(cell(_metric(variant, metric, side), digits=2) for metric, side in sides),
-        cell(over(part(said, "distinct_finding_sets")).get("value")),
+        text(number(part(said, "distinct_finding_sets").get("mean"))),
         cell(over(part(said, "abnormal_share")), digits=2),
     ]
 

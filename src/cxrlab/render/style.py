@@ -98,6 +98,7 @@ mark.lost { background: #f3c3b4; text-decoration: line-through; }
 mark.new { background: #cfe3f5; text-decoration: underline; }
 mark.changed { background: #fbe7c6; text-decoration: underline dotted; }
 dl + p { margin-top: .5rem; }
+.plots + h3 { margin-top: 1.2rem; }
 .plots.lone { max-width: 40rem; }
 .dense + .plots { margin-top: 1.2rem; }
 .chapter + p { margin-top: .7rem; }
