@@ -31,6 +31,7 @@ def test_pairs_with_more_new_findings_come_first(tmp_path: Path) -> None:
         "round": 1,
         "before": {"sha256": "2", "report": CLEAR},
         "after": {"sha256": "5", "report": BOTH},
+        "spans": {"before": [], "after": [[9, 21, "new"], [28, 49, "new"]]},
         "wanted": "want c",
     }
     assert [row["key"] for row in examples(tmp_path, before + after, most=1)] == ["c"]

@@ -23,7 +23,7 @@ from typing import Any
 from cxrlab.core.files import read_json, write_json
 from cxrlab.core.install import require
 from cxrlab.core.json_form import plain
-from cxrlab.core.runs import Run, finished
+from cxrlab.core.runs import Run, finished, state
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import generate
 from cxrlab.evaluation.loading import load_model
@@ -100,7 +100,8 @@ def write_victim(config: ExtractConfig, victim_run: Path) -> None:
         config: Settings of any of them.
         victim_run: The folder that they all name.
     """
-    check_permission(config.victim, load_model(config.victim, config.loading).capabilities, config.i_am_authorised)
+    if state(victim_run) != "finished":
+        check_permission(config.victim, load_model(config.victim, config.loading).capabilities, config.i_am_authorised)
     _written(config, config.victim, victim_run, config.victim_decoding)
     scored(victim_run, config.data, _scores_of(victim_run) / f"{VICTIM}_scored", config.measure)
 

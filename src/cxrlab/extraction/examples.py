@@ -9,6 +9,7 @@ from typing import Any
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.extraction.diversity import answer_of
 from cxrlab.extraction.records import Query
+from cxrlab.findings.changed import changed_spans
 
 MOST = 6
 
@@ -36,6 +37,7 @@ def examples(run: Path, queries: Sequence[Query], most: int = MOST) -> list[dict
             "round": after.round,
             "before": {"sha256": before.sha256, "report": before.report},
             "after": {"sha256": after.sha256, "report": after.report},
+            "spans": changed_spans(before.report, after.report),
             "wanted": targets[after.round].get(after.key),
         }
         for _, _, before, after in rows[:most]

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cxrlab.core.codec import encode_png, to_uint8
-from cxrlab.core.records import Finding
 from cxrlab.core.runs import Run
-from cxrlab.findings.reader import read
+from cxrlab.findings.changed import changed_spans
 from cxrlab.robustness.evidence import Answer, StudyTruth
 
 if TYPE_CHECKING:
@@ -84,20 +83,3 @@ def triptych(run: Run, truth: StudyTruth, before: Answer, after: Answer) -> Mapp
         "eps": after.condition.partition("@")[2],
         "linf": after.attack.linf if after.attack else None,
     }
-
-
-def changed_spans(before: str, after: str) -> dict[str, list[list[Any]]]:
-    """Places in both reports whose findings differ: lost or changed in the first, new or changed in the second."""
-    old, new = ([one for one in read(text) if one.present and one.span] for text in (before, after))
-    return {
-        "before": [[*one.span, word] for one in old if one.span and (word := _fate(one, new, "lost"))],
-        "after": [[*one.span, word] for one in new if one.span and (word := _fate(one, old, "new"))],
-    }
-
-
-def _fate(finding: Finding, others: Sequence[Finding], alone: str) -> str | None:
-    """What became of a finding in the other report; None when it stands there as it is."""
-    same = [one for one in others if one.observation == finding.observation]
-    if not same:
-        return alone
-    return None if any((one.side, one.severity) == (finding.side, finding.severity) for one in same) else "changed"

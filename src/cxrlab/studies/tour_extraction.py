@@ -25,6 +25,7 @@ class CopyScale:
         tokens: Longest report.
         benign: Benign films behind the detectors' thresholds, and as many to count false alarms on.
         bound: Share of benign films that a detector may flag.
+        ceiling: Whether films are asked too.
     """
 
     budget: int
@@ -35,10 +36,11 @@ class CopyScale:
     tokens: int
     benign: int
     bound: float
+    ceiling: bool = True
 
 
-FULL = CopyScale(budget=90, steps=36, batch=8, moves=3, films=24, tokens=120, benign=600, bound=0.01)
-QUICK = CopyScale(budget=4, steps=1, batch=2, moves=1, films=2, tokens=4, benign=60, bound=0.1)
+FULL = CopyScale(budget=48, steps=24, batch=8, moves=2, films=16, tokens=100, benign=600, bound=0.01)
+QUICK = CopyScale(budget=2, steps=1, batch=1, moves=1, films=1, tokens=3, benign=60, bound=0.1, ceiling=False)
 
 
 def copy_reporter(stage: Stage) -> None:
@@ -72,7 +74,8 @@ def copy_reporter(stage: Stage) -> None:
             victim_decoding=words,
             surrogate_decoding=words,
         )
-        extract(config, stage.out / out)
+        if scale.ceiling or method != "in-domain":
+            extract(config, stage.out / out)
     _watch(stage, scale)
 
 
@@ -83,7 +86,7 @@ def _watch(stage: Stage, scale: CopyScale) -> None:
 
     config = DetectConfig(
         benign=stage.corpus,
-        stream=(stage.out / CEILING, stage.out / STOLEN),
+        stream=tuple(stage.out / name for name in ((CEILING,) if scale.ceiling else ()) + (STOLEN,)),
         detectors=("chest-gate", "perturbation"),
         encoder="none",
         n=scale.benign,

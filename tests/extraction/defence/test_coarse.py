@@ -41,7 +41,9 @@ def test_plain_words_keep_every_detail() -> None:
 
 def test_two_nodules_stay_two() -> None:
     text = "There is a 6 mm nodule in the left upper zone. There is a 9 mm nodule in the left lower zone."
-    assert Coarse().worded(text) == "Left nodule is present. Left nodule is present."
+    told = "Left nodule in the lower zone is present. Left nodule in the upper zone is present."
+    assert Coarse().worded(text) == told
+    assert Coarse().worded("There is a 6 mm nodule in the left upper zone.") == "Left nodule is present."
 
 
 def test_every_report_says_the_same_in_fixed_sentences_and_twice_is_once(
