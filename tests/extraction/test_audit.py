@@ -19,12 +19,12 @@ from cxrlab.extraction.audit import extract
 from cxrlab.extraction.config import ExtractConfig, Fitting, Policy
 from cxrlab.extraction.fidelity_config import FidelityConfig
 from cxrlab.extraction.ledger import read_ledger
-from cxrlab.models.decoding import Decoding
+from cxrlab.extraction.paper_decoding import PaperDecoding
 from cxrlab.training.config import FinetuneConfig, Optimisation
 from cxrlab.training.finetune import finetune
 
 WORDS = ("Moderate cardiomegaly.", "Small left pleural effusion.")
-SHORT = Decoding(max_new_tokens=8)
+SHORT = PaperDecoding(strategy="greedy", max_new_tokens=8)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import pytest
 from cxrlab.core.errors import DataError
 from cxrlab.core.json_form import dumps
 from cxrlab.core.runs import state
-from cxrlab.studies import extraction_study
 from cxrlab.studies.extraction_config import ExtractionStudyConfig
+from cxrlab.studies.extraction_parts import make
 from cxrlab.studies.extraction_plan import ExtractionPlan
 from cxrlab.studies.extraction_study import run_extraction_study
 from cxrlab.studies.parts import Part
@@ -75,7 +75,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def whole(tiny: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """A study that was stopped at its defence and run again, and the folders into which something was made."""
     made: list[str] = []
-    true, out = extraction_study.make, tmp_path_factory.mktemp("extraction") / "study"
+    out = tmp_path_factory.mktemp("extraction") / "study"
 
     def stops(part: Part, planned: ExtractionPlan, top: Path) -> None:
         if part.kind == "defend" and "stopped" not in made:
@@ -83,10 +83,10 @@ def whole(tiny: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, li
             raise KeyboardInterrupt
         if state(top / part.folder) != "finished":
             made.append(part.folder)
-        true(part, planned, top)
+        make(part, planned, top)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(extraction_study, "make", stops)
+        patch.setattr("cxrlab.studies.extraction_study.make", stops)
         with pytest.raises(KeyboardInterrupt):
             run_extraction_study(config(tiny), out)
         assert state(out) == "interrupted" and not (out / "extraction_seeds.json").exists()
@@ -141,9 +141,9 @@ def test_parts_side_by_side_come_to_the_same(
 ) -> None:
     """Two attacks at once share what their victim wrote, which was written before."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    few = {"detect": {}, "defend": {}, "controls": (), "pairwise": ()}
+    few: dict[str, Any] = {"detect": {}, "defend": {}, "controls": (), "pairwise": ()}
     run_extraction_study(config(tiny, at_once=2, **few), tmp_path / "study")
-    bare = {"controls": {}, "pairwise": []}
+    bare: dict[str, Any] = {"controls": {}, "pairwise": []}
     assert {**told(tmp_path / "study"), **bare} == {**told(whole[0]), **bare}
 
 
@@ -160,13 +160,13 @@ def test_a_model_that_is_not_there_is_told_before_anything_is_drawn(tmp_path: Pa
 def test_a_pool_that_is_too_small_is_told_before_anything_is_trained(tiny: str, tmp_path: Path) -> None:
     """Forty films, of which the train split holds twenty-five."""
     rows = {"films": {"changes": "x", "extract": {"method": "in-domain", "pool": "corpus:drawn", "budget": 50}}}
-    bare = {"tables": {}, "contrasts": (), "pairwise": (), "controls": (), "detect": {}, "defend": {}}
+    bare: dict[str, Any] = {"tables": {}, "contrasts": (), "pairwise": (), "controls": (), "detect": {}, "defend": {}}
     with pytest.raises(DataError, match=r"the pool 'corpus:.*drawn' holds 25 pictures, but an attack asks 50"):
         run_extraction_study(config(tiny, variants=rows, **bare), tmp_path / "study")
     assert not (tmp_path / "study/models").exists()
 
 
 def test_a_split_without_a_study_is_told_before_anything_is_trained(tiny: str, tmp_path: Path) -> None:
-    few = {"drawn": {"phantom": {"n": 2, "size": 32, "workers": 1, "masks": False}}}
+    few: dict[str, Any] = {"drawn": {"phantom": {"n": 2, "size": 32, "workers": 1, "masks": False}}}
     with pytest.raises(DataError, match="no study in its test split"):
         run_extraction_study(config(tiny, corpora=few), tmp_path / "study")

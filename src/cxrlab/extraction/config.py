@@ -14,15 +14,13 @@ from cxrlab.extraction.defence.table import DEFENCES
 from cxrlab.extraction.enrich import Shares
 from cxrlab.extraction.fidelity_config import FidelityConfig
 from cxrlab.extraction.oracles import ORACLES
+from cxrlab.extraction.paper_decoding import PaperDecoding
 from cxrlab.extraction.terms import Price
-from cxrlab.models.decoding import Decoding
 from cxrlab.models.loading import Loading
 
 METHODS = ("none", "knockoff", "ada-steal", "in-domain")
 REWARDS = ("certainty", "diversity", "loss")
 NO_ORACLE, TRANSCRIPT = "none", "transcript"
-# Of the paper: three groups of six beams, penalty 0.2, 512 tokens, the best answer.
-PAPER_DECODING = Decoding(strategy="diverse", beams=18, groups=3, diversity_penalty=0.2, max_new_tokens=512)
 
 
 @dataclass(frozen=True)
@@ -201,8 +199,8 @@ class ExtractConfig:
     alignment: Alignment = Alignment()
     fitting: Fitting = Fitting()
     measure: FidelityConfig = FidelityConfig()
-    victim_decoding: Decoding = PAPER_DECODING
-    surrogate_decoding: Decoding = PAPER_DECODING
+    victim_decoding: PaperDecoding = PaperDecoding()
+    surrogate_decoding: PaperDecoding = PaperDecoding()
     defence_settings: DefenceSettings = DefenceSettings()
     loading: Loading = Loading()
 

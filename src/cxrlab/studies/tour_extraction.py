@@ -47,10 +47,10 @@ def copy_reporter(stage: Stage) -> None:
     """The ceiling (queries with films), then ADA-Steal with pictures, and whether either would have been noticed."""
     from cxrlab.extraction.audit import extract
     from cxrlab.extraction.config import Alignment, ExtractConfig, Fitting
-    from cxrlab.models.decoding import Decoding
+    from cxrlab.extraction.paper_decoding import PaperDecoding
 
     scale = QUICK if stage.config.quick else FULL
-    words = Decoding(max_new_tokens=scale.tokens)
+    words = PaperDecoding(strategy="greedy", max_new_tokens=scale.tokens)
     for method, out, pool in (
         ("in-domain", CEILING, f"corpus:{stage.out / LESSON}"),
         ("ada-steal", STOLEN, "scenes"),

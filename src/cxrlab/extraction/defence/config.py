@@ -8,8 +8,8 @@ from pathlib import Path
 from cxrlab.core.errors import ConfigError, nearest
 from cxrlab.core.records import SPLITS
 from cxrlab.extraction.defence.table import DEFENCES
+from cxrlab.extraction.paper_decoding import PaperDecoding
 from cxrlab.extraction.terms import Price
-from cxrlab.models.decoding import Decoding
 from cxrlab.models.loading import Loading
 
 
@@ -91,7 +91,7 @@ class DefendConfig:
         i_am_authorised: Who may test this model and why; needed for a model that runs elsewhere, kept and shown.
         price: What the victim's owner charges.
         settings: How strict defences are.
-        decoding: How words are chosen.
+        decoding: How the victim chooses its words; the paper's diverse beam search.
         loading: How the victim is loaded.
     """
 
@@ -118,7 +118,7 @@ class DefendConfig:
     i_am_authorised: str | None = None
     price: Price = Price()
     settings: DefenceSettings = DefenceSettings()
-    decoding: Decoding = Decoding()
+    decoding: PaperDecoding = PaperDecoding()
     loading: Loading = Loading()
 
     def __post_init__(self) -> None:

@@ -41,6 +41,7 @@ from cxrlab.extraction.defence.table import open_defence
 from cxrlab.extraction.permission import check_permission
 from cxrlab.extraction.pools import open_pool
 from cxrlab.metrics.pairs import Pair
+from cxrlab.models.decoding import ChoosesWords, Decoding
 
 BENIGN, DEFENCE, ATTACKS = "benign.jsonl", "defence.json", "attacks"
 WATERMARK = "watermark"
@@ -62,7 +63,7 @@ def defend(config: DefendConfig, out: Path, attack: Attack | None = None) -> dic
     model = load_model(config.victim, config.loading)
     permission = check_permission(model.name, model.capabilities, config.i_am_authorised)
     opened = {name: open_defence(name, settings, config.seed) for name in config.defences}
-    writer = Writer(model, config.decoding)
+    writer = Writer(model, config.decoding if isinstance(model, ChoosesWords) else Decoding())
     with Run.open(out, config, seed=config.seed) as run:
         cases = _cases(run, config, writer)
         for defence, _ in opened.values():
