@@ -34,7 +34,7 @@ SMALL = {
     "experiments/view_from_image.py": ("--phantoms", "4"),
     "experiments/sections_roundtrip.py": ("--root", str(ROOT / "tests/data/sections/openi")),
     "experiments/builtin_scores.py": ("--rehearse", "--out", "scores"),
-    "experiments/build_builtin.py": ("--rehearse", "--weights", "weights"),
+    "experiments/build_builtin.py": ("general", "encoder", "reporter", "--rehearse", "--weights", "weights"),
     "experiments/sight.py": ("--rehearse", "--tower", "fresh:tiny", "--out", "sight"),
     "experiments/iu_xray.py": (
         "--rehearse",
@@ -83,7 +83,7 @@ EXPECTED = {
     "experiments/view_from_image.py": "| phantoms | 40 pixels high | 8 |",
     "experiments/sections_roundtrip.py": "report 3: indication (holds 'indication:'; 2 styles)",
     "experiments/builtin_scores.py": "| untrained | text_to_image |",
-    "experiments/build_builtin.py": "all built-in weights: 3",
+    "experiments/build_builtin.py": "all built-in weights: 2",
     "experiments/iu_xray.py": "retrieval after stage 1",
     "experiments/sight.py": "held-out films: F1 ",
     "benchmarks/attack_speed.py": "same report word for word 2 of 2",

@@ -18,7 +18,7 @@ from cxrlab.studies.extraction_plan import ExtractionPlan
 from cxrlab.studies.extraction_study import run_extraction_study
 from cxrlab.studies.parts import Part
 
-GREEDY = {"strategy": "greedy", "beams": 4, "groups": 2, "max_new_tokens": 4}
+GREEDY = {"strategy": "greedy", "max_new_tokens": 4}
 BOUNDS = {"film_bound": 0.4, "account_bound": 0.4, "account_queries": 12, "accounts": 3, "window": 4, "least": 6}
 
 

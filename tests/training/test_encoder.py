@@ -247,7 +247,7 @@ def test_a_corpus_that_teaches_nothing_is_refused(damage: Any, told: str, corpus
         ({"optimisation": {"batch_size": 1}}, "nothing to compare"),
         ({"optimisation": {"batch_size": 500}}, "a step takes 500"),
         ({"image_size": 64}, "image_size=32"),
-        ({"tower": "fresh:huge"}, "Sizes: phantom, tiny"),
+        ({"tower": "fresh:huge"}, "There are: phantom, tiny, outsider"),
         ({"text_encoder": "fresh:huge"}, "Sizes: phantom, tiny"),
         ({"text_encoder": "bert"}, "KIND:ARGUMENT"),
         ({"start": "stub:normal"}, "does not name a dual encoder"),
