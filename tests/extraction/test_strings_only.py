@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import types
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import asked_victims as helper
 import pytest
 
+from cxrlab import extraction
 from cxrlab.core.protocols import Capabilities, Generated
 from cxrlab.extraction.answers import words_of
 from cxrlab.extraction.desk import Desk
@@ -127,3 +129,24 @@ def test_words_are_plain_whatever_they_were() -> None:
     assert [words_of(Generated("x", tokens=count)).tokens for count in counts] == [None] * 5
     assert words_of(Generated("x", tokens=0)).tokens == 0
     assert not words_of(Generated("x", extra={"refused": "true"})).refused  # the mark is True itself
+
+
+ATTACKS = ("rounds", "adaptive_knockoff", "enrich", "harvest", "alignment", "surrogate", "transcript", "oracles")
+FORBIDDEN = {
+    *("cxrlab.evaluation.loading", "cxrlab.evaluation.generate", "cxrlab.models.names", "cxrlab.extraction.audit"),
+    *("cxrlab.extraction.answers", "cxrlab.extraction.ledger", "cxrlab.extraction.permission"),
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_no_attack_opens_a_victim_for_itself(name: str) -> None:
+    """The settings name the victim; attacking code has nothing by which to load it, nor its films, nor the ledger."""
+    tree = ast.parse((Path(extraction.__file__).parent / f"{name}.py").read_text())
+    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    imported |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {f"{node.module}.{alias.name}" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
+                 for alias in node.names}  # fmt: skip
+    assert imported & FORBIDDEN == set()
+    looked_at = [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    assert not {"data", "victim_run", "victim_decoding"} & set(looked_at)
+    assert looked_at.count("victim") == (1 if name == "rounds" else 0)  # its name, for the card of the transcript

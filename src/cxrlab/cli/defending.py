@@ -88,13 +88,20 @@ def _mark(one: Mapping[str, Any]) -> str:
 def _summary(found: Mapping[str, Any]) -> str:
     cost = found["cost_to_copy"]
     money = "no price given" if cost["money"] is None else f"{cost['money']:,.2f} {cost['currency']}"
-    ratio = found["copied"]["ratio"]
     first = found["techniques"][0]
     lines = [
         f"severity: {found['severity'] or 'unknown'} ({found['rule']})",
-        f"the copy reaches {'an unknown share' if ratio is None else f'{ratio:.2f}'} of the victim's findings F1",
+        f"the copy reaches {_reached(found['copied'])} of the victim's findings F1",
         f"technique: MITRE ATLAS {first['id']} {first['name']}",
         f"cost to copy: {cost['queries']:,} queries, {money}",
         f"recommended: {found['recommended']['control'] or 'none'}; {found['recommended']['reason']}",
     ]
     return "\n".join(lines)
+
+
+def _reached(copied: Mapping[str, Any]) -> str:
+    if copied["ratio"] is None:
+        return "an unknown share"
+    ends = "" if None in (copied["low"], copied["high"]) else f" [{copied['low']:.2f}, {copied['high']:.2f}]"
+    films = "" if copied.get("n") is None else f" (on {copied['n']:,} films)"
+    return f"{copied['ratio']:.2f}{ends}{films}"

@@ -37,7 +37,15 @@ def _detectors(found: Mapping[str, Any]) -> str:
         for kind, rate in row["false_positives"].items():
             of = kind if kind == "film" else f"accounts of {row['queries']}"
             rows.append([name, of, f"{row['bound'][kind]:g}", _share(rate), str(rate["n"])])
-    return columns(rows)
+    return columns(rows) + _unmeasured(found)
+
+
+def _unmeasured(found: Mapping[str, Any]) -> str:
+    """Why there is no rate by account, where there is none."""
+    films, queries = found["benign"]["held_out_films"], found["settings"]["account_queries"]
+    if films >= queries:
+        return ""
+    return f"\n–: {films} held-out films do not fill one account of {queries}; false alarms by account are unknown"
 
 
 def _stream(name: str, row: Mapping[str, Any], metric: str) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 from cxrlab.cli.result import Result, columns
 from cxrlab.extraction.config import ExtractConfig
 
+_ARROWS = {"higher": "↑", "lower": "↓"}
+
 
 def extract(config: ExtractConfig, out: Path) -> Result:
     """Copy a model that you own or may test by asking it, and measure the copy.
@@ -35,6 +37,8 @@ def extract(config: ExtractConfig, out: Path) -> Result:
     parts = [found["threat"], asked, _table(found)]
     if found.get("untouched"):
         parts.insert(2, f"! the surrogate is as it was before any query: {found['untouched']}")
+    if found.get("unheeded"):
+        parts.insert(2, f"! {found['method']} had no use for: {', '.join(found['unheeded'])}")
     if len(found["curve"]) > 1:
         parts.append(_curve(found["curve"]))
     return Result("\n\n".join(parts), found)
@@ -43,9 +47,15 @@ def extract(config: ExtractConfig, out: Path) -> Result:
 def _table(found: Mapping[str, Any]) -> str:
     rows = [["", "victim", "copy", "copy / victim", "copy against the victim's words"]]
     for metric, row in found["surrogate"].items():
-        cells = [found["victim"].get(metric), row, found["ratio"].get(metric), found["fidelity"].get(metric)]
-        rows.append([metric, *(_cell(cell) for cell in cells)])
-    return columns(rows)
+        cells = [found["victim"].get(metric), row, _meant(found["ratio"].get(metric)), found["fidelity"].get(metric)]
+        rows.append([f"{metric} {_ARROWS.get(row.get('direction'), '')}".rstrip(), *(_cell(cell) for cell in cells)])
+    told = f"{found['n']:,} studies of {found['patients']:,} patients; intervals of 95 % by patient; ↓ lower is better"
+    return f"{columns(rows)}\n{told}"
+
+
+def _meant(ratio: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """The ratio; None of a metric that may be negative, half of which is not half of anything."""
+    return ratio if ratio and ratio.get("natural_zero", True) else None
 
 
 def _curve(curve: Mapping[str, Mapping[str, Any]]) -> str:

@@ -27,13 +27,15 @@ from cxrlab.core.runs import Run, finished, state
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import generate
 from cxrlab.evaluation.loading import load_model
+from cxrlab.extraction import kinship
+from cxrlab.extraction.before_asking import check_measurable, check_pool
 from cxrlab.extraction.config import ExtractConfig
 from cxrlab.extraction.desk import Desk
 from cxrlab.extraction.diversity import diversity_by_round
 from cxrlab.extraction.examples import examples
 from cxrlab.extraction.fidelity import measure_fidelity, scored
 from cxrlab.extraction.ledger import LEDGER, BudgetExceeded, Ledger
-from cxrlab.extraction.permission import Permission, check_permission, threat_model
+from cxrlab.extraction.permission import Permission, check_address, check_permission, threat_model
 from cxrlab.extraction.pools import open_pool
 from cxrlab.extraction.records import Query
 from cxrlab.extraction.report_map import MappedReport, report_map
@@ -41,7 +43,8 @@ from cxrlab.extraction.rounds import Attack, learnt_from, run_attack, was_moved,
 from cxrlab.extraction.surrogate import CHECKPOINT, LlavaLearner
 from cxrlab.extraction.terms import Terms
 from cxrlab.extraction.transcript import NothingLearnt, write_transcript
-from cxrlab.models.decoding import Decoding
+from cxrlab.extraction.unheeded import unheeded
+from cxrlab.models.decoding import ChoosesWords, Decoding
 
 RESULT, MAP, EXAMPLES, COPIES, VICTIM = "extraction.json", "map.json", "examples.json", "copies", "victim"
 MEASURED, WRITTEN = "measured", "written"
@@ -58,13 +61,18 @@ def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
     require("models")
     if finished(out, config, seed=config.seed, free=FREE):
         return dict(read_json(out / RESULT))
+    check_address(config.victim, config.i_am_authorised)
+    measured = check_measurable(config)  # what could not be measured is told before anything is asked
+    pool = open_pool(config.pool, size=config.size, seed=config.seed)
+    check_pool(config, pool, measured)
     victim = load_model(config.victim, config.loading)
     permission = check_permission(config.victim, victim.capabilities, config.i_am_authorised)
-    pool = open_pool(config.pool, size=config.size, seed=config.seed)
     learner = LlavaLearner(config.surrogate, config.fitting, config.seed, config.loading)
+    useless = unheeded(config, chooses_words=isinstance(victim, ChoosesWords))
+    shared = kinship.shared_parts(config.victim, config.surrogate)
     rate = learner.learning_rate  # a surrogate that is not there is told before anything is asked
     with Run.open(out, config, seed=config.seed, free=FREE) as run:
-        told = threat_model(config.victim, config.budget, config.price, permission)
+        told = f"{threat_model(config.victim, config.budget, config.price, permission)} {kinship.told(shared)}".strip()
         write_json(run.path("threat.json"), {"threat": told, "authorised": permission.authorised})
         queries, spent = _asked(config, victim, permission, pool, learner, out)
         del victim
@@ -84,7 +92,8 @@ def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
             "curve": {str(budget): copy.get("surrogate", {}) for budget, copy in copies.items()},
             "fidelity_curve": {str(budget): copy.get("fidelity", {}) for budget, copy in copies.items()},
             "transcript": diversity_by_round(queries, config.seed),
-            "options": {**_options(config), "learning_rate": rate},
+            "options": {**_options(config), "learning_rate": rate, "shared_with_victim": shared},
+            "unheeded": useless,
         }
         _shown(run, config, queries)
         run.write(RESULT, plain(found))
@@ -101,6 +110,7 @@ def write_victim(config: ExtractConfig, victim_run: Path) -> None:
         victim_run: The folder that they all name.
     """
     if state(victim_run) != "finished":
+        check_address(config.victim, config.i_am_authorised)
         check_permission(config.victim, load_model(config.victim, config.loading).capabilities, config.i_am_authorised)
     _written(config, config.victim, victim_run, config.victim_decoding)
     scored(victim_run, config.data, _scores_of(victim_run) / f"{VICTIM}_scored", config.measure)
@@ -120,7 +130,7 @@ def _asked(
             _behind(config, victim, ledger),
             ledger,
             out,
-            decoding=config.victim_decoding if hasattr(victim, "answers") else None,
+            decoding=config.victim_decoding if isinstance(victim, ChoosesWords) else None,
             batch_size=config.batch_size,
             workers=config.workers,
             accounts=[f"account {number + 1}" for number in range(config.accounts)],
@@ -148,7 +158,8 @@ def _behind(config: ExtractConfig, victim: Any, ledger: Ledger) -> Any:
     from cxrlab.extraction.defence.table import open_defence
 
     defence, _ = open_defence(config.defence, config.defence_settings, config.seed)
-    return defended(victim, defence, accounts=config.accounts, asked=len(ledger.queries()))
+    reached = sum(not query.cached for query in ledger.queries())  # what was answered from the ledger came to nobody
+    return defended(victim, defence, accounts=config.accounts, asked=reached)
 
 
 def _budgets(config: ExtractConfig, queries: Sequence[Query]) -> list[int]:

@@ -219,7 +219,7 @@ class ExtractConfig:
                 raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {low}.")
         if not 0.0 <= self.dress <= 1.0:
             raise ConfigError(f"dress={self.dress} is not a share; give a number from 0 to 1.")
-        if self.rounds > self.budget:
+        if self.method == "ada-steal" and self.rounds > self.budget:
             raise ConfigError(f"rounds={self.rounds} is more than budget={self.budget}; a round needs a query.")
         if self.method == "in-domain" and not self.pool.startswith("corpus:"):
             raise ConfigError("method=in-domain asks with chest films; give --pool corpus:DIR, or --method knockoff.")

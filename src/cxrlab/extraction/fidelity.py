@@ -30,6 +30,7 @@ from cxrlab.evaluation.score_files import INDEX, read_tallies
 from cxrlab.evaluation.score_sources import predictions_from, references_from
 from cxrlab.extraction.fidelity_config import FidelityConfig
 from cxrlab.extraction.ratios import observations, ratios, values
+from cxrlab.metrics.tally import Family
 
 RESULT, REPORTS = "fidelity.json", "victim_reports.jsonl"
 VICTIM, SURROGATE, COPY = "victim", "surrogate", "fidelity"
@@ -192,8 +193,12 @@ def scored(predictions: Path, references: Path, out: Path, settings: FidelityCon
 
 def extra_names(extras: Extras) -> list[str]:
     """What is counted beyond the ready metrics with these graphs and weights."""
-    ready = [family for family, flags in with_needs() if not _lacking(flags, extras)]
-    return [card.name for family in ready for card in default_cards(family)]
+    return [card.name for family in extra_cards(extras) for card in default_cards(family)]
+
+
+def extra_cards(extras: Extras) -> list[Family]:
+    """The families that these graphs and weights are enough for; nothing is loaded: they are good for names alone."""
+    return [family for family, flags in with_needs() if not _lacking(flags, extras)]
 
 
 def left_out(extras: Extras) -> dict[str, str]:

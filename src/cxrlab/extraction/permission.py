@@ -60,9 +60,24 @@ def check_permission(victim_name: str, capabilities: Capabilities, i_am_authoris
     )
 
 
+def check_address(victim_name: str, i_am_authorised: str | None) -> None:
+    """Refuse an address that needs leave which was not named, before anything connects to it.
+
+    What is no address says only when it is loaded whether it runs elsewhere: `check_permission` decides then.
+    """
+    if _is_address(victim_name):
+        from cxrlab.core.protocols import Capabilities
+
+        check_permission(victim_name, Capabilities(black_box=True), i_am_authorised)
+
+
+def _is_address(victim_name: str) -> bool:
+    return victim_name.partition(":")[0].strip().lower() in _ADDRESSES
+
+
 def is_remote(victim_name: str, capabilities: Capabilities) -> bool:
     """Whether a victim runs elsewhere: an address that is not loopback, or a model that says so of itself."""
-    if victim_name.partition(":")[0].strip().lower() in _ADDRESSES:
+    if _is_address(victim_name):
         return not _is_loopback(victim_name)
     return capabilities.black_box
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from corpora import film, toy_corpus
 
+from cxrlab.cli import detecting
 from cxrlab.cli.arguments import CommandLine
 from cxrlab.cli.commands import Command
 from cxrlab.cli.detecting import detect as command
@@ -17,6 +18,8 @@ from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import write_json
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.extraction.desk import Desk
+from cxrlab.extraction.detection import watch
+from cxrlab.extraction.detection.base import Watched
 from cxrlab.extraction.detection.config import DetectConfig, DetectorSettings
 from cxrlab.extraction.detection.live import LiveWatch, calibrated
 from cxrlab.extraction.detection.watch import HELD_OUT, detect, stream_names
@@ -144,11 +147,22 @@ def test_a_corpus_can_be_a_stream_and_none_need_be(config: DetectConfig, corpus:
     assert alone["streams"] == {} and alone["detectors"] == found["detectors"]
 
 
+def test_too_few_queries_are_not_a_miss(tmp_path: Path) -> None:
+    few = watch._of_one(tmp_path, Watched(np.full(5, np.nan), None, None, (None,)), "findings.f1")
+    assert few["detection_rate"] == {"value": None, "low": None, "high": None, "n": 0}
+    assert few["quality"]["reason"] == "5 queries are too few for it to tell" and not few["detected"]
+    quiet = watch._of_one(tmp_path, Watched(np.full(5, 0.1), None, None, (None,)), "findings.f1")
+    assert quiet["detection_rate"]["value"] == 0 and quiet["quality"]["reason"] == "no alarm rang"
+
+
 def test_the_table_that_a_user_reads(run: Path, config: DetectConfig, attack: Path) -> None:
     told = command(replace(config, stream=()), run, (attack,)).text.splitlines()
     assert told[0].split() == ["detector", "judges", "bound", "false", "alarms", "measured", "n"]
     rows = {line.split()[0]: line for line in told if line}
     assert "0.250 (fitted to 10)" in rows["chest-gate"] and "knockoff (50 queries)" in "\n".join(told)
+    assert "do not fill" not in "\n".join(told)
+    found = {"detectors": {}, "benign": {"held_out_films": 79}, "settings": {"account_queries": 100}}
+    assert "79 held-out films do not fill one account of 100" in detecting._detectors(found)
 
 
 def test_the_command_line_takes_streams_without_a_flag(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from cxrlab.core.config import config_from
 from cxrlab.core.tables import load_reference
 from cxrlab.extraction.defence.adaptive import Adaptation
 from cxrlab.extraction.defence.config import DefenceSettings, DefendConfig
+from cxrlab.models.loading import Loading
 
 # The audit itself imports defences for its victim; so it is looked up only when an attack is made.
 EXTRACT, CONFIG = "cxrlab.extraction.audit:extract", "cxrlab.extraction.config:ExtractConfig"
@@ -74,7 +75,15 @@ def overrides(config: DefendConfig, plan: Plan) -> list[str]:
     if plan.defence is not None:
         names = ("benign", "benign_split", "benign_films", "gate_bound", "quota", "window", "key_file")
         values |= {f"defence_settings.{name}": getattr(plan.settings, name) for name in names}
+    values |= _changed(config.loading)
     return [f"{key}={value}" for key, value in values.items() if value is not None]
+
+
+def _changed(loading: Loading) -> dict[str, Any]:
+    """How the victim is loaded, where that was said; the attack file has its say on the rest."""
+    given, usual = asdict(loading), asdict(Loading())
+    told = {name: value for name, value in given.items() if value != usual[name]}
+    return {f"loading.{name}": str(value).lower() if isinstance(value, bool) else value for name, value in told.items()}
 
 
 def loss(defended: Mapping[str, Any], open_: Mapping[str, Any], metric: str) -> dict[str, Any]:

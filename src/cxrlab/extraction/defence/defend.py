@@ -38,7 +38,7 @@ from cxrlab.extraction.defence.quotas import Quota, benign_share_refused
 from cxrlab.extraction.defence.safety import SafetyReport, check_on_benign
 from cxrlab.extraction.defence.severity import METRIC, security_summary
 from cxrlab.extraction.defence.table import open_defence
-from cxrlab.extraction.permission import check_permission
+from cxrlab.extraction.permission import check_address, check_permission
 from cxrlab.extraction.pools import open_pool
 from cxrlab.metrics.pairs import Pair
 from cxrlab.models.decoding import ChoosesWords, Decoding
@@ -60,8 +60,9 @@ def defend(config: DefendConfig, out: Path, attack: Attack | None = None) -> dic
         return dict(read_json(out / DEFENCE))
     settings = _settings(config)
     attack = attack or audit_attack(config)
+    check_address(config.victim, config.i_am_authorised)
     model = load_model(config.victim, config.loading)
-    permission = check_permission(model.name, model.capabilities, config.i_am_authorised)
+    permission = check_permission(config.victim, model.capabilities, config.i_am_authorised)
     opened = {name: open_defence(name, settings, config.seed) for name in config.defences}
     writer = Writer(model, config.decoding if isinstance(model, ChoosesWords) else Decoding())
     with Run.open(out, config, seed=config.seed) as run:

@@ -51,10 +51,11 @@ def _copied(attack: Mapping[str, Any]) -> dict[str, Any]:
     """How much of the victim the copy has: ratio of the metric with its interval where the audit gives one."""
     told = (attack.get("ratio") or {}).get(METRIC)
     if told and told.get("value") is not None:
-        return {"metric": METRIC, "ratio": told["value"], "low": told.get("low"), "high": told.get("high")}
+        return {"metric": METRIC, "ratio": told["value"], **{key: told.get(key) for key in ("low", "high", "n")}}
     copy, victim = ((attack.get(who) or {}).get(METRIC) or {} for who in ("surrogate", "victim"))
     known = copy.get("value") is not None and victim.get("value")
-    return {"metric": METRIC, "ratio": copy["value"] / victim["value"] if known else None, "low": None, "high": None}
+    ratio = copy["value"] / victim["value"] if known else None
+    return {"metric": METRIC, "ratio": ratio, "low": None, "high": None, "n": copy.get("n")}
 
 
 def _cost(attack: Mapping[str, Any], price: Mapping[str, Any]) -> dict[str, Any]:

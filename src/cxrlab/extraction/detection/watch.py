@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from math import isnan
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -157,13 +158,18 @@ def _outcome(folder: Path, traffic: Traffic, watched: Mapping[str, Watched], met
 def _of_one(folder: Path, watched: Watched, metric: str) -> dict[str, Any]:
     rung = [at for at in watched.periods if at is not None]
     flagged = watched.flagged
+    quality = quality_at_alarm(folder, watched.alarm, metric)
+    # Who never had enough queries to judge by has not let anybody pass: that rate is unknown, not 0.
+    blind = all(isnan(score) for score in watched.scores)
+    if blind:
+        quality["reason"] = f"{len(watched.scores)} queries are too few for it to tell"
     return {
         "detected": watched.alarm is not None,
         "queries_to_detect": watched.alarm,
-        "detection_rate": asdict(share(len(rung), len(watched.periods))),
+        "detection_rate": asdict(share(len(rung), 0 if blind else len(watched.periods))),
         "median_queries": median(rung) if rung else None,
         "share_flagged": None if flagged is None else asdict(share(int(flagged.sum()), len(flagged))),
-        "quality": quality_at_alarm(folder, watched.alarm, metric),
+        "quality": quality,
     }
 
 

@@ -1,0 +1,83 @@
+"""What must be right before a query is spent: the films to measure on, their references, and the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cxrlab.core.errors import DataError
+from cxrlab.core.files import sha256_of
+from cxrlab.core.records import Study
+from cxrlab.data.corpus import Corpus, load_corpus
+from cxrlab.evaluation.chosen_metrics import chosen_metrics
+from cxrlab.evaluation.generate import chosen_ids
+from cxrlab.evaluation.score_sources import chosen_sections
+from cxrlab.extraction.config import ExtractConfig
+from cxrlab.extraction.fidelity import extra_cards
+from cxrlab.extraction.pool_kinds import Films, Mix, with_split
+from cxrlab.extraction.pools import Pool
+
+
+def check_measurable(config: ExtractConfig) -> Corpus:
+    """The corpus that copies are measured on, after its split, its references and the metrics were found usable.
+
+    Raises:
+        DataError: Where there is no corpus, no study in the split, or no reference among the studies.
+        UnknownName: Where a metric is unknown or lacks what it needs.
+    """
+    corpus = load_corpus(config.data)
+    ids = chosen_ids(corpus, config.split, config.n, config.seed)
+    sections = chosen_sections(config.measure.section)
+    if not any(_has_reference(corpus[key], sections) for key in ids):
+        raise DataError(
+            f"none of the {len(ids)} studies of {config.data} has a reference in its {config.measure.section} section, "
+            "so no copy could be measured; name another corpus, split or --measure.section."
+        )
+    chosen_metrics(config.measure.metrics, extra_cards(config.measure.extras))
+    return corpus
+
+
+def _has_reference(study: Study, sections: Sequence[str]) -> bool:
+    return any((getattr(study.sections, name, None) or "").strip() for name in sections)
+
+
+def check_pool(config: ExtractConfig, pool: Pool, measured: Corpus) -> None:
+    """Refuse a pool that ends before the attack does, and one that holds the films that copies are measured on.
+
+    Args:
+        config: Settings.
+        pool: Opened.
+        measured: The corpus of `check_measurable`.
+
+    Pictures that cannot be read are known only when they are drawn, and count as there.
+    """
+    needed = pictures_needed(config)
+    if pool.count is not None and pool.count < needed:
+        raise DataError(
+            f"the pool '{pool.name}' holds {pool.count} pictures, but the attack asks {needed}; ask for fewer, or "
+            "name a larger pool."
+        )
+    for part in _films_of(pool):
+        folder, split = with_split(part.argument)
+        if split == config.split and sha256_of(load_corpus(folder).file) == sha256_of(measured.file):
+            raise DataError(
+                f"the pool '{part.name}' asks the {split} films that the copy is measured on, so it would be asked and "
+                f"graded on the same ones; name another split, such as corpus:{folder}@train."
+            )
+
+
+def pictures_needed(config: ExtractConfig) -> int:
+    """Different pictures of the pool that an attack draws when all goes well."""
+    if config.method == "none":
+        return 0
+    if config.method == "ada-steal" and config.alignment.picture != "fresh":
+        return -(-config.budget // config.rounds)  # the first round's, which later rounds move
+    return config.budget
+
+
+def _films_of(pool: Pool) -> Iterator[Films]:
+    """Every pool of a corpus's films in it."""
+    if isinstance(pool, Films):
+        yield pool
+    elif isinstance(pool, Mix):
+        yield from _films_of(pool.inside)
+        yield from _films_of(pool.outside)

@@ -1,0 +1,139 @@
+"""What is refused before a victim is asked anything."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from asked_victims import pictures
+from corpora import toy_corpus
+from written_reports import effusions
+
+from cxrlab.core.errors import ConfigError, DataError, UnknownName
+from cxrlab.core.protocols import Capabilities, Generated
+from cxrlab.core.records import Report
+from cxrlab.extraction import audit
+from cxrlab.extraction.before_asking import check_measurable, check_pool, pictures_needed
+from cxrlab.extraction.config import Alignment, ExtractConfig
+from cxrlab.extraction.defence.config import DefenceSettings
+from cxrlab.extraction.desk import Desk
+from cxrlab.extraction.fidelity_config import FidelityConfig
+from cxrlab.extraction.ledger import Ledger
+from cxrlab.extraction.pools import open_pool
+from cxrlab.extraction.terms import Terms
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return effusions(tmp_path_factory.mktemp("data") / "films", 4)
+
+
+def settings(data: Path, **changes: Any) -> ExtractConfig:
+    return ExtractConfig("stub:normal", data, **{"method": "knockoff", "budget": 3, "size": 16, **changes})
+
+
+def checked(config: ExtractConfig) -> None:
+    check_pool(config, open_pool(config.pool, size=config.size, seed=config.seed), check_measurable(config))
+
+
+def test_what_can_be_measured_and_asked_passes(data: Path) -> None:
+    checked(settings(data))
+    checked(settings(data, pool="noise", method="none", budget=10_000))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "told"),
+    [
+        ({"data": Path("nowhere")}, DataError, "nowhere does not exist"),
+        ({"split": "val"}, DataError, "no study in its val split"),
+        ({"measure": FidelityConfig(metrics=("findings.f7",))}, UnknownName, r"findings\.f7"),
+        ({"measure": FidelityConfig(section="impression")}, DataError, "none of the 4 studies .* impression"),
+    ],
+)
+def test_what_could_not_be_measured_costs_no_query(
+    data: Path, tmp_path: Path, changes: dict[str, Any], error: type[Exception], told: str
+) -> None:
+    config = settings(**{"data": data, **changes})
+    with pytest.raises(error, match=told):
+        audit.extract(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("method", "picture", "needed"),
+    [("knockoff", "original", 8), ("in-domain", "original", 8), ("none", "original", 0),
+     ("ada-steal", "original", 3), ("ada-steal", "last", 3), ("ada-steal", "fresh", 8)],
+)  # fmt: skip
+def test_pictures_that_an_attack_draws(data: Path, method: str, picture: Any, needed: int) -> None:
+    config = settings(data, method=method, budget=8, rounds=3, alignment=Alignment(picture=picture), pool="corpus:x")
+    assert pictures_needed(config) == needed
+
+
+def test_a_pool_that_would_end_in_the_middle_is_refused(data: Path, tmp_path: Path) -> None:
+    train = toy_corpus(tmp_path / "train", 5, {k: {"split": "train"} for k in range(5)}).path
+    fresh = Alignment(picture="fresh")
+    checked(settings(data, method="ada-steal", budget=9, rounds=3, pool=f"corpus:{train}"))
+    with pytest.raises(DataError, match="holds 5 pictures, but the attack asks 9"):
+        checked(settings(data, method="ada-steal", budget=9, rounds=3, pool=f"corpus:{train}", alignment=fresh))
+
+
+@pytest.mark.parametrize("pool", ["corpus:{}@test", "mix:0.5:corpus:{}@test+noise"])
+def test_nobody_is_graded_on_the_films_that_were_asked(data: Path, tmp_path: Path, pool: str) -> None:
+    with pytest.raises(DataError, match="asked and graded on the same ones"):
+        checked(settings(data, pool=pool.format(data)))
+    copied = shutil.copytree(data, tmp_path / "copied")  # another folder, the same films
+    with pytest.raises(DataError, match="asked and graded on the same ones"):
+        checked(settings(data, pool=pool.format(copied)))
+    others = effusions(tmp_path / "others", 3)
+    checked(settings(data, pool=pool.format(others)))
+
+
+def test_an_address_is_refused_before_anything_connects(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*_: Any) -> Any:
+        raise AssertionError("connected")
+
+    monkeypatch.setattr(audit, "load_model", connect)
+    away = ExtractConfig("http://10.0.0.1/v1#m", data)
+    for begin in (audit.extract, audit.write_victim):
+        with pytest.raises(ConfigError, match="needs its owner's leave"):
+            begin(away, data / "run")
+    named = ExtractConfig("http://10.0.0.1/v1#m", data, i_am_authorised="Dr Owner, yearly test")
+    with pytest.raises(AssertionError, match="connected"):
+        audit.extract(named, data / "run")
+
+
+class Victim:
+    """Answers everything."""
+
+    name = "victim"
+    capabilities = Capabilities()
+
+    def generate(self, images: Any, indications: Any = None) -> list[Generated]:
+        return [Generated("No pleural effusion.") for _ in images]
+
+
+def test_a_quota_counts_alike_after_a_restart_where_pictures_came_twice(tmp_path: Path) -> None:
+    """Quota 3 and pictures a, a, b, c, d: the second a reaches nobody, so that a, b and c are answered."""
+    benign = toy_corpus(tmp_path / "benign", 2, {k: {"sections": Report(findings="Clear lungs.")} for k in range(2)})
+    split = next(study.split for study in benign.studies())
+    config = settings(
+        tmp_path, defence="quota", defence_settings=DefenceSettings(benign.path, split or "train", quota=3), budget=9
+    )
+    a, b, c, d = pictures(4)
+    asked = [a, a, b, c, d]
+
+    def refusals(folder: Path, stops: tuple[int, ...]) -> list[bool]:
+        for stop in stops:
+            with Ledger.open(folder / "ledger.sqlite", Terms("victim", 9)) as ledger:
+                desk = Desk(audit._behind(config, Victim(), ledger), ledger, folder, batch_size=1)
+                desk.ask(asked[:stop], 0, 0)
+                found = [query.refused for query in ledger.queries()]
+        return found
+
+    straight = refusals(tmp_path / "straight", (5,))
+    assert straight == [False, False, False, False, True]
+    assert refusals(tmp_path / "stopped", (2, 3, 5)) == straight
+    assert np.unique([one.pixels.mean() for one in asked]).size == 4

@@ -1,0 +1,61 @@
+"""`cxrlab extract` as a user reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cxrlab.cli.extracting import extract
+from cxrlab.extraction import audit
+from cxrlab.extraction.config import ExtractConfig
+
+
+def figure(value: float, **more: Any) -> dict[str, Any]:
+    return {"value": value, "low": value - 0.1, "high": value + 0.1, "n": 12, **more}
+
+
+def found(**changes: Any) -> dict[str, Any]:
+    metrics = {"findings.f1": "higher", "errors.significant": "lower", "crimson:rules": "higher"}
+    zero = {"findings.f1": True, "errors.significant": True, "crimson:rules": False}
+    return {
+        **{"threat": "Threat model: words alone.", "method": "knockoff"},
+        **{"spent": 6, "budget": 8, "refused": 1, "n": 12, "patients": 7, "untouched": None, "curve": {}},
+        "cost": {"amount": 1.5, "currency": "EUR"},
+        "transcript": {"distinct_finding_sets": 3, "abnormal_share": None},
+        "victim": {name: figure(0.8, direction=way) for name, way in metrics.items()},
+        "surrogate": {name: figure(0.4, direction=way) for name, way in metrics.items()},
+        "ratio": {name: figure(0.5, natural_zero=zero[name]) for name in metrics},
+        "fidelity": {name: figure(0.6) for name in metrics},
+        **changes,
+    }
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> list[str]:
+    monkeypatch.setattr(audit, "extract", lambda config, out: found(**getattr(request, "param", {})))
+    return extract(ExtractConfig("stub:normal", Path("corpus")), Path("run")).text.splitlines()
+
+
+def test_the_threat_comes_first_and_every_figure_has_its_n(told: list[str]) -> None:
+    assert told[0].startswith("Threat model")
+    assert told[2] == "6 of 8 queries (1.50 EUR), 1 refused; 3 different sets of findings, abnormal –"
+    assert told[-1].startswith("12 studies of 7 patients; intervals of 95 % by patient")
+
+
+def test_directions_are_marked_and_a_ratio_without_a_natural_zero_is_left_out(told: list[str]) -> None:
+    rows = {line.split()[0]: line.split()[1:] for line in told[4:-1]}
+    assert rows["findings.f1"][0] == "↑" and rows["errors.significant"][0] == "↓"
+    assert rows["findings.f1"][7:10] == ["0.500", "[0.400,", "0.600]"]
+    assert rows["crimson:rules"][7] == "–" and "0.500" not in rows["crimson:rules"]
+
+
+@pytest.mark.parametrize("told", [{"untouched": "nothing was asked"}], indirect=True)
+def test_an_untouched_surrogate_is_not_called_a_copy_in_silence(told: list[str]) -> None:
+    assert "! the surrogate is as it was before any query: nothing was asked" in told
+
+
+@pytest.mark.parametrize("told", [{"unheeded": ["alignment.eps", "oracle"]}], indirect=True)
+def test_settings_without_effect_are_named(told: list[str]) -> None:
+    assert "! knockoff had no use for: alignment.eps, oracle" in told

@@ -1,0 +1,56 @@
+"""Settings that do nothing are named, and those that do something are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cxrlab.extraction.config import Alignment, ExtractConfig, Fitting, Policy
+from cxrlab.extraction.defence.config import DefenceSettings
+from cxrlab.extraction.enrich import Shares
+from cxrlab.extraction.paper_decoding import PaperDecoding
+from cxrlab.extraction.unheeded import unheeded
+
+ROUNDS = {
+    "rounds": 2,
+    "oracle": "none",
+    "shares": Shares(1.0, 0.0, 0.0),
+    "alignment": Alignment(eps="0.1", steps=5),
+    "transcript": "replace",
+}
+
+
+def told(**changes: Any) -> list[str]:
+    return unheeded(ExtractConfig("stub:normal", Path("corpus"), **changes))
+
+
+@pytest.mark.parametrize("method", ["none", "knockoff", "ada-steal"])
+def test_defaults_are_nobodys_wish(method: str) -> None:
+    assert told(method=method) == []
+
+
+def test_knockoff_has_no_rounds_to_enrich_and_align() -> None:
+    names = ["alignment.eps", "alignment.steps", "oracle", "rounds", "shares.abnormal", "shares.normal", "shares.own"]
+    assert told(method="knockoff", **ROUNDS) == [*names, "transcript"]
+    assert told(method="ada-steal", **{**ROUNDS, "oracle": "rules-weak"}) == []
+    assert told(method="ada-steal", **ROUNDS) == ["shares.abnormal", "shares.normal", "shares.own"]  # no oracle
+
+
+def test_what_waits_for_another_setting() -> None:
+    policy, fitting = Policy(groups=4), Fitting(round_steps=5)
+    assert told(method="ada-steal", policy=policy) == ["policy.groups"]
+    assert told(method="knockoff", fitting=fitting) == ["fitting.round_steps"]
+    assert told(method="knockoff", policy=Policy("adaptive", groups=4), fitting=fitting) == []
+    assert told(chest=Path("chest.png")) == ["chest"] and told(chest=Path("chest.png"), dress=0.5) == []
+    strict = DefenceSettings(quota=9)
+    assert told(defence_settings=strict) == ["defence_settings.quota"]
+    assert told(defence_settings=strict, defence="quota") == []
+    assert told(method="none", at=(5,), accounts=2) == ["accounts", "at"]
+
+
+def test_a_baseline_cannot_be_told_how_to_choose_its_words() -> None:
+    config = ExtractConfig("stub:normal", Path("corpus"), victim_decoding=PaperDecoding(max_new_tokens=8))
+    assert unheeded(config) == []
+    assert unheeded(config, chooses_words=False) == ["victim_decoding.max_new_tokens"]
