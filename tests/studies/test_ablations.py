@@ -194,7 +194,8 @@ def test_seeds_side_by_side_come_to_the_same(tmp_path: Path, monkeypatch: pytest
     assert len(files) >= half
     for file in files:
         assert file.read_bytes() == (tmp_path / "two" / file.relative_to(tmp_path / "one")).read_bytes()
-    run_ablations(config(seeds=(1, 2), at_once=1, variants=rows), tmp_path / "two")  # how many at once is no part of what was asked
+    # How many at once is no part of what was asked.
+    run_ablations(config(seeds=(1, 2), at_once=1, variants=rows), tmp_path / "two")
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ def test_a_key_comes_from_its_file_or_the_environment(tmp_path: Path, monkeypatc
 
 def test_no_key_and_a_short_one_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    with pytest.raises(ConfigError, match="holds no key; give --key-file"):
+    with pytest.raises(ConfigError, match="holds no key; give key_file"):
         load_key(None)
     (tmp_path / "key").write_text("tiny!")
     with pytest.raises(ConfigError, match="has 5 bytes, which can be guessed") as caught:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from cxrlab.extraction.records import Pixels
 
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+_TRIALS = 4  # of other words for one report
 
 
 @dataclass(frozen=True)
@@ -137,11 +138,17 @@ def rewrite(report: str, seed: int) -> str:
         seed: Decides the words, together with the report.
 
     A finding that lacks a detail which the lexicon needs is told in a fixed sentence, and a sentence that neither way
-    renders is kept as it was.
+    renders is kept as it was. Sentences may be read otherwise side by side than alone: other words are then tried, and
+    what cannot be told alike in a few trials stays as it was.
     """
-    words = Words(load_lexicon("B"), generator(seed, "rewrite", report))
-    reading = read(report)
-    return " ".join(_retold(piece, words) for piece in pieces(reading) if piece.findings or piece.normal)
+    kept = [piece for piece in pieces(read(report)) if piece.findings or piece.normal]
+    said = " ".join(piece.text for piece in kept)
+    for trial in range(_TRIALS):
+        words = Words(load_lexicon("B"), generator(seed, "rewrite", report, trial))
+        text = " ".join(_retold(piece, words) for piece in kept)
+        if difference(said, text) is None:
+            return text
+    return said
 
 
 def _retold(piece: Piece, words: Words) -> str:

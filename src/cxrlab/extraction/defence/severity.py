@@ -103,9 +103,10 @@ def _recommended(defences: Mapping[str, Any]) -> dict[str, Any]:
     name = min(known, key=lambda key: known[key]["difference"])
     one = known[name]
     ends = "" if one["high"] is None else f" [{one['low']:+.3f}, {one['high']:+.3f}]"
+    most = f"most of the {len(known)} defences" if len(known) > 1 else "the only defence"
     told = (
         f"'{name}' changes the findings F1 of the copy by {one['difference']:+.3f}{ends} against the attacker "
-        f"that does best against it, more than any other of {len(known)} without measured harm to benign users."
+        f"that does best against it, {most} without measured harm to benign users."
     )
     if one["difference"] >= 0 or one["high"] is None or one["high"] >= 0:
         told = f"no defence was shown to weaken the copy once the attacker knows it; the nearest: {told}"

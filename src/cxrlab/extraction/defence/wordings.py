@@ -23,14 +23,14 @@ NORMAL: Mapping[str, tuple[str, str, str, str]] = {
         "The heart is normal in size.",
         "Heart size is normal.",
         "Normal heart size.",
-        "The heart is not enlarged.",
+        "The heart size is normal.",
     ),
     "lungs": ("The lungs are clear.", "Both lungs are clear.", "Clear lungs.", "The lung fields are clear."),
     "mediastinum": (
         "The mediastinal contours are normal.",
-        "The mediastinum is unremarkable.",
+        "Mediastinal contours are normal.",
         "Normal mediastinal contours.",
-        "The mediastinum is not widened.",
+        "The mediastinum has normal contours.",
     ),
     "angles": (
         "The costophrenic angles are sharp.",
@@ -40,9 +40,9 @@ NORMAL: Mapping[str, tuple[str, str, str, str]] = {
     ),
     "bones": (
         "The bones are intact.",
+        "Bones are intact.",
+        "Intact bones.",
         "The osseous structures are intact.",
-        "Intact bony thorax.",
-        "The visualized bones are unremarkable.",
     ),
     "abdomen": (
         "The upper abdomen is normal.",
