@@ -39,7 +39,7 @@ from cxrlab.extraction.permission import Permission, check_address, check_permis
 from cxrlab.extraction.pools import open_pool
 from cxrlab.extraction.records import Query
 from cxrlab.extraction.report_map import MappedReport, report_map
-from cxrlab.extraction.rounds import Attack, learnt_from, run_attack, was_moved, wording
+from cxrlab.extraction.rounds import UNREADABLE, Attack, learnt_from, run_attack, was_moved, wording
 from cxrlab.extraction.surrogate import CHECKPOINT, LlavaLearner
 from cxrlab.extraction.terms import Terms
 from cxrlab.extraction.transcript import NothingLearnt, write_transcript
@@ -92,6 +92,7 @@ def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
             "curve": {str(budget): copy.get("surrogate", {}) for budget, copy in copies.items()},
             "fidelity_curve": {str(budget): copy.get("fidelity", {}) for budget, copy in copies.items()},
             "transcript": diversity_by_round(queries, config.seed),
+            "unreadable": read_json(out / UNREADABLE) if (out / UNREADABLE).is_file() else {},
             "options": {**_options(config), "learning_rate": rate, "shared_with_victim": shared},
             "unheeded": useless,
         }

@@ -6,6 +6,7 @@ round is planned on disk before its first question, so that a stopped audit asks
     rounds/K/plan.jsonl     one line a picture: key, sha256 and, where it was moved, towards what
     rounds/K/transcript/    what the surrogate of this round learnt from
     rounds/K/fit/           that surrogate
+    unreadable.json         pictures of the pool that could not be read
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cxrlab.core.codec import encode_png
-from cxrlab.core.files import make_folder, write_bytes, write_text
+from cxrlab.core.files import make_folder, read_json, write_bytes, write_json, write_text
 from cxrlab.core.json_form import dumps
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.images import eight_bits, read_picture
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from cxrlab.extraction.pools import Pool
     from cxrlab.extraction.surrogate import Learner
 
-PLAN, ROUNDS = "plan.jsonl", "rounds"
+PLAN, ROUNDS, UNREADABLE = "plan.jsonl", "rounds", "unreadable.json"
 Noted = tuple[Picture, dict[str, Any]]
 """A picture, and what its plan says of it."""
 
@@ -241,11 +242,20 @@ def planned(attack: Attack, round: int, make: Callable[[], list[Noted]]) -> list
             if not (pictures / f"{name}.png").exists():
                 write_bytes(pictures / f"{name}.png", encode_png(picture.pixels))
             lines.append(dumps({"key": picture.key, "sha256": name, "in_domain": picture.in_domain, **notes}))
+        _note_unreadable(attack)
         write_text(file, "".join(f"{line}\n" for line in lines))
     return [
         Picture(str(row["key"]), eight_bits(read_picture(pictures / f"{row['sha256']}.png")), row["in_domain"])
         for _, row in read_jsonl(file)
     ]
+
+
+def _note_unreadable(attack: Attack) -> None:
+    """Pictures of the pool that could not be read, with the reason; a resumed audit does not meet them again."""
+    file = attack.folder / UNREADABLE
+    known = read_json(file) if file.is_file() else {}
+    if attack.pool.unreadable:
+        write_json(file, {**known, **attack.pool.unreadable})
 
 
 def ask_round(attack: Attack, round: int, first: int, pictures: Sequence[Picture]) -> list[Query]:

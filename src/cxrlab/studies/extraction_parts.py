@@ -44,7 +44,7 @@ def make(part: Part, planned: ExtractionPlan, out: Path) -> None:
 
 def _defend(part: Part, planned: ExtractionPlan, out: Path) -> None:
     """One defence; the attack without it is the variant's own, which stands among the attacks already."""
-    from cxrlab.extraction.defence.attacking import Plan, audit_attack
+    from cxrlab.extraction.defence.attacking import FOLDER, Plan, audit_attack
     from cxrlab.extraction.defence.defend import defend
 
     undefended = next(folder for folder in reversed(part.needs) if planned.part(folder).kind == EXTRACT)
@@ -52,8 +52,7 @@ def _defend(part: Part, planned: ExtractionPlan, out: Path) -> None:
 
     def attack(wanted: Plan, folder: Path) -> Mapping[str, Any]:
         if wanted.defence is None:
-            found: Mapping[str, Any] = read_json(out / undefended / "extraction.json")
-            return found
+            return {**read_json(out / undefended / "extraction.json"), FOLDER: out / undefended}
         return audited(wanted, folder)
 
     defend(part.config, out / part.folder, attack)

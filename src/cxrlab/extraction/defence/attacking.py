@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,13 @@ from cxrlab.core.config import config_from
 from cxrlab.core.tables import load_reference
 from cxrlab.extraction.defence.adaptive import Adaptation
 from cxrlab.extraction.defence.config import DefenceSettings, DefendConfig
+from cxrlab.extraction.fidelity import compare_surrogates
+from cxrlab.extraction.fidelity_config import FidelityConfig
+from cxrlab.extraction.paper_decoding import PaperDecoding
 from cxrlab.models.loading import Loading
 
 # The audit itself imports defences for its victim; so it is looked up only when an attack is made.
+FOLDER, PREDICTIONS = "folder", "predictions"  # of a result: its run folder, and the copy's reports in it
 EXTRACT, CONFIG = "cxrlab.extraction.audit:extract", "cxrlab.extraction.config:ExtractConfig"
 
 
@@ -41,15 +45,18 @@ def audit_attack(config: DefendConfig) -> Attack:
     An attack file that cannot be used is refused here, before anything is asked.
     """
 
-    def wanted(plan: Plan) -> Any:
-        return config_from(load_reference(CONFIG), config.attack, overrides(config, plan))
-
     def attack(plan: Plan, out: Path) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = load_reference(EXTRACT)(wanted(plan), out)
-        return found
+        # One folder for what the victim writes on the corpus, which is the same in every attack.
+        wanted = replace(attack_config(config, plan), victim_run=out.parent / "victim")
+        return {**load_reference(EXTRACT)(wanted, out), FOLDER: out}
 
-    wanted(Plan(None, config.settings))
+    attack_config(config, Plan(None, config.settings))
     return attack
+
+
+def attack_config(config: DefendConfig, plan: Plan) -> Any:
+    """The settings of the extraction audit that a plan comes to: the attack file, and what a plan decides."""
+    return config_from(load_reference(CONFIG), config.attack, overrides(config, plan))
 
 
 def overrides(config: DefendConfig, plan: Plan) -> list[str]:
@@ -75,15 +82,37 @@ def overrides(config: DefendConfig, plan: Plan) -> list[str]:
     if plan.defence is not None:
         names = ("benign", "benign_split", "benign_films", "gate_bound", "quota", "window", "key_file")
         values |= {f"defence_settings.{name}": getattr(plan.settings, name) for name in names}
-    values |= _changed(config.loading)
+    values |= _changed("loading", config.loading, Loading())
+    values |= _changed("victim_decoding", config.decoding, PaperDecoding())
     return [f"{key}={value}" for key, value in values.items() if value is not None]
 
 
-def _changed(loading: Loading) -> dict[str, Any]:
-    """How the victim is loaded, where that was said; the attack file has its say on the rest."""
-    given, usual = asdict(loading), asdict(Loading())
-    told = {name: value for name, value in given.items() if value != usual[name]}
-    return {f"loading.{name}": str(value).lower() if isinstance(value, bool) else value for name, value in told.items()}
+def _changed(name: str, given: Any, usual: Any) -> dict[str, Any]:
+    """How the victim is loaded or writes, where that was said; the attack file has its say on the rest."""
+    had = asdict(usual)
+    told = {key: value for key, value in asdict(given).items() if value != had[key]}
+    return {f"{name}.{key}": str(value).lower() if isinstance(value, bool) else value for key, value in told.items()}
+
+
+def paired_loss(
+    config: DefendConfig, defended: Mapping[str, Any], open_: Mapping[str, Any], metric: str, out: Path
+) -> dict[str, Any]:
+    """The same as `loss`, study by study where the reports of both copies are at hand.
+
+    Args:
+        config: Settings.
+        defended: Result of the attack behind the defence, with its `FOLDER`.
+        open_: The same without a defence.
+        metric: Its name.
+        out: Run folder of the comparison.
+    """
+    found = loss(defended, open_, metric)
+    if not all(FOLDER in one and one.get(PREDICTIONS) for one in (defended, open_)):
+        return {**found, "paired": False}
+    runs = {name: one[FOLDER] / one[PREDICTIONS] for name, one in (("without", open_), ("with", defended))}
+    settings = FidelityConfig(metrics=(metric,), section=config.section, seed=config.seed)
+    gap = compare_surrogates(runs, config.data, out, settings)["difference"]["with"][metric]
+    return {**found, **{key: gap[key] for key in ("difference", "low", "high", "p")}, "paired": True}
 
 
 def loss(defended: Mapping[str, Any], open_: Mapping[str, Any], metric: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from cxrlab.evaluation.generate import chosen_ids
 from cxrlab.evaluation.loading import load_model
 from cxrlab.evaluation.score_sources import predictions_from, references_from
 from cxrlab.extraction.defence.adaptive import Adaptation, load_chest, smallest_passing
-from cxrlab.extraction.defence.attacking import Attack, Plan, audit_attack, loss
+from cxrlab.extraction.defence.attacking import Attack, Plan, attack_config, audit_attack, paired_loss
 from cxrlab.extraction.defence.base import Defence
 from cxrlab.extraction.defence.benign import BenignCase, benign_cost, harms
 from cxrlab.extraction.defence.config import DefenceSettings, DefendConfig
@@ -43,7 +43,7 @@ from cxrlab.extraction.pools import open_pool
 from cxrlab.metrics.pairs import Pair
 from cxrlab.models.decoding import ChoosesWords, Decoding
 
-BENIGN, DEFENCE, ATTACKS = "benign.jsonl", "defence.json", "attacks"
+BENIGN, DEFENCE, ATTACKS, COMPARED = "benign.jsonl", "defence.json", "attacks", "compared"
 WATERMARK = "watermark"
 _PROBE_SIZE = 128  # side of the pictures with which a way through the gate is looked for
 
@@ -64,7 +64,8 @@ def defend(config: DefendConfig, out: Path, attack: Attack | None = None) -> dic
     model = load_model(config.victim, config.loading)
     permission = check_permission(config.victim, model.capabilities, config.i_am_authorised)
     opened = {name: open_defence(name, settings, config.seed) for name in config.defences}
-    writer = Writer(model, config.decoding if isinstance(model, ChoosesWords) else Decoding())
+    said = attack_config(config, Plan(None, settings)).victim_decoding  # benign users are answered as the attacker is
+    writer = Writer(model, said if isinstance(model, ChoosesWords) else Decoding())
     with Run.open(out, config, seed=config.seed) as run:
         cases = _cases(run, config, writer)
         for defence, _ in opened.values():
@@ -120,7 +121,8 @@ def _measured(
         attacks = {}
         for kind, (adapted, told) in _plans(defence, config).items():
             found = attack(Plan(name, settings, adapted), folder / f"{name}-{kind}")
-            attacks[kind] = {**asdict(adapted), **told, "loss": loss(found, none, METRIC), "result": _kept(found)}
+            lost = paired_loss(config, found, none, METRIC, out / COMPARED / f"{name}-{kind}")
+            attacks[kind] = {**asdict(adapted), **told, "loss": lost, "result": _kept(found)}
         rows[name] = {"safety": asdict(safety), "benign": cost, "harms": harms(cost, config.tolerated)}
         rows[name]["attacks"] = attacks
         if name == WATERMARK:
