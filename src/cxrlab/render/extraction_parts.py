@@ -96,7 +96,8 @@ def _name(run: RunFolder, group: Sequence[RunFolder]) -> str:
     known = dict.fromkeys(option for one in group for option in part(one.extraction, "options") if option != "pool")
     for option in known:
         if applies(option, method) and len({_option(one, option) for one in group if _has(one, option)}) > 1:
-            words.append(f"{option} {shortened(_option(run, option))}")
+            told = shortened(_option(run, option))
+            words.append(f"{option} {'not set' if told == 'None' else told}")
     for setting in ("budget", "seed"):
         asking = [one for one in group if one.extraction.get("method") != NONE or setting == "seed"]
         if run in asking and len({str(one.config.get(setting)) for one in asking}) > 1:
