@@ -15,7 +15,8 @@ from torch import Tensor
 
 import cxrlab
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.robustness.smoothing import Smoothed, Smoothing, clopper_pearson, vote
+from cxrlab.metrics.statistics.counts import clopper_pearson
+from cxrlab.robustness.smoothing import Smoothed, Smoothing, vote
 
 SIDE = 6
 QUESTION = "Is there edema?"

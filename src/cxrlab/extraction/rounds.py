@@ -6,6 +6,7 @@ round is planned on disk before its first question, so that a stopped audit asks
     rounds/K/plan.jsonl     one line a picture: key, sha256 and, where it was moved, towards what
     rounds/K/transcript/    what the surrogate of this round learnt from
     rounds/K/fit/           that surrogate
+    rounds/K/enrichment.json   who spoke how often in the enriched reports, and the words shared with the victim's
     unreadable.json         pictures of the pool that could not be read
 """
 
@@ -25,9 +26,9 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.images import eight_bits, read_picture
 from cxrlab.extraction.config import NO_ORACLE, TRANSCRIPT, ExtractConfig
 from cxrlab.extraction.desk import PICTURES
-from cxrlab.extraction.enrich import Enriched, enrich, enrich_without_oracle
+from cxrlab.extraction.enrich import Enriched, enrich, enrich_without_oracle, enrichment_summary
 from cxrlab.extraction.harvest import harvested
-from cxrlab.extraction.oracles import Descriptions, load_oracle
+from cxrlab.extraction.oracles import Descriptions, load_oracle, shared_vocabulary
 from cxrlab.extraction.records import Picture, Query, fingerprint
 from cxrlab.extraction.transcript import NothingLearnt, write_transcript
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from cxrlab.extraction.pools import Pool
     from cxrlab.extraction.surrogate import Learner
 
-PLAN, ROUNDS, UNREADABLE = "plan.jsonl", "rounds", "unreadable.json"
+PLAN, ROUNDS, UNREADABLE, ENRICHMENT = "plan.jsonl", "rounds", "unreadable.json", "enrichment.json"
 Noted = tuple[Picture, dict[str, Any]]
 """A picture, and what its plan says of it."""
 
@@ -129,7 +130,10 @@ def _aligned(attack: Attack, round: int, told: list[Query], last: list[Picture])
     pictures = _before_move(attack, round, last)
     films = [one.pixels.astype("float32") / 255.0 for one in pictures]
     own = own_reports(surrogate, films, config)
-    enriched = _enriched(own, [one.key for one in pictures], _descriptions(config, told), config, round)
+    descriptions = _descriptions(config, told)
+    enriched = _enriched(own, [one.key for one in pictures], descriptions, config, round)
+    spoken = shared_vocabulary(descriptions, [query.report for query in told]) if descriptions else None
+    write_json(attack.place(round) / ENRICHMENT, {**enrichment_summary(enriched), "vocabulary": spoken})
     moved, how = move_pictures(
         surrogate, pictures, [one.text for one in enriched], config.alignment, seed=config.seed, round=round
     )

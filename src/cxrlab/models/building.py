@@ -66,8 +66,7 @@ TINY = Size(image=32, patch=16, tower=2, language=2, text=2, width=32, head=16, 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Any:
     """A byte-level BPE tokenizer with the special tokens of a LLaVA, that puts `<s>` in front of every text."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-    from transformers import PreTrainedTokenizerFast
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -79,11 +78,19 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Any:
         show_progress=False,
     )
     bpe.train_from_iterator(texts, trainer)
-    bpe.post_processor = processors.TemplateProcessing(
-        single=f"{BOS} $A", pair=f"{BOS} $A {BOS} $B", special_tokens=[(BOS, bpe.token_to_id(BOS))]
+    return for_llava(bpe)
+
+
+def for_llava(trained: Any) -> Any:
+    """A trained tokenizer as transformers has it: `<s>` in front of every text, and the special tokens of a LLaVA."""
+    from tokenizers import processors
+    from transformers import PreTrainedTokenizerFast
+
+    trained.post_processor = processors.TemplateProcessing(
+        single=f"{BOS} $A", pair=f"{BOS} $A {BOS} $B", special_tokens=[(BOS, trained.token_to_id(BOS))]
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=bpe,
+        tokenizer_object=trained,
         pad_token=PAD,
         bos_token=BOS,
         eos_token=EOS,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.models.building import BOS, EOS, IMAGE, PAD, UNKNOWN
+from cxrlab.models.building import BOS, EOS, IMAGE, PAD, UNKNOWN, for_llava
 
 _LONGEST_WORD = 1000  # bytes; a longer one is an unknown token, since looking for pieces takes the square of it
 
@@ -74,8 +74,7 @@ def train_word_pieces(texts: Iterable[str], vocabulary: int) -> Any:
     same way at every call: the trainer of unigram tokenizers finds others each time, with which a stopped training
     could not go on. `<s>` stands in front of every text.
     """
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-    from transformers import PreTrainedTokenizerFast
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     # Pieces inside a word bear no mark: with one, a byte that no text has inside a word would be unknown there.
     pieces = Tokenizer(
@@ -91,18 +90,7 @@ def train_word_pieces(texts: Iterable[str], vocabulary: int) -> Any:
         show_progress=False,
     )
     pieces.train_from_iterator(texts, trainer)
-    pieces.post_processor = processors.TemplateProcessing(
-        single=f"{BOS} $A", pair=f"{BOS} $A {BOS} $B", special_tokens=[(BOS, pieces.token_to_id(BOS))]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=pieces,
-        pad_token=PAD,
-        bos_token=BOS,
-        eos_token=EOS,
-        unk_token=UNKNOWN,
-        extra_special_tokens={"image_token": IMAGE},
-        padding_side="right",
-    )
+    return for_llava(pieces)
 
 
 def build_outsider_tower(size: OutsiderSize, seed: int) -> Any:

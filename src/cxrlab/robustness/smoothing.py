@@ -24,12 +24,10 @@ import numpy as np
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.protocols import Capabilities
 from cxrlab.core.randomness import generator
-from cxrlab.metrics.statistics.distributions import regularised_beta
+from cxrlab.metrics.statistics.counts import clopper_pearson
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-_HALVINGS = 60  # of the interval [0, 1]: more than a float can tell apart
 
 
 class AnswersClosedQuestions(Protocol):
@@ -254,25 +252,3 @@ def vote(yes: int, n: int, sigma: float, alpha: float) -> SmoothedAnswer:
         share = max(low, 1 - high)
         return SmoothedAnswer(yes, n, low > 0.5, sigma * NormalDist().inv_cdf(share))
     return SmoothedAnswer(yes, n, None, 0.0)
-
-
-def clopper_pearson(successes: int, n: int, alpha: float) -> tuple[float, float]:
-    """The exact interval of a share at confidence 1 - alpha: ends at which either tail has alpha / 2."""
-    if not 0 <= successes <= n or n < 1:
-        raise ValueError(f"{successes} of {n} is no count")
-    return _lower(successes, n, alpha / 2), 1 - _lower(n - successes, n, alpha / 2)
-
-
-def _lower(successes: int, n: int, tail: float) -> float:
-    """The share at which so many successes or more have the probability `tail`, rounded down; 0 for none."""
-    if successes == 0:
-        return 0.0
-    low, high = 0.0, 1.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        # P(X >= k) of a binomial is the incomplete beta function of k and n - k + 1.
-        if regularised_beta(middle, successes, n - successes + 1) < tail:
-            low = middle
-        else:
-            high = middle
-    return low

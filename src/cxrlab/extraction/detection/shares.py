@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cxrlab.metrics.statistics.distributions import regularised_beta
-
-_HALVINGS = 60  # of the interval in which an end is looked for: far below any share that is shown
+from cxrlab.metrics.statistics.counts import clopper_pearson
 
 
 @dataclass(frozen=True)
@@ -41,20 +39,5 @@ def share(successes: float, n: int, *, independent: int | None = None, level: fl
     trials = n if independent is None else min(n, independent)
     if not trials:
         return Share(successes / n if n else None, None, None, 0)
-    tail, hits = (1 - level) / 2, successes / n * trials
-    return Share(successes / n, _lower(hits, trials, tail), 1 - _lower(trials - hits, trials, tail), trials)
-
-
-def _lower(successes: float, n: int, tail: float) -> float:
-    """The share at which so many successes or more have the probability `tail`, rounded down; 0 for none."""
-    if successes <= 0:
-        return 0.0
-    low, high = 0.0, 1.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        # P(X >= k) of a binomial is the incomplete beta function of k and n - k + 1, for parts of a success too.
-        if regularised_beta(middle, successes, n - successes + 1) < tail:
-            low = middle
-        else:
-            high = middle
-    return low
+    low, high = clopper_pearson(successes / n * trials, trials, 1 - level)
+    return Share(successes / n, low, high, trials)

@@ -1,4 +1,4 @@
-"""Tests on counts, and the correction for having made many tests."""
+"""Tests and intervals on counts, and the correction for having made many tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cxrlab.metrics.statistics.distributions import binomial_half
+from cxrlab.metrics.statistics.distributions import binomial_half, regularised_beta
+
+_HALVINGS = 60  # of the interval in which an end is looked for: far below any share that is shown
 
 
 @dataclass(frozen=True)
@@ -56,3 +58,31 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(known) - rank) * p_values[index]))
         adjusted[index] = largest
     return adjusted
+
+
+def clopper_pearson(successes: float, n: int, alpha: float) -> tuple[float, float]:
+    """The exact interval of a share at confidence 1 - alpha: ends at which either tail has alpha / 2.
+
+    Args:
+        successes: Of n; parts of a success are allowed, where several counts stand for fewer independent ones.
+        n: At least 1.
+        alpha: Probability outside, both tails together.
+    """
+    if not 0 <= successes <= n or n < 1:
+        raise ValueError(f"{successes} of {n} is no count")
+    return _lower(successes, n, alpha / 2), 1 - _lower(n - successes, n, alpha / 2)
+
+
+def _lower(successes: float, n: int, tail: float) -> float:
+    """The share at which so many successes or more have the probability `tail`, rounded down; 0 for none."""
+    if successes <= 0:
+        return 0.0
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        # P(X >= k) of a binomial is the incomplete beta function of k and n - k + 1, for parts of a success too.
+        if regularised_beta(middle, successes, n - successes + 1) < tail:
+            low = middle
+        else:
+            high = middle
+    return low
