@@ -13,8 +13,9 @@ import pytest
 
 from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import DataError
+from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.extraction.adaptive_knockoff import LIMIT, Bandit, _rewards, certainty, like_pictures
+from cxrlab.extraction.adaptive_knockoff import LIMIT, Bandit, _candidates, _rewards, certainty, like_pictures
 from cxrlab.extraction.config import ExtractConfig, Policy
 from cxrlab.extraction.pools import Pool, open_pool
 from cxrlab.extraction.records import Picture, Query
@@ -230,13 +231,33 @@ def test_a_pool_is_used_up_to_its_last_picture(tmp_path: Path) -> None:
     assert asked == []
 
 
-def test_unreadable_pictures_are_not_among_the_candidates(tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
+def folder_of(folder: Path, pictures: Sequence[Picture]) -> Path:
+    """These pictures as files, and one that is none."""
     folder.mkdir()
-    for one in pool().draw(7):
+    for one in pictures:
         (folder / f"{one.key}.png").write_bytes(encode_png(one.pixels))
     (folder / "torn.png").write_bytes(b"no picture")
-    opened = open_pool(f"folder:{folder}", size=8, seed=3)
+    return folder
+
+
+def test_unreadable_pictures_are_not_among_the_candidates(tmp_path: Path) -> None:
+    opened = open_pool(f"folder:{folder_of(tmp_path / 'folder', pool().draw(7))}", size=8, seed=3)
     attack, asked = helper.attack_on(tmp_path / "run", adaptive(6), varied, pool=opened)
     run_attack(attack)
     assert len({one.key for one in asked}) == 6 and opened.unreadable.keys() == {"torn.png"}
+
+
+def test_candidates_of_a_mixture_are_all_that_its_readable_pictures_make(tmp_path: Path) -> None:
+    """A share of a third, three films and six others would make nine pictures; of both one cannot be read.
+
+    With two films it is eight, of which six are others; with five others it is seven.
+    """
+    films, others = (folder_of(tmp_path / name, part) for name, part in
+                     (("films", pool().draw(2)), ("others", pool().draw(5, skip=2))))  # fmt: skip
+    opened = open_pool(f"mix:1/3:folder:{films}+folder:{others}", size=8, seed=3)
+    assert opened.count == 9
+    attack, asked = helper.attack_on(tmp_path / "run", adaptive(6), varied, pool=opened)
+    assert len(_candidates(attack)) == 7
+    run_attack(attack)
+    assert len({one.key for one in asked}) == 6
+    assert read_json(tmp_path / "run" / "unreadable.json").keys() == {"in/torn.png", "out/torn.png"}

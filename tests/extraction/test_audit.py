@@ -163,13 +163,14 @@ def test_a_stopped_audit_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(audit, "measure_fidelity", stop)
         with pytest.raises(KeyboardInterrupt):
-            world.audit("stopped")
+            world.audit("stopped", i_am_authorised="the owner of this model")
     folder = world.folder / "stopped"
     kept = [*folder.rglob("*.safetensors"), *folder.glob("rounds/*/plan.jsonl")]
     assert not (folder / "extraction.json").exists() and len(kept) >= 2
     stamps = {path: path.stat().st_mtime_ns for path in kept}
     queries = read_ledger(folder / "ledger.sqlite")
     found, _ = world.audit("stopped")
+    assert found["authorised"] == "the owner of this model"  # it stands, though it was not named again
     assert {path: path.stat().st_mtime_ns for path in kept} == stamps
     assert read_ledger(folder / "ledger.sqlite") == queries
     for key in ("surrogate", "fidelity", "ratio", "transcript"):
@@ -183,3 +184,13 @@ def test_an_adaptive_audit_spends_its_budget_in_batches(world: World) -> None:
     rows = [(folder / "rounds" / str(k) / "rewards.jsonl").read_text() for k in (0, 1)]
     assert rows[0].count('"loss": null') == 2 and "null" not in rows[1]
     assert read_json(folder / "examples.json") == []
+
+
+def test_probes_are_queries_of_the_audit(world: World) -> None:
+    """The victim answers everything, so that one picture is enough to see that no chest is needed."""
+    found, folder = world.audit("probed", budget=12, probes=1)
+    assert found["probing"] == {"dress": 0.0, "queries": 1, "passed": {"0": 1.0}}
+    assert found["spent"] == found["budget"] == len(read_ledger(folder / "ledger.sqlite")) == 12
+    assert len((folder / "rounds" / "0" / "plan.jsonl").read_text().splitlines()) == 11
+    studies = (folder / "copies" / "12" / "transcript" / "studies.jsonl").read_text().splitlines()
+    assert len(studies) == 12  # what was answered is learnt from, whatever it was asked for

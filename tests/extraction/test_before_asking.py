@@ -72,6 +72,12 @@ def test_pictures_that_an_attack_draws(data: Path, method: str, picture: Any, ne
     assert pictures_needed(config) == needed
 
 
+def test_pictures_that_are_probed_with_are_not_drawn_again(data: Path) -> None:
+    """Of 33 queries at least 3 go into probes: 10 pictures for each of three rounds, beside the 3."""
+    assert pictures_needed(settings(data, method="ada-steal", budget=33, rounds=3, probes=3)) == 13
+    assert pictures_needed(settings(data, budget=33, probes=3)) == 33
+
+
 def test_a_pool_that_would_end_in_the_middle_is_refused(data: Path, tmp_path: Path) -> None:
     train = toy_corpus(tmp_path / "train", 5, {k: {"split": "train"} for k in range(5)}).path
     fresh = Alignment(picture="fresh")

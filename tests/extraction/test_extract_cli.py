@@ -59,3 +59,8 @@ def test_an_untouched_surrogate_is_not_called_a_copy_in_silence(told: list[str])
 @pytest.mark.parametrize("told", [{"unheeded": ["alignment.eps", "oracle"]}], indirect=True)
 def test_settings_without_effect_are_named(told: list[str]) -> None:
     assert "! knockoff had no use for: alignment.eps, oracle" in told
+
+
+@pytest.mark.parametrize("told", [{"probing": {"dress": 0.3, "queries": 4, "passed": {}}}], indirect=True)
+def test_what_probes_have_cost_is_told(told: list[str]) -> None:
+    assert "1 refused, 4 spent on probes (a chest of 0.3); 3 different" in told[2]

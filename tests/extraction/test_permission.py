@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from cxrlab.core.errors import ConfigError
+from cxrlab.core.files import write_json
 from cxrlab.core.protocols import Capabilities
-from cxrlab.extraction.permission import Permission, check_permission, threat_model
+from cxrlab.extraction.permission import THREAT, Permission, check_permission, standing, threat_model
 from cxrlab.extraction.terms import Price
 
 WORDS = "Dr Ada Owner, yearly security test"
@@ -57,6 +60,14 @@ def test_words_are_kept_in_one_harmless_line() -> None:
     assert kept == "the owner of this\N{REPLACEMENT CHARACTER}[2J model"
     with pytest.raises(ConfigError, match="runs on this machine"):
         check_permission("stub:normal", HERE, "me")
+
+
+def test_a_run_goes_on_under_the_leave_on_record_for_the_same_victim(tmp_path: Path) -> None:
+    assert standing(tmp_path, "stub:normal", None) is None and standing(tmp_path, "stub:normal", WORDS) == WORDS
+    write_json(tmp_path / THREAT, {"victim": "stub:normal", "authorised": WORDS})
+    assert standing(tmp_path, "stub:normal", None) == WORDS
+    assert standing(tmp_path, "stub:normal", "somebody else, just now") == "somebody else, just now"
+    assert standing(tmp_path, "https://api.example.org/v1#m", None) is None
 
 
 def test_the_first_sentence_says_sees_changes_spends_and_leave() -> None:

@@ -160,6 +160,16 @@ def test_a_mixture_keeps_its_share_in_every_prefix(tmp_path: Path, photos: Path)
     assert [one.in_domain for one in told] == [False, True, False, True]
 
 
+def test_a_mixture_tells_what_cannot_be_read_in_its_parts(photos: Path) -> None:
+    """Six of seven photographs at a share of 0.3: a seventh is due at picture 24, where 7.2 is reached first."""
+    pool = open_pool(f"mix:0.3:folder:{photos}+scenes", size=8, seed=5)
+    assert pool.unreadable == {} and pool.readable == pool.count == 26  # nothing has been read yet
+    with pytest.raises(DataError, match="1 of them unreadable"):
+        pool.draw(26)
+    assert list(pool.unreadable) == ["in/damaged.png"] and "damaged.png" in pool.unreadable["in/damaged.png"]
+    assert pool.readable == 23 == len(pool.draw(23))
+
+
 def test_ends_of_the_share(photos: Path) -> None:
     assert keys(open_pool("mix:0:noise+scenes", size=4, seed=1), 2) == ["out/scene000000", "out/scene000001"]
     assert keys(open_pool("mix:1:noise+scenes", size=4, seed=1), 1) == ["in/noise000000"]

@@ -125,7 +125,7 @@ def test_ada_steal_moves_its_pictures_within_the_radius(tmp_path: Path, directio
     queries = run_attack(attack)
     assert [one.round for one in queries] == [0, 0, 1, 1, 2, 2]
     assert [one.key.partition("@")[2] for one in asked] == ["", "", "1", "1", "2", "2"]
-    assert [was_moved(one) for one in queries] == [False, False, True, True, True, True]
+    assert [was_moved(one, attack.config) for one in queries] == [False, False, True, True, True, True]
     sign = np.sign(attack.learner.line.weights.numpy())  # type: ignore[attr-defined]
     for place, after in enumerate(asked[2:]):
         before = asked[place % 2].pixels / 255
@@ -187,7 +187,7 @@ def test_names_with_a_mark_of_their_own_stay_apart(tmp_path: Path) -> None:
     attack, asked = helper.attack_on(tmp_path, config, pool=Marked("", size=8, seed=0))
     queries = run_attack(attack)
     assert [one.key for one in asked] == ["eye@0", "eye@1", "eye@0@1", "eye@1@1", "eye@0@2", "eye@1@2"]
-    assert [was_moved(one) for one in queries] == [False, False, True, True, True, True]
+    assert [was_moved(one, attack.config) for one in queries] == [False, False, True, True, True, True]
 
 
 def test_without_an_oracle_and_without_words_pictures_stay(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_victim_that_says_nothing_is_asked_about_fresh_pictures(tmp_path: Path
     queries = run_attack(attack)
     assert [one.key for one in asked[:4]] == [f"noise{k:06d}" for k in range(4)]
     assert [one.key for one in asked[4:]] == ["noise000000@2", "noise000001@2"]
-    assert [was_moved(one) for one in queries] == [False] * 4 + [True] * 2
+    assert [was_moved(one, attack.config) for one in queries] == [False] * 4 + [True] * 2
     assert attack.learner.learnt == [["q000002", "q000003"]]  # type: ignore[attr-defined]
 
 
@@ -245,6 +245,8 @@ def test_dressed_pictures_are_asked_and_moved(tmp_path: Path) -> None:
     assert 0 < np.abs(asked[1].pixels.astype(int) - asked[0].pixels).max() <= 51  # from the dressed one, not the bare
 
 
-def test_a_query_of_round_0_was_never_moved() -> None:
-    assert not was_moved(Query(0, 0, "eye@0", "", ""))
-    assert not was_moved(Query(3, 1, "fresh", "", ""))
+def test_a_query_of_round_0_was_moved_by_a_guide_alone() -> None:
+    guided = helper.settings(alignment=Alignment(guide="builtin:encoder"))
+    for config, first in ((helper.settings(), False), (guided, True)):
+        assert was_moved(Query(0, 0, "eye@0", "", ""), config) is first
+        assert not was_moved(Query(3, 1, "fresh", "", ""), config)

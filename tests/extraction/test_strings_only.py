@@ -131,7 +131,8 @@ def test_words_are_plain_whatever_they_were() -> None:
     assert not words_of(Generated("x", extra={"refused": "true"})).refused  # the mark is True itself
 
 
-ATTACKS = ("rounds", "adaptive_knockoff", "enrich", "harvest", "alignment", "surrogate", "transcript", "oracles")
+ATTACKS = ("rounds", "probing", "adaptive_knockoff", "enrich", "harvest", "alignment", "surrogate", "transcript",
+           "oracles")  # fmt: skip
 FORBIDDEN = {
     *("cxrlab.evaluation.loading", "cxrlab.evaluation.generate", "cxrlab.models.names", "cxrlab.extraction.audit"),
     *("cxrlab.extraction.answers", "cxrlab.extraction.ledger", "cxrlab.extraction.permission"),

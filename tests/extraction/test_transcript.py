@@ -11,6 +11,8 @@ from asked_victims import pictures
 from corpora import content
 
 from cxrlab.core.codec import encode_png
+from cxrlab.core.records import Study
+from cxrlab.data.writer import CorpusWriter
 from cxrlab.extraction.diversity import answer_of
 from cxrlab.extraction.records import Query, fingerprint
 from cxrlab.extraction.transcript import NothingLearnt, write_transcript
@@ -80,6 +82,25 @@ def test_it_is_made_once(tmp_path: Path) -> None:
     write_transcript(queries, tmp_path, tmp_path / "t", victim="v")
     assert content(tmp_path / "t") == before
     assert (tmp_path / "t" / "pictures").resolve() == tmp_path / "pictures"  # no picture is kept twice
+
+
+def test_it_moves_with_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finished or stopped in the middle: the pictures are found where both are now, the old place being gone."""
+    before, after = tmp_path / "before", tmp_path / "after"
+    queries = asked(before, [LARGE, CLEAR])
+    write_transcript(queries, before, before / "whole", victim="v")
+
+    def stop(self: CorpusWriter, study: Study) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(CorpusWriter, "add", stop)
+        write_transcript(queries, before, before / "half", victim="v")
+    before.rename(after)
+    for name in ("whole", "half"):
+        corpus = write_transcript(queries, after, after / name, victim="v")
+        for study, one in zip(corpus.studies(), pictures(2), strict=True):
+            assert np.array_equal(np.rint(corpus.image(study) * 255), one.pixels)
 
 
 @pytest.mark.parametrize(("repeats", "kept"), [(None, [0, 1, 2, 3, 4]), (1, [0, 2]), (2, [0, 1, 2, 4])])

@@ -164,7 +164,9 @@ def defended(benign: float = 0.0, harms: tuple[str, ...] = (), **attacks: dict[s
 
 def defence(**changed: Any) -> dict[str, Any]:
     """Content of defence.json: the gate gives way to who knows it, coarse words hold, the quota harms."""
-    gate = defended(plain=attack(0.02, -0.5, -0.3, refused=1490), adaptive=attack(0.44, -0.1, 0.08, dress=0.6))
+    probing = {"dress": 0.6, "queries": 280, "passed": {"0": 0.0, "0.6": 0.925}}
+    dressed = attack(0.44, -0.1, 0.08, dress=0.6, probing=probing)
+    gate = defended(plain=attack(0.02, -0.5, -0.3, refused=1490), adaptive=dressed)
     coarse = defended(plain=attack(0.2, -0.35, -0.15), adaptive=attack(0.22, -0.33, -0.13, rewrite=True))
     quota = defended(harms=("refuses 12.0% of benign requests at the stated use",), plain=attack(0.3, -0.25, -0.05))
     quota["benign"]["quota"] = {"answers": 100, "by_films_per_window": {"60": 0.12}, "share_refused": 0.12}

@@ -15,7 +15,6 @@ from torch import Tensor
 
 import cxrlab
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.metrics.statistics.counts import clopper_pearson
 from cxrlab.robustness.smoothing import Smoothed, Smoothing, vote
 
 SIDE = 6
@@ -51,15 +50,6 @@ def films(count: int, spread: float) -> Tensor:
 
 def names(count: int) -> list[str]:
     return [f"film {number}" for number in range(count)]
-
-
-def test_clopper_pearson_agrees_with_scipy_and_with_a_formula() -> None:
-    """Where all agree, the lower end is the n-th root of alpha / 2."""
-    stats = pytest.importorskip("scipy.stats")
-    for successes, n, alpha in [(0, 10, 0.05), (3, 10, 0.05), (10, 10, 0.05), (730, 1000, 0.001), (99, 100, 0.01)]:
-        known = stats.binomtest(successes, n).proportion_ci(1 - alpha, method="exact")
-        assert clopper_pearson(successes, n, alpha) == pytest.approx((known.low, known.high), abs=1e-12)
-    assert clopper_pearson(10, 10, 0.05) == pytest.approx((0.025**0.1, 1.0))
 
 
 def test_there_is_an_answer_exactly_where_the_binomial_test_tells_one() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,19 @@ def _table(found: Mapping[str, Any]) -> str:
         attacks = [_gap(row["attacks"].get(kind, {}).get("loss")) for kind in ("plain", "adaptive")]
         harm = "; ".join(row["harms"]) or "none measured"
         rows.append([name, f"{refused:.1%}", _gap(cost["difference"]["findings.f1"]), *attacks, harm])
-    return f"{columns(rows)}\nbehind the defence minus without it, on {found['n']} benign films; copies by findings F1"
+    note = f"behind the defence minus without it, on {found['n']} benign films; copies by findings F1"
+    return "\n".join((columns(rows), note, *_probes(found["defences"])))
+
+
+def _probes(rows: Mapping[str, Any]) -> Iterator[str]:
+    """What the way through a gate has cost whoever looked for it."""
+    for name, row in rows.items():
+        for one in row["attacks"].values():
+            if probing := one.get("probing"):
+                yield (
+                    f"{name}: the attacker who knows it spent {probing['queries']:,} of its {one['result']['spent']:,} "
+                    f"queries on probes and blends {probing['dress']:g} of a chest into every picture"
+                )
 
 
 def _gap(one: Mapping[str, Any] | None) -> str:

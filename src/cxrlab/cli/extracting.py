@@ -31,8 +31,8 @@ def extract(config: ExtractConfig, out: Path) -> Result:
     cost = found["cost"]
     asked = (
         f"{found['spent']:,} of {found['budget']:,} queries ({cost['amount']:.2f} {cost['currency']}), "
-        f"{found['refused']:,} refused; {transcript['distinct_finding_sets']:,} different sets of findings, "
-        f"abnormal {_share(transcript['abnormal_share'])}"
+        f"{found['refused']:,} refused{_probes(found.get('probing'))}; {transcript['distinct_finding_sets']:,} "
+        f"different sets of findings, abnormal {_share(transcript['abnormal_share'])}"
     )
     parts = [found["threat"], asked, _table(found)]
     if found.get("untouched"):
@@ -63,6 +63,11 @@ def _curve(curve: Mapping[str, Mapping[str, Any]]) -> str:
     rows = [["queries", *names]]
     rows += [[budget, *(_cell(row.get(name)) for name in names)] for budget, row in curve.items()]
     return columns(rows)
+
+
+def _probes(probing: Mapping[str, Any] | None) -> str:
+    """What was spent on the way through a gate; nothing where nobody looked for one."""
+    return f", {probing['queries']:,} spent on probes (a chest of {probing['dress']:g})" if probing else ""
 
 
 def _share(value: float | None) -> str:

@@ -32,7 +32,6 @@ from cxrlab.extraction.config import REWARDS
 from cxrlab.extraction.diversity import FindingSet, answer_of
 from cxrlab.extraction.records import Picture, Query
 from cxrlab.extraction.rounds import Noted, ask_round, dressed, fit_between, planned
-from cxrlab.extraction.transcript import NothingLearnt
 from cxrlab.findings.reader import read
 
 if TYPE_CHECKING:
@@ -195,9 +194,8 @@ class Foresight:
         if self._learnt is None:
             return False
         gc.collect()  # the surrogate before, before there are two
-        try:
-            self._surrogate = fit_between(self._attack, *self._learnt)
-        except NothingLearnt:
+        self._surrogate = fit_between(self._attack, *self._learnt)
+        if self._surrogate is None:
             self._learnt = None  # until the next quarter
         return self._surrogate is not None
 
@@ -205,12 +203,15 @@ class Foresight:
 def _candidates(attack: Attack) -> list[Picture]:
     """Pictures to choose among: twice the budget, or all of a smaller pool."""
     pool, budget = attack.pool, attack.config.budget
-    most = CANDIDATES * budget
-    count = most if pool.count is None else max(budget, min(most, pool.count))
-    try:
-        return pool.draw(count)
-    except DataError:  # only in reading does a pool learn which of its pictures cannot be read
-        return pool.draw(max(budget, count - len(pool.unreadable)) if pool.unreadable else budget)
+    count = CANDIDATES * budget
+    while True:
+        if pool.readable is not None:
+            count = max(budget, min(count, pool.readable))
+        try:
+            return pool.draw(count)
+        except DataError:  # only in reading does a pool learn which of its pictures cannot be read
+            if pool.readable is None or max(budget, pool.readable) >= count:
+                raise
 
 
 def _drawn(attack: Attack, number: int, groups: Sequence[list[Picture]], bandit: Bandit, count: int) -> list[Noted]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from cxrlab.core.errors import RunError
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cxrlab.core.protocols import Generated, Image, ImageToText
     from cxrlab.models.decoding import Decoding
 
-    Voice = Callable[[Sequence[Image]], "list[Answer]"]
+    Voice = Callable[[Sequence[Image], Sequence[str]], "list[Answer]"]
 
 REFUSED = "refused"  # key of `Generated.extra` by which a guarded victim says that it declined
 
@@ -54,8 +54,19 @@ class Answer:
     seconds: float = 0.0
 
 
+@runtime_checkable
+class KnowsAccounts(Protocol):
+    """A victim to which it matters who asks."""
+
+    def asked_by(self, accounts: Sequence[str]) -> ImageToText:
+        """The victim as it answers its next films, each asked by the account in the same place."""
+        ...
+
+
 def voice(victim: ImageToText, decoding: Decoding | None = None) -> Voice:
-    """A function from films [H, W] in [0, 1] to answers, in order; it has the victim, whoever has it has words alone.
+    """A function from films [H, W] in [0, 1] and who asks each to answers, in order.
+
+    It has the victim; whoever has it has words alone.
 
     Args:
         victim: What answers; of its `Generated` the text, the number of tokens and the mark of a refusal are read.
@@ -64,20 +75,22 @@ def voice(victim: ImageToText, decoding: Decoding | None = None) -> Voice:
     """
     if decoding is None:
 
-        def written(films: Sequence[Image]) -> list[Generated]:
-            return victim.generate(films)
+        def written(model: ImageToText, films: Sequence[Image]) -> list[Generated]:
+            return model.generate(films)
 
     else:
         from cxrlab.evaluation.answering import Writer
 
-        writer = Writer(victim, decoding)
+        Writer(victim, decoding)  # one that has no choice is refused before anybody asks
 
-        def written(films: Sequence[Image]) -> list[Generated]:
-            return [answers[0] for answers in writer.write(films, [None] * len(films))]
+        def written(model: ImageToText, films: Sequence[Image]) -> list[Generated]:
+            return [answers[0] for answers in Writer(model, decoding).write(films, [None] * len(films))]
 
-    def speak(films: Sequence[Image]) -> list[Answer]:
+    knows = issubclass(type(victim), KnowsAccounts)  # its class is looked at: of a victim nothing is read but words
+
+    def speak(films: Sequence[Image], accounts: Sequence[str]) -> list[Answer]:
         start = time.monotonic()
-        told = written(films)
+        told = written(cast(KnowsAccounts, victim).asked_by(accounts) if knows else victim, films)
         if len(told) != len(films):
             raise RunError(f"the victim gave {len(told)} answers to {len(films)} pictures; it must give one to each.")
         share = (time.monotonic() - start) / max(len(films), 1)

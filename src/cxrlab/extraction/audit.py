@@ -14,13 +14,14 @@ A stopped audit goes on with the very question at which it stopped.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.files import read_json, write_json
+from cxrlab.core.files import read_json
 from cxrlab.core.install import require
 from cxrlab.core.json_form import plain
 from cxrlab.core.runs import Run, finished, state
@@ -35,8 +36,10 @@ from cxrlab.extraction.diversity import diversity_by_round
 from cxrlab.extraction.examples import examples
 from cxrlab.extraction.fidelity import measure_fidelity, scored
 from cxrlab.extraction.ledger import LEDGER, BudgetExceeded, Ledger
-from cxrlab.extraction.permission import Permission, check_address, check_permission, threat_model
+from cxrlab.extraction.likeness import Likeness
+from cxrlab.extraction.permission import THREAT, Permission, check_address, check_permission, standing, threat_model
 from cxrlab.extraction.pools import open_pool
+from cxrlab.extraction.probing import probed
 from cxrlab.extraction.records import Query
 from cxrlab.extraction.report_map import MappedReport, report_map
 from cxrlab.extraction.rounds import UNREADABLE, Attack, learnt_from, run_attack, was_moved, wording
@@ -45,6 +48,7 @@ from cxrlab.extraction.terms import Terms
 from cxrlab.extraction.transcript import NothingLearnt, write_transcript
 from cxrlab.extraction.unheeded import unheeded
 from cxrlab.models.decoding import ChoosesWords, Decoding
+from cxrlab.models.names import load_encoder
 
 RESULT, MAP, EXAMPLES, COPIES, VICTIM = "extraction.json", "map.json", "examples.json", "copies", "victim"
 MEASURED, WRITTEN = "measured", "written"
@@ -61,20 +65,23 @@ def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
     require("models")
     if finished(out, config, seed=config.seed, free=FREE):
         return dict(read_json(out / RESULT))
-    check_address(config.victim, config.i_am_authorised)
+    leave = standing(out, config.victim, config.i_am_authorised)
+    check_address(config.victim, leave)
     measured = check_measurable(config)  # what could not be measured is told before anything is asked
     pool = open_pool(config.pool, size=config.size, seed=config.seed)
     check_pool(config, pool, measured)
     victim = load_model(config.victim, config.loading)
-    permission = check_permission(config.victim, victim.capabilities, config.i_am_authorised)
+    permission = check_permission(config.victim, victim.capabilities, leave)
     learner = LlavaLearner(config.surrogate, config.fitting, config.seed, config.loading)
     useless = unheeded(config, chooses_words=isinstance(victim, ChoosesWords))
     shared = kinship.shared_parts(config.victim, config.surrogate)
-    rate = learner.learning_rate  # a surrogate that is not there is told before anything is asked
+    rate = learner.learning_rate  # a surrogate or guide that is not there is told before anything is asked
+    guide = _guide(config)
     with Run.open(out, config, seed=config.seed, free=FREE) as run:
         told = f"{threat_model(config.victim, config.budget, config.price, permission)} {kinship.told(shared)}".strip()
-        write_json(run.path("threat.json"), {"threat": told, "authorised": permission.authorised})
-        queries, spent = _asked(config, victim, permission, pool, learner, out)
+        run.write(THREAT, {"victim": config.victim, "threat": told, "authorised": permission.authorised})
+        attack = partial(Attack, pool=pool, learner=learner, config=config, folder=out, guide=guide)
+        queries, spent = _asked(config, victim, permission, attack, out)
         del victim
         victim_run = config.victim_run or out / VICTIM
         _written(config, config.victim, victim_run, config.victim_decoding)
@@ -122,7 +129,7 @@ def _scores_of(victim_run: Path) -> Path:
 
 
 def _asked(
-    config: ExtractConfig, victim: Any, permission: Permission, pool: Any, learner: LlavaLearner, out: Path
+    config: ExtractConfig, victim: Any, permission: Permission, attack_at: Callable[[Desk], Attack], out: Path
 ) -> tuple[list[Query], dict[str, Any]]:
     """Everything that was asked, as the ledger has it, and what it cost."""
     terms = Terms(config.victim, config.budget, permission.authorised, config.price)
@@ -136,9 +143,14 @@ def _asked(
             workers=config.workers,
             accounts=[f"account {number + 1}" for number in range(config.accounts)],
         )
+        probing: dict[str, Any] = {}
         # Units that a remote victim lost are spent: the attack then ends with the answers that there are.
         with suppress(BudgetExceeded):
-            run_attack(Attack(desk, pool, learner, config, out))
+            attack = attack_at(desk)
+            if config.probes and config.method != "none":
+                attack, found = probed(attack)
+                probing = {"probing": found.to_json()}
+            run_attack(attack)
         statement = ledger.statement()
         spent = {
             "spent": statement.spent,
@@ -147,8 +159,16 @@ def _asked(
             "cached": statement.cached,
             "lost": statement.lost,
             "cost": asdict(statement.cost),
+            **probing,
         }
         return ledger.queries(), spent
+
+
+def _guide(config: ExtractConfig) -> Likeness | None:
+    """The encoder by which pictures are moved, where the settings name one that is of use."""
+    if config.method != "ada-steal" or config.alignment.guide is None:
+        return None
+    return Likeness(load_encoder(config.alignment.guide, config.loading))
 
 
 def _behind(config: ExtractConfig, victim: Any, ledger: Ledger) -> Any:
@@ -159,8 +179,8 @@ def _behind(config: ExtractConfig, victim: Any, ledger: Ledger) -> Any:
     from cxrlab.extraction.defence.table import open_defence
 
     defence, _ = open_defence(config.defence, config.defence_settings, config.seed)
-    reached = sum(not query.cached for query in ledger.queries())  # what was answered from the ledger came to nobody
-    return defended(victim, defence, accounts=config.accounts, asked=reached)
+    # What was answered from the ledger came to nobody.
+    return defended(victim, defence, earlier=[query.account for query in ledger.queries() if not query.cached])
 
 
 def _budgets(config: ExtractConfig, queries: Sequence[Query]) -> list[int]:
@@ -227,6 +247,7 @@ def _options(config: ExtractConfig) -> dict[str, Any]:
         "steps": align.steps,
         "eps": align.eps,
         "picture": align.picture,
+        "guide": align.guide,
         "size": config.size,
         "transcript": config.transcript,
         "wordings": config.fitting.wordings,
@@ -238,7 +259,9 @@ def _options(config: ExtractConfig) -> dict[str, Any]:
 def _shown(run: Run, config: ExtractConfig, queries: Sequence[Query]) -> None:
     """The map and the examples, for a page."""
     if config.map_sentences and queries:
-        reports = [MappedReport(one.report, one.round, "perturbed" if was_moved(one) else "clean") for one in queries]
+        reports = [
+            MappedReport(one.report, one.round, "perturbed" if was_moved(one, config) else "clean") for one in queries
+        ]
         mapped = report_map(reports, most=config.map_sentences, seed=config.seed)
         run.write(MAP, plain(mapped))
     run.write(EXAMPLES, plain(examples(run.folder, queries)))

@@ -69,8 +69,9 @@ def pictures_needed(config: ExtractConfig) -> int:
     """Different pictures of the pool that an attack draws when all goes well."""
     if config.method == "none":
         return 0
+    left = config.budget - config.probes  # each probe is at least one query
     if config.method == "ada-steal" and config.alignment.picture != "fresh":
-        return -(-config.budget // config.rounds)  # the first round's, which later rounds move
+        return config.probes + -(-left // config.rounds)  # the first round's, which later rounds move
     return config.budget
 
 

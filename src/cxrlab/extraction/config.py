@@ -9,7 +9,7 @@ from typing import Literal
 from cxrlab.attacks.budget import parse_eps
 from cxrlab.core.errors import ConfigError, nearest
 from cxrlab.core.records import SPLITS
-from cxrlab.extraction.defence.config import DefenceSettings
+from cxrlab.extraction.defence.config import SHARES, DefenceSettings
 from cxrlab.extraction.defence.table import DEFENCES
 from cxrlab.extraction.enrich import Shares
 from cxrlab.extraction.fidelity_config import FidelityConfig
@@ -80,6 +80,9 @@ class Alignment:
             says.
         picture: What is moved: the original pictures of the first round again and again, the last round's, or fresh
             ones of the pool.
+        guide: What says how near a picture is to a report: the surrogate when left out, as in the paper, or a
+            contrastive encoder by name (builtin:encoder, hf:FOLDER), an extra of ours. That needs no transcript, so
+            that the pictures of the first round are moved too and no surrogate is trained between rounds.
         batch_size: Pictures moved at once.
     """
 
@@ -87,6 +90,7 @@ class Alignment:
     steps: int = 1
     direction: Literal["towards", "away"] = "towards"
     picture: Literal["original", "last", "fresh"] = "original"
+    guide: str | None = None
     batch_size: int = 32
 
     def __post_init__(self) -> None:
@@ -156,6 +160,8 @@ class ExtractConfig:
         defence: Put this defence in front of the victim.
         accounts: Accounts that take turns in asking.
         dress: Share of a chest that is blended into every picture, for a victim behind a gate.
+        probes: Pictures with which the least share that passes is looked for first; with each share that is tried each
+            of them is a query of the budget.
         chest: The chest film that is blended in; a drawing when left out.
         rewrite: Retell every answer in other words before it is learnt, against a watermark.
         price: What the victim charges.
@@ -192,6 +198,7 @@ class ExtractConfig:
     defence: str | None = None
     accounts: int = 1
     dress: float = 0.0
+    probes: int = 0
     chest: Path | None = None
     rewrite: bool = False
     price: Price = Price()
@@ -213,7 +220,7 @@ class ExtractConfig:
             raise ConfigError(f"defence='{self.defence}' is unknown.{nearest(self.defence, DEFENCES)} "
                               f"There are: {', '.join(DEFENCES)}.")  # fmt: skip
         least = {"budget": 1, "rounds": 1, "size": 8, "n": 1, "batch_size": 1, "workers": 1, "accounts": 1, "seed": 0}
-        for name, low in {**least, "map_sentences": 0}.items():
+        for name, low in {**least, "map_sentences": 0, "probes": 0}.items():
             value = getattr(self, name)
             if value is not None and value < low:
                 raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {low}.")
@@ -221,7 +228,17 @@ class ExtractConfig:
             raise ConfigError(f"dress={self.dress} is not a share; give a number from 0 to 1.")
         if self.method == "ada-steal" and self.rounds > self.budget:
             raise ConfigError(f"rounds={self.rounds} is more than budget={self.budget}; a round needs a query.")
+        self._check_probes()
         if self.method == "in-domain" and not self.pool.startswith("corpus:"):
             raise ConfigError("method=in-domain asks with chest films; give --pool corpus:DIR, or --method knockoff.")
         if wrong := [budget for budget in self.at if not 0 < budget < self.budget]:
             raise ConfigError(f"at holds {wrong[0]}, which is not below the budget of {self.budget}.")
+
+    def _check_probes(self) -> None:
+        """They must leave something to ask with, whichever share of a chest passes."""
+        most, needed = self.probes * len(SHARES), self.rounds if self.method == "ada-steal" else 1
+        if self.probes and self.dress:
+            raise ConfigError(f"probes={self.probes} look for what dress={self.dress} gives; give one of the two.")
+        if self.probes and most + needed > self.budget:
+            raise ConfigError(f"probes={self.probes} may take {most} queries, too many of budget={self.budget}; "
+                              f"give at most {max(0, self.budget - needed) // len(SHARES)}.")  # fmt: skip

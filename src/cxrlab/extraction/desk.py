@@ -134,7 +134,8 @@ class Desk:
 
     def _put(self, tickets: Sequence[Ticket], pictures: Sequence[Picture]) -> list[Query]:
         try:
-            answers = self._speak([to_unit(picture.pixels) for picture in pictures])
+            films = [to_unit(picture.pixels) for picture in pictures]
+            answers = self._speak(films, [ticket.ask.account for ticket in tickets])
         except ConnectionRefusedError as error:  # nobody was there: the one failure that surely cost nothing
             self._ledger.release_many(tickets, _reason(error))
             raise

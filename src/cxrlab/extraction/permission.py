@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from cxrlab.core.errors import ConfigError
+from cxrlab.core.files import read_json
 from cxrlab.core.streams import harmless
 
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Capabilities
     from cxrlab.extraction.terms import Price
 
+THREAT = "threat.json"  # of a run folder: victim, threat model, and under whose leave
 FEWEST_WORDS = 3  # who and why cannot be said in fewer
 _ADDRESSES = ("http", "https")
 
@@ -69,6 +72,20 @@ def check_address(victim_name: str, i_am_authorised: str | None) -> None:
         from cxrlab.core.protocols import Capabilities
 
         check_permission(victim_name, Capabilities(black_box=True), i_am_authorised)
+
+
+def standing(out: Path, victim_name: str, i_am_authorised: str | None) -> str | None:
+    """The leave that is named now or, where a stopped run goes on without a word of it, the one on record.
+
+    Args:
+        out: Run folder; leave for another victim that is on record there says nothing of this one.
+        victim_name: As the user wrote it.
+        i_am_authorised: Who gave leave and why, as it is named now.
+    """
+    if i_am_authorised is not None or not (out / THREAT).is_file():
+        return i_am_authorised
+    record = read_json(out / THREAT)
+    return record["authorised"] if record.get("victim") == victim_name else None
 
 
 def _is_address(victim_name: str) -> bool:

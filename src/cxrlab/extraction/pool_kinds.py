@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
@@ -95,12 +95,18 @@ class _Listed(Pool):
         names = self._names()
         self._keys = [names[place] for place in self._order(len(names))]
         self._read: list[str] = []  # keys that were found readable, in order
+        self._unreadable: dict[str, str] = {}
         self._tried = 0
 
     @property
     def count(self) -> int:
         """Names, of unreadable pictures too."""
         return len(self._keys)
+
+    @property
+    def unreadable(self) -> Mapping[str, str]:
+        """Those that were tried in vain, with the reason."""
+        return self._unreadable
 
     @abstractmethod
     def _names(self) -> Sequence[str]:
@@ -121,7 +127,7 @@ class _Listed(Pool):
             try:
                 picture = self._load(key)
             except DataError as error:
-                self.unreadable[key] = str(error)
+                self._unreadable[key] = str(error)
                 continue
             self._read.append(key)
             if len(self._read) > skip:
@@ -180,11 +186,25 @@ class Mix(Pool):
     @property
     def count(self) -> int | None:
         """As many as keep to the share until one of the two runs out."""
+        return self._until(self.inside.count, self.outside.count)
+
+    @property
+    def unreadable(self) -> Mapping[str, str]:
+        """Those of both, by their names in the mixture."""
+        parts = (("in", self.inside), ("out", self.outside))
+        return {f"{part}/{key}": reason for part, pool in parts for key, reason in pool.unreadable.items()}
+
+    @property
+    def readable(self) -> int | None:
+        """As `count`, of what can be drawn of the two; one lost film may cost many pictures."""
+        return self._until(self.inside.readable, self.outside.readable)
+
+    def _until(self, inside: int | None, outside: int | None) -> int | None:
         most = []
-        if self.inside.count is not None and self.share:
-            most.append(ceil((self.inside.count + 1) / self.share) - 1)
-        if self.outside.count is not None and self.share < 1:
-            most.append(int(self.outside.count / (1 - self.share)))
+        if inside is not None and self.share:
+            most.append(ceil((inside + 1) / self.share) - 1)
+        if outside is not None and self.share < 1:
+            most.append(int(outside / (1 - self.share)))
         return min(most, default=None)
 
     def _take(self, skip: int, n: int) -> list[Picture]:

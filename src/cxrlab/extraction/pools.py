@@ -64,12 +64,21 @@ class Pool(ABC):
             raise ConfigError(f"'{self.kind}:{argument}' is no pool; write it as {usage(self.kind)}.")
         self.name = f"{self.kind}:{argument}" if argument else self.kind
         self.argument, self.size, self.seed = argument, size, seed
-        self.unreadable: dict[str, str] = {}  # key → reason; such pictures are passed over, never replaced
 
     @property
     @abstractmethod
     def count(self) -> int | None:
         """Pictures in the pool, unreadable ones included; None for a pool without end."""
+
+    @property
+    def unreadable(self) -> Mapping[str, str]:
+        """Key → reason of the pictures that were met and could not be read; they are passed over, never replaced."""
+        return {}
+
+    @property
+    def readable(self) -> int | None:
+        """Pictures that can be drawn, as far as is known by now; None for a pool without end."""
+        return None if self.count is None else self.count - len(self.unreadable)
 
     def __len__(self) -> int:
         if self.count is None:

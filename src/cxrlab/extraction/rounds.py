@@ -33,6 +33,7 @@ from cxrlab.extraction.records import Picture, Query, fingerprint
 from cxrlab.extraction.transcript import NothingLearnt, write_transcript
 
 if TYPE_CHECKING:
+    from cxrlab.extraction.likeness import Likeness
     from cxrlab.extraction.pools import Pool
     from cxrlab.extraction.surrogate import Learner
 
@@ -64,6 +65,7 @@ class Attack:
         learner: Makes surrogates; asked by ada-steal and by an adaptive policy alone.
         config: Settings.
         folder: The run folder.
+        guide: What moves pictures in place of a surrogate, where the settings name an encoder.
     """
 
     desk: Asking
@@ -71,6 +73,7 @@ class Attack:
     learner: Learner
     config: ExtractConfig
     folder: Path
+    guide: Likeness | None = None
 
     def shares(self) -> list[int]:
         """Queries of each round; the first rounds take what does not divide evenly."""
@@ -97,11 +100,11 @@ def run_attack(attack: Attack) -> list[Query]:
 
 
 def _ada_steal(attack: Attack) -> list[Query]:
-    """Fit, enrich, align, ask again; round 0 asks the pool's pictures as they are."""
+    """Fit, enrich, align, ask again; round 0 asks the pool's pictures as they are, unless a guide can move them."""
     told: list[Query] = []
     last: list[Picture] = []
     for round, count in enumerate(attack.shares()):
-        if round == 0:
+        if round == 0 and attack.guide is None:
             pictures = planned(attack, 0, partial(_unmoved, attack))
         else:
             pictures = planned(attack, round, partial(_aligned, attack, round, list(told), last))
@@ -116,28 +119,29 @@ def _unmoved(attack: Attack) -> list[Noted]:
 
 
 def _aligned(attack: Attack, round: int, told: list[Query], last: list[Picture]) -> list[Noted]:
-    """The pictures of a later round, each moved towards its enriched report.
+    """The pictures of a round, each moved towards its enriched report.
 
     While the victim has said nothing of a film there is no surrogate to move them by: fresh ones are asked as they are.
+    An encoder as guide needs none at any time; what the surrogate would have said stays unsaid.
     """
     from cxrlab.extraction.alignment import move_pictures
 
     config = attack.config
-    try:
-        surrogate = fit_between(attack, round, told)
-    except NothingLearnt:
+    surrogate = None if attack.guide else fit_between(attack, round, told)
+    guide = attack.guide or surrogate
+    if guide is None:
         return [(one, {}) for one in _drawn(attack, round)]
     pictures = _before_move(attack, round, last)
-    films = [one.pixels.astype("float32") / 255.0 for one in pictures]
-    own = own_reports(surrogate, films, config)
+    own = own_reports(surrogate, pictures, config)
     descriptions = _descriptions(config, told)
     enriched = _enriched(own, [one.key for one in pictures], descriptions, config, round)
     spoken = shared_vocabulary(descriptions, [query.report for query in told]) if descriptions else None
+    make_folder(attack.place(round))
     write_json(attack.place(round) / ENRICHMENT, {**enrichment_summary(enriched), "vocabulary": spoken})
     moved, how = move_pictures(
-        surrogate, pictures, [one.text for one in enriched], config.alignment, seed=config.seed, round=round
+        guide, pictures, [one.text for one in enriched], config.alignment, seed=config.seed, round=round
     )
-    del surrogate
+    del surrogate, guide
     gc.collect()
     notes = [{"from": p.key, "target": e.to_json(), "own": o, **h} for p, e, o, h in
              zip(pictures, enriched, own, how, strict=True)]  # fmt: skip
@@ -166,9 +170,9 @@ def _before_move(attack: Attack, round: int, last: list[Picture]) -> list[Pictur
     kind = attack.config.alignment.picture
     if kind == "fresh":
         return _drawn(attack, round)
-    if kind == "last":
+    if kind == "last" and round > 0:
         # Only the mark of the last round goes: a name of the pool may have an @ of its own.
-        mark = f"@{round - 1}" if round > 1 else ""
+        mark = f"@{round - 1}" if round > 1 or attack.guide else ""
         return [replace(one, key=one.key.removesuffix(mark)) for one in last[:count]]
     return _drawn(attack, 0)[:count]
 
@@ -190,10 +194,13 @@ def dressed(attack: Attack, pictures: list[Picture]) -> list[Picture]:
 
 
 def fit_between(attack: Attack, round: int, told: list[Query]) -> Any:
-    """The surrogate of a round, from what was asked before it."""
+    """The surrogate of a round, from what was asked before it; None while the victim has said nothing of a film."""
     place = attack.place(round)
     learnt = learnt_from(told, attack.config)
-    write_transcript(learnt, attack.folder, place / "transcript", **wording(attack.config))
+    try:
+        write_transcript(learnt, attack.folder, place / "transcript", **wording(attack.config))
+    except NothingLearnt:
+        return None
     return attack.learner.fit(place / "transcript", place / "fit", between_rounds=True)
 
 
@@ -216,10 +223,13 @@ def wording(config: ExtractConfig) -> dict[str, Any]:
     }
 
 
-def own_reports(surrogate: Any, films: Sequence[Any], config: ExtractConfig) -> list[str]:
+def own_reports(surrogate: Any, pictures: Sequence[Picture], config: ExtractConfig) -> list[str]:
     """What the surrogate writes for pictures, in batches; the quickest words, since it only fills in."""
     from cxrlab.models.decoding import Decoding
 
+    if surrogate is None:
+        return [""] * len(pictures)
+    films = [one.pixels.astype("float32") / 255.0 for one in pictures]
     found: list[str] = []
     size, how = config.alignment.batch_size, Decoding(max_new_tokens=config.surrogate_decoding.max_new_tokens)
     for start in range(0, len(films), size):
@@ -271,6 +281,7 @@ def ask_round(attack: Attack, round: int, first: int, pictures: Sequence[Picture
     ]
 
 
-def was_moved(query: Query) -> bool:
+def was_moved(query: Query, config: ExtractConfig) -> bool:
     """Whether its picture was moved before it was asked; moved ones have their round in the name."""
-    return query.round > 0 and query.key.endswith(f"@{query.round}")
+    first = 0 if config.alignment.guide else 1  # before, a name of the pool that ends like that is just a name
+    return query.round >= first and query.key.endswith(f"@{query.round}")

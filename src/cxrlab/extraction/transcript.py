@@ -6,11 +6,13 @@ wording is a study of its own with the same picture.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cxrlab.core.errors import DataError
+from cxrlab.core.files import os_error
 from cxrlab.core.records import ImageFile, Report, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.card import Card
@@ -66,13 +68,24 @@ def write_transcript(
         },
     )
     with CorpusWriter(out, card) as writer:
+        _reach(out / PICTURES, run / PICTURES)
         if not writer.complete:
-            writer.link(PICTURES, run / PICTURES)
             for query in told:
                 for study in _studies(query, wordings, rewrite, seed):
                     if study.id not in writer:
                         writer.add(study)
     return writer.finish()
+
+
+def _reach(place: Path, pictures: Path) -> None:
+    """Let a transcript reach the pictures of its run, by the way from the one to the other: both move together."""
+    way = os.path.relpath(pictures, place.parent)
+    try:
+        if not (place.is_symlink() and os.readlink(place) == way):
+            place.unlink(missing_ok=True)
+            place.symlink_to(way, target_is_directory=True)
+    except OSError as error:
+        raise os_error(error, place) from error
 
 
 def _without_repeats(queries: Sequence[Query], most: int | None) -> list[Query]:

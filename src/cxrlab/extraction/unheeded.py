@@ -25,15 +25,15 @@ def _useless(config: ExtractConfig, chooses_words: bool) -> set[str]:
     adaptive = config.method in ("knockoff", "in-domain") and config.policy.kind == "adaptive"
     found = set() if config.method == "ada-steal" else set(_ROUNDS)
     if config.method == "none":
-        found |= {"at", "dress", "rewrite", "accounts", "defence"}
+        found |= {"at", "dress", "probes", "rewrite", "accounts", "defence"}
     if config.method in ("none", "ada-steal"):
         found.add("policy")
     if config.method == "ada-steal" and config.oracle == NO_ORACLE:
         found.add("shares")
     for setting, used in (
-        ("chest", config.dress > 0),
+        ("chest", config.dress > 0 or config.probes > 0),
         ("defence_settings", config.defence is not None),
-        ("fitting.round_steps", config.method == "ada-steal" or adaptive),
+        ("fitting.round_steps", (config.method == "ada-steal" and config.alignment.guide is None) or adaptive),
         ("victim_decoding", chooses_words),
     ):
         if not used:

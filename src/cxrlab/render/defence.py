@@ -203,10 +203,10 @@ def _did(one: Mapping[str, Any]) -> str:
         words.append(f"asked from {accounts:,.0f} accounts")
     if one.get("rewrite"):
         words.append("told every answer in other words before learning it")
-    if passed := part(one, "passed"):
-        best = max((number(value) or 0.0 for value in passed.values()), default=0.0)
+    if probing := part(one, "probing"):
+        best = max((number(value) or 0.0 for value in part(probing, "passed").values()), default=0.0)
         words.append(
-            f"tried {text(one.get('probes'))} pictures with a chest blended in; at the best share {best:.0%} passed"
+            f"spent {text(probing.get('queries'))} of its queries on finding that share, with which {best:.0%} passed"
         )
     return "; ".join(words) or "nothing about it"
 

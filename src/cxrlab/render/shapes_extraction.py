@@ -12,10 +12,12 @@ _PUBLISHED = ("published", "published_ratio")
 _MEASURED = {ANY: {**_VALUES, "direction": TEXT}}
 _SHARE = dict.fromkeys(("value", "low", "high", "n"), NUMBER)
 _VARIETY = {ANY: NUMBER, "findings": {ANY: NUMBER}, "rounds": {}}
+_PROBING = {"dress": NUMBER, "queries": NUMBER, "passed": {ANY: NUMBER}}
 EXTRACTED: Mapping[str, Any] = {
     **dict.fromkeys(("threat", "authorised", "method", "untouched"), TEXT),
     **dict.fromkeys(("budget", "spent", "answered", "refused", "cached", "lost", "n", "patients"), NUMBER),
     "cost": {"amount": NUMBER, "currency": TEXT, "unknown": NUMBER},
+    "probing": _PROBING,
     **dict.fromkeys(("victim", "surrogate", "fidelity"), _MEASURED),
     "ratio": {ANY: {**_SHARE, "left_out": NUMBER}},
     "observations": {ANY: {ANY: {ANY: {**_VALUES, "support": NUMBER, "claimed": NUMBER}}}},
@@ -106,7 +108,7 @@ DEFENDED: Mapping[str, Any] = {
                 "quota": {"answers": NUMBER, "by_films_per_window": {ANY: NUMBER}, "share_refused": NUMBER},
             },
             "harms": [TEXT],
-            "attacks": {ANY: {"loss": _GAP, "result": {"spent": NUMBER, "refused": NUMBER}}},
+            "attacks": {ANY: {"loss": _GAP, "result": {"spent": NUMBER, "refused": NUMBER}, "probing": _PROBING}},
             "evidence": {
                 **dict.fromkeys(("unmarked", "marked", "enriched", "reworded"), _MARK),
                 "copies": {ANY: _MARK},

@@ -12,7 +12,7 @@ from cxrlab.core.errors import ConfigError, DataError, nearest, shown
 
 MAKES = ("phantom", "scenes", "bland", "structured", "composed")
 _DRAWN = ("phantom", "scenes", "bland")  # made of settings alone, not of other corpora
-_IN_POOL = re.compile(r"\bcorpus:([^@+]+)")
+_IN_POOL = re.compile(r"\b(corpus|folder):([^@+]+)")
 
 
 def corpus_folders(corpora: Mapping[str, Any], out: Path) -> dict[str, Path]:
@@ -148,11 +148,17 @@ def pool_with_folders(pool: str, folders: Mapping[str, Path], place: str) -> str
     """The name of a pool with names of corpora replaced by folders, also inside a mixture.
 
     Args:
-        pool: Such as `corpus:query@train` or `mix:0.1:corpus:query+scenes`; other pools stay as they are.
+        pool: Such as `corpus:query@train` or `mix:0.1:corpus:query+scenes`; other pools stay as they are. `folder:NAME`
+            is all pictures of that corpus, whatever they show; another folder is meant as it is written.
         folders: Name → folder of each corpus.
         place: What the setting is, for the sentence about a corpus that is not in the list.
     """
-    return _IN_POOL.sub(lambda found: f"corpus:{_folder(found[1], folders, place)}", pool)
+
+    def reached(found: re.Match[str]) -> str:
+        kind, name = found.groups()
+        return found[0] if kind == "folder" and name not in folders else f"{kind}:{_folder(name, folders, place)}"
+
+    return _IN_POOL.sub(reached, pool)
 
 
 def _folder(name: Any, folders: Mapping[str, Path], place: str) -> Path:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -28,9 +31,13 @@ def test_the_drawn_chest_has_dark_corners_dark_lungs_and_a_bright_middle() -> No
 def test_the_smallest_share_that_passes() -> None:
     """A gate that wants a mean below 100, pictures of 200 and a black chest: (1 - share) * 200 < 100 above 0.5."""
     pictures, black = [np.full((4, 4), 200, np.uint8)] * 3, np.zeros((4, 4), np.uint8)
-    share, passed = smallest_passing(pictures, lambda p: bool(p.mean() < 100), shares=(0.4, 0.5, 0.6, 0.7), chest=black)
+
+    def passes(asked: Sequence[Any]) -> list[bool]:
+        return [bool(one.mean() < 100) for one in asked]
+
+    share, passed = smallest_passing(pictures, passes, shares=(0.4, 0.5, 0.6, 0.7), chest=black)
     assert share == 0.6 and passed == {0.4: 0.0, 0.5: 0.0, 0.6: 1.0}
-    assert smallest_passing(pictures, lambda p: False, shares=(0.0, 0.9))[0] is None
+    assert smallest_passing(pictures, lambda asked: [False] * len(asked), shares=(0.0, 0.9))[0] is None
 
 
 def test_rewriting_keeps_every_finding_and_few_words(reports: list[str]) -> None:

@@ -32,7 +32,7 @@ def test_films_pass_and_scenes_do_not_until_they_are_films() -> None:
     scenes = [picture.pixels for picture in open_pool("scenes", size=48, seed=1).draw(12)]
     assert sum(gate(picture) for picture in scenes) == 0
     own = next(picture.pixels for picture in benign[120:] if gate(picture.pixels))
-    share, passed = smallest_passing(scenes, gate, shares=(0.0, 0.3, 1.0), chest=own)
+    share, passed = smallest_passing(scenes, lambda asked: list(map(gate, asked)), shares=(0.0, 0.3, 1.0), chest=own)
     assert passed == {0.0: 0.0, 0.3: 0.0, 1.0: 1.0} and share == 1.0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from extractions import defence
 
 from cxrlab.cli import defending
 from cxrlab.cli.arguments import CommandLine
@@ -30,6 +31,11 @@ def test_a_suspect_is_tested_from_its_predictions(tmp_path: Path, reports: list[
     assert KEY.decode() not in dumps(found.data)
     with pytest.raises(DataError, match="holds no report"):
         defending.test_watermark(suspect(tmp_path / "empty.jsonl", [""]), tmp_path / "key")
+
+
+def test_the_table_says_what_the_way_through_a_gate_has_cost() -> None:
+    told = defending._table(defence()).splitlines()[-1]
+    assert told.startswith("gate: the attacker who knows it spent 280 of its 1,500 queries on probes and blends 0.6 of")
 
 
 def test_flags_reach_their_settings(tmp_path: Path) -> None:

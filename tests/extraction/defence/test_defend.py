@@ -40,6 +40,12 @@ class FakeAttack:
         said = "There is a small left pleural effusion. No pneumothorax is seen. The lungs are clear."
         text = Watermark(KEY).worded(said) if plan.defence == "watermark" and not knows else said
         write_text(out / "reports.jsonl", dumps({"id": "a", "report": text}) + "\n")
+        if plan.adaptation.probes:
+            probing = {"dress": 0.1, "queries": 2 * plan.adaptation.probes, "passed": {"0": 0.0, "0.1": 1.0}}
+            return {**self._result(ends), "probing": probing}
+        return self._result(ends)
+
+    def _result(self, ends: Mapping[str, Any]) -> dict[str, Any]:
         result = {"spent": 40, "surrogate": {"findings.f1": ends}, "victim": {"findings.f1": {"value": 0.8}}}
         return {**result, "method": "knockoff", "budget": 40, "predictions": "reports.jsonl"}
 
@@ -68,7 +74,9 @@ def test_the_table_its_attacks_and_the_summary(config: DefendConfig, tmp_path: P
     assert rows["quota"]["attacks"]["adaptive"]["loss"]["difference"] == pytest.approx(-0.15)
     assert rows["coarse"]["benign"]["difference"]["findings.f1"]["difference"] == 0.0
     assert rows["quota"]["benign"]["quota"]["share_refused"] < 1e-6
-    assert rows["gate"]["attacks"]["adaptive"]["probes"] == 3 * len(rows["gate"]["attacks"]["adaptive"]["passed"])
+    knows = rows["gate"]["attacks"]["adaptive"]  # three pictures each with two shares of a chest
+    assert (knows["probes"], knows["probing"]["queries"], knows["dress"]) == (3, 6, 0.1)
+    assert "probing" not in rows["gate"]["attacks"]["plain"]
     assert found["summary"]["severity"] == "high" and found["summary"]["cost_to_copy"]["queries"] == 40
 
 
@@ -132,3 +140,29 @@ def test_what_a_plan_tells_the_audit(config: DefendConfig) -> None:
     assert "victim=stub:normal" in words and "defence=quota" in words and "defence_settings.quota=10" in words
     assert "rewrite=false" in words and not any(word.startswith(("surrogate=", "chest=")) for word in words)
     assert not any(word.startswith("defence") for word in overrides(config, Plan(None, config.settings)))
+
+
+def test_probes_that_the_budget_does_not_hold_are_refused_before_anything_is_attacked(
+    config: DefendConfig, tmp_path: Path
+) -> None:
+    attack = FakeAttack()
+    with pytest.raises(ConfigError, match="probes=4 may take 40 queries, too many of budget=40; give at most 3"):
+        defend(dataclasses.replace(config, probes=4), tmp_path / "run", attack)
+    assert attack.plans == [] and not (tmp_path / "run").exists()
+
+
+def test_a_run_goes_on_under_the_leave_on_record_and_under_another(config: DefendConfig, tmp_path: Path) -> None:
+    """As an extraction does: the words may be left out or changed; what was named last stands in the result."""
+    few = dataclasses.replace(config, defences=("coarse",), adaptive=False)
+    first, second = "the owner of this model", "the owner, asked once more"
+
+    def stopped(plan: Plan, out: Path) -> Mapping[str, Any]:
+        raise KeyboardInterrupt
+
+    for said, stands in ((first, first), (None, first), (second, second)):
+        with pytest.raises(KeyboardInterrupt):
+            defend(dataclasses.replace(few, i_am_authorised=said), tmp_path / "run", stopped)
+        assert read_json(tmp_path / "run" / "threat.json")["authorised"] == stands
+    found = defend(few, tmp_path / "run", FakeAttack())
+    assert found["authorised"] == second
+    assert defend(dataclasses.replace(few, i_am_authorised=first), tmp_path / "run", FakeAttack()) == found

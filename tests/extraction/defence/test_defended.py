@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,10 @@ from cxrlab.extraction.defence.coarse import Coarse
 from cxrlab.extraction.defence.defended import defended
 from cxrlab.extraction.defence.gate import Gate
 from cxrlab.extraction.defence.quotas import Quota
+from cxrlab.extraction.desk import Desk
+from cxrlab.extraction.ledger import Ledger
+from cxrlab.extraction.records import Picture
+from cxrlab.extraction.terms import Terms
 from cxrlab.models.decoding import ChoosesWords, Decoding
 
 Image = NDArray[np.float32]
@@ -73,7 +78,26 @@ def test_accounts_take_turns_and_a_restart_goes_on_counting() -> None:
     """Quota 2: one account gets 2 of 6 answers, two accounts 4; after three queries before a restart one is left."""
 
     def answered(accounts: int, asked: int, count: int) -> int:
-        model = defended(Victim(), Quota(2), accounts=accounts, asked=asked)
+        turns = [f"account {number % accounts}" for number in range(asked + count)]
+        model = defended(Victim(), Quota(2), earlier=turns[:asked]).asked_by(turns[asked:])
         return sum(not answer.extra for answer in model.generate(films(*[0.5] * count)))
 
     assert [answered(1, 0, 6), answered(2, 0, 6), answered(2, 3, 6), answered(1, 2, 6)] == [2, 4, 1, 0]
+
+
+def test_a_quota_counts_for_the_account_under_which_the_ledger_books(tmp_path: Path) -> None:
+    """Two accounts in turn, one answer each; what the second asks first is known, so that it costs no answer.
+
+    The third question is of the first account, whose answer is used, and the fourth of the second, whose is not.
+    """
+    dark, grey, white = (Picture(f"p{tone}", np.full((4, 4), tone, np.uint8)) for tone in (10, 100, 200))
+    with Ledger.open(tmp_path / "ledger.sqlite", Terms("victim", 9)) as ledger:
+        desk = Desk(defended(Victim(), Quota(1)), ledger, tmp_path, batch_size=2, accounts=("one", "two"))
+        desk.ask([dark, dark], 0, 0)
+        desk.ask([grey, white], 0, 2)
+        booked = [(query.account, query.cached, query.refused) for query in ledger.queries()]
+        earlier = [query.account for query in ledger.queries() if not query.cached]
+        later = Desk(defended(Victim(), Quota(1), earlier=earlier), ledger, tmp_path, accounts=("one", "two"))
+        later.ask([Picture("p60", np.full((4, 4), 60, np.uint8))], 0, 4)
+        assert ledger.queries()[-1].refused  # also after a restart
+    assert booked == [("one", False, False), ("two", True, False), ("one", False, True), ("two", False, False)]

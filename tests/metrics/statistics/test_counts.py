@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cxrlab.metrics.statistics.counts import holm, mcnemar, mcnemar_counts
+from cxrlab.metrics.statistics.counts import clopper_pearson, holm, mcnemar, mcnemar_counts
 
 
 def test_mcnemar_by_hand() -> None:
@@ -71,3 +71,12 @@ def test_holm_never_lowers_and_keeps_the_order(ps: list[float]) -> None:
     assert all(old <= new <= 1 for old, new in zip(ps, adjusted, strict=True))
     order = np.argsort(ps, kind="stable")
     assert np.all(np.diff(np.array(adjusted)[order]) >= 0)
+
+
+def test_clopper_pearson_agrees_with_scipy_and_with_a_formula() -> None:
+    """Where all agree, the lower end is the n-th root of alpha / 2."""
+    stats = pytest.importorskip("scipy.stats")
+    for successes, n, alpha in [(0, 10, 0.05), (3, 10, 0.05), (10, 10, 0.05), (730, 1000, 0.001), (99, 100, 0.01)]:
+        known = stats.binomtest(successes, n).proportion_ci(1 - alpha, method="exact")
+        assert clopper_pearson(successes, n, alpha) == pytest.approx((known.low, known.high), abs=1e-12)
+    assert clopper_pearson(10, 10, 0.05) == pytest.approx((0.025**0.1, 1.0))

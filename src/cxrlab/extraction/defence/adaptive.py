@@ -1,6 +1,6 @@
 """Attackers that know the defence: one for each, as an option of the attack.
 
-    gate       `dress`: blend a chest into the picture until the gate lets it pass
+    gate       `dress`: blend a chest into the picture until the gate lets it pass; see `probing` for how much it needs
     quota      several accounts; see `quotas.accounts_needed` for their number
     coarse     `rewrite`: varied words for what the fixed sentences say, so that the copy learns to speak; plain too
     watermark  `rewrite`: other words for the same findings before the copy is trained
@@ -25,6 +25,7 @@ from cxrlab.core.vocabulary import Change
 from cxrlab.data.images import load_image
 from cxrlab.extraction.defence.canonical import canonical, canonical_normal
 from cxrlab.extraction.defence.claims import difference
+from cxrlab.extraction.defence.config import SHARES
 from cxrlab.extraction.defence.sentences import Piece, pieces
 from cxrlab.extraction.pools import square
 from cxrlab.findings.grammar import agreed, capital
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
     from cxrlab.extraction.records import Pixels
 
-SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _TRIALS = 4  # of other words for one report
 
 
@@ -47,12 +47,14 @@ class Adaptation:
 
     Args:
         dress: Share of a chest in each picture, 0 to 1.
+        probes: Pictures with which that share is looked for instead, at the cost of queries.
         chest: File of the chest film that is blended in; None for our drawing.
         rewrite: Say the answers in other words before the copy is trained.
         accounts: Accounts under which queries are put in turn.
     """
 
     dress: float = 0.0
+    probes: int = 0
     chest: Path | None = None
     rewrite: bool = False
     accounts: int = 1
@@ -105,7 +107,7 @@ def load_chest(file: Path, size: int) -> Pixels:
 
 def smallest_passing(
     pictures: Sequence[Pixels],
-    passes: Callable[[Pixels], bool],
+    passes: Callable[[Sequence[Pixels]], Sequence[bool]],
     wanted: float = 0.9,
     shares: Sequence[float] = SHARES,
     chest: Pixels | None = None,
@@ -114,7 +116,7 @@ def smallest_passing(
 
     Args:
         pictures: A sample of the pool; an attacker pays one query for each picture and share.
-        passes: uint8 [H, W] → whether it was answered.
+        passes: uint8 [H, W] each → whether each was answered.
         wanted: Share of pictures that have to pass.
         shares: In rising order.
         chest: What is blended in; see `dress`.
@@ -124,7 +126,7 @@ def smallest_passing(
     """
     passed: dict[float, float] = {}
     for share in shares:
-        passed[share] = sum(passes(dress(picture, share, chest)) for picture in pictures) / len(pictures)
+        passed[share] = sum(passes([dress(picture, share, chest) for picture in pictures])) / len(pictures)
         if passed[share] >= wanted:
             return share, passed
     return None, passed
@@ -141,14 +143,27 @@ def rewrite(report: str, seed: int) -> str:
     renders is kept as it was. Sentences may be read otherwise side by side than alone: other words are then tried, and
     what cannot be told alike in a few trials stays as it was.
     """
-    kept = [piece for piece in pieces(read(report)) if piece.findings or piece.normal]
+    kept = _said(report)
     said = " ".join(piece.text for piece in kept)
     for trial in range(_TRIALS):
-        words = Words(load_lexicon("B"), generator(seed, "rewrite", report, trial))
-        text = " ".join(_retold(piece, words) for piece in kept)
-        if difference(said, text) is None:
-            return text
+        for tell in (_freely, _retold):  # most reports pass as a whole, and are then read once
+            words = Words(load_lexicon("B"), generator(seed, "rewrite", report, trial))
+            text = " ".join(tell(piece, words) for piece in kept)
+            if difference(said, text) is None:
+                return text
     return said
+
+
+@lru_cache(1 << 10)
+def _said(report: str) -> tuple[Piece, ...]:
+    """What a report says, sentence by sentence; one that is told in several wordings is read once."""
+    return tuple(piece for piece in pieces(read(report)) if piece.findings or piece.normal)
+
+
+def _freely(piece: Piece, words: Words) -> str:
+    """The sentence in words of the lexicon, unchecked; as it was where the lexicon has none for it."""
+    told = list(_varied(piece, words))
+    return piece.text if None in told else " ".join(sentence for sentence in told if sentence)
 
 
 def _retold(piece: Piece, words: Words) -> str:

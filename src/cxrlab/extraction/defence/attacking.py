@@ -72,6 +72,7 @@ def overrides(config: DefendConfig, plan: Plan) -> list[str]:
         "i_am_authorised": config.i_am_authorised,
         "defence": plan.defence,
         "dress": plan.adaptation.dress,
+        "probes": plan.adaptation.probes,
         "chest": plan.adaptation.chest,
         "rewrite": str(plan.adaptation.rewrite).lower(),
         "accounts": plan.adaptation.accounts,

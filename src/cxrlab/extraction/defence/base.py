@@ -63,7 +63,7 @@ class Defence(ABC):
         Args:
             asked: uint8 [H, W], 255 is white.
             account: Who asks.
-            number: Queries that were asked before this one, by anybody: the clock.
+            number: Queries that reached the defence before this one, by anybody: the clock.
         """
         return True
 

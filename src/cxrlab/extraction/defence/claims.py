@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
 
 from cxrlab.core.records import Finding
 from cxrlab.findings.reader import Reading, read
@@ -51,7 +52,18 @@ def claims(text: str | Reading, dropped: Collection[str] = ()) -> Claims:
         text: A report, or what was read of it.
         dropped: Names of `DROPPABLE` that are left out of present findings.
     """
-    reading = read(text) if isinstance(text, str) else text
+    if isinstance(text, str):
+        return _claims_of(text, tuple(dropped))
+    return _claims(text, dropped)
+
+
+@lru_cache(1 << 12)
+def _claims_of(text: str, dropped: tuple[str, ...]) -> Claims:
+    """Of a text; a report that is held against several others is read once."""
+    return _claims(read(text), dropped)
+
+
+def _claims(reading: Reading, dropped: Collection[str]) -> Claims:
     return Claims(
         present=Counter(claim(finding, dropped) for finding in reading if finding.present),
         absent=frozenset(claim(finding, dropped) for finding in reading if not finding.present),

@@ -12,6 +12,8 @@ from cxrlab.extraction.paper_decoding import PaperDecoding
 from cxrlab.extraction.terms import Price
 from cxrlab.models.loading import Loading
 
+SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of a chest, with which a gate is probed in turn
+
 
 def _check_split(name: str, split: str) -> None:
     if split not in SPLITS:
@@ -78,9 +80,10 @@ class DefendConfig:
         budget: Queries of one attack.
         adaptive: Attack each defence also with an attacker that knows it.
         accounts: Accounts of the attacker that knows of a quota.
-        dress: Share of a chest in each picture that passes the gate; looked for when left out.
+        dress: Share of a chest in each picture that passes the gate; looked for by probes when left out.
         chest: A chest film that the attacker who knows of the gate blends in; a drawing when left out.
-        probes: Pictures with which it is looked for.
+        probes: Pictures with which it is looked for; with each share that is tried each of them is a query of the
+            budget.
         split: Of the benign films.
         n: Benign films, drawn with the seed; all when left out.
         section: Of the reference report.

@@ -26,7 +26,7 @@ from cxrlab.evaluation.answering import Films, Writer, answer_all
 from cxrlab.evaluation.generate import chosen_ids
 from cxrlab.evaluation.loading import load_model
 from cxrlab.evaluation.score_sources import predictions_from, references_from
-from cxrlab.extraction.defence.adaptive import Adaptation, load_chest, smallest_passing
+from cxrlab.extraction.defence.adaptive import Adaptation
 from cxrlab.extraction.defence.attacking import Attack, Plan, attack_config, audit_attack, paired_loss
 from cxrlab.extraction.defence.base import Defence
 from cxrlab.extraction.defence.benign import BenignCase, benign_cost, harms
@@ -38,14 +38,15 @@ from cxrlab.extraction.defence.quotas import Quota, benign_share_refused
 from cxrlab.extraction.defence.safety import SafetyReport, check_on_benign
 from cxrlab.extraction.defence.severity import METRIC, security_summary
 from cxrlab.extraction.defence.table import open_defence
-from cxrlab.extraction.permission import check_address, check_permission
-from cxrlab.extraction.pools import open_pool
+from cxrlab.extraction.permission import THREAT, check_address, check_permission, standing, threat_model
 from cxrlab.metrics.pairs import Pair
 from cxrlab.models.decoding import ChoosesWords, Decoding
 
 BENIGN, DEFENCE, ATTACKS, COMPARED = "benign.jsonl", "defence.json", "attacks", "compared"
 WATERMARK = "watermark"
-_PROBE_SIZE = 128  # side of the pictures with which a way through the gate is looked for
+FREE = ("i_am_authorised",)
+Plans = Mapping[str, Adaptation]
+"""Of a defence: plain or adaptive → what that attacker does about it."""
 
 
 def defend(config: DefendConfig, out: Path, attack: Attack | None = None) -> dict[str, Any]:
@@ -56,21 +57,27 @@ def defend(config: DefendConfig, out: Path, attack: Attack | None = None) -> dic
         out: Run folder.
         attack: Makes one attack in a folder and gives its result; the extraction audit when left out.
     """
-    if finished(out, config, seed=config.seed):
+    if finished(out, config, seed=config.seed, free=FREE):
         return dict(read_json(out / DEFENCE))
+    config = replace(config, i_am_authorised=standing(out, config.victim, config.i_am_authorised))
     settings = _settings(config)
     attack = attack or audit_attack(config)
     check_address(config.victim, config.i_am_authorised)
     model = load_model(config.victim, config.loading)
     permission = check_permission(config.victim, model.capabilities, config.i_am_authorised)
     opened = {name: open_defence(name, settings, config.seed) for name in config.defences}
+    plans = {name: _plans(defence, config) for name, (defence, _) in opened.items()}
+    for name, adapted in ((name, one) for name, kinds in plans.items() for one in kinds.values()):
+        attack_config(config, Plan(name, settings, adapted))  # what the audit would refuse is refused now
     said = attack_config(config, Plan(None, settings)).victim_decoding  # benign users are answered as the attacker is
     writer = Writer(model, said if isinstance(model, ChoosesWords) else Decoding())
-    with Run.open(out, config, seed=config.seed) as run:
+    with Run.open(out, config, seed=config.seed, free=FREE) as run:
+        threat = threat_model(config.victim, config.budget, config.price, permission)
+        run.write(THREAT, {"victim": config.victim, "threat": threat, "authorised": permission.authorised})
         cases = _cases(run, config, writer)
         for defence, _ in opened.values():
             check_on_benign(defence, [case.pair.candidate or "" for case in cases])
-        found = _measured(config, settings, opened, cases, out, attack)
+        found = _measured(config, settings, opened, plans, cases, out, attack)
         result = {"victim": config.victim, "authorised": permission.authorised, **found}
         result["summary"] = security_summary(result)
         run.write(DEFENCE, result)
@@ -107,6 +114,7 @@ def _measured(
     config: DefendConfig,
     settings: DefenceSettings,
     opened: Mapping[str, tuple[Defence, SafetyReport]],
+    plans: Mapping[str, Plans],
     cases: list[BenignCase],
     out: Path,
     attack: Attack,
@@ -119,10 +127,10 @@ def _measured(
         if isinstance(defence, Quota):
             cost["quota"] = quota_cost(settings)
         attacks = {}
-        for kind, (adapted, told) in _plans(defence, config).items():
+        for kind, adapted in plans[name].items():
             found = attack(Plan(name, settings, adapted), folder / f"{name}-{kind}")
             lost = paired_loss(config, found, none, METRIC, out / COMPARED / f"{name}-{kind}")
-            attacks[kind] = {**asdict(adapted), **told, "loss": lost, "result": _kept(found)}
+            attacks[kind] = {**asdict(adapted), **_found_out(found), "loss": lost, "result": _kept(found)}
         rows[name] = {"safety": asdict(safety), "benign": cost, "harms": harms(cost, config.tolerated)}
         rows[name]["attacks"] = attacks
         if name == WATERMARK:
@@ -130,27 +138,24 @@ def _measured(
     return {"n": len(cases), "undefended": _kept(none), "defences": rows, "price": asdict(config.price)}
 
 
-def _plans(defence: Defence, config: DefendConfig) -> dict[str, tuple[Adaptation, dict[str, Any]]]:
-    plans: dict[str, tuple[Adaptation, dict[str, Any]]] = {"plain": (Adaptation(), {})}
-    return plans | {"adaptive": adaptation(defence, config)} if config.adaptive else plans
+def _plans(defence: Defence, config: DefendConfig) -> Plans:
+    return {"plain": Adaptation(), **({"adaptive": adaptation(defence, config)} if config.adaptive else {})}
 
 
-def adaptation(defence: Defence, config: DefendConfig) -> tuple[Adaptation, dict[str, Any]]:
-    """What the attacker who knows a defence does, and what it has found out before."""
+def adaptation(defence: Defence, config: DefendConfig) -> Adaptation:
+    """What the attacker who knows a defence does."""
     if isinstance(defence, Gate):
         if config.dress is not None:
-            return Adaptation(dress=config.dress, chest=config.chest), {}
-        pool = open_pool(config.pool, size=_PROBE_SIZE, seed=config.seed)
-        pictures = [picture.pixels for picture in pool.draw(config.probes)]
-        chest = load_chest(config.chest, _PROBE_SIZE) if config.chest else None
-        share, passed = smallest_passing(pictures, defence.is_chest_film, chest=chest)
-        # Where no share lets enough pass, the one that lets most pass is used, the smallest of them.
-        best = share if share is not None else max(passed, key=lambda one: (passed[one], -one))
-        told = {"passed": {f"{one:g}": value for one, value in passed.items()}, "probes": len(pictures) * len(passed)}
-        return Adaptation(dress=best, chest=config.chest), told
+            return Adaptation(dress=config.dress, chest=config.chest)
+        return Adaptation(probes=config.probes, chest=config.chest)
     if isinstance(defence, Quota):
-        return Adaptation(accounts=config.accounts), {}
-    return Adaptation(rewrite=True), {}
+        return Adaptation(accounts=config.accounts)
+    return Adaptation(rewrite=True)
+
+
+def _found_out(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What an attacker that probed has found out, and how many of its queries that took; nothing of another."""
+    return {"dress": found["probing"]["dress"], "probing": found["probing"]} if "probing" in found else {}
 
 
 def quota_cost(settings: DefenceSettings) -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from itertools import count
+from typing import TYPE_CHECKING, Self
 
 from cxrlab.core.codec import to_uint8
 from cxrlab.core.protocols import Capabilities, Generated
@@ -15,6 +17,7 @@ from cxrlab.models.decoding import ChoosesWords, Decoding
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Image, ImageToText
 
+ANYBODY = "anybody"  # who asks where no accounts are told
 Ask = Callable[[list["Image"], list[str | None] | None], list[list[Generated]]]
 
 
@@ -24,15 +27,24 @@ class Defended:
     Args:
         model: What is defended; it is not asked where the defence refuses.
         defence: What stands before it.
-        accounts: Under how many accounts queries come in turn.
-        asked: Queries that were put before this process began; a defence with a memory is told of them.
+        earlier: Who asked the queries that were put before this process began, in their order; a defence with a memory
+            is told of them.
+
+    Whoever keeps the books says who asks (`asked_by`); what is asked without that is asked by `ANYBODY`.
     """
 
-    def __init__(self, model: ImageToText, defence: Defence, *, accounts: int = 1, asked: int = 0) -> None:
-        self._model, self._defence, self._accounts = model, defence, accounts
-        self._asked = asked
-        for number in range(asked):
-            defence.count(self._account(number), number)
+    def __init__(self, model: ImageToText, defence: Defence, *, earlier: Sequence[str] = ()) -> None:
+        self._model, self._defence = model, defence
+        self._accounts: tuple[str, ...] | None = None
+        self._clock = count(len(earlier))  # queries that came before, answered or refused
+        for number, account in enumerate(earlier):
+            defence.count(account, number)
+
+    def asked_by(self, accounts: Sequence[str]) -> Self:
+        """The same model, with the same clock and memory, for films of which each is asked by one of these accounts."""
+        same = copy.copy(self)
+        same._accounts = tuple(accounts)
+        return same
 
     @property
     def name(self) -> str:
@@ -57,7 +69,8 @@ class Defended:
         self, images: Sequence[Image], indications: Sequence[str | None] | None, ask: Ask
     ) -> list[list[Generated]]:
         """Refusals in their places, and around them what the model says of the rest in the words of the defence."""
-        admitted = [self._admits(image) for image in images]
+        accounts = self._accounts or (ANYBODY,) * len(images)
+        admitted = [self._admits(image, account) for image, account in zip(images, accounts, strict=True)]
         films = [image for image, passes in zip(images, admitted, strict=True) if passes]
         reasons = None
         if indications is not None:
@@ -66,12 +79,8 @@ class Defended:
         refusal = Generated(self._defence.refusal, extra={REFUSED: True})
         return [[self._worded(one) for one in next(told)] if passes else [refusal] for passes in admitted]
 
-    def _admits(self, image: Image) -> bool:
-        number, self._asked = self._asked, self._asked + 1
-        return self._defence.admits(to_uint8(grey_film(image)), self._account(number), number)
-
-    def _account(self, number: int) -> str:
-        return f"account {number % self._accounts + 1}"
+    def _admits(self, image: Image, account: str) -> bool:
+        return self._defence.admits(to_uint8(grey_film(image)), account, next(self._clock))
 
     def _worded(self, answer: Generated) -> Generated:
         """The answer in the words of the defence; the probability was that of other words, and is not handed out."""
@@ -93,7 +102,7 @@ class DefendedWriter(Defended):
         return self._answered(images, indications, lambda films, why: model.answers(films, why, decoding))
 
 
-def defended(model: ImageToText, defence: Defence, *, accounts: int = 1, asked: int = 0) -> Defended:
+def defended(model: ImageToText, defence: Defence, *, earlier: Sequence[str] = ()) -> Defended:
     """A model behind a defence that keeps what the model can do; see `Defended`."""
     kind = DefendedWriter if isinstance(model, ChoosesWords) else Defended
-    return kind(model, defence, accounts=accounts, asked=asked)
+    return kind(model, defence, earlier=earlier)
