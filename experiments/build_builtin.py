@@ -5,7 +5,7 @@
 The recipes are configs/builtin/*.yaml; every step has a folder under runs/builtin. A second call goes on
 with the step that was stopped; `sight` (experiments/sight.py) begins anew.
 `encoder` needs `general` and `reporter` needs both; what is missing is built first. `outsider` needs none of them.
-Forty-five minutes on one H200 with 16 cores. `--rehearse` goes through all of it with a few films and steps, to see
+Fifty minutes on one H200 with 16 cores. `--rehearse` goes through all of it with a few films and steps, to see
 that it runs; its models know nothing.
 """
 

@@ -109,6 +109,14 @@ def test_other_pools_stay_as_they_are(pool: str) -> None:
     assert pool_with_folders(pool, {}, "here") == pool
 
 
+def test_the_pictures_of_a_corpus_are_a_folder_too() -> None:
+    folders = {"seen": Path("runs/seen"), "drawn": Path("runs/drawn")}
+    assert pool_with_folders("folder:seen", folders, "here") == "folder:runs/seen"
+    assert pool_with_folders("mix:0.1:corpus:drawn@train+folder:seen", folders, "here") == (
+        "mix:0.1:corpus:runs/drawn@train+folder:runs/seen"
+    )
+
+
 def test_detectors_watch_the_first_seed_and_defences_meet_one_attack_one_by_one(tmp_path: Path) -> None:
     found = planned(
         tmp_path,
@@ -144,7 +152,7 @@ Shipped = tuple[ExtractionStudyConfig, ExtractionPlan]
 
 def test_the_shipped_study_makes_each_thing_once(ada_steal: Shipped) -> None:
     config, found = ada_steal
-    kinds = {"models": 2, "victims": 4, "extract": 26, "detect": 1, "defend": 5}
+    kinds = {"models": 1, "victims": 1, "extract": 20}
     assert Counter(part.kind for part in found.parts) == kinds
     assert config.contrasts[0] == ("B-ada", "B-knockoff")
     rows = {name for table in config.shown().values() for name in table.variants}
@@ -154,7 +162,9 @@ def test_the_shipped_study_makes_each_thing_once(ada_steal: Shipped) -> None:
 @pytest.mark.parametrize(
     ("name", "quick", "kinds"),
     [
-        ("ada_steal", True, {"models": 1, "victims": 1, "extract": 5, "detect": 1, "defend": 1}),
+        ("ada_steal", True, {"models": 1, "victims": 1, "extract": 6}),
+        ("ada_steal_more", False, {"models": 2, "victims": 4, "extract": 13, "detect": 1, "defend": 5}),
+        ("ada_steal_more", True, {"models": 1, "victims": 1, "extract": 4, "detect": 1, "defend": 1}),
         ("ada_steal_openi", False, {"victims": 1, "extract": 4, "detect": 1}),
     ],
 )
@@ -169,13 +179,28 @@ def test_the_shipped_study_asks_with_the_same_settings_but_for_what_a_variant_sa
     """The ceiling is honest when it differs from Knockoff in its pictures alone."""
     config, found = ada_steal
     attacks = {name: found.part(found.trial(name, 1).extract).config for name in config.variants}
-    knockoff, ceiling, ada = (attacks[name] for name in ("B-knockoff", "B-in-domain", "B-ada"))
-    assert replace(ceiling, method="knockoff", pool="scenes") == knockoff
+    knockoff, ceiling, ada, guided = (attacks[f"B-{name}"] for name in ("knockoff", "in-domain", "ada", "guided"))
+    assert replace(ceiling, method="knockoff", pool=knockoff.pool) == knockoff
     assert replace(ada, method="knockoff") == knockoff
+    usual = replace(guided.alignment, guide=None, picture="original")
+    assert replace(guided, alignment=usual, shares=ada.shares) == ada
     assert (ada.budget, ada.rounds, ada.alignment.eps, ada.alignment.direction) == (1500, 3, "0.2", "towards")
     assert [attacks[name].alignment.eps for name in ("natural", "tenth", "half", "films", "noise")] == ["0.05"] * 5
-    assert attacks["away"].alignment.direction == "away" and attacks["no-oracle"].oracle == "none"
-    assert attacks["untaught-ada"].victim == "builtin:reporter" and attacks["beams"].victim_decoding.beams == 18
+    assert attacks["no-oracle"].oracle == "none" and attacks["weak"].oracle == "rules-weak"
+
+
+def test_what_is_added_to_the_shipped_study_asks_as_it_does(tmp_path: Path, ada_steal: Shipped) -> None:
+    """Both have the same Knockoff, ADA-Steal and guided attack, so that their tables can be read together."""
+    one, first = ada_steal
+    config, found = shipped("ada_steal_more", tmp_path)
+    attacks = {name: found.part(found.trial(name, 1).extract).config for name in config.variants}
+    for name in ("knockoff", "ada", "guided", "in-domain"):
+        known, more = first.part(first.trial(f"B-{name}", 1).extract).config, attacks[name]
+        alike = ("method", "rounds", "budget", "oracle", "shares", "alignment", "fitting", "size", "n", "seed")
+        assert all(getattr(known, field) == getattr(more, field) for field in alike), name
+    assert config.corpora == one.corpora and config.models["bland"] == one.models["bland"]
+    assert attacks["away"].alignment.direction == "away" and attacks["one-step"].alignment.steps == 1
+    assert attacks["untaught-guided"].victim == "builtin:reporter" and attacks["beams"].victim_decoding.beams == 18
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@
     aligned    what `reporter` stands on: that tower, that language model, and the projector between them (stage 2)
     outsider   a LLaVA of another tower, language model and tokenizer, which has seen scenes and read lexicon B alone
 
-Four folders hold weights, that of `outsider` not in every copy; `aligned` holds a projector alone and is put together
-from its neighbours once, in the user's cache. `experiments/build_builtin.py` trains all of them anew.
+Four folders hold weights; `aligned` holds a projector alone and is put together from its neighbours once, in the
+user's cache. `experiments/build_builtin.py` trains all of them anew.
 """
 
 from __future__ import annotations
@@ -33,15 +33,14 @@ if TYPE_CHECKING:
 
 WEIGHTS = Path(__file__).parent / "weights"
 GENERAL, ENCODER, ALIGNED, REPORTER, OUTSIDER = "general", "encoder", "aligned", "reporter", "outsider"
-NAMES = (GENERAL, ENCODER, ALIGNED, REPORTER)  # what every copy with weights holds
-KNOWN = (*NAMES, OUTSIDER)
+NAMES = (GENERAL, ENCODER, ALIGNED, REPORTER, OUTSIDER)
 PROJECTOR = "projector.safetensors"
 
 
 def builtin_folder(name: str) -> Path:
-    """The folder of a built-in model, one of `KNOWN`, in the layout of transformers."""
-    if name not in KNOWN:
-        raise UnknownName(f"there is no built-in model '{name}'.{nearest(name, KNOWN)} There are: {', '.join(KNOWN)}.")
+    """The folder of a built-in model, one of `NAMES`, in the layout of transformers."""
+    if name not in NAMES:
+        raise UnknownName(f"there is no built-in model '{name}'.{nearest(name, NAMES)} There are: {', '.join(NAMES)}.")
     folder = WEIGHTS / name
     if not has_weights(name):
         raise DataError(f"this copy of cxrlab has no weights for builtin:{name}; {folder} is missing or incomplete.")
