@@ -78,7 +78,9 @@ def _contrasts(rows: Sequence[Mapping[str, Any]], metric: str, better: str) -> s
         if one:
             seeds = ", ".join(figure(number(seed.get("difference")), "+") for seed in one.get("by_seed") or ())
             pair = f"<b>{text(row.get('name'))}</b> − {text(row.get('against'))}"
-            body.append([pair, change(part(one, "pooled"), better), seeds, cell(part(one, "ratio"))])
+            ratio = part(one, "ratio")
+            times = "–" if number(ratio.get("low")) is None else cell(ratio)  # over nearly nothing it is no figure
+            body.append([pair, change(part(one, "pooled"), better), seeds, times])
     return table(["compared", "difference", "by seed", "ratio"], body, 3) if body else ""
 
 

@@ -176,7 +176,7 @@ def _compared(config: ExtractionStudyConfig, planned: ExtractionPlan, data: Path
         row = {"name": name, "against": against, "how": HOW}
         contrasts.append({**row, "metrics": paired_seeds(pairs, seeds, config.metrics, swaps)})
     won = []
-    for a, b in config.pairwise:
+    for a, b in track(config.pairwise, "reports held against reports"):
         runs = [[_written(planned.trial(name, seed), out) for name in (a, b)] for seed in seeds]
         found = [pairwise_wins(one, two, data, seed=seed) for (one, two), seed in zip(runs, seeds, strict=True)]
         won.append(wins(a, b, found, seeds))
