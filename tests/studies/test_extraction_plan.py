@@ -199,6 +199,8 @@ def test_what_is_added_to_the_shipped_study_asks_as_it_does(tmp_path: Path, ada_
         alike = ("method", "rounds", "budget", "oracle", "shares", "alignment", "fitting", "size", "n", "seed")
         assert all(getattr(known, field) == getattr(more, field) for field in alike), name
     assert config.corpora == one.corpora and config.models["bland"] == one.models["bland"]
+    gate = next(part for part in found.parts if part.folder.endswith("defend/gate"))
+    assert gate.config.chest == tmp_path / "query" / "images" / "p000000s1.png"
     assert attacks["away"].alignment.direction == "away" and attacks["one-step"].alignment.steps == 1
     assert attacks["untaught-guided"].victim == "builtin:reporter" and attacks["beams"].victim_decoding.beams == 18
 
