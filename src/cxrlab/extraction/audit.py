@@ -247,7 +247,7 @@ def _options(config: ExtractConfig) -> dict[str, Any]:
         "steps": align.steps,
         "eps": align.eps,
         "picture": align.picture,
-        "guide": align.guide,
+        "guide": align.guide or "surrogate",
         "size": config.size,
         "transcript": config.transcript,
         "wordings": config.fitting.wordings,

@@ -39,7 +39,7 @@ _TITLES = {
     "crimson:rules": "CRIMSON by rules",
 }
 # Options of moved pictures, which have no part in another method; and those that count where nothing is asked.
-_OF_MOVED = ("rounds", "oracle", "direction", "steps", "eps", "picture")
+_OF_MOVED = ("rounds", "oracle", "direction", "steps", "eps", "picture", "guide")
 _OF_NONE = ("surrogate", "size")
 
 

@@ -68,7 +68,7 @@ def run_ablations(config: AblationsConfig, out: Path) -> Path:
             for seed in config.seeds:
                 _compare(config, planned, seed, out)
             run.write(TABLE, table(config, _trials(out)))
-            run.write(SUMMARY, {"about": f"{len(config.variants)} ways to train, {len(config.seeds)} seeds each."})
+            run.write(SUMMARY, {"about": f"{len(config.variants)} ways to train; seeds: {len(config.seeds)}."})
     # Of twelve models with the same name a page would tell nobody apart: it shows the full recipe's reports.
     parts = [out / planned.trials[0].folder / REPORTS, out / f"seed{config.seeds[0]}" / COMPARISON]
     return write_page([out, *parts], out / PAGE, title="Ablations")

@@ -90,7 +90,7 @@ def run_extraction_study(config: ExtractionStudyConfig, out: Path) -> Path:
                     run.append(TRIALS, _record(trial, out))
             told = table(config, [record for _, record in read_jsonl(out / TRIALS)])
             run.write(TABLE, {**told, **_compared(config, planned, folders[config.data], out)})
-            run.write(SUMMARY, {"about": f"{len(config.variants)} attacks, {len(config.seeds)} seeds each."})
+            run.write(SUMMARY, {"about": f"{len(config.variants)} attacks; seeds: {len(config.seeds)}."})
     return write_page([out, *_shown(config, planned, out)], out / PAGE, title="What it costs to copy a report model")
 
 

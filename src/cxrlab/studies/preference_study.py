@@ -83,7 +83,7 @@ def run_preference_study(config: PreferenceStudyConfig, out: Path) -> Path:
             run.write(TABLE, table(config, [record for _, record in read_jsonl(out / TRIALS)]))
             if config.robustness:
                 run.write(AUDITS, audits_over_seeds(config, planned.trials, out))
-            run.write(SUMMARY, {"about": f"{len(config.variants)} ways to align, {len(config.seeds)} seeds each."})
+            run.write(SUMMARY, {"about": f"{len(config.variants)} ways to align; seeds: {len(config.seeds)}."})
     # Of all the aligned models a page shows one whole: the first, with what was written before and after.
     first = planned.trials[0]
     written = [out / planned.before[first.train] / "before", out / first.train / "measured" / "after"]
