@@ -14,9 +14,10 @@ from written_reports import effusions
 
 from cxrlab.core.errors import RunError
 from cxrlab.core.files import read_json
+from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.records import Report
 from cxrlab.extraction.audit import extract
-from cxrlab.extraction.config import ExtractConfig, Fitting, Policy
+from cxrlab.extraction.config import Alignment, ExtractConfig, Fitting, Policy
 from cxrlab.extraction.fidelity_config import FidelityConfig
 from cxrlab.extraction.ledger import read_ledger
 from cxrlab.extraction.paper_decoding import PaperDecoding
@@ -131,6 +132,18 @@ def test_ada_steal_in_three_rounds(ada_steal: tuple[dict[str, Any], Path]) -> No
     for pair in pairs:
         assert pair["wanted"] and pair["before"]["sha256"] != pair["after"]["sha256"]
         assert (folder / "pictures" / f"{pair['after']['sha256']}.png").is_file()
+
+
+def test_a_guide_moves_pictures_from_the_first_round_on(world: World) -> None:
+    """The tower of the phantoms' encoder as guide: no surrogate is trained between rounds, and the page is told."""
+    guided = Alignment(guide="builtin:encoder", eps="0.1")
+    found, folder = world.audit("guided", method="ada-steal", budget=4, rounds=2, alignment=guided)
+    check_contract(found, "ada-steal", 4, 4)
+    keys = [one.key for one in read_ledger(folder / "ledger.sqlite")]
+    assert [key.rpartition("@")[2] for key in keys] == ["0", "0", "1", "1"]
+    assert found["options"]["guide"] == "builtin:encoder" and not list(folder.glob("rounds/*/fit"))
+    plan = [row for _, row in read_jsonl(folder / "rounds" / "0" / "plan.jsonl")]
+    assert all(row["after"] < row["before"] and row["target"]["text"] for row in plan)
 
 
 def test_a_finished_audit_is_left_as_it_is(world: World, ada_steal: tuple[dict[str, Any], Path]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from asked_victims import pictures
 from corpora import toy_corpus
+from PIL import Image
 from written_reports import effusions
 
 from cxrlab.core.errors import ConfigError, DataError, UnknownName
@@ -95,6 +96,18 @@ def test_nobody_is_graded_on_the_films_that_were_asked(data: Path, tmp_path: Pat
         checked(settings(data, pool=pool.format(copied)))
     others = effusions(tmp_path / "others", 3)
     checked(settings(data, pool=pool.format(others)))
+
+
+@pytest.mark.parametrize("pool", ["folder:{}", "mix:0.5:folder:{}+noise"])
+def test_a_folder_that_holds_those_films_is_refused_too(data: Path, tmp_path: Path, pool: str) -> None:
+    others = tmp_path / "others"
+    others.mkdir()
+    for number in range(20):
+        Image.new("L", (8, 8), number).save(others / f"{number}.png")
+    checked(settings(data, pool=pool.format(others)))
+    for folder in (data, data.parent):
+        with pytest.raises(DataError, match="asked and graded on the same ones"):
+            checked(settings(data, pool=pool.format(folder)))
 
 
 def test_an_address_is_refused_before_anything_connects(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

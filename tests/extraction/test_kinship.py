@@ -32,6 +32,7 @@ def test_the_tower_and_the_language_model_of_the_victim_are_found_behind_its_ada
     assert shared_parts(victim, other) == []
     assert shared_parts(victim, made("cousin", encoder=tower, language_model=other)) == [tower]
     assert shared_parts(victim, victim) == [victim]  # and not its origins beside it
+    assert shared_parts(victim, other, tower) == [tower]  # what the guide has counts too
 
 
 def test_untrained_weights_are_nobodys_and_a_circle_ends(made: Any) -> None:

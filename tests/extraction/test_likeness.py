@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import attackers as helper
 import numpy as np
@@ -12,8 +13,12 @@ import pytest
 import torch
 from attackers import Line
 
+from cxrlab.core.errors import ConfigError
+from cxrlab.core.files import read_json
+from cxrlab.core.jsonl import read_jsonl
 from cxrlab.extraction.alignment import move_pictures
 from cxrlab.extraction.config import Alignment
+from cxrlab.extraction.enrich import Shares
 from cxrlab.extraction.likeness import Likeness
 from cxrlab.extraction.records import Picture
 from cxrlab.extraction.rounds import run_attack, was_moved
@@ -39,6 +44,21 @@ def test_the_loss_is_one_less_the_cosine(guide: Likeness) -> None:
         found = guide.losses(images[:, None], REPORTS, [None] * 3).numpy()
     cosines = (encoder.embed_images(list(images.numpy())) * encoder.embed_texts(REPORTS)).sum(axis=1)
     assert found == pytest.approx(1.0 - cosines, abs=1e-5)
+
+
+def test_an_encoder_without_gradients_is_no_guide() -> None:
+    class Flat:
+        name = "hf:flat"
+        pixels = SimpleNamespace(differentiable=False, reason="it rounds.")
+
+    with pytest.raises(ConfigError, match="hf:flat cannot guide pictures, since no gradient reaches them: it rounds"):
+        Likeness(cast(Any, Flat()))
+
+
+@pytest.mark.parametrize("changes", [{"oracle": "none"}, {"shares": Shares(0.0, 0.0, 1.0)}])
+def test_a_guide_needs_something_to_move_towards(changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="give an --oracle and a --shares.own below 1"):
+        helper.settings(alignment=Alignment(guide="builtin:encoder"), **changes)
 
 
 @pytest.mark.parametrize(("direction", "way"), [("towards", 1), ("away", -1)])
@@ -75,12 +95,12 @@ def test_a_guide_moves_the_first_round_too_and_needs_no_surrogate(tmp_path: Path
 
 
 def test_without_a_surrogate_its_own_words_stay_unsaid(tmp_path: Path) -> None:
-    from cxrlab.core.files import read_json
-    from cxrlab.extraction.enrich import Shares
-
-    shares = Shares(abnormal=0.3, normal=0.1, own=0.6)
+    shares = Shares(abnormal=0.1, normal=0.05, own=0.85)
     config = helper.settings(budget=60, rounds=2, shares=shares, alignment=Alignment(guide="builtin:encoder"))
     attack, _ = helper.attack_on(tmp_path, config)
     run_attack(replace(attack, guide=Line(np.ones((config.size, config.size)))))
     told = read_json(tmp_path / "rounds" / "1" / "enrichment.json")
     assert told["unsaid"] == told["sources"]["own"] > 0
+    plan = [row for _, row in read_jsonl(tmp_path / "rounds" / "1" / "plan.jsonl")]
+    silent = [row for row in plan if not row["target"]["text"]]
+    assert silent and all("@" not in row["key"] and "after" not in row for row in silent)

@@ -42,6 +42,10 @@ def test_what_waits_for_another_setting() -> None:
     policy, fitting = Policy(groups=4), Fitting(round_steps=5)
     assert told(method="ada-steal", policy=policy) == ["policy.groups"]
     assert told(method="knockoff", fitting=fitting) == ["fitting.round_steps"]
+    guided = Alignment(guide="builtin:encoder")  # nothing is trained between rounds
+    assert told(method="ada-steal", fitting=fitting) == []
+    assert told(method="ada-steal", fitting=fitting, alignment=guided) == ["fitting.round_steps"]
+    assert told(method="knockoff", alignment=guided) == ["alignment.guide"]
     assert told(method="knockoff", policy=Policy("adaptive", groups=4), fitting=fitting) == []
     assert told(chest=Path("chest.png")) == ["chest"] and told(chest=Path("chest.png"), dress=0.5) == []
     assert told(chest=Path("chest.png"), probes=2) == [] and told(method="none", probes=2) == ["probes"]

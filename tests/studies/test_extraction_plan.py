@@ -111,9 +111,9 @@ def test_other_pools_stay_as_they_are(pool: str) -> None:
 
 def test_the_pictures_of_a_corpus_are_a_folder_too() -> None:
     folders = {"seen": Path("runs/seen"), "drawn": Path("runs/drawn")}
-    assert pool_with_folders("folder:seen", folders, "here") == "folder:runs/seen"
+    assert pool_with_folders("folder:seen", folders, "here") == "folder:runs/seen/images"
     assert pool_with_folders("mix:0.1:corpus:drawn@train+folder:seen", folders, "here") == (
-        "mix:0.1:corpus:runs/drawn@train+folder:runs/seen"
+        "mix:0.1:corpus:runs/drawn@train+folder:runs/seen/images"
     )
 
 

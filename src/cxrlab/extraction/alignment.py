@@ -1,4 +1,4 @@
-"""Adversarial domain alignment: a picture is moved until the surrogate would rather write the enriched report.
+"""Adversarial domain alignment: a picture is moved until its guide, the surrogate, would rather have the new report.
 
 One step of length ε along the sign of the gradient is the paper's. Its equation adds the gradient of the loss, which
 makes the wanted report less likely; `direction` says which way is gone, and towards the report is the default.
@@ -33,7 +33,7 @@ class MoveReport(Objective):
     """The enriched report of each picture becomes likelier, or less likely.
 
     Args:
-        model: The surrogate, with its `losses(images, reports, indications)`.
+        model: The surrogate or another guide, with its `losses(images, reports, indications)`.
         reports: The enriched report of each picture.
         sign: -1 lowers the loss of the report, +1 raises it.
     """
@@ -44,7 +44,7 @@ class MoveReport(Objective):
         self.model, self.reports, self.sign = model, reports, sign
 
     def losses(self, images: Tensor, rows: Sequence[int]) -> Tensor:
-        """`sign` times the mean of −log p over the tokens of the enriched report."""
+        """`sign` times the guide's loss: a surrogate's mean of −log p over the tokens of the enriched report."""
         return self.sign * report_losses(self.model, images, rows, self.reports, [None] * len(self.reports))
 
     def broken(self, images: Tensor, rows: Sequence[int]) -> Tensor:
@@ -58,12 +58,12 @@ def move_pictures(
     """Every picture moved and rounded to 8 bits, and what each was moved by.
 
     Args:
-        model: The surrogate.
+        model: The surrogate or another guide.
         pictures: uint8 [S, S] each, all of one size.
         reports: The enriched report of each; a picture with an empty one stays as it is.
         settings: How far, how often and which way.
         seed: Of everything random.
-        round: Named in the keys of the new pictures.
+        round: Named in the keys of the pictures that were moved.
     """
     found: list[Picture] = []
     told: list[dict[str, float]] = []
@@ -75,16 +75,17 @@ def move_pictures(
         rows: dict[int, dict[str, float]] = {}
         if wished:
             films = _films([part[place].pixels for place in wished], model)
-            keys = [part[place].key for place in wished]
+            named = [part[place].key for place in wished]
             objective = MoveReport(model, [texts[place] for place in wished], _sign(settings))
-            result = _attack(settings)(objective, films, parse_eps(settings.eps), keys=keys, seed=seed)
+            result = _attack(settings)(objective, films, parse_eps(settings.eps), keys=named, seed=seed)
             for place, film, before, after, linf in zip(
                 wished, result.images.cpu().numpy(), result.start, result.end, result.linf, strict=True
             ):
                 moved[place] = to_uint8(film[0])
                 sign = _sign(settings)
                 rows[place] = {"before": sign * float(before), "after": sign * float(after), "linf": float(linf)}
-        found += [Picture(f"{one.key}@{round}", moved[place], one.in_domain) for place, one in enumerate(part)]
+        keys = [f"{one.key}@{round}" if place in rows else one.key for place, one in enumerate(part)]
+        found += [Picture(keys[place], moved[place], one.in_domain) for place, one in enumerate(part)]
         told += [rows.get(place, {}) for place in range(len(part))]
     return found, told
 
@@ -101,5 +102,5 @@ def _sign(settings: Alignment) -> float:
 
 
 def _films(pixels: Sequence[NDArray[np.uint8]], model: Any) -> Tensor:
-    """[B, 1, S, S] float32 in [0, 1], where the surrogate is."""
+    """[B, 1, S, S] float32 in [0, 1], where the guide is."""
     return torch.from_numpy(np.stack(pixels)).to(model.device).float().div(255.0)[:, None]

@@ -72,11 +72,11 @@ def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
     check_pool(config, pool, measured)
     victim = load_model(config.victim, config.loading)
     permission = check_permission(config.victim, victim.capabilities, leave)
+    guide = _guide(config)
     learner = LlavaLearner(config.surrogate, config.fitting, config.seed, config.loading)
     useless = unheeded(config, chooses_words=isinstance(victim, ChoosesWords))
-    shared = kinship.shared_parts(config.victim, config.surrogate)
-    rate = learner.learning_rate  # a surrogate or guide that is not there is told before anything is asked
-    guide = _guide(config)
+    shared = kinship.shared_parts(config.victim, config.surrogate, config.alignment.guide if guide else None)
+    rate = learner.learning_rate  # a surrogate that is not there is told before anything is asked
     with Run.open(out, config, seed=config.seed, free=FREE) as run:
         told = f"{threat_model(config.victim, config.budget, config.price, permission)} {kinship.told(shared)}".strip()
         run.write(THREAT, {"victim": config.victim, "threat": told, "authorised": permission.authorised})

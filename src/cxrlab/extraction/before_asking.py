@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import sha256_of
@@ -13,8 +15,10 @@ from cxrlab.evaluation.generate import chosen_ids
 from cxrlab.evaluation.score_sources import chosen_sections
 from cxrlab.extraction.config import ExtractConfig
 from cxrlab.extraction.fidelity import extra_cards
-from cxrlab.extraction.pool_kinds import Films, Mix, with_split
+from cxrlab.extraction.pool_kinds import Films, Folder, Mix, with_split
 from cxrlab.extraction.pools import Pool
+
+Part = TypeVar("Part", bound=Pool)
 
 
 def check_measurable(config: ExtractConfig) -> Corpus:
@@ -56,12 +60,21 @@ def check_pool(config: ExtractConfig, pool: Pool, measured: Corpus) -> None:
             f"the pool '{pool.name}' holds {pool.count} pictures, but the attack asks {needed}; ask for fewer, or "
             "name a larger pool."
         )
-    for part in _films_of(pool):
+    for part in _parts_of(pool, Films):
         folder, split = with_split(part.argument)
         if split == config.split and sha256_of(load_corpus(folder).file) == sha256_of(measured.file):
             raise DataError(
                 f"the pool '{part.name}' asks the {split} films that the copy is measured on, so it would be asked and "
                 f"graded on the same ones; name another split, such as corpus:{folder}@train."
+            )
+
+    for one in _parts_of(pool, Folder):
+        place = Path(one.argument).resolve()
+        films = (measured.path / image.path for study in measured.studies(config.split) for image in study.images)
+        if any(film.resolve().is_relative_to(place) for film in films):
+            raise DataError(
+                f"the pool '{one.name}' holds {config.split} films that the copy may be measured on, so it would be "
+                "asked and graded on the same ones; name a folder without them, or corpus:DIR@train."
             )
 
 
@@ -75,10 +88,10 @@ def pictures_needed(config: ExtractConfig) -> int:
     return config.budget
 
 
-def _films_of(pool: Pool) -> Iterator[Films]:
-    """Every pool of a corpus's films in it."""
-    if isinstance(pool, Films):
+def _parts_of(pool: Pool, kind: type[Part]) -> Iterator[Part]:
+    """Every pool of this kind in it."""
+    if isinstance(pool, kind):
         yield pool
     elif isinstance(pool, Mix):
-        yield from _films_of(pool.inside)
-        yield from _films_of(pool.outside)
+        yield from _parts_of(pool.inside, kind)
+        yield from _parts_of(pool.outside, kind)

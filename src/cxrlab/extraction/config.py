@@ -228,6 +228,9 @@ class ExtractConfig:
             raise ConfigError(f"dress={self.dress} is not a share; give a number from 0 to 1.")
         if self.method == "ada-steal" and self.rounds > self.budget:
             raise ConfigError(f"rounds={self.rounds} is more than budget={self.budget}; a round needs a query.")
+        if self.alignment.guide and (self.oracle == NO_ORACLE or self.shares.own == 1.0):
+            raise ConfigError("alignment.guide moves pictures towards what an oracle says, and no surrogate says "
+                              "anything then; give an --oracle and a --shares.own below 1.")  # fmt: skip
         self._check_probes()
         if self.method == "in-domain" and not self.pool.startswith("corpus:"):
             raise ConfigError("method=in-domain asks with chest films; give --pool corpus:DIR, or --method knockoff.")

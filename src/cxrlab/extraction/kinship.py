@@ -1,4 +1,4 @@
-"""What a surrogate has of the victim before the first query: weights that both were made from.
+"""What an attacker has of the victim before the first query: weights that victim and surrogate or guide share.
 
 The paper's second surrogate begins with the victim's tower. That is more than an attacker from outside has, so it is
 told beside the threat model. Model cards tell what a model was made from; without a card nobody knows.
@@ -20,19 +20,20 @@ _WITH_WEIGHTS = ("hf:", "builtin:")
 _NEW = "fresh:"  # weights that nobody has trained yet
 
 
-def shared_parts(victim: str, surrogate: str) -> list[str]:
-    """Names of what the surrogate has and the victim was made from too, as cards write them; none where none is known.
+def shared_parts(victim: str, surrogate: str, guide: str | None = None) -> list[str]:
+    """Names of what the attacker has and the victim was made from too, as cards write them; none where none is known.
 
     Of a part that is shared as a whole its own origins are not named.
 
     Args:
         victim: Name of the attacked model; one without weights of its own shares nothing.
         surrogate: Name of the surrogate, or of its parts.
+        guide: Name of the encoder that moves pictures, where one does.
     """
     if not victim.startswith(_WITH_WEIGHTS):
         return []
     parts = parse_surrogate(surrogate)
-    mine = [start_name(parts.start)] if parts.start else [parts.encoder, parts.language_model]
+    mine = [start_name(parts.start) if parts.start else None, parts.encoder, parts.language_model, guide]
     theirs = {place for _, place in _family([victim])}
     return [name for name, place in _family([one for one in mine if one], theirs) if place in theirs]
 
@@ -41,7 +42,7 @@ def told(shared: Sequence[str]) -> str:
     """A sentence for the threat model; empty where nothing is shared."""
     if not shared:
         return ""
-    return f"The surrogate begins with weights that the victim was made from: {', '.join(shared)}."
+    return f"The attacker begins with weights that the victim was made from: {', '.join(shared)}."
 
 
 def _family(names: Sequence[str], until: set[str] | frozenset[str] = frozenset()) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from cxrlab.core.errors import ConfigError
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -19,10 +21,13 @@ class Likeness:
     """An encoder with the one method of a surrogate that moving pictures needs.
 
     Args:
-        encoder: Of films and texts.
+        encoder: Of films and texts; reports longer than it reads are cut, as everywhere.
     """
 
     def __init__(self, encoder: DualEncoder) -> None:
+        if not encoder.pixels.differentiable:
+            raise ConfigError(f"{encoder.name} cannot guide pictures, since no gradient reaches them: "
+                              f"{encoder.pixels.reason}")  # fmt: skip
         encoder.model.requires_grad_(False)
         self._encoder = encoder
 

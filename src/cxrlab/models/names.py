@@ -62,9 +62,8 @@ def parse_name(name: str, kinds: Table = KINDS) -> ModelName:
     kind, colon, argument = name.partition(":")
     if not colon or not kind or not argument:
         of = kinds.what.partition("kind of ")[2]
-        raise ConfigError(
-            f"'{name}' is not the name of a {of}; write KIND:ARGUMENT, for example {next(iter(_usages(kinds)))}."
-        )
+        article, example = "an" if of[0] in "aeiou" else "a", next(iter(_usages(kinds)))
+        raise ConfigError(f"'{name}' is not the name of {article} {of}; write KIND:ARGUMENT, for example {example}.")
     return ModelName(kind, name if kind in _ADDRESSES else argument)
 
 

@@ -206,7 +206,7 @@ def _did(one: Mapping[str, Any]) -> str:
     if probing := part(one, "probing"):
         best = max((number(value) or 0.0 for value in part(probing, "passed").values()), default=0.0)
         words.append(
-            f"spent {text(probing.get('queries'))} of its queries on finding that share, with which {best:.0%} passed"
+            f"spent {text(probing.get('queries'))} queries to look for a share that passes; at best {best:.0%} did"
         )
     return "; ".join(words) or "nothing about it"
 

@@ -91,8 +91,20 @@ def headline(one: Copied, several: bool = False) -> str:
         said = f"{named}the untouched surrogate has <b>{share}</b> of the victim's findings: the floor."
     whose = "copy" if one.asked else "surrogate"
     small = f"Findings F1 of the {whose} {told(part(found, 'surrogate', FINDINGS))}. "
-    small += f"{_floor(one)}{_price(one)}" if one.asked else ""
+    small += f"{_floor(one)}{_price(one)}{_probes(one)}" if one.asked else ""
     return f"<p class=bought>{said}<br><span class=small>{small}</span></p>"
+
+
+def _probes(one: Copied) -> str:
+    """What was paid for a way through a gate, where one was looked for."""
+    probing = part(one.found, "probing")
+    if not probing:
+        return ""
+    best = max((number(value) or 0.0 for value in part(probing, "passed").values()), default=0.0)
+    return (
+        f" {text(probing.get('queries'))} of the queries were probes: with {number(probing.get('dress')) or 0:g} of a "
+        f"chest in every picture {best:.0%} were answered."
+    )
 
 
 def _beneath(copies: Sequence[Copied]) -> str:

@@ -57,8 +57,8 @@ class ExtractionStudyConfig:
             settings.
         data: Name of the corpus on whose test split victims and copies are measured.
         variants: Name → what it changes, and the figures that were published for it.
-        extract: Settings of `extract` that all variants share. Corpora in pools are named (corpus:query@train), and
-            made:NAME is a model of the study.
+        extract: Settings of `extract` that all variants share. Corpora in pools are named (corpus:query@train,
+            folder:pictures), and made:NAME is a model of the study.
         models: Name → settings of `train finetune` that make a victim or a start, once for all seeds.
         seeds: One whole attack each: pictures, draws, weights and the studies that are measured come from it.
         at_once: Parts that are worked on side by side, each in a process of its own; small models leave a GPU waiting.

@@ -30,7 +30,6 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.progress import track
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
-from cxrlab.extraction.config import ExtractConfig
 from cxrlab.extraction.surrogate import parse_surrogate
 from cxrlab.render.page import PAGE, write_page
 from cxrlab.studies.extraction_config import ExtractionStudyConfig
@@ -100,6 +99,7 @@ def _models(planned: ExtractionPlan) -> Iterator[str | None]:
         if part.kind == EXTRACT:
             parts = parse_surrogate(part.config.surrogate)
             yield from (part.config.victim, parts.start, parts.encoder, parts.language_model)
+            yield part.config.alignment.guide
         elif part.kind == MODEL:
             yield from (part.config.start, part.config.encoder, part.config.language_model)
 
@@ -107,6 +107,7 @@ def _models(planned: ExtractionPlan) -> Iterator[str | None]:
 def _check_films(planned: ExtractionPlan, folder: Path) -> None:
     """Nothing is trained when there is nothing to measure on, or fewer pictures than an attack asks."""
     from cxrlab.data.corpus import load_corpus
+    from cxrlab.extraction.before_asking import pictures_needed
     from cxrlab.extraction.pools import open_pool
 
     corpus = load_corpus(folder)
@@ -118,20 +119,11 @@ def _check_films(planned: ExtractionPlan, folder: Path) -> None:
                     f"the corpus {folder} has no study in its {part.config.split} split; take a larger one."
                 )
             key = part.config.pool, part.config.size
-            asked[key] = max(asked.get(key, 0), _pictures(part.config))
+            asked[key] = max(asked.get(key, 0), pictures_needed(part.config))
     for (pool, size), count in asked.items():
         held = open_pool(pool, size=size, seed=0).count if count else None
         if held is not None and held < count:
             raise DataError(f"the pool '{pool}' holds {held} pictures, but an attack asks {count}; take a larger one.")
-
-
-def _pictures(config: ExtractConfig) -> int:
-    """Different pictures of its pool that an attack needs."""
-    if config.method == "none":
-        return 0
-    if config.method == "ada-steal" and config.alignment.picture != "fresh":
-        return -(-config.budget // config.rounds)
-    return config.budget
 
 
 def _write_attack(run: Run, config: ExtractionStudyConfig, planned: ExtractionPlan) -> None:

@@ -149,14 +149,16 @@ def pool_with_folders(pool: str, folders: Mapping[str, Path], place: str) -> str
 
     Args:
         pool: Such as `corpus:query@train` or `mix:0.1:corpus:query+scenes`; other pools stay as they are. `folder:NAME`
-            is all pictures of that corpus, whatever they show; another folder is meant as it is written.
+            is all pictures in `images` of that corpus, whatever they show; another folder is meant as it is written.
         folders: Name → folder of each corpus.
         place: What the setting is, for the sentence about a corpus that is not in the list.
     """
 
     def reached(found: re.Match[str]) -> str:
         kind, name = found.groups()
-        return found[0] if kind == "folder" and name not in folders else f"{kind}:{_folder(name, folders, place)}"
+        if kind == "folder":
+            return f"folder:{folders[name] / 'images'}" if name in folders else found[0]
+        return f"corpus:{_folder(name, folders, place)}"
 
     return _IN_POOL.sub(reached, pool)
 

@@ -146,11 +146,10 @@ def rewrite(report: str, seed: int) -> str:
     kept = _said(report)
     said = " ".join(piece.text for piece in kept)
     for trial in range(_TRIALS):
-        for tell in (_freely, _retold):  # most reports pass as a whole, and are then read once
-            words = Words(load_lexicon("B"), generator(seed, "rewrite", report, trial))
-            text = " ".join(tell(piece, words) for piece in kept)
-            if difference(said, text) is None:
-                return text
+        words = Words(load_lexicon("B"), generator(seed, "rewrite", report, trial))
+        text = " ".join(_retold(piece, words) for piece in kept)
+        if difference(said, text) is None:
+            return text
     return said
 
 
@@ -158,12 +157,6 @@ def rewrite(report: str, seed: int) -> str:
 def _said(report: str) -> tuple[Piece, ...]:
     """What a report says, sentence by sentence; one that is told in several wordings is read once."""
     return tuple(piece for piece in pieces(read(report)) if piece.findings or piece.normal)
-
-
-def _freely(piece: Piece, words: Words) -> str:
-    """The sentence in words of the lexicon, unchecked; as it was where the lexicon has none for it."""
-    told = list(_varied(piece, words))
-    return piece.text if None in told else " ".join(sentence for sentence in told if sentence)
 
 
 def _retold(piece: Piece, words: Words) -> str:

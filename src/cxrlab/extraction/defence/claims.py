@@ -59,7 +59,7 @@ def claims(text: str | Reading, dropped: Collection[str] = ()) -> Claims:
 
 @lru_cache(1 << 12)
 def _claims_of(text: str, dropped: tuple[str, ...]) -> Claims:
-    """Of a text; a report that is held against several others is read once."""
+    """Of a text; a report that is held against several others is read once. Nobody may change what comes out."""
     return _claims(read(text), dropped)
 
 
