@@ -11,11 +11,9 @@ import pytest
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json, write_json
 from cxrlab.evaluation.score_files import ScoredRun
-from cxrlab.extraction.config import Alignment, ExtractConfig
 from cxrlab.metrics.tally import Metric, mean_tally
 from cxrlab.studies.extraction_config import ExtractionStudyConfig
 from cxrlab.studies.extraction_parts import together
-from cxrlab.studies.extraction_study import _pictures
 from cxrlab.studies.extraction_table import table, wins
 from cxrlab.studies.paired_seeds import paired_seeds
 
@@ -207,17 +205,3 @@ def test_defences_that_were_measured_one_by_one_become_one_table(tmp_path: Path)
     assert found["summary"]["recommended"]["control"] == "gate" and found["summary"]["severity"] == "medium"
     together([], tmp_path / "none")
     assert not (tmp_path / "none").exists()
-
-
-@pytest.mark.parametrize(
-    ("changes", "count"),
-    [
-        ({"method": "none"}, 0),
-        ({"method": "knockoff"}, 10),
-        ({"method": "ada-steal"}, 4),
-        ({"method": "ada-steal", "alignment": Alignment(picture="fresh")}, 10),
-    ],
-)
-def test_how_many_different_pictures_an_attack_needs(changes: dict[str, Any], count: int) -> None:
-    """Ten queries in three rounds: the first asks four, and these are moved again."""
-    assert _pictures(ExtractConfig("stub:normal", Path("x"), budget=10, rounds=3, **changes)) == count
