@@ -163,8 +163,9 @@ def test_the_shipped_study_makes_each_thing_once(ada_steal: Shipped) -> None:
     ("name", "quick", "kinds"),
     [
         ("ada_steal", True, {"models": 1, "victims": 1, "extract": 6}),
-        ("ada_steal_more", False, {"models": 2, "victims": 4, "extract": 13, "detect": 1, "defend": 5}),
+        ("ada_steal_more", False, {"models": 2, "victims": 3, "extract": 12, "detect": 1, "defend": 5}),
         ("ada_steal_more", True, {"models": 1, "victims": 1, "extract": 4, "detect": 1, "defend": 1}),
+        ("ada_steal_trials", False, {"models": 1, "victims": 2, "extract": 24}),
         ("ada_steal_openi", False, {"victims": 1, "extract": 5, "detect": 1}),
     ],
 )
@@ -202,7 +203,7 @@ def test_what_is_added_to_the_shipped_study_asks_as_it_does(tmp_path: Path, ada_
     gate = next(part for part in found.parts if part.folder.endswith("defend/gate"))
     assert gate.config.chest == tmp_path / "query" / "images" / "p000000s1.png"
     assert attacks["away"].alignment.direction == "away" and attacks["one-step"].alignment.steps == 1
-    assert attacks["untaught-guided"].victim == "builtin:reporter" and attacks["beams"].victim_decoding.beams == 18
+    assert attacks["untaught-guided"].victim == "builtin:reporter"
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------
