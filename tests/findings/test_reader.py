@@ -110,8 +110,14 @@ def test_narrated_reports_are_read_back(lexicon: str) -> None:
 
 WORDS = st.sampled_from(sorted(load().spelling.known))
 MARKS = st.sampled_from(
-    [".", ",", ";", ":", "/", "?", "\n", "(", "-", "XXXX", "___", "5", "2.3", "cm", "8th", "T9", "🙂"]
+    [".", ",", ";", ":", "/", "?", "\n", "(", "-", "XXXX", "___", "5", "2.3", "cm", "8th", "58th", "T9", "🙂"]
 )
+
+
+@pytest.mark.parametrize("rib", ["58th", "13th", "0th"])
+def test_a_rib_that_nobody_has_is_no_place(rib: str) -> None:
+    (finding,) = read(f"Fracture of the left {rib} rib.")
+    assert (finding.observation, finding.location) == ("rib fracture", None)
 
 
 @settings(max_examples=300, deadline=None)

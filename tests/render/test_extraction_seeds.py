@@ -52,6 +52,16 @@ def test_a_table_has_victim_copies_and_the_paper_beside(tmp_path: Path) -> None:
     assert "findings F1 of each copy, over seeds" in shown and "victim 0.900" in shown
 
 
+def test_every_victim_has_a_row_and_none_is_drawn_for_the_others(tmp_path: Path) -> None:
+    found = extraction_seeds()
+    found["variants"]["ada"]["asked"]["victim"] = "made:second"
+    found["variants"]["ada"]["metrics"]["findings.f1"]["victim"] = {"mean": 0.8, "low": 0.79, "high": 0.81}
+    shown = page(tmp_path, found)
+    rows = re.findall(r"<tr><td><span class=later>victim</span></td>.*?</tr>", shown)
+    assert ["0.800" in row for row in rows] == [False, True] and "of ada<" in rows[1]
+    assert ("victim 0.900" in shown) is False
+
+
 def test_the_curve_leaves_out_what_was_measured_once(tmp_path: Path) -> None:
     shown = page(tmp_path, extraction_seeds())
     assert "ada, queries 500: 0.225" in shown and "knockoff, queries 1500: 0.200" in shown
@@ -62,7 +72,7 @@ def test_wins_and_texts_without_a_film(tmp_path: Path) -> None:
     shown = page(tmp_path, extraction_seeds())
     wins = shown[shown.index("Report against report") :]
     assert "ada against knockoff" in wins and "0.550" in wins and "+0.350" in wins
-    assert "<li>BLEU-4: the as well as ada</li>" in shown
+    assert "<li>BLEU-4: “the” as well as ada</li>" in shown
 
 
 def test_a_study_of_a_few_figures_makes_a_page(tmp_path: Path) -> None:

@@ -40,6 +40,17 @@ def test_a_piece_comes_after_those_that_it_needs(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == set(NEEDS)
 
 
+def note(folder: Path, piece: str) -> None:
+    with (folder / "order").open("a") as order:
+        order.write(f"{piece} ")
+
+
+def test_what_waited_for_most_begins_first(tmp_path: Path) -> None:
+    needs = {"floor": (), "shed": (), "left": ("floor",), "right": ("floor",), "roof": ("left", "right")}
+    side_by_side(partial(note, tmp_path), needs, 1)
+    assert (tmp_path / "order").read_text().split() == ["floor", "left", "right", "roof", "shed"]
+
+
 def test_nothing_is_built_on_a_piece_that_failed(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"^the left: it fell\.$"):
         side_by_side(partial(break_left, tmp_path), NEEDS, 1, "the {}".format)

@@ -8,8 +8,9 @@ model out of a causal one or a LLaVA. `builtin:NAME` are the folders that ship w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -114,6 +115,12 @@ def fresh_tokenizer(size: Size) -> Any:
 
     No patient's words are in it; yes and no are tokens of their own, so that one pass tells how likely each is.
     """
+    return deepcopy(_fresh_tokenizer(size.vocabulary))  # whoever has one may add tokens to it
+
+
+@cache
+def _fresh_tokenizer(vocabulary: int) -> Any:
+    """Made once in a process: the narrating takes seconds."""
     from cxrlab.findings.lexicon import LEXICONS
     from cxrlab.findings.questions import NO, YES, question_about
 
@@ -122,7 +129,7 @@ def fresh_tokenizer(size: Size) -> Any:
     for name in DRAWN:
         asked = [prompts.question(question_about(name)) for prompts in every]
         texts += [f"{question} {answer}" for question in asked for answer in (YES, NO)]
-    return train_tokenizer([*texts, *_narrated(LEXICONS)], size.vocabulary)
+    return train_tokenizer([*texts, *_narrated(LEXICONS)], vocabulary)
 
 
 def outsider_tokenizer() -> Any:
@@ -131,6 +138,11 @@ def outsider_tokenizer() -> Any:
     Reports of lexicon A, in which the phantoms of a victim are described, it cuts into more tokens than their own
     tokenizer does.
     """
+    return deepcopy(_outsider_tokenizer())
+
+
+@cache
+def _outsider_tokenizer() -> Any:
     return train_word_pieces([*_requests(), *_narrated(("B",))], OUTSIDER.vocabulary)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cxrlab.render.drawing import COLOURS, Curve, Layout, drawing, in_page
@@ -91,8 +91,8 @@ def _table(found: Mapping[str, Any], told: Mapping[str, Any]) -> str:
 
 
 def _ways(found: Mapping[str, Any], names: Sequence[str]) -> str:
-    """One row a way to copy, the victim first, and the same as a drawing."""
-    rows = [_victim(found, names), *(_way(part(found, "variants", name), name) for name in names)]
+    """One row a way to copy, victims first, and the same as a drawing."""
+    rows = [*_victims(found, names), *(_way(part(found, "variants", name), name) for name in names)]
     groups = [
         ("", ["way", "what it is"]),
         ("findings F1", ["copy", "÷ victim", "fidelity"]),
@@ -108,13 +108,22 @@ def _metric(variant: Mapping[str, Any], metric: str, side: str) -> dict[str, Any
     return over(part(variant, "metrics", metric, side))
 
 
-def _victim(found: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    """The victim of the first way; others may have another, which their ratios count."""
-    first = part(found, "variants", names[0]) if names else {}
-    shown = [cell(_metric(first, metric, "victim"), digits=2) for metric in (FINDINGS, _ROUGE)]
-    asked = {str(part(found, "variants", name, "asked").get("victim")) for name in names}
-    whose = "victim" if len(asked) < 2 else f"victim of {text(names[0])}"
-    return [f"<span class=later>{whose}</span>", "", shown[0], UNKNOWN, UNKNOWN, shown[1], UNKNOWN, UNKNOWN, UNKNOWN]
+def _asked(found: Mapping[str, Any], names: Sequence[str]) -> dict[str, list[str]]:
+    """Each victim → the ways to copy it."""
+    ways: dict[str, list[str]] = {}
+    for name in names:
+        ways.setdefault(str(part(found, "variants", name, "asked").get("victim")), []).append(name)
+    return ways
+
+
+def _victims(found: Mapping[str, Any], names: Sequence[str]) -> Iterator[list[str]]:
+    asked = _asked(found, names)
+    for ways in asked.values():
+        one = part(found, "variants", ways[0])
+        own, rouge = (cell(_metric(one, metric, "victim"), digits=2) for metric in (FINDINGS, _ROUGE))
+        of = text(f"of {', '.join(ways)}") if len(asked) > 1 else ""
+        whose = ["<span class=later>victim</span>", f"<span class=small>{of}</span>"]
+        yield [*whose, own, UNKNOWN, UNKNOWN, rouge, UNKNOWN, UNKNOWN, UNKNOWN]
 
 
 def _way(variant: Mapping[str, Any], name: str) -> list[str]:
@@ -137,7 +146,8 @@ def _bars(found: Mapping[str, Any], names: Sequence[str]) -> str:
         if spread := spread_of(_metric(variant, FINDINGS, "surrogate")):
             dots = _numbers(part(variant, "metrics", FINDINGS, "surrogate").get("values") or ())
             bars.append(Bar(name, spread, part(variant, "asked").get("method") == NONE, dots))
-    victim = spread_of(_metric(part(found, "variants", names[0]), FINDINGS, "victim")) if names else None
+    one = len(_asked(found, names)) == 1
+    victim = spread_of(_metric(part(found, "variants", names[0]), FINDINGS, "victim")) if one else None
     return bars_svg(bars, "findings F1 of each copy, over seeds", victim)
 
 
@@ -205,10 +215,14 @@ def _controls(found: Mapping[str, Any]) -> str:
     ]
     reached = part(found, "reached")
     lines = [
-        f"<li>{text(metric_title(metric))}: {text(controls)} as well as {text(run)}</li>"
+        f"<li>{text(metric_title(metric))}: {_quoted(controls)} as well as {text(run)}</li>"
         for metric in reached
         for run, controls in part(reached, metric).items()
     ]
     fooled = f"<ul class=faults>{''.join(lines)}</ul>" if lines else "<p class=small>No text without a film does.</p>"
     shown = dense(table(["metric", *map(text, values)], rows, len(values)))
     return f"<p class=small>{_CONTROLS}</p>{fooled}{folded('every metric of models and controls', shown)}"
+
+
+def _quoted(names: Iterable[Any]) -> str:
+    return text(", ".join(f"“{name}”" for name in names))

@@ -25,6 +25,7 @@ def side_by_side(
 ) -> None:
     """Do every piece of work as soon as those that it needs are done; whoever goes through them later finds them done.
 
+    Where more could begin than may, whoever waited for most begins first, so that no long chain is left for the end.
     The first error, and Ctrl-C, end the others where they stand: every run of theirs goes on from its last checkpoint.
 
     Args:
@@ -36,7 +37,7 @@ def side_by_side(
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(at_once, mp_context=get_context("spawn"), initializer=follow_parent)
     try:
-        for _ in track(_finished(pool, work, needs, told), f"parts, up to {at_once} at once", len(needs)):
+        for _ in track(_finished(pool, work, needs, at_once, told), f"parts, up to {at_once} at once", len(needs)):
             pass
     except BaseException:
         for process in set(multiprocessing.active_children()) - others:
@@ -59,12 +60,15 @@ def _finished(
     pool: ProcessPoolExecutor,
     work: Callable[[Piece], None],
     needs: Mapping[Piece, Collection[Piece]],
+    at_once: int,
     told: Callable[[Piece], str],
 ) -> Iterator[Piece]:
     """The pieces as they are done."""
     left, done, running = dict(needs), set[Piece](), dict[Future[None], Piece]()
     while left or running:
-        for piece in [piece for piece, before in left.items() if done.issuperset(before)]:
+        ready = [piece for piece, before in left.items() if done.issuperset(before)]
+        ready.sort(key=lambda piece: -len(needs[piece]))
+        for piece in ready[: at_once - len(running)]:
             del left[piece]
             running[pool.submit(work, piece)] = piece
         if not running:

@@ -88,7 +88,9 @@ def _add(group: Where, item: Item) -> None:
     elif item.kind is Kind.LEVEL:
         group.level = row.places[0]
     elif item.kind is Kind.ORDINAL and item.value:
-        group.places.append(f"rib {int(item.value)}")
+        rib = f"rib {int(item.value)}"
+        if rib in LOCATIONS:  # a model may write of a 58th rib
+            group.places.append(rib)
     elif item.kind is Kind.DEGREE and group.degree is None:
         group.degree = row.degree
 
