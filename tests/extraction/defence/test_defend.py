@@ -74,6 +74,7 @@ def test_the_table_its_attacks_and_the_summary(config: DefendConfig, tmp_path: P
     assert rows["quota"]["attacks"]["adaptive"]["loss"]["difference"] == pytest.approx(-0.15)
     assert rows["coarse"]["benign"]["difference"]["findings.f1"]["difference"] == 0.0
     assert rows["quota"]["benign"]["quota"]["share_refused"] < 1e-6
+    assert rows["quota"]["benign"]["quota"]["accounts_needed"] == 4
     knows = rows["gate"]["attacks"]["adaptive"]  # three pictures each with two shares of a chest
     assert (knows["probes"], knows["probing"]["queries"], knows["dress"]) == (3, 6, 0.1)
     assert "probing" not in rows["gate"]["attacks"]["plain"]

@@ -61,4 +61,4 @@ def test_the_benign_cost_of_a_quota_in_closed_form() -> None:
 
 def test_accounts_that_a_budget_needs() -> None:
     assert accounts_needed(1500, 100) == 15
-    assert accounts_needed(1501, 100, windows=4) == 4
+    assert accounts_needed(1501, 100, window=400) == 4

@@ -67,6 +67,12 @@ def test_recommended_is_what_holds_against_who_knows_it_and_harms_nobody() -> No
     assert "-0.250 [-0.350, -0.150]" in found["reason"] and "'coarse' was left out" in found["reason"]
 
 
+def test_a_quota_is_not_recommended_without_the_accounts_that_undo_it() -> None:
+    told = row(0.3, 0.35) | {"benign": {"quota": {"accounts_needed": 15}}}
+    assert "Whoever has 15 accounts has every answer" in summary(quota=told)["recommended"]["reason"]
+    assert "accounts" not in summary(coarse=row(0.3, 0.35))["recommended"]["reason"]
+
+
 def test_a_defence_that_was_not_shown_to_help_is_not_recommended() -> None:
     found = summary(gate=row(0.1, 0.58))["recommended"]
     assert found["control"] is None and found["nearest"] == "gate"

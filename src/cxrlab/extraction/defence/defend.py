@@ -34,7 +34,7 @@ from cxrlab.extraction.defence.config import DefenceSettings, DefendConfig
 from cxrlab.extraction.defence.evidence import watermark_evidence
 from cxrlab.extraction.defence.gate import Gate
 from cxrlab.extraction.defence.keys import fingerprint_of, load_key
-from cxrlab.extraction.defence.quotas import Quota, benign_share_refused
+from cxrlab.extraction.defence.quotas import Quota, accounts_needed, benign_share_refused
 from cxrlab.extraction.defence.safety import SafetyReport, check_on_benign
 from cxrlab.extraction.defence.severity import METRIC, security_summary
 from cxrlab.extraction.defence.table import open_defence
@@ -125,7 +125,7 @@ def _measured(
     for name, (defence, safety) in opened.items():
         cost = benign_cost(defence, cases, trials=config.trials, seed=config.seed)
         if isinstance(defence, Quota):
-            cost["quota"] = quota_cost(settings)
+            cost["quota"] = quota_cost(settings, config.budget)
         attacks = {}
         for kind, adapted in plans[name].items():
             found = attack(Plan(name, settings, adapted), folder / f"{name}-{kind}")
@@ -158,13 +158,18 @@ def _found_out(found: Mapping[str, Any]) -> dict[str, Any]:
     return {"dress": found["probing"]["dress"], "probing": found["probing"]} if "probing" in found else {}
 
 
-def quota_cost(settings: DefenceSettings) -> dict[str, Any]:
-    """Expected share of benign requests that the quota refuses, by account and together."""
+def quota_cost(settings: DefenceSettings, budget: int) -> dict[str, Any]:
+    """Expected share of benign requests that the quota refuses, and how many accounts take its effect away."""
     by_account = {films: benign_share_refused(films, settings.quota) for films in settings.films_per_window}
     total = sum(settings.films_per_window)
     refused = sum(by_account[films] * films for films in settings.films_per_window)
     told = {f"{films:g}": value for films, value in by_account.items()}
-    return {"answers": settings.quota, "by_films_per_window": told, "share_refused": refused / total}
+    return {
+        "answers": settings.quota,
+        "by_films_per_window": told,
+        "share_refused": refused / total,
+        "accounts_needed": accounts_needed(budget, settings.quota, settings.window),
+    }
 
 
 def _kept(found: Mapping[str, Any]) -> dict[str, Any]:

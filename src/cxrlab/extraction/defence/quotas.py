@@ -66,6 +66,6 @@ def benign_share_refused(films_per_window: float, answers: int) -> float:
     return min(1.0, max(0.0, (rate - answered) / rate))
 
 
-def accounts_needed(queries: int, answers: int, windows: int = 1) -> int:
-    """Accounts that an attacker needs for so many answers within so many windows."""
-    return math.ceil(queries / (answers * windows))
+def accounts_needed(queries: int, answers: int, window: int | None = None) -> int:
+    """Accounts from which an attacker has every one of so many queries answered; with them a quota takes nothing."""
+    return math.ceil(min(queries, window or queries) / answers)

@@ -108,6 +108,8 @@ def _recommended(defences: Mapping[str, Any]) -> dict[str, Any]:
         f"'{name}' changes the findings F1 of the copy by {one['difference']:+.3f}{ends} against the attacker "
         f"that does best against it, {most} without measured harm to benign users."
     )
+    if accounts := ((defences[name].get("benign") or {}).get("quota") or {}).get("accounts_needed"):
+        told += f" Whoever has {accounts:,} accounts has every answer: tie accounts to people."
     if one["difference"] >= 0 or one["high"] is None or one["high"] >= 0:
         told = f"no defence was shown to weaken the copy once the attacker knows it; the nearest: {told}"
         return {"control": None, "nearest": name, "reason": told + aside, "mitigation": None}
