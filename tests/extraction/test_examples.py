@@ -40,9 +40,24 @@ def test_pairs_with_more_new_findings_come_first(tmp_path: Path) -> None:
 def test_pictures_that_were_not_moved_make_no_pair(tmp_path: Path) -> None:
     assert examples(tmp_path, []) == []
     assert examples(tmp_path, [Query(0, 0, "a", "0", CLEAR), Query(1, 0, "b", "1", LARGE)]) == []
-    plan(tmp_path, 1, {"fresh@1": "want"})
-    queries = [Query(0, 0, "a", "0", CLEAR), Query(1, 1, "fresh@1", "1", LARGE)]  # of a picture never asked as it is
-    assert examples(tmp_path, queries) == []
+
+
+def test_a_picture_that_was_never_asked_as_it_was_stands_alone(tmp_path: Path) -> None:
+    """Those with more of what was wanted come first; what else was said counts for nothing."""
+    plan(tmp_path, 0, {"a@0": LARGE, "b@0": CLEAR})
+    plan(tmp_path, 1, {"c@1": BOTH})
+    found = examples(
+        tmp_path, [Query(0, 0, "b@0", "0", BOTH), Query(1, 0, "a@0", "1", LARGE), Query(2, 1, "c@1", "2", BOTH)]
+    )
+    assert [row["key"] for row in found] == ["c", "a", "b"]
+    assert found[1] == {
+        "key": "a",
+        "round": 0,
+        "before": None,
+        "after": {"sha256": "1", "report": LARGE},
+        "spans": {},
+        "wanted": LARGE,
+    }
 
 
 def test_names_with_a_mark_of_their_own_find_their_picture(tmp_path: Path) -> None:

@@ -108,6 +108,13 @@ def test_a_lost_picture_and_a_pair_without_marks_are_shown_as_what_is_there(tmp_
     assert shown.count("data:image/png;base64,") == 1 and ("Marks:" in shown) is False
 
 
+def test_a_picture_that_was_never_asked_as_it_was_stands_alone(tmp_path: Path) -> None:
+    shown = one(tmp_path, (pair(before=None, spans={}),))
+    assert shown.count("data:image/png;base64,") == 1 and "stands alone" in shown
+    assert "the victim, after" in shown and ("the victim, before" in shown) is False
+    assert ("stands alone" in one(tmp_path / "both", (pair(),))) is False
+
+
 def test_a_picture_outside_the_run_folder_is_refused(tmp_path: Path) -> None:
     folder = extracted(tmp_path / "run", extraction(), (pair(before={"sha256": "../../x", "report": "Clear."}),))
     (tmp_path / "x.png").write_bytes(b"secret")

@@ -1,4 +1,4 @@
-"""Pictures before and after they were moved, with the victim's words on both."""
+"""Pictures that were moved, with the victim's words, beside what it said before where it was asked."""
 
 from __future__ import annotations
 
@@ -15,36 +15,45 @@ MOST = 6
 
 
 def examples(run: Path, queries: Sequence[Query], most: int = MOST) -> list[dict[str, Any]]:
-    """Pairs of a picture as it was and as it was asked later; those whose answer names more new findings come first.
+    """Moved pictures, each beside what it was before where that was asked too; the most telling come first.
+
+    Those pairs tell most whose second answer names most new findings; of pictures that were never asked as they were,
+    as a guide moves them, those whose answer has most of the wanted findings.
 
     Args:
         run: Run folder, for what was wanted of each picture.
         queries: All that was answered.
-        most: Pairs.
+        most: Pictures.
     """
     plain = {query.key: query for query in queries if query.round == 0}
+    wanted = {round: _targets(run, round) for round in {query.round for query in queries}}
     rows = []
     for query in queries:
-        source = plain.get(query.key.removesuffix(f"@{query.round}"))
-        if query.round and source is not None:
-            new = answer_of(query.report).findings - answer_of(source.report).findings
-            rows.append((-len(new), query.number, source, query))
-    rows.sort(key=lambda row: row[:2])
-    targets = {round: _targets(run, round) for round in {row[3].round for row in rows[:most]}}
+        if query.key not in wanted[query.round]:
+            continue
+        before = plain.get(query.key.removesuffix(f"@{query.round}")) if query.round else None
+        said = answer_of(query.report).findings
+        if before is not None:
+            telling = said - answer_of(before.report).findings
+        else:
+            telling = said & answer_of(wanted[query.round][query.key]).findings
+        rows.append((before is None, -len(telling), query.number, before, query))
+    rows.sort(key=lambda row: row[:3])
     return [
         {
-            "key": before.key,
+            "key": after.key.removesuffix(f"@{after.round}"),
             "round": after.round,
-            "before": {"sha256": before.sha256, "report": before.report},
+            "before": {"sha256": before.sha256, "report": before.report} if before else None,
             "after": {"sha256": after.sha256, "report": after.report},
-            "spans": changed_spans(before.report, after.report),
-            "wanted": targets[after.round].get(after.key),
+            "spans": changed_spans(before.report, after.report) if before else {},
+            "wanted": wanted[after.round][after.key],
         }
-        for _, _, before, after in rows[:most]
+        for *_, before, after in rows[:most]
     ]
 
 
 def _targets(run: Path, round: int) -> dict[str, str]:
-    """Key → the enriched report that the picture was moved towards."""
+    """Key → the enriched report that the picture was moved towards; empty for a round without a plan."""
     plan = run / "rounds" / str(round) / "plan.jsonl"
-    return {str(row["key"]): row["target"]["text"] for _, row in read_jsonl(plan) if "target" in row}
+    rows = (row for _, row in read_jsonl(plan)) if plan.is_file() else ()
+    return {str(row["key"]): row["target"]["text"] for row in rows if "target" in row}

@@ -14,6 +14,10 @@ _NOTE = (
     "Each picture as it was first asked, and as it was moved towards the wanted report; enlarged, with hard edges of "
     "its pixels. The pairs whose second answer names most new findings are shown, so they flatter the attack."
 )
+_ALONE = (
+    " A picture that was never asked as it was stands alone: those whose answer has most of the wanted findings, which "
+    "flatters the attack too."
+)
 _MARKS = (
     " Marks: <mark class=new>words</mark><sup>+ new</sup> name a finding that the first answer does not, "
     "<mark class=lost>words</mark><sup>− lost</sup> one that the second does not, "
@@ -25,21 +29,23 @@ def pairs(run: RunFolder) -> str:
     """Every pair that the run kept; empty where it kept none."""
     shown = "".join(_one(run, told) for told in run.pairs)
     marks = _MARKS if any(part(told, "spans") for told in run.pairs) else ""
-    return f"<p class=small>{_NOTE}{marks}</p>{shown}" if shown else ""
+    alone = _ALONE if not all(part(told, "before") for told in run.pairs) else ""
+    return f"<p class=small>{_NOTE}{alone}{marks}</p>{shown}" if shown else ""
 
 
 def _one(run: RunFolder, told: Mapping[str, Any]) -> str:
-    first, second = (_picture(run, told, side) for side in ("before", "after"))
+    sides = [side for side in ("before", "after") if part(told, side)]
+    pictures = "<span class=arrow>→</span>".join(_picture(run, told, side) for side in sides)
     head = f"<h3>{text(told.get('key'))}, round {text(told.get('round'))}</h3>"
     spans = part(told, "spans")
-    before, after = (
+    said = "".join(
         _words(f"the victim, {side}", marked(part(told, side).get("report"), spans.get(side)), "report")
-        for side in ("before", "after")
+        for side in sides
     )
     wanted = _words("wanted", text(told.get("wanted")), "report reference")
     return (
-        f"<article class=marked>{head}<div class=moved><div><div class=pair>{first}<span class=arrow>→</span>{second}"
-        f"</div>{wanted}</div><div class=reports>{before}{after}</div></div></article>"
+        f"<article class=marked>{head}<div class=moved><div><div class=pair>{pictures}"
+        f"</div>{wanted}</div><div class=reports>{said}</div></div></article>"
     )
 
 
