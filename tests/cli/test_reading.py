@@ -50,6 +50,12 @@ def test_json_has_findings_spans_words_and_labels(known: None, capsys: pytest.Ca
     assert found["labels"] == {"Pleural Effusion": 1, "Pneumothorax": 0, "Lung Lesion": -1}
 
 
+@pytest.mark.parametrize(("text", "labels"), [("", {}), ("___", {}), ("Normal chest.", {"No Finding": 1})])
+def test_a_text_without_a_word_is_not_normal(text: str, labels: object, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["read", text, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["labels"] == labels
+
+
 @pytest.mark.parametrize("text", ["", " ", "___", "🫁", "x" * 20_000, "a\nb", "effusion.of.the.left"])
 def test_any_text_is_read(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Also one that no file could be named after."""

@@ -120,3 +120,11 @@ def test_a_number_beyond_all_bounds_is_refused_in_a_short_sentence(hint: Any, va
     with pytest.raises(ConfigError, match=r"^rate is .*; it must be") as caught:
         checked(Setting("rate", hint, None, ""), value, typed=True)
     assert len(str(caught.value)) < 200
+
+
+def test_a_whole_number_that_no_database_takes_is_told() -> None:
+    setting = Setting("seed", int, 7, "")
+    assert checked(setting, str(2**62 - 1), typed=True) == 2**62 - 1
+    for value in (str(2**62), "-99999999999999999999"):
+        with pytest.raises(ConfigError, match=r"^seed is .*less than 63 bits"):
+            checked(setting, value, typed=True)

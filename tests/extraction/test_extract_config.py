@@ -41,6 +41,7 @@ def test_what_the_paper_leaves_open_has_a_choice() -> None:
         ({"split": "testing"}, "There are: train, val, test"),
         ({"defence": "gat"}, "Did you mean 'gate'"),
         ({"budget": 0}, "budget=0"),
+        ({"budget": 10_000_001}, "more than 10,000,000, which no audit asks"),
         ({"budget": 2, "rounds": 3}, "a round needs a query"),
         ({"method": "in-domain"}, "--pool corpus:DIR"),
         ({"at": (100, 1500)}, "at holds 1500"),

@@ -71,12 +71,14 @@ def _file(text: str) -> Path | None:
 
 
 def _data(reading: Reading) -> dict[str, Any]:
+    from cxrlab.metrics.pairs import wordless
+
     return {
         "text": reading.text,
         "findings": [{**finding.to_json(), "words": _words(reading.text, finding)} for finding in reading],
         "normal": reading.normal,
         "unread": reading.unread,
-        "labels": chexpert_labels(reading.findings, complete=False),
+        "labels": {} if wordless(reading.text) else chexpert_labels(reading.findings, complete=False),
     }
 
 

@@ -22,6 +22,7 @@ from cxrlab.core.errors import ConfigError, shown
 
 REQUIRED = dataclasses.MISSING
 _LISTS = (tuple, list, collections.abc.Sequence)
+_MOST = 2**62  # databases and generators of random numbers take no more
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,8 @@ def checked(setting: Setting, value: Any, *, typed: bool = False) -> Any:
         raise ConfigError(f"{setting.key} is {shown(value)}; it must be {type_words(setting.hint)}.{quotes}") from None
     if not _finite(found):
         raise ConfigError(f"{setting.key} is {shown(value)}; it must be finite, that is at most about 1e308.")
+    if isinstance(found, int) and abs(found) >= _MOST:
+        raise ConfigError(f"{setting.key} is {shown(value)}; a whole number here has less than 63 bits.")
     return found
 
 

@@ -20,6 +20,7 @@ from cxrlab.models.loading import Loading
 
 METHODS = ("none", "knockoff", "ada-steal", "in-domain")
 REWARDS = ("certainty", "diversity", "loss")
+MOST_QUERIES = 10_000_000
 NO_ORACLE, TRANSCRIPT = "none", "transcript"
 
 
@@ -224,6 +225,8 @@ class ExtractConfig:
             value = getattr(self, name)
             if value is not None and value < low:
                 raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {low}.")
+        if self.budget > MOST_QUERIES:
+            raise ConfigError(f"budget={self.budget} is more than {MOST_QUERIES:,}, which no audit asks.")
         if not 0.0 <= self.dress <= 1.0:
             raise ConfigError(f"dress={self.dress} is not a share; give a number from 0 to 1.")
         if self.method == "ada-steal" and self.rounds > self.budget:
@@ -235,7 +238,7 @@ class ExtractConfig:
         if self.method == "in-domain" and not self.pool.startswith("corpus:"):
             raise ConfigError("method=in-domain asks with chest films; give --pool corpus:DIR, or --method knockoff.")
         if wrong := [budget for budget in self.at if not 0 < budget < self.budget]:
-            raise ConfigError(f"at holds {wrong[0]}, which is not below the budget of {self.budget}.")
+            raise ConfigError(f"at holds {wrong[0]}, which does not lie between 0 and the budget of {self.budget}.")
 
     def _check_probes(self) -> None:
         """They must leave something to ask with, whichever share of a chest passes."""

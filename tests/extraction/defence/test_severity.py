@@ -76,7 +76,9 @@ def test_a_quota_is_not_recommended_without_the_accounts_that_undo_it() -> None:
 def test_a_defence_that_was_not_shown_to_help_is_not_recommended() -> None:
     found = summary(gate=row(0.1, 0.58))["recommended"]
     assert found["control"] is None and found["nearest"] == "gate"
-    assert found["reason"].startswith("no defence was shown to weaken the copy")
+    assert found["reason"].startswith("no defence was shown to weaken the copy once the attacker knows it")
+    unknown = row(0.58, 0.58) | {"attacks": {"plain": row(0.58, 0.58)["attacks"]["plain"]}}
+    assert summary(gate=unknown)["recommended"]["reason"].startswith("no defence was shown to weaken the copy; ")
     assert summary()["recommended"]["control"] is None
 
 

@@ -106,12 +106,13 @@ def _recommended(defences: Mapping[str, Any]) -> dict[str, Any]:
     most = f"most of the {len(known)} defences" if len(known) > 1 else "the only defence"
     told = (
         f"'{name}' changes the findings F1 of the copy by {one['difference']:+.3f}{ends} against the attacker "
-        f"that does best against it, {most} without measured harm to benign users."
+        f"that does best against it, {most} without measured harm to benign films (refusals, findings, errors)."
     )
     if accounts := ((defences[name].get("benign") or {}).get("quota") or {}).get("accounts_needed"):
         told += f" Whoever has {accounts:,} accounts has every answer: tie accounts to people."
     if one["difference"] >= 0 or one["high"] is None or one["high"] >= 0:
-        told = f"no defence was shown to weaken the copy once the attacker knows it; the nearest: {told}"
+        knowing = " once the attacker knows it" if any(len(row["attacks"]) > 1 for row in defences.values()) else ""
+        told = f"no defence was shown to weaken the copy{knowing}; the nearest: {told}"
         return {"control": None, "nearest": name, "reason": told + aside, "mitigation": None}
     return {"control": name, "reason": told + aside, "mitigation": MITIGATIONS.get(name)}
 
