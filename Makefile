@@ -34,8 +34,9 @@ $(STAMP): pyproject.toml constraints.txt
 tour: $(STAMP)
 	@$(BIN)/cxrlab tour
 
+# One thread a worker: two workers have two cores.
 test: $(STAMP)
-	@$(BIN)/python -m pytest -q -n 2
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
 
 check: $(STAMP)
 	@$(BIN)/ruff check .

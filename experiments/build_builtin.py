@@ -43,7 +43,7 @@ WORDS = {
     "words_b": PhantomConfig(n=40_000, size=32, seed=103, masks=False, lexicon="B"),
 }
 SCENES = ScenesConfig(n=40_000, size=128, seed=104)
-REHEARSAL = 60  # studies and pictures of each corpus
+REHEARSAL = 40  # studies and pictures of each corpus
 KEPT = ("config.json", "generation_config.json", "processor_config.json", "preprocessor_config.json")
 KEPT_WORDS = ("tokenizer.json", "tokenizer_config.json")
 
@@ -229,8 +229,8 @@ def _finetune(name: str, data: Path, rehearse: bool) -> None:
 
 
 def _read(cls: type[Any], name: str, data: Path, rehearse: bool) -> Any:
-    small = ("optimisation.steps=2", "optimisation.batch_size=4", "optimisation.workers=0") if rehearse else ()
-    return config_from(cls, RECIPES / f"{name}.yaml", (f"data={data}", *small))
+    few = ("steps=2", "batch_size=4", "workers=0", "precision=float32") if rehearse else ()
+    return config_from(cls, RECIPES / f"{name}.yaml", (f"data={data}", *(f"optimisation.{one}" for one in few)))
 
 
 if __name__ == "__main__":

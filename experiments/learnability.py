@@ -100,7 +100,7 @@ class Reader(nn.Module):
         return self.head(torch.cat([x.mean((2, 3)), x.amax((2, 3))], 1))
 
 
-def train(model: nn.Module, x: Tensor, y: Tensor, epochs: int, batch: int = 256) -> None:
+def train(model: nn.Module, x: Tensor, y: Tensor, epochs: int, batch: int) -> None:
     """One cycle of AdamW with small shifts of the films."""
     steps = epochs * (len(x) // batch)
     optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.05)
@@ -113,7 +113,7 @@ def train(model: nn.Module, x: Tensor, y: Tensor, epochs: int, batch: int = 256)
                 continue
             dx, dy = (int(v) for v in rng.integers(-6, 7, 2))
             film = torch.roll(x[index], (dy, dx), (1, 2))
-            with torch.autocast(x.device.type, torch.bfloat16):
+            with torch.autocast(x.device.type, torch.bfloat16, enabled=x.is_cuda):
                 loss = functional.binary_cross_entropy_with_logits(model(film).float(), y[index].float())
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
@@ -126,7 +126,7 @@ def train(model: nn.Module, x: Tensor, y: Tensor, epochs: int, batch: int = 256)
 def scores(model: nn.Module, x: Tensor) -> Tensor:
     """Probabilities [N, T]."""
     model.eval()
-    with torch.autocast(x.device.type, torch.bfloat16):
+    with torch.autocast(x.device.type, torch.bfloat16, enabled=x.is_cuda):
         out = torch.cat([model(part).float().sigmoid() for part in x.split(512)])
     model.train()
     return out
@@ -150,6 +150,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=60000)
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--epochs", type=int, default=16)
+    parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--shifted", action="store_true")
     parser.add_argument("--out", type=Path, default=None)
     args = parser.parse_args()
@@ -168,7 +169,7 @@ def main() -> None:
     sets = {name: (x.to(device), y.to(device)) for name, (x, y) in sets.items()}
     model = Reader(len(TARGETS)).to(device, memory_format=torch.channels_last)
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters on {device}")
-    train(model, *sets["train"], args.epochs)
+    train(model, *sets["train"], args.epochs, args.batch)
     cut = best_thresholds(scores(model, sets["val"][0]), sets["val"][1])
     table = {
         name: f1(scores(model, x) > cut, y).tolist() for name, (x, y) in sets.items() if name not in ("train", "val")

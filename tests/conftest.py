@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import shutil
@@ -35,6 +36,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker in ("gpu", "real_data", "browser"):
             if item.get_closest_marker(marker) and (reason := _reason(marker)):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: collecting garbage, as every training does, need not go through all of it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

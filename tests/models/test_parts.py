@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from tiny_models import tiny_dual_encoder, tiny_llava, tiny_tokenizer
 
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, UnknownName
+from cxrlab.models import parts
 from cxrlab.models.building import IMAGE, PHANTOM, TINY, build_image_processor, build_language_model, build_tower
 from cxrlab.models.model_card import ModelCard, write_model_card
 from cxrlab.models.names import load_encoder
@@ -166,6 +167,14 @@ def test_a_tower_without_an_image_processor_is_refused(tmp_path: Path) -> None:
     build_tower(TINY, 3).save_pretrained(tmp_path)
     with pytest.raises(DataError, match="no image processor"):
         load_tower(f"hf:{tmp_path}")
+
+
+def test_a_fresh_tokenizer_is_the_same_when_made_anew_and_nobody_else_gets_what_one_adds() -> None:
+    mine = fresh_tokenizer(TINY)
+    mine.add_tokens(["pneumomediastinoscope"])
+    kept = fresh_tokenizer(TINY)
+    parts._fresh_tokenizer.cache_clear()
+    assert kept.get_vocab() == fresh_tokenizer(TINY).get_vocab() and len(kept) == len(mine) - 1
 
 
 def test_a_fresh_tokenizer_keeps_the_answers_whole() -> None:

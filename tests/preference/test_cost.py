@@ -70,7 +70,8 @@ def test_a_report_that_was_cut_is_not_weighed(room: dict[str, Any], tmp_path: Pa
 
 
 def test_a_model_has_not_drifted_from_itself(room: dict[str, Any], tmp_path: Path) -> None:
-    found = measure_cost(room["after"], room["after"], room["corpus"], SMALL, tmp_path / "same", 7)
+    few = dataclasses.replace(SMALL, n=3)
+    found = measure_cost(room["after"], room["after"], room["corpus"], few, tmp_path / "same", 7)
     assert found["drift"]["kl_report"] == 0.0
     assert all(gap["verdict"] in ("equal", "undefined") for gap in found["difference"].values())
     assert found["questions"]["accuracy"]["difference"] == 0.0

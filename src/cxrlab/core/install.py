@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 
 from cxrlab.core.errors import MissingExtra, UnknownName, nearest
@@ -58,6 +59,7 @@ class ExtraStatus:
         return _INSTALL.format(f".[{self.name}]")
 
 
+@cache  # milliseconds each, and every run writes down a dozen of them
 def version(distribution: str) -> str | None:
     """The installed version of a distribution, None when it is absent; nothing is imported."""
     try:
@@ -68,17 +70,14 @@ def version(distribution: str) -> str | None:
 
 def extras() -> tuple[ExtraStatus, ...]:
     """The state of every optional part, without importing any of it."""
-    return tuple(
-        ExtraStatus(name, {dist: _version_of(module, dist) for module, dist in modules.items()})
-        for name, modules in EXTRAS.items()
-    )
+    return tuple(_status(name) for name in EXTRAS)
 
 
 def require(extra: str) -> None:
     """Return when the optional part is installed, else raise a `MissingExtra` with the install command."""
     if extra not in EXTRAS:
         raise UnknownName(f"there is no extra '{extra}'.{nearest(extra, EXTRAS)} Known: {', '.join(EXTRAS)}.")
-    status = next(status for status in extras() if status.name == extra)
+    status = _status(extra)
     if not status.complete:
         raise MissingExtra(
             f"this needs the '{extra}' part of cxrlab, of which {', '.join(status.missing)} is not installed. "
@@ -94,6 +93,10 @@ def explain(error: ModuleNotFoundError) -> MissingExtra | None:
             command = ExtraStatus(name, {}).command
             return MissingExtra(f"this needs '{top}', which is not installed. Install it with: {command}")
     return None
+
+
+def _status(extra: str) -> ExtraStatus:
+    return ExtraStatus(extra, {dist: _version_of(module, dist) for module, dist in EXTRAS[extra].items()})
 
 
 def _version_of(module: str, distribution: str) -> str | None:

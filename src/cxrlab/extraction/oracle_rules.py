@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import product
 
 import numpy as np
@@ -67,12 +67,7 @@ class RuleOracle:
 
     def describe(self) -> Descriptions:
         """Several hundred abnormal descriptions in all, or four a category from the weak one."""
-        abnormal, normal = (_weakly, _weakly_normal) if self.weak else (_abnormal, _normal)
-        rows = [
-            {category: distinct(filter(is_fresh, tell(category, self.seed))) for category in Category}
-            for tell in (abnormal, normal)
-        ]
-        return Descriptions(abnormal=rows[0], normal=rows[1])
+        return _described(self.seed, self.weak)
 
 
 def rules(seed: int = 0) -> RuleOracle:
@@ -83,6 +78,16 @@ def rules(seed: int = 0) -> RuleOracle:
 def rules_weak(seed: int = 0) -> RuleOracle:
     """Knows a few words for each category: what an attacker without medical knowledge might get together."""
     return RuleOracle("rules-weak", seed, weak=True)
+
+
+@lru_cache(maxsize=8)  # an attack asks before every round
+def _described(seed: int, weak: bool) -> Descriptions:
+    abnormal, normal = (_weakly, _weakly_normal) if weak else (_abnormal, _normal)
+    rows = [
+        {category: distinct(filter(is_fresh, tell(category, seed))) for category in Category}
+        for tell in (abnormal, normal)
+    ]
+    return Descriptions(abnormal=rows[0], normal=rows[1])
 
 
 @cache
