@@ -34,9 +34,10 @@ $(STAMP): pyproject.toml constraints.txt
 tour: $(STAMP)
 	@$(BIN)/cxrlab tour
 
-# One thread a worker: two workers have two cores.
+# One thread a worker: two workers have two cores. Work is stolen, not dealt: tests of a file, which share what they set
+# up, stay together.
 test: $(STAMP)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 check: $(STAMP)
 	@$(BIN)/ruff check .
