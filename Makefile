@@ -35,9 +35,9 @@ tour: $(STAMP)
 	@$(BIN)/cxrlab tour
 
 # One thread a worker: two workers have two cores. Work is stolen, not dealt: tests of a file, which share what they set
-# up, stay together.
+# up, stay together. Modules are compiled once, not by each of some hundred processes, whatever the shell says.
 test: $(STAMP)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
+	@PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 check: $(STAMP)
 	@$(BIN)/ruff check .
