@@ -35,7 +35,7 @@ tour: $(STAMP)
 	@$(BIN)/cxrlab tour
 
 # One thread a worker: two workers have two cores. Work is stolen, not dealt: tests of a file, which share what they set
-# up, stay together. Modules are compiled once, not by each of some hundred processes, whatever the shell says.
+# up, stay together. Modules are compiled once, not by every process that a test starts, whatever the shell says.
 test: $(STAMP)
 	@PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 

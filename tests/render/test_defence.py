@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from extractions import attack, defence, defended
 
 from cxrlab.core.runs import Run
@@ -82,6 +83,18 @@ def test_a_defence_is_not_praised_without_an_attacker_who_knows_it() -> None:
     unknown = attack(0.1, -0.4, -0.2)
     unknown["loss"]["high"] = None
     assert "not measured" in verdict(defended(plain=unknown)) and "not measured" in verdict(defended())
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_an_interval_is_called_paired_where_it_is(paired: bool, tmp_path: Path) -> None:
+    found = defence()
+    losses = [one["loss"] for told in found["defences"].values() for one in told["attacks"].values()]
+    for loss in losses:
+        loss["paired"] = True
+    losses[-1]["paired"] = paired
+    shown = page(tmp_path, found)
+    assert ("It is paired by study." in shown) is paired
+    assert ("wider than a paired one" in shown) is not paired
 
 
 def test_the_watermark_shows_z_p_n_and_what_a_test_needs(tmp_path: Path) -> None:

@@ -17,8 +17,10 @@ _SPENT = ("spent", "refused")
 _NOTE = (
     "Benign: films of people who mean no harm, each scored with the defence minus without; a refused film counts as an "
     "empty report. Copy: findings F1 of the copy made behind the defence, and its difference to the copy made without. "
-    "That interval is made of the ends of both and wider than a paired one. ▼ marks a copy that is surely worse."
+    "{how} ▼ marks a copy that is surely worse."
 )
+_PAIRED = "It is paired by study."
+_APART = "Where reports of a copy are lost, its interval is made of the ends of both and wider than a paired one."
 _MARK = (
     "One-sided exact test on words alone: in how many contexts the leading form is the keyed one, against one in "
     "{chance} by chance. n: contexts. Needed: contexts, and reports in the order given, for a decision at p &lt; 0.01 "
@@ -101,7 +103,9 @@ def _table(found: Mapping[str, Any]) -> str:
         *((f"copy, {words}", ["findings F1", "difference"]) for words in _KINDS.values()),
     ]
     body = [_open(part(found, "undefended")), *(_row(name, part(rows, name)) for name in rows)] if rows else []
-    return f"{dense(grouped_table(groups, body, words=2))}<p class=small>{_NOTE}</p>" if body else ""
+    losses = [part(one, "loss") for name in rows for one in part(rows, name, "attacks").values()]
+    note = _NOTE.format(how=_PAIRED if losses and all(one.get("paired") is True for one in losses) else _APART)
+    return f"{dense(grouped_table(groups, body, words=2))}<p class=small>{note}</p>" if body else ""
 
 
 def _open(undefended: Mapping[str, Any]) -> list[str]:
