@@ -30,7 +30,7 @@ ROOMS = {*FLOOR, "render"}
 LIGHT = ("core", "findings", "data", "metrics", "render", "cli")
 HEAVY = {
     "torch", "transformers", "peft", "accelerate", "safetensors", "tokenizers",
-    "matplotlib", "uvicorn", "starlette", "httpx",
+    "matplotlib", "fastapi", "uvicorn", "starlette", "pydantic", "httpx",
 }  # fmt: skip
 REFERENCE = re.compile(r"cxrlab(\.\w+)+:\w+")
 

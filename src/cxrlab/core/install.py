@@ -22,7 +22,13 @@ EXTRAS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "safetensors": "safetensors",
             "tokenizers": "tokenizers",
         },
-        "serve": {"uvicorn": "uvicorn", "starlette": "starlette", "httpx": "httpx"},
+        "serve": {
+            "fastapi": "fastapi",
+            "uvicorn": "uvicorn",
+            "starlette": "starlette",
+            "pydantic": "pydantic",
+            "httpx": "httpx",
+        },
         "plots": {"matplotlib": "matplotlib"},
     }
 )

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     Image = NDArray[np.float32]
 
+REFUSED = "refused"  # key of `Generated.extra`: True where the answer is no report but a refusal to write one
+
 
 @dataclass(frozen=True)
 class Capabilities:

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from cxrlab.core.errors import RunError
+from cxrlab.core.protocols import REFUSED
 
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Generated, Image, ImageToText
     from cxrlab.models.decoding import Decoding
 
     Voice = Callable[[Sequence[Image], Sequence[str]], "list[Answer]"]
-
-REFUSED = "refused"  # key of `Generated.extra` by which a guarded victim says that it declined
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
+from cxrlab.core.addresses import is_address, is_loopback
+from cxrlab.core.egress import FEWEST_WORDS, says_who_and_why
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.core.streams import harmless
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from cxrlab.extraction.terms import Price
 
 THREAT = "threat.json"  # of a run folder: victim, threat model, and under whose leave
-FEWEST_WORDS = 3  # who and why cannot be said in fewer
-_ADDRESSES = ("http", "https")
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ def check_permission(victim_name: str, capabilities: Capabilities, i_am_authoris
     remote = is_remote(victim_name, capabilities)
     if i_am_authorised is None and not remote:
         return Permission(remote=False)
-    if sum(any(letter.isalpha() for letter in word) for word in said.split()) >= FEWEST_WORDS:
+    if says_who_and_why(said):
         return Permission(remote, said)
     if not remote:
         raise ConfigError(
@@ -68,7 +66,7 @@ def check_address(victim_name: str, i_am_authorised: str | None) -> None:
 
     What is no address says only when it is loaded whether it runs elsewhere: `check_permission` decides then.
     """
-    if _is_address(victim_name):
+    if is_address(victim_name):
         from cxrlab.core.protocols import Capabilities
 
         check_permission(victim_name, Capabilities(black_box=True), i_am_authorised)
@@ -88,14 +86,10 @@ def standing(out: Path, victim_name: str, i_am_authorised: str | None) -> str | 
     return record["authorised"] if record.get("victim") == victim_name else None
 
 
-def _is_address(victim_name: str) -> bool:
-    return victim_name.partition(":")[0].strip().lower() in _ADDRESSES
-
-
 def is_remote(victim_name: str, capabilities: Capabilities) -> bool:
     """Whether a victim runs elsewhere: an address that is not loopback, or a model that says so of itself."""
-    if _is_address(victim_name):
-        return not _is_loopback(victim_name)
+    if is_address(victim_name):
+        return not is_loopback(victim_name)
     return capabilities.black_box
 
 
@@ -119,21 +113,3 @@ def _leave(permission: Permission) -> str:
     if permission.authorised:
         return f"Authorised, as the user states: {permission.authorised.rstrip('.')}."
     return "The victim runs on this machine, so nobody else's leave was asked for."
-
-
-def _is_loopback(address: str) -> bool:
-    """Whether an address leads to this machine and cannot be read in another way."""
-    try:
-        parts = urlsplit(address.strip())
-        host = parts.hostname or ""
-    except ValueError:  # such as a bracket without its partner
-        return False
-    # Programs differ on where the host begins after these; what may be read in two ways is not trusted.
-    if any(mark in parts.netloc or mark in address.partition("#")[0] for mark in ("@", "\\")):
-        return False
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+from cxrlab.core.connection import Connection
 from cxrlab.core.errors import ConfigError, nearest
 
 
@@ -20,6 +21,7 @@ class Loading:
         prompts: A row of the prompt table, or a file of prompts; what the checkpoint was trained with when left out.
         attention: sdpa is fast; eager also tells which patches a word looked at.
         base: Model that an adapter stands on, when it is not where the adapter says.
+        connection: How a model behind an address is asked.
     """
 
     device: str = "auto"
@@ -29,6 +31,7 @@ class Loading:
     prompts: str | None = None
     attention: Literal["sdpa", "eager"] = "sdpa"
     base: str | None = None
+    connection: Connection = Connection()
 
     def __post_init__(self) -> None:
         for name, known in (("dtype", ("auto", "float32", "bfloat16")), ("attention", ("sdpa", "eager"))):

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cxrlab.core.addresses import SCHEMES
+from cxrlab.core.connection import Connection
 from cxrlab.core.errors import ConfigError, UnknownName, nearest
 from cxrlab.core.tables import Table
 from cxrlab.models.loading import Loading
@@ -27,16 +29,25 @@ KINDS = Table(
         "retrieval": "cxrlab.models.retrieval:Retrieval",
         "hf": "cxrlab.models.hf.wrapper:HfModel",
         "builtin": "cxrlab.models.builtin:Builtin",
+        "http": "cxrlab.models.http.reporter:HttpReporter",
+        "https": "cxrlab.models.http.reporter:HttpReporter",
     },
 )
-# Each row is a class with USAGES and load(argument) -> TextModel.
-TEXT_KINDS = Table("kind of text model", {"scripted": "cxrlab.models.scripted:Scripted"})
+# Each row is a class with USAGES and load(argument, connection) -> TextModel.
+TEXT_KINDS = Table(
+    "kind of text model",
+    {
+        "hf": "cxrlab.models.hf.text:HfText",
+        "http": "cxrlab.models.http.text:HttpText",
+        "https": "cxrlab.models.http.text:HttpText",
+        "scripted": "cxrlab.models.scripted:Scripted",
+    },
+)
 # Each row is a class with USAGES and load(argument, loading) -> DualEncoder.
 ENCODER_KINDS = Table(
     "kind of encoder",
     {"hf": "cxrlab.models.dual_encoder:DualEncoder", "builtin": "cxrlab.models.builtin:BuiltinEncoder"},
 )
-_ADDRESSES = ("http", "https")
 
 
 @dataclass(frozen=True)
@@ -64,7 +75,7 @@ def parse_name(name: str, kinds: Table = KINDS) -> ModelName:
         of = kinds.what.partition("kind of ")[2]
         article, example = "an" if of[0] in "aeiou" else "a", next(iter(_usages(kinds)))
         raise ConfigError(f"'{name}' is not the name of {article} {of}; write KIND:ARGUMENT, for example {example}.")
-    return ModelName(kind, name if kind in _ADDRESSES else argument)
+    return ModelName(kind, name if kind in SCHEMES else argument)
 
 
 def load_model(name: str, library: Library, loading: Loading | None = None) -> ImageToText:
@@ -79,9 +90,15 @@ def load_model(name: str, library: Library, loading: Loading | None = None) -> I
     return found
 
 
-def load_text_model(name: str) -> TextModel:
-    """The text model of this name, such as `scripted:answers.jsonl`."""
-    found: TextModel = _kind(name, TEXT_KINDS).load(parse_name(name, TEXT_KINDS).argument)
+def load_text_model(name: str, connection: Connection | None = None) -> TextModel:
+    """The text model of this name, such as `hf:FOLDER`; whoever shows it a corpus goes through `open_text_model`.
+
+    Args:
+        name: KIND:ARGUMENT, or an address.
+        connection: How an address is asked; models on this machine pass over it.
+    """
+    argument = parse_name(name, TEXT_KINDS).argument
+    found: TextModel = _kind(name, TEXT_KINDS).load(argument, connection or Connection())
     return found
 
 

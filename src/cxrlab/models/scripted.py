@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from cxrlab.core.connection import Connection
 from cxrlab.core.errors import DataError, nearest
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.protocols import Generated
@@ -46,8 +47,8 @@ class Scripted:
             self._take(values, f"{file}:{number}")
 
     @classmethod
-    def load(cls, argument: str) -> Scripted:
-        """The model of this file."""
+    def load(cls, argument: str, connection: Connection | None = None) -> Scripted:
+        """The model of this file; there is no connection."""
         return cls(argument)
 
     @property

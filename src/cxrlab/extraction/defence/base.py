@@ -14,7 +14,6 @@ from cxrlab.findings.reader import read
 if TYPE_CHECKING:
     from cxrlab.extraction.records import Pixels
 
-REFUSED = "refused"  # key of Generated.extra on a refusal
 
 
 class FindingChanged(CxrlabError):

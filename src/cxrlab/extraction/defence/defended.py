@@ -9,9 +9,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Self
 
 from cxrlab.core.codec import to_uint8
-from cxrlab.core.protocols import Capabilities, Generated
+from cxrlab.core.protocols import REFUSED, Capabilities, Generated
 from cxrlab.data.images import grey_film
-from cxrlab.extraction.defence.base import REFUSED, Defence
+from cxrlab.extraction.defence.base import Defence
 from cxrlab.models.decoding import ChoosesWords, Decoding
 
 if TYPE_CHECKING:

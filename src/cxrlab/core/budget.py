@@ -51,6 +51,6 @@ class Budget:
         most = self.cost(prompt_tokens, answer_tokens)
         if self.limit is not None and self.spent + most > self.limit:
             raise BudgetSpent(
-                f"stopped before spending: {self.spent:.4f} of --max-cost {self.limit:g} are spent and the next batch "
-                f"may cost {most:.4f}; everything so far is kept. Raise --max-cost and run the same command to go on."
+                f"stopped before spending: {self.spent:.4f} of max-cost {self.limit:g} are spent and the next batch "
+                f"may cost {most:.4f}; everything so far is kept. Raise max-cost and run the same command to go on."
             )

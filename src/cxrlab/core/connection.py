@@ -1,0 +1,49 @@
+"""How a model behind an address is asked, and who allowed patients' data to go there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from cxrlab.core.errors import ConfigError
+
+# Fields that decide how often and how patiently somebody asks, not what is answered.
+WITHOUT_EFFECT = ("key_variable", "auth", "timeout_s", "tries", "concurrency", "may_leave")
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Settings of asking over a connection; models on this machine pass over them.
+
+    Args:
+        key_variable: Environment variable that holds the key; keys are read from nowhere else and written nowhere.
+        auth: How the key is sent: bearer, or api-key as Azure wants it.
+        timeout_s: Seconds without an answer after which a request is given up and tried again.
+        tries: Most attempts at one request; after 429 and 5xx the next one waits, longer each time.
+        concurrency: Requests under way at once.
+        may_leave: Who allowed patients' text and films to be sent to an address that is not on this machine, and why;
+            kept with the run.
+    """
+
+    key_variable: str = "CXRLAB_API_KEY"
+    auth: Literal["bearer", "api-key"] = "bearer"
+    timeout_s: float = 120.0
+    tries: int = 5
+    concurrency: int = 8
+    may_leave: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("tries", "concurrency"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} is not usable; give a whole number from 1.")
+        if not 0 < self.timeout_s < float("inf"):
+            raise ConfigError(f"timeout_s={self.timeout_s} is not usable; give seconds above 0.")
+        if not self.key_variable.isidentifier():
+            raise ConfigError(
+                "key_variable must be the NAME of an environment variable that holds the key, such as CXRLAB_API_KEY."
+            )
+
+
+def free_of(*prefixes: str) -> tuple[str, ...]:
+    """Dotted names of the fields without effect below each prefix (`loading.connection`), for `Run.open(free=…)`."""
+    return tuple(f"{prefix}.{name}" for prefix in prefixes for name in WITHOUT_EFFECT)

@@ -1,0 +1,27 @@
+"""Language models by name, for every role: what they may be shown is checked before anything connects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from cxrlab.core.asking import Asking
+from cxrlab.core.egress import Shown, check_egress
+from cxrlab.models.asked_once import AskedOnce
+from cxrlab.models.names import load_text_model
+
+
+def open_text_model(
+    name: str, asking: Asking, shown: Iterable[Shown], folder: Path | None = None, flag: str = "--asking.connection"
+) -> AskedOnce:
+    """The text model of this name, asked everything once.
+
+    Args:
+        name: Such as `hf:FOLDER` or `http://127.0.0.1:8000/v1#MODEL`.
+        asking: Cache, limit and connection.
+        shown: What its prompts will hold; patients' data leave this machine only with leave.
+        folder: Run folder, in which requests and answers are kept; None keeps them in memory.
+        flag: Name of the connection's flags, for messages.
+    """
+    check_egress(name, shown, asking.connection.may_leave, flag)
+    return AskedOnce(load_text_model(name, asking.connection), asking, folder)
