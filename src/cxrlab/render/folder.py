@@ -34,7 +34,7 @@ from cxrlab.render.shapes import (
     VALIDATED,
     check,
 )
-from cxrlab.render.shapes_extraction import DEFENDED, DETECTED, EXTRACTED, EXTRACTED_SEEDS, MAPPED, PAIR
+from cxrlab.render.shapes_extraction import DEFENDED, DETECTED, EXTRACTED, EXTRACTED_SEEDS, MAPPED, PAIR, REHEARSED
 
 PREDICTIONS, SUMMARY, STEPS, SHEET = "predictions.jsonl", "summary.json", "steps.jsonl", "sheet.png"
 CHECK, STATISTICS = "check.json", "statistics.json"
@@ -45,6 +45,7 @@ PREFERENCE, OVER_SEEDS = "preference.json", "preferences.json"
 ROBUSTNESS, ROBUSTNESS_SEEDS, TRIPTYCHS = "robustness.json", "robustness_seeds.json", "triptychs.jsonl"
 EXTRACTION, SENTENCES, PAIRS = "extraction.json", "map.json", "examples.json"
 DETECTION, DEFENCE, EXTRACTION_SEEDS = "detection.json", "defence.json", "extraction_seeds.json"
+REHEARSAL = "rehearsal.json"
 # A page is looked at, not searched: of a run without chosen examples it shows the first few predictions.
 UNCHOSEN = 5
 _RESULT = "checkpoint"
@@ -86,6 +87,7 @@ class RunFolder:
         extraction_seeds: Content of extraction_seeds.json, empty when the run compared no ways to copy.
         detection: Content of detection.json, empty when the run watched no queries.
         defence: Content of defence.json, empty when the run measured no defence.
+        rehearsal: Content of rehearsal.json, empty when the run served no model.
     """
 
     path: Path
@@ -119,6 +121,7 @@ class RunFolder:
     extraction_seeds: Mapping[str, Any] = field(default_factory=dict)
     detection: Mapping[str, Any] = field(default_factory=dict)
     defence: Mapping[str, Any] = field(default_factory=dict)
+    rehearsal: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -201,6 +204,7 @@ def read_run(path: Path, others: frozenset[str] = frozenset()) -> RunFolder:
         extraction_seeds=_object(path / EXTRACTION_SEEDS, EXTRACTED_SEEDS),
         detection=_object(path / DETECTION, DETECTED),
         defence=_object(path / DEFENCE, DEFENDED),
+        rehearsal=_object(path / REHEARSAL, REHEARSED),
     )
 
 

@@ -23,6 +23,7 @@ from cxrlab.render import (
     robustness_seeds,
     scores,
     sections,
+    served,
     studies,
     validation,
 )
@@ -49,6 +50,7 @@ _SECTIONS = (
     extraction.extraction,
     detection.detection,
     defence.defence,
+    served.served,
     retrieved.retrieved,
     explained.pointing,
     explained.explained,

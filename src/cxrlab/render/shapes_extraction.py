@@ -1,4 +1,4 @@
-"""What the conclusions of extraction, detection and defence look like; see `shapes.check`."""
+"""What the conclusions of extraction, detection, defence and of a rehearsed server look like; see `shapes.check`."""
 
 from __future__ import annotations
 
@@ -125,4 +125,14 @@ DEFENDED: Mapping[str, Any] = {
             "mitigation": dict.fromkeys(("id", "name"), TEXT),
         },
     },
+}
+REHEARSED: Mapping[str, Any] = {
+    **dict.fromkeys(("model", "threat"), TEXT),
+    "guard": {"detectors": [TEXT], "defence": TEXT},
+    "benign": {
+        **dict.fromkeys(("films", "accounts", "clients", "stopped", "seconds", "per_second"), NUMBER),
+        **dict.fromkeys(("answered", "same_words"), _SHARE),
+    },
+    "alone": dict.fromkeys(("films", "seconds", "per_second"), NUMBER),
+    "attacks": {ANY: dict.fromkeys(("queries", "reports", "stopped_at"), NUMBER)},
 }
