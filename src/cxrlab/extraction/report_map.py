@@ -117,7 +117,8 @@ def tsne(vectors: Matrix, *, perplexity: float = 30.0, iterations: int = 1000) -
         return places
     attraction = joint_probabilities(vectors, perplexity)
     places *= 1e-4 / max(float(places[:, 0].std()), SMALL)
-    rate = max(len(vectors) / EXAGGERATION / 4, 50.0)
+    # A rate far above the first number throws a few points about: the map then depends on the last bits of a processor.
+    rate = max(len(vectors) / EXAGGERATION / 4, 5.0)
     move, gains = np.zeros_like(places), np.ones_like(places)
     early = iterations // 4
     for step in range(iterations):
