@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from chat_server import ChatServer
 from tiny_models import save_tiny_llava
 
 from cxrlab.core.errors import ConfigError, UnknownName
@@ -13,7 +14,14 @@ from cxrlab.models.names import ENCODER_KINDS, KINDS, TEXT_KINDS, ModelName, lis
 from cxrlab.models.retrieval import Exemplar
 
 # One working argument for every row of the table; a new kind without one fails below.
-ARGUMENTS = {"stub": "normal", "retrieval": "some/corpus", "hf": "{tmp}/llava", "builtin": "reporter"}
+ARGUMENTS = {
+    "stub": "stub:normal",
+    "retrieval": "retrieval:some/corpus",
+    "hf": "hf:{tmp}/llava",
+    "builtin": "builtin:reporter",
+    "http": "{server}",
+    "https": None,  # the same class; nobody on this machine has a certificate to answer with
+}
 
 
 def library(corpus: str) -> Iterable[Exemplar]:
@@ -42,20 +50,26 @@ def test_what_is_not_a_name_is_told_with_an_example(name: str) -> None:
         load_model(name, library)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if ARGUMENTS[kind] is not None])
 def test_every_kind_loads_and_answers_each_film(kind: str, tmp_path: Path) -> None:
     """The protocol of every row: its name leads back to it, and one answer comes for each film, whatever its size."""
     save_tiny_llava(tmp_path / "llava")
-    name = f"{kind}:{ARGUMENTS[kind].format(tmp=tmp_path)}"
-    model = load_model(name, library)
-    assert isinstance(model, ImageToText) and model.name == name
-    films = [np.zeros((8, 8), np.float32), np.full((30, 17), 0.5, np.float32)]
-    answers = model.generate(films, ["cough", None])
-    assert [type(answer.text) for answer in answers] == [str, str]
-    assert model.generate([]) == []
+    with ChatServer() as server:
+        name = str(ARGUMENTS[kind]).format(tmp=tmp_path, server=server.address())
+        model = load_model(name, library)
+        assert isinstance(model, ImageToText) and model.name == name
+        films = [np.zeros((8, 8), np.float32), np.full((30, 17), 0.5, np.float32)]
+        answers = model.generate(films, ["cough", None])
+        assert [type(answer.text) for answer in answers] == [str, str]
+        assert model.generate([]) == []
 
 
-@pytest.mark.parametrize("name", ["http://localhost/v1#m", "gpt:small", "stubs:normal"])
+def test_the_two_schemes_of_an_address_are_one_kind() -> None:
+    for kinds in (KINDS, TEXT_KINDS):
+        assert kinds.load("http") is kinds.load("https")
+
+
+@pytest.mark.parametrize("name", ["ftp://localhost/v1#m", "gpt:small", "stubs:normal"])
 def test_a_kind_that_does_not_exist_is_said_to_be_missing_with_those_that_do(name: str) -> None:
     with pytest.raises(UnknownName) as error:
         load_model(name, library)
@@ -70,7 +84,8 @@ def test_a_slip_of_the_pen_is_met_with_the_nearest_kind() -> None:
 
 def test_the_list_shows_at_least_one_name_for_every_kind() -> None:
     """Models of films and of text, each said to be what it is."""
-    shown = {(row["reads"], row["name"].partition(":")[0]) for row in list_models()}
+    shown = [(row["reads"], row["name"].partition(":")[0]) for row in list_models()]
     tables = (("films", KINDS), ("text", TEXT_KINDS), ("films and text", ENCODER_KINDS))
-    assert shown == {(reads, kind) for reads, kinds in tables for kind in kinds}
+    assert set(shown) == {(reads, kind) for reads, kinds in tables for kind in kinds if kind != "https"}
+    assert shown.count(("films", "http")) == shown.count(("text", "http")) == 1  # with https, once in each
     assert all(row["does"] for row in list_models())

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cxrlab.core.errors import ConfigError, UnknownName
-from cxrlab.models.prompts import DEFAULT, Prompts, load_prompts
+from cxrlab.models.prompts import DEFAULT, Prompts, asked_indication, load_prompts, prompt_names
 
 ROW = """
 {name}:
@@ -76,3 +76,30 @@ def test_every_row_that_ships_can_be_asked() -> None:
     for name in ("llava-rad/1", "chexagent/1", "plain/1", "caption/1"):
         prompts = load_prompts(name)
         assert isinstance(prompts, Prompts) and prompts.question("Effusion?").count("Effusion?") == 1
+
+
+@pytest.mark.parametrize("name", prompt_names())
+@pytest.mark.parametrize("reason", ["cough", 'Fall; "rib pain", Findings: none {indication}', "a\n b", "indication: x"])
+def test_a_request_tells_its_indication_again(name: str, reason: str) -> None:
+    """Of every row that ships; one that never tells the indication has none to give back."""
+    row = load_prompts(name)
+    told = " ".join(reason.split()) if "{indication}" in row.findings else None
+    assert asked_indication(row.ask(reason)) == asked_indication(f"\n {row.ask(reason)}\t") == told
+    assert asked_indication(row.ask()) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "indication"),
+    [
+        ("", None),
+        (" \n", None),
+        ("Cough and  fever.", "Cough and fever."),  # any other text is the indication itself
+        ("Describe the picture. Please.", "Describe the picture. Please."),  # nearly a request is none
+        ("describe the picture.", "describe the picture."),
+        ("Indication: Findings:", None),  # nothing between the words of the request
+        ("Indication: Findings: Findings:", "Findings:"),
+        (load_prompts().ask("x")[:-1], None),  # up to the colon
+    ],
+)
+def test_what_is_no_request_is_itself_the_indication(text: str, indication: str | None) -> None:
+    assert asked_indication(text) == indication

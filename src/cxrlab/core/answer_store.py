@@ -19,7 +19,7 @@ from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.files import make_folder
 from cxrlab.core.protocols import Generated
 
-ANSWERS = "answers.sqlite"  # of a run folder
+ANSWERS, REQUESTS = "answers.sqlite", "requests.jsonl"  # of a run folder
 VERSION = 1
 _PATIENCE_S = 60.0  # how long one writer waits for the others
 _TABLE = """
@@ -50,15 +50,12 @@ class AnswerStore:
         where = ":memory:" if path is None else str(path)
         try:
             self._file = sqlite3.connect(where, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False)
-            version = self._file.execute("PRAGMA user_version").fetchone()[0]
-            tables = self._file.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            if version != VERSION and (version or tables):
-                self._file.close()
-                raise DataError(f"{path} is no file of answers that this program reads; name another one.")
-            self._file.execute(_TABLE)
-            self._file.execute(f"PRAGMA user_version = {VERSION}")
+            self._prepare()
         except sqlite3.Error as error:
             raise self._unusable(error) from error
+        except DataError:
+            self._file.close()
+            raise
 
     def __len__(self) -> int:
         with self._lock:
@@ -78,7 +75,7 @@ class AnswerStore:
 
     def add(self, key: str, model: str, prompt: str, answer: Generated) -> None:
         """Keep an answer; it is on file when this returns."""
-        row = (key, model, _writable(prompt), _writable(answer.text), answer.tokens, answer.mean_logprob)
+        row = (key, model, writable(prompt), writable(answer.text), answer.tokens, answer.mean_logprob)
         with self._lock, self._told():
             self._file.execute(
                 "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, json.dumps(dict(answer.extra)))
@@ -96,6 +93,33 @@ class AnswerStore:
     ) -> None:
         self.close()
 
+    def _prepare(self) -> None:
+        """Make the table of a new file, in one piece: another run may be opening the same one."""
+        if self._is_new():
+            with self._transaction("BEGIN IMMEDIATE"):
+                if self._is_new():
+                    self._file.execute(_TABLE)
+                    self._file.execute(f"PRAGMA user_version = {VERSION}")
+
+    def _is_new(self) -> bool:
+        """Whether nothing stands in the file; what another program put there is refused."""
+        with contextlib.nullcontext() if self._file.in_transaction else self._transaction("BEGIN"):
+            version = self._file.execute("PRAGMA user_version").fetchone()[0]
+            tables = self._file.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if version != VERSION and (version or tables):
+            raise DataError(f"{self.path} is no file of answers that this program reads; name another one.")
+        return bool(version != VERSION)
+
+    @contextlib.contextmanager
+    def _transaction(self, begin: str) -> Iterator[None]:
+        self._file.execute(begin)
+        try:
+            yield
+        except BaseException:
+            self._file.execute("ROLLBACK")
+            raise
+        self._file.execute("COMMIT")
+
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
         try:
@@ -110,6 +134,6 @@ class AnswerStore:
         return DataError(f"{self.path} is damaged or no file of answers ({reason}); name another one.")
 
 
-def _writable(text: str) -> str:
+def writable(text: str) -> str:
     """Half a character (a lone surrogate) cannot be written down and becomes a question mark."""
     return text.encode("utf-8", "replace").decode()

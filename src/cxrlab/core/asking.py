@@ -1,4 +1,4 @@
-"""How language models are asked in every role: what is kept of their answers, what they may cost, how they are reached."""
+"""How language models are asked in every role: what is kept, what it may cost, how they are reached."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Asking:
 
     Args:
         cache: SQLite file of answers that runs may share: what stands there is not asked again; that of the environment
-            variable CXRLAB_CACHE, else answers.sqlite in the run folder, when left out.
+            variable CXRLAB_ANSWERS, else answers.sqlite in the run folder, when left out.
         max_cost: Stop before this run costs more; no limit when left out.
         price_prompt: Price of 1,000 tokens asked.
         price_answer: Price of 1,000 tokens answered.

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from cxrlab.core.errors import RunError
+from cxrlab.core.protocols import Generated
+
+PROMPT_TOKENS = "prompt_tokens"  # key of an answer's extra values, where the model counts them
+_CHARACTERS = 4  # of English text to a token, for models that do not count
 
 
 class BudgetSpent(RunError):
@@ -51,6 +56,20 @@ class Budget:
         most = self.cost(prompt_tokens, answer_tokens)
         if self.limit is not None and self.spent + most > self.limit:
             raise BudgetSpent(
-                f"stopped before spending: {self.spent:.4f} of max-cost {self.limit:g} are spent and the next batch "
-                f"may cost {most:.4f}; everything so far is kept. Raise max-cost and run the same command to go on."
+                f"stopped before spending: {self.spent:.4f} of --asking.max-cost {self.limit:g} are spent and the next "
+                f"batch may cost {most:.4f}; everything so far is kept. Raise it and run the same command to go on."
             )
+
+
+def guessed_tokens(text: str) -> int:
+    """Tokens of a text, guessed from its length."""
+    return math.ceil(len(text) / _CHARACTERS)
+
+
+def tokens_of(prompt: str, answer: Generated) -> tuple[int, int]:
+    """Tokens asked and answered: the model's own counts where it gives any, else a guess."""
+    asked, answered = answer.extra.get(PROMPT_TOKENS), answer.tokens
+    return (
+        asked if type(asked) is int and asked >= 0 else guessed_tokens(prompt),
+        answered if type(answered) is int and answered >= 0 else guessed_tokens(answer.text),
+    )

@@ -7,8 +7,9 @@ from typing import Literal
 
 from cxrlab.core.errors import ConfigError
 
-# Fields that decide how often and how patiently somebody asks, not what is answered.
-WITHOUT_EFFECT = ("key_variable", "auth", "timeout_s", "tries", "concurrency", "may_leave")
+# Fields that decide how often and how patiently somebody asks, not what is answered. The leave is none of them: a run
+# that goes on needs the one that stands in its settings, so that those tell under which leave everything was sent.
+WITHOUT_EFFECT = ("key_variable", "auth", "timeout_s", "tries", "concurrency")
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,8 @@ class Connection:
     """Settings of asking over a connection; models on this machine pass over them.
 
     Args:
-        key_variable: Environment variable that holds the key; keys are read from nowhere else and written nowhere.
+        key_variable: Environment variable that holds the key, or several separated by commas, by which the accounts of
+            an audit take turns; keys are read from nowhere else and written nowhere.
         auth: How the key is sent: bearer, or api-key as Azure wants it.
         timeout_s: Seconds without an answer after which a request is given up and tried again.
         tries: Most attempts at one request; after 429 and 5xx the next one waits, longer each time.
@@ -38,9 +40,13 @@ class Connection:
                 raise ConfigError(f"{name}={getattr(self, name)} is not usable; give a whole number from 1.")
         if not 0 < self.timeout_s < float("inf"):
             raise ConfigError(f"timeout_s={self.timeout_s} is not usable; give seconds above 0.")
-        if not self.key_variable.isidentifier():
+        if self.auth not in ("bearer", "api-key"):
+            raise ConfigError(f"auth={self.auth!r} is unknown; choose bearer or api-key.")
+        # Capitals alone: a key that somebody gives in the place of its variable must not end in the run's settings.
+        if not (self.key_variable.isidentifier() and self.key_variable.isupper()):
             raise ConfigError(
-                "key_variable must be the NAME of an environment variable that holds the key, such as CXRLAB_API_KEY."
+                "key_variable must be the NAME, in capitals, of an environment variable that holds the key, such as "
+                "CXRLAB_API_KEY."
             )
 
 

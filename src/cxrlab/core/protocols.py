@@ -55,6 +55,11 @@ class Generated:
     tokens: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def refused(self) -> bool:
+        """Whether this is no report but a refusal to write one."""
+        return self.extra.get(REFUSED) is True
+
 
 @runtime_checkable
 class ImageToText(Protocol):

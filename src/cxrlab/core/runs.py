@@ -196,7 +196,7 @@ def finished(path: str | os.PathLike[str], config: Any, *, seed: int | None = No
 
 
 def _differences(folder: Path, config: Any, seed: int | None, free: frozenset[str]) -> list[str]:
-    """'key was A and is now B' for every setting and the seed that differ."""
+    """'key was A and is now B' for every setting and the seed that differ; a setting that is null was left out."""
     import yaml
 
     old = flatten(read_yaml(folder / CONFIG)[0])
@@ -207,5 +207,5 @@ def _differences(folder: Path, config: Any, seed: int | None, free: frozenset[st
     return [
         f"{key} was {old.get(key, absent)!r} and is now {new.get(key, absent)!r}"
         for key in {**old, **new}
-        if key not in free and old.get(key, absent) != new.get(key, absent)
+        if key not in free and old.get(key) != new.get(key)
     ]

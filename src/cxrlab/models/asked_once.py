@@ -8,25 +8,21 @@ A run that was stopped goes on with the first prompt that has no answer.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
 
-from cxrlab.core.answer_store import ANSWERS, AnswerStore, key_of
+from cxrlab.core.answer_store import ANSWERS, REQUESTS, AnswerStore, key_of, writable
 from cxrlab.core.asking import Asking
-from cxrlab.core.budget import Budget
+from cxrlab.core.budget import PROMPT_TOKENS, Budget, guessed_tokens, tokens_of
 from cxrlab.core.errors import RunError
 from cxrlab.core.jsonl import JsonlAppender, read_jsonl
 from cxrlab.core.protocols import Generated, TextModel
 
-REQUESTS = "requests.jsonl"
-CACHE_VARIABLE = "CXRLAB_CACHE"
-PROMPT_TOKENS = "prompt_tokens"  # key of an answer's extra values, where the model counts them
+CACHE_VARIABLE = "CXRLAB_ANSWERS"  # a file; CXRLAB_CACHE is a folder of models that were put together
 _AT_ONCE = 64  # prompts between two looks at the purse
-_CHARACTERS = 4  # of English text to a token, for models that do not count
 
 
 @runtime_checkable
@@ -58,11 +54,18 @@ class AskedOnce:
         asking: Cache and limit.
         folder: Run folder for `requests.jsonl` and, unless another file is named, the answers; None keeps both in
             memory. It is not made before the first answer comes.
+        budget: The purse, where several models of a run share one; that of `asking` when None.
     """
 
-    def __init__(self, model: TextModel, asking: Asking | None = None, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        model: TextModel,
+        asking: Asking | None = None,
+        folder: Path | None = None,
+        budget: Budget | None = None,
+    ) -> None:
         self._model, self._asking, self._folder = model, asking or Asking(), folder
-        self.budget = Budget(self._asking.max_cost, self._asking.price_prompt, self._asking.price_answer)
+        self.budget = purse(self._asking) if budget is None else budget
         self.paid = self.found = 0
         self._store: AnswerStore | None = None
         self._requests: JsonlAppender | None = None
@@ -88,9 +91,15 @@ class AskedOnce:
         for key, answer in answers.items():
             self._write(key, known[key], answer, max_tokens, seed, paid=False)
         missing = {key: prompt for key, prompt in known.items() if key not in answers}
-        for part in _parts(list(missing), _AT_ONCE if self.budget.limit is not None else len(missing)):
-            self._ask({key: missing[key] for key in part}, max_tokens, seed, answers)
+        while missing:
+            part = list(missing)[: self._affordable(list(missing.values()), max_tokens)]
+            self._ask({key: missing.pop(key) for key in part}, max_tokens, seed, answers)
         return [answers[key] for key in keys]
+
+    def recall(self) -> None:
+        """Count what earlier starts of this run have asked, also where nothing is left to ask."""
+        if self._folder is not None and (self._folder / REQUESTS).is_file():
+            self._recall(self._folder / REQUESTS)
 
     def close(self) -> None:
         """Close the files; closing twice is allowed, and asking opens them again."""
@@ -108,6 +117,18 @@ class AskedOnce:
     ) -> None:
         self.close()
 
+    def _affordable(self, texts: Sequence[str], max_tokens: int) -> int:
+        """How many prompts may go at once: all without a limit, else what the purse surely holds, and at least one."""
+        if self.budget.limit is None:
+            return len(texts)
+        most = sizes = 0
+        for text in texts[:_AT_ONCE]:
+            sizes += guessed_tokens(text)
+            if self.budget.spent + self.budget.cost(sizes, max_tokens * (most + 1)) > self.budget.limit:
+                break
+            most += 1
+        return max(most, 1)
+
     def _ask(self, prompts: Mapping[str, str], max_tokens: int, seed: int, answers: dict[str, Generated]) -> None:
         """Ask these, after making sure that they may be paid for; each answer is kept when it comes."""
         keys, texts = list(prompts), list(prompts.values())
@@ -116,8 +137,9 @@ class AskedOnce:
         for place, answer in _coming(self._model, texts, max_tokens, seed):
             key = keys[place]
             store.add(key, self.name, texts[place], answer)
-            answers[key] = answer
-            self._write(key, texts[place], answer, max_tokens, seed, paid=True)
+            # As it is kept: a run that goes on, or another that was faster with the same prompt, finds these words.
+            answers[key] = store.get(key) or answer
+            self._write(key, texts[place], answers[key], max_tokens, seed, paid=True)
         if lost := [key for key in keys if key not in answers]:
             raise RunError(f"{self.name} left {len(lost)} of {len(keys)} prompts without an answer; use another model.")
 
@@ -125,9 +147,7 @@ class AskedOnce:
         weights = self._model.fingerprint if isinstance(self._model, KnowsItsWeights) else ""
         return key_of(self.name, weights, max_tokens, seed, prompt)
 
-    def _write(
-        self, key: str, prompt: str, answer: Generated, max_tokens: int, seed: int, *, paid: bool
-    ) -> None:
+    def _write(self, key: str, prompt: str, answer: Generated, max_tokens: int, seed: int, *, paid: bool) -> None:
         """Note a request of this run, once, and book what it cost."""
         if key in self._written:
             return
@@ -138,7 +158,7 @@ class AskedOnce:
             self.budget.book(asked, answered)
         if self._requests is not None:
             record = {"id": key, "model": self.name, "max_tokens": max_tokens, "seed": seed, "paid": paid}
-            told = {PROMPT_TOKENS: asked, "tokens": answered, "prompt": prompt, "answer": answer.text}
+            told = {PROMPT_TOKENS: asked, "tokens": answered, "prompt": writable(prompt), "answer": answer.text}
             self._requests.append({**record, **told})
 
     def _opened(self) -> AnswerStore:
@@ -157,27 +177,18 @@ class AskedOnce:
         return self._folder / ANSWERS if self._folder is not None else None
 
     def _recall(self, file: Path) -> None:
-        """What an earlier start of this run has asked and paid for."""
+        """What an earlier start of this run has asked this model and paid for."""
         for _, record in read_jsonl(file):
-            if (key := str(record.get("id"))) not in self._written:
+            if record.get("model") == self.name and (key := str(record.get("id"))) not in self._written:
                 self._written.add(key)
                 self.paid, self.found = self.paid + bool(record.get("paid")), self.found + (not record.get("paid"))
                 if record.get("paid"):
                     self.budget.book(_count(record.get(PROMPT_TOKENS)), _count(record.get("tokens")))
 
 
-def guessed_tokens(text: str) -> int:
-    """Tokens of a text, guessed from its length."""
-    return math.ceil(len(text) / _CHARACTERS)
-
-
-def tokens_of(prompt: str, answer: Generated) -> tuple[int, int]:
-    """Tokens asked and answered: the model's own counts where it gives any, else a guess."""
-    asked, answered = answer.extra.get(PROMPT_TOKENS), answer.tokens
-    return (
-        asked if type(asked) is int and asked >= 0 else guessed_tokens(prompt),
-        answered if type(answered) is int and answered >= 0 else guessed_tokens(answer.text),
-    )
+def purse(asking: Asking) -> Budget:
+    """What a run may spend, with nothing spent."""
+    return Budget(asking.max_cost, asking.price_prompt, asking.price_answer)
 
 
 def _coming(model: TextModel, texts: Sequence[str], max_tokens: int, seed: int) -> Iterator[tuple[int, Generated]]:

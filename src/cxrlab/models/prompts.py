@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
+from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,38 @@ class Prompts:
         if not words:
             raise ConfigError("a closed question is empty; ask something, such as 'Is there a pleural effusion?'.")
         return self.closed_question.replace(_QUESTION, words)
+
+
+def asked_indication(text: str) -> str | None:
+    """The indication that a request for a report carries; the inverse of `Prompts.ask` for every shipped row.
+
+    A request of any row gives its indication, or None where it has none; any other text is itself the indication, and
+    one without a word is None. White space is collapsed.
+
+    >>> asked_indication("Indication: cough Findings:")
+    'cough'
+    >>> asked_indication("Cough and  fever.")
+    'Cough and fever.'
+    """
+    words = " ".join(text.split())
+    whole, around = _requests()
+    if words in whole:
+        return None
+    for before, after in around:
+        if words.startswith(before) and words.endswith(after) and len(words) > len(before) + len(after):
+            return words[len(before) : len(words) - len(after)].strip() or None
+    return words or None
+
+
+@cache
+def _requests() -> tuple[frozenset[str], tuple[tuple[str, str], ...]]:
+    """Requests without an indication, and what stands before and after it in those that have one."""
+    rows = _shipped().values()
+    parts = [" ".join(row.findings.split()).partition(_INDICATION) for row in rows]
+    around = {(before, after): None for before, mark, after in parts if mark}
+    # A request whose indication is blank carries none.
+    whole = {" ".join(f"{before}{after}".split()) for before, _, after in parts}
+    return frozenset({*whole, *(" ".join(row.findings_without_indication.split()) for row in rows)}), tuple(around)
 
 
 def prompt_names() -> tuple[str, ...]:

@@ -67,7 +67,7 @@ def _open_whole(folder: Path, loading: Loading) -> Checkpoint:
     processor = open_processor(folder, loading)
     device = device_of(loading)
     refuse_too_large(folder, loading, device)
-    model = _load_weights(folder, loading, device)
+    model = load_weights(folder, loading, device)
     return Checkpoint(model, processor, processor.tokenizer, read_model_card(folder), folder)
 
 
@@ -129,10 +129,18 @@ def processor_beside(folder: Path, loading: Loading) -> Any:
     return open_processor(folder, loading) if any((folder / name).is_file() for name in names) else None
 
 
-def _load_weights(folder: Path, loading: Loading, device: Any) -> Any:
+def load_weights(folder: Path, loading: Loading, device: Any, kind: Any = None) -> Any:
+    """The model of a folder on its device, in evaluation mode; weights that do not make it up are a `DataError`.
+
+    Args:
+        folder: Of a whole model.
+        loading: Precision and attention.
+        device: Where it goes.
+        kind: Auto class that opens it; the one of image-text-to-text models when None.
+    """
     from transformers import AutoModelForImageTextToText
 
-    loader: Any = _own_class(folder, loading) or AutoModelForImageTextToText
+    loader: Any = kind or _own_class(folder, loading) or AutoModelForImageTextToText
     try:
         with quiet_loading():
             model, told = loader.from_pretrained(

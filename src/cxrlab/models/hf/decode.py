@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from cxrlab.models.decoding import Decoding
+
+# Rows that have ended leave the batch together once they are this share of it: taking some out copies the memory of
+# all the others, about as much work as a tenth of a step.
+_WORTHWHILE = 1 / 8
 
 
 def write(
@@ -100,23 +105,28 @@ class OneByOne:
     def __call__(self, steps: Steps) -> list[list[Answer]]:
         """Answers in the order in which they are drawn."""
         chance = self._chance(steps) if self.decoding.strategy == "sample" else None
+        written = _Written.empty(steps)
+        answer = torch.arange(steps.rows, device=steps.device)  # which one each row of the batch writes
         going = torch.ones(steps.rows, dtype=torch.bool, device=steps.device)
-        tokens, gains, counted = [], [], []
         for step in range(steps.longest):
             found = steps.log_probabilities()
             if chance is None:
                 token = found.argmax(dim=-1)
             else:
-                token = draw(found, chance[:, step], self.decoding.temperature, self.decoding.top_p)
+                drawn = chance[answer.to(chance.device), step]
+                token = draw(found, drawn, self.decoding.temperature, self.decoding.top_p)
             token = torch.where(going, token, steps.filler)
-            tokens.append(token)
-            gains.append(found.gather(1, token[:, None])[:, 0])
-            counted.append(going)
+            written.write(step, answer, token, found.gather(1, token[:, None])[:, 0], going)
             going = going & ~steps.is_end(token)
-            if step + 1 == steps.longest or not bool(going.any()):
+            left = int(going.sum())
+            if step + 1 == steps.longest or not left:
                 break
             steps.go_on(token)
-        answers = _rows(torch.stack(tokens, 1), torch.stack(gains, 1), torch.stack(counted, 1), going)
+            if steps.rows_may_leave and left <= steps.rows * (1 - _WORTHWHILE):
+                kept = going.nonzero()[:, 0]
+                steps.keep(kept)
+                answer, going = answer[kept], going[kept]
+        answers = written.answers(answer[going].tolist())
         each = self.decoding.answers
         return [answers[start : start + each] for start in range(0, len(answers), each)]
 
@@ -155,14 +165,41 @@ def draw(log_probabilities: Tensor, chance: Tensor, temperature: float, top_p: f
     return tokens.gather(1, first)[:, 0].to(log_probabilities.device)
 
 
-def _rows(tokens: Tensor, gains: Tensor, counted: Tensor, going: Tensor) -> list[Answer]:
-    """Answers of [R, T] steps: those that count, their sum, and whether the row has ended."""
-    sums = gains.masked_fill(~counted, 0.0).double().sum(dim=1).tolist()
-    lengths = counted.sum(dim=1).tolist()
-    return [
-        Answer(tuple(row[:length]), total, not open_)
-        for row, length, total, open_ in zip(tokens.tolist(), lengths, sums, going.tolist(), strict=True)
-    ]
+@dataclass(frozen=True, eq=False)
+class _Written:
+    """What each answer holds so far.
+
+    Args:
+        tokens: [R, T].
+        gains: Their natural-log probabilities, [R, T]; 0 where nothing was written.
+        lengths: Tokens that count, [R].
+    """
+
+    tokens: Tensor
+    gains: Tensor
+    lengths: Tensor
+
+    @classmethod
+    def empty(cls, steps: Steps) -> _Written:
+        shape, device = (steps.rows, steps.longest), steps.device
+        lengths = torch.zeros(steps.rows, dtype=torch.long, device=device)
+        return cls(torch.zeros(shape, dtype=torch.long, device=device), torch.zeros(shape, device=device), lengths)
+
+    def write(self, step: int, answer: Tensor, token: Tensor, gain: Tensor, counts: Tensor) -> None:
+        """One more token for each of these answers; those of answers that have ended do not count."""
+        self.tokens[answer, step] = token
+        self.gains[answer, step] = gain.masked_fill(~counts, 0.0)
+        self.lengths[answer] += counts
+
+    def answers(self, unended: list[int]) -> list[Answer]:
+        """All of them; `unended` are those that were cut at their longest."""
+        cut, sums = set(unended), self.gains.double().sum(dim=1).tolist()
+        return [
+            Answer(tuple(row[:length]), total, number not in cut)
+            for number, (row, length, total) in enumerate(
+                zip(self.tokens.tolist(), self.lengths.tolist(), sums, strict=True)
+            )
+        ]
 
 
 def _generated(answer: Answer, tokenizer: Any) -> Generated:

@@ -198,7 +198,7 @@ def _user(words: str, instead: str | None = None) -> dict[str, Any]:
     return {"role": "user", "content": [*content, {"type": "text", "text": words}] if words else content}
 
 
-def _dated(template: Any) -> dict[str, str]:
+def dated(template: Any) -> dict[str, str]:
     """The template with one day for all days, where it writes the date; nothing where it does not."""
     named = template.get("default") if isinstance(template, dict) else template
     if "strftime_now" not in (named or ""):
@@ -208,7 +208,7 @@ def _dated(template: Any) -> dict[str, str]:
 
 
 def _rendered(processor: Any, turns: list[dict[str, Any]], *, add_generation_prompt: bool) -> str:
-    whole = _dated(processor.chat_template)
+    whole = dated(processor.chat_template)
     try:
         text: str = processor.apply_chat_template(
             turns, add_generation_prompt=add_generation_prompt, tokenize=False, **whole

@@ -1,8 +1,9 @@
 """A model run one token at a time, over the prompts that `generate` of transformers has prepared.
 
 Every way of choosing words walks through `Steps`: what the model gives for the next token, then which rows
-go on with which token. Settings that a checkpoint brings along for generation (a repetition penalty, a
-temperature) have no part in it: `Decoding` alone decides, so that two models are compared on equal terms.
+go on with which token, and which leave the batch because they have ended. Settings that a checkpoint brings along
+for generation (a repetition penalty, a temperature) have no part in it: `Decoding` alone decides, so that two models
+are compared on equal terms.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CACHE = "past_key_values"
+# What a model is told of each row beside the tokens, [..., R, L].
+_OF_ROWS = ("attention_mask", "position_ids", "token_type_ids", "mm_token_type_ids")
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,7 @@ class Steps:
         self._inputs = dict(inputs)
         self._banned = torch.tensor(list(banned), dtype=torch.long, device=prompts.device)
         self._written = 0
+        self._rows_may_leave: bool | None = None  # not known before the memory has been used
 
     def log_probabilities(self) -> Tensor:
         """Natural-log probability of every token to come next, [R, V] float32; -inf for what is never written.
@@ -90,6 +94,8 @@ class Steps:
         given = self._model.prepare_inputs_for_generation(
             self._ids, next_sequence_length=1 if cached else None, is_first_iteration=first, **self._inputs
         )
+        if cached and self._rows_may_leave is None:
+            self._rows_may_leave = _is_told_row_by_row(self._model, given, self.rows)
         outputs = forward(self._model, **given, return_dict=True)
         self._inputs = self._model._update_model_kwargs_for_generation(
             outputs, self._inputs, is_encoder_decoder=bool(self._model.config.is_encoder_decoder)
@@ -116,6 +122,22 @@ class Steps:
         self._ids = torch.cat([self._ids, tokens[:, None]], dim=1)
         self._written += 1
 
+    @property
+    def rows_may_leave(self) -> bool:
+        """Whether `keep` is possible: from the second step on, and not where a model remembers its rows by itself."""
+        return bool(self._rows_may_leave)
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with these rows [R'] alone, each at most once; the others are computed no more."""
+        if not self.rows_may_leave:
+            raise ValueError(f"the rows of a {type(self._model).__name__} cannot leave its batch")
+        self.rows = len(rows)
+        self._ids = self._ids[rows]
+        self._inputs[CACHE].reorder_cache(rows)
+        for name in _OF_ROWS:
+            if (told := self._inputs.get(name)) is not None:
+                self._inputs[name] = told.index_select(-2, rows.to(told.device))
+
     def _reorder(self, rows: Tensor) -> None:
         cache: Any = self._inputs.get(CACHE)
         if hasattr(self._model, "_reorder_cache"):
@@ -126,6 +148,34 @@ class Steps:
             raise ConfigError(
                 f"{type(self._model).__name__} keeps a memory that beams cannot share; use strategy=greedy or sample."
             )
+
+
+def _is_told_row_by_row(model: Any, given: Mapping[str, Any], rows: int) -> bool:
+    """Whether all that a model goes by is told to it row by row, so that a row can be taken out without a trace.
+
+    That needs a class of transformers itself, its growing memory, and positions that are told rather than counted by
+    the model; anything else that is told of the batch, such as features for cross-attention, speaks against it.
+
+    Args:
+        model: The model.
+        given: What it is given for one more token after the first.
+        rows: R.
+    """
+    from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+
+    cache = given.get(CACHE)
+    plain = (DynamicLayer, DynamicSlidingWindowLayer)
+    if type(cache) is not DynamicCache or not all(type(layer) in plain for layer in cache.layers):
+        return False
+    if not type(model).__module__.startswith("transformers.") or hasattr(model, "_reorder_cache"):
+        return False
+    told = {name: value for name, value in given.items() if not isinstance(value, bool | int | str | None)}
+    of_rows = {name: value for name, value in told.items() if name in ("input_ids", *_OF_ROWS)}
+    return (
+        told.keys() == {CACHE, *of_rows}
+        and "position_ids" in of_rows
+        and all(isinstance(value, torch.Tensor) and value.shape[-2] == rows for value in of_rows.values())
+    )
 
 
 def walk(model: Any, inputs: Mapping[str, Any], choose: Walk, *, rows: int, **limits: Any) -> list[list[Answer]]:

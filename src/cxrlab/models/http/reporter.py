@@ -1,0 +1,187 @@
+"""Any report model behind an OpenAI-compatible address that takes pictures: a black box that is asked film by film."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from cxrlab.core.answer_store import writable
+from cxrlab.core.errors import DataError
+from cxrlab.core.protocols import REFUSED, Capabilities, Generated
+from cxrlab.models.decoding import Decoding
+from cxrlab.models.http.chat import FILTERED, FINISH_REASON, REFUSAL, Chat
+from cxrlab.models.http.client import ChatClient
+from cxrlab.models.http.crowd import as_they_come
+from cxrlab.models.http.errors import SPENT, EndpointError, NobodyThere
+from cxrlab.models.prompts import Prompts, load_prompts
+
+if TYPE_CHECKING:
+    from cxrlab.core.protocols import Image
+    from cxrlab.models.loading import Loading
+    from cxrlab.models.retrieval import Library
+
+# What a server answers in place of a report: (status, code).
+REFUSALS = (
+    (403, "refused_by_guard"),
+    (403, "account_stopped"),
+    (400, FILTERED),
+    *((429, code) for code in SPENT),
+)
+_SLACK = 1e-4  # a resampled or perturbed film may leave [0, 1] by rounding
+_DEFAULT = Decoding()
+
+
+class HttpReporter:
+    """A report model over a connection.
+
+    A film is sent as a PNG of 8 bits at its own size, beside the words of the prompts. How the model chooses its words
+    is the server's business: it is asked for temperature 0, a seed and at most 256 tokens. Where the server declines,
+    the answer has its words and `refused: True`.
+
+    Args:
+        client: What sends.
+        prompts: What is asked; the default row when None.
+    """
+
+    USAGES = MappingProxyType(
+        {"http://HOST/v1#MODEL": "any model behind an OpenAI-compatible address that takes pictures (https too)"}
+    )
+
+    def __init__(self, client: ChatClient, prompts: Prompts | None = None) -> None:
+        self._chat = Chat(client)
+        self._prompts = prompts or load_prompts()
+        self._lock = threading.Lock()
+        self._accounts: dict[str, int] = {}
+
+    @classmethod
+    def load(cls, argument: str, library: Library | None = None, loading: Loading | None = None) -> HttpReporter:
+        """The model at this address; it needs no library, and nothing is asked yet."""
+        connection, prompts = (loading.connection, loading.prompts) if loading is not None else (None, None)
+        return cls(ChatClient(argument, connection), load_prompts(prompts))
+
+    @property
+    def name(self) -> str:
+        """The address, as the user wrote it."""
+        return self._chat.client.name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """It runs elsewhere; several films at once are under way together."""
+        return Capabilities(batch=True, black_box=True)
+
+    def generate(self, images: Sequence[Image], indications: Sequence[str | None] | None = None) -> list[Generated]:
+        """One answer an image, in order.
+
+        Raises:
+            NobodyThere: When nobody listened for any of the films, so that nothing was asked.
+            EndpointError: When a film got no answer otherwise.
+        """
+        return self._answered(images, indications, [0] * len(images))
+
+    def asked_by(self, accounts: Sequence[str]) -> AskedBy:
+        """The model as it answers its next films, each asked by the account in the same place.
+
+        The first account that is ever seen asks by the first key of the environment variable, the second by the second
+        and so on, from the first again when there are more accounts than keys.
+        """
+        with self._lock:
+            keys = [self._accounts.setdefault(account, len(self._accounts)) for account in accounts]
+        return AskedBy(self, keys)
+
+    def _answered(
+        self, images: Sequence[Image], indications: Sequence[str | None] | None, keys: Sequence[int]
+    ) -> list[Generated]:
+        reasons = list(indications) if indications is not None else [None] * len(images)
+        if not len(images) == len(reasons) == len(keys):
+            raise DataError(f"{len(images)} films, {len(reasons)} indications and {len(keys)} accounts do not match.")
+        pictures = [_checked(image, number) for number, image in enumerate(images)]
+        reached = threading.Event()
+
+        def one(place: int, stop: threading.Event) -> Generated:
+            try:
+                told = self._ask(pictures[place], reasons[place], keys[place], stop)
+            except NobodyThere:
+                raise
+            except EndpointError:
+                reached.set()
+                raise
+            reached.set()
+            return told
+
+        try:
+            found = dict(as_they_come(one, len(pictures), self._chat.client.connection.concurrency))
+        except NobodyThere as error:
+            if not reached.is_set():
+                raise
+            told = str(error)
+        else:
+            return [found[place] for place in range(len(pictures))]
+        raise EndpointError(told)  # some films got through: it cannot be said that nothing was asked
+
+    def _ask(self, picture: Any, reason: str | None, key: int, stop: threading.Event) -> Generated:
+        asked = writable(self._prompts.ask(reason))
+        parts: list[dict[str, Any]] = [{"type": "image_url", "image_url": {"url": data_url(picture)}}]
+        if asked:  # a row that asks nothing leaves the film alone: some servers take no part without a word
+            parts.insert(0, {"type": "text", "text": asked})
+        try:
+            told = self._chat.ask(parts, max_tokens=_DEFAULT.max_new_tokens, seed=_DEFAULT.seed, key=key, stop=stop)
+        except EndpointError as error:
+            if (error.status, error.code) not in REFUSALS:
+                raise
+            return Generated(error.said, extra={REFUSED: True})
+        if REFUSAL in told.extra and not told.text:
+            return Generated(told.extra[REFUSAL], tokens=told.tokens, extra={**told.extra, REFUSED: True})
+        if told.extra.get(FINISH_REASON) == FILTERED:
+            return Generated("", tokens=told.tokens, extra={**told.extra, REFUSED: True})
+        return told
+
+
+class AskedBy:
+    """A report model for one batch of films, each of them asked by one of its keys.
+
+    Args:
+        reporter: The model.
+        keys: Number of the key for each film.
+    """
+
+    def __init__(self, reporter: HttpReporter, keys: Sequence[int]) -> None:
+        self._reporter, self._keys = reporter, tuple(keys)
+
+    @property
+    def name(self) -> str:
+        """The model's."""
+        return self._reporter.name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The model's."""
+        return self._reporter.capabilities
+
+    def generate(self, images: Sequence[Image], indications: Sequence[str | None] | None = None) -> list[Generated]:
+        """One answer an image, in order; as many images as there are accounts."""
+        return self._reporter._answered(images, indications, self._keys)
+
+
+def data_url(picture: Any) -> str:
+    """A picture [H, W] or [H, W, 3] in [0, 1] as the data URL of a PNG of 8 bits."""
+    from cxrlab.core.codec import encode_png, to_uint8
+
+    return f"data:image/png;base64,{base64.b64encode(encode_png(to_uint8(picture))).decode('ascii')}"
+
+
+def _checked(image: Any, number: int) -> Any:
+    """The film as an array, after a look at what would else fail after others were paid for."""
+    import numpy as np
+
+    film = np.asarray(image)
+    if film.dtype.kind != "f":
+        raise DataError(f"film {number} holds {film.dtype}; scale it to float32 in [0, 1] first.")
+    if not (film.ndim == 2 or (film.ndim == 3 and film.shape[2] == 3)) or 0 in film.shape:
+        raise DataError(f"film {number} has the shape {list(film.shape)}; give [H, W] or [H, W, 3].")
+    low, high = float(film.min()), float(film.max())
+    if not (low >= -_SLACK and high <= 1 + _SLACK):  # not a number fails both
+        raise DataError(f"film {number} holds values from {low:g} to {high:g}; pixels must be in [0, 1].")
+    return film

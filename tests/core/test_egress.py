@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+
+from cxrlab.core.egress import Shown, check_egress, says_who_and_why
+from cxrlab.core.errors import ConfigError
+
+PATIENTS, PHANTOMS = Shown("corpora/mimic", synthetic=False), Shown("corpora/phantom", synthetic=True)
+ELSEWHERE = "https://models.example/v1#m"
+
+
+@pytest.mark.parametrize(
+    "model", ["hf:folder", "builtin:reporter", "stub:normal", "http://127.0.0.1:8000/v1#m", "rules"]
+)
+def test_what_stays_on_this_machine_may_be_shown_everything(model: str) -> None:
+    check_egress(model, [PATIENTS], None)
+
+
+@pytest.mark.parametrize(
+    "model", [ELSEWHERE, ELSEWHERE.upper(), " https://models.example#m", "http://127.0.0.1@e.example#m"]
+)
+def test_patients_data_do_not_leave_without_leave(model: str) -> None:
+    with pytest.raises(ConfigError, match="nothing was sent.*--loading.connection.may-leave") as error:
+        check_egress(model, [PHANTOMS, PATIENTS], None)
+    assert "corpora/mimic may hold" in str(error.value) and "phantom" not in str(error.value)
+    check_egress(model, [PHANTOMS], None)
+    check_egress(model, [], None)
+    check_egress(model, [PATIENTS], "Dr Grey, ethics vote 12")
+
+
+def test_the_message_names_the_flag_of_the_command_and_hides_a_login() -> None:
+    with pytest.raises(ConfigError, match="--asking.connection.may-leave") as error:
+        check_egress("https://me:hidden@models.example/v1#m", [PATIENTS], "yes", "--asking.connection")
+    assert "hidden" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "enough"),
+    [
+        (None, False),
+        ("", False),
+        ("yes", False),
+        ("I may", False),
+        ("1 2 3 - !", False),  # no words
+        ("\u202e\u202e \x1b \x07", False),
+        ("the owner agreed", True),
+        ("Dr Grey, vote 12", True),
+    ],
+)
+def test_leave_says_who_and_why(said: str | None, enough: bool) -> None:
+    assert says_who_and_why(said) is enough

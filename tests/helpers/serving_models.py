@@ -1,0 +1,107 @@
+"""Servers for tests, on a free port of this machine, and models whose answers tell which film they were asked about."""
+
+from __future__ import annotations
+
+import base64
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+from cxrlab.core.codec import encode_png, to_uint8
+from cxrlab.core.protocols import Capabilities, Generated
+from cxrlab.serving.config import ServeConfig
+from cxrlab.serving.logs import Journal
+from cxrlab.serving.opening import open_service
+from cxrlab.serving.server import Server
+
+NAME = "planted:echo"
+
+
+def code_of(film: Any) -> int:
+    """A number that stands for a film of these tests: the sum of its 8-bit values."""
+    return int(np.asarray(film, np.int64).sum())
+
+
+class Echo:
+    """Tells the film's number and the indication; a film whose first pixel is white makes its whole batch fail."""
+
+    def __init__(self, delay_s: float = 0.0) -> None:
+        self.delay_s, self.batches, self.threads = delay_s, list[int](), set[int]()
+        self.name, self.capabilities = NAME, Capabilities(batch=True)
+        self.held = threading.Event()
+        self.held.set()
+
+    def generate(self, images: Sequence[Any], indications: Sequence[str | None] | None = None) -> list[Generated]:
+        """One line a film."""
+        self.batches.append(len(images))
+        self.threads.add(threading.get_ident())
+        self.held.wait(20)
+        time.sleep(self.delay_s)
+        if any(image[0, 0] == 1.0 for image in images):
+            raise RuntimeError("planted failure of SECRET-REPORT")
+        reasons = indications or [None] * len(images)
+        return [
+            Generated(f"film {code_of(to_uint8(image))} for {reason}")
+            for image, reason in zip(images, reasons, strict=True)
+        ]
+
+
+class Parrot:
+    """A text model that says what it was asked."""
+
+    def __init__(self) -> None:
+        self.name, self.asked = "planted:parrot", list[str]()
+
+    def complete(self, prompts: Sequence[str], *, max_tokens: int = 512, seed: int = 0) -> list[Generated]:
+        """The prompt again."""
+        self.asked += prompts
+        return [Generated(f"{prompt} ({max_tokens}, {seed})", tokens=3) for prompt in prompts]
+
+
+@contextmanager
+def served(out: Path, config: ServeConfig | None = None, **given: Any) -> Iterator[Server]:
+    """A server on a free port; `Echo` unless a model is given."""
+    config = config or ServeConfig(NAME, port=0)
+    given.setdefault("model", Echo())
+    given.setdefault("journal", Journal(None, out / "log.jsonl"))
+    service = open_service(config, out, **given)
+    with Server(service) as server:
+        yield server
+
+
+def film_of(number: int, size: int = 16) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """A film of noise; the same number gives the same film, and its first pixel is black."""
+    film = np.random.default_rng(number).integers(0, 256, (size, size), dtype=np.uint8)
+    film[0, 0] = 0
+    return film
+
+
+def url_of(film: Any) -> str:
+    """A film as a data URL."""
+    return "data:image/png;base64," + base64.b64encode(encode_png(film)).decode()
+
+
+def asking(film: Any = None, text: str | None = None, *, url: str | None = None, model: str = NAME, **more: Any) -> Any:
+    """A request with a picture."""
+    parts: list[dict[str, Any]] = [] if text is None else [{"type": "text", "text": text}]
+    where = url if url is not None else url_of(film if film is not None else film_of(0))
+    parts.append({"type": "image_url", "image_url": {"url": where}})
+    return {"model": model, "messages": [{"role": "user", "content": parts}], **more}
+
+
+def post(server: Server, request: Any, **more: Any) -> httpx.Response:
+    """Send a request."""
+    return httpx.post(f"{server.url}/chat/completions", json=request, timeout=30, **more)
+
+
+def said(answer: httpx.Response) -> str:
+    """The words of an answer."""
+    assert answer.status_code == 200, answer.text
+    text: str = answer.json()["choices"][0]["message"]["content"]
+    return text
