@@ -15,6 +15,7 @@ from planted_attention import PlantedModel
 from tiny_families import save_tiny
 
 from cxrlab.core.codec import decode, encode_png
+from cxrlab.core.egress import Shown
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.data.config import ScenesConfig
 from cxrlab.data.scenes import make_scenes
@@ -72,10 +73,11 @@ def test_the_same_settings_give_the_same_numbers(folder: Path, film: Path, tmp_p
 def test_the_models_own_report_of_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The study's film and indication; words that share a file name are told apart."""
     model = PlantedModel("Large LEFT-sided effusion, left sided.")
-    monkeypatch.setattr(room, "load_model", lambda name, loading: model)
+    monkeypatch.setattr(room, "open_model", lambda name, loading, shown: model)
     toy_corpus(tmp_path / "c")
     asked = ExplainConfig("planted:one", data=tmp_path / "c", study="s2", maps=("layer:1",))
-    monkeypatch.setattr(room, "_subject", lambda config: room._Subject("s2", np.eye(32, dtype=np.float32), None))
+    subject = room._Subject("s2", np.eye(32, dtype=np.float32), None, Shown("c", synthetic=True))
+    monkeypatch.setattr(room, "_subject", lambda config: subject)
     done = explain(asked, tmp_path / "run")
     assert (done.film, done.written_by) == ("s2", "model")
     words = {word.word: word.picture for word in done.words}
@@ -129,7 +131,7 @@ def test_a_model_of_tiles_gives_gradients_but_no_attention(film: Path, tmp_path:
 
 
 def test_a_wordless_report_is_refused(film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "load_model", lambda name, loading: PlantedModel(" ... "))
+    monkeypatch.setattr(room, "open_model", lambda name, loading, shown: PlantedModel(" ... "))
     with pytest.raises(DataError, match="the model wrote a report without a word"):
         explain(ExplainConfig("planted:one", image=film, maps=("layer:1",)), tmp_path / "run")
     with pytest.raises(DataError, match="--report is a text without a word"):

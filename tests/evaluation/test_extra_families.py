@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from cxrlab.core.errors import DataError, RunError, UnknownName
+from cxrlab.evaluation.compare import compare
 from cxrlab.evaluation.config import Extras, ScoreConfig
 from cxrlab.evaluation.extra_families import extra_families
 from cxrlab.evaluation.score import run_score, score
@@ -64,6 +65,21 @@ def test_graphs_drawn_again_under_the_same_name_are_another_input(tmp_path: Path
             assert run_score(config, tmp_path / "run") == run_score(config, tmp_path / "run")
     with pytest.raises(RunError, match="other texts"):
         run_score(config, tmp_path / "run")
+
+
+def test_runs_with_the_same_graphs_are_compared_by_them(tmp_path: Path) -> None:
+    """Whatever both runs hold stands under 'all'."""
+    for name in ("r.json", "p.json"):
+        (tmp_path / name).write_text('{"a": "x", "b": "x"}')
+    drawn = {key: graph("x", "effusion") for key in ("a", "b")}
+    (tmp_path / "g.json").write_text(json.dumps({"references": drawn, "candidates": drawn}))
+    config = ScoreConfig(tmp_path / "r.json", tmp_path / "p.json", graphs=tmp_path / "g.json", metrics=("bleu1:coco",))
+    for run in ("one", "two"):
+        run_score(config, tmp_path / run)
+    found = compare([tmp_path / "one", tmp_path / "two"], metrics=["all"], trials=10)
+    assert {one.metric for one in found.metrics} == {
+        "bleu1:coco", "radgraph.simple", "radgraph.partial", "radgraph.complete"
+    }  # fmt: skip
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

@@ -4,10 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+from chat_server import ChatServer
 from tiny_models import save_tiny_llava
 
 import cxrlab
-from cxrlab.core.errors import DataError
+from cxrlab.core.addresses import SCHEMES
+from cxrlab.core.connection import Connection
+from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.protocols import ImageToText
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.loading import load_model, train_films
@@ -23,7 +26,7 @@ def rewrite(corpus: Path, change: dict[int, dict[str, object]]) -> None:
     file.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in SCHEMES])
 def test_every_kind_loads_by_name_alone(kind: str, phantom: Path, tmp_path: Path) -> None:
     arguments = {"stub": "normal", "retrieval": str(phantom), "builtin": "reporter"}
     if kind == "hf":
@@ -31,6 +34,22 @@ def test_every_kind_loads_by_name_alone(kind: str, phantom: Path, tmp_path: Path
     model = cxrlab.load_model(f"{kind}:{arguments[kind]}")
     assert isinstance(model, ImageToText)
     assert len(model.generate([load_corpus(phantom).image(next(load_corpus(phantom).studies()))])) == 1
+
+
+@pytest.mark.parametrize("kind", SCHEMES)
+def test_an_address_loads_by_name_alone(kind: str, phantom: Path) -> None:
+    """Where it can be reached it answers; a server that speaks no TLS has nothing to say to https."""
+    corpus = load_corpus(phantom)
+    film = corpus.image(next(corpus.studies()))
+    with ChatServer(lambda body: "Clear lungs.") as server:
+        address = server.address().replace("http:", f"{kind}:")
+        model = cxrlab.load_model(address, connection=Connection(tries=1))
+        assert isinstance(model, ImageToText) and model.name == address
+        if kind == "http":
+            assert [one.text for one in model.generate([film])] == ["Clear lungs."]
+            return
+        with pytest.raises(RunError, match="https://127.0.0.1"):
+            model.generate([film])
 
 
 def test_only_films_of_the_train_split_are_looked_among(phantom: Path) -> None:

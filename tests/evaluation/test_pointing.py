@@ -59,7 +59,7 @@ def corpus(path: Path, bright: Any = None, count: int = 3, **changes: Any) -> Pa
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> PlantedModel:
     model = PlantedModel(LEFT)
-    monkeypatch.setattr(room, "load_model", lambda name, loading: model)
+    monkeypatch.setattr(room, "open_model", lambda name, loading, shown: model)
     return model
 
 

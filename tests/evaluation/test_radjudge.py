@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from cxrlab.core.errors import DataError
-from cxrlab.evaluation.config import ValidateConfig
-from cxrlab.evaluation.radjudge import Relation, read_radjudge, relations, validate_radjudge
+from cxrlab.evaluation.radjudge import Relation, read_radjudge, relations
+from cxrlab.evaluation.validate import run_validation
+from cxrlab.evaluation.validate_config import ValidateConfig
 
 NAMES = {"C1": 1, "C2": 1, "C3": 1}
 
@@ -64,10 +65,10 @@ def test_a_relation_holds_beyond_the_tie_tolerance() -> None:
 def test_a_metric_passes_a_case_when_everything_holds(tmp_path: Path) -> None:
     """ROUGE-1 is 1, 2/3, 2/3 here. In the second case C2 should win and does not."""
     root = written(tmp_path, case(), case(id="2a", expected_ranking="C2 > C1"))
-    found = validate_radjudge(ValidateConfig("radjudge", root, metrics=("rouge1:google",)))
+    found = run_validation(ValidateConfig("radjudge", root, metrics=("rouge1:google",)))
     assert found["metrics"]["rouge1:google"] == {"passed": 1, "of": 2, "cases": {"1a": True, "2a": False}}
     assert found["tie"] == 0.05 and found["categories"]["1a"] == "Words"
-    loose = validate_radjudge(ValidateConfig("radjudge", root, metrics=("rouge1:google",), tie=1.0))
+    loose = run_validation(ValidateConfig("radjudge", root, metrics=("rouge1:google",), tie=1.0))
     assert loose["metrics"]["rouge1:google"]["passed"] == 0  # with so wide a tolerance nothing is better than anything
 
 
@@ -77,7 +78,7 @@ def test_a_lower_is_better_metric_is_turned_round(tmp_path: Path) -> None:
     root = written(
         tmp_path, case(ground_truth="Large right pneumothorax.", candidates=candidates, expected_ranking="C1 > C2")
     )
-    found = validate_radjudge(ValidateConfig("radjudge", root, metrics=("errors.total",)))
+    found = run_validation(ValidateConfig("radjudge", root, metrics=("errors.total",)))
     assert found["metrics"]["errors.total"]["passed"] == 1
 
 
@@ -120,5 +121,5 @@ def test_the_real_cases_are_understood(real_data: Path) -> None:
 def test_the_rules_rank_real_cases(real_data: Path) -> None:
     """The promise: at least nine of ten; a constant score passes the ties alone."""
     config = ValidateConfig("radjudge", real_data / "radjudge", metrics=("clinical:rules", "rougeL:google"))
-    found = validate_radjudge(config)["metrics"]
+    found = run_validation(config)["metrics"]
     assert found["clinical:rules"]["passed"] >= 9 > found["rougeL:google"]["passed"]

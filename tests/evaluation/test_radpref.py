@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import DataError
-from cxrlab.evaluation.config import ValidateConfig
-from cxrlab.evaluation.radpref import left_out_line, read_radpref, validate_radpref
+from cxrlab.evaluation.radpref import left_out_line, read_radpref
+from cxrlab.evaluation.validate import run_validation
+from cxrlab.evaluation.validate_config import ValidateConfig
 
 CASES = [
     {
@@ -64,7 +65,7 @@ def test_a_rating_that_was_not_given_is_unknown(tmp_path: Path) -> None:
 def test_a_metric_that_orders_as_the_raters_do_has_tau_one(tmp_path: Path) -> None:
     """More of the reference's words, a higher rating: ROUGE-L orders all eight as both raters do."""
     config = ValidateConfig("radpref", written(tmp_path), metrics=("rougeL:google", "bleu4:coco"), trials=50)
-    found = validate_radpref(config)
+    found = run_validation(config)
     best = found["metrics"]["rougeL:google"]
     assert best["tau"] == pytest.approx(1.0) and best["n"] == 8
     assert best["preference_accuracy"] == 1.0 and best["preferences"] == 4
@@ -78,7 +79,7 @@ def test_a_metric_that_orders_as_the_raters_do_has_tau_one(tmp_path: Path) -> No
 def test_one_rater_has_no_ceiling(tmp_path: Path) -> None:
     root = written(tmp_path)
     (root / "user_2.json").unlink()
-    found = validate_radpref(ValidateConfig("radpref", root, metrics=("bleu1:coco",), trials=10))
+    found = run_validation(ValidateConfig("radpref", root, metrics=("bleu1:coco",), trials=10))
     assert found["ceiling"] == {"leave_one_out_tau": []} and found["raters"] == {}
 
 
@@ -121,7 +122,7 @@ def test_a_folder_without_raters_or_data_is_refused(tmp_path: Path) -> None:
 @pytest.mark.real_data
 def test_the_raters_of_the_real_benchmark_agree_as_published(real_data: Path) -> None:
     """The ceiling is near 0.8 and ROUGE-L far below it, whatever the half of the studies."""
-    found = validate_radpref(ValidateConfig("radpref", real_data / "radpref", metrics=("rougeL:google",), trials=100))
+    found = run_validation(ValidateConfig("radpref", real_data / "radpref", metrics=("rougeL:google",), trials=100))
     assert found["n"] == 2 * found["studies"] == 100
     assert all(0.7 < tau < 0.9 for tau in found["ceiling"]["leave_one_out_tau"])
     assert 0.3 < found["metrics"]["rougeL:google"]["tau"] < 0.6
@@ -131,6 +132,6 @@ def test_the_raters_of_the_real_benchmark_agree_as_published(real_data: Path) ->
 def test_the_rules_agree_with_radiologists_better_than_shared_words(real_data: Path) -> None:
     """The promise: τ-b of at least 0.70, and the paired interval against ROUGE-L above zero."""
     names = ("clinical:rules", "rougeL:google")
-    found = validate_radpref(ValidateConfig("radpref", real_data / "radpref", metrics=names, trials=500))
+    found = run_validation(ValidateConfig("radpref", real_data / "radpref", metrics=names, trials=500))
     best = found["metrics"]["clinical:rules"]
     assert best["tau"] >= 0.70 and best["above rougeL:google"]["low"] > 0

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from cxrlab.core.errors import DataError
-from cxrlab.evaluation.config import ValidateConfig
-from cxrlab.evaluation.rexval import COUNTS, REPORTS, read_rexval, validate_rexval
+from cxrlab.evaluation.rexval import COUNTS, REPORTS, read_rexval
+from cxrlab.evaluation.validate import run_validation
+from cxrlab.evaluation.validate_config import ValidateConfig
 
 HEAD = ("study_number", "candidate_type", "error_category", "rater_index", "clinically_significant", "num_errors")
 TRUTH = "Large right pneumothorax. Small left pleural effusion. The heart is enlarged."
@@ -58,7 +59,7 @@ def test_a_metric_with_fewer_words_right_where_more_errors_were_counted_has_tau_
     config = ValidateConfig(
         "rexval", written(tmp_path), metrics=("rouge1:google", "errors.total", "errors.significant"), trials=50
     )
-    found = validate_rexval(config)
+    found = run_validation(config)
     row = found["metrics"]["rouge1:google"]
     assert row["tau"] == row["tau_significant"] == pytest.approx(1.0) and row["n"] == 4
     assert (found["n"], found["studies"]) == (4, 2)
@@ -70,7 +71,7 @@ def test_a_metric_with_fewer_words_right_where_more_errors_were_counted_has_tau_
 
 
 def test_the_raters_are_left_out_of_the_table_without_our_counts(tmp_path: Path) -> None:
-    found = validate_rexval(ValidateConfig("rexval", written(tmp_path), metrics=("rouge1:google",), trials=10))
+    found = run_validation(ValidateConfig("rexval", written(tmp_path), metrics=("rouge1:google",), trials=10))
     assert found["raters"] == {}
 
 

@@ -3,6 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from cxrlab.core.errors import DataError
 from cxrlab.core.runs import Run
 from cxrlab.render.page import write_page
 
@@ -35,3 +38,39 @@ def test_ranking_cases_are_counted(tmp_path: Path) -> None:
 
 def test_a_run_without_metrics_has_no_section(tmp_path: Path) -> None:
     assert "Metrics measured" not in page(tmp_path, {"benchmark": "radpref", "metrics": {}})
+
+
+def seat(judge: str, near: float) -> dict[str, Any]:
+    one = {"rater_difference": 0.7, "judge_difference": near, "t": -2.5, "df": 8, "p": 0.0004, "n": 9}
+    return {"judge": judge, "by_rater": {"r1": one}, "mean": {"rater_difference": 0.7, "judge_difference": near}}
+
+
+JUDGED: dict[str, Any] = {
+    "benchmark": "rexval",
+    "metrics": {
+        "chexprompt:a": {"tau": 0.7, "low": 0.6, "high": 0.8, "tau_significant": 0.65, "low_significant": 0.5, "n": 9},
+        "chexprompt.omission_finding.significant:a": {"tau": 0.9, "low": 0.8, "high": 1.0, "n": 9},
+    },
+    "raters": {"judges": {"chexprompt:a": {"total": seat("chexprompt:a", 0.551)}, "chexprompt:<b>": {}}},
+    "differences": {
+        "chexprompt:<b>": {"above": "chexprompt:a", "total": {"difference": -0.25, "low": -0.3, "high": -0.2}}
+    },
+    "judges": {
+        "chexprompt:a": {"asked": 9, "parsed": 9, "partial": 0, "failed": 0, "reasons": {}},
+        "chexprompt:<b>": {"asked": 9, "parsed": 6, "partial": 0, "failed": 3, "reasons": {"no <i>number</i>": 3}},
+    },
+}
+
+
+def test_judges_stand_side_by_side(tmp_path: Path) -> None:
+    """What could be read of each, the raters' seats, the difference; no name or reason becomes markup."""
+    shown = page(tmp_path, JUDGED)
+    assert "τ-b, significant" in shown and "0.650" in shown and "omission_finding" not in shown
+    assert "0.551" in shown and "-2.500" in shown and "&lt; 0.001" in shown
+    assert "-0.250" in shown and "-0.300 to -0.200" in shown
+    assert "chexprompt:&lt;b&gt;" in shown and "no &lt;i&gt;number&lt;/i&gt; 3" in shown and "<i>number" not in shown
+
+
+def test_a_judge_of_another_form_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="judges.chexprompt:a.failed"):
+        page(tmp_path, {**JUDGED, "judges": {"chexprompt:a": {"failed": "many"}}})

@@ -2,7 +2,8 @@
 
 A window of a few batches is sorted by the length of its prompts, so that little is padded; its predictions are
 appended when the whole window is answered. Batches depend on the ids alone, never on what was done before: a run
-that was stopped answers the rest in the same company and ends with the same bytes.
+that was stopped answers the rest in the same company and ends with the same bytes. A model whose answers may cost
+money is asked nothing twice: its windows are single batches, of which only what is not on file is asked.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.errors import ConfigError, DataError, shown
 from cxrlab.core.progress import track
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import Run
@@ -28,10 +29,11 @@ ANSWERS = "answers"  # key of a prediction that holds every answer where several
 
 @dataclass(frozen=True)
 class Missing:
-    """A study without a prediction, and the sentence that says why."""
+    """A study without a prediction, the sentence that says why, and whether the model refused to write one."""
 
     id: str
     reason: str
+    refused: bool = False
 
 
 class Films:
@@ -99,7 +101,10 @@ def try_longest(writer: Writer, films: Films, ids: Sequence[str]) -> None:
 def answer_all(
     run: Run, file: str, writer: Writer, films: Films, ids: Sequence[str], batch_size: int, label: str
 ) -> tuple[Missing, ...]:
-    """Append a prediction for every study that has none yet; returns those whose film could not be read.
+    """Append a prediction for every study that has none yet; returns those that get none.
+
+    Those are studies whose film cannot be read, and those for which the model refuses to write: what it says instead
+    is no report and must not be scored as one. Asked again later, they may get theirs.
 
     Args:
         run: The open run.
@@ -114,9 +119,11 @@ def answer_all(
     ready: dict[str, Prediction] = {}
     missing: dict[str, Missing] = {}
     total = -(-len(ids) // batch_size)
-    for batch, window in track(_plan(ids, batch_size, done, films.indication), label, total=total):
+    costly = writer.model.capabilities.black_box
+    plan = _plan(ids, batch_size, done, films.indication, 1 if costly else WINDOW)
+    for batch, window in track(plan, label, total=total):
         keys, images, indications = [], [], []
-        for key in batch:
+        for key in (key for key in batch if not (costly and key in done)):
             try:
                 images.append(films.film(key))
             except DataError as error:
@@ -125,20 +132,31 @@ def answer_all(
             keys.append(key)
             indications.append(films.indication(key))
         for key, answers in zip(keys, writer.write(images, indications), strict=True):
-            if key not in done:
-                ready[key] = prediction(key, answers)
+            if key in done:
+                continue
+            reports = [answer for answer in answers if not answer.refused]
+            if reports:
+                ready[key] = prediction(key, reports)
+            else:
+                missing[key] = Missing(key, refusal(key, answers), refused=True)
         for key in window:
             if key in ready:
                 run.append(file, ready.pop(key))
     return tuple(missing[key] for key in ids if key in missing)
 
 
+def refusal(key: str, answers: Sequence[Generated]) -> str:
+    """The sentence on a study for which the model refused to write; what it said is cut short."""
+    said = shown(answers[0].text.strip()) if answers else "nothing"
+    return f"the model refused to write on study '{key}': {said}."
+
+
 def _plan(
-    ids: Sequence[str], size: int, done: set[str], indication: Callable[[str], str | None]
+    ids: Sequence[str], size: int, done: set[str], indication: Callable[[str], str | None], batches: int = WINDOW
 ) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
     """Batches to answer, empty where nothing is left to do; with the last of a window the window, ready to write."""
-    for start in range(0, len(ids), size * WINDOW):
-        window = ids[start : start + size * WINDOW]
+    for start in range(0, len(ids), size * batches):
+        window = ids[start : start + size * batches]
         alone = len(window) <= size
         order = window if alone else sorted(window, key=lambda key: len(indication(key) or ""))
         for first in range(0, len(order), size):

@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from cxrlab.core.errors import UnknownName
-from cxrlab.metrics.families import default_names, metric_names
+from cxrlab.core.errors import UnknownName, nearest
+from cxrlab.evaluation.judges import EXAMPLE, judge_parts
+from cxrlab.metrics.families import cards, default_names, metric_names
+from cxrlab.metrics.judging.table import JUDGES
 from cxrlab.metrics.tally import Family, Metric
+
+_NO_COMMA = "(The name of a judge ends at a comma: that of its model can hold none.)"
 
 
 @dataclass(frozen=True)
@@ -25,13 +29,16 @@ class Chosen:
     extra: tuple[str, ...]
 
 
-def chosen_metrics(wanted: Sequence[str] | None, extra: Sequence[Family] = ()) -> Chosen:
+def chosen_metrics(
+    wanted: Sequence[str] | None, extra: Sequence[Family] = (), *, beside_judges: bool = False
+) -> Chosen:
     """The metrics that are meant.
 
     Args:
         wanted: Names, patterns (`bleu*`), families (`coco`), "default" or "all"; the default ones when None. What
             matches nothing is an `UnknownName` that tells the nearest, or the flag that is missing.
         extra: Families that need something more.
+        beside_judges: Whether judges by language models were named too, so that a strange name may be half of theirs.
     """
     if isinstance(wanted, str):
         wanted = (wanted,)
@@ -47,7 +54,7 @@ def chosen_metrics(wanted: Sequence[str] | None, extra: Sequence[Family] = ()) -
             ready.update(metric_names([item]))
         except UnknownName as error:
             if not mine:
-                raise _with_flag(item, error) from None
+                raise _with_flag(item, error, beside_judges) from None
     return Chosen(metric_names(tuple(ready)), tuple(name for name in known if name in asked))
 
 
@@ -83,9 +90,19 @@ class _Yours:
     name: str
 
 
-def _with_flag(item: str, error: UnknownName) -> UnknownName:
-    """The same error, or one that names the flags where the metric exists and only needs them."""
+def _with_flag(item: str, error: UnknownName, beside_judges: bool) -> UnknownName:
+    """The same error, or one that names the flags or the model where the metric exists and only needs them."""
+    if judge_parts(item) is not None:
+        return UnknownName(
+            f"the judge '{item}' asks a language model, which 'cxrlab score', 'cxrlab metrics validate' and 'cxrlab "
+            "prefer judge' alone do; leave it out here."
+        )
+    kind, colon, _ = item.partition(":")
+    if kind in JUDGES and not nearest(item, cards()):
+        return UnknownName(f"the judge '{item}' needs a model; name both, as in {kind}:{EXAMPLE}.")
+    if colon and kind not in JUDGES and (near := nearest(kind, [*JUDGES])):
+        return UnknownName(f"there is neither a metric nor a judge '{item}'.{near} Judges: {', '.join(JUDGES)}.")
     for family, needs in with_needs():
         if any(fnmatchcase(card.name, item) for card in family.metrics):
             return UnknownName(f"the metric '{item}' needs {needs}; 'cxrlab score --help' says what to give there.")
-    return error
+    return UnknownName(f"{error} {_NO_COMMA}") if beside_judges else error

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from cxrlab.core.asking import Asking
 from cxrlab.core.errors import ConfigError, nearest
 from cxrlab.core.records import SECTIONS, SPLITS
 from cxrlab.evaluation.map_names import SHEET, parse_map
@@ -28,7 +29,8 @@ class GenerateConfig:
         seed: Decides which studies are drawn, and which are shown as examples.
         batch_size: Films given to the model at once.
         examples: Studies whose film and reference are kept in the run folder for a page.
-        allow_missing: Finish although some studies have no readable frontal film; they stay without a prediction.
+        allow_missing: Finish although some studies have no readable frontal film, or the model refused to write on
+            them; they stay without a prediction.
         external: Refuse a corpus of a collection that the model has learnt from, or a model that does not tell.
         indication: Give the model the reason for the examination; false asks about every film in the same words.
         controls: Wrong films that some studies are answered with too, to see whether the film matters: noise, blank
@@ -104,7 +106,8 @@ class ScoreConfig:
         section: Section of the reference report, where it has sections; several joined with +.
         split: Split of the corpus; every split that holds a predicted study when left out.
         unit: study, or image for predictions with ids study#k; auto looks at the ids.
-        metrics: Names (bleu4:coco), patterns (bleu*) or groups (coco) of metrics; the default ones when left out.
+        metrics: Names (bleu4:coco), patterns (bleu*) or groups (coco) of metrics, and judges by language models
+            (chexprompt:http://127.0.0.1:8000/v1#MODEL); the default ones when left out.
         all: Every metric that needs nothing extra.
         allow_missing: Score a missing prediction as an empty report.
         floors: Score five controls too: a repeated word, nothing, unrelated text, a normal report, shuffled references.
@@ -118,6 +121,7 @@ class ScoreConfig:
         layer: Layer of the encoder.
         chexbert: The published checkpoint chexbert.pth, for labels by CheXbert; with the other two also RadCliQ.
         bert: Folder with the tokenizer of bert-base-uncased, for CheXbert.
+        asking: How the language models are asked that judges (chexprompt:MODEL) stand on.
     """
 
     references: Path
@@ -138,6 +142,7 @@ class ScoreConfig:
     layer: int = 5
     chexbert: Path | None = None
     bert: Path | None = None
+    asking: Asking = Asking()
 
     @property
     def extras(self) -> Extras:
@@ -155,40 +160,6 @@ class ScoreConfig:
             raise ConfigError(f"level={self.level} is not usable; give a share between 0 and 1, such as 0.95.")
         if self.all and self.metrics:
             raise ConfigError("--all and --metrics contradict each other; give one of them.")
-
-
-@dataclass(frozen=True)
-class ValidateConfig:
-    """Metrics against judgements that are not theirs.
-
-    Args:
-        benchmark: radpref, radjudge or rexval (a folder of theirs), or phantom (made here from the seed).
-        root: Folder of the benchmark's files; phantom needs none.
-        metrics: Names or groups of metrics; the default ones when left out.
-        n: Number of cases; of phantom alone.
-        tie: Largest difference at which two values count as equal in a ranking; of radjudge alone.
-        trials: Bootstrap resamples behind each interval.
-        seed: Decides the resamples, and the cases of phantom.
-    """
-
-    benchmark: Literal["radpref", "radjudge", "rexval", "phantom"]
-    root: Path | None = None
-    metrics: tuple[str, ...] = ()
-    n: int = 500
-    tie: float = 0.05
-    trials: int = 1000
-    seed: int = 7
-
-    def __post_init__(self) -> None:
-        if self.root is None and self.benchmark != "phantom":
-            raise ConfigError(f"--root is missing; name the folder with the files of {self.benchmark}.")
-        for name, least in (("n", 2), ("trials", 1), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(
-                    f"{name}={getattr(self, name)} is not usable; give a whole number of at least {least}."
-                )
-        if self.tie < 0:
-            raise ConfigError(f"tie={self.tie} is not usable; give a difference of at least 0.")
 
 
 @dataclass(frozen=True)

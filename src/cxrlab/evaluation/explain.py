@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from cxrlab.core.connection import free_of
+from cxrlab.core.egress import Shown
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.progress import track
@@ -28,7 +30,7 @@ from cxrlab.data.images import load_image
 from cxrlab.data.views import film_of
 from cxrlab.evaluation.config import ExplainConfig
 from cxrlab.evaluation.explain_files import EXPLAIN, WORDS, Explanation, WordWriter, stored
-from cxrlab.evaluation.loading import load_model
+from cxrlab.evaluation.loading import open_model
 from cxrlab.evaluation.map_names import parse_map
 from cxrlab.evaluation.word_maps import explainable, part_maps
 from cxrlab.evaluation.word_spans import every_word, occurrences
@@ -36,14 +38,17 @@ from cxrlab.evaluation.word_spans import every_word, occurrences
 if TYPE_CHECKING:
     from cxrlab.models.hf.wrapper import HfModel
 
+FREE = free_of("loading.connection")  # settings that may change when a run is continued
+
 
 @dataclass(frozen=True, eq=False)
 class _Subject:
-    """A film [H, W], or a picture [H, W, 3], with what is known of it."""
+    """A film [H, W], or a picture [H, W, 3], with what is known of it, and whose it may be."""
 
     name: str
     image: NDArray[np.float32]
     indication: str | None
+    shown: Shown
 
 
 def explain(config: ExplainConfig, out: Path) -> Explanation:
@@ -57,13 +62,13 @@ def explain(config: ExplainConfig, out: Path) -> Explanation:
         DataError: When the report has no word, or not the one that was asked for.
         ConfigError: When the model cannot give a map; see `explainable`.
     """
-    if finished(out, config):
+    if finished(out, config, free=FREE):
         return stored(read_json(out / EXPLAIN))
     names = [parse_map(name) for name in config.maps]
     subject = _subject(config)
     eager = any(name.of_attention for name in names)
     loading = replace(config.loading, attention="eager") if eager else config.loading
-    model = explainable(load_model(config.model, loading), names)
+    model = explainable(open_model(config.model, loading, [subject.shown]), names)
     report = _report(model, subject, config)
     if not every_word(report):
         who = "the model wrote a report" if config.report is None else "--report is a text"
@@ -71,7 +76,7 @@ def explain(config: ExplainConfig, out: Path) -> Explanation:
     groups = _chosen(report, config.word)
     parts = [[span] for spans in groups.values() for span in spans]
     maps = part_maps(model, subject.image, report, parts, names, subject.indication, config.smooth)
-    with Run.open(out, config) as run:
+    with Run.open(out, config, free=FREE) as run:
         steps = track(maps, "explaining words", total=len(parts))
         writer = WordWriter(run, subject.image, names, config.alpha)
         grid = None
@@ -97,11 +102,12 @@ def explain(config: ExplainConfig, out: Path) -> Explanation:
 
 def _subject(config: ExplainConfig) -> _Subject:
     if config.image is not None:
-        return _Subject(str(config.image), load_image(config.image), config.indication)
+        shown = Shown(str(config.image), synthetic=False)  # a file says nothing of where it comes from
+        return _Subject(str(config.image), load_image(config.image), config.indication, shown)
     corpus = load_corpus(str(config.data))
     study = corpus[str(config.study)]
     told = study.sections.indication if study.sections else None
-    return _Subject(study.id, film_of(corpus, study), config.indication or told)
+    return _Subject(study.id, film_of(corpus, study), config.indication or told, corpus.shown)
 
 
 def _report(model: HfModel, subject: _Subject, config: ExplainConfig) -> str:

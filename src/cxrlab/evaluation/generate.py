@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cxrlab.core.connection import free_of
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
@@ -26,12 +27,16 @@ from cxrlab.evaluation.answering import Films, Missing, Writer, answer_all, try_
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.examples import choose, keep_examples
 from cxrlab.evaluation.external import refuse_familiar, refuse_familiar_library
-from cxrlab.evaluation.loading import load_model
+from cxrlab.evaluation.loading import open_model
 from cxrlab.evaluation.wrong_films import answer_wrong_films
 from cxrlab.models.names import parse_name
 
 PREDICTIONS, SUMMARY = "predictions.jsonl", "summary.json"
-FREE = ("batch_size", "allow_missing")  # settings that may change when a run is continued
+FREE = (
+    "batch_size",
+    "allow_missing",
+    *free_of("loading.connection"),
+)  # settings that may change when a run is continued
 
 
 @dataclass(frozen=True)
@@ -64,9 +69,9 @@ class Generation:
 def generate(config: GenerateConfig, out: Path) -> Generation:
     """Write a report for every study of a split into RUN/predictions.jsonl.
 
-    A study whose film is missing or unreadable gets no prediction: it is listed in RUN/summary.json
-    and the command fails with the count, after all others are written; mend the film and run the
-    command again, or allow it with --allow-missing.
+    A study whose film is missing or unreadable, or for which the model refuses to write, gets no prediction: it is
+    listed in RUN/summary.json and the command fails with the count, after all others are written; mend the film and
+    run the command again, or allow it with --allow-missing.
 
     Args:
         config: Settings.
@@ -80,7 +85,7 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
     if config.external:
         refuse_familiar_library(config.model, corpus)
     # Before the folder is made: a wrong name leaves nothing behind.
-    model = load_model(config.model, config.loading)
+    model = open_model(config.model, config.loading, [corpus.shown])
     writer = Writer(model, config.decoding)
     if config.external:
         refuse_familiar(model, corpus)
@@ -95,7 +100,7 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
         summary = _summary(run, config, corpus, len(ids), missing, controls)
         run.write(SUMMARY, summary)
         if missing and not config.allow_missing:
-            raise without_film(missing, len(ids), out / SUMMARY)
+            raise without_report(missing, len(ids), out / SUMMARY)
     return summary
 
 
@@ -125,17 +130,22 @@ def chosen_ids(corpus: Corpus, split: str, n: int | None, seed: int) -> list[str
     return [ids[index] for index in sorted(drawn.tolist())]
 
 
-def without_film(missing: Sequence[Missing], studies: int, summary: Path) -> DataError:
-    """The error for studies whose film could not be read.
+def without_report(missing: Sequence[Missing], studies: int, summary: Path) -> DataError:
+    """The error for studies whose film could not be read, or for which the model refused to write.
 
     Args:
         missing: Those studies, at least one.
         studies: How many were asked for.
         summary: The file that lists the missing ones.
     """
+    refused = sum(one.refused for one in missing)
+    unread = len(missing) - refused
+    parts = [f"{unread} of {studies} studies have no readable frontal film"] if unread else []
+    if refused:
+        parts.append(f"the model refused to write on {refused} of {studies} studies")
     return DataError(
-        f"{len(missing)} of {studies} studies have no readable frontal film (listed in {summary}; "
-        f"for example: {missing[0].reason}) Mend them and run again, or give --allow-missing."
+        f"{' and '.join(parts)} (listed in {summary}; for example: {missing[0].reason}) Mend them and run again, or "
+        "give --allow-missing."
     )
 
 

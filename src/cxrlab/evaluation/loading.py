@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cxrlab.core.egress import Shown, check_egress
 from cxrlab.core.errors import DataError
 from cxrlab.core.progress import track
 from cxrlab.data.corpus import Corpus, load_corpus
@@ -27,6 +28,22 @@ def load_model(name: str, loading: Loading | None = None, **settings: Any) -> Im
         settings: Single settings of loading in its place or on top of it, such as `device="cuda"`.
     """
     return load_named(name, train_films, (loading or Loading()).but(**settings))
+
+
+def open_model(
+    name: str, loading: Loading | None, shown: Iterable[Shown], flag: str = "--loading.connection"
+) -> ImageToText:
+    """The model of this name for whoever shows it a corpus: what may not leave this machine is refused first.
+
+    Args:
+        name: Such as `hf:FOLDER` or `https://HOST/v1#MODEL`.
+        loading: How it is loaded, with the leave to send patients' data away.
+        shown: Everything that it will be shown.
+        flag: Name of the connection's flags, for messages.
+    """
+    loading = loading or Loading()
+    check_egress(name, shown, loading.connection.may_leave, flag)
+    return load_model(name, loading)
 
 
 def train_films(corpus: str) -> Iterator[Exemplar]:

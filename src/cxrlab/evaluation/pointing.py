@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cxrlab.core.connection import free_of
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
@@ -31,7 +32,7 @@ from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.views import frontal
 from cxrlab.evaluation.aim import aim_of_cells, aim_of_pixels
 from cxrlab.evaluation.config import PointingConfig
-from cxrlab.evaluation.loading import load_model
+from cxrlab.evaluation.loading import open_model
 from cxrlab.evaluation.map_names import GRADIENTS, MAX_MEAN, RELATIVE, MapName, parse_map
 from cxrlab.evaluation.pointing_table import PointingTable, table_of
 from cxrlab.evaluation.word_maps import PartMaps, explainable, layer_count, part_maps
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from cxrlab.models.hf.wrapper import HfModel
 
 EVIDENCE, POINTING = "pointing.jsonl", "pointing.json"
-FREE = ("batch_size",)
+FREE = ("batch_size", *free_of("loading.connection"))
 # Without a grid there is no cell: the reach is half of what a raster of 37 x 37, LLaVA-Rad's, would have.
 _NO_GRID = 1 / 37 / 2
 
@@ -79,7 +80,7 @@ def pointing(config: PointingConfig, out: Path) -> PointingTable:
     asked = [parse_map(name) for name in config.maps]
     eager = not asked or any(name.of_attention for name in asked)
     loading = replace(config.loading, attention="eager") if eager else config.loading
-    model = explainable(load_model(config.model, loading), asked or [parse_map(MAX_MEAN)])
+    model = explainable(open_model(config.model, loading, [corpus.shown]), asked or [parse_map(MAX_MEAN)])
     names = asked or every_map(model)
     with Run.open(out, config, seed=config.seed, free=FREE) as run:
         done = run.done(EVIDENCE)

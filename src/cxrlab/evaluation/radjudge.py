@@ -9,17 +9,18 @@ A ranking is `C1 > C2 = C3`, or a list of such. A metric passes a case when ever
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cxrlab.core.errors import DataError, shown
 from cxrlab.core.files import read_json
-from cxrlab.evaluation.config import ValidateConfig
+from cxrlab.evaluation.judges import OpenJudge
 from cxrlab.evaluation.oriented import oriented
 from cxrlab.evaluation.person import age_years
 from cxrlab.evaluation.report_files import report_text
+from cxrlab.evaluation.validate_config import ValidateConfig
 from cxrlab.metrics.pairs import Batch, Context, Pair
 
 CASES = "cases.json"
@@ -63,27 +64,37 @@ def read_radjudge(root: Path) -> list[Case]:
     return cases
 
 
-def validate_radjudge(config: ValidateConfig) -> dict[str, Any]:
-    """How many cases each metric ranks as expected."""
-    assert config.root is not None  # the settings see to it
-    cases = read_radjudge(config.root)
-    places = [(case, key) for case in cases for key in case.pairs]
-    values = oriented(Batch([case.pairs[key] for case, key in places]), config.metrics or None)
-    metrics = {}
-    for name, column in values.items():
-        scored: dict[str, dict[str, float]] = {}
-        for (case, key), value in zip(places, column.tolist(), strict=True):
-            scored.setdefault(case.id, {})[key] = value
-        passed = {
-            case.id: all(relation.holds(scored[case.id], config.tie) for relation in case.relations) for case in cases
+class RadJudgeBenchmark:
+    """How many cases each metric ranks as expected.
+
+    Args:
+        config: Settings; the cases are read at once.
+    """
+
+    def __init__(self, config: ValidateConfig) -> None:
+        assert config.root is not None  # the settings see to it
+        self._tie, self._cases = config.tie, read_radjudge(config.root)
+        self._places = [(case, key) for case in self._cases for key in case.pairs]
+        self.batch = Batch([case.pairs[key] for case, key in self._places])
+
+    def measured(self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = ()) -> dict[str, Any]:
+        """The figures; see `validate.Benchmark`."""
+        metrics = {}
+        for name, column in oriented(self.batch, names, judges).items():
+            scored: dict[str, dict[str, float]] = {}
+            for (case, key), value in zip(self._places, column.tolist(), strict=True):
+                scored.setdefault(case.id, {})[key] = value
+            passed = {
+                case.id: all(relation.holds(scored[case.id], self._tie) for relation in case.relations)
+                for case in self._cases
+            }
+            metrics[name] = {"passed": sum(passed.values()), "of": len(self._cases), "cases": passed}
+        return {
+            "benchmark": "radjudge",
+            "tie": self._tie,
+            "categories": {case.id: case.category for case in self._cases},
+            "metrics": metrics,
         }
-        metrics[name] = {"passed": sum(passed.values()), "of": len(cases), "cases": passed}
-    return {
-        "benchmark": "radjudge",
-        "tie": config.tie,
-        "categories": {case.id: case.category for case in cases},
-        "metrics": metrics,
-    }
 
 
 def relations(ranking: Any, candidates: Mapping[str, Any], place: str) -> tuple[Relation, ...]:

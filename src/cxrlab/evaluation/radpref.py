@@ -19,10 +19,12 @@ import numpy as np
 from cxrlab.core.errors import DataError, shown
 from cxrlab.core.files import read_json
 from cxrlab.core.randomness import generator
-from cxrlab.evaluation.config import ValidateConfig
+from cxrlab.evaluation.judges import OpenJudge
 from cxrlab.evaluation.oriented import oriented
 from cxrlab.evaluation.person import age_years
 from cxrlab.evaluation.report_files import report_text
+from cxrlab.evaluation.seats import seats
+from cxrlab.evaluation.validate_config import ValidateConfig
 from cxrlab.metrics.pairs import Batch, Context, Pair
 from cxrlab.metrics.tally import Matrix
 
@@ -84,58 +86,81 @@ def read_radpref(root: Path) -> RadPref:
     return RadPref(tuple(pairs), tuple(raters), np.array(ratings), unrated)
 
 
-def validate_radpref(config: ValidateConfig) -> dict[str, Any]:
-    """Kendall τ-b of every metric against the mean rating, preferences, and what the raters reach themselves."""
-    from cxrlab.metrics.statistics.agreement import (
-        leave_one_out_tau,
-        preference_accuracy,
-        tau_difference,
-        tau_with_interval,
-    )
+class RadPrefBenchmark:
+    """Kendall τ-b of every metric against the mean rating, preferences, and what the raters reach themselves.
 
-    assert config.root is not None  # the settings see to it
-    data = read_radpref(config.root)
-    values = oriented(Batch(data.pairs), config.metrics or None)
-    found: dict[str, dict[str, Any]] = {}
-    for name, scores in values.items():
-        rng = generator(config.seed, "radpref")  # the same resamples for every metric
-        tau = tau_with_interval(scores, data.mean, data.studies, trials=config.trials, rng=rng)
-        preference = preference_accuracy(scores, data.mean, data.studies)
-        found[name] = {**asdict(tau), "preference_accuracy": preference.accuracy, "preferences": preference.n}
+    Args:
+        config: Settings; the files are read at once.
+    """
+
+    def __init__(self, config: ValidateConfig) -> None:
+        assert config.root is not None  # the settings see to it
+        self._config, self._data = config, read_radpref(config.root)
+        self.batch = Batch(self._data.pairs)
+
+    def measured(self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = ()) -> dict[str, Any]:
+        """The figures; see `validate.Benchmark`."""
+        from cxrlab.metrics.statistics.agreement import leave_one_out_tau
+
+        data = self._data
+        values = oriented(self.batch, names, judges)
+        found = {name: self._agreement(name, values) for name in values}
+        return {
+            "benchmark": "radpref",
+            "n": len(data.pairs),
+            "studies": len(set(data.studies)),
+            "unrated": data.unrated,
+            "metrics": found,
+            "ceiling": {"leave_one_out_tau": leave_one_out_tau(data.ratings) if len(data.raters) > 1 else []},
+            "raters": rater_table(data, values, found, [judge.metrics[0] for judge in judges]),
+        }
+
+    def _agreement(self, name: str, values: Mapping[str, Matrix]) -> dict[str, Any]:
+        from cxrlab.metrics.statistics.agreement import preference_accuracy, tau_difference, tau_with_interval
+
+        data, seed, trials = self._data, self._config.seed, self._config.trials
+        rng = generator(seed, "radpref")  # the same resamples for every metric
+        tau = tau_with_interval(values[name], data.mean, data.studies, trials=trials, rng=rng)
+        preference = preference_accuracy(values[name], data.mean, data.studies)
+        found = {**asdict(tau), "preference_accuracy": preference.accuracy, "preferences": preference.n}
         if PEER in values and name != PEER:
-            rng = generator(config.seed, "radpref", "peer")
-            above = tau_difference(scores, values[PEER], data.mean, data.studies, trials=config.trials, rng=rng)
-            found[name][f"above {PEER}"] = {key: getattr(above, key) for key in ("difference", "low", "high")}
-    return {
-        "benchmark": "radpref",
-        "n": len(data.pairs),
-        "studies": len(set(data.studies)),
-        "unrated": data.unrated,
-        "metrics": found,
-        "ceiling": {"leave_one_out_tau": leave_one_out_tau(data.ratings) if len(data.raters) > 1 else []},
-        "raters": rater_table(data, values, found),
-    }
+            rng = generator(seed, "radpref", "peer")
+            above = tau_difference(values[name], values[PEER], data.mean, data.studies, trials=trials, rng=rng)
+            found[f"above {PEER}"] = {key: getattr(above, key) for key in ("difference", "low", "high")}
+        return found
 
 
-def rater_table(data: RadPref, values: Mapping[str, Matrix], found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def rater_table(
+    data: RadPref,
+    values: Mapping[str, Matrix],
+    found: Mapping[str, Mapping[str, Any]],
+    judges: Sequence[str] = (),
+) -> dict[str, Any]:
     """Each rater's mean absolute difference to the mean of the others, beside that of the best metric.
 
     A metric does not speak in ratings from 1 to 5, so a straight line from value to mean rating is
     fitted on all studies but the one in question.
-    """
-    from cxrlab.metrics.statistics.raters import leave_one_rater_out
 
+    Args:
+        data: The ratings.
+        values: Metric → value of each pair, higher better.
+        found: Metric → its agreement, by which the best is found.
+        judges: Metrics of judges by language models, which have a table each under "judges".
+    """
     taus = {name: row["tau"] for name, row in found.items() if not np.isnan(row["tau"])}
     if not taus or len(data.raters) < 2:
         return {}
     best = max(taus, key=lambda name: taus[name])
-    judged = left_out_line(values[best], data.mean, data.studies)
-    rows = leave_one_rater_out(data.ratings, judged)
-    return {
-        "judge": best,
+    told = {
+        **_beside_raters(data, best, values[best]),
         "scale": "a straight line from value to mean rating, fitted without the study in question",
-        "by_rater": {data.raters[row.rater]: {k: v for k, v in asdict(row).items() if k != "rater"} for row in rows},
     }
+    each = {name: _beside_raters(data, name, values[name]) for name in judges}
+    return {**told, "judges": each} if each else told
+
+
+def _beside_raters(data: RadPref, name: str, values: Matrix) -> dict[str, Any]:
+    return seats(data.ratings, data.raters, name, left_out_line(values, data.mean, data.studies))
 
 
 def left_out_line(values: Matrix, ratings: Matrix, studies: Sequence[str]) -> Matrix:

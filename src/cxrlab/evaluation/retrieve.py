@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cxrlab.core.connection import free_of
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.json_form import number_of
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from cxrlab.core.protocols import Embedder
 
 RETRIEVAL, RANKS, ZERO_SHOT, MARGINS = "retrieval.json", "ranks.jsonl", "zero_shot.json", "zero_shot.jsonl"
-FREE = ("batch_size", "allow_missing", "loading.device")  # settings that may change when a run is continued
+# Settings that may change when a run is continued.
+FREE = ("batch_size", "allow_missing", "loading.device", *free_of("loading.connection"))
 Vectors = NDArray[np.float32]
 
 

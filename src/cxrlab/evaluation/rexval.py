@@ -10,7 +10,8 @@ first file, counted from 0, or its `study_id`. A count that a rater did not give
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ import numpy as np
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.randomness import generator
-from cxrlab.evaluation.config import ValidateConfig
+from cxrlab.evaluation.judges import OpenJudge
 from cxrlab.evaluation.oriented import oriented
 from cxrlab.evaluation.report_files import Row, read_reports
+from cxrlab.evaluation.seats import seats
+from cxrlab.evaluation.validate_config import ValidateConfig
 from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.metrics.tally import Matrix
 
@@ -29,8 +32,9 @@ COUNTS = "6_valid_raters_per_rater_error_categories.csv"
 _NEEDED = ("study_number", "candidate_type", "rater_index", "clinically_significant", "num_errors")
 _NOT_CANDIDATES = ("study_id", "gt_report", "")
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-# Ours in the raters' own unit, errors a report, so that they can be set beside a rater.
-JUDGES = {"total": "errors.total", "significant": "errors.significant"}
+# Counts in the raters' own unit, errors a report, so that they can be set beside a rater: ours, and the judge's.
+RULES = {"total": "errors.total", "significant": "errors.significant"}
+COUNTING = "chexprompt"
 
 
 @dataclass(frozen=True)
@@ -77,46 +81,90 @@ def read_rexval(root: Path) -> RexVal:
     return RexVal(tuple(pairs), tuple(raters), total, significant)
 
 
-def validate_rexval(config: ValidateConfig) -> dict[str, Any]:
-    """Kendall τ-b of every metric against the mean counts, and our counts beside the raters', one rater left out."""
-    from cxrlab.metrics.statistics.agreement import leave_one_out_tau, tau_with_interval
-    from cxrlab.metrics.statistics.raters import leave_one_rater_out
+class RexValBenchmark:
+    """Kendall τ-b of every metric against the mean counts, and whoever counts errors beside the raters.
 
-    assert config.root is not None  # the settings see to it
-    data = read_rexval(config.root)
-    values = oriented(Batch(data.pairs), config.metrics or None)
-    truths = {"": data.total, "_significant": data.significant}
-    metrics = {}
-    for name, scores in values.items():
+    Args:
+        config: Settings; the files are read at once.
+    """
+
+    def __init__(self, config: ValidateConfig) -> None:
+        assert config.root is not None  # the settings see to it
+        self._config, self._data = config, read_rexval(config.root)
+        self._truths = {"": self._data.total, "_significant": self._data.significant}
+        self.batch = Batch(self._data.pairs)
+
+    def measured(self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = ()) -> dict[str, Any]:
+        """The figures; see `validate.Benchmark`."""
+        from cxrlab.metrics.statistics.agreement import leave_one_out_tau
+
+        data = self._data
+        values = oriented(self.batch, names, judges)
+        several = len(data.raters) > 1
+        counting = [judge for judge in judges if judge.kind == COUNTING]
+        return {
+            "benchmark": "rexval",
+            "n": len(data.pairs),
+            "studies": len(set(data.studies)),
+            "metrics": {name: self._agreement(scores) for name, scores in values.items()},
+            "ceiling": {
+                "leave_one_out_tau": leave_one_out_tau(-data.total) if several else [],
+                "leave_one_out_tau_significant": leave_one_out_tau(-data.significant) if several else [],
+            },
+            "raters": self._raters(values, counting) if several else {},
+            "differences": self._differences(values, counting),
+        }
+
+    def _agreement(self, scores: Matrix) -> dict[str, Any]:
+        from cxrlab.metrics.statistics.agreement import tau_with_interval
+
         row: dict[str, Any] = {}
-        for suffix, counts in truths.items():
-            rng = generator(config.seed, "rexval")
+        for suffix, counts in self._truths.items():
+            rng = generator(self._config.seed, "rexval")
             # Fewer errors are better, as higher values are: both sides must point the same way.
-            tau = tau_with_interval(scores, -counts.mean(axis=1), data.studies, trials=config.trials, rng=rng)
+            tau = tau_with_interval(
+                scores, -counts.mean(axis=1), self._data.studies, trials=self._config.trials, rng=rng
+            )
             row |= {f"{key}{suffix}": getattr(tau, key) for key in ("tau", "low", "high")} | {"n": tau.n}
-        metrics[name] = row
-    several = len(data.raters) > 1
-    raters = {}
-    for which, judge in JUDGES.items():
-        if several and judge in values:
-            found = leave_one_rater_out(getattr(data, which), -values[judge])
-            raters[which] = {
-                "judge": judge,
-                "by_rater": {
-                    data.raters[one.rater]: {k: v for k, v in asdict(one).items() if k != "rater"} for one in found
-                },
-            }
-    return {
-        "benchmark": "rexval",
-        "n": len(data.pairs),
-        "studies": len(set(data.studies)),
-        "metrics": metrics,
-        "ceiling": {
-            "leave_one_out_tau": leave_one_out_tau(-data.total) if several else [],
-            "leave_one_out_tau_significant": leave_one_out_tau(-data.significant) if several else [],
-        },
-        "raters": raters,
-    }
+        return row
+
+    def _raters(self, values: Mapping[str, Matrix], judges: Sequence[OpenJudge]) -> dict[str, Any]:
+        """Our counts in a rater's seat, and those of every judge that counts, all errors and the significant ones."""
+        rules = self._seats(values, RULES)
+        each = {judge.name: self._seats(values, sums_of(judge)) for judge in judges}
+        return {**rules, "judges": each} if each else rules
+
+    def _seats(self, values: Mapping[str, Matrix], metrics: Mapping[str, str]) -> dict[str, Any]:
+        """`total` or `significant` → table of the raters; nothing for a count that was not asked for."""
+        return {
+            which: seats(getattr(self._data, which), self._data.raters, name, -values[name])
+            for which, name in metrics.items()
+            if name in values
+        }
+
+    def _differences(self, values: Mapping[str, Matrix], judges: Sequence[OpenJudge]) -> dict[str, Any]:
+        """How much better each further judge that counts orders the reports than the first, on the same resamples."""
+        from cxrlab.metrics.statistics.agreement import tau_difference
+
+        found: dict[str, Any] = {}
+        for judge in judges[1:]:
+            found[judge.name] = {"above": judges[0].name}
+            for which, name in sums_of(judge).items():
+                first = sums_of(judges[0])[which]
+                if name not in values or first not in values:
+                    continue
+                rng = generator(self._config.seed, "rexval", "judges")
+                truth = -getattr(self._data, which).mean(axis=1)
+                trials, studies = self._config.trials, self._data.studies
+                gap = tau_difference(values[name], values[first], truth, studies, trials=trials, rng=rng)
+                found[judge.name][which] = {key: getattr(gap, key) for key in ("difference", "low", "high", "n")}
+        return found
+
+
+def sums_of(judge: OpenJudge) -> dict[str, str]:
+    """`total` and `significant` → what a judge that counts errors calls them."""
+    model = judge.name.partition(":")[2]
+    return {"total": f"{COUNTING}:{model}", "significant": f"{COUNTING}.significant:{model}"}
 
 
 def _pairs(reports: tuple[Row, ...]) -> list[Pair]:

@@ -1,8 +1,10 @@
 """Predictions against references: every metric with interval, floors, slices and the errors behind it.
 
 scores.json       the numbers, with what they mean and what nonsense would score
-per_study.jsonl   each study: both texts, what became of it, its values and its errors
+per_study.jsonl   each study: both texts, what became of it, its values, its errors, and what judges said of it
 tallies.json/.npz sufficient statistics, from which runs are compared without scoring again
+
+With judges by language models also answers.sqlite and requests.jsonl, see `models.asked_once`.
 """
 
 from __future__ import annotations
@@ -14,18 +16,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cxrlab.core.asking import Asking, free_asking
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.files import read_bytes, read_json
 from cxrlab.core.json_form import dumps, plain
 from cxrlab.core.progress import track
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
-from cxrlab.evaluation.chosen_metrics import Chosen, chosen_metrics, default_cards
+from cxrlab.evaluation.chosen_metrics import Chosen, chosen_metrics, default_cards, with_needs
 from cxrlab.evaluation.config import ScoreConfig
 from cxrlab.evaluation.controls import CONTROLS
 from cxrlab.evaluation.extra_families import extra_families
 from cxrlab.evaluation.generate import PREDICTIONS
 from cxrlab.evaluation.image_dependence import measure
+from cxrlab.evaluation.judges import Evidence, OpenJudge, answers_told, by_pair, evidence_of, open_judges, parted
 from cxrlab.evaluation.score_inputs import Inputs, Unit, load_inputs
 from cxrlab.evaluation.score_sheet import MetricScore, ScoreSheet, StudyScore
 from cxrlab.metrics.families import families
@@ -55,13 +59,14 @@ def score(
     level: float = 0.95,
     seed: int = 7,
     extra: Sequence[Family] = (),
+    asking: Asking | None = None,
 ) -> ScoreSheet:
     """Score predictions against references.
 
     Args:
         references: Corpus folder, file, list of reports, or mapping of id to report.
         predictions: Run folder, file, list or mapping; None when the references' file has a `candidate` beside each.
-        metrics: Names or groups of metrics; the default ones when None.
+        metrics: Names or groups of metrics, and judges by language models; the default metrics when None.
         section: Of the reference report, where it has sections; several joined with `+`.
         split: Of a corpus; left out, every split that holds a predicted study.
         unit: `study`, or `image` for predictions with ids `study#k`; `auto` looks at the ids.
@@ -72,11 +77,22 @@ def score(
         level: Share of resamples inside the interval.
         seed: Decides the resamples and the shuffled control.
         extra: Further families (`extra_families`), scored without floors.
+        asking: How the models of judges are asked; as usual when None.
     """
     inputs = load_inputs(references, predictions, section=section, split=split, unit=unit, allow_missing=allow_missing)
-    return score_inputs(
-        inputs, metrics, floors=floors, slices=slices, trials=trials, level=level, seed=seed, extra=extra
-    )
+    names, judges = parted(metrics)
+    with open_judges(judges, asking or Asking(), inputs.shown) as opened:
+        return score_inputs(
+            inputs,
+            names,
+            floors=floors,
+            slices=slices,
+            trials=trials,
+            level=level,
+            seed=seed,
+            extra=extra,
+            judges=opened,
+        )
 
 
 def score_inputs(
@@ -89,11 +105,12 @@ def score_inputs(
     level: float = 0.95,
     seed: int = 7,
     extra: Sequence[Family] = (),
+    judges: Sequence[OpenJudge] = (),
 ) -> ScoreSheet:
-    """Score pairs that were matched before; see `score`."""
+    """Score pairs that were matched before; see `score`. Judges are named apart from the metrics, and open."""
     from cxrlab.metrics.statistics.bootstrap import Resamples
 
-    chosen = _chosen(metrics, extra)
+    chosen = _chosen(metrics, extra, judges)
     batch = Batch(inputs.pairs)
     others, notes = _control_batches(batch, seed) if floors else ({}, ())
     counted = _tallies({"": batch, **others}, chosen.ready)
@@ -102,6 +119,9 @@ def score_inputs(
         notes = (*notes, "no reference has a text, so nothing has a value; is --section the right one?")
     for family in track(extra, "scoring with what you gave"):
         tallies += [tally for tally in family.tallies(batch) if tally.metric.name in chosen.extra]
+    for judge in track(judges, "asking judges"):
+        tallies += judge.tallies(batch)
+    evidence = evidence_of(judges, batch)
     patients = [pair.patient or pair.id for pair in batch.pairs]
     resamples = Resamples(patients, trials=trials, rng=generator(seed, "score", "intervals"))
     scores = {
@@ -112,7 +132,7 @@ def score_inputs(
         metrics=scores,
         floors={name: {tally.metric.name: tally.value for tally in found} for name, found in counted.items()},
         statuses=Counter(status.value for status in batch.statuses),
-        studies=tuple(_studies(batch, tallies)),
+        studies=tuple(_studies(batch, tallies, evidence)),
         slices=_slices(batch, tallies, patients, inputs.attributes, trials, level, seed) if slices else {},
         tallies=tuple(tallies),
         batch=batch,
@@ -126,13 +146,15 @@ def score_inputs(
             level=level,
             rng=generator(seed, "score", "image dependence"),
         ),
+        judges=answers_told(evidence),
     )
 
 
 def run_score(config: ScoreConfig, out: Path | None = None) -> Mapping[str, Any]:
     """Score as the settings say and write the run folder; returns the content of `scores.json`.
 
-    A finished run with the same settings and the same texts is left as it is; one of other texts is refused.
+    A finished run with the same settings and the same texts is left as it is; one of other texts is refused. A run
+    that was stopped scores again what needs no model, and asks judges only what has no answer yet.
     """
     inputs = load_inputs(
         config.references,
@@ -146,15 +168,26 @@ def run_score(config: ScoreConfig, out: Path | None = None) -> Mapping[str, Any]
     if config.graphs is not None and not by_package(config.graphs):
         content = hashlib.sha256(read_bytes(config.graphs)).hexdigest()
         inputs = replace(inputs, digest=hashlib.sha256(f"{inputs.digest} {content}".encode()).hexdigest())
-    if out is not None and finished(out, config, seed=config.seed):
+    if out is not None and finished(out, config, seed=config.seed, free=free_asking()):
         return _stored(out, inputs.digest)
     if out is not None and (out / PREDICTIONS).exists():
         raise RunError(f"{out} holds the run that wrote predictions; choose another folder for the scores.")
-    names = ("all",) if config.all else config.metrics or None
+    names, judges = parted(("all",) if config.all else config.metrics or None)
+    # Before the folder is made: a wrong name, or a model that may not be shown these texts, leaves nothing behind.
+    if judges:  # and before weights are loaded
+        chosen_metrics(names, [family for family, _ in with_needs()], beside_judges=True)
+    with open_judges(judges, config.asking, inputs.shown, out) as opened:
+        return _run(config, inputs, names, opened, out)
+
+
+def _run(
+    config: ScoreConfig, inputs: Inputs, names: Sequence[str] | None, judges: Sequence[OpenJudge], out: Path | None
+) -> Mapping[str, Any]:
     extra = extra_families(config.extras)
-    _chosen(names, extra)  # before the folder is made: a wrong name leaves nothing behind
+    _chosen(names, extra, judges)
     asked: dict[str, Any] = {
         "extra": extra,
+        "judges": judges,
         "floors": config.floors,
         "slices": config.slices,
         "trials": config.trials,
@@ -163,7 +196,7 @@ def run_score(config: ScoreConfig, out: Path | None = None) -> Mapping[str, Any]
     }
     if out is None:
         return _plain(score_inputs(inputs, names, **asked))
-    with Run.open(out, config, seed=config.seed) as run:
+    with Run.open(out, config, seed=config.seed, free=free_asking()) as run:
         sheet = score_inputs(inputs, names, **asked)
         write_sheet(run, sheet)
     return _plain(sheet)
@@ -188,15 +221,15 @@ def _stored(out: Path, digest: str) -> Mapping[str, Any]:
     return stored
 
 
-def _chosen(names: Sequence[str] | None, extra: Sequence[Family]) -> Chosen:
-    """What to count; of extra families their own choice where none of their metrics is asked for by name.
+def _chosen(names: Sequence[str] | None, extra: Sequence[Family], judges: Sequence[OpenJudge] = ()) -> Chosen:
+    """What to count beside the judges; of extra families their own choice where none of their metrics is named.
 
     Nobody gives a file of graphs to see nothing of it.
     """
     found = chosen_metrics(names, extra)
     if not found.extra:
         found = replace(found, extra=tuple(card.name for family in extra for card in default_cards(family)))
-    if not (found.ready or found.extra):
+    if not (found.ready or found.extra or judges):
         raise ConfigError("no metric was chosen; 'cxrlab metrics ls' lists their names.")
     return found
 
@@ -226,12 +259,15 @@ def _tallies(batches: Mapping[str, Batch], names: Sequence[str]) -> dict[str, li
     return found
 
 
-def _studies(batch: Batch, tallies: Sequence[Tally]) -> Iterator[StudyScore]:
+def _studies(
+    batch: Batch, tallies: Sequence[Tally], evidence: Mapping[str, Sequence[Evidence]]
+) -> Iterator[StudyScore]:
     columns = {tally.metric.name: tally.by_pair.tolist() for tally in tallies}
     for index, pair in enumerate(batch.pairs):
         comparison = batch.comparisons[index]
         errors = () if comparison is None else tuple(comparison.errors)
-        yield StudyScore(pair, {name: values[index] for name, values in columns.items()}, errors)
+        values = {name: column[index] for name, column in columns.items()}
+        yield StudyScore(pair, values, errors, by_pair(evidence, index))
 
 
 def _slices(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
+from cxrlab.core.egress import Shown
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.evaluation.score_sources import (
     Reference,
@@ -17,6 +20,7 @@ from cxrlab.evaluation.score_sources import (
     references_from,
     shown_view,
 )
+from cxrlab.evaluation.shown import shown_reports
 from cxrlab.evaluation.slices import Attributes
 from cxrlab.metrics.pairs import Pair
 
@@ -32,12 +36,14 @@ class Inputs:
         attributes: Of each pair's patient and film; whether a device is there is not known yet.
         digest: SHA-256 of every id and text, by which a finished run is recognised.
         wrong_films: Kind of wrong film → id → report, where the run of predictions has such a control.
+        shown: Both sides, as whoever shows them to a model elsewhere must see them.
     """
 
     pairs: tuple[Pair, ...]
     attributes: tuple[Attributes, ...]
     digest: str
     wrong_films: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
+    shown: tuple[Shown, ...] = field(default=(Shown("these reports", synthetic=False),), compare=False)
 
 
 def load_inputs(
@@ -87,7 +93,17 @@ def load_inputs(
     digest = digest_of(pairs, attributes)
     if said.wrong_films:
         digest = hashlib.sha256(f"{digest} {said.wrong_films!r}".encode("utf-8", "surrogatepass")).hexdigest()
-    return Inputs(tuple(pairs), tuple(attributes), digest, said.wrong_films)
+    return Inputs(tuple(pairs), tuple(attributes), digest, said.wrong_films, _shown(told, said, predictions))
+
+
+def _shown(told: Source, said: Source, predictions: Texts | None) -> tuple[Shown, ...]:
+    """Both sides, once each; texts in memory are taken for a patient's, as those of a plain file are."""
+    about = Shown(told.name, told.synthetic)
+    if said.name == told.name:
+        return (about,)
+    if isinstance(predictions, (str, os.PathLike)):
+        return about, shown_reports(Path(predictions), about)
+    return about, Shown(said.name, synthetic=False)
 
 
 def digest_of(pairs: Iterable[Pair], attributes: Iterable[Attributes]) -> str:

@@ -48,11 +48,12 @@ class MetricScore:
 
 @dataclass(frozen=True)
 class StudyScore:
-    """One pair: what became of it, its value by each metric, and what is wrong with the candidate."""
+    """One pair: what became of it, its value by each metric, what is wrong with the candidate, and what judges said."""
 
     pair: Pair
     values: Mapping[str, float]
     errors: tuple[ReportError, ...] = ()
+    judged: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """One line of `per_study.jsonl`."""
@@ -61,6 +62,7 @@ class StudyScore:
             "id": pair.id, "patient": pair.patient or pair.id, "status": pair.status,
             "reference": pair.reference, "candidate": pair.candidate, "values": self.values,
             "errors": [error.to_json() for error in self.errors],
+            **({"judged": self.judged} if self.judged else {}),
         }  # fmt: skip
 
 
@@ -79,6 +81,7 @@ class ScoreSheet(Mapping[str, MetricScore]):
         digest: SHA-256 of the inputs.
         notes: Controls that could not be made, and why.
         image_dependence: The same studies with wrong films, where the run of predictions has them.
+        judges: Judge by a language model → how many of its answers could be read, and why the others could not.
     """
 
     metrics: Mapping[str, MetricScore]
@@ -91,6 +94,7 @@ class ScoreSheet(Mapping[str, MetricScore]):
     digest: str = ""
     notes: tuple[str, ...] = ()
     image_dependence: ImageDependence | None = None
+    judges: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def n(self) -> int:
@@ -120,6 +124,6 @@ class ScoreSheet(Mapping[str, MetricScore]):
             "n": self.n, "statuses": self.statuses,
             "metrics": {name: score.to_json() for name, score in self.metrics.items()},
             "floors": self.floors, "controls": {"image_dependence": {} if measured is None else measured.to_json()},
-            "slices": self.slices, "notes": self.notes,
+            "slices": self.slices, "judges": self.judges, "notes": self.notes,
             "inputs_sha256": self.digest,
         }  # fmt: skip

@@ -63,6 +63,7 @@ class Source:
         expected: Ids that a finished run was asked for; None when nobody knows.
         inline: Predictions that stand in the same file as the references; None when they do not.
         wrong_films: Kind of wrong film → id → report, of a run that answered some studies with wrong films.
+        synthetic: Whether no patient is behind it: only the card of a corpus says so.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Source:
     expected: frozenset[str] | None = None
     inline: Mapping[str, str | None] | None = None
     wrong_films: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
+    synthetic: bool = False
 
 
 def references_from(source: Texts, section: str = "findings") -> Source:
@@ -80,8 +82,9 @@ def references_from(source: Texts, section: str = "findings") -> Source:
     if path is None:
         return _in_memory(source, "references", lambda key, text: Reference(key, text, key))
     if path.is_dir() and (path / STUDIES).is_file():
-        studies = load_corpus(path).studies()
-        return Source(str(path), {study.id: _of_study(study, sections) for study in studies})
+        corpus = load_corpus(path)
+        items = {study.id: _of_study(study, sections) for study in corpus.studies()}
+        return Source(str(path), items, synthetic=corpus.card.synthetic)
     file = read_reports(_file_of(path))
     items = {row.id: _of_row(row, sections) for row in file.rows}
     inline = None

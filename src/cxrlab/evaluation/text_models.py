@@ -6,13 +6,19 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from cxrlab.core.asking import Asking
+from cxrlab.core.budget import Budget
 from cxrlab.core.egress import Shown, check_egress
 from cxrlab.models.asked_once import AskedOnce
 from cxrlab.models.names import load_text_model
 
 
 def open_text_model(
-    name: str, asking: Asking, shown: Iterable[Shown], folder: Path | None = None, flag: str = "--asking.connection"
+    name: str,
+    asking: Asking,
+    shown: Iterable[Shown],
+    folder: Path | None = None,
+    flag: str = "--asking.connection",
+    budget: Budget | None = None,
 ) -> AskedOnce:
     """The text model of this name, asked everything once.
 
@@ -22,6 +28,7 @@ def open_text_model(
         shown: What its prompts will hold; patients' data leave this machine only with leave.
         folder: Run folder, in which requests and answers are kept; None keeps them in memory.
         flag: Name of the connection's flags, for messages.
+        budget: The purse, where several models of a run share one; one of its own when None.
     """
     check_egress(name, shown, asking.connection.may_leave, flag)
-    return AskedOnce(load_text_model(name, asking.connection), asking, folder)
+    return AskedOnce(load_text_model(name, asking.connection), asking, folder, budget)

@@ -172,9 +172,21 @@ TRIPTYCH: Mapping[str, Any] = {
     "label_flips": [{}],
     "linf": NUMBER,
 }
+_TAUS = ("tau", "low", "high", "tau_significant", "low_significant", "high_significant")
+_SEATS = {
+    "judge": TEXT,
+    "by_rater": {ANY: {ANY: NUMBER}},
+    "mean": {ANY: NUMBER},
+}
+_GAP = dict.fromkeys(("difference", "low", "high", "n"), NUMBER)
 VALIDATED: Mapping[str, Any] = {
-    "metrics": {ANY: dict.fromkeys(("tau", "low", "high", "n", "passed", "of"), NUMBER)},
+    "metrics": {ANY: dict.fromkeys((*_TAUS, "n", "passed", "of"), NUMBER)},
     "ceiling": {"leave_one_out_tau": [NUMBER]},
+    "raters": {"judges": {ANY: {**_SEATS, "total": _SEATS, "significant": _SEATS}}},
+    "differences": {ANY: {"above": TEXT, "total": _GAP, "significant": _GAP}},
+    "judges": {
+        ANY: {**dict.fromkeys(("asked", "parsed", "partial", "failed"), NUMBER), "reasons": {ANY: NUMBER}},
+    },
 }
 
 _COUNTS = {ANY: NUMBER}

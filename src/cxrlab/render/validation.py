@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cxrlab.render.folder import RunFolder
-from cxrlab.render.html import UNKNOWN, bar, section, table, text
+from cxrlab.render.html import bar, ends, figure, section, table, text
+from cxrlab.render.judges import judges
 
 
 def validation(runs: Sequence[RunFolder]) -> str:
@@ -20,15 +21,22 @@ def _benchmark(found: Mapping[str, Any]) -> str:
     metrics = found.get("metrics")
     if not isinstance(metrics, Mapping) or not metrics:
         return ""
-    # One of the twelve counts measures one kind of error alone; they stay in the file.
-    names = [name for name in metrics if not (name.startswith("errors.") and name.count(".") > 1)]
+    names = [name for name in metrics if not _one_kind(name)]
     ranked = any("passed" in row for row in metrics.values())
     names.sort(key=lambda name: -_merit(metrics[name]))
-    rows = [_passed(name, metrics[name]) if ranked else _tau(name, metrics[name]) for name in names]
-    head = ["metric", "", "right"] if ranked else ["metric", "", "τ-b", "interval", "n"]
+    significant = any("tau_significant" in row for row in metrics.values())
+    more = ["τ-b, significant", "interval"] if significant else []
+    head = ["metric", "", "right"] if ranked else ["metric", "", "τ-b", "interval", *more, "n"]
+    rows = [_passed(name, metrics[name]) if ranked else _tau(name, metrics[name], significant) for name in names]
     ceiling = (found.get("ceiling") or {}).get("leave_one_out_tau") or ()
     told = f"<p>One rater against the others: {text(list(ceiling))}.</p>" if ceiling else ""
-    return f"<h3>{text(found.get('benchmark'))}</h3>{table(head, rows, len(head) - 2)}{told}"
+    return f"<h3>{text(found.get('benchmark'))}</h3>{table(head, rows, len(head) - 2)}{told}{judges(found)}"
+
+
+def _one_kind(name: str) -> bool:
+    """Whether a metric is one of the twelve counts, each of one kind of error alone; they stay in the file."""
+    counted = name.partition(":")[0]  # a model's name after the colon may have points of its own
+    return counted.startswith(("errors.", "chexprompt.")) and counted.count(".") > 1
 
 
 def _merit(row: Mapping[str, Any]) -> float:
@@ -41,8 +49,10 @@ def _passed(name: str, row: Mapping[str, Any]) -> list[str]:
     return [text(name), bar(passed / of if of else 0.0), f"{passed} of {of}"]
 
 
-def _tau(name: str, row: Mapping[str, Any]) -> list[str]:
-    tau, low, high = (row.get(key) for key in ("tau", "low", "high"))
-    ends = UNKNOWN if low is None or high is None else f"{low:.3f} to {high:.3f}"
-    value = UNKNOWN if tau is None else f"{tau:.3f}"
-    return [text(name), bar(tau or 0.0), value, ends, text(row.get("n"))]
+def _tau(name: str, row: Mapping[str, Any], significant: bool) -> list[str]:
+    """A row; against the significant errors too, where the benchmark tells them apart."""
+    cells = [text(name), bar(row.get("tau") or 0.0), figure(row.get("tau")), ends(row)]
+    if significant:
+        told = {key: row.get(f"{key}_significant") for key in ("tau", "low", "high")}
+        cells += [figure(told["tau"]), ends(told)]
+    return [*cells, text(row.get("n"))]

@@ -1,0 +1,169 @@
+"""What of an answer is the judge's own: without its thoughts, after its mark, and without the reports' words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from cxrlab.metrics.judging.parsing.folding import bare, fold, spaced
+
+MARK_WORD = "ANSWER"
+MARK_DIGITS = 12
+_GAP, _TRIES = 24, 50
+LONGEST = 200_000  # characters; no judge is allowed so many tokens
+
+_ANY_MARK = rf"(?<![a-z]){MARK_WORD}\W{{0,4}}[0-9a-f]{{{MARK_DIGITS}}}(?![0-9a-z])"
+_OPENING = re.compile(r"\W{0,4}<(think|thinking|thought|reasoning|analysis)>", re.I)
+_CLOSING = re.compile(r"</(?:think|thinking|thought|reasoning|analysis)>", re.I)
+_REFUSAL = re.compile(
+    r"\bI(?:'m| am)? (?:cannot|can't|can not|won't|will not|(?:am )?unable to|(?:am )?not able to|must decline|sorry)"
+    r"|\bas an AI\b|\bI apologi[sz]e\b|\bsorry, (?:but )?I\b",
+    re.I,
+)
+_ONE_BAR = re.compile(r"^\s?[|>] ?(?=[^|\n]*$)", re.M)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A judge's answer and what it is about.
+
+    Args:
+        text: As the model gave it.
+        mark: The sign that only this answer knows (12 hexadecimal digits); None where none was asked for.
+        reports: Texts that stood in the prompt as data; what the answer copies from them is not its own.
+        cut: Whether the model stopped at its limit, so that the last number may lack digits.
+    """
+
+    text: str
+    mark: str | None = None
+    reports: Sequence[str] = ()
+    cut: bool = False
+
+    @cached_property
+    def folded_reports(self) -> tuple[str, ...]:
+        """The reports as `fold` gives them."""
+        return tuple(fold(report) for report in self.reports)
+
+    @cached_property
+    def bare_reports(self) -> tuple[str, ...]:
+        """Letters and digits of the reports."""
+        return tuple(bare(report) for report in self.folded_reports)
+
+    @cached_property
+    def spaced_reports(self) -> tuple[str, ...]:
+        """Words and numbers of the reports."""
+        return tuple(spaced(report) for report in self.folded_reports)
+
+    def copied(self, text: str) -> bool:
+        """Whether a folded text stands in one of the reports."""
+        wanted = bare(text)
+        return bool(wanted) and any(wanted in report for report in self.bare_reports)
+
+    def holds(self, text: str) -> bool:
+        """Whether the words and numbers of a short folded text stand in one of the reports."""
+        wanted = spaced(text)
+        return bool(wanted) and any(wanted in report for report in self.spaced_reports)
+
+    def copied_in_order(self, parts: Sequence[str]) -> bool:
+        """Whether folded texts stand in one of the reports one after the other, with little between them."""
+        wanted = [part for part in map(spaced, parts) if part]
+        return len(wanted) > 1 and any(_in_order(wanted, report) for report in self.spaced_reports)
+
+
+def _in_order(parts: Sequence[str], report: str) -> bool:
+    """Whether the parts follow one another with at most `_GAP` signs between two of them.
+
+    A wider gap would reach into the next list of the same report, and find there what this one has not.
+    """
+    at = -1
+    for _ in range(_TRIES):
+        at = report.find(parts[0], at + 1)
+        if at < 0:
+            return False
+        end = at + len(parts[0])
+        for part in parts[1:]:
+            place = report.find(part, end - 1, end + _GAP + len(part))  # the space between two belongs to both
+            if place < 0:
+                break
+            end = place + len(part)
+        else:
+            return True
+    return False
+
+
+@dataclass(frozen=True)
+class Region:
+    """A stretch of the answer in which the judge speaks for itself.
+
+    Args:
+        text: Folded.
+        marked: Whether it stands after the mark.
+    """
+
+    text: str
+    marked: bool
+
+
+@dataclass(frozen=True)
+class OwnWords:
+    """Where to look for what the judge says.
+
+    Args:
+        regions: In the order in which they are to be tried.
+        problem: Why there is nowhere to look; None where there are regions.
+        refusal: Whether the answer reads like a refusal.
+    """
+
+    regions: tuple[Region, ...] = ()
+    problem: str | None = None
+    refusal: bool = False
+
+
+def own_words(answer: Answer) -> OwnWords:
+    """The regions of an answer: after each of its marks, the last one first; or all of it where there is no mark."""
+    if not answer.text.strip():
+        return OwnWords(problem="the answer is empty")
+    if len(answer.text) > LONGEST:
+        return OwnWords(problem=f"the answer is longer than {LONGEST:,} characters")
+    text = fold(answer.text)
+    if len(text) > 2 * LONGEST:
+        return OwnWords(problem=f"the answer is longer than {LONGEST:,} characters")
+    spoken = _after_thinking(text, answer)
+    if spoken is None:
+        return OwnWords(problem="the answer ends while the judge is still thinking")
+    marks, mine = _marks(spoken, answer.mark)
+    refusal = bool(_REFUSAL.search(spoken))
+    if mine:
+        ends = [mark.start() for mark in marks[1:]] + [len(spoken)]
+        regions = [Region(_unbarred(spoken[marks[place].end() : ends[place]]), True) for place in reversed(mine)]
+        return OwnWords(tuple(regions), refusal=refusal)
+    if marks and answer.mark and not all(answer.copied(mark[0]) for mark in marks):
+        return OwnWords(problem="the answer carries the mark of another question")
+    return OwnWords((Region(_unbarred(spoken), False),), refusal=refusal)
+
+
+def _marks(text: str, mark: str | None) -> tuple[list[re.Match[str]], list[int]]:
+    """Every mark in a text, and which of them are the question's own; those may stand without their word."""
+    own = rf"(?P<own>(?<![0-9a-z])(?:{MARK_WORD}\W{{0,4}})?{re.escape(mark)}(?![0-9a-z]))|" if mark else "(?P<own>$^)|"
+    marks = list(re.finditer(own + _ANY_MARK, text, re.I))
+    return marks, [place for place, found in enumerate(marks) if found["own"]]
+
+
+def _after_thinking(text: str, answer: Answer) -> str | None:
+    """What is said once the thinking is over; None where it never ends."""
+    if _OPENING.match(text):
+        closing = _CLOSING.search(text)
+        return text[closing.end() :] if closing else None
+    closing = _CLOSING.search(text)
+    if closing is None or (answer.mark and answer.mark.lower() in text.lower()):
+        return text
+    # Some templates open the thinking in the prompt. A report that holds such a tag must not cut an answer short.
+    held = any(_CLOSING.search(report) for report in answer.folded_reports)
+    return text if held else text[closing.end() :]
+
+
+def _unbarred(text: str) -> str:
+    """The text without the bars that quoted lines begin with; rows of a table keep theirs."""
+    return _ONE_BAR.sub("", text)

@@ -1,0 +1,281 @@
+"""Judges by language models among the metrics of `score`: counted, told, kept, compared, and asked once."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from chat_server import ChatServer, asked_text
+from corpora import toy_corpus
+from simulated_judges import UNREADABLE, answer
+
+from cxrlab.core.asking import Asking
+from cxrlab.core.budget import BudgetSpent
+from cxrlab.core.connection import Connection
+from cxrlab.core.errors import ConfigError, CxrlabError, UnknownName
+from cxrlab.core.runs import state
+from cxrlab.data.card import CARD
+from cxrlab.evaluation import judges as module
+from cxrlab.evaluation.chosen_metrics import chosen_metrics
+from cxrlab.evaluation.compare import compare
+from cxrlab.evaluation.config import ScoreConfig
+from cxrlab.evaluation.judges import Unasked, answer_lines, judges_of, parted
+from cxrlab.evaluation.score import run_score, score
+from cxrlab.evaluation.score_inputs import load_inputs
+from cxrlab.metrics.judging.chexprompt import ChexPrompt
+
+HASTY = Asking(connection=Connection(tries=1, concurrency=2, timeout_s=5.0))
+# Significant errors of each candidate, which holds a word of its own; None where the judge says nothing of use.
+ERRORS = {"quartz": 0, "basalt": 2, "gypsum": 5, "pumice": None}
+REPORTS = {word: f"There is {word} in both lungs." for word in ERRORS}
+
+
+def said(prompt: str, errors: dict[str, int | None] | None = None) -> str:
+    """What the judge says of the candidate in a prompt: so many significant errors, and one more that is not."""
+    word = next(word for word in ERRORS if REPORTS[word] in prompt)
+    count = (errors or ERRORS)[word]
+    return UNREADABLE if count is None else answer(np.array([count, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0]))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """Four references and predictions, and a judge of a file."""
+    (tmp_path / "r.json").write_text(json.dumps(dict.fromkeys(ERRORS, "The lungs are clear.")))
+    (tmp_path / "p.json").write_text(json.dumps(REPORTS))
+    lines = [{"contains": REPORTS[word], "answer": said(REPORTS[word])} for word in ERRORS]
+    (tmp_path / "judge.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return tmp_path
+
+
+def config(folder: Path, *metrics: str, **changes: Any) -> ScoreConfig:
+    return ScoreConfig(folder / "r.json", folder / "p.json", metrics=metrics, trials=20, **changes)
+
+
+def requests(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "requests.jsonl").read_text().splitlines()]
+
+
+def test_a_judge_is_counted_beside_the_metrics(files: Path) -> None:
+    """Means of 1, 3 and 6 errors, and of 0, 2 and 5 significant ones; what was not read has no value."""
+    model = f"scripted:{files / 'judge.jsonl'}"
+    name, significant = f"chexprompt:{model}", f"chexprompt.significant:{model}"
+    found = run_score(config(files, "rougeL:google", name), files / "run")
+    told = found["metrics"][name]
+    assert told["value"] == pytest.approx(10 / 3) and (told["n"], told["undefined"]) == (3, 1)
+    assert told["direction"] == "lower" and found["metrics"][significant]["value"] == pytest.approx(7 / 3)
+    assert "rougeL:google" in found["metrics"] and "bleu1:coco" not in found["metrics"]
+    assert set(found["floors"]["empty"]) == {"rougeL:google"}, "floors would ask five times more"
+    counts = found["judges"][name]
+    assert (counts["asked"], counts["parsed"], counts["partial"], counts["failed"]) == (4, 3, 0, 1)
+    lines = [json.loads(line) for line in (files / "run/per_study.jsonl").read_text().splitlines()]
+    assert [line["values"][significant] for line in lines] == [0.0, 2.0, 5.0, None]
+    assert [line["judged"][name]["status"] for line in lines] == ["parsed"] * 3 + ["failed"]
+    assert len(requests(files / "run")) == 4 and (files / "run/answers.sqlite").is_file()
+    assert state(files / "run") == "finished"
+
+
+def test_one_metric_of_a_judge_may_be_asked_for_alone(files: Path) -> None:
+    model = f"scripted:{files / 'judge.jsonl'}"
+    found = run_score(config(files, f"chexprompt.significant:{model}"))
+    assert set(found["metrics"]) == {f"chexprompt.significant:{model}"} and set(found["judges"]) == {
+        f"chexprompt:{model}"
+    }
+    with pytest.raises(ConfigError, match="there is no metric 'chexprompt.signifcant:"):
+        run_score(config(files, f"chexprompt.signifcant:{model}"))
+
+
+def test_without_judges_nothing_is_said_of_them(files: Path) -> None:
+    found = run_score(config(files, "rougeL:google"), files / "run")
+    assert found["judges"] == {} and '"judged"' not in (files / "run/per_study.jsonl").read_text()
+    assert not (files / "run/answers.sqlite").exists()
+
+
+def test_two_judges_on_one_model_open_it_once(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: Counter[str] = Counter()
+    load = module.open_text_model
+
+    def counting(name: str, *rest: Any, **more: Any) -> Any:
+        opened[name] += 1
+        return load(name, *rest, **more)
+
+    monkeypatch.setattr(module, "open_text_model", counting)
+    model, other = f"scripted:{files / 'judge.jsonl'}", f"scripted:{files / 'other.jsonl'}"
+    (files / "other.jsonl").write_text((files / "judge.jsonl").read_text())
+    found = run_score(config(files, f"chexprompt:{model}", f"green:{model}", f"chexprompt:{other}"))
+    assert opened == {model: 1, other: 1}
+    assert set(found["judges"]) == {f"chexprompt:{model}", f"green:{model}", f"chexprompt:{other}"}
+
+
+def test_all_and_default_hold_no_judge(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "open_text_model", lambda *_: pytest.fail("a model was opened"))
+    for wanted in (None, ("all",), ("default",)):
+        assert parted(wanted)[1] == ()
+    assert run_score(config(files, "all"))["judges"] == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("chexpromt:hf:x", "neither a metric nor a judge 'chexpromt:hf:x'. Did you mean 'chexprompt'"),
+        ("chexprompt", "'chexprompt' needs a model; name both, as in chexprompt:http://127.0.0.1:8000/v1#MODEL"),
+        ("chexprompt:scripted:a,b", "a comma"),
+        ("chexprompt:https://example.org/v1#m", "'https://example.org/v1#m' is not on this machine"),
+        ("chexprompt:http://127.0.0.1:8000/v1", "does not say which model"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_sentence_and_leaves_nothing(files: Path, name: str, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        run_score(config(files, "default", name), files / "run")
+    assert message in str(error.value) and "\n" not in str(error.value)
+    assert not (files / "run").exists()
+
+
+def test_answers_that_all_failed_are_told_loudly(files: Path) -> None:
+    (files / "judge.jsonl").write_text(json.dumps({"contains": "", "answer": UNREADABLE}) + "\n")
+    name = f"chexprompt:scripted:{files / 'judge.jsonl'}"
+    found = run_score(config(files, name))
+    assert found["metrics"][name]["value"] is None and found["metrics"][name]["undefined"] == 4
+    (line,) = answer_lines(found["judges"])
+    assert line.startswith(f"{name}: NONE of its 4 answers could be read")
+
+
+def test_runs_are_compared_by_their_judges(files: Path) -> None:
+    """Also when nothing is chosen, and under 'all'; a judge of one run alone is not."""
+    model = f"scripted:{files / 'judge.jsonl'}"
+    for run in ("a", "b"):
+        run_score(config(files, "rougeL:google", f"chexprompt:{model}"), files / run)
+    run_score(config(files, "rougeL:google"), files / "c")
+    sums = {f"chexprompt:{model}", f"chexprompt.significant:{model}"}
+    plain = {one.metric for one in compare([files / "a", files / "b"], trials=20).metrics}
+    assert plain == {"rougeL:google", *sums}, "not one by one the twelve counts"
+    every = {one.metric for one in compare([files / "a", files / "b"], metrics=["all"], trials=20).metrics}
+    assert every > plain
+    assert {one.metric for one in compare([files / "a", files / "c"], metrics=["all"], trials=20).metrics} == {
+        "rougeL:google"
+    }
+
+
+class Stopping:
+    """Answers as the judge does, and after so many answers no more."""
+
+    def __init__(self, most: int) -> None:
+        self.left, self.answered = most, []
+
+    def __call__(self, body: dict[str, Any]) -> str | tuple[int, dict[str, Any]]:
+        if self.left <= 0:
+            return 500, {"error": {"message": "gone", "type": "error", "code": None, "param": None}}
+        self.left -= 1
+        self.answered.append(asked_text(body))
+        return said(asked_text(body))
+
+
+def test_a_run_that_was_stopped_asks_nothing_twice(files: Path) -> None:
+    """Over loopback: the server dies half-way and comes back; the result is that of a run that was never stopped."""
+    stopping = Stopping(2)
+    with ChatServer(stopping) as server:
+        name = f"chexprompt:{server.address()}"
+        asked = config(files, "rougeL:google", name, asking=HASTY)
+        with pytest.raises(CxrlabError):
+            run_score(asked, files / "run")
+        assert state(files / "run") == "interrupted" and len(requests(files / "run")) == 2
+        server.stop()
+        stopping.left = 100
+        server.start()
+        before = list(stopping.answered)
+        found = run_score(asked, files / "run")
+        again = stopping.answered[len(before) :]
+        assert len(again) == 2 and not set(again) & set(before)
+        assert [one["paid"] for one in requests(files / "run")] == [True] * 4
+        asking = Asking(connection=Connection(tries=3, concurrency=4))
+        assert run_score(config(files, "rougeL:google", name, asking=asking), files / "run") == found, "left as it is"
+        whole = run_score(asked, files / "whole")
+    for file in ("scores.json", "per_study.jsonl", "tallies.json"):
+        assert (files / "run" / file).read_bytes() == (files / "whole" / file).read_bytes()
+    assert whole == found
+
+
+def test_a_limit_of_cost_stops_before_it_is_spent(files: Path) -> None:
+    name = f"chexprompt:scripted:{files / 'judge.jsonl'}"
+    poor = Asking(max_cost=0.001, price_answer=1.0)
+    with pytest.raises(BudgetSpent, match="stopped before spending"):
+        run_score(config(files, name, asking=poor), files / "run")
+    rich = Asking(max_cost=10.0, price_answer=1.0)
+    assert run_score(config(files, name, asking=rich), files / "run")["judges"][name]["asked"] == 4
+
+
+def test_two_judges_share_the_limit(files: Path) -> None:
+    """An answer costs 0.1 once it has come, before that as much as the longest: 0.35 more lets four go, 0.55 six."""
+    lines = (files / "judge.jsonl").read_text().splitlines()
+    priced = "".join(json.dumps({**json.loads(line), "tokens": 100}) + "\n" for line in lines)
+    for name in ("judge.jsonl", "other.jsonl"):
+        (files / name).write_text(priced)
+    names = [f"chexprompt:scripted:{files / name}" for name in ("judge.jsonl", "other.jsonl")]
+    for more, asked in ((0.35, 4), (0.55, 6)):
+        poor = Asking(max_cost=ChexPrompt.max_tokens / 1000 + more, price_answer=1.0)
+        with pytest.raises(BudgetSpent):
+            run_score(config(files, *names, asking=poor), files / "run")
+        assert len(requests(files / "run")) == asked
+
+
+def test_answers_are_shared_by_runs_that_name_a_file(files: Path) -> None:
+    """The second run needs no model any more: here its file is gone but for the name."""
+    with ChatServer(lambda body: said(asked_text(body))) as server:
+        name = f"chexprompt:{server.address()}"
+        asking = Asking(files / "shared.sqlite", connection=HASTY.connection)
+        first = run_score(config(files, name, asking=asking), files / "one")
+    assert run_score(config(files, name, asking=asking), files / "two") == first
+    assert [one["paid"] for one in requests(files / "two")] == [False] * 4
+
+
+def test_other_commands_say_that_they_ask_no_model() -> None:
+    with pytest.raises(UnknownName, match="'green:hf:x' asks a language model, which 'cxrlab score'"):
+        chosen_metrics(("green:hf:x",))
+    with pytest.raises(UnknownName, match="no metric 'green:ruls'. Did you mean 'green:rules"):
+        chosen_metrics(("green:ruls",))
+
+
+def test_from_python(files: Path) -> None:
+    name = f"chexprompt:scripted:{files / 'judge.jsonl'}"
+    sheet = score({"quartz": "x"}, {"quartz": REPORTS["quartz"]}, metrics=[name], trials=5)
+    assert sheet[name].value == 1.0 and sheet.judges[name]["parsed"] == 1
+
+
+def test_what_a_judge_is_shown_is_a_patients_unless_a_card_denies_it(tmp_path: Path) -> None:
+    """A synthetic corpus and a run about it; but not a plain file, nor a run that copied reports from elsewhere."""
+    corpus = toy_corpus(tmp_path / "toy", 3)
+    ids = {study.id: "x" for study in corpus}
+
+    def run(name: str, model: str | None) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        lines = [json.dumps({"id": key, "report": text}) + "\n" for key, text in ids.items()]
+        (folder / "predictions.jsonl").write_text("".join(lines))
+        if model is not None:
+            (folder / "summary.json").write_text(json.dumps({"model": model}))
+        return folder
+
+    sources = {
+        run("written", "builtin:reporter"): True,
+        run("nobody", None): False,
+        run("copied", f"retrieval:{tmp_path / 'elsewhere'}"): False,
+        run("near", f"retrieval:{corpus.path}"): True,
+        tmp_path / "written/predictions.jsonl": False,
+    }
+    for synthetic in (False, True):
+        text = (corpus.path / CARD).read_text().replace("synthetic: true\n", "")
+        (corpus.path / CARD).write_text(text + ("synthetic: true\n" if synthetic else ""))
+        for source, allowed in sources.items():
+            shown = load_inputs(corpus.path, source, allow_missing=True).shown
+            assert [one.synthetic for one in shown] == [synthetic, synthetic and allowed], source
+    assert [one.synthetic for one in load_inputs(corpus.path, ids).shown] == [True, False], "texts in memory"
+
+
+def test_a_name_is_looked_at_without_a_model() -> None:
+    (judge,) = judges_of(["chexprompt:hf:nowhere"], Unasked)
+    assert judge.name == "chexprompt:hf:nowhere" and "chexprompt.significant:hf:nowhere" in judge.metrics
+    with pytest.raises(NotImplementedError):
+        Unasked("hf:nowhere").complete(["?"])

@@ -1,0 +1,80 @@
+"""Named answers of judges, each with what must be read from it and why."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cxrlab.core.vocabulary import ErrorKind
+from cxrlab.metrics.judging.green import green_value
+from cxrlab.metrics.judging.parsing.choices import parse_choice
+from cxrlab.metrics.judging.parsing.counts import parse_counts
+from cxrlab.metrics.judging.parsing.grades import parse_grade
+from cxrlab.metrics.judging.parsing.own_words import Answer
+from cxrlab.metrics.judging.parsing.parsed import Parsed
+
+CASES = Path(__file__).parent / "cases"
+MARK = "0a1b2c3d4e5f"
+OF_COUNTS = ("chexprompt", "green", "objects_and_tables", "unreadable", "injections")
+
+
+def cases(*names: str) -> list[Any]:
+    found = []
+    for name in names:
+        for case in json.loads((CASES / f"{name}.json").read_text("utf-8")):
+            found.append(pytest.param(case, id=f"{name}: {case['name']}"))
+    return found
+
+
+def answer(case: dict[str, Any]) -> Answer:
+    text = "\n".join(case["answer"]).replace("{mark}", MARK).replace("{MARK}", MARK.upper())
+    return Answer(text, MARK, tuple(case.get("reports", ())), case.get("cut", False))
+
+
+def parsed_counts(case: dict[str, Any]) -> Parsed:
+    green = case.get("ask_matched", False)
+    return parse_counts(answer(case), matched=green, fractions=not green)
+
+
+@pytest.mark.parametrize("case", cases(*OF_COUNTS))
+def test_counts_are_read_as_written_down(case: dict[str, Any]) -> None:
+    parsed = parsed_counts(case)
+    for weight in ("significant", "insignificant"):
+        expected = case.get(weight, [None] * 6)
+        assert [parsed.counts.get((weight, kind)) for kind in ErrorKind] == expected, (weight, parsed)
+    assert parsed.matched == case.get("matched"), parsed
+    assert parsed.status == case["status"], parsed
+    assert case.get("reason", "") in (parsed.reason or ""), parsed.reason
+    assert (parsed.reason is None) == (case["status"] == "parsed")
+
+
+@pytest.mark.parametrize("case", [case for case in cases(*OF_COUNTS) if "score" in case.values[0]])
+def test_greens_formula_gives_the_score_of_the_counts(case: dict[str, Any]) -> None:
+    """The five published completions give 0, 1/6, 1/3, 1/2 and 1/4; an answer with a gap gives none."""
+    expected = case["score"]
+    if isinstance(expected, list):
+        expected = expected[0] / expected[1]
+    assert green_value(parsed_counts(case)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("case", cases("grades"))
+def test_grades_are_read_as_written_down(case: dict[str, Any]) -> None:
+    parsed = parse_grade(answer(case))
+    assert parsed.value == case.get("value"), parsed
+    assert parsed.status == case["status"] and case.get("reason", "") in (parsed.reason or ""), parsed
+
+
+@pytest.mark.parametrize("case", cases("choices"))
+def test_choices_are_read_as_written_down(case: dict[str, Any]) -> None:
+    parsed = parse_choice(answer(case))
+    assert parsed.value == case.get("value"), parsed
+    assert parsed.status == case["status"] and case.get("reason", "") in (parsed.reason or ""), parsed
+
+
+def test_there_are_enough_cases_and_each_says_why() -> None:
+    counts, others = cases(*OF_COUNTS), cases("grades", "choices")
+    assert len(counts) >= 200 and len(others) >= 50
+    assert all(len(case.values[0]["why"]) > 3 for case in (*counts, *others))
