@@ -20,7 +20,7 @@ CARD = "card.yaml"
 # Settings that change how a corpus is made but not one byte of it.
 _WITHOUT_EFFECT = ("workers",)
 _TALLIES = ("counts", "dropped", "remarks")
-_IMPORTED = ("collections", "dropped", "remarks")
+_ONLY_WHEN_TOLD = ("synthetic", "collections", "dropped", "remarks")
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ class Card:
         citation: How to cite them.
         settings: Everything its maker was told, as far as it shows in the bytes.
         counts: Studies, patients, images, and studies by split; filled in when the corpus is complete.
+        synthetic: Whether no patient is behind it: pictures and texts were drawn. A corpus whose card does not say so
+            is taken for patients' data, see `core.egress`.
         collections: The hospital collections that the pictures come from; a corpus of the same collection under another
             name is no external one.
         dropped: Why studies of the source were left out → how many; filled in when the corpus is complete.
@@ -47,17 +49,18 @@ class Card:
     citation: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
+    synthetic: bool = False
     collections: tuple[str, ...] = ()
     dropped: Mapping[str, int] = field(default_factory=dict)
     remarks: Mapping[str, int] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def to_yaml(self) -> str:
-        """The text of the file, keys in the order above; what only imported corpora have is left out when empty."""
+        """The text of the file, keys in the order above; what only some corpora have is left out when empty."""
         import yaml
 
         values = {f.name: plain(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "extra"}
-        values = {key: value for key, value in values.items() if value or key not in _IMPORTED}
+        values = {key: value for key, value in values.items() if value or key not in _ONLY_WHEN_TOLD}
         text: str = yaml.safe_dump({**values, **self.extra}, sort_keys=False, allow_unicode=True, width=110)
         return text
 
@@ -85,6 +88,8 @@ def read_card(path: Path) -> Card:
     if not isinstance(collections, list) or not all(isinstance(name, str) for name in collections):
         raise DataError(f"{path} has 'collections' that are no list of names; correct it or make the corpus again.")
     given["collections"] = tuple(collections)
+    if not isinstance(given.get("synthetic", False), bool):
+        raise DataError(f"{path} says synthetic: {shown(given['synthetic'])}; write true or false.")
     return Card(**given, extra={key: value for key, value in values.items() if key not in known})
 
 
@@ -94,7 +99,10 @@ def card_settings(config: DataclassInstance) -> dict[str, Any]:
 
 
 def _flat(card: Card) -> dict[str, Any]:
-    """Every value by its name; settings before what follows from them, so that a difference names them first."""
+    """Every value by its name; settings before what follows from them, so that a difference names them first.
+
+    `synthetic` is left out: a corpus made before cards said so is the same corpus.
+    """
     rest = {"source": card.source, "licence": card.licence, "citation": card.citation}
     if card.collections:
         rest["collections"] = ", ".join(card.collections)

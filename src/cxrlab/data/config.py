@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from cxrlab.core.asking import Asking
 from cxrlab.core.errors import ConfigError, nearest
 from cxrlab.core.records import SPLITS
 from cxrlab.data.phantom.presets import PRESETS
@@ -27,12 +28,6 @@ def _share(name: str, value: object) -> None:
     """Refuse anything but a number of [0, 1]."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value <= 1.0:
         raise ConfigError(f"{name}={value!r} is not a share; give a number from 0 to 1.")
-
-
-def _price(name: str, value: object) -> None:
-    """Refuse anything but a finite amount of money from 0."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value < float("inf"):
-        raise ConfigError(f"{name}={value!r} is not an amount; give a number from 0.")
 
 
 def _one_of(name: str, value: str, allowed: Collection[str]) -> None:
@@ -145,30 +140,24 @@ class StructureConfig:
         split: Only studies of this split (train or val); both, and studies without one, when left out.
         limit: At most so many studies, the first of the corpus; all of them when left out.
         prompt: YAML file with another prompt than the built-in one.
-        cache: File of kept answers; answers.jsonl in the new corpus when left out.
         batch: Reports that a model is asked at once.
         retries: How often a refused answer is asked for again.
         max_tokens: Longest answer of a model.
-        max_cost: Stop before all kept answers together cost more; no limit when left out.
-        price_prompt: Price of 1,000 tokens asked.
-        price_answer: Price of 1,000 tokens answered.
-        seed: Handed to the model.
+        seed: Handed to the model; each further attempt at a report adds one.
         workers: Processes of the rules; 0 means one for each core.
+        asking: How a model is asked, what is kept of its answers, and what they may cost.
     """
 
     model: str = "rules"
     split: str | None = None
     limit: int | None = None
     prompt: Path | None = None
-    cache: Path | None = None
     batch: int = 16
     retries: int = 2
     max_tokens: int = 1024
-    max_cost: float | None = None
-    price_prompt: float = 0.0
-    price_answer: float = 0.0
     seed: int = 7
     workers: int = 0
+    asking: Asking = Asking()
 
     def __post_init__(self) -> None:
         if self.split is not None:
@@ -179,14 +168,6 @@ class StructureConfig:
             _whole(name, value, low)
         _whole("max_tokens", self.max_tokens, 1)
         _whole("workers", self.workers, 0)
-        for name, price in (("price_prompt", self.price_prompt), ("price_answer", self.price_answer)):
-            _price(name, price)
-        if self.max_cost is not None:
-            _price("max_cost", self.max_cost)
-            if not self.price_prompt and not self.price_answer:
-                raise ConfigError(
-                    "max_cost needs price_prompt or price_answer; without a price nothing costs anything."
-                )
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cxrlab.core.codec import decode
+from cxrlab.core.egress import Shown
 from cxrlab.core.errors import ConfigError, DataError, nearest, shown
 from cxrlab.core.files import unreadable
 from cxrlab.core.jsonl import parse_line, read_jsonl, scan_jsonl
@@ -56,6 +57,11 @@ class Corpus:
     def file(self) -> Path:
         """The JSONL file with one study a line."""
         return self.path / STUDIES
+
+    @property
+    def shown(self) -> Shown:
+        """What `core.egress` asks about before a model elsewhere is shown any of it."""
+        return Shown(str(self.path), self.card.synthetic)
 
     def studies(self, split: str | None = None, without: frozenset[str] = frozenset()) -> Iterator[Study]:
         """Stream the studies in file order; only those of `split` where one is named.

@@ -68,6 +68,7 @@ def make_scenes(config: ScenesConfig, out: str | Path) -> Corpus:
         licence="Synthetic; free to use for any purpose.",
         citation="cxrlab, synthetic scenes.",
         settings={"drawing": DRAWING, **card_settings(config)},
+        synthetic=True,
     )
     draw = partial(_draw_study, config.seed, config.size)
     recipe = Recipe(items=range(config.n), ids=_study_ids, draw=draw, label="drawing scenes", total=config.n)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from scripted_model import FakeModel, answer
 
 from cxrlab.core.errors import RunError
+from cxrlab.core.protocols import REFUSED as DECLINED
+from cxrlab.core.protocols import Generated
 from cxrlab.core.records import Report, Study
 from cxrlab.data.structuring import outcome as results
-from cxrlab.data.structuring.answers import Answers
-from cxrlab.data.structuring.budget import Budget
 from cxrlab.data.structuring.by_model import ModelStructurer
 from cxrlab.data.structuring.outcome import Structured
 from cxrlab.data.structuring.prompt import load_prompt
+from cxrlab.models.asked_once import AskedOnce
 
 TEXT = "The left effusion is unchanged."
 GOOD = answer(findings="Left effusion.")
@@ -26,10 +28,9 @@ def study(findings: str = TEXT, name: str = "s1", **fields: object) -> Study:
     return Study(name, f"p{name}", sections=Report(findings=findings), **fields)  # type: ignore[arg-type]
 
 
-def structured(model: FakeModel, folder: Path, *studies: Study, budget: Budget | None = None) -> list[Structured]:
-    budget = budget or Budget()
-    with Answers(folder / "answers.jsonl", budget) as answers:
-        return ModelStructurer(model, load_prompt(), answers, budget, "padchest").structure(studies)
+def structured(model: FakeModel, folder: Path, *studies: Study) -> list[Structured]:
+    with AskedOnce(model, folder=folder) as asked:
+        return ModelStructurer(asked, load_prompt(), "padchest").structure(studies)
 
 
 def test_a_good_answer_is_kept(tmp_path: Path) -> None:
@@ -123,6 +124,42 @@ def test_a_model_that_swallows_an_answer_is_refused(tmp_path: Path) -> None:
     model.complete = lambda prompts, **_: []  # type: ignore[method-assign, assignment]
     with pytest.raises(RunError, match="0 answers to 1 prompts"):
         structured(model, tmp_path, study())
+    with pytest.raises(RunError, match="0 answers to 1 prompts"):  # also where nobody stands between
+        ModelStructurer(model, load_prompt(), "padchest").structure([study()])
+
+
+def test_a_whole_batch_is_asked_at_once_and_each_attempt_with_another_seed(tmp_path: Path) -> None:
+    """Two reports, one of them answered wrongly twice: calls of 2, 1 and 1 prompts with seeds 7, 8 and 9."""
+    calls: list[tuple[int, int]] = []
+
+    class Counting(FakeModel):
+        def complete(self, prompts: Sequence[str], *, max_tokens: int = 512, seed: int = 0) -> list[Generated]:
+            calls.append((len(prompts), seed))
+            return super().complete(prompts, max_tokens=max_tokens, seed=seed)
+
+    model = Counting(lambda prompt: INVENTED if "no fracture" in prompt else GOOD)
+    structured(model, tmp_path, study(name="a"), study(f"{TEXT} There is no fracture.", name="b"))
+    assert calls == [(2, 7), (1, 8), (1, 9)]
+
+
+def test_what_the_model_counts_is_taken_and_what_it_does_not_is_guessed(tmp_path: Path) -> None:
+    class Counting(FakeModel):
+        def complete(self, prompts: Sequence[str], *, max_tokens: int = 512, seed: int = 0) -> list[Generated]:
+            return [Generated(GOOD, tokens=-5, extra={"prompt_tokens": 11}) for _ in prompts]
+
+    (one,) = structured(Counting(lambda prompt: GOOD), tmp_path, study())
+    assert (one.outcome.prompt_tokens, one.outcome.tokens) == (11, -(-len(GOOD) // 4))
+
+
+def test_a_refusal_to_answer_is_no_answer_whatever_it_says(tmp_path: Path) -> None:
+    """The sentence of a refusal may hold a JSON object; it is not the model's text about the report."""
+
+    class Declining(FakeModel):
+        def complete(self, prompts: Sequence[str], *, max_tokens: int = 512, seed: int = 0) -> list[Generated]:
+            return [Generated(GOOD, extra={DECLINED: True}) for _ in prompts]
+
+    (one,) = structured(Declining(lambda prompt: GOOD), tmp_path, study())
+    assert one.outcome.by == "rules" and one.outcome.refused == ((results.DECLINED,),) * 3
 
 
 def spanish(name: str = "es", **fields: object) -> Study:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,6 +13,10 @@ import pytest
 from corpora import content, toy_corpus
 from scripted_model import FakeModel, answer
 
+from cxrlab.core.answer_store import ANSWERS, REQUESTS, AnswerStore
+from cxrlab.core.asking import Asking
+from cxrlab.core.budget import BudgetSpent
+from cxrlab.core.connection import Connection
 from cxrlab.core.errors import ConfigError, RunError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.protocols import Generated
@@ -20,8 +25,8 @@ from cxrlab.data.checking.check import check_corpus
 from cxrlab.data.config import StructureConfig
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.structuring import outcome as results
-from cxrlab.data.structuring.budget import BudgetSpent
 from cxrlab.data.structuring.run import structure_corpus
+from cxrlab.models.asked_once import AskedOnce
 
 COUNT = 9
 
@@ -50,6 +55,24 @@ class Dying(FakeModel):
         return given
 
 
+def by_model(source: Corpus, config: StructureConfig, out: Path, model: FakeModel) -> Corpus:
+    with AskedOnce(model, config.asking, out) as asked:
+        return structure_corpus(source, config, out, asked)
+
+
+def made(folder: Path) -> dict[str, bytes]:
+    """Every file but those of asking, in which the order of the answers and who paid for them may differ."""
+    return {name: data for name, data in content(folder).items() if name not in (ANSWERS, REQUESTS)}
+
+
+def requests(folder: Path) -> dict[str, tuple[str, str]]:
+    """Key → prompt and answer, each once."""
+    lines = [record for _, record in read_jsonl(folder / REQUESTS)]
+    found = {str(record["id"]): (str(record["prompt"]), str(record["answer"])) for record in lines}
+    assert len(found) == len(lines)
+    return found
+
+
 def outcomes(folder: Path) -> dict[str, dict[str, object]]:
     return {str(record["id"]): record for _, record in read_jsonl(folder / "structuring.jsonl")}
 
@@ -60,24 +83,24 @@ def good(prompt: str) -> str:
 
 def test_rules_write_text_beside_the_source(source: Corpus, tmp_path: Path) -> None:
     done = structure_corpus(source, StructureConfig(workers=1), tmp_path / "out")
-    study = done.corpus["s0"]
+    study = done["s0"]
     assert study.sections == source["s0"].sections and study.labels == source["s0"].labels
     assert study.structured == {"rules": {"indication": "Cough.", "findings": "Left effusion. Mark 0."}}
-    assert done.corpus.card.remarks == {results.BY_RULES: 6, results.TEST: 3}
-    assert done.corpus.card.counts == source.card.counts and done.cost == 0
+    assert done.card.remarks == {results.BY_RULES: 6, results.TEST: 3}
+    assert done.card.counts == source.card.counts
 
 
 def test_films_and_masks_are_reached_through_links(source: Corpus, tmp_path: Path) -> None:
     done = structure_corpus(source, StructureConfig(workers=1), tmp_path / "out")
     assert (tmp_path / "out" / "images").is_symlink()
-    assert (done.corpus.image(done.corpus["s0"]) == source.image(source["s0"])).all()
+    assert (done.image(done["s0"]) == source.image(source["s0"])).all()
     found = check_corpus(tmp_path / "out", workers=1)
     assert found.ok, found.table()
 
 
 def test_a_test_split_is_untouched(source: Corpus, tmp_path: Path) -> None:
-    done = structure_corpus(source, StructureConfig(model="fake:one"), tmp_path / "out", FakeModel(good))
-    for study in done.corpus.studies("test"):
+    done = by_model(source, StructureConfig(model="fake:one"), tmp_path / "out", FakeModel(good))
+    for study in done.studies("test"):
         assert study == source[study.id]
     assert outcomes(tmp_path / "out")["s2"]["result"] == results.TEST
 
@@ -90,10 +113,14 @@ def test_the_bytes_do_not_depend_on_workers_or_batch(source: Corpus, tmp_path: P
 
 def test_a_finished_corpus_is_left_as_it_is(source: Corpus, tmp_path: Path) -> None:
     config = StructureConfig(model="fake:one")
-    structure_corpus(source, config, tmp_path / "out", FakeModel(good))
+    by_model(source, config, tmp_path / "out", FakeModel(good))
     before = content(tmp_path / "out")
-    done = structure_corpus(source, config, tmp_path / "out", FakeModel(lambda prompt: pytest.fail("asked again")))
-    assert content(tmp_path / "out") == before and done.answers == 6 and done.answer_tokens == 120
+    again = AskedOnce(FakeModel(lambda prompt: pytest.fail("asked again")), config.asking, tmp_path / "out")
+    with again:
+        structure_corpus(source, config, tmp_path / "out", again)
+        again.recall()
+    assert content(tmp_path / "out") == before
+    assert (again.paid, again.found, again.budget.answer_tokens) == (6, 0, 120)
 
 
 def test_other_settings_are_refused(source: Corpus, tmp_path: Path) -> None:
@@ -105,8 +132,8 @@ def test_other_settings_are_refused(source: Corpus, tmp_path: Path) -> None:
 def test_split_and_limit_choose(source: Corpus, tmp_path: Path) -> None:
     """Of train (s0, s3, s6) the first two; everything else passes."""
     done = structure_corpus(source, StructureConfig(split="train", limit=2, workers=1), tmp_path / "out")
-    assert [study.id for study in done.corpus.studies() if study.structured] == ["s0", "s3"]
-    assert done.corpus.card.remarks[results.NOT_CHOSEN] == 4 and len(done.corpus) == COUNT
+    assert [study.id for study in done.studies() if study.structured] == ["s0", "s3"]
+    assert done.card.remarks[results.NOT_CHOSEN] == 4 and len(done) == COUNT
 
 
 def test_a_kill_in_the_middle_costs_nothing(source: Corpus, tmp_path: Path) -> None:
@@ -118,15 +145,15 @@ def test_a_kill_in_the_middle_costs_nothing(source: Corpus, tmp_path: Path) -> N
         return answer(findings="Cardiomegaly.") if wrong else good(prompt)
 
     whole = FakeModel(reply)
-    structure_corpus(source, config, tmp_path / "whole", whole)
+    by_model(source, config, tmp_path / "whole", whole)
     for stop in range(1, len(whole.asked) + 1):
         out = tmp_path / f"stopped_{stop}"
         first = Dying(reply, stop)
         with pytest.raises(KeyboardInterrupt):
-            structure_corpus(source, config, out, first)
+            by_model(source, config, out, first)
         second = FakeModel(reply)
-        structure_corpus(source, config, out, second)
-        assert content(out) == content(tmp_path / "whole")
+        by_model(source, config, out, second)
+        assert made(out) == made(tmp_path / "whole") and requests(out) == requests(tmp_path / "whole")
         answered = [prompt for call in first.asked[:-1] for prompt in call]
         assert not set(answered) & set(second.prompts)
         assert sorted(answered + second.prompts) == sorted(whole.prompts)
@@ -147,37 +174,102 @@ def test_a_kill_between_an_outcome_and_its_study_leaves_no_double(source: Corpus
 
 
 def test_the_budget_stops_and_a_higher_one_goes_on(source: Corpus, tmp_path: Path) -> None:
-    """A batch may cost 2 and costs 0.04: with a limit of 2 the first is asked and the second is not."""
-    settings = {"model": "fake:one", "batch": 2, "max_tokens": 1000, "price_answer": 1.0}
+    """An answer may cost 1 and costs 0.02: with a limit of 1.05 three are asked, since 0.06 and 1 would be more."""
+
+    def config(most: float | None) -> StructureConfig:
+        asking = Asking(max_cost=most, price_answer=1.0)
+        return StructureConfig(model="fake:one", batch=2, max_tokens=1000, asking=asking)
+
     first = FakeModel(good)
-    with pytest.raises(BudgetSpent, match="max-cost 2"):
-        structure_corpus(source, StructureConfig(**settings, max_cost=2.0), tmp_path / "out", first)  # type: ignore[arg-type]
-    assert len(first.asked) == 1
+    with pytest.raises(BudgetSpent, match="0.0600 of --asking.max-cost 1.05 are spent"):
+        by_model(source, config(1.05), tmp_path / "out", first)
+    assert len(first.prompts) == 3
     second = FakeModel(good)
-    done = structure_corpus(source, StructureConfig(**settings, max_cost=9.0), tmp_path / "out", second)  # type: ignore[arg-type]
-    assert len(second.prompts) == 4 and done.cost == pytest.approx(6 * 20 / 1000)
-    whole = FakeModel(good)
-    structure_corpus(source, StructureConfig(**settings), tmp_path / "whole", whole)  # type: ignore[arg-type]
-    assert content(tmp_path / "out") == content(tmp_path / "whole")
+    with AskedOnce(second, config(9.0).asking, tmp_path / "out") as asked:
+        structure_corpus(source, config(9.0), tmp_path / "out", asked)
+    assert len(second.prompts) == 3 and asked.budget.spent == pytest.approx(6 * 20 / 1000)
+    by_model(source, config(None), tmp_path / "whole", FakeModel(good))
+    assert made(tmp_path / "out") == made(tmp_path / "whole")
 
 
 def test_a_cache_of_ones_own_serves_two_corpora(source: Corpus, tmp_path: Path) -> None:
-    cache = tmp_path / "kept" / "answers.jsonl"
+    cache = tmp_path / "kept" / "answers.sqlite"
     for name, most in (("one", 4), ("two", None)):
         model = FakeModel(good)
-        config = StructureConfig(model="fake:one", limit=most, cache=cache)
-        structure_corpus(source, config, tmp_path / name, model)
+        config = StructureConfig(model="fake:one", limit=most, asking=Asking(cache=cache))
+        by_model(source, config, tmp_path / name, model)
         assert len(model.prompts) == (4 if most else 2)
-    assert not (tmp_path / "two" / "answers.jsonl").exists()
+    assert not (tmp_path / "two" / ANSWERS).exists()
+    paid = [record["paid"] for _, record in read_jsonl(tmp_path / "two" / REQUESTS)]
+    assert sorted(paid) == [False] * 4 + [True] * 2
+
+
+def test_two_runs_may_share_a_cache_at_once(source: Corpus, tmp_path: Path) -> None:
+    """Both want the same six answers at once: both corpora are whole and alike, and no answer is kept twice."""
+    config = StructureConfig(model="fake:one", batch=1, asking=Asking(cache=tmp_path / "kept.sqlite"))
+    together = threading.Barrier(2, timeout=30)
+    failed: list[BaseException] = []
+
+    def run(name: str) -> None:
+        def reply(prompt: str) -> str:  # each would answer in words of its own
+            if "Mark 0" in prompt:
+                together.wait()
+            return answer(findings="Left effusion.", indication="Cough." if name == "one" else "Cough today.")
+
+        try:
+            by_model(source, config, tmp_path / name, FakeModel(reply))
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(name,)) for name in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failed and made(tmp_path / "one") == made(tmp_path / "two")
+    with AnswerStore(tmp_path / "kept.sqlite") as store:
+        assert len(store) == 6
+
+
+def test_a_corpus_whose_text_a_model_made_can_be_structured_again(source: Corpus, tmp_path: Path) -> None:
+    """Answers and requests stay with the run that paid for them: they are no films to be linked."""
+    by_model(source, StructureConfig(model="fake:one"), tmp_path / "one", FakeModel(good))
+    structure_corpus(load_corpus(tmp_path / "one"), StructureConfig(workers=1), tmp_path / "two")
+    assert {REQUESTS, ANSWERS} <= set(content(tmp_path / "one"))
+    assert not any((tmp_path / "two" / name).exists() for name in (REQUESTS, ANSWERS))
+
+
+def test_how_a_model_is_asked_does_not_stand_in_the_card(source: Corpus, tmp_path: Path) -> None:
+    """Prices and patience change no word: another of them continues the corpus, and the card is the same."""
+    config = StructureConfig(model="fake:one", asking=Asking(price_answer=2.0, connection=Connection(timeout_s=3.0)))
+    first = by_model(source, config, tmp_path / "out", FakeModel(good))
+    assert by_model(source, StructureConfig(model="fake:one"), tmp_path / "out", FakeModel(good)).card == first.card
+    assert "asking" not in first.card.settings
+
+
+@pytest.mark.parametrize(
+    ("model", "kept"), [("https://elsewhere.example/v1#m", True), ("http://127.0.0.1/v1#m", False)]
+)
+def test_leave_to_send_reports_away_stays_with_the_corpus(
+    source: Corpus, tmp_path: Path, model: str, kept: bool
+) -> None:
+    said = "Data office, for this trial"
+    config = StructureConfig(model=model, asking=Asking(connection=Connection(may_leave=said)))
+    for _ in range(2):
+        by_model(source, config, tmp_path / "out", FakeModel(good, name=model))
+    file = tmp_path / "out" / "leave.jsonl"
+    assert file.exists() == kept
+    if kept:
+        assert [record for _, record in read_jsonl(file)] == [{"model": model, "may_leave": said}]
 
 
 def test_why_a_study_fell_back_is_on_record(source: Corpus, tmp_path: Path) -> None:
     model = FakeModel(lambda prompt: "no" if "Mark 4" in prompt else good(prompt))
-    done = structure_corpus(source, StructureConfig(model="fake:one", retries=0), tmp_path / "out", model)
+    done = by_model(source, StructureConfig(model="fake:one", retries=0), tmp_path / "out", model)
     record = outcomes(tmp_path / "out")["s4"]
     assert record["by"] == "rules" and record["refused"] == [["the answer holds no JSON object"]]
-    assert list(done.corpus["s4"].structured) == ["rules"]
-    assert done.corpus.card.remarks[results.KEPT_RULES] == 1
+    assert list(done["s4"].structured) == ["rules"]
+    assert done.card.remarks[results.KEPT_RULES] == 1
 
 
 def test_what_other_languages_and_silent_studies_get_from_the_rules(tmp_path: Path) -> None:
@@ -187,14 +279,14 @@ def test_what_other_languages_and_silent_studies_get_from_the_rules(tmp_path: Pa
     }
     source = toy_corpus(tmp_path / "source", 2, changes)
     done = structure_corpus(source, StructureConfig(workers=1), tmp_path / "out")
-    assert done.corpus.card.remarks == {results.NO_TEXT: 1, results.FOREIGN: 1}
-    assert not any(study.structured for study in done.corpus)
+    assert done.card.remarks == {results.NO_TEXT: 1, results.FOREIGN: 1}
+    assert not any(study.structured for study in done)
 
 
 def test_text_that_was_there_stays(tmp_path: Path) -> None:
     source = toy_corpus(tmp_path / "source", 1, {0: {"structured": {"labels": {"findings": "Effusion."}}}})
     done = structure_corpus(source, StructureConfig(workers=1), tmp_path / "out")
-    assert list(done.corpus["s0"].structured) == ["labels", "rules"]
+    assert list(done["s0"].structured) == ["labels", "rules"]
 
 
 @pytest.mark.parametrize("inside", ["", "deeper"])
@@ -210,19 +302,20 @@ def test_a_real_kill_resumes(source: Corpus, tmp_path: Path) -> None:
     program = f"""
 import os, sys
 from cxrlab.cli.main import main
-from cxrlab.data.structuring import answers
+from cxrlab.core import answer_store
 if sys.argv[1] == "die":
-    add, count = answers.Answers.add, []
+    add, count = answer_store.AnswerStore.add, []
     def dying(self, *given):
         add(self, *given)
         count.append(1)
         len(count) == 5 and os._exit(9)
-    answers.Answers.add = dying
+    answer_store.AnswerStore.add = dying
 sys.exit(main(["data", "structure", {str(source.path)!r}, "--model", {f"scripted:{script}"!r}, "--batch", "2",
                "--out", sys.argv[2]]))
 """
     for how, out, code in (("die", "killed", 9), ("live", "killed", 0), ("live", "whole", 0)):
         ran = subprocess.run([sys.executable, "-c", program, how, str(tmp_path / out)], capture_output=True, text=True)
         assert ran.returncode == code, ran.stderr
-    assert content(tmp_path / "killed") == content(tmp_path / "whole")
+    assert made(tmp_path / "killed") == made(tmp_path / "whole")
+    assert requests(tmp_path / "killed") == requests(tmp_path / "whole")
     assert len(load_corpus(tmp_path / "killed")) == COUNT

@@ -223,6 +223,7 @@ def _card(composition: Composition) -> Card:
         licence=gathered("licence"),
         citation=gathered("citation"),
         settings=flatten(settings),
+        synthetic=all(card.synthetic for card in cards.values()),
         collections=tuple(dict.fromkeys(found)),
         extra={"table": [plain(_told(row)) for row in composition.rows]},
     )

@@ -50,6 +50,7 @@ def make_phantom(config: PhantomConfig, out: str | Path) -> Corpus:
         licence="Synthetic; free to use for any purpose.",
         citation="cxrlab, phantom chest radiographs.",
         settings={"drawing": DRAWING, **settings},
+        synthetic=True,
     )
     recipe = Recipe(
         items=orders(config),

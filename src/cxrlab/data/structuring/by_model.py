@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from cxrlab.core.budget import tokens_of
 from cxrlab.core.errors import RunError
-from cxrlab.core.protocols import TextModel
+from cxrlab.core.protocols import Generated, TextModel
 from cxrlab.core.records import Report, Study
 from cxrlab.data.structuring.answer import KEYS, BadAnswer, parse
-from cxrlab.data.structuring.answers import Answers, guessed_tokens, key_of
-from cxrlab.data.structuring.budget import Budget
 from cxrlab.data.structuring.labelled import has_labels, label_violations, translation_violations
 from cxrlab.data.structuring.outcome import (
     ADDRESSED,
     BY_MODEL,
     BY_MODEL_AGAIN,
     COMPARES,
+    DECLINED,
     KEPT_RULES,
     NO_TEXT,
     NOT_TRANSLATED,
@@ -59,10 +59,8 @@ class ModelStructurer:
     """Structures studies with a language model.
 
     Args:
-        model: Any text model.
+        model: Any text model; one that keeps its answers asks nothing twice.
         prompt: What it is told.
-        answers: Where its answers are kept; what stands there is not asked again.
-        budget: Stops before more is spent than allowed.
         corpus: Name of the corpus, for the label map of translated reports.
         retries: How often a refused answer is asked for again.
         max_tokens: Longest answer.
@@ -71,8 +69,6 @@ class ModelStructurer:
 
     model: TextModel
     prompt: Prompt
-    answers: Answers
-    budget: Budget
     corpus: str
     retries: int = 2
     max_tokens: int = 1024
@@ -91,32 +87,22 @@ class ModelStructurer:
     def _round(self, tasks: Sequence[_Task], attempt: int) -> None:
         """Ask for every study that has no accepted answer, and judge what comes."""
         asked = [self.prompt.ask(t.source.text, t.source.language, t.refused[-1] if t.refused else ()) for t in tasks]
-        marks = (self.model.name, self.prompt.digest, self.max_tokens, self.seed + attempt)
-        keys = [key_of(*marks, text) for text in asked]
-        self._ask(dict(zip(keys, asked, strict=True)), attempt)
-        for task, key in zip(tasks, keys, strict=True):
-            kept = self.answers[key]
-            task.prompt_tokens += kept.prompt_tokens
-            task.tokens += kept.tokens
-            self._judge(task, kept.text)
+        given = self.model.complete(asked, max_tokens=self.max_tokens, seed=self.seed + attempt)
+        if len(given) != len(asked):
+            raise RunError(f"{self.model.name} gave {len(given)} answers to {len(asked)} prompts; use another model.")
+        for task, text, answer in zip(tasks, asked, given, strict=True):
+            prompt_tokens, tokens = tokens_of(text, answer)
+            task.prompt_tokens += prompt_tokens
+            task.tokens += tokens
+            self._judge(task, answer)
 
-    def _ask(self, prompts: Mapping[str, str], attempt: int) -> None:
-        """Ask what nobody asked yet, each text once, after making sure that it may be paid for."""
-        missing = {key: text for key, text in prompts.items() if key not in self.answers}
-        if not missing:
-            return
-        texts = list(missing.values())
-        self.budget.allow(sum(map(guessed_tokens, texts)), self.max_tokens * len(texts))
-        given = self.model.complete(texts, max_tokens=self.max_tokens, seed=self.seed + attempt)
-        if len(given) != len(texts):
-            raise RunError(f"{self.model.name} gave {len(given)} answers to {len(texts)} prompts; use another model.")
-        for (key, text), answer in zip(missing.items(), given, strict=True):
-            self.answers.add(key, text, answer)
-
-    def _judge(self, task: _Task, text: str) -> None:
+    def _judge(self, task: _Task, given: Generated) -> None:
         """Accept the answer or note why not."""
+        if given.refused:
+            task.refused.append((DECLINED,))
+            return
         try:
-            answer = parse(text)
+            answer = parse(given.text)
         except BadAnswer as error:
             task.refused.append((str(error),))
             return

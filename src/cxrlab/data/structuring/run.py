@@ -2,8 +2,10 @@
 
     studies.jsonl       every study of the source; those chosen with text under `structured`
     structuring.jsonl   how it went, one line for each study that was looked at
-    answers.jsonl       answers of the language model, by content hash
-    notes.jsonl         the same as remarks; the card counts them
+    answers.sqlite      answers of the language model, unless they are kept in a file that runs share
+    requests.jsonl      what it was asked, and whether that was paid for or found
+    leave.jsonl         who allowed the reports to be sent to a model that is not on this machine, and why
+    notes.jsonl         the same as the first as remarks; the card counts them
 
 Studies of a test split pass unchanged. A run that was stopped goes on where it stopped, asks nothing
 twice and ends with the same bytes.
@@ -18,6 +20,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from cxrlab.core.addresses import is_address, is_loopback
+from cxrlab.core.answer_store import ANSWERS, REQUESTS
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.jsonl import JsonlAppender, read_jsonl
 from cxrlab.core.progress import track
@@ -27,8 +31,6 @@ from cxrlab.data.card import CARD, Card, card_settings
 from cxrlab.data.config import StructureConfig
 from cxrlab.data.corpus import STUDIES, Corpus
 from cxrlab.data.parallel import ordered_map
-from cxrlab.data.structuring.answers import Answers
-from cxrlab.data.structuring.budget import Budget
 from cxrlab.data.structuring.by_model import ModelStructurer, shortfalls, told
 from cxrlab.data.structuring.outcome import (
     ADDRESSED,
@@ -45,46 +47,29 @@ from cxrlab.data.structuring.rules import RULES, structure
 from cxrlab.data.structuring.source import source_of
 from cxrlab.data.writer import NOTES, PARTIAL, CorpusWriter
 
-OUTCOMES, ANSWERS = "structuring.jsonl", "answers.jsonl"
+OUTCOMES, LEAVE = "structuring.jsonl", "leave.jsonl"
 # Raised whenever the rules give other text than before, so that a corpus is never continued by others.
 FORM = 2
-_OWN = frozenset({STUDIES, CARD, PARTIAL, NOTES, OUTCOMES, ANSWERS, "statistics.json"})
+_OWN = frozenset(
+    {STUDIES, CARD, PARTIAL, NOTES, OUTCOMES, LEAVE, ANSWERS, f"{ANSWERS}-journal", REQUESTS, "statistics.json"}
+    | {"answers.jsonl"}  # where answers stood before there was a database
+)
 # Settings that decide how the work is done, not what comes of it.
-_WITHOUT_EFFECT = ("workers", "batch", "cache", "max_cost", "price_prompt", "price_answer", "prompt")
+_WITHOUT_EFFECT = ("workers", "batch", "asking", "prompt")
 _OF_A_MODEL = ("retries", "max_tokens", "seed")
 _MOST_IN_WINDOW = 32  # studies passed through for each one of a batch
 
 
-@dataclass(frozen=True)
-class Structuring:
-    """What came of it.
-
-    Args:
-        corpus: The new corpus.
-        answers: Answers of the model that are kept.
-        prompt_tokens: Tokens asked for them.
-        answer_tokens: Tokens answered.
-        cost: Their price.
-    """
-
-    corpus: Corpus
-    answers: int = 0
-    prompt_tokens: int = 0
-    answer_tokens: int = 0
-    cost: float = 0.0
-
-
-def structure_corpus(source: Corpus, config: StructureConfig, out: Path, model: TextModel | None = None) -> Structuring:
+def structure_corpus(source: Corpus, config: StructureConfig, out: Path, model: TextModel | None = None) -> Corpus:
     """Write a corpus with structured text beside the source's, or continue one that was stopped.
 
     Args:
         source: The corpus whose reports are structured; it is left as it is.
         config: Settings.
         out: Folder of the new corpus, outside the source.
-        model: The language model; None for the rules.
-
-    Raises:
-        BudgetSpent: Before more is spent than `config.max_cost`; run again with a higher one to go on.
+        model: The language model, as `evaluation.text_models` opens it with `out` as its folder: it keeps its answers,
+            so that a run that goes on asks nothing twice, and stops before it costs more than it may. None for the
+            rules.
     """
     if out.resolve().is_relative_to(source.path.resolve()):
         raise ConfigError(f"--out {out} lies inside the corpus {source.path}; choose a folder beside it.")
@@ -93,14 +78,15 @@ def structure_corpus(source: Corpus, config: StructureConfig, out: Path, model: 
         if not writer.complete:
             for name in _films(source.path):
                 writer.link(name, source.path / name)
+            _keep_leave(config, out)
             windows = _windows(source, config, writer)
             if model is None or prompt is None:
                 done = ordered_map(_by_rules, windows, config.workers)
             else:
-                done = _by_model(windows, model, prompt, config, source.card.name, _answers_file(config, out))
+                done = _by_model(windows, model, prompt, config, source.card.name)
             with closing(done):
                 _write(writer, done, out / OUTCOMES, source.card)
-    return _summed(writer.finish(), config, _answers_file(config, out) if model is not None else None)
+    return writer.finish()
 
 
 @dataclass(frozen=True)
@@ -174,16 +160,12 @@ def _ruled(study: Study) -> Structured:
 
 
 def _by_model(
-    windows: Iterable[_Window], model: TextModel, prompt: Prompt, config: StructureConfig, corpus: str, file: Path
+    windows: Iterable[_Window], model: TextModel, prompt: Prompt, config: StructureConfig, corpus: str
 ) -> Generator[_Finished, None, None]:
     """Windows structured by a language model, one batch each."""
-    budget = Budget(config.max_cost, config.price_prompt, config.price_answer)
-    with Answers(file, budget) as answers:
-        structurer = ModelStructurer(
-            model, prompt, answers, budget, corpus, config.retries, config.max_tokens, config.seed
-        )
-        for window in windows:
-            yield window.finished(structurer.structure(window.to_structure))
+    structurer = ModelStructurer(model, prompt, corpus, config.retries, config.max_tokens, config.seed)
+    for window in windows:
+        yield window.finished(structurer.structure(window.to_structure))
 
 
 def _write(writer: CorpusWriter, done: Iterable[_Finished], file: Path, card: Card) -> None:
@@ -197,17 +179,15 @@ def _write(writer: CorpusWriter, done: Iterable[_Finished], file: Path, card: Ca
             writer.add(study, remarks=outcome.counted)
 
 
-def _summed(corpus: Corpus, config: StructureConfig, file: Path | None) -> Structuring:
-    """The corpus with what the kept answers took."""
-    budget = Budget(None, config.price_prompt, config.price_answer)
-    if file is None or not file.exists():
-        return Structuring(corpus)
-    with Answers(file, budget) as answers:
-        return Structuring(corpus, len(answers), budget.prompt_tokens, budget.answer_tokens, budget.spent)
-
-
-def _answers_file(config: StructureConfig, out: Path) -> Path:
-    return config.cache or out / ANSWERS
+def _keep_leave(config: StructureConfig, out: Path) -> None:
+    """Write down under whose leave reports are sent away; a corpus has no settings of a run that would tell."""
+    said = config.asking.connection.may_leave
+    if said is None or not is_address(config.model) or is_loopback(config.model):
+        return
+    told = {"model": config.model, "may_leave": said}
+    with JsonlAppender(out / LEAVE) as lines:
+        if told not in [record for _, record in read_jsonl(out / LEAVE)]:
+            lines.append(told)
 
 
 def _films(folder: Path) -> list[str]:
