@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import io
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,17 @@ from cxrlab.core.errors import RunError
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.records import Report
+from cxrlab.data.corpus import load_corpus
 from cxrlab.extraction.audit import extract
 from cxrlab.extraction.config import Alignment, ExtractConfig, Fitting, Policy
 from cxrlab.extraction.fidelity_config import FidelityConfig
 from cxrlab.extraction.ledger import read_ledger
 from cxrlab.extraction.paper_decoding import PaperDecoding
+from cxrlab.serving.config import ServeConfig
+from cxrlab.serving.guard import Refusal
+from cxrlab.serving.logs import Journal
+from cxrlab.serving.opening import open_service
+from cxrlab.serving.server import Server
 from cxrlab.training.config import FinetuneConfig, Optimisation
 from cxrlab.training.finetune import finetune
 
@@ -207,3 +215,67 @@ def test_probes_are_queries_of_the_audit(world: World) -> None:
     assert len((folder / "rounds" / "0" / "plan.jsonl").read_text().splitlines()) == 11
     studies = (folder / "copies" / "12" / "transcript" / "studies.jsonl").read_text().splitlines()
     assert len(studies) == 12  # what was answered is learnt from, whatever it was asked for
+
+
+class Doorman:
+    """A guard that lets so many pictures of everybody pass, those on which the victim is measured not counted."""
+
+    def __init__(self, passes: int) -> None:
+        self.left, self.sent = passes, 0
+
+    def look(self, pixels: Any, account: str) -> Refusal | None:
+        self.sent += 1
+        self.left -= 1
+        return None if self.left >= 0 else Refusal("account_stopped", "this account was stopped.")
+
+    def worded(self, report: str) -> str:
+        return report
+
+
+@contextmanager
+def served(world: World, folder: Path, guard: Doorman | None = None) -> Iterator[str]:
+    """Address of the world's victim behind our own server on this machine."""
+    settings = ServeConfig(world.base.victim, name="victim", port=0)
+    with Server(open_service(settings, folder, guard=guard, journal=Journal(io.StringIO()))) as server:
+        yield f"{server.url}#victim"
+
+
+def test_an_audit_over_http_gets_the_answers_of_the_local_victim(world: World, tmp_path: Path) -> None:
+    """48 questions, put by several workers: each picture's answer is the one that the model gives in this process."""
+    greedy = PaperDecoding(strategy="greedy", max_new_tokens=256)  # how a server is asked
+    _, local = world.audit("48 here", budget=48, victim_decoding=greedy, victim_run=None, batch_size=16)
+    with served(world, tmp_path / "server") as address:
+        changes = {"victim": address, "victim_run": None, "workers": 2, "batch_size": 16}
+        found, folder = world.audit("48 there", budget=48, **changes)
+    here, there = (read_ledger(place / "ledger.sqlite") for place in (local, folder))
+    assert len({one.report for one in here}) > 1 and len(there) == 48
+    assert [(one.sha256, one.report) for one in there] == [(one.sha256, one.report) for one in here]
+    assert (found["spent"], found["refused"], found["lost"], found["stopped"]) == (48, 0, 0, None)
+    assert found["unheeded"] == ["victim_decoding.max_new_tokens", "victim_decoding.strategy"]
+    assert "runs on this machine" in found["threat"] and found["options"]["shared_with_victim"] == []
+    measured = (place / "victim" / "predictions.jsonl" for place in (local, folder))
+    assert len({tuple(row["report"] for _, row in read_jsonl(file)) for file in measured}) == 1
+
+
+def test_a_stopped_account_ends_the_audit_before_the_budget_does(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4 films of the measurement and 6 questions pass; 8 refusals in a row end it at question 14, always."""
+    from cxrlab.extraction import audit
+
+    guard = Doorman(10)
+    with served(world, tmp_path / "server", guard) as address:
+        changes = {"victim": address, "victim_run": None, "budget": 100, "stop_after_refusals": 8, "batch_size": 2}
+        with monkeypatch.context() as patch:
+            patch.setattr(audit, "diversity_by_round", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+            with pytest.raises(KeyboardInterrupt):
+                world.audit("shut out", **changes)
+        assert guard.sent == 4 + 14
+        found, folder = world.audit("shut out", **changes)
+        assert guard.sent == 4 + 14  # nothing is put twice
+    told = {"refusals": 8, "first": 7, "said": "this account was stopped."}
+    assert (found["stopped"], found["spent"], found["refused"]) == (told, 14, 8)
+    assert [one.refused for one in read_ledger(folder / "ledger.sqlite")] == [False] * 6 + [True] * 8
+    assert found["transcript"]["n"] == 6 and found["untouched"] is None
+    learnt = {str(study.id) for study in load_corpus(folder / "copies" / "14" / "transcript").studies()}
+    assert learnt == {f"q{number:06d}" for number in range(6)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from corpora import toy_corpus
 from PIL import Image
 from written_reports import effusions
 
+from cxrlab.core.connection import Connection
 from cxrlab.core.errors import ConfigError, DataError, UnknownName
 from cxrlab.core.protocols import Capabilities, Generated
 from cxrlab.core.records import Report
@@ -25,6 +27,7 @@ from cxrlab.extraction.fidelity_config import FidelityConfig
 from cxrlab.extraction.ledger import Ledger
 from cxrlab.extraction.pools import open_pool
 from cxrlab.extraction.terms import Terms
+from cxrlab.models.loading import Loading
 
 
 @pytest.fixture(scope="module")
@@ -119,9 +122,14 @@ def test_an_address_is_refused_before_anything_connects(data: Path, monkeypatch:
     for begin in (audit.extract, audit.write_victim):
         with pytest.raises(ConfigError, match="needs its owner's leave"):
             begin(away, data / "run")
-    named = ExtractConfig("http://10.0.0.1/v1#m", data, i_am_authorised="Dr Owner, yearly test")
-    with pytest.raises(AssertionError, match="connected"):
+    named = replace(away, i_am_authorised="Dr Owner, yearly test")
+    with pytest.raises(ConfigError, match=f"{data} may hold patients' data"):  # it is measured on those films
         audit.extract(named, data / "run")
+    may_leave = Loading(connection=Connection(may_leave="Dr Owner, for this test"))
+    with pytest.raises(AssertionError, match="connected"):
+        audit.extract(replace(named, loading=may_leave), data / "run")
+    with pytest.raises(ConfigError, match="may hold patients' data"):  # leave for the model is none for the films
+        audit.write_victim(named, data / "run")
 
 
 class Victim:

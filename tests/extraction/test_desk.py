@@ -14,8 +14,8 @@ import pytest
 
 from cxrlab.core.codec import decode
 from cxrlab.core.errors import ConfigError, DataError, RunError
-from cxrlab.core.protocols import Capabilities, Generated
-from cxrlab.extraction.desk import Desk
+from cxrlab.core.protocols import REFUSED, Capabilities, Generated
+from cxrlab.extraction.desk import Desk, ShutOut
 from cxrlab.extraction.ledger import BudgetExceeded, Ledger
 from cxrlab.extraction.records import Picture, fingerprint
 from cxrlab.extraction.terms import Terms
@@ -208,3 +208,54 @@ def test_what_cannot_be_asked_is_a_sentence(tmp_path: Path) -> None:
         assert desk.ask([], 0, 1) == []
         with pytest.raises(ConfigError, match="batch_size=0"):
             Desk(Silent(), ledger, tmp_path, batch_size=0)
+
+
+class Declining(Victim):
+    """Behind a connection; answers the first pictures and refuses all others, but for some that it answers still."""
+
+    def __init__(self, answers: int, still: tuple[int, ...] = ()) -> None:
+        super().__init__(black_box=True)
+        self.told, self.still = answers, still
+
+    def generate(self, images: Sequence[Any], indications: Sequence[str | None] | None = None) -> list[Generated]:
+        declined = Generated("Stopped.", extra={REFUSED: True})
+        answered = (*range(self.told), *self.still)
+        return [one if int(one.text) in answered else declined for one in super().generate(images)]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_victim_that_has_shut_the_door_is_asked_no_more(tmp_path: Path, workers: int) -> None:
+    """Pictures 0 to 4 are answered; refusals 5 to 8 are four in a row, and their batch of two is the fifth."""
+    victim, pool = Declining(5), helper.pictures(30)
+    with opened(tmp_path, 30) as ledger:
+        desk = Desk(victim, ledger, tmp_path, batch_size=2, workers=workers, patience=4)
+        with pytest.raises(ShutOut, match="refused 4 pictures in a row, from query 6 on: Stopped") as end:
+            desk.ask(pool, 0, 0)
+        assert (end.value.refusals, end.value.first, end.value.said) == (4, 5, "Stopped.")
+        spent = ledger.spent
+    assert spent == 10 if workers == 1 else 10 <= spent < 30
+    seen = len(victim.batches)
+    with opened(tmp_path, 30) as ledger:  # asked again after a stop it ends at the same question, from the ledger
+        with pytest.raises(ShutOut) as again:
+            Desk(victim, ledger, tmp_path, batch_size=2, patience=4).ask(pool, 0, 0)
+        assert (again.value.refusals, again.value.first) == (4, 5) and ledger.spent == spent
+    assert len(victim.batches) == seen
+
+
+def test_an_answer_in_between_begins_the_count_anew_and_a_repeated_picture_counts_nothing(tmp_path: Path) -> None:
+    pool = helper.pictures(12)
+    with opened(tmp_path, 30) as ledger:
+        desk = Desk(Declining(0, still=(3, 7, 11)), ledger, tmp_path, batch_size=1, patience=4)
+        assert desk.ask(pool, 0, 0).count("Stopped.") == 9
+        asked = [*pool[:3], *pool[:3], pool[4]]  # refused before: told from the ledger, they are no news
+        assert desk.ask(asked, 0, 12) == ["Stopped."] * 7
+        endless = Desk(Declining(0), ledger, tmp_path)
+        assert endless.ask(helper.pictures(20), 1, 19).count("Stopped.") == 17
+
+
+def test_patience_lasts_over_rounds(tmp_path: Path) -> None:
+    with opened(tmp_path, 30) as ledger:
+        desk = Desk(Declining(0), ledger, tmp_path, batch_size=1, patience=4)
+        desk.ask(helper.pictures(3), 0, 0)
+        with pytest.raises(ShutOut, match="from query 1 on"):
+            desk.ask(helper.pictures(9)[3:], 1, 3)

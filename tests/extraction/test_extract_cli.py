@@ -64,3 +64,20 @@ def test_settings_without_effect_are_named(told: list[str]) -> None:
 @pytest.mark.parametrize("told", [{"probing": {"dress": 0.3, "queries": 4, "passed": {}}}], indirect=True)
 def test_what_probes_have_cost_is_told(told: list[str]) -> None:
     assert "1 refused, 4 spent on probes (a chest of 0.3); 3 different" in told[2]
+
+
+STOPPED = {"refusals": 50, "first": 4, "said": "this account was stopped"}
+ASKED = {
+    "model": "hf:words",
+    "asked": 25,
+    "answers": {"parsed": 20, "partial": 3, "failed": 2},
+    "dropped": {"said before": 6, "speaks of another part": 1},
+    "kept": {"abnormal": {"airway": 4, "cardiac": 5}, "normal": {"airway": 1, "cardiac": 2}},
+}
+
+
+@pytest.mark.parametrize("told", [{"stopped": STOPPED, "oracle": ASKED}], indirect=True)
+def test_who_was_shut_out_and_what_the_oracle_said_is_told(told: list[str]) -> None:
+    shut = "! the victim shut the attacker out: 50 refusals in a row from query 4 on ('this account was stopped')"
+    assert shut in told
+    assert "oracle hf:words: 12 descriptions kept, 7 dropped, of 25 answers (2 could not be read)" in told

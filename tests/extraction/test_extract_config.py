@@ -48,6 +48,7 @@ def test_what_the_paper_leaves_open_has_a_choice() -> None:
         ({"at": (0,)}, "at holds 0"),
         ({"dress": 1.5}, "dress=1.5"),
         ({"size": 4}, "size=4"),
+        ({"stop_after_refusals": 0}, "stop_after_refusals=0"),
     ],
 )
 def test_settings_that_cannot_be_are_told(changes: dict[str, Any], told: str) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from cxrlab.core.asking import Asking
 from cxrlab.extraction.config import Alignment, ExtractConfig, Fitting, Policy
 from cxrlab.extraction.defence.config import DefenceSettings
 from cxrlab.extraction.enrich import Shares
+from cxrlab.extraction.oracle_questions import Consulting
 from cxrlab.extraction.paper_decoding import PaperDecoding
 from cxrlab.extraction.unheeded import unheeded
 
@@ -59,3 +61,12 @@ def test_a_baseline_cannot_be_told_how_to_choose_its_words() -> None:
     config = ExtractConfig("stub:normal", Path("corpus"), victim_decoding=PaperDecoding(max_new_tokens=8))
     assert unheeded(config) == []
     assert unheeded(config, chooses_words=False) == ["victim_decoding.max_new_tokens"]
+
+
+def test_an_oracle_by_rules_is_not_consulted_and_a_model_here_shuts_nobody_out() -> None:
+    asked = {"consulting": Consulting(count=3), "oracle_asking": Asking(price_answer=1.0)}
+    useless = ["consulting.count", "oracle_asking.price_answer"]
+    assert told(**asked) == useless and told(**asked, oracle="scripted:answers.jsonl") == []
+    assert told(method="knockoff", **asked) == useless
+    few = ExtractConfig("stub:normal", Path("corpus"), stop_after_refusals=5)
+    assert unheeded(few) == ["stop_after_refusals"] and unheeded(few, connected=True) == []

@@ -19,7 +19,7 @@ from cxrlab.robustness.loading import is_encoder, load_target
 from cxrlab.robustness.targets import ReportTarget, WordsTarget
 
 LABELS = asked_labels("chexpert", "own")[:2]
-REMOTE = "http://127.0.0.1:9/v1#model"
+REMOTE, HERE = "http://elsewhere.example/v1#model", "http://127.0.0.1:9/v1#model"
 
 
 def opened(name: str, **changes: Any) -> Any:
@@ -54,7 +54,18 @@ def test_a_model_that_runs_elsewhere_needs_leave(monkeypatch: pytest.MonkeyPatch
     for name in (REMOTE, f"smoothed:0.1:{REMOTE}"):
         with pytest.raises(ConfigError, match="needs the owner's leave"):
             opened(name)
+    assert not asked, "an address is refused before it is opened"
+    with pytest.raises(ConfigError, match="needs the owner's leave"):
+        opened(REMOTE, i_am_authorised="yes")
     assert type(opened(REMOTE, i_am_authorised="J. Doe, owner")) is WordsTarget
     with pytest.raises(ConfigError, match="answers no closed questions"):
         opened(f"smoothed:0.1:{REMOTE}", i_am_authorised="J. Doe, owner")
     assert set(asked) == {REMOTE}
+    assert type(opened(HERE)) is WordsTarget, "what answers on this machine needs nobody's leave"
+
+
+def test_a_model_that_says_so_of_itself_needs_leave_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "load_model", lambda name, loading: Remote("normal"))
+    with pytest.raises(ConfigError, match="needs the owner's leave"):
+        opened("stub:normal")
+    assert type(opened("stub:normal", i_am_authorised="J. Doe, owner")) is WordsTarget

@@ -5,6 +5,7 @@
     rounds/             plans and surrogates of the attack, see `rounds`
     victim/             what the victim writes on the corpus
     copies/N/           the surrogate of the first N queries, trained from its start, with what it writes and scores
+    oracle.json         what the oracle said, where it is a language model; oracle/ has every request
     map.json            sentences of the victim's answers on a plane
     examples.json       pictures before and after they were moved, with the victim's words on both
     extraction.json     what it came to
@@ -16,27 +17,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cxrlab.core.asking import free_asking
+from cxrlab.core.connection import free_of
 from cxrlab.core.files import read_json
 from cxrlab.core.install import require
 from cxrlab.core.json_form import plain
 from cxrlab.core.runs import Run, finished, state
+from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import generate
-from cxrlab.evaluation.loading import load_model
+from cxrlab.evaluation.loading import load_model, open_model
 from cxrlab.extraction import kinship
-from cxrlab.extraction.before_asking import check_measurable, check_pool
+from cxrlab.extraction.before_asking import check_films_may_leave, check_measurable, check_pool
 from cxrlab.extraction.config import ExtractConfig
-from cxrlab.extraction.desk import Desk
+from cxrlab.extraction.desk import Desk, ShutOut
 from cxrlab.extraction.diversity import diversity_by_round
 from cxrlab.extraction.examples import examples
 from cxrlab.extraction.fidelity import measure_fidelity, scored
 from cxrlab.extraction.ledger import LEDGER, BudgetExceeded, Ledger
 from cxrlab.extraction.likeness import Likeness
+from cxrlab.extraction.oracle_model import consult
+from cxrlab.extraction.oracles import Descriptions
 from cxrlab.extraction.permission import THREAT, Permission, check_address, check_permission, standing, threat_model
 from cxrlab.extraction.pools import open_pool
 from cxrlab.extraction.probing import probed
@@ -52,7 +58,7 @@ from cxrlab.models.names import load_encoder
 
 RESULT, MAP, EXAMPLES, COPIES, VICTIM = "extraction.json", "map.json", "examples.json", "copies", "victim"
 MEASURED, WRITTEN = "measured", "written"
-FREE = ("workers", "i_am_authorised")
+FREE = ("workers", "i_am_authorised", *free_asking("oracle_asking"), *free_of("loading.connection"))
 
 
 def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
@@ -70,20 +76,25 @@ def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
     measured = check_measurable(config)  # what could not be measured is told before anything is asked
     pool = open_pool(config.pool, size=config.size, seed=config.seed)
     check_pool(config, pool, measured)
+    check_films_may_leave(config, pool, measured)
     victim = load_model(config.victim, config.loading)
     permission = check_permission(config.victim, victim.capabilities, leave)
     guide = _guide(config)
     learner = LlavaLearner(config.surrogate, config.fitting, config.seed, config.loading)
-    useless = unheeded(config, chooses_words=isinstance(victim, ChoosesWords))
+    connected = victim.capabilities.black_box
+    useless = unheeded(config, chooses_words=isinstance(victim, ChoosesWords), connected=connected)
     shared = kinship.shared_parts(config.victim, config.surrogate, config.alignment.guide if guide else None)
     rate = learner.learning_rate  # a surrogate that is not there is told before anything is asked
     with Run.open(out, config, seed=config.seed, free=FREE) as run:
         told = f"{threat_model(config.victim, config.budget, config.price, permission)} {kinship.told(shared)}".strip()
         run.write(THREAT, {"victim": config.victim, "threat": told, "authorised": permission.authorised})
-        attack = partial(Attack, pool=pool, learner=learner, config=config, folder=out, guide=guide)
+        said, consulted = _consulted(config, out)
+        attack = partial(Attack, pool=pool, learner=learner, config=config, folder=out, guide=guide, descriptions=said)
+        victim_run = config.victim_run or out / VICTIM
+        if connected:  # before the attack: whom it gets stopped would not be shown a single report afterwards
+            _written(config, config.victim, victim_run, config.victim_decoding)
         queries, spent = _asked(config, victim, permission, attack, out)
         del victim
-        victim_run = config.victim_run or out / VICTIM
         _written(config, config.victim, victim_run, config.victim_decoding)
         copies = {
             budget: _copied(config, learner, queries[:budget], budget, victim_run, out)
@@ -101,6 +112,7 @@ def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
             "transcript": diversity_by_round(queries, config.seed),
             "unreadable": read_json(out / UNREADABLE) if (out / UNREADABLE).is_file() else {},
             "options": {**_options(config), "learning_rate": rate, "shared_with_victim": shared},
+            "oracle": consulted,
             "unheeded": useless,
         }
         _shown(run, config, queries)
@@ -119,7 +131,8 @@ def write_victim(config: ExtractConfig, victim_run: Path) -> None:
     """
     if state(victim_run) != "finished":
         check_address(config.victim, config.i_am_authorised)
-        check_permission(config.victim, load_model(config.victim, config.loading).capabilities, config.i_am_authorised)
+        victim = open_model(config.victim, config.loading, [load_corpus(config.data).shown])
+        check_permission(config.victim, victim.capabilities, config.i_am_authorised)
     _written(config, config.victim, victim_run, config.victim_decoding)
     scored(victim_run, config.data, _scores_of(victim_run) / f"{VICTIM}_scored", config.measure)
 
@@ -134,7 +147,8 @@ def _asked(
     """Everything that was asked, as the ledger has it, and what it cost."""
     terms = Terms(config.victim, config.budget, permission.authorised, config.price)
     with Ledger.open(out / LEDGER, terms, remote=permission.remote) as ledger:
-        desk = Desk(
+        desk_with = partial(
+            Desk,
             _behind(config, victim, ledger),
             ledger,
             out,
@@ -143,14 +157,20 @@ def _asked(
             workers=config.workers,
             accounts=[f"account {number + 1}" for number in range(config.accounts)],
         )
+        # A model in this process shuts nobody out for good and costs nothing: it is asked to the end.
+        desk = desk_with(patience=config.stop_after_refusals if victim.capabilities.black_box else None)
         probing: dict[str, Any] = {}
-        # Units that a remote victim lost are spent: the attack then ends with the answers that there are.
-        with suppress(BudgetExceeded):
-            attack = attack_at(desk)
-            if config.probes and config.method != "none":
-                attack, found = probed(attack)
-                probing = {"probing": found.to_json()}
-            run_attack(attack)
+        stopped = None
+        try:
+            # Units that a remote victim lost are spent: the attack then ends with the answers that there are.
+            with suppress(BudgetExceeded):
+                attack = attack_at(desk)
+                if config.probes and config.method != "none":
+                    attack, found = probed(replace(attack, desk=desk_with()), desk)
+                    probing = {"probing": found.to_json()}
+                run_attack(attack)
+        except ShutOut as end:
+            stopped = {"refusals": end.refusals, "first": end.first + 1, "said": end.said}
         statement = ledger.statement()
         spent = {
             "spent": statement.spent,
@@ -159,9 +179,17 @@ def _asked(
             "cached": statement.cached,
             "lost": statement.lost,
             "cost": asdict(statement.cost),
+            "stopped": stopped,
             **probing,
         }
         return ledger.queries(), spent
+
+
+def _consulted(config: ExtractConfig, out: Path) -> tuple[Descriptions | None, dict[str, Any] | None]:
+    """What a language model said as oracle and what became of its answers; asked before the victim is."""
+    if config.method != "ada-steal" or not config.oracle_is_a_model:
+        return None, None
+    return consult(config.oracle, config.oracle_asking, config.consulting, config.seed, out)
 
 
 def _guide(config: ExtractConfig) -> Likeness | None:

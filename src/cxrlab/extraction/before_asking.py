@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from cxrlab.core.egress import Shown, check_egress
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import sha256_of
 from cxrlab.core.records import Study
@@ -76,6 +77,21 @@ def check_pool(config: ExtractConfig, pool: Pool, measured: Corpus) -> None:
                 f"the pool '{one.name}' holds {config.split} films that the copy may be measured on, so it would be "
                 "asked and graded on the same ones; name a folder without them, or corpus:DIR@train."
             )
+
+
+def check_films_may_leave(config: ExtractConfig, pool: Pool, measured: Corpus) -> None:
+    """Refuse to send patients' films to a victim that is not on this machine, unless leave was recorded.
+
+    Args:
+        config: Settings.
+        pool: Opened; the corpora and folders in it are asked with.
+        measured: Whose films the victim is shown, too.
+    """
+    corpora = [measured, *(load_corpus(with_split(part.argument)[0]) for part in _parts_of(pool, Films))]
+    # Nobody knows what is in a folder of pictures, nor whose chest a film shows.
+    files = [part.argument for part in _parts_of(pool, Folder)] + ([str(config.chest)] if config.chest else [])
+    shown = [*(one.shown for one in corpora), *(Shown(name, synthetic=False) for name in files)]
+    check_egress(config.victim, shown, config.loading.connection.may_leave)
 
 
 def pictures_needed(config: ExtractConfig) -> int:

@@ -67,6 +67,7 @@ def make_bland(config: BlandConfig, out: str | Path) -> Corpus:
         licence="Synthetic; free to use for any purpose.",
         citation="cxrlab, scenes with bland reports.",
         settings={"drawing": DRAWING, **card_settings(config)},
+        synthetic=True,
     )
     recipe = Recipe(
         items=range(config.n),

@@ -7,16 +7,20 @@ from pathlib import Path
 from typing import Literal
 
 from cxrlab.attacks.budget import parse_eps
+from cxrlab.core.addresses import is_address, parse_address
+from cxrlab.core.asking import Asking
 from cxrlab.core.errors import ConfigError, nearest
 from cxrlab.core.records import SPLITS
 from cxrlab.extraction.defence.config import SHARES, DefenceSettings
 from cxrlab.extraction.defence.table import DEFENCES
 from cxrlab.extraction.enrich import Shares
 from cxrlab.extraction.fidelity_config import FidelityConfig
+from cxrlab.extraction.oracle_questions import Consulting
 from cxrlab.extraction.oracles import ORACLES
 from cxrlab.extraction.paper_decoding import PaperDecoding
 from cxrlab.extraction.terms import Price
 from cxrlab.models.loading import Loading
+from cxrlab.models.names import TEXT_KINDS
 
 METHODS = ("none", "knockoff", "ada-steal", "in-domain")
 REWARDS = ("certainty", "diversity", "loss")
@@ -146,8 +150,9 @@ class ExtractConfig:
         rounds: Rounds of ada-steal; the budget is spread evenly over them.
         at: Smaller budgets at which a new surrogate is trained and measured too, for a curve.
         transcript: accumulate learns from all rounds, replace from the last one alone.
-        oracle: Where descriptions come from, a row of the oracles' table; transcript takes what the victim has said so
-            far (an extra of ours), none keeps the surrogate's own report.
+        oracle: Where descriptions come from: rules, rules-weak, a language model by name (hf:FOLDER,
+            http://127.0.0.1:8000/v1#MODEL), transcript for what the victim has said so far (an extra of ours), or none,
+            which keeps the surrogate's own report.
         shares: How often each source speaks in an enriched report.
         size: Side of the pictures in pixels; they are asked and moved at this resolution.
         split: Of the corpus: train, val or test.
@@ -155,6 +160,8 @@ class ExtractConfig:
         seed: Decides pictures, draws, weights and resamples.
         batch_size: Pictures put to the victim at once.
         workers: Batches under way at once, for a victim behind a connection.
+        stop_after_refusals: Refusals in a row after which a victim behind a connection is taken to have shut the
+            accounts out, and the rest of the budget stays unspent; never when left out. Probes do not count.
         map_sentences: Different sentences on the map of what the victim said; 0 draws none.
         i_am_authorised: Who may test this model and why; needed for a model that runs elsewhere, kept and shown.
         victim_run: Folder for what the victim writes on the corpus, where audits of one victim share it.
@@ -173,6 +180,8 @@ class ExtractConfig:
         victim_decoding: How the victim chooses its words; the paper's diverse beam search.
         surrogate_decoding: How the surrogate does.
         defence_settings: Of the defence.
+        consulting: How an oracle that is a language model is asked.
+        oracle_asking: What is kept of its answers, what they may cost, and how it is reached.
         loading: How both are loaded.
     """
 
@@ -193,6 +202,7 @@ class ExtractConfig:
     seed: int = 7
     batch_size: int = 16
     workers: int = 1
+    stop_after_refusals: int | None = 50
     map_sentences: int = 300
     i_am_authorised: str | None = None
     victim_run: Path | None = None
@@ -210,18 +220,23 @@ class ExtractConfig:
     victim_decoding: PaperDecoding = PaperDecoding()
     surrogate_decoding: PaperDecoding = PaperDecoding()
     defence_settings: DefenceSettings = DefenceSettings()
+    consulting: Consulting = Consulting()
+    oracle_asking: Asking = Asking()
     loading: Loading = Loading()
 
     def __post_init__(self) -> None:
         for name, known in (("method", METHODS), ("split", SPLITS), ("oracle", (NO_ORACLE, TRANSCRIPT, *ORACLES))):
             value = getattr(self, name)
-            if value not in known:
-                raise ConfigError(f"{name}='{value}' is unknown.{nearest(value, known)} There are: {', '.join(known)}.")
+            if value not in known and not (name == "oracle" and self.oracle_is_a_model):
+                more = ", and text models by name" if name == "oracle" else ""
+                raise ConfigError(
+                    f"{name}='{value}' is unknown.{nearest(value, known)} There are: {', '.join(known)}{more}."
+                )
         if self.defence is not None and self.defence not in DEFENCES:
             raise ConfigError(f"defence='{self.defence}' is unknown.{nearest(self.defence, DEFENCES)} "
                               f"There are: {', '.join(DEFENCES)}.")  # fmt: skip
         least = {"budget": 1, "rounds": 1, "size": 8, "n": 1, "batch_size": 1, "workers": 1, "accounts": 1, "seed": 0}
-        for name, low in {**least, "map_sentences": 0, "probes": 0}.items():
+        for name, low in {**least, "map_sentences": 0, "probes": 0, "stop_after_refusals": 1}.items():
             value = getattr(self, name)
             if value is not None and value < low:
                 raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {low}.")
@@ -235,10 +250,23 @@ class ExtractConfig:
             raise ConfigError("alignment.guide moves pictures towards what an oracle says, and no surrogate says "
                               "anything then; give an --oracle and a --shares.own below 1.")  # fmt: skip
         self._check_probes()
+        self._check_oracle()
         if self.method == "in-domain" and not self.pool.startswith("corpus:"):
             raise ConfigError("method=in-domain asks with chest films; give --pool corpus:DIR, or --method knockoff.")
         if wrong := [budget for budget in self.at if not 0 < budget < self.budget]:
             raise ConfigError(f"at holds {wrong[0]}, which does not lie between 0 and the budget of {self.budget}.")
+
+    @property
+    def oracle_is_a_model(self) -> bool:
+        """Whether the oracle is a language model rather than rules or the transcript."""
+        return is_address(self.oracle) or self.oracle.partition(":")[0] in TEXT_KINDS and ":" in self.oracle
+
+    def _check_oracle(self) -> None:
+        """A language model that can be named, and that is not the victim."""
+        if is_address(self.oracle):
+            parse_address(self.oracle)
+        if self.oracle == self.victim:
+            raise ConfigError(f"oracle='{self.oracle}' is the victim, and an oracle knows nothing of it; name another.")
 
     def _check_probes(self) -> None:
         """They must leave something to ask with, whichever share of a chest passes."""

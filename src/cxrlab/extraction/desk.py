@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cxrlab.core.codec import encode_png, to_unit
-from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.errors import ConfigError, CxrlabError, DataError
 from cxrlab.core.files import write_bytes
 from cxrlab.core.progress import track
 from cxrlab.extraction.answers import Ask, voice
@@ -31,6 +31,20 @@ PICTURES = "pictures"  # folder of a run: every picture that was asked, by its s
 _Asked = tuple[Ask, Picture]
 
 
+class ShutOut(CxrlabError):
+    """A victim that has refused so many pictures in a row that asking on would only spend the budget.
+
+    Args:
+        refusals: How many it refused in a row.
+        first: Number of the first of them in the audit, from 0.
+        said: What it said to the last one.
+    """
+
+    def __init__(self, refusals: int, first: int, said: str) -> None:
+        super().__init__(f"the victim refused {refusals} pictures in a row, from query {first + 1} on: {said}")
+        self.refusals, self.first, self.said = refusals, first, said
+
+
 class Desk:
     """Puts pictures to a victim within a budget and keeps what was asked and answered.
 
@@ -43,9 +57,10 @@ class Desk:
         workers: Batches under way at once, for a victim that is asked over a connection; a model in this process
             is asked by one.
         accounts: Names that take turns, by the number of the question.
+        patience: Refusals in a row after which nothing more is asked; None has no end.
     """
 
-    __slots__ = ("_accounts", "_batch_size", "_folder", "_ledger", "_speak", "_workers")
+    __slots__ = ("_accounts", "_batch_size", "_folder", "_ledger", "_patience", "_refusals", "_speak", "_workers")
 
     def __init__(
         self,
@@ -57,6 +72,7 @@ class Desk:
         batch_size: int = 8,
         workers: int = 1,
         accounts: Sequence[str] = ("attacker",),
+        patience: int | None = None,
     ) -> None:
         for name, value in (("batch_size", batch_size), ("workers", workers), ("accounts", len(accounts))):
             if value < 1:
@@ -67,6 +83,8 @@ class Desk:
         self._batch_size = batch_size
         self._workers = workers if victim.capabilities.black_box else 1
         self._accounts = tuple(accounts)
+        self._patience = patience
+        self._refusals: list[Query] = []  # the last ones, as long as nothing was answered since
 
     @property
     def left(self) -> int:
@@ -86,6 +104,8 @@ class Desk:
 
         Raises:
             BudgetExceeded: When the budget ends before the pictures do; the answers until then are in the ledger.
+            ShutOut: When the victim refuses longer than its patience allows. What is counted are answers in the order
+                of their batches, so that the same questions asked again after a stop end at the same one.
         """
         asked = [
             (Ask(number, round, one.key, _checked_print(one), self._accounts[number % len(self._accounts)]), one)
@@ -100,21 +120,36 @@ class Desk:
             batches = [part[start : start + self._batch_size] for start in range(0, len(part), self._batch_size)]
             for queries in track(self._answers(batches), f"asking the victim, round {round}", total=len(batches)):
                 answers.update((query.number, query.report) for query in queries)
+                self._heed(queries)
         return [answers[ask.number] for ask, _ in asked]
 
     def _answers(self, batches: Sequence[Sequence[_Asked]]) -> Iterator[list[Query]]:
-        """The answers of each batch as they come; after the first failure no further batch is begun."""
+        """The answers of each batch, in order; after the first failure no further batch is begun."""
         if self._workers == 1:
             yield from map(self._answer, batches)
             return
         with ThreadPoolExecutor(self._workers) as pool:
             futures = [pool.submit(self._answer, batch) for batch in batches]
             try:
+                waiting = iter(futures)
+                turn = next(waiting, None)
                 for future in as_completed(futures):
-                    yield future.result()
+                    future.result()  # a failure is told at once, whoever's turn it is
+                    while turn is not None and turn.done():
+                        yield turn.result()
+                        turn = next(waiting, None)
             finally:
                 for future in futures:
                     future.cancel()
+
+    def _heed(self, queries: Sequence[Query]) -> None:
+        """Count refusals in a row; what was answered from an earlier question with the same pixels tells nothing."""
+        for query in sorted(queries, key=lambda one: one.number):
+            if query.cached:
+                continue
+            self._refusals = [*self._refusals, query] if query.refused else []
+            if self._patience is not None and len(self._refusals) >= self._patience:
+                raise ShutOut(len(self._refusals), self._refusals[0].number, query.report)
 
     def _answer(self, batch: Sequence[_Asked]) -> list[Query]:
         """Book, keep, ask, write down; a batch that the budget cuts is answered up to there, then the error comes."""

@@ -42,18 +42,19 @@ class Probing:
         return {"dress": self.dress, "queries": self.queries, "passed": passed}
 
 
-def probed(attack: Attack) -> tuple[Attack, Probing]:
+def probed(attack: Attack, desk: Asking | None = None) -> tuple[Attack, Probing]:
     """Probe, and the attack as it goes on: dressed as was found out, with what is left of budget and pool.
 
     Args:
         attack: Before its first question; its settings name the number of pictures to probe with. After a stop the
             same probes are answered from the ledger.
+        desk: At which the attack goes on, where that is another: who probes expects refusals.
     """
     config = attack.config
     found = _probe(attack, attack.pool.draw(config.probes))
     left = replace(config, dress=found.dress, probes=0, budget=config.budget - found.queries, at=())
     return replace(
-        attack, desk=_Later(attack.desk, found.queries), pool=_Rest(attack.pool, config.probes), config=left
+        attack, desk=_Later(desk or attack.desk, found.queries), pool=_Rest(attack.pool, config.probes), config=left
     ), found
 
 

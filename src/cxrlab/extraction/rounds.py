@@ -66,6 +66,7 @@ class Attack:
         config: Settings.
         folder: The run folder.
         guide: What moves pictures in place of a surrogate, where the settings name an encoder.
+        descriptions: What a language model said, where it is the oracle.
     """
 
     desk: Asking
@@ -74,6 +75,7 @@ class Attack:
     config: ExtractConfig
     folder: Path
     guide: Likeness | None = None
+    descriptions: Descriptions | None = None
 
     def shares(self) -> list[int]:
         """Queries of each round; the first rounds take what does not divide evenly."""
@@ -133,7 +135,7 @@ def _aligned(attack: Attack, round: int, told: list[Query], last: list[Picture])
         return [(one, {}) for one in _drawn(attack, round)]
     pictures = _before_move(attack, round, last)
     own = own_reports(surrogate, pictures, config)
-    descriptions = _descriptions(config, told)
+    descriptions = attack.descriptions or _descriptions(config, told)
     enriched = _enriched(own, [one.key for one in pictures], descriptions, config, round)
     spoken = shared_vocabulary(descriptions, [query.report for query in told]) if descriptions else None
     make_folder(attack.place(round))

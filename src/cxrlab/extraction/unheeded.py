@@ -10,19 +10,22 @@ from cxrlab.extraction.config import NO_ORACLE, ExtractConfig
 _ROUNDS = ("rounds", "oracle", "shares", "alignment", "transcript")
 
 
-def unheeded(config: ExtractConfig, *, chooses_words: bool = True) -> list[str]:
+def unheeded(config: ExtractConfig, *, chooses_words: bool = True, connected: bool = False) -> list[str]:
     """Dotted names of settings that differ from their defaults and do nothing, in alphabetical order.
 
     Args:
         config: Settings.
         chooses_words: Whether the victim can be told how to choose its words; a baseline cannot.
+        connected: Whether it is asked over a connection.
     """
-    return sorted(name for setting in _useless(config, chooses_words) for name in _changed(config, setting))
+    found = _useless(config, chooses_words, connected)
+    return sorted(name for setting in found for name in _changed(config, setting))
 
 
-def _useless(config: ExtractConfig, chooses_words: bool) -> set[str]:
+def _useless(config: ExtractConfig, chooses_words: bool, connected: bool) -> set[str]:
     """Settings that this attack does not look at; of a group of settings its name."""
     adaptive = config.method in ("knockoff", "in-domain") and config.policy.kind == "adaptive"
+    consulted = config.method == "ada-steal" and config.oracle_is_a_model
     found = set() if config.method == "ada-steal" else set(_ROUNDS)
     if config.method == "none":
         found |= {"at", "dress", "probes", "rewrite", "accounts", "defence"}
@@ -35,6 +38,9 @@ def _useless(config: ExtractConfig, chooses_words: bool) -> set[str]:
         ("defence_settings", config.defence is not None),
         ("fitting.round_steps", (config.method == "ada-steal" and config.alignment.guide is None) or adaptive),
         ("victim_decoding", chooses_words),
+        ("stop_after_refusals", connected and config.method != "none"),
+        ("consulting", consulted),
+        ("oracle_asking", consulted),
     ):
         if not used:
             found.add(setting)

@@ -15,6 +15,7 @@ from typing import Any
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import unreadable
 from cxrlab.core.jsonl import parse_line, scan_jsonl
+from cxrlab.core.protocols import REFUSED
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import state
 from cxrlab.evaluation.answering import ANSWERS
@@ -107,13 +108,14 @@ def candidate_file(source: Path) -> Path:
 
 
 def candidates_of(prediction: Prediction) -> tuple[Candidate, ...]:
-    """Every answer of a prediction, or its one report."""
+    """Every answer of a prediction, or its one report; what a model said when it refused to write is none."""
     answers = prediction.extra.get(ANSWERS) or [{**prediction.extra, "report": prediction.report}]
     if not isinstance(answers, list) or not all(map(_is_answer, answers)):
         raise DataError(
             f"'{ANSWERS}' must be a list of objects with a text 'report', as 'cxrlab prefer sample' writes."
         )
-    return tuple(Candidate(answer["report"], bool(answer.get(TRUNCATED))) for answer in answers)
+    reports = [answer for answer in answers if answer.get(REFUSED) is not True]
+    return tuple(Candidate(answer["report"], bool(answer.get(TRUNCATED))) for answer in reports)
 
 
 def _is_answer(value: Any) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cxrlab.core.asking import Asking
 from cxrlab.core.errors import ConfigError, nearest
 from cxrlab.core.records import SPLITS
 from cxrlab.evaluation.config import Extras
@@ -32,7 +33,8 @@ class SampleConfig:
         greedy: Add the report of the likeliest words as one more candidate, marked "greedy".
         seed: Decides which studies and which words are drawn.
         batch_size: Films given to the model at once.
-        allow_missing: Finish although some studies have no readable frontal film; they stay without candidates.
+        allow_missing: Finish although some studies have no readable frontal film, or the model refused to write on
+            them; they stay without candidates.
         loading: How the model is loaded.
     """
 
@@ -87,12 +89,14 @@ class JudgeConfig:
         candidates: Runs of `prefer sample` or `generate`, or files of predictions; those of one study are joined.
         data: Folder of the corpus with the references.
         judge: A metric with a value a report (green:rules), a mix (0.7*green:rules+0.3*findings.f1.side), or a judge
-            that compares two reports (errors:rules; reader:rules errs as people do).
+            that compares two reports (errors:rules; reader:rules errs as people do). Language models judge as
+            green:MODEL, chexprompt:MODEL and the like, alone or in a mix, and as pairwise:MODEL.
         section: Section of the reference report; several joined with +.
         length_control: Divide the reward of a candidate by how many times as long as the reference it is, where it is
             longer; a negative reward is multiplied.
         seed: For judges that draw (reader:rules); the others do not.
         extras: Graphs and weights of yours, for metrics that need them.
+        asking: How a language model is asked, where one judges.
     """
 
     candidates: tuple[Path, ...]
@@ -102,6 +106,7 @@ class JudgeConfig:
     length_control: bool = False
     seed: int = 7
     extras: Extras = Extras()
+    asking: Asking = Asking()
 
     def __post_init__(self) -> None:
         if not self.candidates:

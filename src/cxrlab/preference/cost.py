@@ -26,7 +26,7 @@ from cxrlab.evaluation.answering import Films
 from cxrlab.evaluation.compare import compare
 from cxrlab.evaluation.config import GenerateConfig, ScoreConfig
 from cxrlab.evaluation.generate import PREDICTIONS, generate
-from cxrlab.evaluation.loading import load_model
+from cxrlab.evaluation.loading import open_model
 from cxrlab.evaluation.score import run_score
 from cxrlab.models.decoding import Decoding
 from cxrlab.preference.asked_twice import AFTER, BEFORE, Asked, paired
@@ -163,7 +163,7 @@ def _asked_both(
     sums: dict[str, list[float]] = {}
     yes: dict[str, list[float]] = {}
     for name, model_name in ((AFTER, after), (BEFORE, before)):  # the aligned one first: it draws what both weigh
-        model: Any = load_model(model_name)
+        model: Any = open_model(model_name, None, [corpus.shown])
         if settings.drift:
             if drawn is None:
                 drawn = drawn_reports(model, films, studies, settings, seed)

@@ -4,6 +4,9 @@
     inputs.json     SHA-256 of the files that were judged
     summary.json    what the rewards are like, and whether they go with length
 
+Where a language model judges, answers.sqlite and requests.jsonl hold what it was asked and said, see
+`models.asked_once`; a block that is judged again asks nothing twice.
+
 Studies are judged in blocks, so that memory does not grow with their number and texts of one block are read once.
 A run that was stopped judges its last block again and ends with the same bytes. Exact findings of a corpus are never
 looked at: a real corpus has none, and a phantom's would be a judge that nobody else can have.
@@ -15,6 +18,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cxrlab.core.asking import free_asking
+from cxrlab.core.egress import Shown
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.progress import track
@@ -22,13 +27,15 @@ from cxrlab.core.records import Study
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.evaluation.generate import SUMMARY
+from cxrlab.evaluation.judges import TextModels, Unasked
 from cxrlab.evaluation.score_sources import chosen_sections
+from cxrlab.evaluation.shown import shown_reports
 from cxrlab.metrics.length import length_controlled
 from cxrlab.metrics.pairs import Batch, Pair, wordless
 from cxrlab.preference.candidates import Candidate, CandidateFiles, word_count
 from cxrlab.preference.config import JudgeConfig
 from cxrlab.preference.inputs import check_inputs, digests, keep_inputs
-from cxrlab.preference.judges import Judge, Verdict, load_judge
+from cxrlab.preference.judges import Judge, Models, Verdict, load_judge
 from cxrlab.preference.rewards import REWARDS, JudgedStudy, Judging, RewardedReport, read_rewards, summarize
 
 BLOCK = 256  # studies
@@ -51,13 +58,26 @@ def judge(config: JudgeConfig, out: Path) -> Judging:
         config: Settings.
         out: Run folder; a stopped run is continued, a finished one with the same settings is left as it is.
     """
-    if finished(out, config, seed=config.seed):
+    if finished(out, config, seed=config.seed, free=free_asking()):
         check_inputs(out)
         return Judging.from_json(read_json(out / SUMMARY))
     candidates, corpus = CandidateFiles(config.candidates), load_corpus(config.data)
     _refuse_strangers(corpus, candidates)
-    judging, sections = chosen_judge(config)  # before the folder is made: a wrong name leaves nothing behind
-    with Run.open(out, config, seed=config.seed) as run:
+    with TextModels(config.asking, _shown(config, corpus), out) as models:
+        # Before the folder is made: a wrong name leaves nothing behind.
+        judging, sections = chosen_judge(config, models)
+        return _judge(config, out, judging, sections, corpus, candidates)
+
+
+def _judge(
+    config: JudgeConfig,
+    out: Path,
+    judging: Judge,
+    sections: tuple[str, ...],
+    corpus: Corpus,
+    candidates: CandidateFiles,
+) -> Judging:
+    with Run.open(out, config, seed=config.seed, free=free_asking()) as run:
         keep_inputs(run, digests((*candidates.files, corpus.file)))
         done = run.done(REWARDS)
         blocks = _blocks(corpus, candidates, sections)
@@ -73,14 +93,19 @@ def judge(config: JudgeConfig, out: Path) -> Judging:
     return summary
 
 
-def chosen_judge(config: JudgeConfig) -> tuple[Judge, tuple[str, ...]]:
+def _shown(config: JudgeConfig, corpus: Corpus) -> list[Shown]:
+    return [corpus.shown, *(shown_reports(source, corpus.shown) for source in config.candidates)]
+
+
+def chosen_judge(config: JudgeConfig, models: Models = Unasked) -> tuple[Judge, tuple[str, ...]]:
     """The judge of a config and the sections of the reference that it reads; what cannot judge is refused.
 
     Args:
         config: Settings; neither its candidates nor its corpus are looked at.
+        models: Opens language models; left out, the judge is good for a look at its name alone.
     """
     sections = chosen_sections(config.section)
-    judging = load_judge(config.judge, config.extras, config.seed)
+    judging = load_judge(config.judge, config.extras, config.seed, models)
     if config.length_control:
         _refuse_control(judging)
     return judging, sections

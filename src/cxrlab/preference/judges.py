@@ -1,24 +1,27 @@
 """Judges: what a candidate report is worth beside the reference, or which of two is better.
 
 A judge is named by a metric (`green:rules`), a mix of them (`0.7*green:rules+0.3*findings.f1.side`), or a row of
-`PAIRWISE`, whose judges compare two reports and give no number to one. Judges see the texts alone.
+`PAIRWISE`, whose judges compare two reports and give no number to one. Language models judge under the names of their
+metrics (`green:MODEL`), alone or in a mix, and two reports as `pairwise:MODEL`. Judges see the texts alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from cxrlab.core.errors import ConfigError, UnknownName, nearest
+from cxrlab.core.protocols import TextModel
 from cxrlab.core.tables import Table
 from cxrlab.evaluation.chosen_metrics import with_needs
 from cxrlab.evaluation.config import Extras
 from cxrlab.evaluation.error_benchmark import better
 from cxrlab.evaluation.extra_families import extra_families
+from cxrlab.evaluation.judges import judge_parts, judges_of
 from cxrlab.metrics.families import cards, ready
 from cxrlab.metrics.length import length_controlled as length_controlled
 from cxrlab.metrics.pairs import Batch, Pair
@@ -33,6 +36,8 @@ PAIRWISE = Table(
         "reader:rules": "cxrlab.preference.noisy_reader:NoisyReader",
     },
 )
+BY_MODEL = "pairwise:"  # before the name of a language model that compares two reports
+Models = Callable[[str], TextModel]
 _EXAMPLE = "0.7*green:rules+0.3*findings.f1.side"
 
 
@@ -58,10 +63,12 @@ class Opinion:
     Args:
         parts: Of each candidate the values behind the opinion.
         preferred: Numbers of the better and the worse candidate; ties are left out.
+        unheard: Numbers of candidates that were compared and of which nothing could be read: no win, loss or tie.
     """
 
     parts: tuple[Mapping[str, float], ...]
     preferred: tuple[Preference, ...]
+    unheard: frozenset[int] = frozenset()
 
 
 class Judge(Protocol):
@@ -110,36 +117,50 @@ class PairwiseJudge(Protocol):
         ...
 
 
-def load_judge(name: str, extras: Extras | None = None, seed: int = 7) -> Judge:
+def load_judge(name: str, extras: Extras | None = None, seed: int = 7, models: Models | None = None) -> Judge:
     """The judge of this name.
 
     Args:
-        name: A metric, a mix of metrics, or a row of `PAIRWISE`.
+        name: A metric, a mix of metrics, a row of `PAIRWISE`, or `pairwise:MODEL`.
         extras: Graphs and weights of the user's, for metrics that need them.
         seed: For judges that draw.
+        models: Opens language models; a judge that needs one is refused when None.
     """
     if name in PAIRWISE:
         return _Pairwise(PAIRWISE.load(name)(seed))
-    return metric_judge(name, extras)
+    if name.startswith(BY_MODEL):
+        from cxrlab.preference.asked_pairs import AskedPairs
+
+        return _Pairwise(AskedPairs(_opener(name, models)(name.removeprefix(BY_MODEL))))
+    return metric_judge(name, extras, models)
 
 
-def metric_judge(name: str, extras: Extras | None = None) -> MetricJudge:
+def _opener(name: str, models: Models | None) -> Models:
+    if models is None:
+        raise ConfigError(f"the judge '{name}' asks a language model, which 'cxrlab prefer judge' alone does.")
+    return models
+
+
+def metric_judge(name: str, extras: Extras | None = None, models: Models | None = None) -> MetricJudge:
     """The judge of a metric or a mix of metrics; anything else is refused with the reason.
 
     Args:
         name: Such as `green:rules` or `0.7*green:rules+0.3*findings.f1.side`.
         extras: Graphs and weights of the user's, for metrics that need them.
+        models: Opens language models; a judge that needs one is refused when None.
     """
     extras = extras or Extras()
     weights = parse_mix(name)
-    further = [metric for metric in weights if metric not in cards()]
+    asked = [metric for metric in weights if judge_parts(metric) is not None]
+    further = [metric for metric in weights if metric not in cards() and metric not in asked]
     # Weights are loaded for a metric that needs them, never to learn that a name is wrong.
     unknown = [metric for metric in further if extras == Extras() or _needs(metric) is None]
     if unknown:
-        raise _refused(unknown[0])
+        raise _refused(unknown[0], in_mix=bool(asked))
     if not further and extras != Extras():
         raise ConfigError(f"the judge '{name}' needs nothing of --extras; leave it out, or name a metric that does.")
-    return MetricJudge(name, weights, extra_families(extras) if further else ())
+    judges = [judge.family for judge in judges_of(asked, _opener(name, models))] if asked else []
+    return MetricJudge(name, weights, [*judges, *(extra_families(extras) if further else ())])
 
 
 def parse_mix(name: str) -> dict[str, float]:
@@ -237,7 +258,10 @@ class _Pairwise:
         for group, opinion in zip(groups, self._judge.opinions(batch, groups), strict=True):
             pairs = [batch.pairs[place] for place in group]
             scores = copeland([pair.candidate or "" for pair in pairs], opinion.preferred)
-            told = [math.nan if pair.reference is None else score for pair, score in zip(pairs, scores, strict=True)]
+            told = [
+                math.nan if pair.reference is None or number in opinion.unheard else score
+                for number, (pair, score) in enumerate(zip(pairs, scores, strict=True))
+            ]
             found.append(Verdict(tuple(told), opinion.parts, opinion.preferred))
         return found
 
@@ -262,14 +286,16 @@ def _check_card(card: Metric) -> None:
         )
 
 
-def _refused(metric: str) -> ConfigError:
-    if metric in PAIRWISE:
+def _refused(metric: str, *, in_mix: bool = False) -> ConfigError:
+    """The error for what is no metric; `in_mix` where a language model stands beside it, whose name may be torn."""
+    if metric in PAIRWISE or metric.startswith(BY_MODEL):
         return ConfigError(f"'{metric}' compares two reports and has no reward to be mixed; name it alone.")
     if flags := _needs(metric):
         return UnknownName(f"the judge '{metric}' needs {flags}; 'cxrlab prefer judge --help' says what to give there.")
     needy = [card for family, _ in with_needs() for card in family.metrics]
     usable = [card.name for card in (*cards().values(), *needy) if card.by_pair]
+    torn = " A model whose name holds + or * cannot stand in a mix, which these signs part." if in_mix else ""
     return UnknownName(
-        f"there is no judge '{metric}'.{nearest(metric, [*usable, *PAIRWISE])} Any metric of 'cxrlab metrics ls' with "
-        f"a value a report can judge, or a mix such as {_EXAMPLE}, or {', '.join(PAIRWISE)}."
+        f"there is no judge '{metric}'.{nearest(metric, [*usable, *PAIRWISE])}{torn} Any metric of 'cxrlab metrics ls' "
+        f"with a value a report can judge, or a mix such as {_EXAMPLE}, or {', '.join(PAIRWISE)}, or {BY_MODEL}MODEL."
     )

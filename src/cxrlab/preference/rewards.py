@@ -16,6 +16,7 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.preference.config import TIE
 
 REWARDS = "rewards.jsonl"
+UNDECIDED = "undecided"  # part of a reward: comparisons of which nothing could be read
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ class Judging:
         reference_words: Words of a reference that has any.
         length_correlation: Pearson's correlation of reward and words, both as differences from the mean of their study,
             over all candidates; not a number where one of them never differs.
+        undecided: Comparisons of two candidates of which nothing could be read; they are no ties.
     """
 
     judge: dict[str, str]
@@ -132,6 +134,7 @@ class Judging:
     mean_words: float
     reference_words: float
     length_correlation: float
+    undecided: int = 0
 
     @classmethod
     def from_json(cls, summary: dict[str, Any]) -> Judging:
@@ -171,6 +174,7 @@ def summarize(studies: Iterable[JudgedStudy], name: str, signature: str) -> Judg
         mean_words=_share(sums["words"], sums["candidates"]),
         reference_words=_share(sums["reference words"], sums["references"]),
         length_correlation=_share(sums["product"], math.sqrt(sums["rewards squared"] * sums["words squared"])),
+        undecided=int(sums[UNDECIDED]) // 2,
     )
 
 
@@ -180,6 +184,8 @@ def _counts(study: JudgedStudy) -> dict[str, int]:
         "candidates": len(study.candidates),
         "undefined": sum(map(math.isnan, study.rewards)),
         "words": sum(one.words for one in study.candidates),
+        # Each comparison stands at both of its candidates.
+        UNDECIDED: int(sum(one.parts.get(UNDECIDED, 0.0) for one in study.candidates)),
         "references": int(study.reference_words > 0),
         "reference words": study.reference_words,
     }

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cxrlab.core.connection import free_of
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.core.json_form import number_of
@@ -22,8 +23,8 @@ from cxrlab.core.records import Prediction
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.answering import ANSWERS, Films, Missing, Writer, answer_all, try_longest
-from cxrlab.evaluation.generate import SUMMARY, chosen_ids, without_film
-from cxrlab.evaluation.loading import load_model
+from cxrlab.evaluation.generate import SUMMARY, chosen_ids, without_report
+from cxrlab.evaluation.loading import open_model
 from cxrlab.models.decoding import ChoosesWords, Decoding
 from cxrlab.preference.candidates import CANDIDATES, candidates_of, same_text, word_count
 from cxrlab.preference.config import SampleConfig
@@ -31,7 +32,11 @@ from cxrlab.preference.config import SampleConfig
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Generated, Image, ImageToText
 
-FREE = ("batch_size", "allow_missing")  # settings that may change when a run is continued
+FREE = (
+    "batch_size",
+    "allow_missing",
+    *free_of("loading.connection"),
+)  # settings that may change when a run is continued
 GREEDY = "greedy"  # marks the answer of the likeliest words
 
 
@@ -97,8 +102,9 @@ class Sampler(Writer):
 def sample(config: SampleConfig, out: Path) -> Sampling:
     """Draw reports for every study of a split into RUN/candidates.jsonl.
 
-    A study whose film is missing or unreadable gets no candidate: it is listed in RUN/summary.json and the command
-    fails with the count, after all others are written; mend the film and run the command again, or allow it.
+    A study whose film is missing or unreadable, or for which the model refuses every time, gets no candidate: it is
+    listed in RUN/summary.json and the command fails with the count, after all others are written; mend the film and
+    run the command again, or allow it.
 
     Args:
         config: Settings.
@@ -109,7 +115,8 @@ def sample(config: SampleConfig, out: Path) -> Sampling:
     corpus = load_corpus(config.data)
     ids = chosen_ids(corpus, config.split, config.n, config.seed)
     # Before the folder is made: a model that cannot draw leaves nothing behind.
-    writer = Sampler(load_model(config.model, config.loading), config.decoding, greedy=config.greedy)
+    model = open_model(config.model, config.loading, [corpus.shown])
+    writer = Sampler(model, config.decoding, greedy=config.greedy)
     films = Films(corpus)
     if len(ids) > config.batch_size and not (out / CANDIDATES).exists():
         try_longest(writer, films, ids)
@@ -118,7 +125,7 @@ def sample(config: SampleConfig, out: Path) -> Sampling:
         summary = _summary(run.path(CANDIDATES), config, len(ids), missing)
         run.write(SUMMARY, summary)
         if missing and not config.allow_missing:
-            raise without_film(missing, len(ids), out / SUMMARY)
+            raise without_report(missing, len(ids), out / SUMMARY)
     return summary
 
 

@@ -21,6 +21,8 @@ from typing import Any
 import torch
 
 from cxrlab.attacks.table import ATTACKS
+from cxrlab.core.connection import free_of
+from cxrlab.core.egress import check_egress
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.core.json_form import plain
@@ -35,8 +37,9 @@ from cxrlab.robustness.config import RobustnessConfig
 from cxrlab.robustness.controls import examine_wrong_films, image_dependence
 from cxrlab.robustness.evidence import ANSWERS, TRUTH, Answer, FilmAnswer, StudyTruth, read_answers, read_truth
 from cxrlab.robustness.loading import load_target
-from cxrlab.robustness.self_checks import attack_doubts, randomness_doubt
+from cxrlab.robustness.self_checks import attack_doubts, randomness_doubt, refusals
 from cxrlab.robustness.smoothed_target import SmoothedTarget
+from cxrlab.robustness.smoothing_config import parse_smoothed
 from cxrlab.robustness.sweep import UNIVERSAL, Sweep, aimed_attacks
 from cxrlab.robustness.tables import read_evidence
 from cxrlab.robustness.targets import Target
@@ -44,6 +47,7 @@ from cxrlab.robustness.triptychs import TRIPTYCHS, triptych
 
 ROBUSTNESS, SUMMARY = "robustness.json", "summary.json"
 USES_GRADIENTS = (UNIVERSAL, "ensemble")  # beside the white-box attacks
+FREE = free_of("loading.connection")  # settings that may change when a run is continued
 _TRIED = 4  # films that are shown twice, to see whether a model is random
 
 
@@ -54,14 +58,14 @@ def audit(config: RobustnessConfig, out: Path) -> dict[str, Any]:
         config: Settings.
         out: Run folder.
     """
-    if finished(out, config, seed=config.seed):
+    if finished(out, config, seed=config.seed, free=FREE):
         told: dict[str, Any] = read_json(out / ROBUSTNESS)
         return told
     corpus = load_corpus(config.data)
     cases = Cases(corpus, chosen_ids(corpus, config.split, config.n, config.seed), config)
     targets = load_targets(config, cases)
     _refuse(config, cases, targets)
-    with Run.open(out, config, seed=config.seed) as run:
+    with Run.open(out, config, seed=config.seed, free=FREE) as run:
         done = run.done(TRUTH)
         for case in cases.all:
             if case.id not in done:
@@ -80,6 +84,10 @@ def load_targets(config: RobustnessConfig, cases: Cases) -> list[Target]:
     names = (config.model, *config.versus)
     if len(names) > len(ascii_lowercase):
         raise ConfigError(f"{len(names)} models are too many for one audit; name at most {len(ascii_lowercase)}.")
+    for name in names:  # all of them before the first is opened
+        smoothed = parse_smoothed(name)
+        may_leave = config.loading.connection.may_leave
+        check_egress(smoothed[1] if smoothed else name, [cases.corpus.shown], may_leave)
     return [load_target(key, name, cases.labels, config) for key, name in zip(ascii_lowercase, names, strict=False)]
 
 
@@ -115,6 +123,7 @@ def _concluded(run: Run, cases: Cases, targets: Sequence[Target], config: Robust
         *_blind(looks, names),
         *(line for target in targets for line in aimed_attacks(target, config)[1]),
         *_random(targets, cases),
+        *refusals(answers, names),
         *attack_doubts(answers, names),
         *found["warnings"],
     ]

@@ -124,10 +124,18 @@ def _by_reports(
         Pair(key, _reference(by_case[key]), answer.report, by_case[key].patient, by_case[key].findings)
         for key, answer in right.items()
     ]
-    answers = {control: {key: one.report for key, one in several.items()} for control, several in wrong.items()}
+    # A kind of wrong film that is mostly refused tells nothing of what is looked at in others.
+    told = {
+        name: several for name, several in wrong.items() if 2 * sum(map(_declined, several.values())) <= len(several)
+    }
+    answers = {control: {key: one.report for key, one in several.items()} for control, several in told.items()}
     rng = generator(config.seed, "controls", "reports")
     found = measure(Batch(pairs), answers, (), trials=config.trials, level=LEVEL, rng=rng)
     return found.to_json() if found is not None else {"verdict": "unclear", "sentence": "No report can be compared."}
+
+
+def _declined(answer: FilmAnswer) -> bool:
+    return answer.refused is True
 
 
 def _reference(case: Case) -> str | None:

@@ -65,6 +65,7 @@ class FilmAnswer(Record):
         loss: Mean -log p of the reference's tokens.
         label_probs: Label → probability of being present, where it was asked.
         labels: Label → 1 or 0 as read off the report; only where a report was written.
+        refused: True where it refused to write one; what it said instead is not kept. None otherwise.
     """
 
     what = "the answer to a film"
@@ -75,6 +76,7 @@ class FilmAnswer(Record):
         "loss": fields.number(),
         "label_probs": fields.mapping_of(fields.number(0, 1)),
         "labels": fields.mapping_of(_label),
+        "refused": fields.flag,
     }
 
     report: str | None = None
@@ -83,6 +85,7 @@ class FilmAnswer(Record):
     loss: float | None = None
     label_probs: Mapping[str, float] = field(default_factory=dict)
     labels: Mapping[str, int] = field(default_factory=dict)
+    refused: bool | None = None
 
 
 @dataclass(frozen=True)

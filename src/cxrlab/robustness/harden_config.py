@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Literal
 
 from cxrlab.attacks.budget import Budget, parse_eps
+from cxrlab.core.connection import free_of
 from cxrlab.core.errors import ConfigError
 from cxrlab.models.loading import Loading
 
 # Settings that may differ when a run is continued: they change what is kept on the way, not the result.
-FREE = ("save_every", "cache")
+FREE = ("save_every", "cache", *free_of("loading.connection"))
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cxrlab.core.addresses import is_address, is_loopback, without_login
+from cxrlab.core.egress import FEWEST_WORDS, says_who_and_why
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.evaluation.loading import load_model
@@ -41,12 +43,11 @@ def load_target(
         if smoothed:
             raise ConfigError(f"'{name}' smooths an encoder; only closed answers of report models are smoothed.")
         return EncoderTarget(key, name, labels, load_encoder(name, settings.loading), sentences)
+    if is_address(inner):
+        _check_leave(name, settings, remote=not is_loopback(inner))  # before anything connects
     model = load_model(inner, settings.loading)
-    if model.capabilities.black_box and not settings.i_am_authorised:
-        raise ConfigError(
-            f"'{name}' runs elsewhere; an audit of it needs the owner's leave. Say who may test it and why with "
-            "--i-am-authorised, which is kept and shown on the page."
-        )
+    if not is_address(inner):
+        _check_leave(name, settings, remote=model.capabilities.black_box)
     if smoothed:
         if not isinstance(model, HfModel):
             raise ConfigError(f"'{name}' cannot be smoothed: {inner} answers no closed questions; name open weights.")
@@ -56,6 +57,16 @@ def load_target(
     if isinstance(model, HfModel):
         return ReportTarget(key, name, labels, model, settings.decoding, settings.against, settings.wishes)
     return WordsTarget(key, name, labels, model, settings.decoding)
+
+
+def _check_leave(name: str, settings: RobustnessConfig, *, remote: bool) -> None:
+    """Refuse to test what runs elsewhere without its owner's leave; what answers on this machine needs none."""
+    if remote and not says_who_and_why(settings.i_am_authorised):
+        raise ConfigError(
+            f"'{without_login(name)}' runs elsewhere; an audit of it needs the owner's leave. Say who may test it and "
+            f'why with --i-am-authorised "WHO AND WHY" (at least {FEWEST_WORDS} words), which is kept and shown on the '
+            "page."
+        )
 
 
 def is_encoder(name: str, loading: Loading) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from cxrlab.attacks.table import ATTACKS
-from cxrlab.robustness.conditions import parse_condition
+from cxrlab.robustness.conditions import CLEAN, parse_condition
 from cxrlab.robustness.evidence import Answer, AttackTrace
 
 if TYPE_CHECKING:
@@ -41,6 +41,24 @@ def attack_doubts(answers: Sequence[Answer], names: Mapping[str, str]) -> Iterat
         yield from _zero_gradients(name, groups)
         yield from _beaten(name, groups)
         yield from _not_monotone(name, groups)
+
+
+def refusals(answers: Sequence[Answer], names: Mapping[str, str]) -> Iterator[str]:
+    """A sentence for every model that refused to write on films: they count as not answered, not as harmless or harmed.
+
+    Args:
+        answers: All lines of an audit.
+        names: Key of a model → its name.
+    """
+    for key, name in names.items():
+        asked = [one for one in answers if one.model == key]
+        refused = [one for one in asked if one.film.refused]
+        clean = sum(one.condition == CLEAN for one in refused)
+        if refused:
+            yield (
+                f"{name} refused to write on {len(refused)} of {len(asked)} films ({clean} of them clean); these are "
+                "left out of every number about reports, and no attack has succeeded on them."
+            )
 
 
 def _zero_gradients(name: str, groups: Mapping[str, Sequence[Answer]]) -> Iterator[str]:

@@ -141,12 +141,27 @@ class WordsTarget(Target):
         """Findings missed and invented; where the truth is not known, findings that the clean report did not have."""
         before = [answer.report or "" for answer in clean]
         truths = [_present(case, text) for case, text in zip(cases, before, strict=True)]
-        return ReportHarm(truths, before, self._writes(cases))
+        return ReportHarm(truths, before, self._writes(cases, clean))
 
-    def _writes(self, cases: Sequence[Case]) -> Any:
-        return lambda images, rows: [said.text for said in self._reports.write(images, [cases[row] for row in rows])]
+    def _writes(self, cases: Sequence[Case], clean: Sequence[FilmAnswer]) -> Any:
+        """What is written on changed films; a refusal is no report and no success.
+
+        In its place stands what was written on the clean film, and so it does where that was refused: there is nothing
+        to compare with then.
+        """
+
+        def write(images: Tensor, rows: Sequence[int]) -> list[str]:
+            said = self._reports.write(images, [cases[row] for row in rows])
+            return [
+                clean[row].report or "" if one.refused or clean[row].refused else one.text
+                for one, row in zip(said, rows, strict=True)
+            ]
+
+        return write
 
     def _answer(self, said: Generated, loss: float | None = None, probs: dict[str, float] | None = None) -> FilmAnswer:
+        if said.refused:
+            return FilmAnswer(loss=loss, label_probs=probs or {}, refused=True)
         return FilmAnswer(
             report=said.text,
             mean_logprob=said.mean_logprob,
@@ -219,9 +234,9 @@ class ReportTarget(WordsTarget):
         before = [answer.report or "" for answer in clean]
         indications = [case.indication for case in cases]
         if aim in BY_WISH:
-            return wished(self.wishes, aim, self.model, before, indications, self._writes(cases))
+            return wished(self.wishes, aim, self.model, before, indications, self._writes(cases, clean))
         reports = before if self.against == "own" else [case.reference or "" for case in cases]
-        return RaiseReportLoss(self.model, reports, indications, before, self._writes(cases))
+        return RaiseReportLoss(self.model, reports, indications, before, self._writes(cases, clean))
 
     def margins(self, images: Tensor, rows: Sequence[int]) -> Tensor:
         """[B, labels], log p(yes) - log p(no); of a label with several questions the largest."""

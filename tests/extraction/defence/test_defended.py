@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.protocols import Capabilities, Generated, ImageToText
-from cxrlab.core.protocols import REFUSED
+from cxrlab.core.protocols import REFUSED, Capabilities, Generated, ImageToText
 from cxrlab.extraction.defence.coarse import Coarse
 from cxrlab.extraction.defence.defended import defended
 from cxrlab.extraction.defence.gate import Gate

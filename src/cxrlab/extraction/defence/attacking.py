@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.config import config_from
+from cxrlab.core.config import config_from, flatten
 from cxrlab.core.tables import load_reference
 from cxrlab.extraction.defence.adaptive import Adaptation
 from cxrlab.extraction.defence.config import DefenceSettings, DefendConfig
@@ -90,8 +90,8 @@ def overrides(config: DefendConfig, plan: Plan) -> list[str]:
 
 def _changed(name: str, given: Any, usual: Any) -> dict[str, Any]:
     """How the victim is loaded or writes, where that was said; the attack file has its say on the rest."""
-    had = asdict(usual)
-    told = {key: value for key, value in asdict(given).items() if value != had[key]}
+    had = flatten(asdict(usual))
+    told = {key: value for key, value in flatten(asdict(given)).items() if value != had[key]}
     return {f"{name}.{key}": str(value).lower() if isinstance(value, bool) else value for key, value in told.items()}
 
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from cxrlab.extraction.records import Pixels
 
 
-
 class FindingChanged(CxrlabError):
     """A defence would have handed out a report that claims something else than the model's."""
 

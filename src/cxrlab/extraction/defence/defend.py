@@ -15,7 +15,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from cxrlab.core.addresses import is_address
 from cxrlab.core.codec import to_uint8
+from cxrlab.core.connection import free_of
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.core.json_form import plain
@@ -24,8 +26,9 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.data.images import grey_film
 from cxrlab.evaluation.answering import Films, Writer, answer_all
 from cxrlab.evaluation.generate import chosen_ids
-from cxrlab.evaluation.loading import load_model
+from cxrlab.evaluation.loading import open_model
 from cxrlab.evaluation.score_sources import predictions_from, references_from
+from cxrlab.extraction.before_asking import check_films_may_leave
 from cxrlab.extraction.defence.adaptive import Adaptation
 from cxrlab.extraction.defence.attacking import Attack, Plan, attack_config, audit_attack, paired_loss
 from cxrlab.extraction.defence.base import Defence
@@ -39,12 +42,13 @@ from cxrlab.extraction.defence.safety import SafetyReport, check_on_benign
 from cxrlab.extraction.defence.severity import METRIC, security_summary
 from cxrlab.extraction.defence.table import open_defence
 from cxrlab.extraction.permission import THREAT, check_address, check_permission, standing, threat_model
+from cxrlab.extraction.pools import open_pool
 from cxrlab.metrics.pairs import Pair
 from cxrlab.models.decoding import ChoosesWords, Decoding
 
 BENIGN, DEFENCE, ATTACKS, COMPARED = "benign.jsonl", "defence.json", "attacks", "compared"
 WATERMARK = "watermark"
-FREE = ("i_am_authorised",)
+FREE = ("i_am_authorised", *free_of("loading.connection"))
 Plans = Mapping[str, Adaptation]
 """Of a defence: plain or adaptive → what that attacker does about it."""
 
@@ -63,7 +67,8 @@ def defend(config: DefendConfig, out: Path, attack: Attack | None = None) -> dic
     settings = _settings(config)
     attack = attack or audit_attack(config)
     check_address(config.victim, config.i_am_authorised)
-    model = load_model(config.victim, config.loading)
+    _check_pool(config, settings)
+    model = open_model(config.victim, config.loading, [load_corpus(config.data).shown])
     permission = check_permission(config.victim, model.capabilities, config.i_am_authorised)
     opened = {name: open_defence(name, settings, config.seed) for name in config.defences}
     plans = {name: _plans(defence, config) for name, (defence, _) in opened.items()}
@@ -82,6 +87,14 @@ def defend(config: DefendConfig, out: Path, attack: Attack | None = None) -> dic
         result["summary"] = security_summary(result)
         run.write(DEFENCE, result)
     return dict(plain(result))
+
+
+def _check_pool(config: DefendConfig, settings: DefenceSettings) -> None:
+    """Refuse a pool, or a chest, that may not be sent to the victim, before anything is."""
+    if is_address(config.victim):
+        asked = attack_config(config, Plan(None, settings, Adaptation(chest=config.chest)))
+        pool = open_pool(asked.pool, size=asked.size, seed=asked.seed)
+        check_films_may_leave(asked, pool, load_corpus(config.data))
 
 
 def _settings(config: DefendConfig) -> DefenceSettings:

@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from cxrlab.core.connection import free_of
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import JsonlAppender
@@ -33,7 +34,11 @@ if TYPE_CHECKING:
 
 DETECTION, SCORES, FEATURES = "detection.json", "detection.jsonl", "features"
 HELD_OUT = "benign, held out"
-FREE = ("batch_size", "loading.device")  # settings that may change when a run is continued
+FREE = (
+    "batch_size",
+    "loading.device",
+    *free_of("loading.connection"),
+)  # settings that may change when a run is continued
 
 
 def detect(config: DetectConfig, out: Path) -> dict[str, Any]:
