@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SMALL = {
     "experiments/burned_in_text.py": ("--n", "3", "--sizes", "192"),
     "experiments/film_hashes.py": ("--n", "6"),
+    "experiments/guarded_server.py": ("--rehearse", "--out", "guarded"),
     "experiments/learnability.py": ("--n", "60", "--size", "32", "--epochs", "1", "--batch", "32", "--shifted"),
     "experiments/openi_agreement.py": ("--root", str(ROOT / "tests/findings/cases/openi"), "--disagreements", "5"),
     "experiments/pointing_game.py": (
@@ -75,6 +76,7 @@ SMALL = {
 EXPECTED = {
     "experiments/burned_in_text.py": "| shifted | 192 |",
     "experiments/film_hashes.py": "| ours (waves, 256 bits) |",
+    "experiments/guarded_server.py": "| knockoff | 20 | 16 |",
     "experiments/learnability.py": "pleural effusion (left)",
     "experiments/openi_agreement.py": "coded as normal: 2 reports; nothing read as present in 2 (100.0%)",
     "experiments/pointing_game.py": "by kind of finding",
@@ -106,6 +108,7 @@ EXPECTED = {
 HERE = {
     "experiments/build_builtin.py",
     "experiments/builtin_scores.py",
+    "experiments/guarded_server.py",
     "experiments/iu_xray.py",
     "experiments/pointing_game.py",
     "experiments/sight.py",
@@ -113,7 +116,12 @@ HERE = {
     "benchmarks/finetune_speed.py",
     "benchmarks/preference_speed.py",
 }
-HEAVY_AT_THE_TOP = {"experiments/sight.py", "benchmarks/attack_speed.py", "benchmarks/finetune_speed.py"}
+HEAVY_AT_THE_TOP = {
+    "experiments/guarded_server.py",
+    "experiments/sight.py",
+    "benchmarks/attack_speed.py",
+    "benchmarks/finetune_speed.py",
+}
 
 
 def test_every_script_has_its_small_run() -> None:

@@ -3,7 +3,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from simulated_judges import UNREADABLE, answer
 
 from cxrlab.cli.main import main
 from cxrlab.cli.scoring import gates, score_table
@@ -201,3 +203,54 @@ def test_a_metric_is_validated(tmp_path: Path, capsys: pytest.CaptureFixture[str
     }
     assert main(["metrics", "validate", "--benchmark", "radpref"]) == 1
     assert "--root is missing" in capsys.readouterr().err
+
+
+@pytest.fixture
+def judge(files: Path) -> str:
+    """A judge of a file: one significant error in the first report, none in the second, nothing of use on the third."""
+    told = {"Small right pleural effusion.": 1, "The lungs are clear.": 0}
+    counts = {f"| {text}\nEND CANDIDATE": answer(np.array([count] + [0] * 11)) for text, count in told.items()}
+    lines = [{"contains": text, "answer": said} for text, said in {**counts, "": UNREADABLE}.items()]
+    (files / "judge.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return f"chexprompt:scripted:{files / 'judge.jsonl'}"
+
+
+def test_a_judge_is_asked_told_and_left_as_it_is(files: Path, judge: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The mean of 1 and 0 in two of three reports; the empty candidate is asked about too, and not understood."""
+    words = ("--predictions", str(files / "p.txt"), "--out", str(files / "run"))
+    assert score(files, *words, "--metrics", f"rougeL:google,{judge}") == 0
+    out = capsys.readouterr().out
+    row = next(line for line in out.splitlines() if line.startswith(f"{judge} "))
+    assert "0.500" in row and row.split()[-2:] == ["2", "1"]
+    assert f"{judge}: 1 of 3 answers could not be read and have no value (1 × " in out
+    assert score(files, *words, "--metrics", f"rougeL:google,{judge}", "--asking.connection.tries", "9") == 0
+    assert "was finished before and is left as it is" in capsys.readouterr().out
+
+
+def test_half_of_a_judges_name_is_no_metric(files: Path, judge: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert score(files, "--predictions", str(files / "p.txt"), "--metrics", f"{judge},half") == 1
+    err = capsys.readouterr().err
+    assert "there is no metric 'half'" in err and "ends at a comma" in err
+
+
+def test_a_judge_is_measured(tmp_path: Path, judge: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The case wants the report first in which the judge counts nothing."""
+    texts = {"C1": "The lungs are clear.", "C2": "Small right pleural effusion."}
+    case = {"id": "1a", "ground_truth": "Clear lungs.", "candidates": texts, "expected_ranking": "C1 > C2"}
+    (tmp_path / "cases.json").write_text(json.dumps([case]))
+    words = ["metrics", "validate", "--benchmark", "radjudge", "--root", str(tmp_path), "--metrics", judge, "--quiet"]
+    assert main([*words, "--out", str(tmp_path / "v")]) == 0
+    out = capsys.readouterr().out
+    assert f"{judge}  " in out and "1 of 1" in out
+    assert main(["page", str(tmp_path / "v"), "--quiet"]) == 0
+
+
+def test_judges_are_listed_with_what_they_need(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["metrics", "ls"]) == 0
+    out = capsys.readouterr().out
+    assert "chexprompt:MODEL" in out and "green:MODEL" in out and "a language model in the place of MODEL" in out
+    assert "chexprompt.omission_finding" not in out
+    for wanted in ("chexprompt", "chexprompt*", "chexprompt:http://127.0.0.1:1/v1#m"):
+        assert main(["metrics", "ls", "--json", "--metrics", wanted]) == 0
+        names = [row["name"] for row in json.loads(capsys.readouterr().out)]
+        assert names[:2] == ["chexprompt:MODEL", "chexprompt.significant:MODEL"] and len(names) > 2

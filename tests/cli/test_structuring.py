@@ -27,20 +27,23 @@ def test_a_model_with_its_cost_as_json(tmp_path: Path, capsys: pytest.CaptureFix
     file = tmp_path / "script.jsonl"
     line = {"contains": "", "answer": answer(findings="There is a small left pleural effusion."), "tokens": 40}
     file.write_text(json.dumps(line) + "\n")
-    words = ["--model", f"scripted:{file}", "--price-answer", "2.5", "--max-cost", "9", "--json"]
+    words = ["--model", f"scripted:{file}", "--asking.price-answer", "2.5", "--asking.max-cost", "9", "--json"]
     assert main(["data", "structure", str(tmp_path / "toy"), *words, "--out", str(tmp_path / "out")]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["answers"], told["answer_tokens"], told["cost"]) == (1, 40, pytest.approx(0.1))
+    assert (told["paid"], told["found"], told["answer_tokens"], told["cost"]) == (1, 0, 40, pytest.approx(0.1))
     assert told["remarks"]["structured by the model"] == 4
+    # The same command on the finished corpus tells the same.
+    assert main(["data", "structure", str(tmp_path / "toy"), *words, "--out", str(tmp_path / "out")]) == 0
+    assert json.loads(capsys.readouterr().out) == told
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--model", "hf:x"], "no text models of the kind 'hf'"),
+        (["--model", "nobody:x"], "no text models of the kind 'nobody'"),
         (["--split", "test"], "Choose one of train, val"),
-        (["--max-cost", "3"], "needs price_prompt or price_answer"),
-        (["--price-answer", "-1"], "not an amount"),
+        (["--asking.max-cost", "3"], "needs price_prompt or price_answer"),
+        (["--asking.price-answer", "-1"], "not a price"),
         (["--batch", "0"], "at least 1"),
         (["--limit", "0"], "at least 1"),
     ],

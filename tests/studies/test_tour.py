@@ -65,11 +65,11 @@ def stopped_in(name: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_budgets_leave_room_for_what_is_to_come() -> None:
-    """The whole chain has fifteen minutes, training five of them; without models it takes a fifth of the time."""
+    """The whole chain has sixteen minutes, training five of them; without models it takes a fifth of the time."""
     assert sum(step.budget_s for step in STEPS_OF_THE_TOUR) <= 0.95 * TOTAL_S
     assert sum(step.budget_s for step in STEPS_OF_THE_TOUR if not step.model) <= TOTAL_S / 4.5
     assert sum(step.budget_s for step in STEPS_OF_THE_TOUR if step.id in ("align", "finetune")) <= 300
-    assert sum(step.quick_s for step in STEPS_OF_THE_TOUR) <= 55
+    assert sum(step.quick_s for step in STEPS_OF_THE_TOUR) <= 59
     assert sum(step.quick_s for step in STEPS_OF_THE_TOUR if not step.model) <= 25
     assert len({step.id for step in STEPS_OF_THE_TOUR}) == len(STEPS_OF_THE_TOUR)
 
@@ -96,6 +96,17 @@ def test_what_was_left_out_stays_left_out_when_a_tour_goes_on(
     assert not (out / "explained").exists() and "pointing   left out" in capsys.readouterr().err
     run_tour(TourConfig(quick=True), out)
     assert f"finished without models ({LEFT_OUT})" in capsys.readouterr().err
+
+
+def test_a_step_whose_part_is_not_installed_is_left_out_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cxrlab.core import install
+
+    served = next(step for step in STEPS_OF_THE_TOUR if step.extra == "serve")
+    others = [step for step in STEPS_OF_THE_TOUR if step is not served]
+    assert tour._lacking(served, None) is None
+    monkeypatch.setattr(install, "_version_of", lambda module, name: None if module == "httpx" else "1")
+    assert "httpx is not installed" in str(tour._lacking(served, None))
+    assert not any(tour._lacking(step, None) for step in others)
 
 
 def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -58,7 +58,12 @@ def test_the_page_holds_everything_it_shows(toured) -> None:
 def test_models_are_trained_written_with_and_looked_into_or_it_is_said_why_not(toured) -> None:
     out, done, _ = toured
     page = (out / "page.html").read_text()
-    sections = ("Do films find their reports?", "Do the maps point at the finding?", "Where the model looked")
+    sections = (
+        "Do films find their reports?",
+        "Do the maps point at the finding?",
+        "Where the model looked",
+        "Served behind an address",
+    )
     assert all((f"<h2>{name}</h2>" in page) is MODELS for name in sections)
     assert ("left out: " in done.stderr) is not MODELS
     if MODELS:

@@ -241,6 +241,23 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "cxrlab defend test-watermark suspect/predictions.jsonl --key-file key.txt",
             ("suspect",),
         ),
+        "serve": Command(
+            "a model behind an OpenAI-compatible address, for this machine",
+            "cxrlab.cli.serving:serve",
+            "cxrlab serve --model builtin:reporter --port 8000",
+        ),
+        "serve key": Command(
+            "a key for somebody who may ask a server",
+            "cxrlab.cli.serving:make_key",
+            "cxrlab serve key clinic-a --keys keys.yaml",
+            ("name",),
+        ),
+        "serve forgive": Command(
+            "let an account ask again that a server's guard has stopped",
+            "cxrlab.cli.serving:forgive",
+            "cxrlab serve forgive clinic-a --out runs/serve",
+            ("name",),
+        ),
         "page": Command(
             "one HTML file from run folders",
             "cxrlab.render.page:write_page",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.cli.result import Result, columns
+from cxrlab.core.streams import harmless
 from cxrlab.extraction.config import ExtractConfig
 
 _ARROWS = {"higher": "↑", "lower": "↓"}
@@ -39,9 +40,30 @@ def extract(config: ExtractConfig, out: Path) -> Result:
         parts.insert(2, f"! the surrogate is as it was before any query: {found['untouched']}")
     if found.get("unheeded"):
         parts.insert(2, f"! {found['method']} had no use for: {', '.join(found['unheeded'])}")
+    if found.get("stopped"):
+        parts.insert(2, _stopped(found["stopped"]))
+    if found.get("oracle"):
+        parts.insert(2, _oracle(found["oracle"]))
     if len(found["curve"]) > 1:
         parts.append(_curve(found["curve"]))
     return Result("\n\n".join(parts), found)
+
+
+def _stopped(stopped: Mapping[str, Any]) -> str:
+    """Why the budget was not spent."""
+    return (
+        f"! the victim shut the attacker out: {stopped['refusals']:,} refusals in a row from query "
+        f"{stopped['first']:,} on ('{harmless(str(stopped['said']))}')"
+    )
+
+
+def _oracle(told: Mapping[str, Any]) -> str:
+    """What a language model gave as oracle."""
+    kept = sum(count for by in told["kept"].values() for count in by.values())
+    return (
+        f"oracle {told['model']}: {kept:,} descriptions kept, {sum(told['dropped'].values()):,} dropped, of "
+        f"{told['asked']:,} answers ({told['answers']['failed']:,} could not be read)"
+    )
 
 
 def _table(found: Mapping[str, Any]) -> str:

@@ -62,8 +62,8 @@ def sample(config: SampleConfig, out: Path) -> Result:
 def judge(config: JudgeConfig, out: Path) -> Result:
     """Give every candidate report a reward by its words and those of the reference, in RUN/rewards.jsonl.
 
-    Exact findings of a corpus are never looked at. A stopped run is continued by running the command again; a finished
-    one is left as it is.
+    Exact findings of a corpus are never looked at. A stopped run is continued by running the command again, and asks a
+    language model nothing twice; a finished one is left as it is.
 
     Args:
         config: Settings.
@@ -104,7 +104,10 @@ def _judging_text(done: Judging) -> str:
     ]
     lost = f", {done.undefined:,} without a reward" if done.undefined else ""
     head = f"{done.candidates:,} candidates of {done.studies:,} studies judged by {done.judge['name']}{lost}"
-    return f"{head}\n{columns(rows)}"
+    notes = [f"{done.undecided:,} comparisons could not be read and count for nobody"] if done.undecided else []
+    if done.undefined == done.candidates:
+        notes.append("NO candidate has a reward, so that there will be no pair; requests.jsonl holds what a model said")
+    return "\n".join([head, columns(rows), *notes])
 
 
 def _pairing_text(done: Pairing) -> str:

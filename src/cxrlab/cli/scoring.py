@@ -10,7 +10,8 @@ from cxrlab.cli.result import Result, columns
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.headlines import ARROWS, headlines
 from cxrlab.core.runs import state
-from cxrlab.evaluation.config import ScoreConfig, ValidateConfig
+from cxrlab.evaluation.config import ScoreConfig
+from cxrlab.evaluation.validate_config import ValidateConfig
 
 
 def score(config: ScoreConfig, out: Path | None = None) -> Result:
@@ -19,6 +20,9 @@ def score(config: ScoreConfig, out: Path | None = None) -> Result:
     References are a corpus folder, or JSONL, JSON or CSV with id and report, or text with one report a line;
     predictions are a run folder or a file of the same kinds. Ids must match: a reference without a prediction is
     refused unless --allow-missing scores it as an empty report, and a prediction without a reference always is.
+
+    --metrics default,chexprompt:http://127.0.0.1:8000/v1#MODEL also asks a judge by a language model. Its answers are
+    kept in the run folder as they come: running the command again after a stop goes on, and asks nothing twice.
 
     Args:
         config: Settings.
@@ -41,6 +45,8 @@ def score_table(scores: Mapping[str, Any], level: float, *, everything: bool = T
         everything: Show every metric; else those most people ask for first.
         kept: Whether scores.json was written, where the rest can be seen.
     """
+    from cxrlab.evaluation.judges import answer_lines
+
     names = list(scores["metrics"])
     shown = names if everything else headlines(names)
     statuses = ", ".join(f"{count:,} {status}" for status, count in scores["statuses"].items())
@@ -71,6 +77,7 @@ def score_table(scores: Mapping[str, Any], level: float, *, everything: bool = T
         notes.append(f"{len(names) - len(shown)} more metrics{where}; --metrics default shows them all here")
     if reached:
         notes.append("* a control that never saw a film scores at least as well: do not trust this number alone")
+    notes += answer_lines(scores.get("judges", {}))
     pairs = "pair" if scores["n"] == 1 else "pairs"
     lines = [f"{scores['n']:,} {pairs}: {statuses}", columns(rows), *notes]
     return "\n".join([*lines, *_image_dependence(scores, level)])
@@ -109,7 +116,7 @@ def compare(
         noninferior: METRIC=MARGIN: every other run may be worse than the first by less than the margin, or the
             exit code is 1.
         metrics: Names, patterns or groups of metrics, which are also what Holm's correction counts: the fewer, the
-            smaller each p; the headline ones when left out, 'all' for every one that the runs share.
+            smaller each p; the headline ones and judges when left out, 'all' for every one that the runs share.
         out: Run folder for comparison.json; nothing is kept without it.
         trials: Permutations behind each p.
         seed: Decides permutations and resamples.
@@ -146,13 +153,15 @@ def gates(words: tuple[str, ...]) -> dict[str, float]:
 def validate(config: ValidateConfig, out: Path | None = None) -> Result:
     """Measure the metrics themselves: against radiologists' judgements, ranking cases, or reports with known errors.
 
-    radpref, radjudge and rexval read the folder of that benchmark; phantom makes its own reports from the seed.
+    radpref, radjudge and rexval read the folder of that benchmark; phantom makes its own reports from the seed. Judges
+    by language models stand beside the metrics, several side by side: --metrics errors.total,chexprompt:A,chexprompt:B.
 
     Args:
         config: Settings.
         out: Run folder for validation.json; nothing is kept without it.
     """
-    from cxrlab.evaluation.validate import run_validation, validation_text
+    from cxrlab.evaluation.validate import run_validation
+    from cxrlab.evaluation.validation_text import validation_text
 
     left = _left_as_it_is(out)
     found = run_validation(config, out)

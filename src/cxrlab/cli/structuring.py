@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cxrlab.cli.result import Result, columns
 from cxrlab.data.config import StructureConfig
+
+if TYPE_CHECKING:
+    from cxrlab.data.corpus import Corpus
+    from cxrlab.models.asked_once import AskedOnce
 
 
 def structure(corpus: Path, config: StructureConfig, out: Path) -> Result:
@@ -24,20 +29,30 @@ def structure(corpus: Path, config: StructureConfig, out: Path) -> Result:
     from cxrlab.data.corpus import load_corpus
     from cxrlab.data.structuring.rules import RULES
     from cxrlab.data.structuring.run import structure_corpus
-    from cxrlab.models.names import load_text_model
 
-    model = None if config.model == RULES else load_text_model(config.model)
-    done = structure_corpus(load_corpus(corpus), config, out, model)
-    card = done.corpus.card
-    text = f"{done.corpus.path}: {card.counts.get('studies', 0):,} studies"
+    source = load_corpus(corpus)
+    if config.model == RULES:
+        return _told(structure_corpus(source, config, out))
+    from cxrlab.evaluation.text_models import open_text_model
+
+    with open_text_model(config.model, config.asking, [source.shown], out) as model:
+        return _told(structure_corpus(source, config, out, model), model)
+
+
+def _told(done: Corpus, model: AskedOnce | None = None) -> Result:
+    """What the card counts and, of a model, what its answers took."""
+    card = done.card
+    text = f"{done.path}: {card.counts.get('studies', 0):,} studies"
     if card.remarks:
         text += "\n" + columns([[f"{count:,}", what] for what, count in card.remarks.items()], "  ")
-    data: dict[str, object] = {"path": done.corpus.path, "counts": card.counts, "remarks": card.remarks}
+    data: dict[str, object] = {"path": done.path, "counts": card.counts, "remarks": card.remarks}
     if model is not None:
-        spent = {"answers": done.answers, "prompt_tokens": done.prompt_tokens, "answer_tokens": done.answer_tokens}
+        model.recall()  # of a corpus that was finished before
+        budget = model.budget
         text += (
-            f"\n{done.answers:,} answers kept: {done.prompt_tokens:,} tokens asked, {done.answer_tokens:,} answered, "
-            f"cost {done.cost:.4f}"
+            f"\n{model.paid:,} answers paid for, {model.found:,} found: {budget.prompt_tokens:,} tokens asked, "
+            f"{budget.answer_tokens:,} answered, cost {budget.spent:.4f}"
         )
-        data |= {**spent, "cost": done.cost}
+        spent = {"prompt_tokens": budget.prompt_tokens, "answer_tokens": budget.answer_tokens, "cost": budget.spent}
+        data |= {"paid": model.paid, "found": model.found, **spent}
     return Result(text, data)

@@ -1,7 +1,7 @@
 """LLaVA-Rad's Analysis #1: text that a language model processed, against text that rules extracted, on a test split.
 
     rule.jsonl processed.jsonl   both texts of the studies that have both
-    answers.jsonl                answers of the language model, where one was asked
+    answers.sqlite               answers of the language model, where one was asked, and requests.jsonl
     texts/                       the processed text scored against the rule text, as if a model had written it
     NAME/rule NAME/processed     predictions of a run scored against either text
     analysis.json page.html      the end
@@ -14,11 +14,14 @@ test split: it stays in this folder.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cxrlab.core.addresses import is_address
+from cxrlab.core.asking import free_asking
 from cxrlab.core.errors import ConfigError, DataError, nearest
 from cxrlab.core.files import read_json
 from cxrlab.core.json_form import plain
@@ -32,8 +35,10 @@ from cxrlab.render.page import PAGE, write_page
 
 if TYPE_CHECKING:
     from cxrlab.data.corpus import Corpus
+    from cxrlab.models.asked_once import AskedOnce
 
-RULE, PROCESSED, ANSWERS, TEXTS, ANALYSIS = "rule", "processed", "answers.jsonl", "texts", "analysis.json"
+RULE, PROCESSED, TEXTS, ANALYSIS = "rule", "processed", "texts", "analysis.json"
+FREE = free_asking("structure.asking")  # settings that may change when a run is continued
 _BATCH = 16
 _FILES = (".jsonl", ".json", ".csv")
 
@@ -97,14 +102,14 @@ def run_analysis(config: AnalysisConfig, out: Path) -> Path:
         config: Settings.
         out: Run folder; a stopped run is continued, a finished one is shown again.
     """
-    if not finished(out, config, seed=config.seed):
+    if not finished(out, config, seed=config.seed, free=FREE):
         from cxrlab.data.corpus import load_corpus
 
         corpus = load_corpus(config.references)  # a wrong name leaves no folder behind
         if not corpus.ids(config.split):
             raise DataError(f"{corpus.path} has no study in its {config.split} split.")
-        with Run.open(out, config, seed=config.seed) as run:
-            counts = _write_texts(run, config, corpus)
+        with _model(config, corpus, out) as model, Run.open(out, config, seed=config.seed, free=FREE) as run:
+            counts = _write_texts(run, config, corpus, model)
             _score(config, out / TEXTS, run.path(f"{RULE}.jsonl"), run.path(f"{PROCESSED}.jsonl"))
             both = {str(row["id"]) for _, row in read_jsonl(run.path(f"{RULE}.jsonl"))}
             moved = {path.name: _against_both(run, config, path, both) for path in config.predictions}
@@ -114,11 +119,24 @@ def run_analysis(config: AnalysisConfig, out: Path) -> Path:
     return write_page([out, *parts], out / PAGE, title="Processed text against rule text")
 
 
-def _write_texts(run: Run, config: AnalysisConfig, corpus: Corpus) -> Texts:
+@contextmanager
+def _model(config: AnalysisConfig, corpus: Corpus, out: Path) -> Iterator[AskedOnce | None]:
+    """The text model that is asked, where one is; what may not be sent to it is told before the folder is made."""
+    from cxrlab.data.structuring.rules import RULES
+    from cxrlab.evaluation.text_models import open_text_model
+
+    if config.processed == RULES or _is_file(config.processed):
+        yield None
+        return
+    asking, flag = config.structure.asking, "structure.asking.connection"
+    with open_text_model(config.processed, asking, [corpus.shown], out, flag) as model:
+        yield model
+
+
+def _write_texts(run: Run, config: AnalysisConfig, corpus: Corpus, model: AskedOnce | None) -> Texts:
     """Write both texts of the studies that have both, in corpus order."""
     rule, processed, seen = [], [], {"both": 0, "rule_only": 0, "processed_only": 0, "neither": 0}
-    given = _given(config)
-    for study, made in given if given is not None else _made(run, config, corpus):
+    for study, made in _made(config, corpus, model):
         own = _text(study.sections.findings if study.sections else None)
         kind = {(True, True): "both", (True, False): "rule_only", (False, True): "processed_only"}
         seen[kind.get((own is not None, made is not None), "neither")] += 1
@@ -135,65 +153,51 @@ def _write_texts(run: Run, config: AnalysisConfig, corpus: Corpus) -> Texts:
     return Texts(studies=sum(seen.values()), **seen)
 
 
-def _given(config: AnalysisConfig) -> Iterator[tuple[Study, str | None]] | None:
-    """Each study with its text from a file; None when no file is named."""
-    from cxrlab.data.corpus import load_corpus
-    from cxrlab.evaluation.score_sources import references_from
+def _is_file(processed: str) -> bool:
+    """Whether the name is that of a file of reports, not of a text model."""
     from cxrlab.models.names import TEXT_KINDS
 
-    kind = config.processed.partition(":")[0]
-    if not config.processed.endswith(_FILES) or kind in (*TEXT_KINDS, "http", "https"):
-        return None
-
-    texts = references_from(Path(config.processed)).items
-    return ((study, _text(_of(texts.get(study.id)))) for study in load_corpus(config.references).studies(config.split))
+    return processed.endswith(_FILES) and not is_address(processed) and processed.partition(":")[0] not in TEXT_KINDS
 
 
 def _of(reference: Any) -> str | None:
     return None if reference is None else reference.text
 
 
-def _made(run: Run, config: AnalysisConfig, corpus: Corpus) -> Iterator[tuple[Study, str | None]]:
-    """Each study with its text by the rules or by a language model."""
-    from cxrlab.data.structuring.rules import RULES, structure
+def _made(config: AnalysisConfig, corpus: Corpus, model: AskedOnce | None) -> Iterator[tuple[Study, str | None]]:
+    """Each study with its other text: from a file, by a language model, or by the rules."""
+    from cxrlab.data.structuring.rules import structure
     from cxrlab.data.structuring.source import source_of
+    from cxrlab.evaluation.score_sources import references_from
 
-    studies = track(corpus.studies(config.split), "processing test text", total=len(corpus.ids(config.split)))
-    if config.processed == RULES:
-        for study in studies:
-            source = source_of(study)
-            yield study, _text(structure(source.report).report.findings) if source and source.english else None
+    if _is_file(config.processed):
+        texts = references_from(Path(config.processed)).items
+        yield from ((study, _text(_of(texts.get(study.id)))) for study in corpus.studies(config.split))
         return
-    yield from _by_model(run, config, corpus, iter(studies))
+    studies = track(corpus.studies(config.split), "processing test text", total=len(corpus.ids(config.split)))
+    if model is not None:
+        yield from _by_model(config, corpus, model, iter(studies))
+        return
+    for study in studies:
+        source = source_of(study)
+        yield study, _text(structure(source.report).report.findings) if source and source.english else None
 
 
 def _by_model(
-    run: Run, config: AnalysisConfig, corpus: Corpus, studies: Iterator[Study]
+    config: AnalysisConfig, corpus: Corpus, model: AskedOnce, studies: Iterator[Study]
 ) -> Iterator[tuple[Study, str | None]]:
     """Asked in batches; answers are kept, so that a run that goes on asks nothing twice."""
-    from cxrlab.data.structuring.answers import Answers
-    from cxrlab.data.structuring.budget import Budget
     from cxrlab.data.structuring.by_model import ModelStructurer
     from cxrlab.data.structuring.prompt import load_prompt
-    from cxrlab.models.names import load_text_model
 
-    asked, model = config.structure, load_text_model(config.processed)
-    budget = Budget(asked.max_cost, asked.price_prompt, asked.price_answer)
-    with Answers(asked.cache or run.path(ANSWERS), budget) as answers:
-        structurer = ModelStructurer(
-            model,
-            load_prompt(asked.prompt),
-            answers,
-            budget,
-            corpus.card.name,
-            asked.retries,
-            asked.max_tokens,
-            config.seed,
-        )
-        while batch := list(islice(studies, _BATCH)):
-            for study, done in zip(batch, structurer.structure(batch), strict=True):
-                # Text that fell back on the rules is not the model's: it counts as none.
-                yield study, _text(done.texts.get(model.name, {}).get("findings"))
+    asked = config.structure
+    structurer = ModelStructurer(
+        model, load_prompt(asked.prompt), corpus.card.name, asked.retries, asked.max_tokens, config.seed
+    )
+    while batch := list(islice(studies, _BATCH)):
+        for study, done in zip(batch, structurer.structure(batch), strict=True):
+            # Text that fell back on the rules is not the model's: it counts as none.
+            yield study, _text(done.texts.get(model.name, {}).get("findings"))
 
 
 def _against_both(run: Run, config: AnalysisConfig, predictions: Path, both: set[str]) -> dict[str, Any]:

@@ -107,12 +107,16 @@ def _structured(values: Mapping[str, Any], folders: Mapping[str, Path], out: Pat
     from cxrlab.data.corpus import load_corpus
     from cxrlab.data.structuring.rules import RULES
     from cxrlab.data.structuring.run import structure_corpus
-    from cxrlab.models.names import load_text_model
+    from cxrlab.evaluation.text_models import open_text_model
 
     given = {key: value for key, value in values.items() if key != "of"}
     config = _settings(StructureConfig, given, "structured")
-    model = None if config.model == RULES else load_text_model(config.model)
-    structure_corpus(load_corpus(folders[values["of"]]), config, out, model)
+    source = load_corpus(folders[values["of"]])
+    if config.model == RULES:
+        structure_corpus(source, config, out)
+        return
+    with open_text_model(config.model, config.asking, [source.shown], out) as model:
+        structure_corpus(source, config, out, model)
 
 
 def _composed(values: Mapping[str, Any], folders: Mapping[str, Path], out: Path) -> None:

@@ -13,6 +13,7 @@
     spoilt/ sampled/ judged/ paired/ aligned/   the reporter taught mistakes, and taught to prefer better reports again
     attacked/              both of them on perturbed films
     copied/ watched/       the reporter copied by queries, and whether that would have been noticed
+    served/                the reporter behind an address, guarded
     steps.jsonl            seconds and budget of each step
     left_out.json          why steps are left out, decided when the tour begins
     summary.json page.html the end
@@ -27,11 +28,13 @@ import sys
 import time
 from pathlib import Path
 
+from cxrlab.core.errors import MissingExtra
 from cxrlab.core.files import read_json
+from cxrlab.core.install import require
 from cxrlab.core.runs import Run, finished, state
 from cxrlab.core.streams import Remarks
 from cxrlab.render.page import PAGE, write_page
-from cxrlab.studies import tour_extraction, tour_models, tour_preference, tour_robustness
+from cxrlab.studies import tour_extraction, tour_models, tour_preference, tour_robustness, tour_serving
 from cxrlab.studies.config import TourConfig
 from cxrlab.studies.tour_stage import NORMAL, RETRIEVAL, SCENES, Scale, Stage, Step, write_reports
 
@@ -44,13 +47,14 @@ LOOKED_INTO = (
     tour_extraction.CEILING,
     tour_extraction.STOLEN,
     tour_extraction.WATCHED,
+    tour_serving.SERVED,
     tour_models.RETRIEVED,
     tour_models.EXPLAINED,
     tour_models.POINTED,
 )
 AS_MIMIC, IMPORTED, STRUCTURED, CARD = "as_mimic", "imported", "structured", "card"
 CHECK, SHEET, SUMMARY, CAME_BACK = "check.json", "sheet.png", "summary.json", "came_back.json"
-TOTAL_S = 900  # the whole chain, when it stands, on two cores; five minutes of it are training
+TOTAL_S = 960  # the whole chain, when it stands, on two cores; five minutes of it are training
 
 
 FULL = Scale(phantoms=1500, phantom_size=224, scenes=300, scene_size=96, sheet=24, examples=8)
@@ -208,6 +212,7 @@ STEPS_OF_THE_TOUR = (
     Step("prefer", "align it by the pairs; before and after", tour_preference.align_by_preference, 92, 5, model=True),
     Step("attack", "attack it and what it was before", tour_robustness.attack_models, 45, 3, model=True),
     Step("copy", "copy the reporter by queries, and watch them", tour_extraction.copy_reporter, 80, 4, model=True),
+    Step("serve", "serve it behind a guard; friend and foe ask", tour_serving.serve_reporter, 40, 4, True, "serve"),
     Step("summary", "count what there is", sum_up, 5, 1),
 )
 
@@ -250,9 +255,9 @@ def _take_steps(config: TourConfig, out: Path) -> None:
             if step.id in done:
                 _say(f"{step.id:<10} done before")
                 continue
-            if step.model and missing:
-                run.append(STEPS, {"id": step.id, "does": f"{step.does}: left out, {missing}"})
-                _say(f"{step.id:<10} left out: {missing}")
+            if reason := _lacking(step, missing):
+                run.append(STEPS, {"id": step.id, "does": f"{step.does}: left out, {reason}"})
+                _say(f"{step.id:<10} left out: {reason}")
                 continue
             start = time.monotonic()
             step.work(stage)
@@ -262,6 +267,23 @@ def _take_steps(config: TourConfig, out: Path) -> None:
             )
             over = "  OVER ITS BUDGET" if seconds > budget else ""
             _say(f"{step.id:<10} {seconds:6.1f} s of {budget:3g}   {step.does}{over}")
+
+
+def _lacking(step: Step, models: str | None) -> str | None:
+    """Why a step cannot be taken; None where it can.
+
+    Args:
+        step: The step.
+        models: Why steps with models are left out; None where they are not.
+    """
+    if step.model and models:
+        return models
+    try:
+        if step.extra:
+            require(step.extra)
+    except MissingExtra as error:
+        return str(error)
+    return None
 
 
 def _left_out(run: Run) -> str | None:

@@ -55,6 +55,7 @@ class Step:
         budget_s: Seconds that it may take on two cores in a full tour.
         quick_s: The same with --quick.
         model: Whether it needs the built-in models.
+        extra: A further optional part of the program that it needs; empty for none.
     """
 
     id: str
@@ -63,6 +64,7 @@ class Step:
     budget_s: float
     quick_s: float
     model: bool = False
+    extra: str = ""
 
 
 def write_reports(stage: Stage, model: str, name: str, **settings: Any) -> None:

@@ -1,0 +1,67 @@
+"""`cxrlab serve`: a model behind an address, and keys for those who may ask it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from cxrlab.cli.result import Result, columns
+from cxrlab.core.errors import DataError, UnknownName, nearest
+from cxrlab.serving.config import ServeConfig
+
+
+def serve(config: ServeConfig, out: Path = Path("runs/serve")) -> None:
+    """Serve a model by the protocol of OpenAI's chat completions; films come within the request, as base64.
+
+    Listens on this machine alone unless told otherwise. The log goes to the error stream, one JSON object a line, and
+    holds neither films nor reports nor keys. SIGTERM ends the server in an orderly way with exit code 0, Ctrl-C with
+    130.
+
+    Args:
+        config: Settings.
+        out: Folder of the server's books (what each account has had) and settings; kept over restarts.
+    """
+    from cxrlab.serving.run import run
+
+    run(config, out)
+
+
+def forgive(name: str | None = None, out: Path = Path("runs/serve")) -> Result:
+    """Let an account that the guard has stopped ask again, or list those that it has stopped.
+
+    A running server heeds it at the account's next request.
+
+    Args:
+        name: Name of the account; without one the stopped accounts are listed.
+        out: Folder of the server.
+    """
+    from cxrlab.serving.opening import GUARD_FOLDER
+    from cxrlab.serving.stopped import BOOK, StopBook
+
+    if not (out / GUARD_FOLDER / BOOK).is_file():
+        raise DataError(f"{out} is no folder of a server with a guard; give the one of 'cxrlab serve --guard --out'.")
+    with StopBook(out / GUARD_FOLDER) as book:
+        if name is None:
+            rows = [[stop.account, stop.at, ", ".join(stop.why), f"{stop.pictures} pictures"] for stop in book.stops()]
+            return Result(columns(rows) or "no account is stopped", [asdict(stop) for stop in book.stops()])
+        if not book.strike(name):
+            stopped = [stop.account for stop in book.stops()]
+            raise UnknownName(f"the guard has not stopped '{name}'.{nearest(name, stopped)}")
+    return Result(f"'{name}' may ask again", {"account": name})
+
+
+def make_key(name: str, keys: Path) -> Result:
+    """Make a key for a new account; it is shown this once, and the file keeps its hash alone.
+
+    Rates and quotas of the account can be written beside the hash: requests_per_minute, answers_per_day,
+    answers_total. A running server reads the file when it starts.
+
+    Args:
+        name: Name of the account.
+        keys: YAML file of accounts, made where it is not there.
+    """
+    from cxrlab.serving.key_file import add_account
+
+    key = add_account(keys, name)
+    told = f"{key}\nThis is the key of '{name}'; it is not kept anywhere, {keys} has its hash."
+    return Result(told, {"account": name, "key": key})

@@ -1,0 +1,1 @@
+"""A model behind an OpenAI-compatible address, with limits, accounts, books and a guard."""

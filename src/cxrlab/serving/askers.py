@@ -1,0 +1,107 @@
+"""How the thread of the model asks it: films and prompts of one batch in, what each comes to out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from cxrlab.core.codec import to_unit
+from cxrlab.core.protocols import Generated, ImageToText, TextModel
+from cxrlab.models.decoding import ChoosesWords, Decoding
+from cxrlab.serving.batching import Outcome
+from cxrlab.serving.pictures import Pixels
+
+One = TypeVar("One")
+
+
+@dataclass(frozen=True, eq=False)
+class FilmQuestion:
+    """A film that wants a report.
+
+    Args:
+        film: uint8 [H, W].
+        indication: Reason of the examination.
+        decoding: How words are chosen; None leaves it to the model.
+    """
+
+    film: Pixels
+    indication: str | None
+    decoding: Decoding | None
+
+    @property
+    def key(self) -> Hashable:
+        """Films of equal keys are answered together."""
+        return ("film", self.decoding)
+
+
+@dataclass(frozen=True)
+class TextQuestion:
+    """A prompt for the text model.
+
+    Args:
+        prompt: The prompt.
+        max_tokens: Longest answer.
+        seed: For models that draw.
+    """
+
+    prompt: str
+    max_tokens: int
+    seed: int
+
+    @property
+    def key(self) -> Hashable:
+        """Prompts of equal keys are answered together."""
+        return ("text", self.max_tokens, self.seed)
+
+
+Question = FilmQuestion | TextQuestion
+
+
+class Askers:
+    """The models of one server; only one thread calls them.
+
+    Args:
+        model: Writes reports.
+        text: Answers text; None where nobody does.
+        abreast: Requests under way at once to a model behind an address.
+    """
+
+    def __init__(self, model: ImageToText, text: TextModel | None = None, abreast: int = 8) -> None:
+        self.model, self.text, self._abreast = model, text, abreast
+        self.heeds_decoding = isinstance(model, ChoosesWords)
+
+    def ask(self, questions: Sequence[Question]) -> Sequence[Outcome]:
+        """What each question of one key comes to."""
+        films = [question for question in questions if isinstance(question, FilmQuestion)]
+        if films:
+            # What one film costs elsewhere is not paid again because another has failed.
+            return self._each(self._reports, films) if self.model.capabilities.black_box else self._reports(films)
+        prompts = [question for question in questions if isinstance(question, TextQuestion)]
+        # Text models behind an address fetch side by side as well, and those here batch by themselves.
+        return self._completions(prompts)
+
+    def _reports(self, questions: Sequence[FilmQuestion]) -> list[list[Generated]]:
+        films = [to_unit(question.film) for question in questions]
+        indications = [question.indication for question in questions]
+        if isinstance(self.model, ChoosesWords):
+            return self.model.answers(films, indications, questions[0].decoding)
+        return [[one] for one in self.model.generate(films, indications)]
+
+    def _completions(self, questions: Sequence[TextQuestion]) -> list[list[Generated]]:
+        assert self.text is not None  # whoever asks has looked
+        prompts, first = [question.prompt for question in questions], questions[0]
+        return [[one] for one in self.text.complete(prompts, max_tokens=first.max_tokens, seed=first.seed)]
+
+    def _each(
+        self, ask: Callable[[Sequence[One]], list[list[Generated]]], questions: Sequence[One]
+    ) -> Sequence[Outcome]:
+        def alone(question: One) -> Outcome:
+            try:
+                return ask([question])[0]
+            except Exception as error:  # it is handed to whoever asked this one
+                return error
+
+        with ThreadPoolExecutor(min(self._abreast, len(questions))) as pool:
+            return list(pool.map(alone, questions))

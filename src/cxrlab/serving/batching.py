@@ -1,0 +1,222 @@
+"""One thread owns the model and answers together what came together.
+
+A request waits a few milliseconds for others that ask in the same way. Each gets its own answer, or its own failure:
+where a batch fails, its requests are asked one by one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from cxrlab.core.protocols import Generated
+from cxrlab.serving.refusals import Refused, overloaded
+
+Question = TypeVar("Question")
+# The answers to a question, or why it has none.
+Outcome = list[Generated] | Exception
+# Questions of one key in, what each comes to in the same order out.
+Ask = Callable[[Sequence[Question]], Sequence[Outcome]]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a request gets.
+
+    Args:
+        answers: One or several.
+        batch: Questions that were answered together.
+        waited_s: Seconds in the queue.
+    """
+
+    answers: list[Generated]
+    batch: int
+    waited_s: float
+
+
+@dataclass(eq=False)
+class Job(Generic[Question]):
+    """A question in the queue.
+
+    Args:
+        key: Questions of equal keys may be asked together.
+        question: What is asked.
+        rows: Answers that it asks for.
+        came: When it came, on the monotonic clock.
+        future: Where the answer is put.
+    """
+
+    key: Hashable
+    question: Question
+    rows: int = 1
+    came: float = field(default_factory=time.monotonic)
+    future: Future[Answered] = field(default_factory=Future)
+
+
+class Batcher(Generic[Question]):
+    """The queue and the thread behind it.
+
+    Args:
+        ask: Asks the model; called in the thread alone.
+        max_batch: Most answers written together; a question that asks for more goes alone.
+        max_wait_s: Longest time that the oldest question waits for company while the model is idle; one that came alone
+            after one that came alone does not wait.
+        most: Most questions in the queue.
+        coming: Tells how many questions are on their way or here.
+        seen: Told the size of each batch and the seconds it took.
+    """
+
+    def __init__(
+        self,
+        ask: Ask[Question],
+        *,
+        max_batch: int = 32,
+        max_wait_s: float = 0.01,
+        most: int = 256,
+        coming: Callable[[], int] = lambda: 0,
+        seen: Callable[[int, float], None] | None = None,
+    ) -> None:
+        self._ask, self._coming, self._seen = ask, coming, seen
+        self._last = 1  # rows of the batch before
+        self._max_batch, self._max_wait_s, self._most = max_batch, max_wait_s, most
+        self._queue: deque[Job[Question]] = deque()
+        self._changed = threading.Condition()
+        self._stopping = False
+        self.died_of: BaseException | None = None
+        self._busy_since: float | None = None
+        self._thread = threading.Thread(target=self._work, name="model", daemon=True)
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def submit(self, key: Hashable, question: Question, rows: int = 1) -> Future[Answered]:
+        """Put a question into the queue; cancelling the future takes it out again while nobody has begun with it."""
+        job = Job(key, question, rows)
+        with self._changed:
+            if self._stopping or not self._thread.is_alive():
+                raise _stopped()
+            if len(self._queue) >= self._most:
+                raise overloaded("too many requests wait already; come again.")
+            self._queue.append(job)
+            self._changed.notify()
+        job.future.add_done_callback(lambda future: self._drop(job) if future.cancelled() else None)
+        return job.future
+
+    @property
+    def waiting(self) -> int:
+        """Questions in the queue."""
+        return len(self._queue)
+
+    @property
+    def alive(self) -> bool:
+        """Whether somebody answers."""
+        return self._thread.is_alive()
+
+    def busy_s(self) -> float:
+        """Seconds since the model began with what it is writing; 0 when it is idle."""
+        since = self._busy_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    def stop(self, patience_s: float = 5.0) -> bool:
+        """Answer nothing more; what waits fails. Whether the thread has ended within the time."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        if self._thread.ident is not None:
+            self._thread.join(patience_s)
+        self._fail_waiting()
+        return not self._thread.is_alive()
+
+    def _drop(self, job: Job[Question]) -> None:
+        with self._changed:
+            if job in self._queue:
+                self._queue.remove(job)
+
+    def _work(self) -> None:
+        batch: list[Job[Question]] = []
+        try:
+            while batch := self._next():
+                self._busy_since = time.monotonic()
+                self._answer(batch)
+                self._busy_since = None
+        except BaseException as error:  # what is no Exception ends the thread, and the server calls itself dead
+            self.died_of = error
+            for job in batch:
+                if not job.future.done():
+                    job.future.set_exception(_stopped())
+        finally:
+            self._fail_waiting()
+
+    def _fail_waiting(self) -> None:
+        with self._changed:
+            left = list(self._queue)
+            self._queue.clear()
+        for job in left:
+            if job.future.set_running_or_notify_cancel():
+                job.future.set_exception(_stopped())
+
+    def _next(self) -> list[Job[Question]]:
+        """The next questions that are asked together; none when the end has come."""
+        with self._changed:
+            while not self._stopping:
+                if not self._queue:
+                    self._changed.wait()
+                    continue
+                first = self._queue[0]
+                left = first.came + self._max_wait_s - time.monotonic()
+                if left <= 0 or self._rows_like(first) >= min(self._max_batch, max(self._coming(), self._last)):
+                    return self._take(first)
+                self._changed.wait(left)
+            return []
+
+    def _rows_like(self, first: Job[Question]) -> int:
+        return sum(job.rows for job in self._queue if job.key == first.key)
+
+    def _take(self, first: Job[Question]) -> list[Job[Question]]:
+        """The oldest question and those of its kind that still fit, in order."""
+        taken: list[Job[Question]] = []
+        rows = 0
+        for job in list(self._queue):
+            if job.key == first.key and (not taken or rows + job.rows <= self._max_batch):
+                taken.append(job)
+                rows += job.rows
+        for job in taken:
+            self._queue.remove(job)
+        self._last = rows
+        return taken
+
+    def _answer(self, batch: list[Job[Question]]) -> None:
+        begun = time.monotonic()
+        asked = [job for job in batch if job.future.set_running_or_notify_cancel()]
+        if not asked:
+            return
+        try:
+            found = self._asked(asked)
+        finally:
+            if self._seen is not None:
+                self._seen(len(asked), time.monotonic() - begun)
+        for job, outcome in zip(asked, found, strict=True):
+            if isinstance(outcome, Exception):
+                job.future.set_exception(outcome)
+            else:
+                job.future.set_result(Answered(outcome, len(asked), begun - job.came))
+
+    def _asked(self, jobs: list[Job[Question]]) -> list[Outcome]:
+        """What each question comes to; those of a batch that fails as a whole are asked one by one."""
+        try:
+            found = self._ask([job.question for job in jobs])
+            if len(found) != len(jobs) or not all(found):
+                raise RuntimeError(f"{len(jobs)} questions got {len(found)} lists of answers, or an empty one")
+            return list(found)
+        except Exception as error:
+            return [error] if len(jobs) == 1 else [self._asked([job])[0] for job in jobs]
+
+
+def _stopped() -> Refused:
+    return overloaded("the server is stopping; come again later.", retry_after=5)

@@ -1,0 +1,222 @@
+"""One request for a report, from its key to its answer.
+
+Order matters: who asks is known before a byte of the picture is read, sizes before it is decoded, the quota before the
+guard looks, and the guard has looked before the model sees the film. A report leaves in the guard's words or not at
+all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from typing import Any, TypeVar
+
+from fastapi import Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+
+from cxrlab.core.budget import PROMPT_TOKENS
+from cxrlab.core.errors import ConfigError, CxrlabError, DataError
+from cxrlab.core.protocols import REFUSED, Generated
+from cxrlab.models.decoding import TRUNCATED
+from cxrlab.serving.accounts import Account
+from cxrlab.serving.asked import Asked, understand
+from cxrlab.serving.askers import FilmQuestion, Question, TextQuestion
+from cxrlab.serving.batching import Answered
+from cxrlab.serving.books import Booking
+from cxrlab.serving.config import Limits
+from cxrlab.serving.holding import ClientGone, body_of, in_thread
+from cxrlab.serving.pictures import Checked, Pixels, check_picture, decode_picture, picture_bytes
+from cxrlab.serving.refusals import Refused, invalid
+from cxrlab.serving.service import Note, Service
+from cxrlab.serving.streaming import Reply
+
+Found = TypeVar("Found")
+GUARD = "refused_by_guard"
+
+
+async def chat(service: Service, request: Request, note: Note) -> Response:
+    """The answer to a request; everything that keeps it from one is a `Refused`."""
+    account = service.accounts.identify(request.headers)
+    note.fields["account"] = account.name
+    service.rates.take(account)
+    _check_type(request)
+    with service.counted():
+        async with AsyncExitStack() as held:
+            asked, question = await _question(service, request, note, held)
+            booking = Booking(account, asked.choices)
+            work = _asked_model(service, asked, question, booking, note)
+            reply = await _unless_gone(request.receive, work, service.limits.answer_s)
+    note.fields.update(answers=len(reply.texts), tokens=reply.answer_tokens, streamed=asked.streamed)
+    service.metrics.answered(len(reply.texts), reply.answer_tokens, reply.prompt_tokens)
+    if asked.streamed:
+        events = reply.events(asked.usage_streamed)
+        return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+    return JSONResponse(reply.whole().model_dump())
+
+
+def _check_type(request: Request) -> None:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Refused(415, "unsupported_media_type", "send the request as JSON, with Content-Type: application/json.")
+
+
+async def _question(service: Service, request: Request, note: Note, held: AsyncExitStack) -> tuple[Asked, Question]:
+    """What is asked, with its film decoded; the body is let go of before anything waits for the model."""
+    async with body_of(request.receive, request.headers, service.limits, service.bodies) as body:
+        note.fields["bytes_in"] = len(body)
+        work = _prepared(service, body, note, held)
+        return await _unless_gone(request.receive, work, service.limits.answer_s)
+
+
+async def _prepared(service: Service, body: bytes, note: Note, held: AsyncExitStack) -> tuple[Asked, Question]:
+    asked = await in_thread(service.threads, understand, body, service.limits)
+    _check_model(service, asked)
+    if asked.picture is None:
+        return asked, TextQuestion(asked.text or "", asked.max_tokens, asked.seed)
+    checked = await in_thread(service.threads, _opened, asked.picture, service.limits)
+    note.fields["pixels"] = checked.pixels
+    await held.enter_async_context(service.pixels.held(checked.pixels))
+    film = await in_thread(service.threads, decode_picture, checked)
+    decoding = asked.decoding if service.askers.heeds_decoding else None
+    return asked, FilmQuestion(film, asked.text, decoding)
+
+
+def _opened(picture: str, limits: Limits) -> Checked:
+    return check_picture(picture_bytes(picture), limits)
+
+
+def _check_model(service: Service, asked: Asked) -> None:
+    if asked.model not in service.names:
+        raise unknown_model(service)
+    if asked.picture is None and service.text_model is None:
+        raise invalid(
+            f"{service.film_model} needs a picture: put it into the last user message as an 'image_url' part with a "
+            "data URL.",
+            "messages",
+        )
+    if asked.picture is not None and asked.model != service.film_model:
+        raise invalid(f"{asked.model} reads text alone; ask {service.film_model} for reports.", "model")
+
+
+def unknown_model(service: Service) -> Refused:
+    """404, with the names that there are."""
+    return Refused(404, "model_not_found", f"there is no such model here; there is {' and '.join(service.names)}.")
+
+
+async def _asked_model(service: Service, asked: Asked, question: Question, booking: Booking, note: Note) -> Reply:
+    """The reply of the model; the answers are booked before it is asked, and given back where there are none."""
+    spent = False
+    try:
+        await in_thread(service.threads, service.books.reserve, booking)
+        if isinstance(question, FilmQuestion):
+            await _pass_guard(service, question.film, booking.account)
+        questions = _several(question, asked.choices)
+        futures = [service.batcher.submit(one.key, one, _rows(one)) for one in questions]
+        try:
+            answered = await asyncio.gather(*map(asyncio.wrap_future, futures))
+        except BaseException:
+            # Who leaves while the model writes has used it all the same; who leaves before has not.
+            spent = not all([future.cancel() or _failed(future) for future in futures])
+            raise
+        reply = await _reply(service, asked, answered, note)
+        spent = True
+        return reply
+    except CxrlabError as error:
+        raise _failure(service, error, note) from error
+    finally:
+        if not spent:
+            await in_thread(service.threads, service.books.give_back, booking)
+
+
+def _failed(future: Any) -> bool:
+    """Whether a question has ended without an answer."""
+    return bool(future.done() and (future.cancelled() or future.exception() is not None))
+
+
+def _several(question: Question, choices: int) -> list[Question]:
+    """A question as often as it takes to get that many answers.
+
+    A model that draws gives several to one question, and one that does not says the same each time; a text model is
+    asked with a seed for each.
+    """
+    if isinstance(question, FilmQuestion):
+        return [question]
+    return [TextQuestion(question.prompt, question.max_tokens, question.seed + more) for more in range(choices)]
+
+
+def _rows(question: Question) -> int:
+    return question.decoding.answers if isinstance(question, FilmQuestion) and question.decoding else 1
+
+
+async def _pass_guard(service: Service, film: Pixels, account: Account) -> None:
+    if service.guard is None:
+        return
+    declined = await in_thread(service.guard_thread, service.guard.look, film, account.name)
+    if declined is not None:
+        raise Refused(403, declined.code, declined.message)
+
+
+async def _reply(service: Service, asked: Asked, answered: list[Answered], note: Note) -> Reply:
+    answers = [answer for one in answered for answer in one.answers]
+    if len(answers) < asked.choices:  # a model that does not draw would write the same again
+        answers = (answers * asked.choices)[: asked.choices]
+    for answer in answers:
+        if answer.extra.get(REFUSED):  # a model behind an address whose server has declined
+            raise Refused(403, GUARD, answer.text or "the model declined to answer.")
+    of_films = asked.picture is not None
+    texts = [answer.text for answer in answers]
+    if of_films and service.guard is not None:
+        worded = service.guard.worded
+        texts = await in_thread(service.guard_thread, lambda: [worded(text) for text in texts])
+    note.fields.update(batch=answered[0].batch, waited_ms=round(1000 * max(one.waited_s for one in answered), 1))
+    return Reply(
+        note.id,
+        service.film_model if of_films else service.text_model or "",
+        texts,
+        [bool(answer.extra.get(TRUNCATED)) for answer in answers],
+        _asked_tokens(answers, asked.words),
+        sum(len(answer.text.split()) if answer.tokens is None else answer.tokens for answer in answers),
+    )
+
+
+def _asked_tokens(answers: list[Generated], words: int) -> int:
+    told = answers[0].extra.get(PROMPT_TOKENS)
+    return told if isinstance(told, int) else words
+
+
+def _failure(service: Service, error: CxrlabError, note: Note) -> Refused:
+    """What a client is told of an error of the model: never its text, which may tell paths or another's words."""
+    service.journal.failure(error, id=note.id)
+    if isinstance(error, (ConfigError, DataError)) and not service.askers.model.capabilities.black_box:
+        return invalid(
+            "the model cannot take this request: its text, or the answer asked for with max_tokens, is longer than it "
+            "has room for; ask for less."
+        )
+    service.metrics.failed()
+    return Refused(500, "model_failed", "the model failed at this request, and nothing was handed out.")
+
+
+async def _unless_gone(receive: Callable[[], Any], work: Coroutine[Any, Any, Found], longest_s: float) -> Found:
+    """What the work gives; it is cancelled when the client leaves or the time is up."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_left(receive))
+    try:
+        await asyncio.wait({task, gone}, timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        if gone.done():
+            raise ClientGone
+        raise Refused(504, "timeout", f"no answer within {longest_s:g} s; come again.", retry_after=5)
+    finally:
+        gone.cancel()
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+            if not task.cancelled():
+                task.exception()  # looked at, so that nobody else speaks of it
+
+
+async def _left(receive: Callable[[], Any]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,162 @@
+"""Settings of a server: every field is also a flag of the command line and a key of a YAML file."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from cxrlab.core.errors import ConfigError
+from cxrlab.models.loading import Loading
+from cxrlab.serving.guard_config import GuardConfig
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request, and all of them together, may ask of the machine.
+
+    Args:
+        body_bytes: Longest request.
+        held_bytes: Bytes of requests that are held at once; whoever comes when they are used up is sent away.
+        json_marks: Commas, colons and brackets in a request: a few megabytes of them would fill the memory.
+        messages: Messages in a request.
+        text_characters: Characters of text in a request.
+        images: Pictures in a request; the last message alone may hold the one that is answered.
+        pixels: Pixels of a picture, by its header, before it is decoded.
+        held_pixels: Pixels of all films that are decoded and not yet answered; further ones wait.
+        scans: Passes in which a JPEG picture may come: each costs as much as the whole picture.
+        tokens: Longest answer that may be asked for.
+        choices: Answers to one request.
+        queue: Requests under way at once; further ones are sent away and told to come again.
+        connections: Open connections; a further one takes the place of the one that has been idle longest.
+        headers_s: Seconds in which the head of a request must have come.
+        body_s: Seconds in which the rest must have come.
+        keep_alive_s: Seconds for which a connection stays open between requests.
+        answer_s: Seconds after which a request is given up.
+        hang_s: Seconds for which the model may write at one batch before the server calls itself unwell.
+        drain_s: Seconds that requests under way have for their end when the server is told to stop.
+    """
+
+    body_bytes: int = 32 << 20
+    held_bytes: int = 256 << 20
+    json_marks: int = 100_000
+    messages: int = 64
+    text_characters: int = 200_000
+    images: int = 4
+    pixels: int = 25_000_000
+    held_pixels: int = 100_000_000
+    scans: int = 32
+    tokens: int = 2048
+    choices: int = 8
+    queue: int = 256
+    connections: int = 256
+    headers_s: float = 10.0
+    body_s: float = 60.0
+    keep_alive_s: float = 20.0
+    answer_s: float = 300.0
+    hang_s: float = 120.0
+    drain_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if not value > 0:
+                raise ConfigError(f"limits.{one.name}={value} would let nobody in; give a number above 0.")
+        for part, whole in (("body_bytes", "held_bytes"), ("pixels", "held_pixels")):
+            if getattr(self, part) > getattr(self, whole):
+                raise ConfigError(
+                    f"limits.{part}={getattr(self, part):,} is more than limits.{whole}={getattr(self, whole):,}, so "
+                    "the largest request would never be served; raise the second or lower the first."
+                )
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What an account may ask for, unless its entry in the file of keys says otherwise.
+
+    Args:
+        requests_per_minute: Requests in a minute; as many at once; no limit when left out.
+        answers_per_day: Answers in a day (UTC); no limit when left out.
+        answers_total: Answers altogether; no limit when left out.
+    """
+
+    requests_per_minute: float | None = None
+    answers_per_day: int | None = None
+    answers_total: int | None = None
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if value is not None and not 0 < value < float("inf"):
+                raise ConfigError(f"{one.name}={value} is not usable; give a number above 0, or leave it out.")
+
+
+@dataclass(frozen=True)
+class ServeConfig:
+    """Settings of `cxrlab serve`.
+
+    Args:
+        model: The model that writes reports, by name (`cxrlab models ls`).
+        text: A text model for requests without a picture (judge, oracle, structurer); such requests are refused when
+            left out.
+        name: What clients call the report model; its own name when left out, which may tell a path.
+        host: Address to listen at; anything but this machine needs `expose` and `keys`.
+        port: Port to listen at; 0 takes a free one, which is printed.
+        expose: Listen at an address that other machines reach; nothing here encrypts, so put a proxy before it.
+        keys: YAML file of accounts and the hashes of their keys (`cxrlab serve key` writes it); everybody on this
+            machine may ask when left out.
+        guard: Let detectors look at every film first, and stop accounts that seem to copy the model.
+        max_batch: Most answers that are written together.
+        max_wait_ms: Milliseconds that the first request waits for others to be answered with.
+        log_file: File that the log is added to, beside the error stream.
+        allowance: Rate and quotas of every account that has none of its own.
+        limits: What requests may ask of the machine.
+        guarding: What the guard looks for, and the benign films that it is set on.
+        loading: How the model is opened and, where it is behind an address, reached.
+    """
+
+    model: str
+    text: str | None = None
+    name: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 8000
+    expose: bool = False
+    keys: Path | None = None
+    guard: bool = False
+    max_batch: int = 32
+    max_wait_ms: float = 10.0
+    log_file: Path | None = None
+    allowance: Allowance = field(default_factory=Allowance)
+    limits: Limits = field(default_factory=Limits)
+    guarding: GuardConfig = field(default_factory=GuardConfig)
+    loading: Loading = field(default_factory=Loading)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port < 1 << 16:
+            raise ConfigError(f"port={self.port} is none; give a number from 0 to 65535.")
+        if self.max_batch < 1:
+            raise ConfigError(f"max_batch={self.max_batch} is not usable; give a whole number from 1.")
+        if not 0 <= self.max_wait_ms <= 10_000:
+            raise ConfigError(f"max_wait_ms={self.max_wait_ms} is not usable; give milliseconds from 0 to 10000.")
+        if self.guard and self.guarding.benign is None:
+            raise ConfigError(
+                "a guard is set on films like those that honest clients send; name a corpus of them with "
+                "--guarding.benign CORPUS."
+            )
+        if not self.guard and self.guarding != GuardConfig():
+            raise ConfigError("settings of the guard were given, but no guard; give --guard as well.")
+        if not self.on_this_machine and not (self.expose and self.keys):
+            raise ConfigError(
+                f"host={self.host} can be reached from other machines; give --expose and --keys FILE if that is meant "
+                "(and a proxy that encrypts before it), or leave the host at 127.0.0.1."
+            )
+
+    @property
+    def on_this_machine(self) -> bool:
+        """Whether nobody else can reach the host; a name other than localhost may mean anything and is refused."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            raise ConfigError(f"host='{self.host}' is no IP address; give one, such as 127.0.0.1 or 0.0.0.0.") from None

@@ -1,0 +1,183 @@
+"""How much is held at once, over all requests: bytes that came, pixels that were decoded, and work in a few threads."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Executor
+from contextlib import asynccontextmanager
+from typing import Any, ParamSpec, TypeVar
+
+from cxrlab.serving.config import Limits
+from cxrlab.serving.refusals import Refused, invalid, overloaded, too_large
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+_DISCARDED_S = 2.0  # how long a client that sends too much is heard out, so that it can read the answer
+
+
+class ClientGone(Exception):
+    """Nobody is there any more to be answered."""
+
+
+class Tally:
+    """An amount that may be taken up to a limit, at once or not at all.
+
+    Args:
+        most: The limit.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most, self.taken = most, 0
+
+    def take(self, amount: int) -> bool:
+        """Whether the amount was still there; then it is taken."""
+        if self.taken + amount > self.most:
+            return False
+        self.taken += amount
+        return True
+
+    def give_back(self, amount: int) -> None:
+        """Return what was taken."""
+        self.taken -= amount
+
+
+class Room:
+    """Room that requests wait for, first come, first served; all calls come from one event loop.
+
+    Args:
+        most: How much of it there is; nobody may ask for more.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most, self.taken = most, 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @asynccontextmanager
+    async def held(self, amount: int) -> AsyncIterator[None]:
+        """Hold an amount, after waiting for it."""
+        if self._waiting or self.taken + amount > self.most:
+            await self._wait(amount)
+        else:
+            self.taken += amount
+        try:
+            yield
+        finally:
+            self.taken -= amount
+            self._let_in()
+
+    async def _wait(self, amount: int) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((amount, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # the turn came in the same moment
+                self.taken -= amount
+            self._let_in()
+            raise
+
+    def _let_in(self) -> None:
+        while self._waiting:
+            amount, turn = self._waiting[0]
+            if not turn.done():
+                if self.taken + amount > self.most:
+                    return
+                self.taken += amount
+                turn.set_result(None)
+            self._waiting.popleft()
+
+
+async def in_thread(
+    pool: Executor, function: Callable[Given, Result], *given: Given.args, **named: Given.kwargs
+) -> Result:
+    """The result of a function that runs in a thread of the pool; who is cancelled waits for its end all the same.
+
+    So nothing that the thread uses is given back while it is used.
+    """
+    future = asyncio.get_running_loop().run_in_executor(pool, lambda: function(*given, **named))
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait({future})
+        raise
+
+
+@asynccontextmanager
+async def body_of(
+    receive: Callable[[], Any], headers: Mapping[str, str], limits: Limits, held: Tally
+) -> AsyncIterator[bytes]:
+    """The body of a request, read within its limits of size and time; what it takes is held until the block ends.
+
+    Args:
+        receive: Gives the messages of the connection.
+        headers: Of the request.
+        limits: Longest body, and longest time.
+        held: Bytes of all requests.
+    """
+    parts: list[bytes] = []
+    taken = 0
+    try:
+        await _check_length(receive, headers, limits)
+        try:
+            async with asyncio.timeout(limits.body_s):
+                async for part in _parts(receive):
+                    if taken + len(part) > limits.body_bytes:
+                        await _discard(receive)
+                        raise _too_long(limits)
+                    if not held.take(len(part)):
+                        raise overloaded("the server holds too many large requests at this moment; come again.")
+                    taken += len(part)
+                    parts.append(part)
+        except TimeoutError:
+            raise Refused(
+                408, "timeout", f"the request did not come whole within {limits.body_s:g} s.", headers=_CLOSE
+            ) from None
+        yield b"".join(parts)
+    finally:
+        held.give_back(taken)
+
+
+_CLOSE = {"Connection": "close"}
+
+
+async def _check_length(receive: Callable[[], Any], headers: Mapping[str, str], limits: Limits) -> None:
+    told = headers.get("content-length")
+    if told is None:
+        return
+    if not (told.isascii() and told.isdigit()):
+        raise invalid("Content-Length is no number.")
+    if len(told) > 18 or int(told) > limits.body_bytes:
+        await _discard(receive)
+        raise _too_long(limits)
+
+
+def _too_long(limits: Limits) -> Refused:
+    refusal = too_large(f"the request is longer than {limits.body_bytes:,} bytes; send a smaller picture.")
+    refusal.headers.update(_CLOSE)
+    return refusal
+
+
+async def _discard(receive: Callable[[], Any]) -> None:
+    """Hear a client out for a moment: most read an answer only after they have sent everything."""
+    end = time.monotonic() + _DISCARDED_S
+    try:
+        async with asyncio.timeout(_DISCARDED_S):
+            async for _ in _parts(receive):
+                if time.monotonic() > end:
+                    return
+    except (TimeoutError, ClientGone):
+        return
+
+
+async def _parts(receive: Callable[[], Any]) -> AsyncIterator[bytes]:
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        more = bool(message.get("more_body"))
+        yield message.get("body", b"")

@@ -1,0 +1,152 @@
+"""Everything that the requests of one server share."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from cxrlab.serving.accounts import Accounts, Rates
+from cxrlab.serving.askers import Askers, Question
+from cxrlab.serving.batching import Batcher
+from cxrlab.serving.books import Books
+from cxrlab.serving.config import ServeConfig
+from cxrlab.serving.holding import Room, Tally
+from cxrlab.serving.logs import Journal
+from cxrlab.serving.pictures import Pixels
+from cxrlab.serving.prometheus import Metrics
+from cxrlab.serving.refusals import overloaded
+
+_DECODING_THREADS = 2  # each may hold a picture of the largest size in several forms
+
+
+class Declined(Protocol):
+    """Why a guard refuses."""
+
+    @property
+    def code(self) -> str:
+        """`refused_by_guard` or `account_stopped`."""
+        ...
+
+    @property
+    def message(self) -> str:
+        """One sentence for who asked."""
+        ...
+
+
+class Guards(Protocol):
+    """What stands before the model; one thread calls it."""
+
+    def look(self, pixels: Pixels, account: str) -> Declined | None:
+        """Why this film is not answered; None where it is."""
+        ...
+
+    def worded(self, report: str) -> str:
+        """The report in the words in which it leaves."""
+        ...
+
+
+@dataclass
+class Note:
+    """What the log keeps of one request; nothing of what was asked or answered.
+
+    Args:
+        id: A random number, told to the client as X-Request-Id.
+        fields: Sizes, counts and names of accounts.
+    """
+
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+class Service:
+    """The parts of a running server.
+
+    Args:
+        config: Settings.
+        askers: The models.
+        accounts: Who may ask.
+        books: What they have had.
+        journal: The log.
+        guard: What stands before the model; None for nothing.
+    """
+
+    def __init__(
+        self,
+        config: ServeConfig,
+        askers: Askers,
+        accounts: Accounts,
+        books: Books,
+        journal: Journal,
+        guard: Guards | None = None,
+    ) -> None:
+        self.config, self.limits, self.askers = config, config.limits, askers
+        self.accounts, self.rates, self.books, self.journal, self.guard = accounts, Rates(), books, journal, guard
+        self.film_model = config.name or config.model
+        self.text_model = config.text
+        self.created = int(time.time())
+        self.under_way = 0
+        self.stopping = False
+        self.pixels, self.bodies = Room(config.limits.held_pixels), Tally(config.limits.held_bytes)
+        self.threads = ThreadPoolExecutor(_DECODING_THREADS, "pictures")
+        # One thread: a guard remembers what it has seen, in the order in which it came.
+        self.guard_thread = ThreadPoolExecutor(1, "guard")
+        self.metrics = Metrics()
+        self.batcher: Batcher[Question] = Batcher(
+            askers.ask,
+            max_batch=config.max_batch,
+            max_wait_s=config.max_wait_ms / 1000.0,
+            most=config.limits.queue * config.limits.choices,
+            coming=lambda: self.under_way,
+            seen=self.metrics.batch,
+        )
+        self._gauges()
+
+    @property
+    def names(self) -> list[str]:
+        """The models that can be asked, each once."""
+        return list(dict.fromkeys(name for name in (self.film_model, self.text_model) if name))
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count a request as being under way, or send it away."""
+        if self.under_way >= self.limits.queue:
+            raise overloaded(f"{self.limits.queue:,} requests are under way already; come again.")
+        self.under_way += 1
+        try:
+            yield
+        finally:
+            self.under_way -= 1
+
+    def health(self) -> str:
+        """`ok`, or what is wrong."""
+        if self.stopping:
+            return "stopping"
+        if not self.batcher.alive:
+            return "dead"
+        return "hung" if self.batcher.busy_s() > self.limits.hang_s else "ok"
+
+    def close(self) -> None:
+        """Stop the thread of the model and close the books; closing twice is allowed."""
+        self.batcher.stop()
+        self.threads.shutdown(wait=True, cancel_futures=True)
+        self.guard_thread.shutdown(wait=True, cancel_futures=True)
+        close = getattr(self.guard, "close", None)
+        if close is not None:
+            close()
+        self.books.close()
+        self.journal.write("stopped")
+        self.journal.close()
+
+    def _gauges(self) -> None:
+        add = self.metrics.gauge
+        add("queue_length", "Questions that wait for the model.", lambda: self.batcher.waiting)
+        add("in_flight", "Chat requests under way.", lambda: self.under_way)
+        add("held_pixels", "Pixels of films that are decoded and not yet answered.", lambda: self.pixels.taken)
+        add("model_alive", "1 while the thread of the model lives.", lambda: self.batcher.alive)
+        add("threads", "Threads of the process.", threading.active_count)

@@ -1,0 +1,57 @@
+"""The step of the tour that serves: the built-in reporter behind an address and a guard, asked by friend and foe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cxrlab.studies.tour_models import SIZE
+from cxrlab.studies.tour_stage import Stage
+
+SERVED = "served"
+MODEL = "builtin:reporter"
+
+
+@dataclass(frozen=True)
+class ServeScale:
+    """How much is asked.
+
+    Args:
+        films: Benign films.
+        accounts: Honest accounts.
+        alone: Films that are sent one by one too.
+        queries: Pictures that somebody who copies would send, at most.
+        benign: Benign films behind the guard's thresholds.
+        bound: Share of benign films that a detector may refuse.
+    """
+
+    films: int
+    accounts: int
+    alone: int
+    queries: int
+    benign: int
+    bound: float
+
+
+FULL = ServeScale(films=32, accounts=4, alone=6, queries=30, benign=600, bound=0.01)
+QUICK = ServeScale(films=2, accounts=1, alone=0, queries=3, benign=60, bound=0.1)
+
+
+def serve_reporter(stage: Stage) -> None:
+    """A server on the loopback: benign films at once and one by one, then pictures without a chest."""
+    from cxrlab.serving.guard_config import GuardConfig
+    from cxrlab.serving.rehearsal import rehearse
+    from cxrlab.serving.rehearse_config import RehearseConfig
+
+    scale = QUICK if stage.config.quick else FULL
+    config = RehearseConfig(
+        MODEL,
+        stage.corpus,
+        n=scale.films,
+        accounts=scale.accounts,
+        alone=scale.alone,
+        queries=scale.queries,
+        size=SIZE,
+        guarding=GuardConfig(n=scale.benign, film_bound=scale.bound),
+        seed=stage.config.seed,
+    )
+    rehearse(config, stage.out / SERVED)
