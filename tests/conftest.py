@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # TRL, an oracle of the tests, would tell its maker that it was used
+
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "firefox")
 
 

@@ -60,6 +60,7 @@ SMALL = {
     "benchmarks/rouge.py": ("--n", "20"),
     "benchmarks/scoring.py": ("--n", "6"),
     "benchmarks/sections.py": ("--n", "5"),
+    "benchmarks/serving.py": ("--rehearse",),
     "benchmarks/significance.py": (
         "--n",
         "30",
@@ -102,6 +103,7 @@ EXPECTED = {
     "benchmarks/rouge.py": "values equal to the last digit",
     "benchmarks/scoring.py": "as many metrics a second as the peer",
     "benchmarks/sections.py": "times the text",
+    "benchmarks/serving.py": "times the answers a second of one; aimed at 3 times",
     "benchmarks/significance.py": "intervals of 3 metrics over 40 pairs",
 }
 # These take seconds to import torch and what stands on it: they run within this process, which has it already.
@@ -115,6 +117,7 @@ HERE = {
     "benchmarks/attack_speed.py",
     "benchmarks/finetune_speed.py",
     "benchmarks/preference_speed.py",
+    "benchmarks/serving.py",
 }
 HEAVY_AT_THE_TOP = {
     "experiments/guarded_server.py",

@@ -116,7 +116,7 @@ def test_a_finished_run_is_left_as_it_is(
     model: str, phantom: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = sample(config(model, phantom), tmp_path / "run")
-    monkeypatch.setattr("cxrlab.preference.sample.load_model", lambda *_: pytest.fail("the model was loaded again"))
+    monkeypatch.setattr("cxrlab.preference.sample.open_model", lambda *_: pytest.fail("the model was loaded again"))
     assert sample(config(model, phantom), tmp_path / "run") == done
 
 

@@ -246,6 +246,11 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "cxrlab.cli.serving:serve",
             "cxrlab serve --model builtin:reporter --port 8000",
         ),
+        "serve rehearse": Command(
+            "a server tried out here: who is answered, how fast, who is cut off",
+            "cxrlab.cli.serving:rehearse",
+            "cxrlab serve rehearse --model builtin:reporter --data corpora/phantom --out runs/rehearsed",
+        ),
         "serve key": Command(
             "a key for somebody who may ask a server",
             "cxrlab.cli.serving:make_key",

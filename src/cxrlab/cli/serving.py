@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from cxrlab.cli.result import Result, columns
 from cxrlab.core.errors import DataError, UnknownName, nearest
 from cxrlab.serving.config import ServeConfig
+from cxrlab.serving.rehearse_config import RehearseConfig
 
 
 def serve(config: ServeConfig, out: Path = Path("runs/serve")) -> None:
@@ -24,6 +27,49 @@ def serve(config: ServeConfig, out: Path = Path("runs/serve")) -> None:
     from cxrlab.serving.run import run
 
     run(config, out)
+
+
+def rehearse(config: RehearseConfig, out: Path) -> Result:
+    """Try a server out on this machine: benign films by honest accounts, then pictures by somebody who copies.
+
+    For models that you own or may test. RUN/rehearsal.json has the share of films that were answered, in which words
+    and how fast, and the query at which each copier was cut off; RUN/rehearsal.jsonl every film and picture.
+
+    Args:
+        config: Settings.
+        out: The run folder.
+    """
+    from cxrlab.serving.rehearsal import rehearse as try_out
+
+    found = try_out(config, out)
+    return Result(f"{found['threat']}\n\n{_benign(found)}\n\n{_copiers(found['attacks'])}", found)
+
+
+def _benign(found: Mapping[str, Any]) -> str:
+    benign, alone = found["benign"], found["alone"]
+    rows = [
+        ["benign films answered", _share(benign["answered"])],
+        ["in the words of the model itself", _share(benign["same_words"])],
+        ["honest accounts stopped", f"{benign['stopped']} of {benign['accounts']}"],
+        [f"answers a second, {benign['clients']} at once", f"{benign['per_second']:.2f}"],
+    ]
+    if alone is not None:
+        rows.append(["answers a second, one by one", f"{alone['per_second']:.2f}"])
+    return columns(rows)
+
+
+def _copiers(attacks: Mapping[str, Any]) -> str:
+    rows = [["pictures without a chest", "cut off at query", "by", "reports handed out", "queries"]]
+    for name, row in attacks.items():
+        at = "never" if row["stopped_at"] is None else str(row["stopped_at"])
+        rows.append([name, at, ", ".join(row["why"]) or "–", str(row["reports"]), str(row["queries"])])
+    return columns(rows)
+
+
+def _share(rate: Mapping[str, Any]) -> str:
+    if rate["value"] is None:
+        return "–"
+    return f"{rate['value']:.4f} [{rate['low']:.4f}, {rate['high']:.4f}] of {rate['n']}"
 
 
 def forgive(name: str | None = None, out: Path = Path("runs/serve")) -> Result:

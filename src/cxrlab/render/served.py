@@ -24,10 +24,10 @@ def _one(run: RunFolder) -> str:
     found = run.rehearsal
     parts = [
         f"<h3>{text(shortened(str(found.get('model'))))}</h3>",
+        f"<p class=small>{text(found['threat'])}</p>" if found.get("threat") else "",
         f"<p class=bought>{_guarded(part(found, 'guard'))}</p>",
         _benign(part(found, "benign"), part(found, "alone")),
         _attacks(part(found, "attacks")),
-        f"<p class=small>{text(found['threat'])}</p>" if found.get("threat") else "",
     ]
     return "".join(parts)
 
