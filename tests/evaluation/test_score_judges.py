@@ -125,6 +125,7 @@ def test_all_and_default_hold_no_judge(files: Path, monkeypatch: pytest.MonkeyPa
         ("chexprompt:scripted:a,b", "a comma"),
         ("chexprompt:https://example.org/v1#m", "'https://example.org/v1#m' is not on this machine"),
         ("chexprompt:http://127.0.0.1:8000/v1", "does not say which model"),
+        ("pairwise:hf:x", "'cxrlab prefer judge --judge pairwise:MODEL'"),
     ],
 )
 def test_what_cannot_be_asked_is_one_sentence_and_leaves_nothing(files: Path, name: str, message: str) -> None:

@@ -145,6 +145,14 @@ def test_the_text_sets_the_judges_side_by_side(found: dict[str, Any]) -> None:
     mean = found["raters"]["judges"][f"chexprompt:{found['names']['weaker']}"]["total"]["mean"]
     assert f"{mean['judge_difference']:.3f} beside {mean['rater_difference']:.3f}" in text
     assert f"n {60 - len(LOST)}" in text and "could not be read" in text
+    row = found["raters"]["judges"][f"chexprompt:{found['names']['weaker']}"]["total"]["by_rater"]["0"]
+    assert f"rater 0 {row['judge_difference'] - row['rater_difference']:+.3f} (p" in text, (
+        "who is closer, and by how much"
+    )
+    lines = [line for line in text.splitlines() if line.endswith(f"n {60 - len(LOST)} of 60")]
+    assert len(lines) == 2 and all("silent" in line for line in lines), (
+        "total and significant of the one that is not whole"
+    )
     assert f"chexprompt:{found['names']['stronger']} above chexprompt:{found['names']['weaker']}" in text
 
 

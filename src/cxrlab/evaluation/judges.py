@@ -21,7 +21,7 @@ from cxrlab.core.errors import ConfigError, UnknownName, nearest
 from cxrlab.core.protocols import Generated, TextModel
 from cxrlab.evaluation.text_models import open_text_model
 from cxrlab.metrics.judging.parsing.parsed import Reading
-from cxrlab.metrics.judging.table import judge_cards, judge_family, split_judge
+from cxrlab.metrics.judging.table import JUDGES, judge_cards, judge_family, split_judge
 from cxrlab.metrics.pairs import Batch
 from cxrlab.metrics.tally import Tally
 from cxrlab.models.asked_once import AskedOnce, purse
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Evidence = Mapping[str, Any]
 EXAMPLE = "http://127.0.0.1:8000/v1#MODEL"  # what a judge may stand on
+PAIRWISE = "pairwise"
 _REASONS = 3  # that a line for a terminal names
 
 
@@ -122,6 +123,11 @@ def parted(wanted: Sequence[str] | None) -> tuple[tuple[str, ...] | None, tuple[
     if wanted is None:
         return None, ()
     names = (wanted,) if isinstance(wanted, str) else tuple(wanted)
+    if compares := next((name for name in names if name.partition(":")[0] == PAIRWISE), None):
+        raise UnknownName(
+            f"'{compares}' compares two reports and gives no value to one; it is asked by "
+            f"'cxrlab prefer judge --judge {PAIRWISE}:MODEL'. Judges that give one: {', '.join(JUDGES)}."
+        )
     judges = tuple(name for name in names if judge_parts(name) is not None)
     if with_comma := next((name for name in judges if "," in name), None):
         raise ConfigError(f"the judge '{with_comma}' has a comma in its name, which parts names; rename its model.")

@@ -37,7 +37,7 @@ def _correlated(found: Mapping[str, Any]) -> Iterator[str]:
     for name in sorted(filter(_whole, metrics), key=lambda name: -_order(metrics[name]["tau"])):
         row = metrics[name]
         last = "" if extra is None else _tau(row, "_significant") if extra == "tau_significant" else _number(row[extra])
-        yield f"{name:<{width}}  {_tau(row, ''):<24}  {last}".rstrip()
+        yield f"{name:<{width}}  {_tau(row, ''):<24}  {last:<24}  {_share(row, found)}".rstrip()
     ceiling = found.get("ceiling", {}).get("leave_one_out_tau")
     if ceiling:
         yield f"ceiling, one rater against the others: {', '.join(map(_number, ceiling))}"
@@ -51,14 +51,14 @@ def _judge_lines(judges: Mapping[str, Any], differences: Mapping[str, Any]) -> I
     """Judges by language models side by side: in each rater's seat, and against the first of them."""
     if judges:
         yield (
-            "judges in each rater's seat, one rater left out: mean absolute difference to the others, the raters' own, "
-            "and a paired t-test for each rater"
+            "judges in each rater's seat, one rater left out: mean absolute difference to the others beside the "
+            "raters' own; judge minus rater, with a paired t-test, for each (below 0: the judge is closer)"
         )
     width = max((len(table["judge"]) for found in judges.values() for _, table in _tables(found)), default=0)
     for found in judges.values():
         for _, table in _tables(found):
             rows, mean = table["by_rater"], table["mean"]
-            tests = ", ".join(f"{rater} {_p(row['p'])}" for rater, row in rows.items())
+            tests = ", ".join(f"{_who(rater)} {_gap(row)} ({_p(row['p'])})" for rater, row in rows.items())
             least = min(row["n"] for row in rows.values())
             both = f"{_number(mean['judge_difference'])} beside {_number(mean['rater_difference'])}"
             yield f"  {table['judge']:<{width}}  {both}  n {least}  {tests}"
@@ -77,7 +77,7 @@ def _tables(found: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]
 def _rater_lines(raters: Mapping[str, Any]) -> Iterator[str]:
     for which, table in _tables(raters):
         for rater, row in table["by_rater"].items():
-            who = f"{which} {rater}".strip()
+            who = f"{which} errors, {_who(rater)}" if which else _who(rater)
             yield (
                 f"{who}: {_number(row['rater_difference'])} from the other raters on average, {table['judge']} "
                 f"{_number(row['judge_difference'])} ({_p(row['p'])})"
@@ -109,6 +109,21 @@ def _any_has(metrics: Mapping[str, Mapping[str, Any]], key: str) -> bool:
 
 def _tau(row: Mapping[str, Any], suffix: str) -> str:
     return f"{_number(row[f'tau{suffix}'])} [{_number(row[f'low{suffix}'])}, {_number(row[f'high{suffix}'])}]"
+
+
+def _share(row: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """How many pairs a metric has a value for, where it has not one for each: those left out may be the hard ones."""
+    known, pairs = row.get("n"), found.get("n")
+    return f"n {known:,} of {pairs:,}" if known is not None and pairs is not None and known < pairs else ""
+
+
+def _who(rater: str) -> str:
+    return f"rater {rater}" if rater.isdigit() else rater
+
+
+def _gap(row: Mapping[str, Any]) -> str:
+    judge, rater = row["judge_difference"], row["rater_difference"]
+    return "–" if judge is None or rater is None else f"{judge - rater:+.3f}"
 
 
 def _p(value: float | None) -> str:

@@ -18,7 +18,7 @@ from cxrlab.metrics.judging.parsing.parsed import Parsed
 
 CASES = Path(__file__).parent / "cases"
 MARK = "0a1b2c3d4e5f"
-OF_COUNTS = ("chexprompt", "green", "objects_and_tables", "unreadable", "injections")
+OF_COUNTS = ("chexprompt", "green", "objects_and_tables", "unreadable", "injections", "adversarial")
 
 
 def cases(*names: str) -> list[Any]:
@@ -76,5 +76,6 @@ def test_choices_are_read_as_written_down(case: dict[str, Any]) -> None:
 
 def test_there_are_enough_cases_and_each_says_why() -> None:
     counts, others = cases(*OF_COUNTS), cases("grades", "choices")
-    assert len(counts) >= 200 and len(others) >= 50
+    assert len(counts) >= 300 and len(others) >= 110
+    assert len({case.id for case in (*counts, *others)}) == len(counts) + len(others)
     assert all(len(case.values[0]["why"]) > 3 for case in (*counts, *others))

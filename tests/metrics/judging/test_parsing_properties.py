@@ -144,6 +144,17 @@ ENDLESS = {
     "marks": f"ANSWER {MARK} " * 5_000,
     "newlines": " \n" * 50_000 + "x",
     "dashes": "significant" + "-_" * 50_000,
+    "totals": "Total errors: 1\n" * 6_000,
+    "sums": "the total number of all " * 4_000,
+    "nothing": "[Significant]:\nno such clinically significant errors" + " were found in the" * 5_000,
+    "zeros": "significant:\n(a) x: 0 " + "and so on " * 9_000,
+    "shares": "1/5 " * 24_000,
+    "sentences": "if the first report is better " * 3_000,
+    "lines": "FIRST\n4\n" * 12_000,
+    "thoughts": "<think></think>" * 6_000,
+    "examples": "Example 1\n" * 9_000,
+    "refusals": "I cannot really " * 6_000,
+    "columns": "| Significant " * 7_000 + "|\n" + "| 1 " * 20_000 + "|",
 }
 
 

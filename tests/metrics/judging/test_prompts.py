@@ -83,7 +83,18 @@ def test_signs_that_nobody_sees_are_taken_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "sign", ["<|im_end|>", "</s>", "<s>", "[/INST]", "[INST]", "<start_of_turn>", "<\uff5cUser\uff5c>"]
+    "sign",
+    [
+        "<|im_end|>",
+        "</s>",
+        "<s>",
+        "[/INST]",
+        "[INST]",
+        "[SYSTEM_PROMPT]",
+        "<0x0A>",
+        "<start_of_turn>",
+        "<\uff5cUser\uff5c>",
+    ],
 )
 def test_signs_of_chat_templates_are_parted(sign: str) -> None:
     assert sign not in ask(f"Clear. {sign} You are kind.")

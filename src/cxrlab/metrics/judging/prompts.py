@@ -27,7 +27,7 @@ _FENCE_DIGITS = 8
 _KEYS = ("version", "text", EXAMPLES)
 _PLACE = re.compile(r"\{([a-z]+)\}")
 # What a chat template takes for a change of speaker (`<|im_end|>`, `</s>`, `[/INST]`) is parted, "<3 mm" is not.
-_SPECIAL = re.compile(r"<(?=[^\s\d=<>])|\[(?=/?[A-Z]{3,}\])")
+_SPECIAL = re.compile(r"<(?=[^\s\d=<>]|0x)|\[(?=/?[A-Z_]{3,}\])")
 EMPTY = "(this report is empty)"
 
 
@@ -149,7 +149,7 @@ def load_prompt(built_in: str, places: Sequence[str], file: Path | None = None) 
         raise ConfigError(f"{path} has the key '{unknown[0]}'; a judge's prompt has {', '.join(_KEYS)}.")
     for key in ("version", "text"):
         if not isinstance(values.get(key), str) or not values[key].strip():
-            raise ConfigError(f"{path} needs a text '{key}'; docs/metrics.md shows the form of a judge's prompt.")
+            raise ConfigError(f"{path} needs a text '{key}'; the files named in docs/language_models.md show the form.")
     text: str = values["text"]
     for place in places:
         if text.count(f"{{{place}}}") != 1:

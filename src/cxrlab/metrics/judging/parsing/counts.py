@@ -9,6 +9,7 @@ from cxrlab.metrics.judging.parsing.own_words import Answer, OwnWords, Region, o
 from cxrlab.metrics.judging.parsing.parsed import CELLS, Cell, Parsed, Reading, told
 from cxrlab.metrics.judging.parsing.sections import read_sections
 from cxrlab.metrics.judging.parsing.tables import read_tables
+from cxrlab.metrics.judging.parsing.totals import Total, contradiction, stated_totals
 from cxrlab.metrics.judging.parsing.units import Found, Unit, found_in, own_units
 
 MOST_UNITS = 60  # lists of counts in one answer; no judge that has understood the question writes more
@@ -34,8 +35,10 @@ def parse_counts(answer: Answer, *, matched: bool = False, fractions: bool = Tru
         if len(units) > MOST_UNITS:
             return Parsed(Reading.FAILED, reason=f"the answer holds more than {MOST_UNITS} lists of counts")
         found = found_in(units, region.text, answer)
-        if own := own_units(found, region.text) or _vouched(found, region):
-            return _merged(own, [problem for unit in units for problem in unit.problems], matched)
+        if own := own_units(found, region.text, marked=region.marked) or _vouched(found, region):
+            totals = [*stated_totals(region.text, answer), *(total for unit in own for total in unit.totals)]
+            parsed = _merged(own, [problem for unit in units for problem in unit.problems], matched)
+            return _doubted(parsed, totals, words)
         reasons.append(_why_nothing(found, units, words))
     return Parsed(Reading.FAILED, reason=reasons[0])
 
@@ -95,6 +98,17 @@ def _merged(units: Sequence[Unit], problems: Sequence[str], matched: bool) -> Pa
     shown = "; ".join(missing[:3]) + ("; …" if len(missing) > 3 else "")
     reason = f"{len(missing)} of {len(CELLS) + matched} counts are missing{because}: {shown}"
     return Parsed(Reading.PARTIAL if ordered or pairs is not None else Reading.FAILED, ordered, pairs, reason)
+
+
+def _doubted(parsed: Parsed, totals: Sequence[Total], words: OwnWords) -> Parsed:
+    """The same, or a failure where the answer states other totals, or refuses and leaves zeros behind."""
+    if parsed.status is Reading.FAILED:
+        return parsed
+    if wrong := contradiction(parsed.counts, totals):
+        return Parsed(Reading.FAILED, reason=f"the answer contradicts itself: {wrong}")
+    if words.declined and not any(parsed.counts.values()):
+        return Parsed(Reading.FAILED, reason="the judge refuses to answer, and its zeros count nothing")
+    return parsed
 
 
 def _why_nothing(found: Sequence[Found], units: Sequence[Unit], words: OwnWords) -> str:

@@ -30,6 +30,12 @@ _SIX = re.compile(r"\W{0,4}\[([^\[\]()a-z]{1,200})\]", re.I)
 _NAME = re.compile(r"[^\w]{0,4}([^:=|]{0,200}?)(?:[:=|]| -{1,2} )")
 _LEAD = re.compile(r"[ .:)=*_,\n\"']{0,8}(?:-{1,2} )?")
 _DIGIT = re.compile(r"[-~<>≈≥≤+]?\s?\d")
+# Before a label: another one that shares its count ("A+B: 2"), or words that only mention it ("errors of type (a)").
+_SHARED = re.compile(r"(?<![a-z\d])[a-f]\)?\s?(?:[+/,&-]|and|or|to)\s?\(?\Z", re.I)
+_MENTIONED = re.compile(
+    r"\b(?:(?:of|in|under|than|with)\s(?:the\s)?(?:type|kind|category)|of|in|under|than|types|kinds|categories)\s\Z",
+    re.I,
+)
 _COUNT_IN_BRACKETS = re.compile(r"[^:\n]{3,200}?\((\d{1,3}|[a-z]{3,9})\)\s{0,2}(?:$|[.\n])", re.I)
 
 
@@ -95,7 +101,7 @@ def _without_copies(entries: Sequence[Entry], body: str, answer: Answer) -> list
     kept: list[Entry] = []
     for place, entry in enumerate(entries):
         again = at_once and any(other.kind is entry.kind for other in kept)
-        rivalled = any(kind is entry.kind and value != entry.count.value for kind, value in own)
+        rivalled = not at_once and any(kind is entry.kind and value != entry.count.value for kind, value in own)
         if place not in held or not (again or rivalled):
             kept.append(entry)
     return kept
@@ -178,10 +184,19 @@ def _entry(body: str, label: _Label, stop: int, fractions: bool, check: _Check, 
         count = Count(None, "a numbered list instead of a count")
     if count.value is not None and not check(kind, name):
         count = Count(None, f"'{sign}' is called '{name.strip()[:40]}'")
+    if count.value is not None and (problem := _not_alone(body[max(0, start - 30) : start])):
+        count = Count(None, problem)
     end = after + where + count.end
     if ends_answer and count.value is not None and end >= len(body):
         count = Count(None, "the answer is cut off at the number")
     return Entry(kind, count, body[start:end], start, end)
+
+
+def _not_alone(before: str) -> str | None:
+    """Why a label has no count to itself, told by the words before it; None where it has."""
+    if _SHARED.search(before):
+        return "one count for several kinds"
+    return "a kind that is mentioned only" if _MENTIONED.search(before) else None
 
 
 def _named_part(chunk: str, fractions: bool) -> tuple[str, int | None]:

@@ -30,7 +30,9 @@ _DEGREE = re.compile(r"\bsever|\bdegree|\bextent|\bgrad(?:e|ing)\b", re.I)
 
 _NOT = r"(?:(?<![a-z])(?:in|un)|(?<![a-z])non[\s_-]{0,2}|(?<![a-z])not[\s_-](?:clinically[\s_-])?)"
 _WEIGHT = re.compile(rf"(?:(?P<no>{_NOT})|(?<![a-z]))significant(?!ly)", re.I)
-_MATCH = re.compile(r"(?<![a-z])match(?:ed|es|ing)", re.I)
+_MATCH = re.compile(
+    r"(?<![a-z])(?P<no>(?:not|non|un|mis|partial(?:ly)?|no)[\s_-]{0,2})?(?<![a-z])match(?:ed|es|ing)", re.I
+)
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
@@ -86,4 +88,5 @@ def weight_of(key: str) -> str | None:
     key = _HUMP.sub("_", key)
     if found := _WEIGHT.search(key):
         return INSIGNIFICANT if found["no"] else SIGNIFICANT
-    return MATCHED if _MATCH.search(key) else None
+    matched = _MATCH.search(key)
+    return MATCHED if matched and not matched["no"] else None

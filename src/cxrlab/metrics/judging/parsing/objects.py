@@ -12,6 +12,7 @@ from cxrlab.core.vocabulary import ErrorKind
 from cxrlab.metrics.judging.parsing.kinds import KINDS, labelled_kind, named_kind, weight_of
 from cxrlab.metrics.judging.parsing.numbers import LARGEST, Count, read_count
 from cxrlab.metrics.judging.parsing.parsed import MATCHED, WEIGHTS, Cell, told
+from cxrlab.metrics.judging.parsing.totals import TOTAL, Total
 from cxrlab.metrics.judging.parsing.units import Unit
 
 DEEPEST = 8
@@ -71,6 +72,7 @@ class _Found:
     matched: float | None = None
     problems: list[str] = field(default_factory=list)
     clash: str | None = None
+    totals: list[Total] = field(default_factory=list)
 
     def add(self, weight: str | None, kind: ErrorKind | None, count: Count) -> None:
         """Put a count where it belongs; one that belongs nowhere is left out."""
@@ -100,8 +102,8 @@ def read_objects(text: str, *, fractions: bool) -> list[Unit]:
         _walk(value, None, None, found, fractions)
         about = {weight for weight, _ in found.counts} | ({MATCHED} if found.matched is not None else set())
         if about or found.problems or found.clash:
-            unit = Unit(start, end, frozenset(about), found.counts, found.matched, tuple(found.problems))
-            units.append(unit if found.clash is None else Unit(**{**vars(unit), "clash": found.clash}))
+            told = (found.counts, found.matched, tuple(found.problems), (), found.clash, tuple(found.totals))
+            units.append(Unit(start, end, frozenset(about), *told))
     return units
 
 
@@ -119,19 +121,30 @@ def _walk_object(
 ) -> None:
     if isinstance(value, _Pairs) and value.twice:
         found.clash = f"the key '{value.twice[0][:40]}' with two different values"
-    for key in _KIND_KEYS:
-        if isinstance(value.get(key), str) and kind is None:
-            kind = labelled_kind(value[key])
+    named = next((label for key in _KIND_KEYS if (label := _named(value.get(key))) is not None), None)
+    kind = kind or named
+    flagged = named is not None and any(key.lower() in _COUNT_KEYS for key in value)
     for key, inner in value.items():
         about = weight_of(key)
+        if kind is None and TOTAL.fullmatch(key) and about != MATCHED and isinstance(inner, float):
+            found.totals.append((about or weight, inner))
+            continue
         if key.lower() in _COUNT_KEYS:
             if not isinstance(inner, (dict, list)):
                 found.add(weight, kind, _count(inner, fractions))
             continue
         which = kind or (named_kind(key) if about in WEIGHTS else None if about else labelled_kind(key))
+        if flagged and about in WEIGHTS and not isinstance(inner, (dict, list)):
+            # {"type": "A", "significant": 1, "count": 3}: whether it is significant, not how often.
+            found.add(about, kind, Count(None, "a flag beside a count"))
+            continue
         if about is None and which is None and not isinstance(inner, (dict, list)):
             continue  # an explanation, a total, or anything else that is no cell
         _walk(inner, about or weight, which, found, fractions)
+
+
+def _named(label: Any) -> ErrorKind | None:
+    return labelled_kind(label) if isinstance(label, str) else None
 
 
 def _walk_list(value: list[Any], weight: str | None, kind: ErrorKind | None, found: _Found, fractions: bool) -> None:

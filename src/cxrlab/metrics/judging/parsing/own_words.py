@@ -15,14 +15,27 @@ _GAP, _TRIES = 24, 50
 LONGEST = 200_000  # characters; no judge is allowed so many tokens
 
 _ANY_MARK = rf"(?<![a-z]){MARK_WORD}\W{{0,4}}[0-9a-f]{{{MARK_DIGITS}}}(?![0-9a-z])"
-_OPENING = re.compile(r"\W{0,4}<(think|thinking|thought|reasoning|analysis)>", re.I)
-_CLOSING = re.compile(r"</(?:think|thinking|thought|reasoning|analysis)>", re.I)
+# How models fence their thoughts: tags, [THINK], MedGemma's unused94 and 95, the channels of gpt-oss.
+_TAGS = r"(?:think|thinking|thought|reasoning|analysis)"
+_OPENING = re.compile(
+    rf"<{_TAGS}\b[^<>\n]{{0,40}}>|\[THINK\]|<unused94>|<\|begin_of_thought\|>|<\|channel\|>\s?analysis|◁think▷", re.I
+)
+_CLOSING = re.compile(
+    rf"</{_TAGS}>|\[/THINK\]|<unused95>|<\|end_of_thought\|>|<\|channel\|>\s?final(?:<\|message\|>)?|◁/think▷", re.I
+)
 _REFUSAL = re.compile(
     r"\bI(?:'m| am)? (?:cannot|can't|can not|won't|will not|(?:am )?unable to|(?:am )?not able to|must decline|sorry)"
     r"|\bas an AI\b|\bI apologi[sz]e\b|\bsorry, (?:but )?I\b",
     re.I,
 )
-_ONE_BAR = re.compile(r"^\s?[|>] ?(?=[^|\n]*$)", re.M)
+# "I cannot judge these", not "I cannot find an error".
+_DECLINED = re.compile(
+    r"\b(?:cannot|can't|can not|won't|will not|unable to|not able to|must decline to) (?:\w{1,20} ){0,2}?"
+    r"(?:assess|judge|evaluate|grade|interpret|provide|compare|count|review|analy[sz]e|answer|help|assist|comply|rate|offer)\b",
+    re.I,
+)
+_EXAMPLE = re.compile(r"^\W{0,6}Example \d{1,3}\W{0,4}$", re.I | re.M)
+_ONE_BAR = re.compile(r"^\s?\| ?(?=[^|\n]*$)", re.M)
 
 
 @dataclass(frozen=True)
@@ -114,11 +127,13 @@ class OwnWords:
         regions: In the order in which they are to be tried.
         problem: Why there is nowhere to look; None where there are regions.
         refusal: Whether the answer reads like a refusal.
+        declined: Whether it says that it will not judge; zeros beside such words are none.
     """
 
     regions: tuple[Region, ...] = ()
     problem: str | None = None
     refusal: bool = False
+    declined: bool = False
 
 
 def own_words(answer: Answer) -> OwnWords:
@@ -135,13 +150,22 @@ def own_words(answer: Answer) -> OwnWords:
         return OwnWords(problem="the answer ends while the judge is still thinking")
     marks, mine = _marks(spoken, answer.mark)
     refusal = bool(_REFUSAL.search(spoken))
+    declined = any(not answer.holds(found[0]) for found in _DECLINED.finditer(spoken))
     if mine:
         ends = [mark.start() for mark in marks[1:]] + [len(spoken)]
-        regions = [Region(_unbarred(spoken[marks[place].end() : ends[place]]), True) for place in reversed(mine)]
-        return OwnWords(tuple(regions), refusal=refusal)
-    if marks and answer.mark and not all(answer.copied(mark[0]) for mark in marks):
+        after = [spoken[marks[place].end() : ends[place]] for place in reversed(mine)]
+    elif marks and answer.mark and not all(answer.copied(mark[0]) for mark in marks):
         return OwnWords(problem="the answer carries the mark of another question")
-    return OwnWords((Region(_unbarred(spoken), False),), refusal=refusal)
+    else:
+        after = [spoken]
+    regions = tuple(Region(_unbarred(_before_examples(part, answer)), bool(mine)) for part in after)
+    return OwnWords(regions, refusal=refusal, declined=declined)
+
+
+def _before_examples(text: str, answer: Answer) -> str:
+    """The text up to an example: what follows repeats the prompt, or is a question that the model asks itself."""
+    found = next((found for found in _EXAMPLE.finditer(text) if not answer.holds(found[0])), None)
+    return text[: found.start()] if found else text
 
 
 def _marks(text: str, mark: str | None) -> tuple[list[re.Match[str]], list[int]]:
@@ -153,15 +177,26 @@ def _marks(text: str, mark: str | None) -> tuple[list[re.Match[str]], list[int]]
 
 def _after_thinking(text: str, answer: Answer) -> str | None:
     """What is said once the thinking is over; None where it never ends."""
-    if _OPENING.match(text):
-        closing = _CLOSING.search(text)
-        return text[closing.end() :] if closing else None
-    closing = _CLOSING.search(text)
-    if closing is None or (answer.mark and answer.mark.lower() in text.lower()):
-        return text
-    # Some templates open the thinking in the prompt. A report that holds such a tag must not cut an answer short.
-    held = any(_CLOSING.search(report) for report in answer.folded_reports)
-    return text if held else text[closing.end() :]
+    while (opening := _OPENING.search(text)) and not any(sign.isalnum() for sign in text[: opening.start()]):
+        closing = _CLOSING.search(text, opening.end())
+        if closing is None:
+            return None
+        text = text[closing.end() :]
+    # A report that holds such a tag must not cut an answer short.
+    closing, opening = _last(_CLOSING, text, answer), _last(_OPENING, text, answer)
+    marked = bool(answer.mark) and str(answer.mark).lower() in text.lower()
+    if opening and (closing is None or closing.end() <= opening.start()):
+        before = text[: opening.start()]  # it begins to think again, with or without having answered
+        return before if answer.mark and answer.mark.lower() in before.lower() else None
+    # Some templates open the thinking in the prompt.
+    return text if closing is None or marked else text[closing.end() :]
+
+
+def _last(tag: re.Pattern[str], text: str, answer: Answer) -> re.Match[str] | None:
+    """The last such tag; None where there is none, or where a report has one."""
+    if any(tag.search(report) for report in answer.folded_reports):
+        return None
+    return max(tag.finditer(text), key=lambda found: found.start(), default=None)
 
 
 def _unbarred(text: str) -> str:

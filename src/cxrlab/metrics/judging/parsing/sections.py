@@ -31,12 +31,30 @@ _OTHER = re.compile(
     r"|^\s?\[[a-z][^\]\n]{2,60}\]",
     re.I | re.M,
 )
+# A sentence that says that there is none, and nothing else. "No location errors", "No further errors" and "No errors of
+# kind A" leave the rest open, and so does whatever goes on after it.
+_HOW = (
+    "were was are is have been found identified noted present detected made observed seen here between in by of the "
+    "this candidate generated reference report reports two and when compared to with"
+)
+_TAIL = rf"(?:[\s,]{{1,2}}(?:{_HOW.replace(' ', '|')})\b){{0,12}}"
+_THERE = r"(?:there\s(?:is|are|were)\s)?no\s"
+_WEIGHTY = r"(?:(?:such|clinically|significant|insignificant)\s){0,3}"
+_STOP = r"[^\w?]{0,8}(?=$|\n\s?\n)"
 _ZERO = re.compile(
-    r"\W{0,4}(?:no(?:ne)?[.!]?\s{0,2}(?:$|\n)|none\s(?:found|identified|noted|present|detected)\b"
-    r"|(?:there\s(?:is|are|were)\s)?no\s[^.\n]{0,80}?(?:errors?|findings?|matche[sd]?|mistakes?|discrepanc\w{1,3})\b)",
+    rf"\W{{0,4}}(?:no|none{_TAIL}|{_THERE}{_WEIGHTY}(?:errors?|mistakes?|discrepanc(?:y|ies)|differences?){_TAIL}){_STOP}",
     re.I,
 )
-_YET = re.compile(r"\b(?:except|but|however|other than|apart from|besides|although|only)\b", re.I)
+_NO_MATCH = re.compile(
+    rf"\W{{0,4}}(?:no|none{_TAIL}|{_THERE}(?:(?:matched|matching|such|common)\s)?(?:findings?|matches)(?:\smatch\w{{0,2}})?{_TAIL}"
+    rf"|none\sof\sthe\s(?:\w{{1,20}}\s){{0,2}}(?:(?:is|are|was|were)\s)?match(?:es|ed)?){_STOP}",
+    re.I,
+)
+_YET = re.compile(
+    r"\b(?:except|but|however|other than|apart from|besides|although|only|still|one|two|three|miss\w{0,3})\b|\d", re.I
+)
+# A number between a heading and its list: "SIGNIFICANT: 2 [(A, 1), …".
+_SUM = re.compile(r"[^\w-]{0,8}(\d{1,4}(?:\.\d{1,4})?)[^\w-]{0,8}")
 # What a heading may follow within a line; prose ("granuloma, clinically significant: no") looks like one after a comma.
 _ENDS = (".", ";", ":", "]", "}", "{", "[", "(", ">", "|", '"', "'", "*", "-", "],", "),", "},")
 
@@ -122,6 +140,7 @@ def _unit(text: str, heading: Heading, entries: Sequence[Entry]) -> Unit:
         if cell in counts and problem != "no number":
             clash = f"a count and {problem} for {told(cell)}"
     listed = [entry for entry in entries if not entry.stray] or list(entries)
+    ahead = _SUM.fullmatch(text, heading.end, heading.end + min(entry.start for entry in entries))
     return Unit(
         start=heading.start,
         end=_end_of_line(text, heading.end + listed[-1].end),
@@ -130,6 +149,7 @@ def _unit(text: str, heading: Heading, entries: Sequence[Entry]) -> Unit:
         problems=tuple(f"{problem} for {told(cell)}" for cell, problem in problems if cell not in counts),
         parts=(text[heading.start : heading.end], *(entry.text for entry in listed)),
         clash=clash,
+        totals=((heading.about, float(ahead[1])),) if ahead else (),
     )
 
 
@@ -141,15 +161,15 @@ def _end_of_line(text: str, end: int) -> int:
     return stop if stop >= 0 else len(text)
 
 
-def _zero_end(heading: Heading, body: str) -> int | None:
-    """Where a sentence ends that says that there is none; None where there is no such sentence."""
-    found = _ZERO.match(body) if heading.titled else None
-    return found.end() if found and not _YET.search(body.strip().split("\n")[0]) else None
+def _zero_end(heading: Heading, body: str, pattern: re.Pattern[str]) -> int | None:
+    """Where a sentence ends that says that there is none; None where there is none, or where more is said."""
+    found = pattern.match(body) if heading.titled else None
+    return found.end() if found and not _YET.search(body, found.end()) else None
 
 
 def _zeros(text: str, heading: Heading, body: str) -> Unit:
     """No errors, where a section says so in words; else nothing that could be read."""
-    about, after = frozenset((heading.about,)), _zero_end(heading, body)
+    about, after = frozenset((heading.about,)), _zero_end(heading, body, _ZERO)
     if after is None:
         return Unit(heading.start, heading.end, about, problems=(f"no count by kind of {heading.about} errors",))
     end = heading.end + after
@@ -158,14 +178,14 @@ def _zeros(text: str, heading: Heading, body: str) -> Unit:
 
 
 def _matched(text: str, heading: Heading, body: str, ends_answer: bool) -> Unit:
-    count = read_count(body, fractions=False)
+    count = read_count(body, fractions=False, sentences=False)
     about = frozenset((MATCHED,))
     value, end, problem = count.value, count.end, count.problem
     if value is not None and numbered_list(value, body[end:]):
         value, problem = None, "a numbered list instead of a count"
     elif value is not None and ends_answer and end >= len(body):
         value, problem = None, "a number at which the answer is cut off"
-    elif value is None and (after := _zero_end(heading, body)) is not None:
+    elif value is None and (after := _zero_end(heading, body, _NO_MATCH)) is not None:
         value, end = 0.0, after
     if value is None:
         return Unit(heading.start, heading.end, about, problems=(f"{problem} for matched findings",))
