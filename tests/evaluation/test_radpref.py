@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import DataError
-from cxrlab.evaluation.radpref import left_out_line, read_radpref
+from cxrlab.evaluation.radpref import left_out_line, rater_table, read_radpref
 from cxrlab.evaluation.validate import run_validation
 from cxrlab.evaluation.validate_config import ValidateConfig
 
@@ -135,3 +135,11 @@ def test_the_rules_agree_with_radiologists_better_than_shared_words(real_data: P
     found = run_validation(ValidateConfig("radpref", real_data / "radpref", metrics=names, trials=500))
     best = found["metrics"]["clinical:rules"]
     assert best["tau"] >= 0.70 and best["above rougeL:google"]["low"] > 0
+
+
+def test_a_judge_that_orders_nothing_keeps_its_table(tmp_path: Path) -> None:
+    """It says the same of every pair, so that no metric is the best, but raters can still be set beside it."""
+    data = read_radpref(written(tmp_path))
+    same, unordered = np.full(8, 3.0), {"tau": float("nan")}
+    found = rater_table(data, {"grade:m": same}, {"grade:m": unordered}, ["grade:m"])
+    assert set(found) == {"judges"} and found["judges"]["grade:m"]["by_rater"]["user_1"]["n"] == 8

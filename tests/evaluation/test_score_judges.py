@@ -216,7 +216,7 @@ def test_two_judges_share_the_limit(files: Path) -> None:
         (files / name).write_text(priced)
     names = [f"chexprompt:scripted:{files / name}" for name in ("judge.jsonl", "other.jsonl")]
     for more, asked in ((0.35, 4), (0.55, 6)):
-        poor = Asking(max_cost=ChexPrompt.max_tokens / 1000 + more, price_answer=1.0)
+        poor = Asking(max_cost=ChexPrompt.longest / 1000 + more, price_answer=1.0)
         with pytest.raises(BudgetSpent):
             run_score(config(files, *names, asking=poor), files / "run")
         assert len(requests(files / "run")) == asked

@@ -10,6 +10,7 @@ from cxrlab.core.asking import Asking
 from cxrlab.core.errors import ConfigError, nearest
 from cxrlab.core.records import SECTIONS, SPLITS
 from cxrlab.evaluation.map_names import SHEET, parse_map
+from cxrlab.metrics.judging.config import JudgeSettings
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.loading import Loading
 
@@ -122,6 +123,7 @@ class ScoreConfig:
         chexbert: The published checkpoint chexbert.pth, for labels by CheXbert; with the other two also RadCliQ.
         bert: Folder with the tokenizer of bert-base-uncased, for CheXbert.
         asking: How the language models are asked that judges (chexprompt:MODEL) stand on.
+        judging: Other wordings for judges by language models, and their longest answers.
     """
 
     references: Path
@@ -143,6 +145,7 @@ class ScoreConfig:
     chexbert: Path | None = None
     bert: Path | None = None
     asking: Asking = Asking()
+    judging: JudgeSettings = JudgeSettings()
 
     @property
     def extras(self) -> Extras:

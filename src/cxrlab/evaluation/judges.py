@@ -20,6 +20,7 @@ from cxrlab.core.egress import Shown
 from cxrlab.core.errors import ConfigError, UnknownName, nearest
 from cxrlab.core.protocols import Generated, TextModel
 from cxrlab.evaluation.text_models import open_text_model
+from cxrlab.metrics.judging.config import PAIRWISE, JudgeSettings
 from cxrlab.metrics.judging.parsing.parsed import Reading
 from cxrlab.metrics.judging.table import JUDGES, judge_cards, judge_family, split_judge
 from cxrlab.metrics.pairs import Batch
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 Evidence = Mapping[str, Any]
 EXAMPLE = "http://127.0.0.1:8000/v1#MODEL"  # what a judge may stand on
-PAIRWISE = "pairwise"
 _REASONS = 3  # that a line for a terminal names
 
 
@@ -140,7 +140,9 @@ def one_kind(name: str) -> bool:
     return counted.startswith(("errors.", "chexprompt.")) and counted.count(".") > 1
 
 
-def judges_of(names: Iterable[str], models: Callable[[str], TextModel]) -> tuple[OpenJudge, ...]:
+def judges_of(
+    names: Iterable[str], models: Callable[[str], TextModel], judging: JudgeSettings | None = None
+) -> tuple[OpenJudge, ...]:
     """The judges that these names ask for; two names of one judge are one.
 
     `chexprompt:MODEL` asks for everything that this judge counts, `chexprompt.significant:MODEL` for that alone: the
@@ -149,18 +151,24 @@ def judges_of(names: Iterable[str], models: Callable[[str], TextModel]) -> tuple
     Args:
         names: Judges, or single metrics of theirs.
         models: Opens their models.
+        judging: Wordings and longest answers; the usual ones when None.
     """
+    judging = judging or JudgeSettings()
     found: dict[str, OpenJudge] = {}
     for name in names:
         parts = judge_parts(name)
         assert parts is not None, name  # `parted` sees to it
         kind, model = parts
         judge = f"{kind}:{model}"
-        known = [card.name for card in judge_cards(judge)]
+        prompt = judging.prompt(kind)
+        known = [card.name for card in judge_cards(judge, prompt=prompt)]
         if name not in known:  # told before weights are loaded
             raise UnknownName(f"there is no metric '{name}'.{nearest(name, known, most=1)} Name the judge: {judge}.")
-        family = found[judge].family if judge in found else judge_family(judge, models(model))
         before = found[judge].metrics if judge in found else ()
+        if judge in found:
+            family = found[judge].family
+        else:
+            family = judge_family(judge, models(model), prompt=prompt, max_tokens=judging.max_tokens)
         wanted = tuple(card for card in known if name == judge or card == name or card in before)
         found[judge] = OpenJudge(judge, kind, family, wanted)
     return tuple(found.values())
@@ -168,11 +176,15 @@ def judges_of(names: Iterable[str], models: Callable[[str], TextModel]) -> tuple
 
 @contextlib.contextmanager
 def open_judges(
-    names: Iterable[str], asking: Asking, shown: Iterable[Shown] = (), folder: Path | None = None
+    names: Iterable[str],
+    asking: Asking,
+    shown: Iterable[Shown] = (),
+    folder: Path | None = None,
+    judging: JudgeSettings | None = None,
 ) -> Iterator[tuple[OpenJudge, ...]]:
-    """The judges of these names, their files closed at the end of the block; see `TextModels`."""
+    """The judges of these names, their files closed at the end of the block; see `TextModels` and `judges_of`."""
     with TextModels(asking, shown, folder) as models:
-        yield judges_of(names, models)
+        yield judges_of(names, models, judging)
 
 
 def evidence_of(judges: Sequence[OpenJudge], batch: Batch) -> dict[str, list[Evidence]]:

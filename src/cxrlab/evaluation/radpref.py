@@ -147,16 +147,16 @@ def rater_table(
         found: Metric → its agreement, by which the best is found.
         judges: Metrics of judges by language models, which have a table each under "judges".
     """
-    taus = {name: row["tau"] for name, row in found.items() if not np.isnan(row["tau"])}
-    if not taus or len(data.raters) < 2:
+    if len(data.raters) < 2:
         return {}
-    best = max(taus, key=lambda name: taus[name])
-    told = {
-        **_beside_raters(data, best, values[best]),
-        "scale": "a straight line from value to mean rating, fitted without the study in question",
-    }
     each = {name: _beside_raters(data, name, values[name]) for name in judges}
-    return {**told, "judges": each} if each else told
+    told: dict[str, Any] = {"judges": each} if each else {}
+    taus = {name: row["tau"] for name, row in found.items() if not np.isnan(row["tau"])}
+    if not taus:
+        return told
+    best = max(taus, key=lambda name: taus[name])
+    scale = "a straight line from value to mean rating, fitted without the study in question"
+    return {**_beside_raters(data, best, values[best]), "scale": scale, **told}
 
 
 def _beside_raters(data: RadPref, name: str, values: Matrix) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from cxrlab.evaluation.score_inputs import Inputs, Unit, load_inputs
 from cxrlab.evaluation.score_sheet import MetricScore, ScoreSheet, StudyScore
 from cxrlab.metrics.families import families
 from cxrlab.metrics.graphs import by_package
+from cxrlab.metrics.judging.config import JudgeSettings
 from cxrlab.metrics.pairs import Batch
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def score(
     seed: int = 7,
     extra: Sequence[Family] = (),
     asking: Asking | None = None,
+    judging: JudgeSettings | None = None,
 ) -> ScoreSheet:
     """Score predictions against references.
 
@@ -78,10 +80,11 @@ def score(
         seed: Decides the resamples and the shuffled control.
         extra: Further families (`extra_families`), scored without floors.
         asking: How the models of judges are asked; as usual when None.
+        judging: Other wordings for judges, and their longest answers; the usual ones when None.
     """
     inputs = load_inputs(references, predictions, section=section, split=split, unit=unit, allow_missing=allow_missing)
     names, judges = parted(metrics)
-    with open_judges(judges, asking or Asking(), inputs.shown) as opened:
+    with open_judges(judges, asking or Asking(), inputs.shown, judging=judging) as opened:
         return score_inputs(
             inputs,
             names,
@@ -176,7 +179,7 @@ def run_score(config: ScoreConfig, out: Path | None = None) -> Mapping[str, Any]
     # Before the folder is made: a wrong name, or a model that may not be shown these texts, leaves nothing behind.
     if judges:  # and before weights are loaded
         chosen_metrics(names, [family for family, _ in with_needs()], beside_judges=True)
-    with open_judges(judges, config.asking, inputs.shown, out) as opened:
+    with open_judges(judges, config.asking, inputs.shown, out, config.judging) as opened:
         return _run(config, inputs, names, opened, out)
 
 

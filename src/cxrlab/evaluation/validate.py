@@ -68,7 +68,7 @@ def run_validation(config: ValidateConfig, out: Path | None = None) -> Mapping[s
     benchmark: Benchmark = BENCHMARKS.load(config.benchmark)(config)
     # Opened late: a wrong name, or a benchmark that cannot be read, leaves no folder behind. But before judges are
     # asked: their answers are kept in it as they come.
-    with open_judges(judges, config.asking, [_shown(config)], out) as opened:
+    with open_judges(judges, config.asking, [_shown(config)], out, config.judging) as opened:
         if out is None:
             return _measured(benchmark, names, opened)[0]
         with Run.open(out, config, seed=config.seed, free=free_asking()) as run:

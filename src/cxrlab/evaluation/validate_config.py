@@ -8,6 +8,7 @@ from typing import Literal
 
 from cxrlab.core.asking import Asking
 from cxrlab.core.errors import ConfigError
+from cxrlab.metrics.judging.config import JudgeSettings
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class ValidateConfig:
         trials: Bootstrap resamples behind each interval.
         seed: Decides the resamples, and the cases of phantom.
         asking: How the language models are asked that judges stand on.
+        judging: Other wordings for judges by language models, and their longest answers.
     """
 
     benchmark: Literal["radpref", "radjudge", "rexval", "phantom"]
@@ -34,6 +36,7 @@ class ValidateConfig:
     trials: int = 1000
     seed: int = 7
     asking: Asking = Asking()
+    judging: JudgeSettings = JudgeSettings()
 
     def __post_init__(self) -> None:
         if self.root is None and self.benchmark != "phantom":

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from cxrlab.core.protocols import TextModel
+from cxrlab.metrics.judging.config import PAIRWISE, JudgeSettings
 from cxrlab.metrics.judging.pairwise import PairwiseModel, Verdict
 from cxrlab.metrics.pairs import Batch, wordless
 from cxrlab.preference.candidates import same_text
@@ -32,10 +33,12 @@ class AskedPairs:
 
     Args:
         model: What is asked.
+        judging: Another wording, and the longest answer; the usual ones when None.
     """
 
-    def __init__(self, model: TextModel) -> None:
-        self._model = PairwiseModel(model)
+    def __init__(self, model: TextModel, judging: JudgeSettings | None = None) -> None:
+        judging = judging or JudgeSettings()
+        self._model = PairwiseModel(model, judging.prompt(PAIRWISE), judging.max_tokens)
 
     @property
     def name(self) -> str:

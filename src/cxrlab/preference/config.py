@@ -10,6 +10,7 @@ from cxrlab.core.asking import Asking
 from cxrlab.core.errors import ConfigError, nearest
 from cxrlab.core.records import SPLITS
 from cxrlab.evaluation.config import Extras
+from cxrlab.metrics.judging.config import JudgeSettings
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.loading import Loading
 
@@ -97,6 +98,7 @@ class JudgeConfig:
         seed: For judges that draw (reader:rules); the others do not.
         extras: Graphs and weights of yours, for metrics that need them.
         asking: How a language model is asked, where one judges.
+        judging: Other wordings for judges by language models, and their longest answers.
     """
 
     candidates: tuple[Path, ...]
@@ -107,6 +109,7 @@ class JudgeConfig:
     seed: int = 7
     extras: Extras = Extras()
     asking: Asking = Asking()
+    judging: JudgeSettings = JudgeSettings()
 
     def __post_init__(self) -> None:
         if not self.candidates:

@@ -105,7 +105,7 @@ def chosen_judge(config: JudgeConfig, models: Models = Unasked) -> tuple[Judge, 
         models: Opens language models; left out, the judge is good for a look at its name alone.
     """
     sections = chosen_sections(config.section)
-    judging = load_judge(config.judge, config.extras, config.seed, models)
+    judging = load_judge(config.judge, config.extras, config.seed, models, config.judging)
     if config.length_control:
         _refuse_control(judging)
     return judging, sections

@@ -23,6 +23,7 @@ from cxrlab.evaluation.error_benchmark import better
 from cxrlab.evaluation.extra_families import extra_families
 from cxrlab.evaluation.judges import judge_parts, judges_of
 from cxrlab.metrics.families import cards, ready
+from cxrlab.metrics.judging.config import JudgeSettings
 from cxrlab.metrics.length import length_controlled as length_controlled
 from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.metrics.tally import Family, Matrix, Metric
@@ -117,7 +118,13 @@ class PairwiseJudge(Protocol):
         ...
 
 
-def load_judge(name: str, extras: Extras | None = None, seed: int = 7, models: Models | None = None) -> Judge:
+def load_judge(
+    name: str,
+    extras: Extras | None = None,
+    seed: int = 7,
+    models: Models | None = None,
+    judging: JudgeSettings | None = None,
+) -> Judge:
     """The judge of this name.
 
     Args:
@@ -125,14 +132,15 @@ def load_judge(name: str, extras: Extras | None = None, seed: int = 7, models: M
         extras: Graphs and weights of the user's, for metrics that need them.
         seed: For judges that draw.
         models: Opens language models; a judge that needs one is refused when None.
+        judging: Wordings and longest answers of language models; the usual ones when None.
     """
     if name in PAIRWISE:
         return _Pairwise(PAIRWISE.load(name)(seed))
     if name.startswith(BY_MODEL):
         from cxrlab.preference.asked_pairs import AskedPairs
 
-        return _Pairwise(AskedPairs(_opener(name, models)(name.removeprefix(BY_MODEL))))
-    return metric_judge(name, extras, models)
+        return _Pairwise(AskedPairs(_opener(name, models)(name.removeprefix(BY_MODEL)), judging))
+    return metric_judge(name, extras, models, judging)
 
 
 def _opener(name: str, models: Models | None) -> Models:
@@ -141,13 +149,19 @@ def _opener(name: str, models: Models | None) -> Models:
     return models
 
 
-def metric_judge(name: str, extras: Extras | None = None, models: Models | None = None) -> MetricJudge:
+def metric_judge(
+    name: str,
+    extras: Extras | None = None,
+    models: Models | None = None,
+    judging: JudgeSettings | None = None,
+) -> MetricJudge:
     """The judge of a metric or a mix of metrics; anything else is refused with the reason.
 
     Args:
         name: Such as `green:rules` or `0.7*green:rules+0.3*findings.f1.side`.
         extras: Graphs and weights of the user's, for metrics that need them.
         models: Opens language models; a judge that needs one is refused when None.
+        judging: As for `load_judge`.
     """
     extras = extras or Extras()
     weights = parse_mix(name)
@@ -159,7 +173,7 @@ def metric_judge(name: str, extras: Extras | None = None, models: Models | None 
         raise _refused(unknown[0], in_mix=bool(asked))
     if not further and extras != Extras():
         raise ConfigError(f"the judge '{name}' needs nothing of --extras; leave it out, or name a metric that does.")
-    judges = [judge.family for judge in judges_of(asked, _opener(name, models))] if asked else []
+    judges = [judge.family for judge in judges_of(asked, _opener(name, models), judging)] if asked else []
     return MetricJudge(name, weights, [*judges, *(extra_families(extras) if further else ())])
 
 

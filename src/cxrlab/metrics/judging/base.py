@@ -49,14 +49,21 @@ class Judge(ABC):
         model: What is asked.
         name: What the metrics call the model; its own name when None.
         prompt: The wording; the built-in when None.
+        max_tokens: Longest answer; the class's own when None.
     """
 
     wording: ClassVar[str]  # the file beside this one that holds the built-in wording
     places: ClassVar[tuple[str, ...]]  # the reports that the judge is shown
-    max_tokens: ClassVar[int] = 1024
+    longest: ClassVar[int] = 1024  # tokens of an answer
 
-    def __init__(self, model: TextModel, name: str | None = None, prompt: JudgePrompt | None = None) -> None:
-        self.model = model
+    def __init__(
+        self,
+        model: TextModel,
+        name: str | None = None,
+        prompt: JudgePrompt | None = None,
+        max_tokens: int | None = None,
+    ) -> None:
+        self.model, self.max_tokens = model, max_tokens or self.longest
         self.prompt = prompt or load_prompt(self.wording, self.places)
         self.metrics: Sequence[Metric] = self.cards(name or model.name, self.prompt)
         self._judged: WeakKeyDictionary[Batch, list[Judged]] = WeakKeyDictionary()

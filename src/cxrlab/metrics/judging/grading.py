@@ -24,7 +24,7 @@ class Grade(Judge):
     about: ClassVar[str] = "how good a report reads by itself, graded by a language model"
     wording: ClassVar[str] = "grade"
     places: ClassVar[tuple[str, ...]] = (CANDIDATE,)
-    max_tokens: ClassVar[int] = 512
+    longest: ClassVar[int] = 512
 
     @classmethod
     def cards(cls, model: str, prompt: JudgePrompt) -> tuple[Metric, ...]:

@@ -68,10 +68,13 @@ class PairwiseModel:
     Args:
         model: What is asked.
         prompt: A YAML file with another wording, or the wording; the built-in when None.
+        max_tokens: Longest answer.
     """
 
-    def __init__(self, model: TextModel, prompt: Path | JudgePrompt | None = None) -> None:
-        self.model = model
+    def __init__(
+        self, model: TextModel, prompt: Path | JudgePrompt | None = None, max_tokens: int | None = None
+    ) -> None:
+        self.model, self._max_tokens = model, max_tokens or _MAX_TOKENS
         self.prompt = prompt if isinstance(prompt, JudgePrompt) else load_prompt("pairwise", PLACES, prompt)
         self.counts: Counter[str] = Counter()
 
@@ -101,7 +104,7 @@ class PairwiseModel:
             if known is None
             for question in self._both(reference or "", a or "", b or "")
         ]
-        answers = iter(ask(self.model, questions, _MAX_TOKENS))
+        answers = iter(ask(self.model, questions, self._max_tokens))
         choices = [known or _choice(next(answers), next(answers)) for known in settled]
         for choice in choices:
             self.counts[choice.verdict.value] += 1

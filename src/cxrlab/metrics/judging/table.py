@@ -45,7 +45,7 @@ def split_judge(name: str) -> tuple[str, str] | None:
     return kind, model.strip()
 
 
-def judge_family(name: str, model: TextModel, *, prompt: Path | None = None) -> Judge:
+def judge_family(name: str, model: TextModel, *, prompt: Path | None = None, max_tokens: int | None = None) -> Judge:
     """The family of metrics of a judge.
 
     Args:
@@ -53,12 +53,13 @@ def judge_family(name: str, model: TextModel, *, prompt: Path | None = None) -> 
             model.
         model: What is asked.
         prompt: A YAML file with another wording; the built-in when None.
+        max_tokens: Longest answer; the judge's own when None.
     """
     from cxrlab.metrics.judging.prompts import load_prompt
 
     kind, called = _known(name)
     judge: type[Judge] = JUDGES.load(kind)
-    return judge(model, called, load_prompt(judge.wording, judge.places, prompt))
+    return judge(model, called, load_prompt(judge.wording, judge.places, prompt), max_tokens)
 
 
 def judge_cards(name: str, *, prompt: Path | None = None) -> Sequence[Metric]:
