@@ -89,7 +89,8 @@ class AskedOnce:
         answers = {key: found for key in dict.fromkeys(keys) if (found := store.get(key)) is not None}
         known = dict(zip(keys, prompts, strict=True))
         for key, answer in answers.items():
-            self._write(key, known[key], answer, max_tokens, seed, paid=False)
+            # In a file of this run alone it was paid for by this run: a kill came before its request was written down.
+            self._write(key, known[key], answer, max_tokens, seed, paid=self._cache_is_own)
         missing = {key: prompt for key, prompt in known.items() if key not in answers}
         while missing:
             part = list(missing)[: self._affordable(list(missing.values()), max_tokens)]
@@ -99,7 +100,7 @@ class AskedOnce:
     def recall(self) -> None:
         """Count what earlier starts of this run have asked, also where nothing is left to ask."""
         if self._folder is not None and (self._folder / REQUESTS).is_file():
-            self._recall(self._folder / REQUESTS)
+            self._open_requests(self._folder / REQUESTS)
 
     def close(self) -> None:
         """Close the files; closing twice is allowed, and asking opens them again."""
@@ -165,9 +166,18 @@ class AskedOnce:
         if self._store is None:
             self._store = AnswerStore(self._cache())
             if self._folder is not None:
-                self._requests = JsonlAppender(self._folder / REQUESTS)
-                self._recall(self._folder / REQUESTS)
+                self._open_requests(self._folder / REQUESTS)
         return self._store
+
+    @property
+    def _cache_is_own(self) -> bool:
+        return self._folder is not None and self._cache() == self._folder / ANSWERS
+
+    def _open_requests(self, file: Path) -> None:
+        """Open the requests before they are counted: that cuts off a line that a kill has torn."""
+        if self._requests is None:
+            self._requests = JsonlAppender(file)
+            self._recall(file)
 
     def _cache(self) -> Path | None:
         if self._asking.cache is not None:

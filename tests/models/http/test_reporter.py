@@ -104,6 +104,7 @@ def test_films_of_one_call_are_under_way_together_and_answers_are_in_order(serve
         (429, "quota_exhausted"),
         (429, "insufficient_quota"),
         (400, "content_filter"),
+        (400, "invalid_prompt"),
     ],
 )
 def test_a_refusal_is_an_answer_and_is_not_asked_again(server: ChatServer, status: int, code: str) -> None:

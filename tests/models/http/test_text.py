@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -78,6 +79,7 @@ def test_after_a_failure_no_new_prompt_is_sent_and_what_came_is_handed_out(serve
     [
         (completion("cut", "length"), "cut", {"truncated": True}),
         (completion(None, "content_filter"), "", {"finish_reason": "content_filter"}),
+        (completion("There is no", "content_filter"), "There is no", {"truncated": True}),
         (completion("", "length"), "", {"truncated": True, "finish_reason": "length"}),
         (completion(None, "tool_calls", tool_calls=[{"id": "x"}]), "", {"finish_reason": "tool_calls"}),
         (completion(None, "stop", refusal="I will not."), "", {"finish_reason": "stop", "refusal": "I will not."}),
@@ -94,6 +96,64 @@ def test_an_answer_is_what_the_server_said_and_nothing_else(
     assert answer.text == text and dict(answer.extra) == {"prompt_tokens": 5, **extra}
 
 
+def chunk(content: str | None = None, reason: str | None = None, **more: Any) -> dict[str, Any]:
+    choice = {"index": 0, "delta": {"content": content} if content is not None else {}, "finish_reason": reason}
+    return {"object": "chat.completion.chunk", "choices": [choice], **more}
+
+
+def events(*chunks: dict[str, Any] | str) -> bytes:
+    """Chunks as server-sent events; a text goes as it is."""
+    return "".join(f"data: {one if isinstance(one, str) else json.dumps(one)}\n\n" for one in chunks).encode()
+
+
+COUNTED = {"prompt_tokens": 5, "completion_tokens": 2}
+
+
+@pytest.mark.parametrize(
+    ("stream", "text", "extra"),
+    [
+        ((chunk("Small"), chunk(" effusion."), chunk(None, "stop", usage=COUNTED)), "Small effusion.", {}),
+        (
+            (chunk("Small"), chunk(" eff", "length"), {"choices": [], "usage": COUNTED}),
+            "Small eff",
+            {"truncated": True},
+        ),
+        ((chunk("Sm\u2028ör"), "[DONE]"), "Sm\u2028ör", {}),
+    ],
+)
+def test_an_answer_that_comes_in_pieces_unasked_is_put_together(
+    server: ChatServer, stream: tuple[Any, ...], text: str, extra: dict[str, Any]
+) -> None:
+    """`transformers serve` up to 4.57 streams whatever it is asked; it sends no word for the end, others do."""
+    server.answer = lambda body: events(*stream)
+    (answer,) = model_of(server).complete(["?"])
+    assert answer.text == text and {**answer.extra, "prompt_tokens": 5} == {"prompt_tokens": 5, **extra}
+    assert answer.tokens in (2, None) and "stream" not in server.requests[0].body
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        (chunk("There is no"),),
+        (chunk("There is no"), {"error": "out of memory"}, chunk(None, "stop")),
+        (chunk("There is no"), '{"choices": [{"del'),
+        (chunk("There is no"), "[1]", chunk(None, "stop")),
+        ({"choices": [{"index": 0, "delta": {"content": ["a"]}}]}, "[DONE]"),
+    ],
+)
+def test_a_stream_that_breaks_off_is_no_answer(server: ChatServer, stream: tuple[Any, ...]) -> None:
+    """Half a report says something else than the whole; it is asked for again."""
+    replies = [events(*stream), events(chunk("Whole.", "stop"))]
+    server.answer = lambda body: replies.pop(0)
+    assert model_of(server).complete(["?"])[0].text == "Whole." and not replies
+
+
+def test_a_key_in_pieces_is_struck_out_too(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXRLAB_API_KEY", "sk-0123456789-never-to-be-seen")
+    server.answer = lambda body: events(chunk("it is sk-0123456789"), chunk("-never-to-be-seen", "stop"))
+    assert model_of(server).complete(["?"])[0].text == "it is ***"
+
+
 def test_a_server_that_does_not_count_leaves_tokens_unknown(server: ChatServer) -> None:
     for usage in (None, {}, {"prompt_tokens": -1, "completion_tokens": True}, "much"):
         server.answer = lambda body, usage=usage: {**completion("x"), "usage": usage}  # type: ignore[misc]
@@ -101,14 +161,37 @@ def test_a_server_that_does_not_count_leaves_tokens_unknown(server: ChatServer) 
         assert answer.tokens is None and dict(answer.extra) == {}
 
 
-def test_what_a_filter_refuses_does_not_stop_the_run(server: ChatServer) -> None:
+@pytest.mark.parametrize("code", ["content_filter", "invalid_prompt"])
+def test_what_a_filter_refuses_does_not_stop_the_run(server: ChatServer, code: str) -> None:
+    """The codes of Azure and of OpenAI's thinking models."""
+
     def answer(body: dict[str, Any]) -> Answer:
-        return (400, refusal("filtered", "content_filter")) if asked_text(body) == "p1" else asked_text(body)
+        return (400, refusal("filtered", code)) if asked_text(body) == "p1" else asked_text(body)
 
     server.answer = answer
     found = model_of(server).complete(["p0", "p1", "p2"])
     assert [one.text for one in found] == ["p0", "", "p2"]
     assert found[1].extra["finish_reason"] == "content_filter"
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("This model's maximum context length is 4096 tokens. However, you requested 5120 tokens.", "BadRequestError"),
+        ("Your input is too long.", "context_length_exceeded"),
+        ("the request exceeds the available context size", "exceed_context_size_error"),
+    ],
+)
+def test_a_prompt_that_is_too_long_does_not_stop_the_run(server: ChatServer, said: str, code: str) -> None:
+    """As vLLM, OpenAI and llama.cpp say it: one report of a corpus may be longer than a model has room for."""
+
+    def answer(body: dict[str, Any]) -> Answer:
+        return (400, refusal(said, code)) if asked_text(body) == "p1" else asked_text(body)
+
+    server.answer = answer
+    found = model_of(server).complete(["p0", "p1", "p2"])
+    assert [one.text for one in found] == ["p0", "", "p2"]
+    assert found[1].extra["finish_reason"] == "context_length_exceeded"
 
 
 OPENAI = {

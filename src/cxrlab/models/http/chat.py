@@ -22,6 +22,7 @@ FINISH_REASON = "finish_reason"  # of an answer without a word: why the server s
 REFUSAL = "refusal"  # words that a server keeps apart from the answer because they decline to give one
 UNHEEDED = "unheeded"  # settings that the server does not know, so that the answer need not be the same next time
 FILTERED = "content_filter"  # code and finish reason of what a provider's filter stopped
+OBJECTIONS = (FILTERED, "invalid_prompt")  # codes of a refusal of one prompt for what it says; the second is OpenAI's
 _LONGER_NAME = {"max_tokens": "max_completion_tokens"}
 _UNSUPPORTED = re.compile(r"unsupported|not support|not permitted|unrecogni[sz]ed|unknown|extra_forbidden", re.I)
 
@@ -102,7 +103,7 @@ def answer_of(found: Mapping[str, Any], unheeded: Sequence[str] = ()) -> Generat
     extra: dict[str, Any] = {}
     if (asked := _count(counted.get("prompt_tokens"))) is not None:
         extra[PROMPT_TOKENS] = asked
-    if reason == "length":
+    if reason == "length" or (reason == FILTERED and text):  # a filter may stop an answer in the middle
         extra[TRUNCATED] = True
     if not text:
         extra[FINISH_REASON] = reason if isinstance(reason, str) else None

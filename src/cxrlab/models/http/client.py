@@ -22,6 +22,7 @@ from cxrlab.core.connection import Connection
 from cxrlab.core.errors import ConfigError, RunError
 from cxrlab.core.install import require
 from cxrlab.models.http.errors import Failure, cleaned, error_of, failure_of
+from cxrlab.models.http.streamed import whole
 
 if TYPE_CHECKING:
     import httpx
@@ -123,7 +124,7 @@ class ChatClient:
             return Failure(f"its answer ({status}) is longer than {MOST_BYTES >> 20} MiB", status=status)
         if status != 200:
             return failure_of(status, data, wait_s, self._keys, sent["messages"])
-        return _completion(self._without_keys(data)) or Failure("its answer is no completion", status=status)
+        return _completion(self._without_keys(whole(data))) or Failure("its answer is no completion", status=status)
 
     def _without_keys(self, data: bytes) -> bytes:
         for key in self._keys:

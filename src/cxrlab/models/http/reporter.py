@@ -12,7 +12,7 @@ from cxrlab.core.answer_store import writable
 from cxrlab.core.errors import DataError
 from cxrlab.core.protocols import REFUSED, Capabilities, Generated
 from cxrlab.models.decoding import Decoding
-from cxrlab.models.http.chat import FILTERED, FINISH_REASON, REFUSAL, Chat
+from cxrlab.models.http.chat import FILTERED, FINISH_REASON, OBJECTIONS, REFUSAL, Chat
 from cxrlab.models.http.client import ChatClient
 from cxrlab.models.http.crowd import as_they_come
 from cxrlab.models.http.errors import SPENT, EndpointError, NobodyThere
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 REFUSALS = (
     (403, "refused_by_guard"),
     (403, "account_stopped"),
-    (400, FILTERED),
+    *((400, code) for code in OBJECTIONS),
     *((429, code) for code in SPENT),
 )
 _SLACK = 1e-4  # a resampled or perturbed film may leave [0, 1] by rounding

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from types import MappingProxyType
@@ -9,10 +10,13 @@ from types import MappingProxyType
 from cxrlab.core.answer_store import writable
 from cxrlab.core.connection import Connection
 from cxrlab.core.protocols import Generated
-from cxrlab.models.http.chat import FILTERED, FINISH_REASON, Chat
+from cxrlab.models.http.chat import FILTERED, FINISH_REASON, OBJECTIONS, Chat
 from cxrlab.models.http.client import ChatClient
 from cxrlab.models.http.crowd import as_they_come
 from cxrlab.models.http.errors import EndpointError
+
+TOO_LONG = "context_length_exceeded"  # OpenAI's code; others say it in words
+_TOO_LONG = re.compile(rf"{TOO_LONG}|context (?:length|window|size)", re.I)
 
 
 class HttpText:
@@ -56,8 +60,17 @@ class HttpText:
             try:
                 return self._chat.ask(writable(prompts[place]), max_tokens=max_tokens, seed=seed, stop=stop)
             except EndpointError as error:
-                if error.code != FILTERED:
+                reason = _objection(error)
+                if reason is None:
                     raise
-                return Generated("", extra={FINISH_REASON: FILTERED})  # one prompt, not the whole run
+                return Generated("", extra={FINISH_REASON: reason})  # one prompt, not the whole run
 
         return as_they_come(one, len(prompts), self._chat.client.connection.concurrency)
+
+
+def _objection(error: EndpointError) -> str | None:
+    """What a server has against one prompt: what it says, or its length; None where the whole run is concerned."""
+    if error.code in OBJECTIONS:
+        return FILTERED
+    too_long = error.status in (400, 413, 422) and _TOO_LONG.search(f"{error.code} {error.said}")
+    return TOO_LONG if too_long else None
