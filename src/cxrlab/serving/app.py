@@ -30,6 +30,7 @@ _WHY = {
     415: "The request is not JSON.",
     421: "The request names another host.",
     429: "A rate or quota is used up.",
+    431: "The head of the request is too long.",
     500: "The model failed.",
     503: "The server is overloaded or stopping.",
     504: "No answer in time.",
@@ -75,7 +76,7 @@ def _add_chat(api: FastAPI, service: Service) -> None:
     @api.post(
         "/v1/chat/completions",
         response_model=ChatAnswer,
-        responses={200: streamed, **_errors(400, 401, 403, 404, 408, 413, 415, 421, 429, 500, 503, 504)},
+        responses={200: streamed, **_errors(400, 401, 403, 404, 408, 413, 415, 421, 429, 431, 500, 503, 504)},
         openapi_extra=body,
         summary="A report for a film, or the text model's answer.",
     )
@@ -87,12 +88,12 @@ def _add_models(api: FastAPI, service: Service) -> None:
     def entry(name: str) -> ModelEntry:
         return ModelEntry(id=name, created=service.created)
 
-    @api.get("/v1/models", responses=_errors(401, 421, 503), summary="The models that can be asked.")
+    @api.get("/v1/models", responses=_errors(401, 421, 431, 503), summary="The models that can be asked.")
     async def models(request: Request) -> ModelList:
         _note(request).fields["account"] = service.accounts.identify(request.headers).name
         return ModelList(data=[entry(name) for name in service.names])
 
-    @api.get("/v1/models/{name:path}", responses=_errors(401, 404, 421, 503), summary="One of them.")
+    @api.get("/v1/models/{name:path}", responses=_errors(401, 404, 421, 431, 503), summary="One of them.")
     async def model(request: Request, name: str) -> ModelEntry:
         _note(request).fields["account"] = service.accounts.identify(request.headers).name
         if name not in service.names:
@@ -104,7 +105,7 @@ def _add_state(api: FastAPI, service: Service) -> None:
     @api.get(
         "/healthz",
         response_model=Health,
-        responses={503: {"model": Health, "description": "It cannot answer."}, **_errors(421)},
+        responses={503: {"model": Health, "description": "It cannot answer."}, **_errors(421, 431)},
         summary="Whether the server can answer.",
     )
     async def healthz() -> JSONResponse:
@@ -114,7 +115,7 @@ def _add_state(api: FastAPI, service: Service) -> None:
     @api.get(
         "/metrics",
         response_class=PlainTextResponse,
-        responses=_errors(401, 421),
+        responses=_errors(401, 421, 431),
         summary="Counters for Prometheus.",
     )
     async def metrics(request: Request) -> Response:

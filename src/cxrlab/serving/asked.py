@@ -78,7 +78,7 @@ def read_json(body: bytes, limits: Limits) -> Any:
     if sum(map(body.count, _MARKS)) > limits.json_marks:
         raise too_large(f"the request has more than {limits.json_marks:,} commas, colons and brackets; send less.")
     try:
-        return json.loads(body.decode("utf-8"), parse_constant=_no_number)
+        return json.loads(body.decode("utf-8"), parse_constant=_no_number, object_pairs_hook=_object)
     except UnicodeDecodeError:
         raise invalid("the request is not UTF-8; send JSON in that encoding.") from None
     except RecursionError:
@@ -90,6 +90,14 @@ def read_json(body: bytes, limits: Limits) -> Any:
 
 def _no_number(word: str) -> NoReturn:
     raise ValueError("not a number of JSON")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; what names a field twice is read in one way by a proxy and in another by us."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise invalid("the request names a field twice; name each once.")
+    return found
 
 
 def _check_counts(request: ChatRequest, limits: Limits) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from cxrlab.core.protocols import Generated
-from cxrlab.serving.refusals import Refused, overloaded
+from cxrlab.serving.refusals import overloaded, stopping
 
 Question = TypeVar("Question")
 # The answers to a question, or why it has none.
@@ -100,7 +100,7 @@ class Batcher(Generic[Question]):
         job = Job(key, question, rows)
         with self._changed:
             if self._stopping or not self._thread.is_alive():
-                raise _stopped()
+                raise stopping()
             if len(self._queue) >= self._most:
                 raise overloaded("too many requests wait already; come again.")
             self._queue.append(job)
@@ -112,6 +112,11 @@ class Batcher(Generic[Question]):
     def waiting(self) -> int:
         """Questions in the queue."""
         return len(self._queue)
+
+    @property
+    def begun(self) -> bool:
+        """Whether it was started."""
+        return self._thread.ident is not None
 
     @property
     def alive(self) -> bool:
@@ -128,7 +133,7 @@ class Batcher(Generic[Question]):
         with self._changed:
             self._stopping = True
             self._changed.notify()
-        if self._thread.ident is not None:
+        if self.begun:
             self._thread.join(patience_s)
         self._fail_waiting()
         return not self._thread.is_alive()
@@ -149,7 +154,7 @@ class Batcher(Generic[Question]):
             self.died_of = error
             for job in batch:
                 if not job.future.done():
-                    job.future.set_exception(_stopped())
+                    job.future.set_exception(stopping())
         finally:
             self._fail_waiting()
 
@@ -159,7 +164,7 @@ class Batcher(Generic[Question]):
             self._queue.clear()
         for job in left:
             if job.future.set_running_or_notify_cancel():
-                job.future.set_exception(_stopped())
+                job.future.set_exception(stopping())
 
     def _next(self) -> list[Job[Question]]:
         """The next questions that are asked together; none when the end has come."""
@@ -216,7 +221,3 @@ class Batcher(Generic[Question]):
             return list(found)
         except Exception as error:
             return [error] if len(jobs) == 1 else [self._asked([job])[0] for job in jobs]
-
-
-def _stopped() -> Refused:
-    return overloaded("the server is stopping; come again later.", retry_after=5)

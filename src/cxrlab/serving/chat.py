@@ -59,6 +59,8 @@ def _check_type(request: Request) -> None:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Refused(415, "unsupported_media_type", "send the request as JSON, with Content-Type: application/json.")
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise Refused(415, "unsupported_media_type", "send the request uncompressed, without Content-Encoding.")
 
 
 async def _question(service: Service, request: Request, note: Note, held: AsyncExitStack) -> tuple[Asked, Question]:

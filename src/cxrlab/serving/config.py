@@ -23,7 +23,9 @@ class Limits:
         text_characters: Characters of text in a request.
         images: Pictures in a request; the last message alone may hold the one that is answered.
         pixels: Pixels of a picture, by its header, before it is decoded.
+        side: Pixels of its longer side: a line of millions takes gigabytes to be made as small as models want it.
         held_pixels: Pixels of all films that are decoded and not yet answered; further ones wait.
+        parts: Chunks of a PNG picture, or segments of a JPEG picture before its first scan.
         scans: Passes in which a JPEG picture may come: each costs as much as the whole picture.
         tokens: Longest answer that may be asked for.
         choices: Answers to one request.
@@ -31,6 +33,7 @@ class Limits:
         connections: Open connections; a further one takes the place of the one that has been idle longest.
         headers_s: Seconds in which the head of a request must have come.
         body_s: Seconds in which the rest must have come.
+        sent_s: Seconds in which a client must have taken what it is sent.
         keep_alive_s: Seconds for which a connection stays open between requests.
         answer_s: Seconds after which a request is given up.
         hang_s: Seconds for which the model may write at one batch before the server calls itself unwell.
@@ -44,7 +47,9 @@ class Limits:
     text_characters: int = 200_000
     images: int = 4
     pixels: int = 25_000_000
+    side: int = 10_000
     held_pixels: int = 100_000_000
+    parts: int = 20_000
     scans: int = 32
     tokens: int = 2048
     choices: int = 8
@@ -52,6 +57,7 @@ class Limits:
     connections: int = 256
     headers_s: float = 10.0
     body_s: float = 60.0
+    sent_s: float = 30.0
     keep_alive_s: float = 20.0
     answer_s: float = 300.0
     hang_s: float = 120.0

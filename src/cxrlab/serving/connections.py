@@ -1,8 +1,9 @@
 """Connections that cannot be used to hold the server up.
 
-The web server below closes a connection that is idle between requests, but waits for ever for the first byte, and for
-the end of a header that comes letter by letter. Here every head of a request has its time, and where there are too many
-connections, the one that has been idle longest makes room.
+The web server below closes a connection that is idle between requests, but waits for ever for the first byte, for the
+end of a header that comes letter by letter, and for a client that does not read its answer. Here every head of a
+request and every answer has its time, and where there are too many connections, the one that has been idle longest
+makes room.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Connections:
     """The open connections of a server, oldest first.
 
     Args:
-        limits: How many there may be, and how long the head of a request may take.
+        limits: How many there may be, and how long the head of a request and the sending of an answer may take.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -30,12 +31,16 @@ class Connections:
         self.open: dict[Watched, None] = {}
 
     def make_room(self, newest: Watched) -> None:
-        """Close one if there are too many: who never asked anything first, then who is idle, at last the newcomer."""
+        """Close one if there are too many.
+
+        Who never asked anything goes first, then who is idle, then who does not read, at last the newcomer.
+        """
         if len(self.open) <= self.limits.connections:
             return
-        idle = [one for one in self.open if one.is_idle and one is not newest]
+        others = [one for one in self.open if one is not newest]
+        idle = [one for one in others if one.is_idle]
         silent = [one for one in idle if not one.has_asked]
-        leaving = next(iter(silent or idle), newest)
+        leaving = next(iter(silent or idle or [one for one in others if one.is_stalled]), newest)
         del self.open[leaving]
         leaving.say_and_close(503, "overloaded", "too many connections are open; come again.")
 
@@ -56,6 +61,7 @@ class Watched(H11Protocol):
         super().__init__(**given)
         self._all = connections
         self._deadline: asyncio.TimerHandle | None = None
+        self._patience: asyncio.TimerHandle | None = None
         self.has_asked = False
 
     @property
@@ -63,9 +69,15 @@ class Watched(H11Protocol):
         """Whether no request is under way."""
         return self.cycle is None or self.cycle.response_complete
 
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the client has not taken what was sent."""
+        return self._patience is not None
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take its place, for which another may have to go."""
         super().connection_made(transport)
+        transport.set_write_buffer_limits(0)  # whatever the system does not take at once is a client that does not read
         self._all.open[self] = None
         self._watch()
         self._all.make_room(self)
@@ -74,7 +86,19 @@ class Watched(H11Protocol):
         """Leave."""
         self._all.open.pop(self, None)
         self._unwatch()
+        self._forget_patience()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client does not read; it has some time to begin."""
+        super().pause_writing()
+        if self._patience is None:
+            self._patience = self.loop.call_later(self._all.limits.sent_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It has read everything."""
+        self._forget_patience()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         """Bytes came; the time for a head goes on until it is whole, however many bytes come."""
@@ -104,7 +128,10 @@ class Watched(H11Protocol):
                 h11.EndOfMessage(),
             ):
                 self.transport.write(self.conn.send(event) or b"")
-        self.transport.close()
+        if self.is_stalled:
+            self.transport.abort()
+        else:
+            self.transport.close()
 
     def _watch(self) -> None:
         if self._deadline is None and not self.transport.is_closing():
@@ -114,6 +141,11 @@ class Watched(H11Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+    def _forget_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
     def _too_slow(self) -> None:
         self._deadline = None

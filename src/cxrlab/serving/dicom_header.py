@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from cxrlab.core.errors import DataError
-from cxrlab.data.dicom import sound_header
 
 HEADER_BYTES = 256 << 10  # a lookup table of 16 bits is half of it; more elements would take seconds to read
 _PIXELS = 0x7FE00010
 _DEFLATED = b"1.2.840.10008.1.2.1.99"
 _UNCOMPRESSED = ("1.2.840.10008.1.2", "1.2.840.10008.1.2.1")
+_PLAIN = ("OB", "OW", "UN", None)  # pixels of another type are unpacked one by one, as a list of data sets at worst
+_SEGMENTED = range(0x00281221, 0x00281225)  # tables of colours that a few bytes blow up to gigabytes
+_ONE_FILM = "is a DICOM file that is not one film of plain pixels"
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,27 @@ def small_dicom(data: bytes, name: str, most_pixels: int) -> SmallDicom:
     syntax = str(getattr(header.file_meta, "TransferSyntaxUID", _UNCOMPRESSED[0]))
     if syntax not in _UNCOMPRESSED or length == 0xFFFFFFFF:
         raise DataError(f"{name} is a compressed DICOM file, which a server does not unpack; send it as PNG.")
-    with sound_header(name):
-        rows, columns = int(header.Rows), int(header.Columns)
+    rows, columns = _number(header, "Rows", name), _number(header, "Columns", name)
     if not 0 < rows * columns <= most_pixels:
         raise DataError(f"{name} claims {columns} x {rows} pixels; between 1 and {most_pixels:,} are taken.")
-    if length > 8 * rows * columns + 8 or start + length > len(data):
+    bits = rows * columns * _number(header, "SamplesPerPixel", name, 1) * _number(header, "BitsAllocated", name)
+    # As many bytes as two films take are two films to the parser, whatever the header says.
+    if 8 * length >= 2 * bits or start + length > len(data):
         raise DataError(f"{name} is a DICOM file whose pixels do not fill {columns} x {rows}; send it again.")
+    if any(tag in header for tag in _SEGMENTED):
+        raise DataError(f"{name} {_ONE_FILM}; send it as PNG.")
     return SmallDicom(rows, columns, start + length)
+
+
+def _number(header: Any, element: str, name: str, absent: int | None = None) -> int:
+    """A small number of the header; nothing of what stands there instead of one is repeated."""
+    try:
+        value = int(header.get(element, absent))
+    except Exception:  # the parser raises many kinds on damaged bytes
+        value = -1
+    if not 0 <= value < 1 << 16:
+        raise DataError(f"{name} has a damaged DICOM header ('{element}' is no number); send it as PNG.")
+    return value
 
 
 def _until_pixels(data: bytes, name: str) -> tuple[Any, int, int]:
@@ -61,10 +77,12 @@ def _until_pixels(data: bytes, name: str) -> tuple[Any, int, int]:
     from pydicom.filereader import read_partial
 
     found: list[int] = []
+    plain: list[bool] = []
 
     def at_pixels(tag: Any, vr: str | None, length: int) -> bool:
         if int(tag) != _PIXELS:
             return False
+        plain.append(vr in _PLAIN)
         found.extend((length, stream.tell()))
         return True
 
@@ -80,4 +98,6 @@ def _until_pixels(data: bytes, name: str) -> tuple[Any, int, int]:
         raise DataError(f"{name} is not a readable DICOM file ({type(error).__name__}); send it as PNG.") from None
     if not found:
         raise DataError(f"{name} is a DICOM file without pixels, or with more than {HEADER_BYTES:,} bytes before them.")
+    if not plain[0]:
+        raise DataError(f"{name} {_ONE_FILM}; send it as PNG.")
     return header, found[0], found[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -9,7 +10,7 @@ from typing import Any
 
 from cxrlab.core.addresses import is_loopback
 from cxrlab.serving.holding import ClientGone
-from cxrlab.serving.refusals import Refused, overloaded
+from cxrlab.serving.refusals import Refused, stopping
 from cxrlab.serving.service import Note, Service
 
 Scope = MutableMapping[str, Any]
@@ -20,6 +21,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 ROUTES = ("/v1/chat/completions", "/v1/models", "/healthz", "/metrics", "/openapi.json", "/docs")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _ALWAYS = ("/healthz", "/metrics")  # answered while the server stops, too
+HEAD_BYTES = 16 << 10  # longest head of a request
 GONE = 499  # what the log says where the client did not wait
 
 
@@ -47,6 +49,9 @@ class Door:
         except Refused as refusal:
             note.fields["code"] = refusal.code
             await outgoing.refuse(refusal)
+        except asyncio.CancelledError:  # the server has waited as long as it does when it stops
+            note.fields["code"] = "overloaded"
+            await outgoing.refuse(stopping())
         except ClientGone:
             outgoing.status = outgoing.status or GONE
         except Exception as error:
@@ -57,8 +62,17 @@ class Door:
             self._end(scope, note, outgoing, time.monotonic() - begun)
 
     def _check(self, scope: Scope) -> None:
+        names = {name for name, _ in scope["headers"]}
+        if {b"content-length", b"transfer-encoding"} <= names:
+            # A proxy before us may believe the other one, and take the rest for a second request.
+            said = "the request tells its length in two ways; send Content-Length or Transfer-Encoding, not both."
+            raise Refused(400, "invalid_request", said, headers={"Connection": "close"})
+        # The parser heeds the limit for a head that comes in pieces alone.
+        head = len(scope["raw_path"]) + len(scope["query_string"])
+        if head + sum(len(name) + len(value) + 4 for name, value in scope["headers"]) > HEAD_BYTES:
+            raise Refused(431, "too_large", f"the head of the request is longer than {HEAD_BYTES:,} bytes.")
         if self._service.stopping and scope["path"] not in _ALWAYS:
-            raise overloaded("the server is stopping; come again later.", retry_after=5)
+            raise stopping()
         if self._service.accounts.open:
             # A page of another site may lead its own name to this machine; no browser says localhost then.
             hosts = [value for name, value in scope["headers"] if name == b"host"]

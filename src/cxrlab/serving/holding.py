@@ -119,14 +119,14 @@ async def body_of(
         held: Bytes of all requests.
     """
     parts: list[bytes] = []
-    taken = 0
+    taken, coming = 0, _parts(receive)
     try:
-        await _check_length(receive, headers, limits)
+        await _check_length(coming, headers, limits)
         try:
             async with asyncio.timeout(limits.body_s):
-                async for part in _parts(receive):
+                async for part in coming:
                     if taken + len(part) > limits.body_bytes:
-                        await _discard(receive)
+                        await _discard(coming)
                         raise _too_long(limits)
                     if not held.take(len(part)):
                         raise overloaded("the server holds too many large requests at this moment; come again.")
@@ -136,7 +136,9 @@ async def body_of(
             raise Refused(
                 408, "timeout", f"the request did not come whole within {limits.body_s:g} s.", headers=_CLOSE
             ) from None
-        yield b"".join(parts)
+        body = b"".join(parts)
+        parts.clear()
+        yield body
     finally:
         held.give_back(taken)
 
@@ -144,14 +146,14 @@ async def body_of(
 _CLOSE = {"Connection": "close"}
 
 
-async def _check_length(receive: Callable[[], Any], headers: Mapping[str, str], limits: Limits) -> None:
+async def _check_length(coming: AsyncIterator[bytes], headers: Mapping[str, str], limits: Limits) -> None:
     told = headers.get("content-length")
     if told is None:
         return
     if not (told.isascii() and told.isdigit()):
         raise invalid("Content-Length is no number.")
     if len(told) > 18 or int(told) > limits.body_bytes:
-        await _discard(receive)
+        await _discard(coming)
         raise _too_long(limits)
 
 
@@ -161,12 +163,12 @@ def _too_long(limits: Limits) -> Refused:
     return refusal
 
 
-async def _discard(receive: Callable[[], Any]) -> None:
+async def _discard(coming: AsyncIterator[bytes]) -> None:
     """Hear a client out for a moment: most read an answer only after they have sent everything."""
     end = time.monotonic() + _DISCARDED_S
     try:
         async with asyncio.timeout(_DISCARDED_S):
-            async for _ in _parts(receive):
+            async for _ in coming:
                 if time.monotonic() > end:
                     return
     except (TimeoutError, ClientGone):

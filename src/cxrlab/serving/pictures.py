@@ -20,6 +20,7 @@ from cxrlab.data.dicom import decode_dicom, is_dicom
 from cxrlab.data.images import eight_bits, grey_film
 from cxrlab.serving.config import Limits
 from cxrlab.serving.dicom_header import SmallDicom, small_dicom
+from cxrlab.serving.picture_parts import lean
 from cxrlab.serving.refusals import Refused, invalid, too_large
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Checked:
     """A picture whose header was read and found to be within the limits.
 
     Args:
-        data: Its bytes.
+        data: Its bytes; of a JPEG without the notes of cameras and programs.
         width: Pixels in a row.
         height: Rows.
         dicom: Where the pixels of a DICOM file are; None for PNG and JPEG.
@@ -78,7 +79,9 @@ def check_picture(data: bytes, limits: Limits) -> Checked:
     try:
         if is_dicom(data):
             found = small_dicom(data, NAME, limits.pixels)
+            _check_side(found.columns, found.rows, limits)
             return Checked(data, found.columns, found.rows, found)
+        data = lean(data, NAME, limits.parts)
         with open_picture(data, NAME) as picture:
             _check_frames(picture)
             width, height = picture.size
@@ -86,10 +89,11 @@ def check_picture(data: bytes, limits: Limits) -> Checked:
         raise _wrong(str(error)) from None
     if width * height > limits.pixels:
         raise too_large(
-            f"the picture has {width} x {height} pixels; at most {limits.pixels:,} are taken. Send a smaller one.",
+            f"the picture has {width} x {height} pixels; at most {limits.pixels:,} are taken, so send a smaller one.",
             "messages",
         )
-    # Inside the compressed stream this pair of bytes cannot stand, so each is a scan, or one of a thumbnail.
+    _check_side(width, height, limits)
+    # Inside the compressed stream this pair of bytes cannot stand, so each is a scan.
     if not data.startswith(PNG_START) and data.count(_SCAN) > limits.scans:
         raise too_large(f"the JPEG picture comes in more than {limits.scans} scans; save it anew.", "messages")
     return Checked(data, width, height)
@@ -97,13 +101,31 @@ def check_picture(data: bytes, limits: Limits) -> Checked:
 
 def decode_picture(checked: Checked) -> Pixels:
     """The film, uint8 [H, W], 255 is white; colour becomes luminance, deeper pictures are rounded to 8 bits."""
+    if checked.dicom is not None:
+        return _dicom_film(checked, checked.dicom.end)
     try:
-        if checked.dicom is not None:
-            return to_uint8(decode_dicom(checked.data[: checked.dicom.end], NAME))
         shown = eight_bits(decode(checked.data, NAME))
     except DataError as error:
         raise _wrong(str(error)) from None
     return shown if shown.ndim == 2 else to_uint8(grey_film(shown))
+
+
+def _check_side(width: int, height: int, limits: Limits) -> None:
+    if max(width, height) > limits.side:
+        raise too_large(
+            f"the picture has {width} x {height} pixels; at most {limits.side:,} are taken on a side.", "messages"
+        )
+
+
+def _dicom_film(checked: Checked, end: int) -> Pixels:
+    """The film of a DICOM file; why there is none is not told, since the parser's reasons quote the header."""
+    try:
+        film = to_uint8(decode_dicom(checked.data[:end], NAME))
+    except DataError:
+        film = None
+    if film is None or film.shape != (checked.height, checked.width):
+        raise _wrong("the picture is a DICOM file that cannot be shown as one film; send it as PNG.")
+    return film
 
 
 def _check_frames(picture: Image.Image) -> None:

@@ -62,3 +62,8 @@ def too_large(message: str, param: str | None = None) -> Refused:
 def overloaded(message: str, retry_after: float = 1.0) -> Refused:
     """503: come again."""
     return Refused(503, "overloaded", message, retry_after=retry_after)
+
+
+def stopping() -> Refused:
+    """503: the server is on its way out, another may come."""
+    return overloaded("the server is stopping; come again later.", retry_after=5)

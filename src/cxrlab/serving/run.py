@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ from cxrlab.core.install import require
 from cxrlab.core.locks import take_lock
 from cxrlab.core.streams import deliver
 from cxrlab.serving.config import ServeConfig
+
+INTERRUPTED = 130  # what the program gives back for Ctrl-C
 
 
 def run(config: ServeConfig, out: Path) -> None:
@@ -37,6 +40,9 @@ def run(config: ServeConfig, out: Path) -> None:
         except BaseException:
             service.close()
             raise
-        deliver(f"serving {' and '.join(service.names)} at {server.url}")
-        if server.run() == signal.SIGINT:
+        told = server.run(lambda: deliver(f"serving {' and '.join(service.names)} at {server.url}"))
+        if service.batcher.alive:
+            # The interpreter would wait for the threads of a model that does not answer.
+            os._exit(INTERRUPTED if told == signal.SIGINT else 0)
+        if told == signal.SIGINT:
             raise KeyboardInterrupt

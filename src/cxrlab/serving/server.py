@@ -10,7 +10,7 @@ import contextlib
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvicorn
@@ -18,11 +18,12 @@ import uvicorn
 from cxrlab.core.errors import RunError
 from cxrlab.serving.app import make_app
 from cxrlab.serving.connections import Connections
+from cxrlab.serving.door import HEAD_BYTES
 from cxrlab.serving.service import Service
 
-_HEAD_BYTES = 16 << 10  # longest head of a request
 _LAST_S = 1  # for what is still open after everybody has been answered
 _START_S = 30.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class _Uvicorn(uvicorn.Server):
@@ -64,11 +65,15 @@ class Server:
         """The base address for clients of the protocol."""
         return f"{self.address}/v1"
 
-    def run(self) -> int | None:
-        """Serve until told to stop; returns the number of the signal that did, None where a caller did."""
+    def run(self, begun: Callable[[], None] | None = None) -> int | None:
+        """Serve until told to stop; returns the number of the signal that did, None where a caller did.
+
+        Args:
+            begun: Called when requests are taken.
+        """
         try:
             self.service.batcher.start()
-            asyncio.run(self._main())
+            asyncio.run(self._main(begun or _nothing))
         finally:
             self._socket.close()
             self.service.close()
@@ -96,7 +101,7 @@ class Server:
     def __exit__(self, *trouble: object) -> None:
         self.stop()
 
-    async def _main(self) -> None:
+    async def _main(self, begun: Callable[[], None]) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         self._loop.set_exception_handler(self._failed)
         self._take_signals(self._loop)
@@ -105,6 +110,7 @@ class Server:
             await asyncio.sleep(0.005)
         self._started.set()
         self.service.journal.write("started", address=self.address)
+        begun()
         stop = asyncio.ensure_future(self._stop.wait())
         await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()
@@ -117,19 +123,21 @@ class Server:
         self.service.stopping = True
         self.service.journal.write("stopping", under_way=self.service.under_way)
         end = asyncio.get_running_loop().time() + self.service.limits.drain_s
-        while self.service.under_way and asyncio.get_running_loop().time() < end and not self._uvicorn.force_exit:
+        while self.service.under_way and asyncio.get_running_loop().time() < end:
             await asyncio.sleep(0.02)
 
     def _take_signals(self, loop: asyncio.AbstractEventLoop) -> None:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in _SIGNALS:
                 loop.add_signal_handler(number, self._told, number)
 
     def _told(self, number: int) -> None:
-        """A first signal asks for an orderly end, a second for an end."""
-        if self._signal is not None:
-            self._uvicorn.force_exit = True
-        self._signal = self._signal or number
+        """A first signal asks for an orderly end; a second is left to the system, which ends the process at once."""
+        self._signal = number
+        for each in _SIGNALS:
+            if self._loop is not None:
+                self._loop.remove_signal_handler(each)
+            signal.signal(each, signal.SIG_DFL)
         if self._stop is not None:
             self._stop.set()
 
@@ -145,6 +153,10 @@ class Server:
         return self._name
 
 
+def _nothing() -> None:
+    """For who does not want to know when requests are taken."""
+
+
 def _settings(service: Service, connections: Connections) -> uvicorn.Config:
     return uvicorn.Config(
         make_app(service),
@@ -158,7 +170,7 @@ def _settings(service: Service, connections: Connections) -> uvicorn.Config:
         proxy_headers=False,
         timeout_keep_alive=max(1, round(service.limits.keep_alive_s)),
         timeout_graceful_shutdown=_LAST_S,
-        h11_max_incomplete_event_size=_HEAD_BYTES,
+        h11_max_incomplete_event_size=HEAD_BYTES,
     )
 
 

@@ -140,7 +140,8 @@ class Service:
         if close is not None:
             close()
         self.books.close()
-        self.journal.write("stopped")
+        if self.batcher.begun:
+            self.journal.write("stopped")
         self.journal.close()
 
     def _gauges(self) -> None:

@@ -6,6 +6,7 @@ since clients send many; a field that is heeded must have its type.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -13,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cxrlab.core.errors import shown
 from cxrlab.serving.refusals import Refused, invalid
 
-_SEED = 2**63
+_LARGEST = 2**63 - 1
+_DIGITS = 20
 _Url = Annotated[str, Field(min_length=1, description="data:image/png;base64,… (PNG or JPEG), or base64 alone.")]
 
 
@@ -64,13 +66,18 @@ class ChatRequest(_Asked):
     )
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    n: int | None = Field(None, ge=1, description="Answers wanted.")
-    max_tokens: int | None = Field(None, ge=1, description="Longest answer.")
-    max_completion_tokens: int | None = Field(None, ge=1, description="The newer name of max_tokens, which it beats.")
+    n: int | None = Field(None, ge=1, le=_LARGEST, description="Answers wanted.")
+    max_tokens: int | None = Field(None, ge=1, le=_LARGEST, description="Longest answer.")
+    max_completion_tokens: int | None = Field(
+        None, ge=1, le=_LARGEST, description="The newer name of max_tokens, which it beats."
+    )
     temperature: float | None = Field(None, ge=0, le=2, description="0 or absent: the likeliest words.")
     top_p: float | None = Field(None, gt=0, le=1, description="Heeded with a temperature above 0.")
     seed: int | None = Field(
-        None, ge=-_SEED, lt=_SEED, description="The same seed draws the same words; a fresh one when absent."
+        None,
+        ge=-_LARGEST - 1,
+        lt=_LARGEST + 1,
+        description="The same seed draws the same words; a fresh one when absent.",
     )
 
 
@@ -165,9 +172,8 @@ def _refusal(error: ValidationError) -> Refused:
         return invalid(f"'{param}' is missing; give it.", param)
     if first["type"].startswith("union_tag"):
         return invalid(f"'{param}' is a part that is neither 'text' nor 'image_url'; send those alone.", param)
-    said = str(first["msg"]).removeprefix("Input ").replace("Value error, ", "")
-    given = shown(first["input"]) if isinstance(first["input"], (int, float)) else _kind(first["input"])
-    return invalid(f"'{param}' is {given}; it {said[:1].lower()}{said[1:]}.", param)
+    said = re.sub("^(Input|String|List|Value error,) ", "", str(first["msg"]))
+    return invalid(f"'{param}' is {_told(first['input'])}; it {said[:1].lower()}{said[1:]}.", param)
 
 
 def _place(steps: tuple[int | str, ...]) -> str:
@@ -183,6 +189,12 @@ def _place(steps: tuple[int | str, ...]) -> str:
 _FIELDS = {
     name for kind in (ChatRequest, Message, TextPart, ImagePart, ImageUrl, StreamOptions) for name in kind.model_fields
 }
+
+
+def _told(value: Any) -> str:
+    """A number as it is, so that its sender finds it, unless it is a very long one; of anything else the kind."""
+    number = shown(value) if isinstance(value, (int, float)) else ""
+    return number if 0 < len(number) <= _DIGITS else _kind(value)
 
 
 def _kind(value: Any) -> str:
