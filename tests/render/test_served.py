@@ -54,7 +54,7 @@ def test_who_is_answered_stands_with_interval_and_n(tmp_path: Path) -> None:
     shown = page(tmp_path, rehearsal())
     answered = row(shown, "films answered")
     assert all(part in answered for part in ("0.998", "0.9890", "1.0000", ">500<"))
-    assert "4.99" in row(shown, "answers a second, several at once")
+    assert "4.99" in row(shown, "answers a second, 8 at once")
     assert "1.33" in row(shown, "answers a second, one by one")
     assert "Guarded by <b>chest-gate, perturbation</b>." in shown
 

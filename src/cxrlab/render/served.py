@@ -54,7 +54,7 @@ def _benign(found: Mapping[str, Any], alone: Mapping[str, Any]) -> str:
             text(part(found, "same_words").get("n")),
         ],
         ["accounts stopped", text(found.get("stopped")), text(found.get("accounts"))],
-        ["answers a second, several at once", _rate(found), text(found.get("clients"))],
+        [f"answers a second, {text(found.get('clients'))} at once", _rate(found), text(found.get("films"))],
     ]
     if alone:
         rows.append(["answers a second, one by one", _rate(alone), text(alone.get("films"))])

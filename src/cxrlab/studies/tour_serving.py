@@ -33,7 +33,7 @@ class ServeScale:
 
 
 FULL = ServeScale(films=32, accounts=4, alone=6, queries=30, benign=600, bound=0.01)
-QUICK = ServeScale(films=2, accounts=1, alone=0, queries=3, benign=60, bound=0.1)
+QUICK = ServeScale(films=2, accounts=1, alone=0, queries=30, benign=60, bound=0.1)
 
 
 def serve_reporter(stage: Stage) -> None:
