@@ -24,6 +24,7 @@ from cxrlab.models.http.text import HttpText
 from cxrlab.models.loading import Loading
 from cxrlab.serving.config import Allowance, Limits, ServeConfig
 from cxrlab.serving.key_file import add_account
+from cxrlab.serving.opening import open_service
 from cxrlab.serving.server import Server
 
 TEXT = "planted:parrot"
@@ -374,3 +375,34 @@ def test_a_port_in_use_is_said(server: Server, tmp_path: Path) -> None:
 def test_plain_base64_is_a_picture_too(server: Server) -> None:
     plain = url_of(film_of(4)).partition(",")[2]
     assert said(post(server, asking(url=plain))) == expected(4)
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "told"),
+    [
+        ("https://me:secret@elsewhere.example/v1#m", None, "has a login"),
+        ("https://elsewhere.example/v1?api_key=secret#m", None, "has a key in it"),
+        ("https://elsewhere.example/v1#m", "https://other.example/v1#m", "would be sent to"),
+    ],
+)
+def test_a_name_that_may_not_be_served_is_written_nowhere(
+    model: str, text: str | None, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cxrlab.core.errors import ConfigError
+
+    monkeypatch.setenv("CXRLAB_API_KEY", "k" * 20)
+    loading = Loading(connection=Connection(may_leave="The board, for this test"))
+    with pytest.raises(ConfigError, match=told):
+        open_service(ServeConfig(model, text=text, loading=loading), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_server_before_a_model_elsewhere_needs_leave_for_films_that_nobody_knows(tmp_path: Path) -> None:
+    """A rehearsal knows whose films they are: those of a synthetic corpus need none."""
+    from cxrlab.core.egress import Shown
+    from cxrlab.core.errors import ConfigError
+
+    config = ServeConfig("https://elsewhere.example/v1#m", port=0)
+    with pytest.raises(ConfigError, match="films of whoever asks may hold patients' data"):
+        open_service(config, tmp_path / "out")
+    open_service(config, tmp_path / "out", model=Echo(), films=Shown("phantoms", synthetic=True)).close()

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cxrlab.core.addresses import is_address, parse_address
 from cxrlab.core.config import to_yaml
-from cxrlab.core.egress import Shown, check_egress
+from cxrlab.core.egress import Shown, check_egress, check_one_keeper
 from cxrlab.core.files import make_folder, write_text
 from cxrlab.core.install import require
 from cxrlab.serving.accounts import Accounts, anybody
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from cxrlab.serving.service import Guards, Service
 
 CONFIG, BOOKS, GUARD_FOLDER = "config.yaml", "books.sqlite", "guard"
-_FILMS = Shown("films of whoever asks", synthetic=False)
-_TEXTS = Shown("text of whoever asks", synthetic=False)
+FILMS = Shown("films of whoever asks", synthetic=False)
+TEXTS = Shown("text of whoever asks", synthetic=False)
 
 
 def open_service(
@@ -32,6 +33,7 @@ def open_service(
     text: TextModel | None = None,
     guard: Guards | None = None,
     journal: Journal | None = None,
+    films: Shown = FILMS,
 ) -> Service:
     """The service that these settings describe.
 
@@ -42,12 +44,10 @@ def open_service(
         text: The text model likewise.
         guard: The guard likewise.
         journal: The log; the error stream and `config.log_file` when left out.
+        films: What the model will be shown, where whoever asks is known.
     """
     require("serve")
-    leave = config.loading.connection.may_leave
-    check_egress(config.model, [_FILMS], leave)
-    if config.text is not None:
-        check_egress(config.text, [_TEXTS], leave)
+    _check_addresses(config, films)
     everybody = anybody(config.allowance)
     keyed = read_accounts(config.keys, config.allowance) if config.keys is not None else []
 
@@ -69,6 +69,16 @@ def open_service(
         guard = open_guard(config.guarding, out / GUARD_FOLDER, config.loading)
     books = Books(out / BOOKS)
     return Service(config, askers, Accounts(keyed, everybody), books, journal, guard)
+
+
+def _check_addresses(config: ServeConfig, films: Shown) -> None:
+    """Refuse models elsewhere that may not be asked, before anything of their names is written down."""
+    connection = config.loading.connection
+    for name, shown in ((config.model, films), (config.text, TEXTS)):
+        if name is not None and is_address(name):
+            parse_address(name)
+            check_egress(name, [shown], connection.may_leave)
+    check_one_keeper([name for name in (config.model, config.text) if name], connection.key_variable)
 
 
 def _load_model(config: ServeConfig) -> ImageToText:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.codec import to_unit
-from cxrlab.core.egress import check_egress
+from cxrlab.core.egress import Shown, check_egress
 from cxrlab.core.files import read_json
 from cxrlab.core.install import require
 from cxrlab.core.json_form import plain
@@ -69,7 +69,7 @@ def rehearse(config: RehearseConfig, out: Path) -> dict[str, Any]:
         _clear(out)
         honest = [f"honest-{number + 1}" for number in range(config.accounts)]
         copiers = [f"copier-{number + 1}" for number in range(len(pools))]
-        with _served(config, model, [*honest, *copiers], out / SERVER) as (guard, reporter):
+        with _served(config, model, corpus.shown, [*honest, *copiers], out / SERVER) as (guard, reporter):
             films = [to_unit(shot.load()) for shot in shots]
             benign = _benign(run, reporter, shots, films, honest, _asked_here(model, films))
             alone = _one_by_one(reporter, films[: config.alone], honest[0])
@@ -93,7 +93,7 @@ def _clear(out: Path) -> None:
 
 @contextmanager
 def _served(
-    config: RehearseConfig, model: ImageToText, accounts: Sequence[str], folder: Path
+    config: RehearseConfig, model: ImageToText, films: Shown, accounts: Sequence[str], folder: Path
 ) -> Iterator[tuple[Guard | None, HttpReporter]]:
     """A running server's guard, and a client that has a key for every account."""
     from cxrlab.models.http.reporter import HttpReporter
@@ -109,7 +109,7 @@ def _served(
     guard = open_guard(guarding, folder / GUARD_FOLDER, config.loading) if config.guard else None
     serving = ServeConfig(config.model, name="rehearsed", port=0, keys=folder / KEYS, loading=config.loading)
     journal = Journal(None, folder / "log.jsonl")
-    service = open_service(serving, folder, model=model, guard=guard, journal=journal)
+    service = open_service(serving, folder, model=model, guard=guard, journal=journal, films=films)
     with Server(service) as server, _in_environment(",".join(keys)) as variable:
         connection = replace(
             config.loading.connection, key_variable=variable, auth="bearer", concurrency=config.clients
