@@ -24,8 +24,8 @@ def test_generate_tells_how_many_reports_and_how_many_films_are_missing(
     assert main(words) == 1
     assert f"1 of {len(ids)} studies have no readable frontal film" in capsys.readouterr().err
     assert main([*words, "--allow-missing"]) == 0
-    file = tmp_path / "run" / "predictions.jsonl"
-    assert capsys.readouterr().out == f"{len(ids) - 1} reports in {file}; without a readable frontal film: 1\n"
+    file, summary = (tmp_path / "run" / name for name in ("predictions.jsonl", "summary.json"))
+    assert capsys.readouterr().out == f"{len(ids) - 1} reports in {file}; without a report: 1, see {summary}\n"
 
 
 def test_models_ls_lists_names_that_load(capsys: pytest.CaptureFixture[str]) -> None:

@@ -62,6 +62,15 @@ def test_a_login_in_an_address_is_refused_and_not_repeated() -> None:
     assert "hidden" not in str(error.value)
 
 
+@pytest.mark.parametrize("key", ["key", "api-key", "access_token", "code", "sig", "API_KEY"])
+def test_a_key_in_an_address_is_refused_and_not_repeated(key: str) -> None:
+    """A name is written into settings, predictions and pages, and so would be the key."""
+    with pytest.raises(ConfigError, match="has a key in it") as error:
+        parse_address(f"https://h/v1?api-version=2026-06-01&{key}=hidden#m")
+    assert "hidden" not in str(error.value) and f"{key}=***#m" in str(error.value)
+    assert without_login(f"https://h/v1?{key}=hidden&a=b#m") == f"https://h/v1?{key}=***&a=b#m"
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -93,6 +102,8 @@ def test_this_machine_is_known_by_its_addresses(name: str) -> None:
         "http://2130706433/v1#m",
         "http://①②⑦.0.0.1/v1#m",
         "http://[::1/v1#m",
+        "http://[::1]evil.example/v1#m",
+        "http://127.0.0.1:80:90/v1#m",
         "http:127.0.0.1#m",
         "hf:localhost",
         "",

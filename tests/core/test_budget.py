@@ -13,7 +13,7 @@ def test_a_budget_stops_before_spending() -> None:
     budget = Budget(limit=3.0, price_prompt=1.0, price_answer=1.0)
     budget.book(1000, 1000)
     budget.allow(500, 500)
-    with pytest.raises(BudgetSpent, match="2.0000 of --asking.max-cost 3 are spent"):
+    with pytest.raises(BudgetSpent, match="2.0000 of the max-cost 3 are spent"):
         budget.allow(501, 500)
     assert budget.spent == 2.0
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cxrlab.core.egress import Shown, check_egress, says_who_and_why
+from cxrlab.core.egress import Shown, check_egress, check_one_keeper, says_who_and_why
 from cxrlab.core.errors import ConfigError
 
 PATIENTS, PHANTOMS = Shown("corpora/mimic", synthetic=False), Shown("corpora/phantom", synthetic=True)
@@ -49,3 +49,22 @@ def test_the_message_names_the_flag_of_the_command_and_hides_a_login() -> None:
 )
 def test_leave_says_who_and_why(said: str | None, enough: bool) -> None:
     assert says_who_and_why(said) is enough
+
+
+def test_leave_that_is_kept_nowhere_is_none() -> None:
+    leave = "Dr. Who, for the audit"
+    with pytest.raises(ConfigError, match="Give a run folder with --out RUN"):
+        check_egress(ELSEWHERE, [PATIENTS], leave, kept=False)
+    check_egress(ELSEWHERE, [PHANTOMS], leave, kept=False)
+    check_egress("http://127.0.0.1/v1#m", [PATIENTS], leave, kept=False)
+
+
+def test_one_key_is_not_shown_to_two_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = [ELSEWHERE, "https://victim.example/v1#m"]
+    monkeypatch.delenv("KEY", raising=False)
+    check_one_keeper(both, "KEY")
+    monkeypatch.setenv("KEY", "sk-hidden")
+    with pytest.raises(ConfigError, match="KEY would be sent to models.example and to victim.example") as error:
+        check_one_keeper(both, "KEY")
+    assert "hidden" not in str(error.value)
+    check_one_keeper([ELSEWHERE, "https://models.example/other#n", "http://127.0.0.1/v1#m", "hf:folder"], "KEY")

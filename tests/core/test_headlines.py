@@ -11,5 +11,14 @@ def test_headlines_keep_their_order_and_fall_back_to_all() -> None:
     assert headlines(["other"]) == ["other"]
 
 
+def test_a_judge_that_was_asked_is_a_headline_by_its_sums() -> None:
+    """One of the twelve counts measures one kind of error alone, whatever points the model's name has."""
+    judge = "chexprompt:http://127.0.0.1:8000/v1#m.of.points"
+    kind = judge.replace("chexprompt", "chexprompt.omission_finding.significant")
+    whole = judge.replace("chexprompt", "chexprompt.significant")
+    assert headlines(["green:rules", judge, kind, whole, "bleu2:coco"]) == ["green:rules", judge, whole]
+    assert headlines([kind]) == [kind]
+
+
 def test_every_headline_is_scored_by_default() -> None:
     assert set(HEADLINES) <= set(default_names())

@@ -102,6 +102,7 @@ def test_a_control_that_is_refused_has_no_answers(
     done = generate(settings(corpus, control_studies=COUNT), tmp_path / "run")
     assert done.predictions == COUNT and dict(done.controls) == {"noise": 0, "blank": 0, "swapped": 0}
     assert SAID not in "".join(file.read_text() for file in (tmp_path / "run").glob("*.jsonl"))
+    assert len(model.asked) == COUNT + 3  # of each kind the first: a guard stops who sends such pictures
 
 
 def test_of_several_answers_the_refused_ones_are_left_out(corpus: Corpus, tmp_path: Path) -> None:

@@ -232,6 +232,16 @@ def test_answers_are_shared_by_runs_that_name_a_file(files: Path) -> None:
     assert [one["paid"] for one in requests(files / "two")] == [False] * 4
 
 
+def test_judges_of_two_hosts_do_not_share_a_key(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is asked of the addresses, which are of no machine: only their names are looked at."""
+    monkeypatch.setenv("CXRLAB_API_KEY", "sk-of-one-of-them")
+    names = [f"chexprompt:https://{host}.example/v1#m" for host in ("weaker", "stronger")]
+    asking = Asking(connection=Connection(may_leave="Dr Grey, ethics vote 12"))
+    with pytest.raises(ConfigError, match="would be sent to stronger.example and to weaker.example"):
+        run_score(config(files, *names, asking=asking), files / "run")
+    assert not (files / "run").exists()
+
+
 def test_other_commands_say_that_they_ask_no_model() -> None:
     with pytest.raises(UnknownName, match="'green:hf:x' asks a language model, which 'cxrlab score'"):
         chosen_metrics(("green:hf:x",))

@@ -128,6 +128,9 @@ def test_an_address_is_refused_before_anything_connects(data: Path, monkeypatch:
     may_leave = Loading(connection=Connection(may_leave="Dr Owner, for this test"))
     with pytest.raises(AssertionError, match="connected"):
         audit.extract(replace(named, loading=may_leave), data / "run")
+    monkeypatch.setenv("CXRLAB_API_KEY", "sk-of-the-oracle")
+    with pytest.raises(ConfigError, match="CXRLAB_API_KEY would be sent to 10.0.0.1 and to words.example"):
+        audit.extract(replace(named, loading=may_leave, oracle="https://words.example/v1#m"), data / "run")
     with pytest.raises(ConfigError, match="may hold patients' data"):  # leave for the model is none for the films
         audit.write_victim(named, data / "run")
 

@@ -201,6 +201,20 @@ def test_a_limit_of_cost_stops_before_more_is_spent_and_the_run_goes_on_when_it_
     assert model.prompts == PROMPTS[:9]
 
 
+def test_a_model_that_counts_more_tokens_than_we_guess_stays_within_the_limit_too(tmp_path: Path) -> None:
+    """A prompt of 40 characters is taken for 10 tokens and counted as 100, at 1 a token: of 1,000 ten are paid for.
+
+    The guess alone would have let all of the first 64 go. A run that goes on knows what its first start has seen.
+    """
+    prompts = [f"{number:040}" for number in range(64)]
+    model = Answering(lambda prompt: Generated(prompt, tokens=0, extra={"prompt_tokens": 100}))
+    for most, paid in ((1000.0, 10), (1550.0, 15)):
+        with AskedOnce(model, Asking(max_cost=most, price_prompt=1000.0), tmp_path) as asked:
+            with pytest.raises(BudgetSpent):
+                asked.complete(prompts, max_tokens=10)
+            assert (asked.paid, asked.budget.spent, asked.budget.heaviest) == (paid, 100.0 * paid, 10.0)
+
+
 def test_tokens_that_nobody_counted_are_guessed_by_length(tmp_path: Path) -> None:
     """Four characters a token: 8 asked are 2, 12 answered are 3."""
     with AskedOnce(Answering(lambda p: "x" * 12), Asking(price_prompt=1.0, price_answer=10.0), tmp_path) as asked:
@@ -228,7 +242,9 @@ def test_patients_text_is_refused_before_anything_connects_and_synthetic_text_is
         open_text_model(elsewhere, Asking(), [patients, phantoms], tmp_path / "run")
     assert open_text_model(elsewhere, Asking(), [phantoms]).name == elsewhere
     allowed = Asking(connection=Connection(may_leave="Dr Grey, ethics vote 12"))
-    assert open_text_model(elsewhere, allowed, [patients]).name == elsewhere
+    assert open_text_model(elsewhere, allowed, [patients], tmp_path / "run").name == elsewhere
+    with pytest.raises(ConfigError, match="Give a run folder"):  # in which the leave would stand
+        open_text_model(elsewhere, allowed, [patients])
     with ChatServer() as server, open_text_model(server.address(), Asking(), [patients], tmp_path / "run") as model:
         assert texts(model.complete(["a"])) == ["a"]
     assert len(requests(tmp_path / "run")) == 1

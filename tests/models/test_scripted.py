@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from cxrlab.core.asking import Asking
 from cxrlab.core.errors import ConfigError, DataError, UnknownName
 from cxrlab.core.protocols import TextModel
+from cxrlab.models.asked_once import AskedOnce
 from cxrlab.models.names import load_text_model
 
 
@@ -65,3 +67,13 @@ def test_names_that_are_none() -> None:
         load_text_model("gpt")
     with pytest.raises(UnknownName, match="Did you mean 'scripted'"):
         load_text_model("script:x")
+
+
+def test_answers_that_changed_under_one_name_are_asked_again(tmp_path: Path) -> None:
+    """A file that runs share keeps what a script said before; it is no answer of this one."""
+    found = []
+    for text in ("first", "second"):
+        model = load_text_model(script(tmp_path, {"contains": "", "answer": text}))
+        with AskedOnce(model, Asking(cache=tmp_path / "shared.sqlite")) as asked:
+            found.append(asked.complete(["the heart"])[0].text)
+    assert found == ["first", "second"]

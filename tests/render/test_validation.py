@@ -68,7 +68,7 @@ def test_judges_stand_side_by_side(tmp_path: Path) -> None:
     assert "τ-b, significant" in shown and "0.650" in shown and "omission_finding" not in shown
     assert "0.551" in shown and "-2.500" in shown and "&lt; 0.001" in shown
     assert "-0.250" in shown and "-0.300 to -0.200" in shown
-    assert "chexprompt:&lt;b&gt;" in shown and "no &lt;i&gt;number&lt;/i&gt; 3" in shown and "<i>number" not in shown
+    assert "chexprompt:&lt;b&gt;" in shown and "3 × no &lt;i&gt;number&lt;/i&gt;" in shown and "<i>number" not in shown
 
 
 def test_a_judge_of_another_form_is_refused(tmp_path: Path) -> None:

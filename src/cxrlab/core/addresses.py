@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -10,6 +11,7 @@ from cxrlab.core.errors import ConfigError
 
 SCHEMES = ("http", "https")
 _EXAMPLE = "http://127.0.0.1:8000/v1#MODEL"
+_KEY_IN_QUERY = re.compile(r"((?:key|token|secret|password|signature|\bsig|\bcode)=)[^&#]*", re.I)
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,15 @@ def parse_address(name: str) -> Address:
             f"'{without_login(name)}' has a login or a backslash in it; give the address alone and the key in the "
             "environment."
         )
+    if _KEY_IN_QUERY.search(parts.query):
+        raise ConfigError(
+            f"'{without_login(name)}' has a key in it, which would be written wherever the model is named; give the "
+            "address alone and the key in the environment."
+        )
     if not model.strip():
-        raise ConfigError(f"'{name}' does not say which model; write its name after #, as in {_EXAMPLE}.")
+        raise ConfigError(
+            f"'{without_login(name)}' does not say which model; write its name after #, as in {_EXAMPLE}."
+        )
     path = parts.path.rstrip("/").removesuffix("/chat/completions")
     return Address(f"{parts.scheme.lower()}://{parts.netloc}{path}", parts.query, model.strip())
 
@@ -68,10 +77,12 @@ def is_loopback(name: str) -> bool:
     try:
         parts = urlsplit(address)
         host = parts.hostname or ""
+        port = "" if parts.port is None else f":{parts.port}"
     except ValueError:
         return False
-    # Programs differ on where the host begins after these; what may be read in two ways is not trusted.
-    if any(mark in parts.netloc or mark in address for mark in ("@", "\\")):
+    # Programs differ on where the host begins or ends after these; what may be read in two ways is not trusted.
+    plain = parts.netloc.lower() == (f"[{host}]" if ":" in host else host) + port
+    if not plain or "@" in address or "\\" in address:
         return False
     if host == "localhost":
         return True
@@ -82,7 +93,8 @@ def is_loopback(name: str) -> bool:
 
 
 def without_login(name: str) -> str:
-    """The address with a login in it hidden, for messages."""
+    """The address with a login, or a key, in it hidden, for messages."""
     scheme, mark, rest = name.partition("://")
     login, at, host = rest.rpartition("@")
-    return f"{scheme}{mark}***@{host}" if mark and at and login else name
+    hidden = f"{scheme}{mark}***@{host}" if mark and at and login else name
+    return _KEY_IN_QUERY.sub(r"\1***", hidden)

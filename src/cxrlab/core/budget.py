@@ -24,6 +24,10 @@ class Budget:
         limit: Most that all kept answers together may cost, in the currency of the prices; None for no limit.
         price_prompt: Price of 1,000 tokens asked.
         price_answer: Price of 1,000 tokens answered.
+        prompt_tokens: Tokens asked so far.
+        answer_tokens: Tokens answered so far.
+        heaviest: Tokens, by the model's count, that a guessed token of a prompt was at most: its words may be shorter
+            than English ones, and its template adds some.
     """
 
     limit: float | None = None
@@ -31,32 +35,45 @@ class Budget:
     price_answer: float = 0.0
     prompt_tokens: int = 0
     answer_tokens: int = 0
+    heaviest: float = 1.0
 
     @property
     def spent(self) -> float:
         """Price of everything booked."""
         return self.cost(self.prompt_tokens, self.answer_tokens)
 
-    def cost(self, prompt_tokens: int, answer_tokens: int) -> float:
+    def cost(self, prompt_tokens: float, answer_tokens: float) -> float:
         """Price of so many tokens."""
         return (prompt_tokens * self.price_prompt + answer_tokens * self.price_answer) / 1000
 
-    def book(self, prompt_tokens: int, answer_tokens: int) -> None:
-        """Count tokens that were paid for."""
+    def book(self, prompt_tokens: int, answer_tokens: int, guessed: int = 0) -> None:
+        """Count tokens that were paid for.
+
+        Args:
+            prompt_tokens: Tokens asked.
+            answer_tokens: Tokens answered.
+            guessed: How many the prompt was taken for; 0 where nobody guessed.
+        """
         self.prompt_tokens += prompt_tokens
         self.answer_tokens += answer_tokens
+        if guessed:
+            self.heaviest = max(self.heaviest, prompt_tokens / guessed)
 
-    def allow(self, prompt_tokens: int, answer_tokens: int) -> None:
+    def holds(self, guessed: int, answer_tokens: int) -> bool:
+        """Whether what is left pays for prompts of so many guessed tokens and for the most that can be answered."""
+        return self.limit is None or self.spent + self.cost(guessed * self.heaviest, answer_tokens) <= self.limit
+
+    def allow(self, guessed: int, answer_tokens: int) -> None:
         """Refuse with `BudgetSpent` what may cost more than is left.
 
         Args:
-            prompt_tokens: Tokens that will be asked.
+            guessed: Tokens that will be asked, guessed.
             answer_tokens: The most that can be answered.
         """
-        most = self.cost(prompt_tokens, answer_tokens)
-        if self.limit is not None and self.spent + most > self.limit:
+        if not self.holds(guessed, answer_tokens):
+            most = self.cost(guessed * self.heaviest, answer_tokens)
             raise BudgetSpent(
-                f"stopped before spending: {self.spent:.4f} of --asking.max-cost {self.limit:g} are spent and the next "
+                f"stopped before spending: {self.spent:.4f} of the max-cost {self.limit:g} are spent and the next "
                 f"batch may cost {most:.4f}; everything so far is kept. Raise it and run the same command to go on."
             )
 

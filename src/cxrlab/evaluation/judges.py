@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.asking import Asking
-from cxrlab.core.egress import Shown
+from cxrlab.core.egress import Shown, check_one_keeper
 from cxrlab.core.errors import ConfigError, UnknownName, nearest
 from cxrlab.core.protocols import Generated, TextModel
 from cxrlab.evaluation.text_models import open_text_model
@@ -52,6 +52,7 @@ class TextModels:
     def __call__(self, name: str) -> AskedOnce:
         """The model of this name; egress is checked before anything connects."""
         if name not in self._open:
+            check_one_keeper((*self._open, name), self._asking.connection.key_variable)
             model = open_text_model(name, self._asking, self._shown, self._folder, budget=self._budget)
             model.recall()  # before another model spends what this one has spent already
             self._open[name] = model
@@ -132,12 +133,6 @@ def parted(wanted: Sequence[str] | None) -> tuple[tuple[str, ...] | None, tuple[
     if with_comma := next((name for name in judges if "," in name), None):
         raise ConfigError(f"the judge '{with_comma}' has a comma in its name, which parts names; rename its model.")
     return tuple(name for name in names if name not in judges), judges
-
-
-def one_kind(name: str) -> bool:
-    """Whether a metric counts one kind of error alone: one of the twelve counts, by rule or by a judge."""
-    counted = name.partition(":")[0]  # a model's name after the colon may have points of its own
-    return counted.startswith(("errors.", "chexprompt.")) and counted.count(".") > 1
 
 
 def judges_of(

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+from cxrlab.core.headlines import one_kind
 from cxrlab.evaluation.chosen_metrics import chosen_metrics, default_cards, with_needs
-from cxrlab.evaluation.judges import judge_parts, one_kind
+from cxrlab.evaluation.judges import judge_parts
 from cxrlab.metrics.families import cards, default_names
 from cxrlab.metrics.judging.table import JUDGES, judge_cards
 from cxrlab.metrics.tally import Metric

@@ -10,7 +10,6 @@ import numpy as np
 
 from cxrlab.core.errors import ConfigError, DataError, UnknownName, nearest
 from cxrlab.core.headlines import headlines
-from cxrlab.evaluation.judges import judge_parts, one_kind
 from cxrlab.evaluation.score_files import ScoredRun
 from cxrlab.metrics.families import metric_names
 from cxrlab.metrics.statistics.clusters import Place, place_in_memory
@@ -73,11 +72,6 @@ def _matching(wanted: str, names: Sequence[str]) -> list[str]:
     return [name for name in names if fnmatchcase(name, wanted) or name in group]
 
 
-def _judged(names: Sequence[str]) -> list[str]:
-    """What judges by language models count; of those that count by kind of error, their sums alone."""
-    return [name for name in names if judge_parts(name) is not None and not one_kind(name)]
-
-
 def comparable(
     runs: Sequence[ScoredRun], metrics: Sequence[str] = (), needed: Sequence[str] = ()
 ) -> tuple[list[str], dict[str, str]]:
@@ -85,14 +79,13 @@ def comparable(
 
     Args:
         runs: The baseline first.
-        metrics: Names, patterns (`bleu*`) and groups (`coco`) to choose from them; the headlines, and what judges by
-            language models said, when empty.
+        metrics: Names, patterns (`bleu*`) and groups (`coco`) to choose from them; the headlines when empty.
         needed: Names that are compared in any case. A name, pattern or need that finds nothing it could
             compare is a `ConfigError`.
     """
     names = list(dict.fromkeys(name for run in runs for name in run.tallies))
     refused = {name: why for name in names if (why := _objection(name, runs))}
-    chosen = {*needed, *(() if metrics else (*headlines(names), *_judged(names)))}
+    chosen = {*needed, *(() if metrics else headlines(names))}
     for wanted in [*metrics, *needed]:
         found = [wanted] if wanted in names else _matching(wanted, names) if wanted in metrics else []
         if not found:

@@ -26,9 +26,10 @@ def open_text_model(
         name: Such as `hf:FOLDER` or `http://127.0.0.1:8000/v1#MODEL`.
         asking: Cache, limit and connection.
         shown: What its prompts will hold; patients' data leave this machine only with leave.
-        folder: Run folder, in which requests and answers are kept; None keeps them in memory.
+        folder: Run folder, in which requests and answers are kept; None keeps them in memory, and then nothing of a
+            patient's leaves this machine.
         flag: Name of the connection's flags, for messages.
         budget: The purse, where several models of a run share one; one of its own when None.
     """
-    check_egress(name, shown, asking.connection.may_leave, flag)
+    check_egress(name, shown, asking.connection.may_leave, flag, kept=folder is not None)
     return AskedOnce(load_text_model(name, asking.connection), asking, folder, budget)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cxrlab.evaluation.judges import answer_lines, one_kind
+from cxrlab.core.headlines import one_kind
+from cxrlab.evaluation.judges import answer_lines
 
 
 def validation_text(found: Mapping[str, Any]) -> str:

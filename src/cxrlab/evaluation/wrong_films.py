@@ -65,7 +65,8 @@ def answer_wrong_films(
 ) -> dict[str, int]:
     """Answer the chosen studies with each kind of wrong film; returns how many answers each has.
 
-    A kind that cannot be made (swapped, when one patient has more than half of the studies) has none.
+    A kind that cannot be made (swapped, when one patient has more than half of the studies) has none. Nor has one of
+    which a model behind an address refuses the first: a guard counts such pictures, and stops who goes on with them.
 
     Args:
         run: The open run.
@@ -86,6 +87,11 @@ def answer_wrong_films(
         shown = {key: chosen[place] for key, place in zip(chosen, partners or (), strict=partners is not None)}
         films = WrongFilms(corpus, control, config.seed, shown, indications=config.indication)
         label = f"the same with {control} films"
-        lost = answer_all(run, control_file(control), writer, films, chosen, config.batch_size, label)
+        file = control_file(control)
+        if writer.model.capabilities.black_box:
+            first = answer_all(run, file, writer, films, chosen[:1], 1, f"the first of {label}")
+            if any(one.refused for one in first):
+                continue
+        lost = answer_all(run, file, writer, films, chosen, config.batch_size, label)
         counts[control] = len(chosen) - len(lost)
     return counts

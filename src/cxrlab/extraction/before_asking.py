@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from cxrlab.core.egress import Shown, check_egress
+from cxrlab.core.egress import Shown, check_egress, check_one_keeper
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import sha256_of
 from cxrlab.core.records import Study
@@ -82,6 +82,8 @@ def check_pool(config: ExtractConfig, pool: Pool, measured: Corpus) -> None:
 def check_films_may_leave(config: ExtractConfig, pool: Pool, measured: Corpus) -> None:
     """Refuse to send patients' films to a victim that is not on this machine, unless leave was recorded.
 
+    Nor does the oracle's key go to the victim: elsewhere, the two need environment variables of their own.
+
     Args:
         config: Settings.
         pool: Opened; the corpora and folders in it are asked with.
@@ -92,6 +94,8 @@ def check_films_may_leave(config: ExtractConfig, pool: Pool, measured: Corpus) -
     files = [part.argument for part in _parts_of(pool, Folder)] + ([str(config.chest)] if config.chest else [])
     shown = [*(one.shown for one in corpora), *(Shown(name, synthetic=False) for name in files)]
     check_egress(config.victim, shown, config.loading.connection.may_leave)
+    if config.loading.connection.key_variable == config.oracle_asking.connection.key_variable:
+        check_one_keeper([config.victim, config.oracle], config.loading.connection.key_variable)
 
 
 def pictures_needed(config: ExtractConfig) -> int:

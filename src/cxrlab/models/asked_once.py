@@ -119,13 +119,18 @@ class AskedOnce:
         self.close()
 
     def _affordable(self, texts: Sequence[str], max_tokens: int) -> int:
-        """How many prompts may go at once: all without a limit, else what the purse surely holds, and at least one."""
+        """How many prompts may go at once: all without a limit, else what the purse holds, and at least one.
+
+        The first goes alone: it tells how many tokens the model counts where we guess one.
+        """
         if self.budget.limit is None:
             return len(texts)
+        if not self.paid:
+            return 1
         most = sizes = 0
         for text in texts[:_AT_ONCE]:
             sizes += guessed_tokens(text)
-            if self.budget.spent + self.budget.cost(sizes, max_tokens * (most + 1)) > self.budget.limit:
+            if not self.budget.holds(sizes, max_tokens * (most + 1)):
                 break
             most += 1
         return max(most, 1)
@@ -156,7 +161,7 @@ class AskedOnce:
         asked, answered = tokens_of(prompt, answer)
         self.paid, self.found = self.paid + paid, self.found + (not paid)
         if paid:
-            self.budget.book(asked, answered)
+            self.budget.book(asked, answered, guessed_tokens(prompt))
         if self._requests is not None:
             record = {"id": key, "model": self.name, "max_tokens": max_tokens, "seed": seed, "paid": paid}
             told = {PROMPT_TOKENS: asked, "tokens": answered, "prompt": writable(prompt), "answer": answer.text}
@@ -193,7 +198,8 @@ class AskedOnce:
                 self._written.add(key)
                 self.paid, self.found = self.paid + bool(record.get("paid")), self.found + (not record.get("paid"))
                 if record.get("paid"):
-                    self.budget.book(_count(record.get(PROMPT_TOKENS)), _count(record.get("tokens")))
+                    asked, answered = (_count(record.get(name)) for name in (PROMPT_TOKENS, "tokens"))
+                    self.budget.book(asked, answered, guessed_tokens(str(record.get("prompt"))))
 
 
 def purse(asking: Asking) -> Budget:

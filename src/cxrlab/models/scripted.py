@@ -11,6 +11,7 @@ from typing import Any
 
 from cxrlab.core.connection import Connection
 from cxrlab.core.errors import DataError, nearest
+from cxrlab.core.files import sha256_of
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.protocols import Generated
 
@@ -35,6 +36,9 @@ class Scripted:
 
     Args:
         file: The JSONL file.
+
+    Attributes:
+        fingerprint: Tells these answers from others that stood in the file before; see `models.asked_once`.
     """
 
     USAGES = MappingProxyType({"scripted:FILE": "the answers of a JSONL file, by what the prompt holds"})
@@ -45,6 +49,7 @@ class Scripted:
         self._lines: list[_Line] = []
         for number, values in read_jsonl(Path(file)):
             self._take(values, f"{file}:{number}")
+        self.fingerprint = sha256_of(file)
 
     @classmethod
     def load(cls, argument: str, connection: Connection | None = None) -> Scripted:

@@ -14,18 +14,19 @@ _SEATS = (
 )
 
 
-def judges(found: Mapping[str, Any]) -> str:
-    """The judges of a validation; empty where it has none.
+def judges(found: Mapping[str, Any], of: str = "") -> str:
+    """The judges of a validation, or of a scored run; empty where it has none.
 
     Args:
-        found: Content of validation.json.
+        found: Content of validation.json or scores.json.
+        of: Name of the run, where a page has several.
     """
     told = found.get("judges")
     if not isinstance(told, Mapping) or not told:
         return ""
     answers = [_answers(name, row) for name, row in told.items()]
     head = ["judge", "asked", "read", "in part", "not read", "why not"]
-    parts = [f"<h4>Judges by language models</h4>{table(head, answers)}"]
+    parts = [f"<h4>Judges by language models{text(f', {of}') if of else ''}</h4>{table(head, answers)}"]
     raters = found.get("raters")
     tables = list(_tables(raters.get("judges", {}))) if isinstance(raters, Mapping) else []
     if tables:
@@ -38,7 +39,8 @@ def judges(found: Mapping[str, Any]) -> str:
 
 def _answers(name: str, row: Mapping[str, Any]) -> list[str]:
     counts = [text(row.get(key)) for key in ("asked", "parsed", "partial", "failed")]
-    return [text(name), *counts, text(row.get("reasons") or None)]
+    reasons = "; ".join(f"{count} × {reason}" for reason, count in (row.get("reasons") or {}).items())
+    return [f"<span class=name>{text(name)}</span>", *counts, text(reasons or None)]
 
 
 def _tables(judges: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -9,6 +9,7 @@ from cxrlab.core.headlines import ARROWS, headlines
 from cxrlab.core.vocabulary import ErrorKind
 from cxrlab.render.folder import RunFolder
 from cxrlab.render.html import UNKNOWN, bar, section, table, text
+from cxrlab.render.judges import judges
 from cxrlab.render.marked import KINDS
 from cxrlab.render.score_folder import ScoreFolder
 
@@ -29,6 +30,7 @@ def scores(runs: Runs) -> str:
             f"<details><summary>{len(rest)} more metrics, with every signature</summary>"
             f"{_score_table(scored, rest)}{_signatures(scored, names)}</details>"
         )
+    parts += [judges(part.scores, run.name if len(scored) > 1 else "") for run, part in scored]
     level = scored[0][0].config.get("level")
     share = f"{100 * level:g} % " if isinstance(level, float) else ""
     note = (
@@ -122,7 +124,7 @@ def _score_table(scored: Sequence[tuple[RunFolder, ScoreFolder]], names: Sequenc
         known = next(score for score, _ in found if score)
         floors = [_best_floor(name, known, floor) for _, floor in found]
         low, high = _scale([score for score, _ in found if score], [floor[1] for floor in floors if floor])
-        cells = [f"{text(name)} {ARROWS.get(known.get('direction'), '')}"]
+        cells = [f"<span class=name>{text(name)} {ARROWS.get(known.get('direction'), '')}</span>"]
         for (score, _), floor in zip(found, floors, strict=True):
             cells.append(f"{_value(score)}{_interval(score, floor[1] if floor else None, low, high)}")
         # One for all where the runs share their references; else each its own, in the order of the runs.

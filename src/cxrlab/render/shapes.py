@@ -11,10 +11,12 @@ NUMBER, TEXT = "a number or null", "text"
 ANY = "*"  # every key that the shape does not name
 
 _VALUES = dict.fromkeys(("value", "low", "high", "n", "undefined"), NUMBER)
+_ANSWERED = {ANY: {**dict.fromkeys(("asked", "parsed", "partial", "failed"), NUMBER), "reasons": {ANY: NUMBER}}}
 SCORES: Mapping[str, Any] = {
     "metrics": {ANY: {**_VALUES, "direction": TEXT, "range": [NUMBER], "signature": TEXT}},
     "floors": {ANY: {ANY: NUMBER}},
     "slices": {ANY: {ANY: _VALUES}},
+    "judges": _ANSWERED,
     "controls": {
         "image_dependence": {
             "metric": TEXT,
@@ -184,9 +186,7 @@ VALIDATED: Mapping[str, Any] = {
     "ceiling": {"leave_one_out_tau": [NUMBER]},
     "raters": {"judges": {ANY: {**_SEATS, "total": _SEATS, "significant": _SEATS}}},
     "differences": {ANY: {"above": TEXT, "total": _GAP, "significant": _GAP}},
-    "judges": {
-        ANY: {**dict.fromkeys(("asked", "parsed", "partial", "failed"), NUMBER), "reasons": {ANY: NUMBER}},
-    },
+    "judges": _ANSWERED,
 }
 
 _COUNTS = {ANY: NUMBER}

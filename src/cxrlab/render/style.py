@@ -23,6 +23,7 @@ table { border-collapse: collapse; width: 100%; font-size: .92rem; }
 th, td { text-align: left; vertical-align: top; padding: .32rem .9rem .32rem 0; border-bottom: 1px solid var(--line); }
 th { color: var(--quiet); font-weight: 600; border-bottom-color: #b9bfc6; }
 th:last-child, td:last-child { padding-right: 0; }
+.name { display: block; min-width: 15rem; overflow-wrap: anywhere; }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .18rem 1rem; margin: 0; font-size: .9rem; }
 dt { color: var(--quiet); }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cxrlab.core.headlines import one_kind
 from cxrlab.render.folder import RunFolder
 from cxrlab.render.html import bar, ends, figure, section, table, text
 from cxrlab.render.judges import judges
@@ -21,7 +22,7 @@ def _benchmark(found: Mapping[str, Any]) -> str:
     metrics = found.get("metrics")
     if not isinstance(metrics, Mapping) or not metrics:
         return ""
-    names = [name for name in metrics if not _one_kind(name)]
+    names = [name for name in metrics if not one_kind(name)]  # the twelve counts stay in the file
     ranked = any("passed" in row for row in metrics.values())
     names.sort(key=lambda name: -_merit(metrics[name]))
     significant = any("tau_significant" in row for row in metrics.values())
@@ -31,12 +32,6 @@ def _benchmark(found: Mapping[str, Any]) -> str:
     ceiling = (found.get("ceiling") or {}).get("leave_one_out_tau") or ()
     told = f"<p>One rater against the others: {text(list(ceiling))}.</p>" if ceiling else ""
     return f"<h3>{text(found.get('benchmark'))}</h3>{table(head, rows, len(head) - 2)}{told}{judges(found)}"
-
-
-def _one_kind(name: str) -> bool:
-    """Whether a metric is one of the twelve counts, each of one kind of error alone; they stay in the file."""
-    counted = name.partition(":")[0]  # a model's name after the colon may have points of its own
-    return counted.startswith(("errors.", "chexprompt.")) and counted.count(".") > 1
 
 
 def _merit(row: Mapping[str, Any]) -> float:

@@ -22,7 +22,7 @@ import torch
 
 from cxrlab.attacks.table import ATTACKS
 from cxrlab.core.connection import free_of
-from cxrlab.core.egress import check_egress
+from cxrlab.core.egress import check_egress, check_one_keeper
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.core.json_form import plain
@@ -84,10 +84,10 @@ def load_targets(config: RobustnessConfig, cases: Cases) -> list[Target]:
     names = (config.model, *config.versus)
     if len(names) > len(ascii_lowercase):
         raise ConfigError(f"{len(names)} models are too many for one audit; name at most {len(ascii_lowercase)}.")
-    for name in names:  # all of them before the first is opened
-        smoothed = parse_smoothed(name)
-        may_leave = config.loading.connection.may_leave
-        check_egress(smoothed[1] if smoothed else name, [cases.corpus.shown], may_leave)
+    inner = [smoothed[1] if (smoothed := parse_smoothed(name)) else name for name in names]
+    for name in inner:  # all of them before the first is opened
+        check_egress(name, [cases.corpus.shown], config.loading.connection.may_leave)
+    check_one_keeper(inner, config.loading.connection.key_variable)
     return [load_target(key, name, cases.labels, config) for key, name in zip(ascii_lowercase, names, strict=False)]
 
 

@@ -181,7 +181,7 @@ def test_the_budget_stops_and_a_higher_one_goes_on(source: Corpus, tmp_path: Pat
         return StructureConfig(model="fake:one", batch=2, max_tokens=1000, asking=asking)
 
     first = FakeModel(good)
-    with pytest.raises(BudgetSpent, match="0.0600 of --asking.max-cost 1.05 are spent"):
+    with pytest.raises(BudgetSpent, match="0.0600 of the max-cost 1.05 are spent"):
         by_model(source, config(1.05), tmp_path / "out", first)
     assert len(first.prompts) == 3
     second = FakeModel(good)

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cxrlab.core.answer_store import writable
 from cxrlab.core.budget import PROMPT_TOKENS
 from cxrlab.core.protocols import Generated
 from cxrlab.models.decoding import TRUNCATED
@@ -23,6 +22,7 @@ REFUSAL = "refusal"  # words that a server keeps apart from the answer because t
 UNHEEDED = "unheeded"  # settings that the server does not know, so that the answer need not be the same next time
 FILTERED = "content_filter"  # code and finish reason of what a provider's filter stopped
 OBJECTIONS = (FILTERED, "invalid_prompt")  # codes of a refusal of one prompt for what it says; the second is OpenAI's
+_MOST_TOKENS = 10**9  # of one question or answer; a server that counts more cannot count
 _LONGER_NAME = {"max_tokens": "max_completion_tokens"}
 _UNSUPPORTED = re.compile(r"unsupported|not support|not permitted|unrecogni[sz]ed|unknown|extra_forbidden", re.I)
 
@@ -119,8 +119,8 @@ def _text(content: Any) -> str:
     if isinstance(content, list):
         parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
         content = "".join(part for part in parts if isinstance(part, str))
-    return writable(content).strip() if isinstance(content, str) else ""
+    return content.strip() if isinstance(content, str) else ""
 
 
 def _count(value: Any) -> int | None:
-    return value if type(value) is int and value >= 0 else None
+    return value if type(value) is int and 0 <= value <= _MOST_TOKENS else None

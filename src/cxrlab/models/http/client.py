@@ -11,13 +11,14 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.addresses import is_loopback, parse_address
+from cxrlab.core.answer_store import writable
 from cxrlab.core.connection import Connection
 from cxrlab.core.errors import ConfigError, RunError
 from cxrlab.core.install import require
@@ -124,13 +125,8 @@ class ChatClient:
             return Failure(f"its answer ({status}) is longer than {MOST_BYTES >> 20} MiB", status=status)
         if status != 200:
             return failure_of(status, data, wait_s, self._keys, sent["messages"])
-        return _completion(self._without_keys(whole(data))) or Failure("its answer is no completion", status=status)
-
-    def _without_keys(self, data: bytes) -> bytes:
-        for key in self._keys:
-            if len(key) >= _LONG_KEY:
-                data = data.replace(key.encode(), b"***")
-        return data
+        secrets = [key for key in self._keys if len(key) >= _LONG_KEY]
+        return _completion(whole(data), secrets) or Failure("its answer is no completion", status=status)
 
     def _wait(self, failure: Failure, tries: int, stop: threading.Event) -> None:
         """As long as the server asks for; else anything up to a limit that doubles, so that clients spread out."""
@@ -177,8 +173,11 @@ def _read(response: httpx.Response, until: float) -> bytes | None:
     """The body; None when it is longer than anybody answers."""
     import httpx
 
+    if response.headers.get("content-encoding", "identity").lower() != "identity":
+        # A few kilobytes that are unpacked, perhaps several times over, could fill the memory.
+        raise httpx.DecodingError("its answer is compressed, which was not asked for")
     data = bytearray()
-    for part in response.iter_bytes():
+    for part in response.iter_raw():
         data += part
         if len(data) > MOST_BYTES:
             return None
@@ -187,14 +186,27 @@ def _read(response: httpx.Response, until: float) -> bytes | None:
     return bytes(data)
 
 
-def _completion(data: bytes) -> dict[str, Any] | None:
-    """The JSON of an answer if it is a completion with a message."""
+def _completion(data: bytes, secrets: Sequence[str]) -> dict[str, Any] | None:
+    """The JSON of an answer if it is a completion with a message; keys are struck out of it."""
     try:
-        found = json.loads(data)
+        found = _tidied(json.loads(data), secrets)
         message = found["choices"][0]["message"]
     except (ValueError, TypeError, LookupError, RecursionError):
         return None
     return found if isinstance(message, dict) else None
+
+
+def _tidied(value: Any, secrets: Sequence[str]) -> Any:
+    """What was read of an answer, with every text struck and writable: an escape hides a key until it is read."""
+    if isinstance(value, str):
+        for secret in secrets:
+            value = value.replace(secret, "***")
+        return writable(value)
+    if isinstance(value, list):
+        return [_tidied(one, secrets) for one in value]
+    if isinstance(value, dict):
+        return {name: _tidied(one, secrets) for name, one in value.items()}
+    return value
 
 
 def _refused(error: BaseException) -> bool:
@@ -217,7 +229,7 @@ def _wait_of(header: str | None) -> float | None:
     except ValueError:
         try:
             until = parsedate_to_datetime(header)
-        except ValueError:
+        except (ValueError, OverflowError):  # the second for a time zone beyond all bounds
             return None
         until = until if until.tzinfo else until.replace(tzinfo=UTC)
         seconds = (until - datetime.now(UTC)).total_seconds()

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from cxrlab.core.answer_store import writable
 from cxrlab.core.errors import RunError
 from cxrlab.core.streams import harmless
 
@@ -126,6 +127,7 @@ def _remedy(last: Failure, key_variable: str, with_key: bool) -> str:
 
 def cleaned(text: str, secrets: Iterable[str], asked: Any) -> str:
     """The first line of a server's words, cut, without control characters, keys and parts of the request."""
+    text = writable(text)
     for secret in secrets:
         text = text.replace(secret, "***")
     line = " ".join(harmless(text.strip().partition("\n")[0]).split())
