@@ -7,7 +7,7 @@ Starts `cxrlab serve` on this machine twice, in a process of its own. Without a 
 model here and behind the address; how many answers are the same. With the guard, calibrated on the train and val films
 of the corpus: held-out films by five accounts, each report compared with the model's here; then attacks by
 `cxrlab extract`, each under an account of its own, until it is shut out. The last two rows ask with chest films: what
-no detector of strange pictures can see is in the table, too. Eight minutes on two processors.
+no detector of strange pictures can see is in the table, too. Eight to eleven minutes on two processors.
 
 Columns: pictures the account had sent when it was stopped, reports that the attacker had been handed, refusals.
 """
