@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -10,7 +11,8 @@ from pathlib import Path
 from cxrlab.core.files import make_folder
 from cxrlab.core.install import require
 from cxrlab.core.locks import take_lock
-from cxrlab.core.streams import deliver
+from cxrlab.core.progress import silenced
+from cxrlab.core.streams import Remarks, deliver
 from cxrlab.serving.config import ServeConfig
 
 INTERRUPTED = 130  # what the program gives back for Ctrl-C
@@ -34,7 +36,9 @@ def run(config: ServeConfig, out: Path) -> None:
     with take_lock(make_folder(out)):
         journal = Journal(sys.stderr, config.log_file)
         silence_libraries(journal)
-        service = open_service(config, out, journal=journal)
+        # A program that reads the log expects JSON on every line; a person may see how far the guard has come.
+        with contextlib.nullcontext() if Remarks(sys.stderr).isatty() else silenced():
+            service = open_service(config, out, journal=journal)
         try:
             server = Server(service)
         except BaseException:
