@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--alone-seconds", type=float, default=30.0)
     parser.add_argument("--films", type=int, default=64)
-    parser.add_argument("--max-batch", type=int, default=32)
+    parser.add_argument("--max-batch", type=int, default=64)
     parser.add_argument("--rehearse", action="store_true", help="a few seconds")
     given = parser.parse_args()
     if given.rehearse:

@@ -129,7 +129,7 @@ class ServeConfig:
     expose: bool = False
     keys: Path | None = None
     guard: bool = False
-    max_batch: int = 32
+    max_batch: int = 64
     max_wait_ms: float = 10.0
     log_file: Path | None = None
     allowance: Allowance = field(default_factory=Allowance)
