@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cxrlab.core import files, jsonl
 from cxrlab.core.errors import DataError, RunError
-from cxrlab.core.jsonl import JsonlAppender, read_jsonl
+from cxrlab.core.jsonl import JsonlAppender, read_jsonl, read_line, scan_jsonl
 
 
 def records(path: Path) -> list[dict[str, object]]:
@@ -60,6 +60,21 @@ def test_a_torn_last_line_is_told_apart_from_a_bad_one(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b'{"a": 1}\n{"a": ')
     with pytest.raises(DataError, match=r"a:2 .*resume the run"):
         list(read_jsonl(tmp_path / "a"))
+
+
+def test_a_line_without_end_is_refused_and_never_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next line is still found at its place."""
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(b'{"n": "' + b"x" * 300_000 + b'"}\n{"n": 1}\n')
+    assert [offset for offset, _, _ in scan_jsonl(file)] == [0, 300_010]
+    monkeypatch.setattr(jsonl, "LONGEST_LINE", 1000)
+    with pytest.raises(DataError, match=r"a\.jsonl:1 is longer than 1,000 bytes"):
+        list(read_jsonl(file))
+    with file.open("rb") as stream:
+        assert [(len(line), length) for line, length in (read_line(stream), read_line(stream))] == [
+            (1001, 300_010),
+            (9, 9),
+        ]
 
 
 def test_missing_file_and_folder(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import io
 import json
 import math
+import zipfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -216,6 +218,21 @@ def test_a_run_that_did_not_finish_is_not_compared(tmp_path: Path, state: str) -
     folder = scored(tmp_path / "run", batch(["a", "b"]), [mean([0.25, 0.5])])
     (folder / "status.json").write_text(json.dumps({"state": state}))
     with pytest.raises(DataError, match="has not finished"):
+        read_tallies(folder)
+
+
+def test_arrays_that_unpack_to_gigabytes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what comes out, and by what a header claims."""
+    monkeypatch.setattr(score_files, "MOST_UNPACKED", 1 << 20)
+    folder = scored(tmp_path / "run", batch(["a", "b"]), [mean([0.25, 0.5])])
+    np.savez_compressed(folder / ARRAYS, array0=np.zeros(2 << 20, np.uint8))
+    with pytest.raises(DataError, match=r"tallies\.npz holds array0\.npy, which unpacks to more than"):
+        read_tallies(folder)
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"shape": (1 << 40,), "fortran_order": False, "descr": "|u1"})
+    with zipfile.ZipFile(folder / ARRAYS, "w") as archive:
+        archive.writestr("array0.npy", stream.getvalue())
+    with pytest.raises(DataError, match="does not fit"):
         read_tallies(folder)
 
 

@@ -12,13 +12,15 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.files import make_folder, os_error, unreadable, utf8, write_all
 from cxrlab.core.json_form import BadJson, dumps, loads
 
 _BLOCK = 1 << 16
+# Bytes of a line. Parsed, it takes up to twenty times as much.
+LONGEST_LINE = 1 << 24
 
 
 def read_jsonl(path: str | os.PathLike[str], *, undefined: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -46,7 +48,7 @@ def scan_jsonl(path: str | os.PathLike[str], *, undefined: bool = False) -> Iter
         number = offset = 0
         while True:
             try:
-                line = stream.readline()
+                line, length = read_line(stream)
             except OSError as error:
                 raise unreadable(error, source) from error
             if not line:
@@ -55,7 +57,17 @@ def scan_jsonl(path: str | os.PathLike[str], *, undefined: bool = False) -> Iter
             if line.strip():
                 torn = not line.endswith(b"\n")
                 yield offset, number, parse_line(line, f"{source}:{number}", torn=torn, undefined=undefined)
-            offset += len(line)
+            offset += length
+
+
+def read_line(stream: IO[bytes]) -> tuple[bytes, int]:
+    """The next line and its length; of a line that is too long only as much as `parse_line` needs to refuse it."""
+    line = stream.readline(LONGEST_LINE + 1)
+    length, rest = len(line), line
+    while length > LONGEST_LINE and rest and not rest.endswith(b"\n"):
+        rest = stream.readline(_BLOCK)
+        length += len(rest)
+    return line, length
 
 
 def parse_line(line: bytes, place: str, torn: bool = False, undefined: bool = False) -> dict[str, Any]:
@@ -67,6 +79,8 @@ def parse_line(line: bytes, place: str, torn: bool = False, undefined: bool = Fa
         torn: Its newline is missing.
         undefined: Take `NaN` as not-a-number.
     """
+    if len(line) > LONGEST_LINE:
+        raise DataError(f"{place} is longer than {LONGEST_LINE:,} bytes; correct or delete the line.")
     try:
         value = _decode(line, undefined)
     except BadJson as error:

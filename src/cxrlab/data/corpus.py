@@ -20,7 +20,7 @@ from cxrlab.core.codec import decode
 from cxrlab.core.egress import Shown
 from cxrlab.core.errors import ConfigError, DataError, nearest, shown
 from cxrlab.core.files import unreadable
-from cxrlab.core.jsonl import parse_line, read_jsonl, scan_jsonl
+from cxrlab.core.jsonl import parse_line, read_jsonl, read_line, scan_jsonl
 from cxrlab.core.records import SPLITS, Study
 from cxrlab.data.bounded import read_bounded
 from cxrlab.data.card import CARD, Card, read_card
@@ -102,7 +102,7 @@ class Corpus:
         try:
             with self.file.open("rb") as stream:
                 stream.seek(entry.offset)
-                line = stream.readline()
+                line, _ = read_line(stream)
         except OSError as error:
             raise unreadable(error, self.file) from error
         place = f"{self.file}:{entry.line}"

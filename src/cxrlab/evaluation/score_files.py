@@ -15,7 +15,6 @@ import io
 import math
 import re
 import zipfile
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from cxrlab.core.files import read_bytes, read_json
 from cxrlab.core.json_form import dumps
 from cxrlab.core.runs import Run, state
 from cxrlab.core.tables import load_reference
+from cxrlab.data.bounded import MOST_UNPACKED, read_member
 from cxrlab.metrics.pairs import Batch
 from cxrlab.metrics.tally import Metric, Tally
 
@@ -193,13 +193,26 @@ def _argument(value: Any) -> Any:
 def _load(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays, counts as floats: converted once, so that metrics go on sharing them."""
     try:
-        with np.load(io.BytesIO(read_bytes(path)), allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
+        with zipfile.ZipFile(io.BytesIO(read_bytes(path))) as stored:
+            stored.filename = str(path)  # for messages
+            members = {name: read_member(stored, name, MOST_UNPACKED) for name in stored.namelist()}
+        arrays = {name.removesuffix(".npy"): _array(data) for name, data in members.items()}
         if strange := [name for name, array in arrays.items() if array.dtype.kind not in "biuf"]:
             raise ValueError(f"{strange[0]} holds no numbers")
         return {name: a if a.dtype == np.bool_ else a.astype(np.float64) for name, a in arrays.items()}
-    except (ValueError, EOFError, OSError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+    except (ValueError, EOFError, OSError, NotImplementedError, zipfile.BadZipFile) as error:
         raise DataError(f"{path} is not a readable file of counts ({error}); score the run again.") from None
+
+
+def _array(data: bytes) -> NDArray[Any]:
+    """The array of a member; one whose header claims more than stands there is refused before any memory is taken."""
+    stream = io.BytesIO(data)
+    version = np.lib.format.read_magic(stream)
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, kind = read_header(stream)
+    if math.prod(shape) * kind.itemsize != len(data) - stream.tell():
+        raise ValueError(f"an array of shape {shape} does not fit {len(data)} bytes")
+    return np.asarray(np.load(io.BytesIO(data), allow_pickle=False))
 
 
 def _rebuilt(name: str, told: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], count: int) -> Tally:

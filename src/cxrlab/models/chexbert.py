@@ -18,6 +18,7 @@ from cxrlab.core.errors import DataError, nearest
 from cxrlab.core.files import unreadable
 from cxrlab.core.install import require
 from cxrlab.core.vocabulary import CHEXPERT_14
+from cxrlab.models.convert.tensors import is_torch_zip
 from cxrlab.models.local_files import first_line, load_tokenizer
 from cxrlab.models.text_batches import batches
 
@@ -144,6 +145,7 @@ def _state(checkpoint: Path) -> dict[str, Tensor]:
     import torch
 
     try:
+        is_torch_zip(checkpoint)  # refuses one that unpacks to any size
         saved = torch.load(checkpoint, map_location="cpu", weights_only=True)
     except OSError as error:
         raise unreadable(error, checkpoint) from error

@@ -14,7 +14,7 @@ from typing import Any
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import unreadable
-from cxrlab.core.jsonl import parse_line, scan_jsonl
+from cxrlab.core.jsonl import parse_line, read_line, scan_jsonl
 from cxrlab.core.protocols import REFUSED
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import state
@@ -133,7 +133,7 @@ def _line(place: _Place) -> dict[str, Any]:
     try:
         with place.file.open("rb") as stream:
             stream.seek(place.offset)
-            line = stream.readline()
+            line, _ = read_line(stream)
     except OSError as error:
         raise unreadable(error, place.file) from error
     return parse_line(line, str(place))

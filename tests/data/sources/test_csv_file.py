@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from cxrlab.core.errors import CxrlabError, DataError
+from cxrlab.data import bounded
+from cxrlab.data.sources import csv_file
 from cxrlab.data.sources.csv_file import files_found, find_file, find_optional, noted, read_rows
 
 
@@ -32,6 +34,25 @@ def test_long_cells_and_empty_lines(tmp_path: Path) -> None:
     """A run-length mask is longer than the module's own limit of 128 KiB."""
     (tmp_path / "a.csv").write_text(f"id,mask\n\n1,{'7 ' * 200_000}\n\n")
     assert len(rows(tmp_path / "a.csv", "mask")[0]["mask"]) == 399_999
+
+
+def test_a_packed_table_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By all that it unpacks to, though each row is short."""
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"id,text\n" + b"1,x\n" * 500_000))
+    assert sum(1 for _ in read_rows(tmp_path / "a.csv.gz", ["id"])) == 500_000
+    monkeypatch.setattr(bounded, "MOST_UNPACKED", 1 << 20)
+    with pytest.raises(DataError, match=r"a\.csv\.gz unpacks to more than 1,048,576 bytes"):
+        rows(tmp_path / "a.csv.gz", "id")
+
+
+@pytest.mark.parametrize("row", [b"x" * (3 << 20), b"x," * (1 << 20), b'"x\n",' * (1 << 20)])
+def test_a_row_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: bytes) -> None:
+    """One long cell, many cells, or quoted line breaks on and on."""
+    monkeypatch.setattr(csv_file, "LONGEST_ROW", 1 << 20)
+    for name, data in (("a.csv", row), ("b.csv", gzip.compress(row))):
+        (tmp_path / name).write_bytes(b"id,text\n1,x\n" + data if name == "a.csv" else data)
+        with pytest.raises(DataError, match=rf"{name} holds a row of more than 1,048,576 characters"):
+            rows(tmp_path / name)
 
 
 def test_a_missing_column_names_the_nearest(tmp_path: Path) -> None:

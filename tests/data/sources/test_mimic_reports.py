@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -42,6 +44,41 @@ def test_a_tree_of_reports_may_begin_at_several_places(tmp_path: Path, tree: str
         assert told is not None and told.text == "A phantom."
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@pytest.mark.parametrize("declared", [None, 100])
+def test_a_report_that_unpacks_to_gigabytes_takes_no_memory(tmp_path: Path, method: int, declared: int | None) -> None:
+    """64 MiB here; the size that the archive declares is not believed, and other methods unpack all in one call."""
+    place = tmp_path / "bomb.zip"
+    with zipfile.ZipFile(place, "w", method) as archive:
+        archive.writestr(f"files/{MEMBER}", bytes(64 << 20))
+    if declared is not None:
+        data = bytearray(place.read_bytes())
+        for signature, size in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):
+            at = data.index(signature) + size
+            data[at : at + 4] = declared.to_bytes(4, "little")
+        place.write_bytes(data)
+    reports = find_reports(tmp_path, place)
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match=r"bomb\.zip .*s50990001\.txt"):
+            reports.read("p10990001", "s50990001")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 24 << 20
+
+
+def test_a_report_outside_an_archive_is_bounded_too(tmp_path: Path) -> None:
+    """The file is 5 MiB of nothing; an empty one is a report that is not there."""
+    file = tmp_path / "files" / MEMBER
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"")
+    assert find_reports(tmp_path, None).read("p10990001", "s50990001") is None
+    os.truncate(file, 5 << 20)
+    with pytest.raises(DataError, match=r"s50990001\.txt is larger than"):
+        find_reports(tmp_path, None).read("p10990001", "s50990001")
+
+
 def test_a_tree_of_reports_alone_goes_before_the_tree_of_films(tmp_path: Path) -> None:
     (tmp_path / "files/p10").mkdir(parents=True)
     file = tmp_path / "mimic-cxr-reports/files" / MEMBER
@@ -68,7 +105,7 @@ def test_a_place_that_was_named_must_hold_reports(tmp_path: Path) -> None:
 
 def test_a_folder_where_a_report_should_be_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "files" / MEMBER).mkdir(parents=True)
-    with pytest.raises(DataError, match=r"s50990001\.txt.*folder where a file was expected"):
+    with pytest.raises(DataError, match=r"s50990001\.txt.*is a folder, not a file"):
         find_reports(tmp_path, None).read("p10990001", "s50990001")
 
 

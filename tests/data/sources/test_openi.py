@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import shutil
@@ -16,6 +17,7 @@ from importing import expected, told
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.records import SECTIONS
+from cxrlab.data import bounded
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.importing import import_corpus
 from cxrlab.data.sources.indiana import FROM_PICTURE, FilmName, film_name
@@ -179,6 +181,24 @@ def test_a_bad_archive_is_a_sentence(tmp_path: Path) -> None:
         archived(archive, *members)
         with pytest.raises(DataError, match=sentence):
             plan(ImportConfig(tmp_path))
+
+
+def test_an_archive_that_unpacks_to_gigabytes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By many small reports, by a file that is no report, by an entry's own header; the last is not even unpacked."""
+    monkeypatch.setattr(bounded, "MOST_UNPACKED", 1 << 20)
+    monkeypatch.setattr(bounded, "MOST_RATIO", 2)
+    archive = tmp_path / "NLMCXR_reports.tgz"
+    archived(archive, *((f"{number}.xml", bytes(100_000)) for number in range(20)))
+    with pytest.raises(DataError, match=r"NLMCXR_reports\.tgz unpacks to more than"):
+        plan(ImportConfig(tmp_path))
+    archived(archive, ("films.bin", bytes(2 << 20)), ("1.xml", b"x"))
+    with pytest.raises(DataError, match=r"NLMCXR_reports\.tgz unpacks to more than"):
+        plan(ImportConfig(tmp_path))
+    entry = tarfile.TarInfo("name")
+    entry.type, entry.size = tarfile.GNUTYPE_LONGNAME, 6 << 30
+    archive.write_bytes(gzip.compress(entry.tobuf(tarfile.GNU_FORMAT) + bytes(1 << 20)))
+    with pytest.raises(DataError, match=r"NLMCXR_reports\.tgz holds an entry of 6,442,450,944 bytes"):
+        plan(ImportConfig(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,16 @@ def test_numbers_of_numpy_beside_the_state_are_harmless(tmp_path: Path) -> None:
     whole = {"state_dict": {"module.a": torch.ones(1)}, "loss": np.float32(1.5), "epoch": np.int64(3)}
     torch.save(whole, tmp_path / "model.pt")
     assert list(read_tensors(tmp_path / "model.pt")) == ["a"]
+
+
+def test_a_torch_file_that_was_packed_is_refused(tmp_path: Path) -> None:
+    """A megabyte of it may unpack to gigabytes; torch itself packs nothing."""
+    torch.save({"a": torch.zeros(2)}, tmp_path / "a.pt")
+    with zipfile.ZipFile(tmp_path / "a.pt") as whole, zipfile.ZipFile(tmp_path / "b.pt", "w", 8) as packed:
+        for name in whole.namelist():
+            packed.writestr(name, whole.read(name))
+    with pytest.raises(DataError, match=r"b\.pt holds .* compressed"):
+        read_tensors(tmp_path / "b.pt")
 
 
 def test_safetensors_open(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from cxrlab.core.errors import CxrlabError, DataError, VocabularyError
 from cxrlab.core.files import unreadable
-from cxrlab.core.jsonl import parse_line
+from cxrlab.core.jsonl import parse_line, read_line
 from cxrlab.core.progress import track
 from cxrlab.core.records import Study
 from cxrlab.core.vocabulary import View
@@ -133,7 +133,7 @@ class _Inspected:
 def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
     try:
         with file.open("rb") as stream:
-            for number, line in enumerate(stream, 1):
+            for number, (line, _) in enumerate(iter(partial(read_line, stream), (b"", 0)), 1):
                 if line.strip():
                     yield number, line
     except OSError as error:

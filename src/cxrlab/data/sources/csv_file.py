@@ -9,18 +9,20 @@ from __future__ import annotations
 import contextlib
 import csv
 import gzip
+import io
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TextIO
+from typing import IO, TextIO, cast
 
 from cxrlab.core.errors import DataError, nearest
 from cxrlab.core.files import unreadable
+from cxrlab.data.bounded import Unpacked, most_unpacked
 
 Row = dict[str, str]
-# Reports and run-length masks stand in cells; the module's own limit of 128 KiB is below some of them.
-_LONGEST_CELL = 1 << 26
+# Characters of a row. Reports and run-length masks stand in cells; the module's own limit of 128 KiB is below some.
+LONGEST_ROW = 1 << 24
 # Folders of a root in which a file is looked for that the root itself does not hold.
 _MOST_FOLDERS = 100
 # What an importer found so far, in order; see `files_found`.
@@ -100,7 +102,7 @@ def read_rows(
         rename: Gives the header's names as they should have been, for files whose header is known to be broken.
         padded: Let a row be shorter than the header; the cells that it lacks are empty.
     """
-    limit = csv.field_size_limit(_LONGEST_CELL)
+    limit = csv.field_size_limit(LONGEST_ROW)
     try:
         with _open(path) as stream:
             yield from _rows(path, stream, needed, rename, padded)
@@ -123,7 +125,8 @@ def _rows(
     rename: Callable[[list[str]], list[str]] | None,
     padded: bool,
 ) -> Iterator[tuple[int, Row]]:
-    reader = csv.reader(stream)
+    lines = _Lines(path, stream)
+    reader = csv.reader(lines)
     header = [name.strip() for name in next(reader, [])]
     if rename is not None:
         header = rename(header)
@@ -133,6 +136,7 @@ def _rows(
         has = ", ".join(filter(None, header[:8])) or "nothing"
         raise DataError(f"{path} has no column '{missing[0]}'.{hint} Its first columns are {has}.")
     for cells in reader:
+        lines.taken = 0
         if not any(cells):
             continue
         if len(cells) != len(header) and not (padded and len(cells) < len(header)):
@@ -144,9 +148,35 @@ def _rows(
         yield reader.line_num, {name: cell.strip() for name, cell in zip(header, cells, strict=True)}
 
 
+class _Lines:
+    """The lines of a table, for the CSV parser; a row that is too long, on one line or on many, is a `DataError`.
+
+    `taken` counts the characters of the row so far; whoever takes a row sets it to 0.
+    """
+
+    def __init__(self, path: Path, stream: TextIO) -> None:
+        self.taken, self._path, self._stream = 0, path, stream
+
+    def __iter__(self) -> _Lines:
+        return self
+
+    def __next__(self) -> str:
+        line = self._stream.readline(LONGEST_ROW + 1 - self.taken)
+        self.taken += len(line)
+        if self.taken > LONGEST_ROW:
+            raise DataError(
+                f"{self._path} holds a row of more than {LONGEST_ROW:,} characters; a quote is not closed there, or it "
+                "is not this table. Fetch it again."
+            )
+        if not line:
+            raise StopIteration
+        return line
+
+
 def _open(path: Path) -> TextIO:
     with path.open("rb") as stream:
         packed = stream.read(2) == b"\x1f\x8b"
     if packed:
-        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+        unpacked = Unpacked(cast(IO[bytes], gzip.open(path)), path, most_unpacked(path))
+        return io.TextIOWrapper(io.BufferedReader(unpacked), encoding="utf-8-sig", newline="")
     return path.open(encoding="utf-8-sig", newline="")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import unreadable
+from cxrlab.data.bounded import MOST_OF_A_REPORT, read_bounded, read_member
 from cxrlab.data.sources.csv_file import noted
 
 ZIP = "mimic-cxr-reports.zip"
@@ -54,22 +54,20 @@ class Reports:
             return Text(data.decode("latin-1"), NOT_UTF8)
 
     def _file(self, name: str) -> bytes | None:
+        file = self.place / name
         try:
-            return (self.place / name).read_bytes()
+            size = file.stat().st_size
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise unreadable(error, self.place / name) from error
+            raise unreadable(error, file) from error
+        return read_bounded(file, MOST_OF_A_REPORT) if size else None
 
     def _member(self, name: str) -> bytes | None:
         try:
-            return _archive(self.place).read(name)
+            return read_member(_archive(self.place), name, MOST_OF_A_REPORT)
         except KeyError:
             return None
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
-            raise DataError(f"{self.place} is damaged at {name} ({type(error).__name__}); fetch it again.") from None
-        except (NotImplementedError, RuntimeError):
-            raise DataError(f"{self.place} is locked or packed in an unusual way; unpack it first.") from None
 
 
 def find_reports(root: Path, given: Path | None) -> Reports:

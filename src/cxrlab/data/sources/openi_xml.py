@@ -18,13 +18,11 @@ from xml.parsers.expat import ExpatError, ParserCreate
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import unreadable
 from cxrlab.core.records import Report
-from cxrlab.data.bounded import read_bounded
+from cxrlab.data.bounded import MOST_OF_A_REPORT, Unpacked, most_unpacked, read_bounded
 from cxrlab.data.sources.csv_file import noted
 
 ARCHIVES = ("NLMCXR_reports.tgz", "NLMCXR_reports.tar.gz", "NLMCXR_reports.tar")
 FOLDERS = ("ecgen-radiology", "NLMCXR_reports/ecgen-radiology", "NLMCXR_reports", "")
-# The longest report takes 20 KB.
-MOST_BYTES = 4 << 20
 _SECTIONS = {"COMPARISON": "comparison", "INDICATION": "indication", "FINDINGS": "findings", "IMPRESSION": "impression"}
 
 
@@ -104,18 +102,18 @@ def open_files(place: Path) -> tuple[Iterable[XmlFile], int]:
 
 def _content(path: Path) -> bytes:
     """The bytes of a file; an empty one is left out later, as any that is no XML, and does not stop the rest."""
-    return b"" if path.is_file() and not path.stat().st_size else read_bounded(path, MOST_BYTES)
+    return b"" if path.is_file() and not path.stat().st_size else read_bounded(path, MOST_OF_A_REPORT)
 
 
 def _members(archive: Path) -> list[XmlFile]:
     files: dict[str, bytes] = {}
     try:
-        with _unpacked(archive) as stream, tarfile.open(fileobj=stream, mode="r:") as members:
+        with _unpacked(archive) as stream, tarfile.open(fileobj=cast(IO[bytes], stream), mode="r:") as members:
             for member in members:
                 name = PurePosixPath(member.name)
                 if not member.isreg() or name.suffix.lower() != ".xml" or name.name.startswith("."):
                     continue
-                if member.size > MOST_BYTES:
+                if member.size > MOST_OF_A_REPORT:
                     raise DataError(f"{archive} holds {name.name} of {member.size:,} bytes, which is no report.")
                 if name.stem in files:
                     raise DataError(f"{archive} holds {name.name} twice; fetch it again.")
@@ -132,11 +130,12 @@ def _members(archive: Path) -> list[XmlFile]:
     return [XmlFile(name, data) for name, data in files.items()]
 
 
-def _unpacked(archive: Path) -> IO[bytes]:
+def _unpacked(archive: Path) -> Unpacked:
     """The archive as it is, or what gzip packed: asked by content, since both are called .tgz somewhere."""
     with archive.open("rb") as stream:
         packed = stream.read(2) == b"\x1f\x8b"
-    return cast(IO[bytes], gzip.open(archive)) if packed else archive.open("rb")
+    unpacked = cast(IO[bytes], gzip.open(archive) if packed else archive.open("rb"))
+    return Unpacked(unpacked, archive, most_unpacked(archive), MOST_OF_A_REPORT)
 
 
 def _tree(data: bytes) -> Element:

@@ -158,7 +158,7 @@ def _pickled(path: Path) -> Any:
 
     try:
         with torch.serialization.safe_globals(_harmless()):
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=_is_zip(path))
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=is_torch_zip(path))
     except OSError as error:
         raise unreadable(error, path) from error
     except pickle.UnpicklingError as error:
@@ -180,11 +180,23 @@ def _harmless() -> list[Any]:
     return [scalar, (scalar, "numpy.core.multiarray.scalar"), np.dtype, *map(type, map(np.dtype, "fdilq"))]
 
 
-def _is_zip(path: Path) -> bool:
-    """Whether torch wrote it in the form of the last years; the older one cannot be mapped."""
+def is_torch_zip(path: Path) -> bool:
+    """Whether torch wrote it in the form of the last years; the older one cannot be mapped.
+
+    torch itself never compresses a member. One that is compressed may unpack to any size, so that it is refused.
+    """
     import zipfile
 
-    return zipfile.is_zipfile(path)
+    if not zipfile.is_zipfile(path):
+        return False
+    try:
+        with zipfile.ZipFile(path) as archive:
+            packed = next((info for info in archive.infolist() if info.compress_type != zipfile.ZIP_STORED), None)
+    except zipfile.BadZipFile as error:
+        raise DataError(f"{path} is damaged or no file of torch ({first_line(error)}); fetch it again.") from error
+    if packed is not None:
+        raise DataError(f"{path} holds {packed.filename} compressed, which torch never writes; save it again by torch.")
+    return True
 
 
 def _is_tensor(value: Any) -> bool:
