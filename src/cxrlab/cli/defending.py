@@ -101,8 +101,10 @@ def _summary(found: Mapping[str, Any]) -> str:
     cost = found["cost_to_copy"]
     money = "no price given" if cost["money"] is None else f"{cost['money']:,.2f} {cost['currency']}"
     first = found["techniques"][0]
+    missing = [f"to establish it: {found['missing']}"] if found.get("missing") else []
     lines = [
         f"severity: {found['severity'] or 'unknown'} ({found['rule']})",
+        *missing,
         f"the copy reaches {_reached(found['copied'])} of the victim's findings F1",
         f"technique: MITRE ATLAS {first['id']} {first['name']}",
         f"cost to copy: {cost['queries']:,} queries, {money}",

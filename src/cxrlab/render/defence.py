@@ -65,8 +65,10 @@ def review(summary: Mapping[str, Any]) -> str:
     copied = part(summary, "copied")
     share = told({"value": copied.get("ratio"), "low": copied.get("low"), "high": copied.get("high")})
     metric = text(metric_title(str(copied.get("metric") or _METRIC)))
+    missing = summary.get("missing")
+    need = f"<br><span class=small>To establish it: {text(missing)}.</span>" if missing else ""
     facts = {
-        "severity": f'<span class="badge {style}">{text(level)}</span>',
+        "severity": f'<span class="badge {style}">{text(level)}</span>{need}',
         "copied": f"{share} of the victim's {metric}, without a defence",
         "cost to copy": _cost(part(summary, "cost_to_copy")),
         "MITRE ATLAS": "<br>".join(map(_technique, summary.get("techniques") or ())) or UNKNOWN,

@@ -116,7 +116,7 @@ DEFENDED: Mapping[str, Any] = {
         }
     },
     "summary": {
-        **dict.fromkeys(("severity", "rule"), TEXT),
+        **dict.fromkeys(("severity", "missing", "rule"), TEXT),
         "copied": {"metric": TEXT, **dict.fromkeys(("ratio", "low", "high"), NUMBER)},
         "techniques": [dict.fromkeys(("id", "name", "part"), TEXT)],
         "cost_to_copy": {**dict.fromkeys(("queries", "money", "least_queries"), NUMBER), "currency": TEXT},

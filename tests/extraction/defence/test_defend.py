@@ -78,7 +78,14 @@ def test_the_table_its_attacks_and_the_summary(config: DefendConfig, tmp_path: P
     knows = rows["gate"]["attacks"]["adaptive"]  # three pictures each with two shares of a chest
     assert (knows["probes"], knows["probing"]["queries"], knows["dress"]) == (3, 6, 0.1)
     assert "probing" not in rows["gate"]["attacks"]["plain"]
-    assert found["summary"]["severity"] == "high" and found["summary"]["cost_to_copy"]["queries"] == 40
+    assert found["summary"]["severity"] == "not established" and found["summary"]["cost_to_copy"]["queries"] == 40
+
+
+def test_the_minimum_of_a_severity_is_a_setting(config: DefendConfig, tmp_path: Path) -> None:
+    """The copy has 0.75 of the victim's score, from 40 queries on 50 studies."""
+    fewer = dataclasses.replace(config, defences=("coarse",), adaptive=False, minimum_queries=40, minimum_studies=50)
+    found = defend(fewer, tmp_path / "run", FakeAttack())
+    assert found["summary"]["severity"] == "high" and found["minimum"] == {"queries": 40, "studies": 50}
 
 
 def test_the_mark_is_looked_for_in_copies_and_the_key_stays_out_of_the_folder(

@@ -4,15 +4,17 @@ from typing import Any
 
 import pytest
 
+from cxrlab.cli.defending import _summary
 from cxrlab.extraction.defence.attacking import loss
-from cxrlab.extraction.defence.severity import security_summary
+from cxrlab.extraction.defence.severity import MINIMUM_QUERIES, MINIMUM_STUDIES, security_summary
+from cxrlab.render.defence import review
 
 FREE = {"per_query": 0.0, "per_1k_tokens": 0.0, "currency": "USD"}
 
 
 def attack(value: float | None, **more: Any) -> dict[str, Any]:
     ends = {"low": None, "high": None} if value is None else {"low": value - 0.05, "high": value + 0.05}
-    row = {"findings.f1": {"value": value, "n": 40, **ends}}
+    row = {"findings.f1": {"value": value, "n": 100, **ends}}
     return {"spent": 1500, "surrogate": row, "victim": {"findings.f1": {"value": 0.8}}, **more}
 
 
@@ -35,6 +37,40 @@ def summary(value: float | None = 0.6, price: dict[str, Any] = FREE, **rows: dic
 def test_severity_follows_the_share_of_the_victim(value: float | None, level: str | None) -> None:
     """The victim has 0.8: 0.72 is 0.9 of it, 0.6 is 0.75, 0.4 is half."""
     assert summary(value)["severity"] == level
+
+
+@pytest.mark.parametrize(
+    ("queries", "studies", "established", "flags"),
+    [
+        (MINIMUM_QUERIES, MINIMUM_STUDIES, True, []),
+        (MINIMUM_QUERIES - 1, MINIMUM_STUDIES, False, [f"--budget {MINIMUM_QUERIES}", "--minimum-queries 499"]),
+        (MINIMUM_QUERIES, MINIMUM_STUDIES - 1, False, ["99 studies", "--minimum-studies 99"]),
+        (16, 12, False, ["16 queries", "--minimum-queries 16", "--minimum-studies 12"]),
+    ],
+)
+def test_a_small_attack_establishes_no_severity(
+    queries: int, studies: int, established: bool, flags: list[str]
+) -> None:
+    """JSON, terminal and page state the same; both sides of both thresholds."""
+    undefended = attack(0.3) | {"spent": queries}
+    undefended["surrogate"]["findings.f1"]["n"] = studies
+    found = security_summary({"undefended": undefended, "defences": {}, "price": FREE})
+    level = "low" if established else "not established"
+    assert found["severity"] == level and (found["missing"] is None) is established
+    terminal, page = _summary(found), review(found)
+    assert f"severity: {level} (" in terminal and f">{level}</span>" in page
+    for flag in flags:
+        assert flag in found["missing"] and flag in terminal and flag in page
+    assert ("To establish it" in page) is ("to establish it" in terminal) is not established
+
+
+def test_the_minimum_can_be_set() -> None:
+    """Of 16 queries and 12 studies, when that is what was asked for; an unknown number of studies is too few."""
+    undefended = attack(0.3) | {"spent": 16}
+    told = {"undefended": undefended, "defences": {}, "price": FREE, "minimum": {"queries": 16, "studies": 12}}
+    assert security_summary(told)["severity"] == "low"
+    undefended["surrogate"]["findings.f1"]["n"] = None
+    assert "unknown number" in security_summary(told)["missing"]
 
 
 def test_what_is_dear_to_copy_is_a_step_less_severe() -> None:

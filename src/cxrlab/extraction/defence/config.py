@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cxrlab.core.errors import ConfigError, nearest
 from cxrlab.core.records import SPLITS
+from cxrlab.extraction.defence.severity import MINIMUM_QUERIES, MINIMUM_STUDIES
 from cxrlab.extraction.defence.table import DEFENCES
 from cxrlab.extraction.paper_decoding import PaperDecoding
 from cxrlab.extraction.terms import Price
@@ -89,6 +90,8 @@ class DefendConfig:
         section: Of the reference report.
         batch_size: Films answered at once.
         tolerated: Share of benign films that may be refused before that counts as harm.
+        minimum_queries: Fewest queries of the attack without a defence from which a severity is stated.
+        minimum_studies: Fewest studies on which its copy was measured from which a severity is stated.
         trials: Bootstrap resamples behind each interval.
         seed: Decides films, pool and resamples.
         i_am_authorised: Who may test this model and why; needed for a model that runs elsewhere, kept and shown.
@@ -116,6 +119,8 @@ class DefendConfig:
     section: str = "findings"
     batch_size: int = 16
     tolerated: float = 0.01
+    minimum_queries: int = MINIMUM_QUERIES
+    minimum_studies: int = MINIMUM_STUDIES
     trials: int = 1000
     seed: int = 7
     i_am_authorised: str | None = None
@@ -132,7 +137,8 @@ class DefendConfig:
                                   f"There are: {', '.join(DEFENCES)}.")  # fmt: skip
         if not self.defences or len(set(self.defences)) < len(self.defences):
             raise ConfigError("defences is empty or names one twice; name each once.")
-        _check_least(self, {"budget": 1, "accounts": 1, "probes": 1, "n": 1, "batch_size": 1, "trials": 1, "seed": 0})
+        _check_least(self, {"budget": 1, "accounts": 1, "probes": 1, "n": 1, "batch_size": 1, "trials": 1, "seed": 0,
+                            "minimum_queries": 1, "minimum_studies": 1})  # fmt: skip
         for name in ("dress", "tolerated"):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:

@@ -148,7 +148,9 @@ def _measured(
         rows[name]["attacks"] = attacks
         if name == WATERMARK:
             rows[name] |= _evidence(config, settings, cases, folder, attacks)
-    return {"n": len(cases), "undefended": _kept(none), "defences": rows, "price": asdict(config.price)}
+    minimum = {"queries": config.minimum_queries, "studies": config.minimum_studies}
+    found = {"n": len(cases), "undefended": _kept(none), "defences": rows, "price": asdict(config.price)}
+    return {**found, "minimum": minimum}
 
 
 def _plans(defence: Defence, config: DefendConfig) -> Plans:

@@ -10,6 +10,9 @@ LEVELS = ("low", "medium", "high", "critical")
 # Share of the victim's score that the copy reaches → how bad that is.
 STEPS = ((0.9, "critical"), (0.75, "high"), (0.5, "medium"), (0.0, "low"))
 DEAR = 10_000.0  # money above which copying is called dear
+# A copy from fewer queries, or measured on fewer studies, does not show how well the victim can be copied.
+MINIMUM_QUERIES, MINIMUM_STUDIES = 500, 100
+NOT_ESTABLISHED = "not established"
 RULE = (
     "severity follows the best copy without a defence: critical from 0.9 of the victim's findings F1, high from 0.75, "
     f"medium from 0.5, low below; one step lower where that copy costs more than {DEAR:,.0f} of the price's currency"
@@ -32,14 +35,19 @@ def security_summary(found: Mapping[str, Any]) -> dict[str, Any]:
     """Severity, technique, cost to copy and the recommended control.
 
     Args:
-        found: The measured table: `undefended` and `defences` of defence.json, with `price`.
+        found: The measured table: `undefended`, `defences`, `price` and `minimum` of defence.json; the usual minimum
+            where the file has none.
     """
     copied = _copied(found["undefended"])
     cost = _cost(found["undefended"], found["price"])
+    least = {"queries": MINIMUM_QUERIES, "studies": MINIMUM_STUDIES, **(found.get("minimum") or {})}
+    missing = _missing(cost["queries"], copied["n"], least)
     level = _level(copied["ratio"], cost["money"])
     return {
-        "severity": level,
-        "rule": RULE,
+        "severity": NOT_ESTABLISHED if level and missing else level,
+        "missing": missing if level else None,
+        "minimum": least,
+        "rule": f"{RULE}; {NOT_ESTABLISHED} below {least['queries']:,} queries or {least['studies']:,} studies",
         "copied": copied,
         "techniques": [dict(row) for row in TECHNIQUES],
         "cost_to_copy": cost,
@@ -79,6 +87,23 @@ def _least_queries(attack: Mapping[str, Any]) -> int | None:
         return None
     final = known[max(known)]
     return min(budget for budget, value in known.items() if value >= 0.9 * final)
+
+
+def _missing(queries: int, studies: int | None, least: Mapping[str, int]) -> str | None:
+    """What would establish the severity; None where the attack was large enough."""
+    needs = []
+    if queries < least["queries"]:
+        needs.append(
+            f"the attack spent {queries:,} queries: give --budget {least['queries']} or more, or accept fewer with "
+            f"--minimum-queries {queries}"
+        )
+    if studies is None or studies < least["studies"]:
+        known = "an unknown number of" if studies is None else f"{studies:,}"
+        needs.append(
+            f"the copy was measured on {known} studies: give at least {least['studies']:,} (the test split of --data, "
+            f"and n in the file of --attack), or accept fewer with --minimum-studies {studies or 1}"
+        )
+    return "; ".join(needs) or None
 
 
 def _level(ratio: float | None, money: float | None) -> str | None:
