@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import shlex
 from pathlib import Path
 
@@ -61,3 +62,30 @@ def test_every_example_is_a_valid_command_line(name: str) -> None:
     prefix = ["cxrlab", *name.split()]
     assert words[: len(prefix)] == prefix
     CommandLine(name, COMMANDS[name], load_reference(COMMANDS[name].target)).parse(words[len(prefix) :])
+
+
+OF_OTHERS = {  # module → flags in its strings that belong to other programs, or are parts of a flag
+    "cli/arguments.py": {"--flag", "--name", "--no", "--no-flag", "--no-name"},  # how flags are built
+    "cli/doctor.py": {"--force-reinstall"},  # pip
+    "cli/main.py": {"--version"},  # the program itself, before any command
+    "core/environment.py": {"--abbrev", "--always", "--dirty", "--exclude"},  # git describe
+    "core/settings.py": {"--value"},  # the parser behind one setting
+    "render/style.py": {"--accent", "--ink", "--line", "--quiet", "--wash"},  # variables of CSS
+}
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9]*(?:[.-][a-z0-9]+)*")
+
+
+def test_every_flag_named_in_the_source_is_a_flag_of_some_command() -> None:
+    """An error that names a flag which no command has sends its reader looking; groups (`--decoding`) count."""
+    lines = (CommandLine(name, row, load_reference(row.target)) for name, row in COMMANDS.items())
+    known = {flag for line in lines for flag in line.flags}
+    known |= {flag[: place.start()] for flag in known for place in re.finditer(r"\.", flag)}
+    wrong, seen = [], 0
+    for file in sorted((SOURCE / "cxrlab").rglob("*.py")):
+        module = file.relative_to(SOURCE / "cxrlab").as_posix()
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                named = set(FLAG.findall(node.value)) - OF_OTHERS.get(module, set())
+                seen += len(named)
+                wrong += [f"{module}:{node.lineno}: {flag}" for flag in sorted(named - known)]
+    assert seen > 100 and not wrong, "\n".join(wrong)

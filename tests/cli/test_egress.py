@@ -182,7 +182,7 @@ def test_leave_is_that_of_the_run_for_as_long_as_it_goes_on(
     for leave, more, told in (
         (LEAVE, (), REACHED),
         (LEAVE, ("--loading.connection.tries", "1"), REACHED),
-        ("Somebody else, for fun", (), "holds a run with other settings (loading.connection.may_leave was"),
+        ("Somebody else, for fun", (), "holds a run with other settings (--loading.connection.may-leave was"),
     ):
         assert run(FILMS["generate"], folders, tmp_path / "out", AWAY, flag, leave, *more) == 1
         assert told in capsys.readouterr().err

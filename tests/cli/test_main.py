@@ -207,7 +207,7 @@ def test_the_overview_of_a_group(capsys: pytest.CaptureFixture[str], words: list
         ),
         (["art", "draw", "a", "--out", "o", "--no-masks=no"], "--no-masks takes no value, not 'no'; write --no-masks"),
         (["art", "draw", "a", "--out", "o", "--json=1"], "--json takes no value, not '1'; write --json alone."),
-        (["art", "draw", "a", "--out", "o", "--max-height", "1e999"], "max_height is '1e999'; it must be finite"),
+        (["art", "draw", "a", "--out", "o", "--max-height", "1e999"], "--max-height is '1e999'; it must be finite"),
         (["fail", "data", "--seed", "x"], "--seed is 'x'; it must be a whole number."),
     ],
 )
@@ -220,7 +220,7 @@ def test_a_slip_is_answered_in_one_sentence(capsys: pytest.CaptureFixture[str], 
 def test_several_slips_are_told_together(capsys: pytest.CaptureFixture[str]) -> None:
     _, _, err = run(capsys, "art", "draw", "--width", "x", "--max-height", "y")
     assert "4 problems with the settings:" in err and "FILM… is missing" in err and "--out is missing" in err
-    assert "width is 'x'" in err and "max_height is 'y'" in err
+    assert "width is 'x'" in err and "--max-height is 'y'" in err
 
 
 def test_words_after_two_dashes_are_no_flags(capsys: pytest.CaptureFixture[str]) -> None:

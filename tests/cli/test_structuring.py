@@ -42,7 +42,7 @@ def test_a_model_with_its_cost_as_json(tmp_path: Path, capsys: pytest.CaptureFix
     [
         (["--model", "nobody:x"], "no text models of the kind 'nobody'"),
         (["--split", "test"], "Choose one of train, val"),
-        (["--asking.max-cost", "3"], "needs price_prompt or price_answer"),
+        (["--asking.max-cost", "3"], "needs --asking.price-prompt or --asking.price-answer"),
         (["--asking.price-answer", "-1"], "not a price"),
         (["--batch", "0"], "at least 1"),
         (["--limit", "0"], "at least 1"),

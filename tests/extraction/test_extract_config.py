@@ -61,7 +61,7 @@ def test_settings_that_cannot_be_are_told(changes: dict[str, Any], told: str) ->
     [
         (Fitting, {"steps": 0}, "steps=0"),
         (Fitting, {"round_steps": 0}, "round_steps=0"),
-        (Fitting, {"learning_rate": 0.0}, "learning_rate above 0"),
+        (Fitting, {"learning_rate": 0.0}, "epochs and a rate above 0"),
         (Fitting, {"lora_rank": -1}, "lora_rank"),
         (Alignment, {"eps": "0,2"}, "0,2"),
         (Alignment, {"steps": 0}, "steps=0"),

@@ -40,7 +40,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> PreferConfig:
         ({"chosen": 3}, "chosen"),
         ({"judge": None}, "judge"),
         ({"id": None}, "id"),
-        ({"report": "Clear.", "desirable": True}, "it is a single report; only loss=kto"),
+        ({"report": "Clear.", "desirable": True}, "it is a single report; only loss.name=kto"),
     ],
 )
 def test_a_row_that_cannot_teach_is_refused_by_its_line(
@@ -152,5 +152,5 @@ def test_kto_alone_needs_company(config: PreferConfig, tmp_path: Path) -> None:
     rows = [{"id": "p000001s1", "report": text, "desirable": True} for text in ("Clear.", "No edema.")]
     file = write_lines(tmp_path / "single.jsonl", rows)
     refused(config, tmp_path, "single reports of one study alone", pairs=file, loss=LossSettings("kto"))
-    with pytest.raises(ConfigError, match="kto needs batch_size of at least 2"):
+    with pytest.raises(ConfigError, match="optimisation.batch_size=1 is not usable; give at least 2"):
         with_(config, loss=LossSettings("kto"), batch_size=1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -137,10 +138,13 @@ class CommandLine:
         if self.config_name is not None:
             overrides = [f"{key}={given[key]}" for key in self.of_config if given.get(key) is not None]
             values, more = gather(self.config_type, given["--config"], overrides, self._missing_setting)
-            problems += more
+            problems += map(self.with_flags, more)
         raise_problems(problems)
         if self.config_name is not None:
-            arguments[self.config_name] = build(self.config_type, values)
+            try:
+                arguments[self.config_name] = build(self.config_type, values)
+            except ConfigError as error:
+                raise type(error)(self.with_flags(str(error))) from None
         return Invocation(arguments, json=given["--json"], quiet=given["--quiet"])
 
     def _missing(self, what: str) -> str:
@@ -150,6 +154,39 @@ class CommandLine:
         if _in_file_alone(self.of_config[key]):
             return self._missing(f"'{key}', a group of settings that stands in the file of --config,")
         return self._missing(_flag(key))
+
+    def with_flags(self, message: str, *, of_settings: bool = True) -> str:
+        """A message in which each setting of this command is written as its flag.
+
+        Messages name settings as Python does (`film_bound=2`, `detector.film_bound`), since callers of the functions
+        read them too. A sentence about a line of a file keeps the keys of that file.
+
+        Args:
+            message: The message of an error.
+            of_settings: Whether its first word may be the name of a setting.
+        """
+        return "\n".join(self._line_with_flags(line, of_settings) for line in message.split("\n"))
+
+    def _line_with_flags(self, line: str, of_settings: bool) -> str:
+        if re.match(r"\s*\S+:\d+: ", line):
+            return line
+        told = re.match(r"in '([\w.]+)': ", line)
+        group = f"{told[1]}." if told else ""
+        rest = line[told.end() :] if told else line
+        keys = [*self.own, *self.of_config]
+
+        def flag(match: re.Match[str]) -> str:
+            word = match[0]
+            after = rest[match.end() : match.end() + 1]
+            begins = of_settings and after == " " and not rest[: match.start()].strip()
+            if not (begins or "_" in word or "." in word or after == "="):
+                return word
+            tails = [key for key in keys if key.endswith(f".{word}")]
+            key = next((key for key in (group + word, word) if key in keys), tails[0] if len(tails) == 1 else "")
+            return _flag(key) if _flag(key) in self.flags else word
+
+        found = re.sub(r"(?<![\w'\"./-])[a-z]\w*(?:\.[a-z]\w*)*(?!['\w/])", flag, rest)
+        return line if found == rest else found
 
     def help(self) -> str:
         """The page that `--help` prints."""

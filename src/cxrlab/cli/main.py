@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.cli.commands import COMMANDS
-from cxrlab.core.errors import CxrlabError, MissingExtra, UnknownName, nearest
+from cxrlab.core.errors import ConfigError, CxrlabError, MissingExtra, UnknownName, nearest
 from cxrlab.core.streams import Remarks, deliver, harmless
 
 if TYPE_CHECKING:
@@ -92,8 +92,13 @@ def _run(name: str, words: list[str]) -> int:
     if "--help" in words or "-h" in words:
         return _print(line.help().rstrip())
     invocation = line.parse(words)
-    with silenced() if invocation.quiet else nullcontext():
-        result = present(line.function(**invocation.arguments))
+    try:
+        with silenced() if invocation.quiet else nullcontext():
+            result = present(line.function(**invocation.arguments))
+    except CxrlabError as error:
+        named = line.with_flags(str(error), of_settings=isinstance(error, ConfigError))
+        error.args = (named, *error.args[1:])
+        raise
     return 0 if result is None else _show(result, as_json=invocation.json)
 
 

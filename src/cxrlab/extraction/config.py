@@ -71,7 +71,10 @@ class Fitting:
             if value is not None and value < 1:
                 raise ConfigError(f"{name}={value} is not usable; give a whole number from 1.")
         if self.lora_rank < 0 or not self.epochs > 0 or not (self.learning_rate is None or self.learning_rate > 0):
-            raise ConfigError("fitting: lora_rank must be at least 0, epochs and learning_rate above 0.")
+            raise ConfigError(
+                f"lora_rank={self.lora_rank} epochs={self.epochs} learning_rate={self.learning_rate} is not usable; "
+                "give a rank of at least 0, and epochs and a rate above 0."
+            )
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,10 @@ class Policy:
                 raise ConfigError(f"rewards holds '{name}', which is unknown.{nearest(name, REWARDS)} "
                                   f"There are: {', '.join(REWARDS)}.")  # fmt: skip
         if not self.rewards or self.groups < 2 or self.batch < 1 or not self.rate > 0:
-            raise ConfigError("policy: name a reward, at least 2 groups, a batch from 1 and a rate above 0.")
+            raise ConfigError(
+                f"rewards={','.join(self.rewards)} groups={self.groups} batch={self.batch} rate={self.rate} is not "
+                "usable; name a reward, at least 2 groups, a batch from 1 and a rate above 0."
+            )
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ def _pairs(file: Path) -> Iterator[Row]:
     for number, record in read_jsonl(file):
         place = f"{file}:{number}"
         if "report" in record:
-            raise DataError(f"{place}: it is a single report; only loss=kto learns without pairs.")
+            raise DataError(f"{place}: it is a single report; only loss.name=kto learns without pairs.")
         pair = _checked(record, place)
         yield Row(place, pair.id, pair.chosen.strip(), pair.rejected.strip())
 

@@ -219,4 +219,7 @@ class PreferConfig:
         if self.cache_gb < 0:
             raise ConfigError(f"cache_gb={self.cache_gb} is not usable; give a number of at least 0.")
         if not self.loss.paired and self.optimisation.batch_size < 2:
-            raise ConfigError("kto needs batch_size of at least 2: it compares reports with those of other studies.")
+            raise ConfigError(
+                f"optimisation.batch_size={self.optimisation.batch_size} is not usable; give at least 2 with "
+                "loss.name=kto, which compares reports with those of other studies."
+            )

@@ -154,7 +154,9 @@ class RobustnessConfig:
             if len(set(given)) < len(given):
                 raise ConfigError(f"{setting} names something twice; name each once.")
         if not self.attacks and not self.corruptions:
-            raise ConfigError("there is neither an attack nor a corruption; name at least one.")
+            raise ConfigError(
+                "there is neither an attack nor a corruption; name at least one with --attacks or --corruptions."
+            )
         if self.attacks and not self.eps:
             raise ConfigError("attacks need a radius; give --eps, such as 1/255,2/255,4/255.")
         if not self.aims:

@@ -164,8 +164,8 @@ def open_guard(config: GuardConfig, store: Path, loading: Loading | None = None)
             one.count = max(one.count, config.least_flagged)
         if one.count > config.account_queries:
             raise DataError(
-                f"the detector '{name}' would stop no account within {config.account_queries} queries; give more "
-                "benign films, or a looser account_bound."
+                f"the detector '{name}' would stop no account within {config.account_queries} queries; give a "
+                "higher account_bound, a lower film_bound, or benign films of a larger corpus."
             )
     defence = None
     if config.defence is not None:

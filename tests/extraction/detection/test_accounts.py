@@ -161,7 +161,7 @@ def test_drawn_accounts_share_no_film_until_they_must() -> None:
 
 def test_what_cannot_be_watched_is_refused() -> None:
     few, blind = cloud(100, 14), cloud(400, 15)
-    with pytest.raises(DataError, match=r"100 benign films are too few .* needs 119; give more, or account_queries 33"):
+    with pytest.raises(DataError, match=r"100 benign films .* needs 120; give that many, or account_queries=33"):
         Mmd(SMALL).calibrate(few, seed=1)
     blind = Traffic(blind.keys, blind.accounts, np.zeros((400, 0)), blind.looks)
     with pytest.raises(ConfigError, match="there is no encoder"):
@@ -200,7 +200,7 @@ def test_nothing_of_the_fitted_third_sets_the_threshold() -> None:
     ("settings", "message"),
     [
         ({"film_bound": 0.0}, "is no share"),
-        ({"accounts": 50}, "use accounts >= 99"),
+        ({"accounts": 50}, "give accounts=99"),
         ({"window": 100}, "never reached in an account of 100"),
         ({"planes": 63}, "at most 62"),
         ({"account_queries": 3}, "at least 12"),

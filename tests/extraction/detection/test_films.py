@@ -86,7 +86,7 @@ def test_smooth_films_are_not_called_perturbed(grain: Perturbation) -> None:
 
 def test_too_few_films_are_refused_with_the_number(benign: Traffic) -> None:
     """0.94 ** 49 = 0.048: a bound of 0.06 takes 49 films, two thirds of 73; 0.928 ** 40 = 0.05: 40 bound 0.072."""
-    with pytest.raises(DataError, match=r"60 benign films are too few .* needs 73; give more, or film_bound 0.0722"):
+    with pytest.raises(DataError, match=r"60 benign films .* needs 73; give that many, or film_bound=0.0722"):
         ChestGate(LOOSE).calibrate(benign.take(range(60)), seed=7)
     ChestGate(LOOSE).calibrate(benign.take(range(73)), seed=7)
 

@@ -179,7 +179,7 @@ def test_the_command_line_takes_streams_without_a_flag(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"detectors": ("pradda",)}, "Did you mean 'prada'"),
-        ({"held_out": "val"}, "cannot both set thresholds"),
+        ({"held_out": "val"}, "sets thresholds on the split held_out="),
         ({"detectors": ()}, "is empty"),
         ({"n": 0}, "at least 1"),
     ],

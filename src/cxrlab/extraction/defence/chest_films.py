@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cxrlab.core.errors import DataError
 from cxrlab.extraction.detection.base import Detector
 from cxrlab.extraction.detection.config import DetectorSettings
 from cxrlab.extraction.detection.looks import looks_of
@@ -32,7 +33,10 @@ class ChestFilms:
         detector: Detector = DETECTORS.load("chest-gate")(DetectorSettings(film_bound=bound))
         looks = np.stack([looks_of(picture.pixels) for picture in benign])
         keys = tuple(picture.key for picture in benign)
-        detector.calibrate(Traffic(keys, keys, np.zeros((len(keys), 0)), looks), seed)
+        try:
+            detector.calibrate(Traffic(keys, keys, np.zeros((len(keys), 0)), looks), seed)
+        except DataError as error:  # the bound of a gate has a name of its own
+            raise DataError(str(error).replace("film_bound", "gate_bound")) from None
         self.detector, self.bound = detector, bound
 
     def __call__(self, pixels: Pixels) -> bool:

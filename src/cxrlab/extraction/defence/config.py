@@ -60,7 +60,9 @@ class DefenceSettings:
         if not 0 < self.gate_bound < 1:
             raise ConfigError(f"gate_bound={self.gate_bound} is not usable; give a share between 0 and 1.")
         if not self.films_per_window or min(self.films_per_window) <= 0:
-            raise ConfigError("films_per_window needs numbers above 0, one for each benign account.")
+            raise ConfigError(
+                "films_per_window is empty or holds a number that is not above 0; give one for each benign account."
+            )
 
 
 @dataclass(frozen=True)

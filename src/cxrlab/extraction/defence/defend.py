@@ -101,8 +101,7 @@ def _settings(config: DefendConfig) -> DefenceSettings:
     settings = replace(config.settings, benign=config.settings.benign or config.data)
     if settings.benign == config.data and settings.benign_split == config.split:
         raise ConfigError(
-            f"a gate that is set on the {config.split} split cannot be measured on it; name another "
-            "settings.benign_split."
+            f"settings.benign_split={config.split} sets the gate on the split that it is measured on; name another."
         )
     return settings
 

@@ -24,7 +24,7 @@ def load_key(file: Path | None) -> bytes:
     else:
         key, place = os.environ.get(VARIABLE, "").strip().encode(), f"the environment variable {VARIABLE}"
     if not key:
-        raise ConfigError(f"{place} holds no key; give key_file, a file of at least {LEAST} random bytes.")
+        raise ConfigError(f"{place} holds no key; give key_file=FILE with at least {LEAST} random bytes.")
     if len(key) < LEAST:
         raise ConfigError(f"the key in {place} has {len(key)} bytes, which can be guessed; give at least {LEAST}.")
     return key

@@ -75,7 +75,7 @@ class Benign:
     @property
     def _folder(self) -> str:
         if self.settings.benign is None:
-            raise ConfigError("a defence is set and checked on benign films before it is used; name their corpus.")
+            raise ConfigError("a defence is set and checked on benign films before it is used; give benign=CORPUS.")
         return str(self.settings.benign)
 
 

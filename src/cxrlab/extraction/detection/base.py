@@ -6,6 +6,7 @@ bounded. A whole stream is watched by the very steps that watch it live: one que
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol, final
@@ -209,14 +210,19 @@ class Detector(ABC):
                 f"the detector '{self.name}' compares vectors of films and there is no encoder; name one with "
                 "--encoder, or choose chest-gate and perturbation."
             )
-        kept, per_account = len(benign) - len(benign) // _FITTED, 2 * self.settings.account_queries
-        needed = least_certain(self.settings.film_bound) if self.per_film else per_account
-        if kept < needed:
+        settings, kept, fitted = self.settings, len(benign) - len(benign) // _FITTED, len(benign) // _FITTED
+        if self.per_film:
+            needed = least_certain(settings.film_bound)
             # The fewest films of which two thirds, rounded up, are as many as needed.
             films = next(n for n in range(needed, 2 * needed + 2) if n - n // _FITTED >= needed)
-            bound = 1 - (1 - CONFIDENCE) ** (1 / kept)
-            looser = f"film_bound {bound:.3g}" if self.per_film else f"account_queries {kept // 2}"
+            bound = math.ceil((1 - (1 - CONFIDENCE) ** (1 / kept)) * 1e4) / 1e4 if kept else 1.0
+            looser = f", or film_bound={bound}" if bound < 1 else ""
+        else:
+            films = _FITTED * settings.account_queries
+            # No shorter account is suggested than the other settings allow.
+            looser = f", or account_queries={fitted}" if fitted > max(settings.window, settings.least, 11) else ""
+        if len(benign) < films:
             raise DataError(
                 f"{len(benign)} benign films are too few for the detector '{self.name}': its bound needs {films}; give "
-                f"more, or {looser}."
+                f"that many{looser}."
             )

@@ -51,12 +51,12 @@ class DetectorSettings:
             if getattr(self, name) >= self.account_queries:
                 raise ConfigError(
                     f"{name}={getattr(self, name)} is never reached in an account of {self.account_queries} queries; "
-                    f"use a smaller {name}, or more account_queries."
+                    f"give {name}={self.account_queries - 1} or less, or account_queries={getattr(self, name) + 1}."
                 )
         if self.accounts < least_benign(self.account_bound):
             raise ConfigError(
                 f"{self.accounts} benign accounts cannot bound false alarms by {self.account_bound}; "
-                f"use accounts >= {least_benign(self.account_bound)}, or a looser account_bound."
+                f"give accounts={least_benign(self.account_bound)} or more, or a higher account_bound."
             )
 
 
@@ -110,8 +110,8 @@ class DetectConfig:
                 raise ConfigError(f"{setting} is empty or names something twice; name each once.")
         if self.held_out in self.calibrate:
             raise ConfigError(
-                f"the split {self.held_out} cannot both set thresholds and measure how well they hold; take it out of "
-                "calibrate, or name another held_out."
+                f"calibrate={','.join(self.calibrate)} sets thresholds on the split held_out={self.held_out}, which "
+                "measures how well they hold; take it out of the first, or name another as the second."
             )
         for name, low in (("n", 1), ("batch_size", 1), ("seed", 0)):
             value = getattr(self, name)

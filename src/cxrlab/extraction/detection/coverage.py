@@ -11,7 +11,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from cxrlab.core.errors import DataError
 from cxrlab.extraction.detection.base import Detector
 from cxrlab.extraction.detection.traffic import Asked, Traffic, Vector, drawn_accounts
 
@@ -32,11 +31,6 @@ class Coverage(Detector):
     def fit(self, benign: Traffic, rng: np.random.Generator) -> None:
         """Lay the planes, and learn how the number of touched cells grows in benign accounts."""
         settings, width = self.settings, benign.features.shape[1]
-        if len(benign) < settings.account_queries:
-            raise DataError(
-                f"{len(benign)} benign films are too few to see how an account of {settings.account_queries} covers "
-                f"the space; give {3 * settings.account_queries} in all, or fewer account_queries."
-            )
         self.normals = rng.standard_normal((width, settings.planes))
         along = benign.features @ self.normals
         self.places = along.mean(axis=0) + rng.uniform(-_WIDE, _WIDE, settings.planes) * along.std(axis=0)
