@@ -10,7 +10,7 @@ import pytest
 
 from cxrlab.core import locks
 from cxrlab.core.errors import RunError
-from cxrlab.core.locks import take_lock
+from cxrlab.core.locks import FolderBusy, lock_file, take_lock
 
 
 def test_one_writer_at_a_time_and_nothing_is_left_behind(tmp_path: Path) -> None:
@@ -68,6 +68,17 @@ def test_a_folder_that_knows_no_locks_is_one_sentence(tmp_path: Path, monkeypatc
     with pytest.raises(RunError, match=r"cannot lock .*\.lock: operation not supported"):
         take_lock(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_locked_file_is_waited_for_and_then_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "keys" / "keys.yaml"
+    with lock_file(file):
+        monkeypatch.setattr(locks, "_FILE_PATIENCE_S", 0.1)
+        with pytest.raises(FolderBusy, match=r"keys\.yaml has been held by another process"):
+            lock_file(file)
+        lock_file(file.with_name("other.yaml")).release()
+    lock_file(file).release()
+    assert list(file.parent.iterdir()) == []
 
 
 def test_a_missing_folder_is_one_sentence(tmp_path: Path) -> None:

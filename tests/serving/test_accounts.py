@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,66 @@ def test_a_key_is_printed_once_and_its_hash_is_kept(tmp_path: Path, capsys: pyte
     assert "already" in capsys.readouterr().err
     assert main(["serve", "key", "a b", "--keys", str(file)]) == 1
     assert main(["serve", "key", "anybody", "--keys", str(file)]) == 1
+
+
+ADDING = """
+import sys, time
+from pathlib import Path
+from cxrlab.serving.key_file import add_account
+file, start, name = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+print("ready", flush=True)
+while not start.exists():
+    time.sleep(0.001)
+for number in range(4):
+    add_account(file, f"{name}-{number}")
+"""
+
+
+def test_accounts_that_are_made_at_the_same_moment_are_all_kept(tmp_path: Path) -> None:
+    file, start = tmp_path / "keys.yaml", tmp_path / "start"
+    add_account(file, "first")
+    call = [sys.executable, "-c", ADDING, str(file), str(start)]
+    processes = [subprocess.Popen([*call, f"p{one}"], stdout=subprocess.PIPE) for one in range(6)]
+    for process in processes:
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    start.touch()
+    assert [process.wait() for process in processes] == [0] * 6
+    wanted = {"first", *(f"p{one}-{number}" for one in range(6) for number in range(4))}
+    assert {account.name for account in read_accounts(file, Allowance())} == wanted
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["keys.yaml", "start"]
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from cxrlab.serving.key_file import add_account
+replace = os.replace
+def kill(*names):
+    if sys.argv[2] == "after":
+        replace(*names)
+    os.kill(os.getpid(), 9)
+os.replace = kill
+add_account(Path(sys.argv[1]), "second")
+"""
+
+
+@pytest.mark.parametrize(("moment", "kept"), [("before", {"first"}), ("after", {"first", "second"})])
+def test_a_kill_leaves_the_old_or_the_new_file_and_no_lock(tmp_path: Path, moment: str, kept: set[str]) -> None:
+    file = tmp_path / "keys.yaml"
+    add_account(file, "first")
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(file), moment], check=False)
+    assert killed.returncode == -9
+    assert {account.name for account in read_accounts(file, Allowance())} == kept
+    add_account(file, "third")
+    assert {account.name for account in read_accounts(file, Allowance())} == {*kept, "third"}
+
+
+def test_permissions_of_a_file_of_keys_stay(tmp_path: Path) -> None:
+    file = tmp_path / "keys.yaml"
+    add_account(file, "first")
+    file.chmod(0o640)
+    add_account(file, "second")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
 
 
 def test_a_key_tells_its_account_by_either_header(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""One writer a folder: a lock that the system lets go of when its process ends, however it ends."""
+"""One writer per folder or file: locks that the system releases when their process ends, however it ends."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from pathlib import Path
 from types import TracebackType
 
 from cxrlab.core.errors import RunError
-from cxrlab.core.files import os_error
+from cxrlab.core.files import PRIVATE, make_folder, os_error
 
 LOCK = ".lock"
 PATIENCE_S = 1.0
+_FILE_PATIENCE_S = 60.0
 
 
 class FolderBusy(RunError):
-    """A folder that another process is writing."""
+    """A folder or file that another process is writing."""
 
 
 class Lock:
-    """The right to write into one folder; made by `take_lock`, given back by `release` or a `with` block.
+    """The right to write into a folder or to change a file; given back by `release` or a `with` block.
 
     Args:
-        file: The lock file in the folder.
+        file: The lock file.
         handle: Its open, locked descriptor.
     """
 
@@ -70,11 +71,28 @@ def take_lock(folder: Path) -> Lock:
         FolderBusy: When another writer holds the lock.
         RunError: When the file system cannot lock.
     """
-    file = folder / LOCK
-    limit = time.monotonic() + PATIENCE_S
+    busy = f"{folder} is being written by another process; wait for it, or choose another folder."
+    return _take(folder / LOCK, PATIENCE_S, busy)
+
+
+def lock_file(file: Path) -> Lock:
+    """Lock a file that is read, changed and written again; another process that does so is waited for.
+
+    The lock file stands beside it while the lock is held; see `take_lock` for what a kill leaves.
+
+    Raises:
+        FolderBusy: When another process holds the lock for a minute.
+        RunError: When the file system cannot lock.
+    """
+    busy = f"{file} has been held by another process for {_FILE_PATIENCE_S:.0f} seconds; end that one, or wait for it."
+    return _take(make_folder(file.parent) / f".{file.name[:200]}.lock", _FILE_PATIENCE_S, busy)
+
+
+def _take(file: Path, patience: float, busy: str) -> Lock:
+    limit = time.monotonic() + patience
     while True:
         try:
-            handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+            handle = os.open(file, os.O_RDWR | os.O_CREAT, PRIVATE)
         except OSError as error:
             raise os_error(error, file) from error
         try:
@@ -86,9 +104,7 @@ def take_lock(folder: Path) -> Lock:
             if time.monotonic() < limit:
                 time.sleep(0.02)
                 continue
-            raise FolderBusy(
-                f"{folder} is being written by another process; wait for it, or choose another folder."
-            ) from None
+            raise FolderBusy(busy) from None
         except OSError as error:
             Lock(file, handle).release()
             raise os_error(error, file, "lock") from error

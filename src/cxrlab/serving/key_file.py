@@ -6,7 +6,6 @@ Under `accounts:` stands one entry an account, with `key_sha256` and, where they
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 from pathlib import Path
@@ -16,6 +15,7 @@ import yaml
 
 from cxrlab.core.errors import ConfigError, nearest, shown
 from cxrlab.core.files import write_text
+from cxrlab.core.locks import lock_file
 from cxrlab.core.yaml_file import read_yaml
 from cxrlab.extraction.defence.defended import ANYBODY
 from cxrlab.serving.accounts import Account, hash_of
@@ -39,13 +39,15 @@ def add_account(file: Path, name: str) -> str:
             f"'{name}' cannot name an account; use up to 64 letters, digits, dots, dashes and underscores, and not "
             f"'{ANYBODY}'."
         )
-    held = _entries(file) if file.exists() else {}
-    if name in held:
-        raise ConfigError(f"{file} has an account '{name}' already; choose another name, or take its entry out first.")
-    key = new_key()
-    entries = {**held, name: {"key_sha256": hash_of(key)}}
-    write_text(file, yaml.safe_dump({"accounts": entries}, sort_keys=False, allow_unicode=True))
-    os.chmod(file, 0o600)
+    with lock_file(file):  # until it is written: another process would add its account to the same old entries
+        held = _entries(file) if file.exists() else {}
+        if name in held:
+            raise ConfigError(
+                f"{file} has an account '{name}' already; choose another name, or take its entry out first."
+            )
+        key = new_key()
+        entries = {**held, name: {"key_sha256": hash_of(key)}}
+        write_text(file, yaml.safe_dump({"accounts": entries}, sort_keys=False, allow_unicode=True))
     return key
 
 
