@@ -2,6 +2,10 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import sqlite3
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,8 +13,10 @@ import pytest
 from cxrlab.core import files
 from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.files import (
+    make_file,
     make_folder,
     os_error,
+    private_opener,
     read_bytes,
     read_json,
     read_text,
@@ -18,6 +24,7 @@ from cxrlab.core.files import (
     write_json,
     write_text,
 )
+from cxrlab.core.jsonl import JsonlAppender
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
@@ -29,13 +36,89 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert read_bytes(write_bytes(tmp_path / "t.bin", b"\0\1", durable=False)) == b"\0\1"
 
 
-def test_permissions_follow_the_umask(tmp_path: Path) -> None:
-    """A file that only its owner can read would surprise a shared lab folder."""
+@pytest.fixture
+def usual_umask() -> Iterator[None]:
     old = os.umask(0o022)
-    try:
-        assert write_text(tmp_path / "a", "x").stat().st_mode & 0o777 == 0o644
-    finally:
-        os.umask(old)
+    yield
+    os.umask(old)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_what_is_new_is_for_its_owner_alone(tmp_path: Path, usual_umask: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the first byte: nobody can have opened the file before its mode was right."""
+    modes = []
+    real = os.write
+    monkeypatch.setattr(
+        files.os, "write", lambda handle, data: modes.append(os.fstat(handle).st_mode & 0o777) or real(handle, data)
+    )
+    written = write_text(tmp_path / "run" / "part" / "a", "x")
+    with JsonlAppender(tmp_path / "run" / "a.jsonl") as lines:
+        lines.append({"report": "x"})
+    with open(tmp_path / "run" / "log", "a", opener=private_opener) as log:
+        log.write("x")
+    assert modes == [0o600, 0o600]
+    assert {mode(file) for file in (written, tmp_path / "run" / "a.jsonl", tmp_path / "run" / "log")} == {0o600}
+    assert mode(tmp_path / "run") == mode(tmp_path / "run" / "part") == 0o700
+
+
+@pytest.mark.parametrize("chosen", [0o640, 0o664, 0o400])
+def test_permissions_that_somebody_chose_stay(tmp_path: Path, usual_umask: None, chosen: int) -> None:
+    file = write_text(tmp_path / "a", "x")
+    file.chmod(chosen)
+    assert mode(write_text(file, "y")) == chosen and file.read_text() == "y"
+    tmp_path.chmod(0o750)
+    make_folder(tmp_path)
+    assert mode(tmp_path) == 0o750
+
+
+def test_a_group_that_cannot_be_kept_loses_its_rights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the rights of the chosen group would go to another one."""
+    file = write_text(tmp_path / "a", "x")
+    file.chmod(0o660)
+    real = os.fstat
+
+    def of_another_group(handle: int) -> os.stat_result:
+        found = list(real(handle))
+        found[5] += 1
+        return os.stat_result(found)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(files.os, "fstat", of_another_group)
+    monkeypatch.setattr(files.os, "fchown", refuse)
+    assert mode(write_text(file, "y")) == 0o600
+
+
+def test_a_database_and_its_companions_are_for_the_owner_alone(tmp_path: Path, usual_umask: None) -> None:
+    path = make_file(tmp_path / "run" / "a.sqlite")
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE t (x)")
+        connection.commit()
+        found = {file.name: mode(file) for file in path.parent.iterdir()}
+    connection.close()
+    assert found == {name: 0o600 for name in ("a.sqlite", "a.sqlite-wal", "a.sqlite-shm")}
+    path.chmod(0o640)
+    size = path.stat().st_size
+    make_file(path)
+    assert mode(path) == 0o640 and path.stat().st_size == size
+
+
+def test_no_module_makes_files_that_others_can_read() -> None:
+    """Every descriptor and every SQLite file is opened by way of `core.files`, or says its mode."""
+    source = Path(files.__file__).parents[1]
+    for file in source.rglob("*.py"):
+        text = file.read_text()
+        assert "0o666" not in text, file
+        if "sqlite3.connect(" in text:
+            assert "make_file(" in text, file
+        for line in text.splitlines():
+            if re.search(r"\bopen\(.*[\"'][wax]b?\+?b?[\"']", line):
+                assert "private_opener" in line, f"{file}: {line}"
 
 
 @pytest.mark.parametrize("call", ["write", "fsync", "replace"])

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from cxrlab.core.errors import DataError, RunError
-from cxrlab.core.files import make_folder
+from cxrlab.core.files import make_file
 from cxrlab.core.protocols import Generated
 
 ANSWERS, REQUESTS = "answers.sqlite", "requests.jsonl"  # of a run folder
@@ -46,7 +46,7 @@ class AnswerStore:
         self.path = path
         self._lock = threading.Lock()
         if path is not None:
-            make_folder(path.parent)
+            make_file(path)
         where = ":memory:" if path is None else str(path)
         try:
             self._file = sqlite3.connect(where, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False)

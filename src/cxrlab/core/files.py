@@ -1,7 +1,8 @@
 """Files that are whole or absent: atomic writes, and readers whose errors name the file.
 
 A write goes to a temporary file in the same folder, is flushed to the disk and then renamed over
-the target, so that a reader, a crash or a full disk never meets half a file.
+the target, so that a reader, a crash or a full disk never meets half a file. Reports, keys and ledgers
+may concern patients: new files are made for their owner alone (mode 600), new folders too (700).
 """
 
 from __future__ import annotations
@@ -11,12 +12,17 @@ import errno
 import hashlib
 import os
 import secrets
+import stat
+import threading
 from pathlib import Path
 from typing import Any
 
 from cxrlab.core.errors import CxrlabError, DataError, RunError, nearest
 from cxrlab.core.json_form import BadJson, dumps, loads
 
+PRIVATE = 0o600  # mode of a new file
+_PRIVATE_FOLDER = 0o700
+_making = threading.Lock()
 _REMEDIES = {
     errno.ENOSPC: "the disk is full; free some space, or choose a folder on another disk",
     errno.EDQUOT: "your disk quota is used up; free some space, or choose a folder on another disk",
@@ -40,10 +46,12 @@ def os_error(error: OSError, path: str | os.PathLike[str], action: str = "write"
 
 
 def make_folder(path: str | os.PathLike[str]) -> Path:
-    """The folder, made with its parents where it is not there yet."""
+    """The folder, made with its parents where it is not there yet; what is made is open to its owner alone."""
     folder = Path(path)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        for each in (*reversed(folder.parents), folder):
+            if not each.is_dir():
+                each.mkdir(_PRIVATE_FOLDER, exist_ok=True)
     except OSError as error:
         raise os_error(error, folder, "make the folder") from error
     return folder
@@ -51,6 +59,8 @@ def make_folder(path: str | os.PathLike[str]) -> Path:
 
 def write_bytes(path: str | os.PathLike[str], data: bytes, *, durable: bool = True) -> Path:
     """Write the whole file or leave what was there; folders on the way are made.
+
+    A new file is readable for its owner alone; a file that is replaced passes its permissions on.
 
     Args:
         path: Where the file will stand.
@@ -63,8 +73,9 @@ def write_bytes(path: str | os.PathLike[str], data: bytes, *, durable: bool = Tr
     # Dot in front: a leftover of a killed process is never mistaken for a result.
     temporary = target.parent / f".{target.name[:100]}.{secrets.token_hex(4)}.tmp"
     try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
         try:
+            _take_permissions(handle, target)
             write_all(handle, data)
             if durable:
                 os.fsync(handle)
@@ -78,6 +89,42 @@ def write_bytes(path: str | os.PathLike[str], data: bytes, *, durable: bool = Tr
             raise os_error(error, target) from error
         raise
     return target
+
+
+def _take_permissions(handle: int, target: Path) -> None:
+    """Give an open file the group and mode of the file that it will replace; without the group, none of its rights."""
+    try:
+        before = target.stat()
+    except FileNotFoundError:
+        return
+    mode = stat.S_IMODE(before.st_mode) & 0o777
+    if before.st_gid != os.fstat(handle).st_gid:
+        try:
+            os.fchown(handle, -1, before.st_gid)
+        except PermissionError:
+            mode &= ~0o070
+    os.fchmod(handle, mode)
+
+
+def private_opener(path: str | os.PathLike[str], flags: int) -> int:
+    """For `open(..., opener=private_opener)`: a file that is made is readable for its owner alone."""
+    return os.open(path, flags, PRIVATE)
+
+
+def make_file(path: str | os.PathLike[str]) -> Path:
+    """The file, made empty for its owner alone where it is not there; SQLite gives its companions the same mode."""
+    file = Path(path)
+    make_folder(file.parent)
+    # SQLite's locks end when its process closes any descriptor of the file: nobody here may connect before this one
+    # is closed, and a file that is there already is not opened.
+    with _making:
+        try:
+            os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE))
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise os_error(error, file) from error
+    return file
 
 
 def write_all(handle: int, data: bytes) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cxrlab.core.errors import RunError
-from cxrlab.core.files import make_folder, os_error
+from cxrlab.core.files import PRIVATE, make_folder, os_error
 
 
 def write_folder(out: Path, write: Callable[[Path], None]) -> Path:
@@ -24,8 +24,10 @@ def write_folder(out: Path, write: Callable[[Path], None]) -> Path:
     # Dot in front: a leftover of a killed process is never mistaken for a result.
     hidden = out.parent / f".{out.name[:100]}.{secrets.token_hex(4)}.tmp"
     try:
-        hidden.mkdir()
+        make_folder(hidden)
         write(hidden)
+        for file in files_of(hidden):
+            file.chmod(PRIVATE)
         if out.is_dir():
             out.rmdir()  # an empty one
         os.replace(hidden, out)
@@ -34,6 +36,11 @@ def write_folder(out: Path, write: Callable[[Path], None]) -> Path:
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
     return out
+
+
+def files_of(folder: Path) -> list[Path]:
+    """Every file of a folder and the folders in it, in the order of their paths."""
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def refuse_taken(out: Path) -> None:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from cxrlab.core.errors import DataError, RunError
-from cxrlab.core.files import make_folder, os_error, unreadable, utf8, write_all
+from cxrlab.core.files import PRIVATE, make_folder, os_error, unreadable, utf8, write_all
 from cxrlab.core.json_form import BadJson, dumps, loads
 
 _BLOCK = 1 << 16
@@ -127,7 +127,7 @@ class JsonlAppender:
         self.path = Path(path)
         make_folder(self.path.parent)
         try:
-            self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+            self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, PRIVATE)
         except OSError as error:
             raise os_error(error, self.path) from error
         try:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cxrlab.core.errors import DataError, RunError
-from cxrlab.core.files import os_error
+from cxrlab.core.files import PRIVATE, make_file, os_error
 
 PATIENCE_S = 60.0  # how long one writer waits for the others
 VERSION = 1
@@ -50,6 +50,7 @@ def now() -> str:
 
 def connect(path: Path) -> sqlite3.Connection:
     """The ledger at a path, made where it is not there, ready for several writers; every commit reaches the disk."""
+    make_file(path)
     try:
         connection = _connection(f"{path.resolve().as_uri()}?mode=rwc")
         _use_wal(connection)
@@ -127,7 +128,7 @@ class Presence:
         self.token = secrets.token_hex(8)
         self._file = _sign(ledger, self.token)
         try:
-            self._handle = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            self._handle = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE)
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise os_error(error, self._file, "lock") from error

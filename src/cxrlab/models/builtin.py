@@ -120,7 +120,12 @@ def _put_together(weights: Path) -> Path:
         ) from error
     shutil.rmtree(out, ignore_errors=True)  # somebody has taken files out of it, or cut them short
     try:
-        return write_folder(out, lambda folder: _write_aligned(weights, folder))
+        write_folder(out, lambda folder: _write_aligned(weights, folder))
+        # The shipped weights hold nothing of a patient, and users may share the cache.
+        for file in out.iterdir():
+            file.chmod(0o644)
+        out.chmod(0o755)
+        return out
     except RunError:
         if _whole(out):  # another process was faster
             return out
@@ -149,7 +154,6 @@ def _write_aligned(weights: Path, folder: Path) -> None:
         model.to(tower.model.dtype).save_pretrained(folder)
     processor.save_pretrained(folder)
     stored = folder / "model.safetensors"
-    stored.chmod(0o644)  # safetensors lets nobody else read what it writes
     card = read_model_card(weights / ALIGNED)
     assert card is not None
     write_model_card(replace(card, extra={**card.extra, "bytes": stored.stat().st_size}), folder)

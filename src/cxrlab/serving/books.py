@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cxrlab.core.errors import DataError, RunError
-from cxrlab.core.files import make_folder
+from cxrlab.core.files import make_file
 from cxrlab.serving.accounts import Account
 from cxrlab.serving.refusals import Refused
 
@@ -54,7 +54,7 @@ class Books:
 
     def __init__(self, path: Path, clock: Callable[[], str] = today) -> None:
         self.path, self._clock, self._lock = path, clock, threading.Lock()
-        make_folder(path.parent)
+        make_file(path)
         try:
             self._file = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
             version = self._file.execute("PRAGMA user_version").fetchone()[0]

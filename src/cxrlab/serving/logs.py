@@ -16,7 +16,7 @@ import warnings
 from pathlib import Path
 from typing import Any, TextIO
 
-from cxrlab.core.files import make_folder, os_error
+from cxrlab.core.files import make_folder, os_error, private_opener
 from cxrlab.core.streams import Remarks
 
 
@@ -35,7 +35,7 @@ class Journal:
         if file is not None:
             make_folder(file.parent)
             try:
-                self._file = file.open("a", encoding="utf-8")
+                self._file = open(file, "a", encoding="utf-8", opener=private_opener)
             except OSError as error:
                 raise os_error(error, file) from error
             self._targets.append(Remarks(self._file))

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from cxrlab.core.errors import DataError, RunError
-from cxrlab.core.files import make_folder
+from cxrlab.core.files import make_file
 
 BOOK = "guard.sqlite"
 VERSION = 1
@@ -48,10 +48,12 @@ class StopBook:
     """
 
     def __init__(self, store: Path) -> None:
-        self.path = make_folder(store) / BOOK
+        self.path = make_file(store / BOOK)
         self._lock = threading.Lock()
         with self._told():
             self._file = sqlite3.connect(self.path, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False)
+            # In one transaction: another process that opens the new file meets no table, or table and version.
+            self._file.execute("BEGIN IMMEDIATE")
             version = self._file.execute("PRAGMA user_version").fetchone()[0]
             tables = self._file.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
             if version != VERSION and (version or tables):
@@ -59,6 +61,7 @@ class StopBook:
                 raise DataError(f"{self.path} is no book of stopped accounts that this program reads; move it away.")
             self._file.execute(_TABLE)
             self._file.execute(f"PRAGMA user_version = {VERSION}")
+            self._file.execute("COMMIT")
 
     def __contains__(self, account: object) -> bool:
         with self._lock, self._told():

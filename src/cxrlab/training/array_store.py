@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from cxrlab.core.errors import RunError
-from cxrlab.core.files import make_folder, os_error, read_json, write_json
+from cxrlab.core.files import make_folder, os_error, private_opener, read_json, write_json
 from cxrlab.core.locks import FolderBusy, Lock, take_lock
 from cxrlab.core.progress import track
 
@@ -91,7 +91,7 @@ class ArrayStore:
         try:
             if start == 0 and free < self.bytes:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            with file.open("r+b" if start else "w+b") as stream:
+            with open(file, "r+b" if start else "w+b", opener=private_opener) as stream:
                 # The whole room now: a disk that fills up later would end the process at a write into the map.
                 reserve = getattr(os, "posix_fallocate", lambda handle, _, size: os.ftruncate(handle, size))
                 reserve(stream.fileno(), 0, self.bytes)
