@@ -9,9 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cxrlab.cli.commands import COMMANDS
+from cxrlab.cli.main import main
 from cxrlab.core.codec import encode_png
-from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.examples import Example
+from cxrlab.core.runs import Run
+from cxrlab.render.folder import CONCLUSIONS
 from cxrlab.render.page import write_page
 
 NASTY = '" onmouseover="alert(3)</p><script>alert(1)</script><img src=x onerror=alert(2)>"\'&'
@@ -154,6 +158,95 @@ def test_bad_input_is_told_and_nothing_is_written(make_run, tmp_path: Path) -> N
     with pytest.raises(DataError, match=r"0\.png"):
         write_page([run], tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
+
+
+NO_RUN = {  # commands that write no run folder
+    *("data ls", "data make phantom", "data make scenes", "data about", "data import", "data export", "data compose"),
+    *("data structure", "data show", "models ls", "models merge", "models convert", "read", "metrics ls", "page"),
+    *("defend test-watermark", "serve", "serve key", "serve forgive", "doctor"),
+}
+
+
+def test_every_command_is_known_to_write_a_run_or_none() -> None:
+    """A new command that writes a run needs a row, so that the page can say what an unfinished one lacks."""
+    assert set(COMMANDS) == CONCLUSIONS.keys() | NO_RUN and not CONCLUSIONS.keys() & NO_RUN
+
+
+def stopped(folder: Path, words: list[str], monkeypatch: pytest.MonkeyPatch, **config: object) -> Path:
+    """The folder of a command that was stopped by Ctrl-C after some evidence, its last line cut."""
+    monkeypatch.setattr("sys.argv", ["/usr/bin/cxrlab", *words, "--out", str(folder)])
+    with pytest.raises(KeyboardInterrupt), Run.open(folder, {"model": "stub:normal", **config}) as run:
+        for name in ("predictions.jsonl", "per_study.jsonl", "detection.jsonl", "history.jsonl", "steps.jsonl"):
+            run.append(name, {"id": "s1", "report": "x"})
+        raise KeyboardInterrupt
+    with (folder / "predictions.jsonl").open("a") as stream:
+        stream.write('{"id": "s2", "rep')
+    return folder
+
+
+@pytest.mark.parametrize("kind", CONCLUSIONS)
+def test_no_interrupted_run_vanishes(make_run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """The page is written with the run's name, what it lacks and the command that finishes it; the command fails."""
+    half = stopped(tmp_path / "half run", kind.split(), monkeypatch)
+    whole = make_run("whole", reports={"s1": "x"}, summary={"predictions": 1})
+    page = tmp_path / "page.html"
+    with pytest.raises(RunError, match="half run"):
+        write_page([whole, half], page)
+    reader = read(page)
+    assert_self_contained(reader)
+    banner = reader.text[: reader.text.index("Reports written")]
+    assert "Unfinished runs" in banner and str(half) in banner and "stopped by Ctrl-C" in banner
+    assert str(whole) not in banner and f"cxrlab {kind} --out '{half}'" in banner
+    assert all(name in banner for name in CONCLUSIONS[kind])
+    page.unlink()
+    assert write_page([whole, half], page, allow_unfinished=True) == page
+    assert "Unfinished runs" in read(page).text
+
+
+@pytest.mark.parametrize("state", ["running", "finished"])
+def test_a_run_that_was_killed_or_holds_nothing_is_listed(make_run, state: str) -> None:
+    run = make_run("a")
+    (run / "status.json").write_text(f'{{"state": "{state}"}}')
+    with pytest.raises(RunError):
+        write_page([run])
+    assert str(run) in read(run / "page.html").text
+
+
+def test_a_model_that_was_trained_and_not_measured_is_unfinished(tmp_path: Path) -> None:
+    """'prefer train' measures after the run of its training has ended."""
+    config = {"pairs": "p", "measure": {"n": 100}}
+    with Run.open(tmp_path / "aligned", config) as run:
+        run.write("summary.json", {"stage": "prefer", "steps": 20})
+    with pytest.raises(RunError, match=r"preference\.json"):
+        write_page([tmp_path / "aligned"])
+    with Run.open(tmp_path / "plain", {**config, "measure": {"n": 0}}) as run:
+        run.write("summary.json", {"stage": "prefer", "steps": 20})
+    assert "Unfinished" not in read(write_page([tmp_path / "plain"])).text
+
+
+def test_a_run_without_a_section_of_its_own_shows_its_summary(tmp_path: Path) -> None:
+    with Run.open(tmp_path / "tuned", {"start": "x"}) as run:
+        run.write("summary.json", {"stage": "finetune", "steps": 421})
+    text = read(write_page([tmp_path / "tuned"])).text
+    assert "Other runs" in text and str(tmp_path / "tuned") in text and "421" in text
+
+
+def test_a_broken_line_of_a_finished_run_is_still_refused(make_run) -> None:
+    run = make_run("a", reports={"s1": "x"})
+    with (run / "predictions.jsonl").open("a") as stream:
+        stream.write('{"id": "s2", "rep')
+    with pytest.raises(DataError, match="not valid JSON"):
+        write_page([run])
+
+
+def test_the_command_exits_1_unless_unfinished_runs_are_allowed(
+    make_run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    half = stopped(tmp_path / "half", ["detect"], monkeypatch)
+    words = ["page", str(half), "--out", str(tmp_path / "page.html")]
+    assert main(words) == 1 and (tmp_path / "page.html").is_file()
+    assert str(half) in capsys.readouterr().err
+    assert main([*words, "--allow-unfinished"]) == 0
 
 
 @pytest.mark.browser

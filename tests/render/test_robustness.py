@@ -28,7 +28,7 @@ def page(folder: Path, found: dict[str, Any], films: tuple[dict[str, Any], ...] 
             run.write(f"triptychs/s1_{name}.png", encode_png(np.full((4, 4), 128, np.uint8)))
         for film in films:
             run.append("triptychs.jsonl", film)
-    return write_page([folder / "run"]).read_text()
+    return write_page([folder / "run"], allow_unfinished=not found).read_text()
 
 
 def film(**changed: Any) -> dict[str, Any]:

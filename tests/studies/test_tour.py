@@ -85,6 +85,18 @@ def test_a_tour_goes_through_every_step_and_ends_with_a_page(tmp_path: Path, cap
     assert LEFT_OUT in page.read_text()
 
 
+def test_an_unfinished_part_is_listed_on_the_page(finished: Path) -> None:
+    status = finished / "scores" / "normal" / "status.json"
+    whole = status.read_text()
+    status.write_text('{"state": "interrupted"}')
+    with pytest.raises(RunError, match="scores/normal: interrupted"):
+        run_tour(TourConfig(quick=True), finished)
+    assert "Unfinished runs" in (finished / "page.html").read_text()
+    status.write_text(whole)
+    (finished / "page.html").unlink()
+    assert "Unfinished runs" not in run_tour(TourConfig(quick=True), finished).read_text()
+
+
 def test_what_was_left_out_stays_left_out_when_a_tour_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import itertools
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -13,9 +15,9 @@ from cxrlab.core.examples import EXAMPLES, Example
 from cxrlab.core.files import read_bytes, read_json
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.records import Prediction
-from cxrlab.core.runs import CONFIG, ENVIRONMENT, STATUS
+from cxrlab.core.runs import CONFIG, ENVIRONMENT, STATUS, state
 from cxrlab.core.yaml_file import read_yaml
-from cxrlab.render.score_folder import COMPARISON, VALIDATION, ScoreFolder, read_scored
+from cxrlab.render.score_folder import COMPARISON, SCORES, VALIDATION, ScoreFolder, read_scored
 from cxrlab.render.shapes import (
     ABLATED,
     ANALYSED,
@@ -49,6 +51,37 @@ REHEARSAL = "rehearsal.json"
 # A page is looked at, not searched: of a run without chosen examples it shows the first few predictions.
 UNCHOSEN = 5
 _RESULT = "checkpoint"
+# Command → the files with which its run ends; what an unfinished run lacks of them is named on the page.
+CONCLUSIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "tour": (SUMMARY,),
+        "study": (SUMMARY,),
+        "data check": (CHECK, STATISTICS, SUMMARY),
+        "data scrub": (SUMMARY,),
+        "train encoder": (SUMMARY,),
+        "train align": (SUMMARY,),
+        "train finetune": (SUMMARY,),
+        "generate": (SUMMARY,),
+        "score": (SCORES,),
+        "compare": (COMPARISON,),
+        "explain": (EXPLAIN,),
+        "pointing": (POINTING,),
+        "metrics validate": (VALIDATION,),
+        "retrieve": (RETRIEVAL,),
+        "prefer sample": (SUMMARY,),
+        "prefer judge": (SUMMARY,),
+        "prefer pair": (SUMMARY,),
+        "prefer train": (SUMMARY,),
+        "harden": ("harden.json", SUMMARY),
+        "robustness": (ROBUSTNESS, SUMMARY),
+        "extract": (EXTRACTION,),
+        "detect": (DETECTION,),
+        "defend": (DEFENCE,),
+        "serve rehearse": (REHEARSAL,),
+    }
+)
+# Keys of a summary for which a page has a section.
+_SUMMARISED = ("predictions", "came_back", "chain")
 
 
 @dataclass(frozen=True)
@@ -127,6 +160,47 @@ class RunFolder:
     def name(self) -> str:
         """The model of a run that has one, else the name of its folder; see `shortened`."""
         return shortened(str(self.summary.get("model") or self.config.get("model") or self.path.resolve().name))
+
+    @property
+    def has_section(self) -> bool:
+        """Whether a section of the page shows what the run found."""
+        described = ("path", "config", "environment", "status", "summary")
+        found = (getattr(self, one.name) for one in fields(self) if one.name not in described)
+        return any(found) or any(key in self.summary for key in _SUMMARISED)
+
+    @property
+    def command(self) -> str:
+        """The command line that made the run, as it can be typed again; empty when it is not known."""
+        words = [str(word) for word in self.environment.get("command") or ()]
+        if words and Path(words[0]).name in ("cxrlab", "__main__.py"):
+            words[0] = "cxrlab"
+        return shlex.join(words)
+
+    @property
+    def lacks(self) -> str | None:
+        """What keeps the run from being shown in full; None for a finished run with results."""
+        measured = self.config.get("measure") if "pairs" in self.config else None
+        # 'prefer train' measures its model after the run of the training has ended.
+        unmeasured = isinstance(measured, Mapping) and bool(measured.get("n")) and not self.preference
+        state, reason = self.status.get("state"), self.status.get("reason")
+        if state == "finished" and not unmeasured:
+            return None if self.has_section or self.summary else "finished, but it holds nothing that a page shows"
+        ends_with = (*self._ends_with(), *((PREFERENCE,) if unmeasured else ()))
+        absent = ", ".join(name for name in ends_with if not (self.path / name).is_file())
+        how = {"finished": "trained, but not measured", "running": "still running, or killed"}.get(
+            str(state), str(state)
+        )
+        return f"{how}{f' ({reason})' if reason else ''}{f'; {absent} missing' if absent else ''}"
+
+    def _ends_with(self) -> tuple[str, ...]:
+        """The files with which the run ends; none for a part of another command's run, whose kind is not recorded."""
+        words = [str(word) for word in self.environment.get("command") or ()]
+        out = next((after for word, after in itertools.pairwise(words) if word == "--out"), None)
+        out = next((word.removeprefix("--out=") for word in words if word.startswith("--out=")), out)
+        if out is None or Path(out).name != self.path.resolve().name:
+            return ()
+        name = next((name for name in (" ".join(words[1:3]), words[1]) if name in CONCLUSIONS), None)
+        return CONCLUSIONS[name] if name else ()
 
     def file(self, name: str, named_in: str = EXAMPLES) -> bytes:
         """Bytes of a file of this run; a name that leads out of the folder is refused.
@@ -214,10 +288,19 @@ def read_runs(paths: list[Path]) -> list[RunFolder]:
     return [read_run(path, ids) for path in paths]
 
 
+def _records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The lines of a file, none where it is absent; of an unfinished run the last line may be cut."""
+    try:
+        yield from read_jsonl(file) if file.is_file() else ()
+    except DataError:
+        if state(file.parent) == "finished" or read_bytes(file).endswith(b"\n"):
+            raise
+
+
 def _examples(path: Path) -> list[Example]:
     file = path / EXAMPLES
     found = []
-    for number, record in read_jsonl(file) if file.is_file() else ():
+    for number, record in _records(file):
         try:
             found.append(Example.from_json(record))
         except DataError as error:
@@ -227,7 +310,7 @@ def _examples(path: Path) -> list[Example]:
 
 def _predictions(file: Path, wanted: frozenset[str]) -> dict[str, Prediction]:
     found: dict[str, Prediction] = {}
-    for number, record in read_jsonl(file) if file.is_file() else ():
+    for number, record in _records(file):
         if (record.get("id") in wanted) if wanted else len(found) < UNCHOSEN:
             try:
                 prediction = Prediction.from_json(record)
@@ -239,7 +322,7 @@ def _predictions(file: Path, wanted: frozenset[str]) -> dict[str, Prediction]:
 
 def _lines(file: Path, shape: Mapping[str, Any] = MappingProxyType({})) -> tuple[Mapping[str, Any], ...]:
     found = []
-    for number, record in read_jsonl(file) if file.is_file() else ():
+    for number, record in _records(file):
         check(record, shape, f"{file}:{number}")
         found.append(record)
     return tuple(found)

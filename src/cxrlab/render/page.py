@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from cxrlab.core.errors import ConfigError
+from cxrlab.core.errors import ConfigError, RunError
 from cxrlab.core.files import write_text
 from cxrlab.render import (
     aligned,
@@ -35,6 +35,7 @@ PAGE = "page.html"
 # What the browser may do with the file, whatever stands in it: show inline pictures and styles, nothing else.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 _SECTIONS = (
+    sections.unfinished,
     sections.corpus,
     sections.imported,
     studies.ablations,
@@ -43,6 +44,7 @@ _SECTIONS = (
     robustness_seeds.robustness_seeds,
     extraction_seeds.extraction_seeds,
     sections.models,
+    sections.others,
     scores.scores,
     image_dependence.image_dependence,
     aligned.aligned,
@@ -69,18 +71,39 @@ _SECTIONS = (
 )
 
 
-def write_page(runs: Sequence[Path], out: Path | None = None, title: str = "Chest X-ray reports") -> Path:
+def write_page(
+    runs: Sequence[Path],
+    out: Path | None = None,
+    title: str = "Chest X-ray reports",
+    *,
+    allow_unfinished: bool = False,
+) -> Path:
     """Write one HTML file that shows these runs; it needs no network and no script.
+
+    A run that is unfinished, or that holds nothing to show, is listed at the top of the page with the command that
+    finishes it, and the exit code is 1.
 
     Args:
         runs: Run folders, the most telling first; the same study in several is shown side by side.
         out: The file; page.html in the first run folder when left out.
         title: Heading of the page.
+        allow_unfinished: Exit with 0 although a run is unfinished; the page lists it all the same.
+
+    Raises:
+        RunError: When a run is unfinished and this is not allowed; the page is written all the same.
     """
     if not runs:
         raise ConfigError("a page needs at least one run folder; for example: cxrlab page runs/normal.")
     folders = read_runs([Path(run) for run in runs])
-    return write_text(out if out is not None else Path(runs[0]) / PAGE, render(folders, title))
+    page = write_text(out if out is not None else Path(runs[0]) / PAGE, render(folders, title))
+    lacking = [run for run in folders if run.lacks]
+    if lacking and not allow_unfinished:
+        named = "; ".join(f"{run.path}: {run.lacks}" for run in lacking)
+        raise RunError(
+            f"{page} was written, but {len(lacking)} of its {len(folders)} runs are unfinished ({named}). Finish each "
+            "with the command that the page gives, or give 'cxrlab page' --allow-unfinished."
+        )
+    return page
 
 
 def render(runs: Sequence[RunFolder], title: str) -> str:

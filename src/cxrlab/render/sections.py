@@ -8,7 +8,7 @@ from typing import Any
 from cxrlab.core.examples import Example
 from cxrlab.core.records import Prediction
 from cxrlab.render.folder import SHEET, RunFolder
-from cxrlab.render.html import bar, facts, picture, section, table, text
+from cxrlab.render.html import UNKNOWN, bar, facts, picture, section, table, text
 
 Runs = Sequence[RunFolder]
 # Counts by split, in this order, where a corpus has them.
@@ -17,6 +17,20 @@ _SHEET_NOTE = (
     "Films of the corpus with the id and what is known of each beneath: findings, labels, or the first words of its "
     "report. Where the corpus must not go, this page must not go."
 )
+
+
+def unfinished(runs: Runs) -> str:
+    """Runs that the page does not show in full, and the command that finishes each."""
+    rows = [
+        [text(run.path), text(run.lacks), f"<code>{text(run.command)}</code>" if run.command else UNKNOWN]
+        for run in runs
+        if run.lacks
+    ]
+    if not rows:
+        return ""
+    lead = f"<p><strong>{len(rows)} of {len(runs)} runs on this page are unfinished or show nothing.</strong></p>"
+    told = table(["run", "what is wrong", "the same command again finishes it"], rows)
+    return f"<section class=unfinished role=alert><h2>Unfinished runs</h2>{lead}{told}</section>"
 
 
 def corpus(runs: Runs) -> str:
@@ -102,6 +116,16 @@ def models(runs: Runs) -> str:
     head = ["model", "split", "reports", "different reports", "words in a report", "missing films"]
     note = "Counts, not scores: they say how much was written and how varied it is, not whether it is right."
     return section("Reports written", table(head, rows, 4) if rows else "", _missing(runs), note=note)
+
+
+def others(runs: Runs) -> str:
+    """Summaries of runs for which there is no other section: trainings, candidates, rewards, pairs, scrubbed films."""
+    parts = [
+        f"<div><h3>{text(run.path)}</h3>{facts(run.summary)}</div>"
+        for run in runs
+        if run.summary and not run.has_section
+    ]
+    return section("Other runs", f"<div class=runs>{''.join(parts)}</div>" if parts else "")
 
 
 def examples(runs: Runs) -> str:

@@ -231,14 +231,20 @@ def run_tour(config: TourConfig, out: Path = Path("runs/tour")) -> Path:
         told = read_json(out / LEFT_OUT)["models"] if (out / LEFT_OUT).is_file() else None
         without = f" without models ({told})" if told else ""
         _say(f"{out} holds this tour, finished{without}; delete the folder to make it again")
-        if page.is_file():
+        if page.is_file() and all(state(out / part) == "finished" for part in _shown(out)):
             return page
     else:
         _take_steps(config, out)
-    names = written(out)
-    looked_into = [name for name in LOOKED_INTO if state(out / name) == "finished"]
-    parts = (CARD, *names, *(f"{SCORES}/{name}" for name in names), COMPARISON, *looked_into)
+    parts = _shown(out)
     return write_page([out, *(out / part for part in parts)], page, title="A tour of cxrlab")
+
+
+def _shown(out: Path) -> tuple[str, ...]:
+    """Runs of the page: unfinished ones too, which it lists as such; those that were left out have no folder."""
+    scored = [f"{SCORES}/{name}" for name in WRITTEN]
+    always = (CARD, COMPARISON)
+    parts = (CARD, *WRITTEN, *scored, COMPARISON, *LOOKED_INTO)
+    return tuple(part for part in parts if part in always or state(out / part))
 
 
 def written(out: Path) -> tuple[str, ...]:
