@@ -254,3 +254,21 @@ def test_judges_are_listed_with_what_they_need(capsys: pytest.CaptureFixture[str
         assert main(["metrics", "ls", "--json", "--metrics", wanted]) == 0
         names = [row["name"] for row in json.loads(capsys.readouterr().out)]
         assert names[:2] == ["chexprompt:MODEL", "chexprompt.significant:MODEL"] and len(names) > 2
+
+
+def test_one_file_or_two_without_a_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "both.csv").write_text("id,reference,prediction\na,Clear lungs.,Clear lungs.\nb,Edema.,Edema.\n")
+    (tmp_path / "r.csv").write_text("study_id,report\na,Clear lungs.\nb,Edema.\n")
+    (tmp_path / "p.csv").write_text("study_id,report\nb,Edema.\na,Clear lungs.\n")
+    words = ["--metrics", "bleu1:coco", "--quiet", "--no-floors"]
+    for files, by in ((["both.csv"], "file"), (["r.csv", "p.csv"], "id"), (["r.csv", "p.csv", "--by-row"], "row")):
+        given = [str(tmp_path / word) if word.endswith(".csv") else word for word in files]
+        assert main(["score", *given, *words, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["matching"]["by"] == by and (found["metrics"]["bleu1:coco"]["value"] > 0.99) is (by != "row")
+        assert main(["score", *given, *words]) == 0
+        assert "matched " in capsys.readouterr().out.splitlines()[1]
+    assert main(["score", str(tmp_path / "r.csv"), "--references", str(tmp_path / "r.csv")]) == 1
+    assert "--references, which is given too" in capsys.readouterr().err
+    assert main(["score", str(tmp_path / "r.csv"), "--by-row", "--columns", "id=study_id"]) == 1
+    assert "contradict" in capsys.readouterr().err

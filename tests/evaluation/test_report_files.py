@@ -77,6 +77,8 @@ def test_reports_without_ids_are_known_by_their_place(tmp_path: Path) -> None:
         ("r.csv", "id,report\n ,x\n", "r.csv:2: the id is empty"),
         ("r.csv", 'id,report\na,"x\n', "is not CSV"),
         ("r.csv", "", "holds no report"),
+        ("r.csv", "id,report\na,x\nb,y\0\n", "r.csv:3 holds a NUL byte"),
+        ("r.tsv", "id\treport\n\0\ta\n", "r.tsv:2 holds a NUL byte"),
         ("r.csv", "id;report\na;x\n", "separated by ';'"),
         ("r.txt", "", "holds no report"),
     ],

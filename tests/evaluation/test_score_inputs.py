@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -12,13 +13,36 @@ from cxrlab.core.runs import Run
 from cxrlab.core.vocabulary import View
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import generate
-from cxrlab.evaluation.score_inputs import load_inputs
+from cxrlab.evaluation.score_inputs import Inputs, load_inputs
 from cxrlab.metrics.pairs import Status
 
 
 def jsonl(path: Path, *rows: dict[str, object]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+def table(path: Path, head: str, *rows: tuple[object, ...]) -> Path:
+    """Rows under a comma-separated head, as CSV, TSV, JSON or JSONL by the ending of the name."""
+    names = head.split(",")
+    if path.suffix in (".json", ".jsonl"):
+        objects = [dict(zip(names, row, strict=True)) for row in rows]
+        path.write_text(json.dumps(objects))
+        return path if path.suffix == ".json" else jsonl(path, *objects)
+    with path.open("w", newline="") as stream:
+        csv.writer(stream, delimiter="\t" if path.suffix == ".tsv" else ",").writerows([names, *rows])
+    return path
+
+
+STUDIES = (("50", "A"), ("51", "B"), ("52", "C"), ("53", "D"))
+SHUFFLED = tuple(STUDIES[place] for place in (2, 0, 3, 1))
+
+
+def texts(inputs: Inputs) -> list[tuple[str | None, str | None]]:
+    return [(pair.reference, pair.candidate) for pair in inputs.pairs]
+
+
+PERFECT = [(text, text) for _, text in STUDIES]
 
 
 @pytest.fixture
@@ -62,7 +86,7 @@ def test_a_list_with_something_else_than_text_is_refused(bad: list[object]) -> N
     ("references", "predictions", "said"),
     [
         (["a", "b"], ["x"], "2 reports in .* and 1 in"),
-        (["a"], {"a": "x"}, "give both ids, or neither"),
+        (["a"], {"a": "x"}, "give both ids.*--by-row"),
         (
             {"a": "A", "b": "B"},
             {"a": "x"},
@@ -106,7 +130,7 @@ def test_text_files_and_one_file_with_both(tmp_path: Path) -> None:
             ("b", "B", "y", "p1"),
         ]
         assert [(a.age, a.sex) for a in inputs.attributes] == [(70.0, "F"), (None, None)]
-    with pytest.raises(DataError, match="no 'candidate' beside each reference; give --predictions"):
+    with pytest.raises(DataError, match="no generated reports beside; give --predictions"):
         load_inputs(tmp_path / "r.txt")
 
 
@@ -202,10 +226,25 @@ def test_a_run_says_what_it_was_asked_for(corpus: Path, tmp_path: Path) -> None:
 def test_a_study_whose_film_could_not_be_read_is_missing(corpus: Path, tmp_path: Path) -> None:
     (corpus / "images" / "s2.png").unlink()
     generate(GenerateConfig("stub:normal", corpus, allow_missing=True), tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["allow_missing"] is True
+    for allow in (False, True):  # the run was allowed to miss it, and needs no further permission
+        inputs = load_inputs(corpus, tmp_path / "run", allow_missing=allow)
+        assert [pair.status for pair in inputs.pairs] == [Status.MISSING_CANDIDATE, Status.SCORED]
+    lines = (tmp_path / "run" / "predictions.jsonl").read_text().splitlines()
+    (tmp_path / "less.jsonl").write_text("\n".join(lines))  # a file tells nothing of a permission
     with pytest.raises(DataError, match="'s2'"):
+        load_inputs(corpus, tmp_path / "less.jsonl")
+
+
+def test_a_run_that_would_miss_the_same_studies_again_is_not_sent_to_run_again(corpus: Path, tmp_path: Path) -> None:
+    (corpus / "images" / "s2.png").unlink()
+    with pytest.raises(DataError, match="--allow-missing"):
+        generate(GenerateConfig("stub:normal", corpus), tmp_path / "run")
+    with pytest.raises(DataError, match=r"summary\.json.*--allow-missing") as caught:
         load_inputs(corpus, tmp_path / "run")
-    inputs = load_inputs(corpus, tmp_path / "run", allow_missing=True)
-    assert [pair.status for pair in inputs.pairs] == [Status.MISSING_CANDIDATE, Status.SCORED]
+    assert "to finish it" not in str(caught.value)
+    generate(GenerateConfig("stub:normal", corpus, allow_missing=True), tmp_path / "run")
+    assert len(load_inputs(corpus, tmp_path / "run").pairs) == 2
 
 
 def test_rows_with_sections_exact_findings_and_a_wrong_word(tmp_path: Path) -> None:
@@ -222,7 +261,138 @@ def test_rows_with_sections_exact_findings_and_a_wrong_word(tmp_path: Path) -> N
         ({"id": "a", "report": "x", "findings": [{"observation": "nodul"}]}, "r.jsonl:1: 'nodul'"),
         ({"id": "a", "report": 4}, "r.jsonl:1: 'report' is 4"),
         ({"id": "a", "report": "x", "age": "old"}, "r.jsonl:1: the age"),
-        ({"id": "a"}, "r.jsonl:1 has no 'report'"),
+        ({"id": "a"}, "Columns found: id. No column of reference reports"),
     ):
         with pytest.raises(DataError, match=said):
             load_inputs(jsonl(tmp_path / "r.jsonl", wrong), {"a": "x"})
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "json", "jsonl"])
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("id", "ID"),
+        ("study_id", "study_id"),
+        ("Study ID", "study-id"),
+        ("dicom_id", "DICOM_ID"),
+        ("image_id", "ImageID"),
+        ("uid", "UID"),
+        ("accession", "Accession Number"),
+        ("study_id", "id"),
+        ("slot", "Slot"),
+    ],
+)
+def test_shuffled_rows_are_matched_by_whatever_names_them(tmp_path: Path, ending: str, left: str, right: str) -> None:
+    """By position the first pair would be A against C, with exit code 0 and a low score."""
+    references = table(tmp_path / f"r.{ending}", f"{left},report", *STUDIES)
+    predictions = table(tmp_path / f"p.{ending}", f"{right},report", *SHUFFLED)
+    inputs = load_inputs(references, predictions)
+    assert texts(inputs) == PERFECT
+    assert inputs.matching["by"] == "id" and inputs.matching["matched"] == 4
+    assert inputs.matching["references"] == {"rows": 4, "id": left.lower(), "report": ["report"]}
+    assert inputs.matching["predictions"]["id"] == right.lower()
+
+
+def test_rows_are_matched_by_position_only_without_ids_or_when_asked(tmp_path: Path) -> None:
+    bare = [table(tmp_path / f"bare_{name}.csv", "report", ("A",), ("B",)) for name in "rp"]
+    assert load_inputs(*bare).matching["by"] == "row"
+    references = table(tmp_path / "r.csv", "study_id,report", *STUDIES)
+    predictions = table(tmp_path / "p.csv", "study_id,report", *SHUFFLED)
+    inputs = load_inputs(references, predictions, by_row=True)
+    assert texts(inputs) == [("A", "C"), ("B", "A"), ("C", "D"), ("D", "B")]
+    assert inputs.matching["by"] == "row" and inputs.matching["references"]["id"] is None
+    with pytest.raises(DataError, match="need equally many"):
+        load_inputs(references, bare[0], by_row=True)
+    for ids in ({"50": "A"}, tmp_path):
+        with pytest.raises((ConfigError, DataError)):
+            load_inputs(references, ids, by_row=True)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "said"),
+    [
+        (("study_id,report", STUDIES), ("report", [("A",), ("B",), ("C",), ("D",)]), "column 'study_id'.*--by-row"),
+        (("study_id,report", STUDIES), ("uid,report", [(f"x{key}", text) for key, text in STUDIES]), "check the ids"),
+        (("study_id,report", (*STUDIES, STUDIES[0])), ("study_id,report", STUDIES), "column 'study_id'.*twice"),
+        (("study_id,report", STUDIES), ("study_id,report", (*STUDIES, STUDIES[0])), "column 'study_id'.*twice"),
+        (("study_id,report", STUDIES), ("study_id,report", (*STUDIES[:3], ("", "D"))), "p.csv:5 has no 'study_id'"),
+        (
+            ("id,study_id,report", [(place, *row) for place, row in enumerate(STUDIES)]),
+            ("id,study_id,report", [(place, *row) for place, row in enumerate(SHUFFLED)]),
+            "match otherwise by 'id' than by 'study_id'.*--columns id=NAME",
+        ),
+        (("slot,report", STUDIES), ("slot,report", [*STUDIES[:3], ("99", "D")]), "1 of 4 predictions.*'99'"),
+    ],
+)
+def test_ids_that_cannot_be_trusted_never_end_in_matching_by_position(
+    tmp_path: Path, left: tuple[str, list[tuple[object, ...]]], right: tuple[str, list[tuple[object, ...]]], said: str
+) -> None:
+    references, predictions = (table(tmp_path / f"{n}.csv", s[0], *s[1]) for n, s in (("r", left), ("p", right)))
+    with pytest.raises(DataError, match=said):
+        load_inputs(references, predictions)
+
+
+def test_the_column_without_repeats_is_taken_and_may_be_named(tmp_path: Path) -> None:
+    """Two images of one study: the study's id repeats, the image's does not."""
+    rows = [("50", "x", "A"), ("50", "y", "B"), ("51", "z", "C")]
+    references = table(tmp_path / "r.csv", "study_id,dicom_id,report", *rows)
+    predictions = table(tmp_path / "p.csv", "study_id,dicom_id,report", *reversed(rows))
+    inputs = load_inputs(references, predictions)
+    assert texts(inputs) == [(text, text) for text in "ABC"] and inputs.matching["predictions"]["id"] == "dicom_id"
+    numbered = [
+        table(tmp_path / f"{name}.csv", "id,exam,report", *((place, *row) for place, row in enumerate(rows)))
+        for name, rows in (("r", STUDIES), ("p", SHUFFLED))
+    ]
+    assert texts(load_inputs(*numbered)) != PERFECT  # the file says that these are ids, and nothing else does
+    assert texts(load_inputs(*numbered, columns=["id=Exam"])) == PERFECT
+    with pytest.raises(DataError, match="No column 'case'.*--columns id=NAME"):
+        load_inputs(*numbered, columns=["id=case"])
+
+
+@pytest.mark.parametrize(
+    "candidate", ["candidate", "prediction", "Hypothesis", "generated", "generated_report", "report"]
+)
+@pytest.mark.parametrize("reference", ["reference", "ground_truth", "GT", "target", "findings", "gt_report"])
+def test_one_file_with_both_under_the_usual_names(tmp_path: Path, reference: str, candidate: str) -> None:
+    file = table(tmp_path / "both.csv", f"id,{candidate},{reference}", ("a", "x", "X"), ("b", "y", "Y"))
+    inputs = load_inputs(file)
+    assert texts(inputs) == [("X", "x"), ("Y", "y")] and inputs.matching["by"] == "file"
+    assert texts(load_inputs(file, file)) == texts(inputs)
+    assert inputs.matching["references"]["report"] == [reference.lower()]
+
+
+def test_columns_of_other_names_are_listed_and_may_be_named(tmp_path: Path) -> None:
+    file = table(tmp_path / "both.csv", "id,truth,text", ("a", "X", "x"))
+    with pytest.raises(DataError, match=r"Columns found: id, truth, text\. .*--columns candidate=NAME"):
+        load_inputs(file)
+    with pytest.raises(DataError, match=r"Columns found: id, truth, text\. .*--columns reference=NAME"):
+        load_inputs(file, {"a": "x"})
+    assert texts(load_inputs(file, columns=["candidate=Text", "reference=truth"])) == [("X", "x")]
+    with pytest.raises(DataError, match="No column 'txt'"):
+        load_inputs(file, columns=["candidate=txt", "reference=truth"])
+    for wrong in (["candidate"], ["words=text"], ["id="], ["id=a", "id=b"]):
+        with pytest.raises(ConfigError, match="ROLE=NAME"):
+            load_inputs(file, columns=wrong)
+
+
+@pytest.mark.parametrize(
+    ("references", "predictions"),
+    [
+        ("id,report,findings", "id,report"),
+        ("id,reference,report", "id,report"),
+        ("id,report", "id,report,prediction"),
+        ("id,report", "id,candidate,prediction"),
+    ],
+)
+def test_of_two_columns_that_may_be_meant_none_is_guessed(tmp_path: Path, references: str, predictions: str) -> None:
+    left = table(tmp_path / "r.csv", references, ("a", "X", "Y", "Z")[: references.count(",") + 1])
+    right = table(tmp_path / "p.csv", predictions, ("a", "x", "y", "z")[: predictions.count(",") + 1])
+    with pytest.raises(DataError, match="may each hold the .* reports: choose one with --columns"):
+        load_inputs(left, right)
+
+
+def test_sections_in_columns_are_joined_and_chosen(tmp_path: Path) -> None:
+    file = table(tmp_path / "r.csv", "uid,report,findings,impression", ("a", "R", "F", "I"))
+    assert texts(load_inputs(file, {"a": "x"}, section="findings+impression")) == [("F I", "x")]
+    assert texts(load_inputs(file, {"a": "x"}, section="impression")) == [("I", "x")]
+    assert texts(load_inputs(file, {"a": "x"}, columns=["reference=report"])) == [("R", "x")]

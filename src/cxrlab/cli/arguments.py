@@ -27,6 +27,7 @@ _COMMON = {
     "--quiet": "show no progress",
     "--debug": "show the traceback of an error",
 }
+_AHEAD = "."  # no setting begins so
 _TRUTH = {"true": True, "false": False, "yes": True, "no": False}
 
 
@@ -126,6 +127,14 @@ class CommandLine:
         given = vars(self.parser.parse_args(self._tidy(argv)))
         problems: list[str] = []
         arguments: dict[str, Any] = {}
+        for key in (key for key in self.command.positional if key in self.of_config):
+            word = given.pop(_ahead(key))
+            if word is not None and given[key] is not None:
+                problems.append(
+                    f"'{word}' stands in the place of {_flag(key)}, which is given too; give one of them (several "
+                    "values of a flag are joined with commas)."
+                )
+            given[key] = word if given[key] is None else given[key]
         for key, setting in self.own.items():
             if given.get(key) not in (None, []):
                 try:
@@ -202,9 +211,12 @@ class CommandLine:
             allow_abbrev=False,
         )
         for name in self.command.positional:
-            _add_positional(parser, self.own[name])
+            # Of a config, a word without a flag stands for the flag of that name, which stays.
+            own = name in self.own
+            _add_positional(parser, self.own[name] if own else replace(self.of_config[name], key=_ahead(name)))
         for setting in (*self.own.values(), *self.of_config.values()):
-            if setting.key not in self.command.positional and not _in_file_alone(setting):
+            by_place = setting.key in self.command.positional and setting.key in self.own
+            if not by_place and not _in_file_alone(setting):
                 _add_flag(parser, setting)
         if self.config_type is not None:
             parser.add_argument(
@@ -219,8 +231,8 @@ class CommandLine:
     def _usage(self) -> str:
         words = [f"cxrlab {self.name}"]
         for name in self.command.positional:
-            word = _positional_name(self.own[name])
-            words.append(word if self.own[name].required else f"[{word}]")
+            word = _positional_name(self.own.get(name) or self.of_config[name])
+            words.append(word if name in self.own and self.own[name].required else f"[{word}]")
         needed = [s for s in (*self.own.values(), *self.of_config.values()) if s.required]
         needed = [s for s in needed if s.key not in self.command.positional]
         words += [f"{_flag(s.key)} {_metavar(s.hint)}" for s in needed if not _in_file_alone(s)]
@@ -271,7 +283,13 @@ def _add_positional(parser: argparse.ArgumentParser, setting: Setting) -> None:
 
 
 def _positional_name(setting: Setting) -> str:
-    return f"{setting.key.upper().removesuffix('S')}…" if _is_list(setting.hint) else setting.key.upper()
+    key = setting.key.lstrip(_AHEAD)
+    return f"{key.upper().removesuffix('S')}…" if _is_list(setting.hint) else key.upper()
+
+
+def _ahead(key: str) -> str:
+    """Where the parser keeps the word without a flag that stands for a setting of a config."""
+    return _AHEAD + key
 
 
 def _add_flag(parser: argparse.ArgumentParser, setting: Setting) -> None:

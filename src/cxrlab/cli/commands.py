@@ -152,6 +152,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "predictions against references, with intervals and floors",
             "cxrlab.cli.scoring:score",
             "cxrlab score --references corpora/phantom --predictions runs/normal --out runs/normal_scored",
+            ("references", "predictions"),
         ),
         "compare": Command(
             "scored runs, paired study by study; exit 1 when a gate fails",

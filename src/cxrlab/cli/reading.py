@@ -32,24 +32,30 @@ def read(text: str) -> Result:
     Args:
         text: The report, a file, or -.
     """
-    from cxrlab.evaluation.report_files import read_reports
+    from cxrlab.evaluation.report_files import read_rows, with_ids
     from cxrlab.findings.reader import read as read_text_of
 
     file = _file(text)
     if file is not None and file.suffix.lower() in _MANY:
-        rows = read_reports(file).rows
-        found = [{"id": row.id, **_data(read_text_of(_report(row)))} for row in rows]
+        rows = with_ids([row for _, row in read_rows(file)])
+        found = [
+            {"id": row.id or str(number), **_data(read_text_of(_report(row)))} for number, row in enumerate(rows, 1)
+        ]
         return Result("\n".join(dumps(item) for item in found), found)
     reading = read_text_of(read_text(file) if file is not None else sys.stdin.read() if text == "-" else text)
     return Result(_page(reading), _data(reading), coloured=_colours())
 
 
 def _report(row: Any) -> str | None:
+    from cxrlab.evaluation.report_files import CANDIDATE_NAMES, REFERENCE_NAMES, kind_of_report, text_columns
+
     sections = row.values.get("sections")
     if isinstance(sections, dict):
         found = sections.get("findings")
         return found if isinstance(found, str) else None
-    report: str | None = row.text("report", "reference", "findings")
+    kinds = {kind_of_report(name): name for name in text_columns([row])}
+    known = ("report", *REFERENCE_NAMES, *CANDIDATE_NAMES, "findings")
+    report: str | None = row.text(*(kinds.get(kind, kind) for kind in known))
     return report
 
 

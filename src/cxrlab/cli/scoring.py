@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,12 @@ from cxrlab.evaluation.validate_config import ValidateConfig
 def score(config: ScoreConfig, out: Path | None = None) -> Result:
     """Score predictions against references: every metric with its interval and what nonsense would score.
 
-    References are a corpus folder, or JSONL, JSON or CSV with id and report, or text with one report a line;
-    predictions are a run folder or a file of the same kinds. Ids must match: a reference without a prediction is
-    refused unless --allow-missing scores it as an empty report, and a prediction without a reference always is.
+    References are a corpus folder, or JSONL, JSON, CSV or TSV with id and report, or text with one report per line;
+    predictions are a run folder or a file of the same kinds. One file with both is enough: cxrlab score FILE.csv, with
+    columns such as id, reference and candidate; --columns names others. Rows are matched by id (id, study_id, dicom_id,
+    accession, …) or another column that both files share; row by row only without any, or with --by-row. A reference
+    without a prediction is refused unless --allow-missing scores it as an empty report; a prediction without a
+    reference always is.
 
     --metrics default,chexprompt:http://127.0.0.1:8000/v1#MODEL also asks a judge by a language model. Its answers are
     kept in the run folder as they come: running the command again after a stop goes on, and asks nothing twice.
@@ -79,8 +82,27 @@ def score_table(scores: Mapping[str, Any], level: float, *, everything: bool = T
         notes.append("* a control that never saw a film scores at least as well: do not trust this number alone")
     notes += answer_lines(scores.get("judges", {}))
     pairs = "pair" if scores["n"] == 1 else "pairs"
-    lines = [f"{scores['n']:,} {pairs}: {statuses}", columns(rows), *notes]
+    lines = [f"{scores['n']:,} {pairs}: {statuses}", *_matching(scores.get("matching")), columns(rows), *notes]
     return "\n".join([*lines, *_image_dependence(scores, level)])
+
+
+def _matching(found: Mapping[str, Any] | None) -> Iterator[str]:
+    """How references and predictions were matched, and which columns were read."""
+    if not found:
+        return
+    sides = [found["references"], found["predictions"]]
+    rows = " and ".join(
+        f"{side['rows']:,} {name}" for side, name in zip(sides, ("references", "predictions"), strict=True)
+    )
+    ids = list(dict.fromkeys(f"'{side['id']}'" for side in sides if side["id"] is not None))
+    how = {
+        "file": f"within one file: {found['matched']:,} rows",
+        "row": f"row by row, not by id: {rows}",
+        "id": f"by {' = '.join(ids) or 'id'}: {rows}, {found['matched']:,} matched",
+    }[found["by"]]
+    reports = [", ".join(f"'{name}'" for name in side["report"]) for side in sides]
+    read = "" if not all(reports) else f" (reports: {reports[0]} against {reports[1]})"
+    yield f"matched {how}{read}"
 
 
 def _image_dependence(scores: Mapping[str, Any], level: float) -> list[str]:

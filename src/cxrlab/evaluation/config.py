@@ -10,6 +10,7 @@ from cxrlab.core.asking import Asking
 from cxrlab.core.errors import ConfigError, nearest
 from cxrlab.core.records import SECTIONS, SPLITS
 from cxrlab.evaluation.map_names import SHEET, parse_map
+from cxrlab.evaluation.report_files import parse_columns
 from cxrlab.metrics.judging.config import JudgeSettings
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.loading import Loading
@@ -102,8 +103,11 @@ class ScoreConfig:
     """Predictions against references.
 
     Args:
-        references: Corpus folder, or a file: JSONL, JSON, CSV with id and report, or text with one report a line.
+        references: Corpus folder, or a file: JSONL, JSON, CSV or TSV with id and report, or text with one report per
+            line.
         predictions: Run folder or file; left out when the references' file has a candidate beside each.
+        columns: Columns of files that name theirs otherwise: candidate=NAME,reference=NAME,id=NAME.
+        by_row: Match two files row by row, whatever ids they have; else files without any id are matched so.
         section: Section of the reference report, where it has sections; several joined with +.
         split: Split of the corpus; every split that holds a predicted study when left out.
         unit: study, or image for predictions with ids study#k; auto looks at the ids.
@@ -128,6 +132,8 @@ class ScoreConfig:
 
     references: Path
     predictions: Path | None = None
+    columns: tuple[str, ...] = ()
+    by_row: bool = False
     section: str = "findings"
     split: str | None = None
     unit: Literal["auto", "study", "image"] = "auto"
@@ -154,6 +160,9 @@ class ScoreConfig:
 
     def __post_init__(self) -> None:
         self.extras  # noqa: B018 - refuses what does not belong together
+        parse_columns(self.columns)
+        if self.by_row and any(word.partition("=")[0].strip() == "id" for word in self.columns):
+            raise ConfigError("--by-row and --columns id=NAME contradict each other; give one of them.")
         for name, least in (("trials", 1), ("seed", 0)):
             if getattr(self, name) < least:
                 raise ConfigError(

@@ -1,7 +1,7 @@
 """Reports in whatever file a user has: JSONL, JSON, CSV or TSV, plain text with one report a line.
 
 Nothing is dropped and nothing is guessed: a line that cannot be read is refused with its number,
-and what has no id is known by its place, counted from 1.
+and what has no id column is known by its place, counted from 1.
 """
 
 from __future__ import annotations
@@ -10,17 +10,29 @@ import csv
 import io
 import math
 import numbers
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.errors import DataError, nearest, shown
+from cxrlab.core.errors import ConfigError, DataError, nearest, shown
 from cxrlab.core.files import read_text
 from cxrlab.core.json_form import BadJson, loads
 from cxrlab.core.jsonl import read_jsonl
 
 ID = "id"
+# Columns that name a study, an image or a report, as `plain_name` spells them; the first of a file is preferred.
+ID_NAMES = (
+    *(ID, "studyid", "studyuid", "studyinstanceuid", "accession", "accessionid", "accessionnumber", "accessionno"),
+    *("dicomid", "dicomuid", "imageid", "imageuid", "sopinstanceuid", "uid", "reportid", "noteid", "caseid", "examid"),
+    *("sampleid", "key", "filename", "file", "image", "imagename", "imagepath", "path", "dicompath"),
+)
+# Columns of reports by what they hold, as `plain_name` spells them without "report" or "text" at their end.
+CANDIDATE_NAMES = ("candidate", "prediction", "predicted", "pred", "hypothesis", "hyp", "generated")
+REFERENCE_NAMES = ("reference", "ref", "groundtruth", "gt", "target")
+TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")  # endings of files whose rows have named columns
+ROLES = ("candidate", "reference", "id")  # what --columns names
 # What spreadsheets and data frames write for a cell without a value. A report is never one of these words.
 NO_CELL = ("nan", "NaN", "NAN", "null", "NULL", "<NA>")
 
@@ -59,31 +71,140 @@ class ReportFile:
     Args:
         path: The file.
         rows: Its rows.
-        numbered: Whether ids are places because the file gives none.
+        column: Where the ids stand; None when they are places because the file gives none.
+        columns: The names of all columns or keys.
     """
 
     path: Path
     rows: tuple[Row, ...]
-    numbered: bool
+    column: str | None
+    columns: tuple[str, ...] = ()
+
+    @property
+    def numbered(self) -> bool:
+        """Whether ids are places."""
+        return self.column is None
 
 
 def read_reports(path: Path) -> ReportFile:
     """Read a file by the ending of its name; any other ending than .jsonl, .json, .csv, .tsv is text by lines."""
-    if path.is_dir():
-        raise DataError(f"{path} is a folder; name a file of reports, a corpus folder or a run with predictions.")
-    found = read_rows(path)
-    with_id = [row.id for _, row in found if row.id]
-    if with_id and len(with_id) < len(found):
-        bare = next(row for _, row in found if not row.id)
-        raise DataError(f"{bare.place} has no '{ID}', and others of the file have one; give every report its id.")
-    rows = tuple(row if row.id else Row(row.place, str(number), row.values) for number, row in found)
-    _refuse_repeats(path, rows)
-    return ReportFile(path, rows, numbered=not with_id)
+    return keyed(path, tuple(row for _, row in read_rows(path)))
+
+
+def keyed(path: Path, rows: Sequence[Row], column: str | None = None, *, by_row: bool = False) -> ReportFile:
+    """Rows with the ids of a column; empty or repeated ids are a `DataError`.
+
+    Args:
+        path: The file.
+        rows: Its rows, as `read_rows` gives them.
+        column: Name of the column; the first column of ids without repeats when None.
+        by_row: Number the rows from 1, whatever columns there are.
+    """
+    if not by_row and column is None:
+        found = {name: ids for name, ids in id_columns(rows).items() if None not in ids}
+        distinct = (name for name, ids in found.items() if len(set(ids)) == len(ids))
+        column = next(distinct, next(iter(found), next(iter(id_columns(rows)), None)))
+    columns = column_names(rows)
+    if by_row or column is None:
+        numbered = tuple(replace(row, id=str(number)) for number, row in enumerate(rows, 1))
+        return ReportFile(path, numbered, None, columns)
+    ids = [cell_id(row, column) for row in rows]
+    if None in ids:
+        bare = rows[ids.index(None)]
+        raise DataError(f"{bare.place} has no '{column}', and others of the file have one; give every report its id.")
+    named = tuple(replace(row, id=str(key)) for row, key in zip(rows, ids, strict=True))
+    _refuse_repeats(path, named, column)
+    return ReportFile(path, named, column, columns)
+
+
+def parse_columns(words: Iterable[str]) -> dict[str, str]:
+    """`ROLE=NAME` as role → name of the column, for --columns."""
+    found: dict[str, str] = {}
+    for word in words:
+        role, _, name = (part.strip() for part in word.partition("="))
+        if role not in ROLES or not name or role in found:
+            raise ConfigError(
+                f"--columns is '{word}'; write ROLE=NAME with each of the roles {', '.join(ROLES)} at most once, such "
+                "as candidate=generated,reference=truth,id=study."
+            )
+        found[role] = name
+    return found
+
+
+def column_called(columns: Iterable[str], name: str) -> str | None:
+    """The column of this name, its case, blanks and underscores aside; an exact match is preferred."""
+    known = tuple(columns)
+    exact = (column for column in known if column == name.strip().lower())
+    return next(exact, next((column for column in known if plain_name(column) == plain_name(name)), None))
+
+
+def text_columns(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Columns that may hold reports: `report`, and those of the other names in which a row holds text."""
+    return tuple(
+        name
+        for name in column_names(rows)
+        if name != ID
+        and (
+            plain_name(name) == "report"
+            or any(isinstance(_only(row.values.get(name)), str) for row in rows)
+            or all(is_nothing(row.values.get(name)) for row in rows)
+        )
+    )
+
+
+def kind_of_report(column: str) -> str:
+    """Which report a column holds by its name, such as `candidate`, `groundtruth` or `report`.
+
+    >>> kind_of_report("Generated_Report"), kind_of_report("gt text"), kind_of_report("report")
+    ('generated', 'gt', 'report')
+    """
+    plain = plain_name(column)
+    return plain.removesuffix("report").removesuffix("text") or plain
+
+
+def id_columns(rows: Sequence[Row]) -> dict[str, tuple[str | None, ...]]:
+    """Columns that are known to hold ids, the preferred first → the id of each row, None where it is empty."""
+    names = {plain_name(name): name for name in column_names(rows)}
+    found = {names[known]: tuple(cell_id(row, names[known]) for row in rows) for known in ID_NAMES if known in names}
+    return {name: ids for name, ids in found.items() if any(ids)}
+
+
+def with_ids(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The same rows with the ids of their preferred column, which may repeat; "" where there is none."""
+    column = next(iter(id_columns(rows)), None)
+    return tuple(row if column is None else replace(row, id=cell_id(row, column) or "") for row in rows)
+
+
+def column_names(rows: Iterable[Row]) -> tuple[str, ...]:
+    """The names of all columns or keys of rows as `read_rows` gives them, the id first."""
+    first = {ID: None} if any(row.id for row in rows) else {}
+    return tuple(first | {name: None for row in rows for name in row.values})
+
+
+def cell_id(row: Row, column: str) -> str | None:
+    """The id of a row in a column: text or a whole number; None for anything else and for an empty cell."""
+    if column == ID:
+        return row.id or None
+    value = row.values.get(column)
+    if isinstance(value, str):
+        return value.strip() or None
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def plain_name(name: str) -> str:
+    """A column's name without case, blanks, dashes, dots and underscores.
+
+    >>> plain_name("Study ID"), plain_name("study_id")
+    ('studyid', 'studyid')
+    """
+    return re.sub(r"[\W_]+", "", name.casefold())
 
 
 def read_rows(path: Path) -> tuple[tuple[int, Row], ...]:
     """Every row of a file with its number from 1, as it stands: ids may be absent ("") or stand on several rows."""
-    readers = {".jsonl": _jsonl, ".ndjson": _jsonl, ".json": _json, ".csv": _csv, ".tsv": _csv}
+    if path.is_dir():
+        raise DataError(f"{path} is a folder; name a file of reports, a corpus folder or a run with predictions.")
+    readers = dict(zip(TABLES, (_jsonl, _jsonl, _json, _csv, _csv), strict=True))
     found = tuple(readers.get(path.suffix.lower(), _lines)(path))
     if not found:
         raise DataError(f"{path} holds no report; check that it is the right file.")
@@ -95,13 +216,16 @@ def report_text(value: Any, place: str) -> str | None:
 
     A list with one text is that text: some tools keep several references a study.
     """
-    if isinstance(value, (list, tuple)) and len(value) == 1:
-        value = value[0]
+    value = _only(value)
     if isinstance(value, str):
         return value
     if is_nothing(value):
         return None
     raise DataError(f"{place} is {shown(value)}, not a report; give text, or null where there is none.")
+
+
+def _only(value: Any) -> Any:
+    return value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
 
 
 def is_nothing(value: Any) -> bool:
@@ -120,13 +244,14 @@ def id_text(value: Any, place: str) -> str:
     raise DataError(f"{place}: the id is {shown(value)}; give text or a whole number.")
 
 
-def _refuse_repeats(path: Path, rows: Iterable[Row]) -> None:
+def _refuse_repeats(path: Path, rows: Iterable[Row], column: str) -> None:
     seen: dict[str, str] = {}
     twice = [row for row in rows if seen.setdefault(row.id, row.place) != row.place]
     if twice:
         raise DataError(
-            f"{path}: {len(twice)} {'ids are' if len(twice) > 1 else 'id is'} used twice (for example '{twice[0].id}' "
-            f"at {seen[twice[0].id]} and {twice[0].place}); every report needs an id of its own."
+            f"{path}: {len(twice)} {'ids' if len(twice) > 1 else 'id'} of the column '{column}' "
+            f"{'are' if len(twice) > 1 else 'is'} used twice (for example '{twice[0].id}' at {seen[twice[0].id]} and "
+            f"{twice[0].place}); every report needs an id of its own."
         )
 
 
@@ -162,7 +287,11 @@ def _json(path: Path) -> Iterator[tuple[int, Row]]:
 
 def _csv(path: Path) -> Iterator[tuple[int, Row]]:
     csv.field_size_limit(1 << 30)  # the module's own limit is 131,072 characters a cell
-    text = io.StringIO(read_text(path), newline="")
+    whole = read_text(path)
+    if (nul := whole.find("\0")) >= 0:
+        line = whole.count("\n", 0, nul) + 1
+        raise DataError(f"{path}:{line} holds a NUL byte, which no CSV has; write the file again as UTF-8 text.")
+    text = io.StringIO(whole, newline="")
     reader = csv.reader(text, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
     try:
         head = [name.strip().lower() for name in next(reader, [])]

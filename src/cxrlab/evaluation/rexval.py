@@ -21,7 +21,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.randomness import generator
 from cxrlab.evaluation.judges import OpenJudge
 from cxrlab.evaluation.oriented import oriented
-from cxrlab.evaluation.report_files import Row, read_reports
+from cxrlab.evaluation.report_files import Row, read_rows
 from cxrlab.evaluation.seats import seats
 from cxrlab.evaluation.validate_config import ValidateConfig
 from cxrlab.metrics.pairs import Batch, Pair
@@ -61,8 +61,7 @@ class RexVal:
 
 def read_rexval(root: Path) -> RexVal:
     """Read the folder; a layout that is not ReXVal's is a `DataError` that names file and line."""
-    reports = read_reports(root / REPORTS).rows
-    counts = read_reports(root / COUNTS).rows
+    reports, counts = (tuple(row for _, row in read_rows(root / name)) for name in (REPORTS, COUNTS))
     if missing := [key for key in _NEEDED if key not in counts[0].values]:
         raise DataError(f"{root / COUNTS} has no column '{missing[0]}'; it needs {', '.join(_NEEDED)}.")
     pairs = _pairs(reports)

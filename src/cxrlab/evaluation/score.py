@@ -62,6 +62,8 @@ def score(
     extra: Sequence[Family] = (),
     asking: Asking | None = None,
     judging: JudgeSettings | None = None,
+    columns: Sequence[str] = (),
+    by_row: bool = False,
 ) -> ScoreSheet:
     """Score predictions against references.
 
@@ -81,8 +83,19 @@ def score(
         extra: Further families (`extra_families`), scored without floors.
         asking: How the models of judges are asked; as usual when None.
         judging: Other wordings for judges, and their longest answers; the usual ones when None.
+        columns: `ROLE=NAME` (candidate, reference, id), for files with columns of other names.
+        by_row: Match two files row by row, whatever ids they have.
     """
-    inputs = load_inputs(references, predictions, section=section, split=split, unit=unit, allow_missing=allow_missing)
+    inputs = load_inputs(
+        references,
+        predictions,
+        section=section,
+        split=split,
+        unit=unit,
+        allow_missing=allow_missing,
+        columns=columns,
+        by_row=by_row,
+    )
     names, judges = parted(metrics)
     with open_judges(judges, asking or Asking(), inputs.shown, judging=judging) as opened:
         return score_inputs(
@@ -150,6 +163,7 @@ def score_inputs(
             rng=generator(seed, "score", "image dependence"),
         ),
         judges=answers_told(evidence),
+        matching=inputs.matching,
     )
 
 
@@ -166,6 +180,8 @@ def run_score(config: ScoreConfig, out: Path | None = None) -> Mapping[str, Any]
         split=config.split,
         unit=config.unit,
         allow_missing=config.allow_missing,
+        columns=config.columns,
+        by_row=config.by_row,
     )
     # A file of graphs that was drawn again under the same name is another input.
     if config.graphs is not None and not by_package(config.graphs):

@@ -8,18 +8,11 @@ import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from cxrlab.core.egress import Shown
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.evaluation.score_sources import (
-    Reference,
-    Source,
-    Texts,
-    predictions_from,
-    references_from,
-    shown_view,
-)
+from cxrlab.evaluation.score_sources import Reference, Source, Texts, image_of, shown_view, sources_from
 from cxrlab.evaluation.shown import shown_reports
 from cxrlab.evaluation.slices import Attributes
 from cxrlab.metrics.pairs import Pair
@@ -37,6 +30,7 @@ class Inputs:
         digest: SHA-256 of every id and text, by which a finished run is recognised.
         wrong_films: Kind of wrong film → id → report, where the run of predictions has such a control.
         shown: Both sides, as whoever shows them to a model elsewhere must see them.
+        matching: How the rows of both sides were matched, for `scores.json`.
     """
 
     pairs: tuple[Pair, ...]
@@ -44,6 +38,7 @@ class Inputs:
     digest: str
     wrong_films: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
     shown: tuple[Shown, ...] = field(default=(Shown("these reports", synthetic=False),), compare=False)
+    matching: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 def load_inputs(
@@ -54,6 +49,8 @@ def load_inputs(
     split: str | None = None,
     unit: Unit = "auto",
     allow_missing: bool = False,
+    columns: Iterable[str] = (),
+    by_row: bool = False,
 ) -> Inputs:
     """Read both sides and match them.
 
@@ -63,19 +60,16 @@ def load_inputs(
         section: Of the reference report, where it has sections; several joined with `+`.
         split: Of the corpus; left out, every split that holds a predicted study.
         unit: `study`, or `image` for predictions with ids `study#k`; `auto` looks at the ids.
-        allow_missing: Score a missing prediction as an empty report instead of refusing.
+        allow_missing: Score a missing prediction as an empty report instead of refusing; a run of `generate` that was
+            allowed to finish without some studies needs no further permission for these.
+        columns: `ROLE=NAME` (candidate, reference, id), for files with columns of other names.
+        by_row: Match two files row by row, whatever ids they have.
 
     A prediction without a reference is refused always: nobody can say what it should have been.
     """
     if unit not in typing.get_args(Unit):
         raise ConfigError(f"the unit is {unit!r}; choose one of {', '.join(typing.get_args(Unit))}.")
-    told = references_from(references, section)
-    if predictions is None or (told.inline is not None and str(predictions) == told.name):
-        if told.inline is None:
-            raise DataError(f"{told.name} has no 'candidate' beside each reference; give --predictions.")
-        said = Source(told.name, told.inline, told.numbered)
-    else:
-        said = predictions_from(predictions)
+    told, said = sources_from(references, predictions, section, columns, by_row=by_row)
     _check_ids_comparable(told, said)
     homes = _homes(told, said, unit)
     wanted = _wanted(told, said, homes, split)
@@ -93,7 +87,30 @@ def load_inputs(
     digest = digest_of(pairs, attributes)
     if said.wrong_films:
         digest = hashlib.sha256(f"{digest} {said.wrong_films!r}".encode("utf-8", "surrogatepass")).hexdigest()
-    return Inputs(tuple(pairs), tuple(attributes), digest, said.wrong_films, _shown(told, said, predictions))
+    there = sum(pair.id in said.items for pair in pairs)
+    return Inputs(
+        tuple(pairs),
+        tuple(attributes),
+        digest,
+        said.wrong_films,
+        _shown(told, said, predictions),
+        _matching(told, said, there, len(pairs) - there),
+    )
+
+
+def _matching(told: Source, said: Source, matched: int, missing: int) -> dict[str, Any]:
+    """How the rows were matched and how many, with the columns that were read."""
+    same = said.name == told.name
+    sides = {"references": told, "predictions": said}
+    return {
+        "by": "file" if same else "row" if told.numbered else "id",
+        **{
+            name: {"rows": len(side.items), "id": side.column, "report": list(side.reports)}
+            for name, side in sides.items()
+        },
+        "matched": matched,
+        "missing": missing,
+    }
 
 
 def _shown(told: Source, said: Source, predictions: Texts | None) -> tuple[Shown, ...]:
@@ -124,19 +141,23 @@ def _check_ids_comparable(told: Source, said: Source) -> None:
         raise DataError(f"there is nothing to score: {told.name} hold no report.")
     if told.numbered and said.numbered and len(told.items) != len(said.items):
         raise DataError(
-            f"there are {len(told.items)} reports in {told.name} and {len(said.items)} in {said.name}; without ids "
-            "the first belongs to the first and so on, so both need equally many."
+            f"there are {len(told.items)} reports in {told.name} and {len(said.items)} in {said.name}; row by row the "
+            "first belongs to the first and so on, so both need equally many."
         )
     if told.numbered != said.numbered:
         bare, named = (told, said) if told.numbered else (said, told)
-        raise DataError(f"reports have ids in {named.name} and none in {bare.name}; give both ids, or neither.")
+        column = f" (column '{named.column}')" if named.column else ""
+        raise DataError(
+            f"reports have ids in {named.name}{column} and none in {bare.name}; give both ids, name the column that "
+            "holds them with --columns id=NAME, or match two files of equal length row by row with --by-row."
+        )
 
 
 def _homes(told: Source, said: Source, unit: Unit) -> dict[str, tuple[str, int | None]]:
     """Prediction id → (study, film); an id that fits nothing is its own study, and refused later."""
     homes: dict[str, tuple[str, int | None]] = {}
     for key in said.items:
-        study, film = _film(key)
+        study, film = image_of(key)
         exact = key in told.items and unit != "image"
         homes[key] = (
             (key, None) if exact or unit == "study" or film is None or study not in told.items else (study, film)
@@ -162,17 +183,6 @@ def _homes(told: Source, said: Source, unit: Unit) -> dict[str, tuple[str, int |
     return homes
 
 
-def _film(key: str) -> tuple[str, int | None]:
-    """`s1#2` is film 2 of s1; anything else is a study."""
-    study, mark, number = key.rpartition("#")
-    # `s1#00` is no second name of `s1#0`: the same film would count twice.
-    return (
-        (study, int(number))
-        if mark and number.isascii() and number.isdigit() and str(int(number)) == number
-        else (key, None)
-    )
-
-
 def _wanted(told: Source, said: Source, homes: Mapping[str, tuple[str, int | None]], split: str | None) -> list[str]:
     """Studies that must have a prediction, in the order of the references."""
     studies: Mapping[str, Reference] = told.items
@@ -183,7 +193,7 @@ def _wanted(told: Source, said: Source, homes: Mapping[str, tuple[str, int | Non
             raise DataError(f"{told.name} has no study in the split '{split}' (splits there: {', '.join(held)}).")
         return chosen
     if said.expected is not None:
-        asked = {_film(key)[0] if key not in studies else key for key in said.expected}
+        asked = {image_of(key)[0] if key not in studies else key for key in said.expected}
         return [key for key in studies if key in asked]
     splits = {studies[study].split for study, _ in homes.values() if study in studies}
     return [key for key, item in studies.items() if item.split in splits]
@@ -211,6 +221,7 @@ def _check_matched(
             f"{len(extra)} of {len(homes)} predictions have no reference (for example {_examples(extra)}); "
             "take them out, or name the references they belong to"
         )
+    missing = [key for key in missing if key not in said.lost]
     if missing and not allow_missing:
         problems.append(
             f"{len(missing)} of {len(wanted)} references have no prediction (for example {_examples(missing)}); "

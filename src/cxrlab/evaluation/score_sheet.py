@@ -82,6 +82,7 @@ class ScoreSheet(Mapping[str, MetricScore]):
         notes: Controls that could not be made, and why.
         image_dependence: The same studies with wrong films, where the run of predictions has them.
         judges: Judge by a language model → how many of its answers could be read, and why the others could not.
+        matching: How the rows of references and predictions were matched, and how many.
     """
 
     metrics: Mapping[str, MetricScore]
@@ -95,6 +96,7 @@ class ScoreSheet(Mapping[str, MetricScore]):
     notes: tuple[str, ...] = ()
     image_dependence: ImageDependence | None = None
     judges: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    matching: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def n(self) -> int:
@@ -121,7 +123,7 @@ class ScoreSheet(Mapping[str, MetricScore]):
         """The content of `scores.json`."""
         measured = self.image_dependence
         return {
-            "n": self.n, "statuses": self.statuses,
+            "n": self.n, "statuses": self.statuses, "matching": self.matching,
             "metrics": {name: score.to_json() for name, score in self.metrics.items()},
             "floors": self.floors, "controls": {"image_dependence": {} if measured is None else measured.to_json()},
             "slices": self.slices, "judges": self.judges, "notes": self.notes,

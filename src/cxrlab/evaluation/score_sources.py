@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence, Set
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,32 @@ from cxrlab.data.views import FRONTAL
 from cxrlab.evaluation.config import WRONG_FILMS
 from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY
 from cxrlab.evaluation.person import age_years, sex_letter, view_word
-from cxrlab.evaluation.report_files import ReportFile, Row, id_text, read_reports, report_text
+from cxrlab.evaluation.report_files import (
+    CANDIDATE_NAMES,
+    ID,
+    REFERENCE_NAMES,
+    TABLES,
+    ReportFile,
+    Row,
+    cell_id,
+    column_called,
+    column_names,
+    id_columns,
+    id_text,
+    keyed,
+    kind_of_report,
+    parse_columns,
+    plain_name,
+    read_rows,
+    report_text,
+    text_columns,
+)
 from cxrlab.evaluation.wrong_films import control_file
 from cxrlab.metrics.pairs import Context
 
 Texts = str | os.PathLike[str] | Sequence[str | None] | Mapping[str, str | None]
 JOIN = "+"  # --section findings+impression
+DEFAULT_SECTIONS = ("findings",)
 _LONGEST = 255  # characters of a file name
 
 
@@ -61,18 +82,22 @@ class Source:
         items: Id → reference, or id → prediction text.
         numbered: Whether the ids are places, because the source gives none.
         expected: Ids that a finished run was asked for; None when nobody knows.
-        inline: Predictions that stand in the same file as the references; None when they do not.
         wrong_films: Kind of wrong film → id → report, of a run that answered some studies with wrong films.
         synthetic: Whether no patient is behind it: only the card of a corpus says so.
+        column: Column of a file in which the ids stand.
+        reports: Columns of a file in which the reports stand.
+        lost: Ids without a prediction with which the run was allowed to finish.
     """
 
     name: str
     items: Mapping[str, Any]
     numbered: bool = False
     expected: frozenset[str] | None = None
-    inline: Mapping[str, str | None] | None = None
     wrong_films: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
     synthetic: bool = False
+    column: str | None = None
+    reports: tuple[str, ...] = ()
+    lost: frozenset[str] = frozenset()
 
 
 def references_from(source: Texts, section: str = "findings") -> Source:
@@ -81,16 +106,12 @@ def references_from(source: Texts, section: str = "findings") -> Source:
     path = _path(source)
     if path is None:
         return _in_memory(source, "references", lambda key, text: Reference(key, text, key))
-    if path.is_dir() and (path / STUDIES).is_file():
+    if _is_corpus(path):
         corpus = load_corpus(path)
         items = {study.id: _of_study(study, sections) for study in corpus.studies()}
         return Source(str(path), items, synthetic=corpus.card.synthetic)
-    file = read_reports(_file_of(path))
-    items = {row.id: _of_row(row, sections) for row in file.rows}
-    inline = None
-    if all("candidate" in row.values for row in file.rows):
-        inline = {row.id: row.text("candidate") for row in file.rows}
-    return Source(str(path), items, file.numbered, inline=inline)
+    file = _open(path)
+    return _references(file, keyed(file.path, file.rows), sections, {})
 
 
 def predictions_from(source: Texts) -> Source:
@@ -98,13 +119,298 @@ def predictions_from(source: Texts) -> Source:
     path = _path(source)
     if path is None:
         return _in_memory(source, "predictions", lambda _, text: text)
-    file = read_reports(_file_of(path))
-    items = _texts(file)
-    if not path.is_dir():
-        return Source(str(path), items, file.numbered)
-    files = {control: path / control_file(control) for control in WRONG_FILMS}
-    wrong = {control: _texts(read_reports(file)) for control, file in files.items() if _holds_text(file)}
-    return Source(str(path), items, file.numbered, _expected(path, file), wrong_films=wrong)
+    file = _open(path)
+    return _predictions(file, keyed(file.path, file.rows), {})
+
+
+def sources_from(
+    references: Texts,
+    predictions: Texts | None,
+    section: str = "findings",
+    columns: Iterable[str] = (),
+    *,
+    by_row: bool = False,
+) -> tuple[Source, Source]:
+    """Both sides, with ids by which they can be matched.
+
+    Args:
+        references: Corpus folder, file, list or mapping.
+        predictions: Run folder, file, list or mapping; None when the references' file holds both.
+        section: Of the reference report; several joined with `+`.
+        columns: `ROLE=NAME`, for files with columns of other names.
+        by_row: Match two files row by row, whatever ids they have.
+    """
+    sections, called = chosen_sections(section), parse_columns(columns)
+    told = _side(references, lambda: references_from(references, section), corpus=True)
+    if predictions is None or (isinstance(told, _File) and str(predictions) == told.name):
+        return _of_one_file(told, sections, called, by_row)
+    said = _side(predictions, lambda: predictions_from(predictions))
+    left, right = _id_pair(told, said, called, by_row)
+    if isinstance(told, _File):
+        told = _references(told, keyed(told.path, told.rows, left, by_row=left is None), sections, called)
+    if isinstance(said, _File):
+        said = _predictions(said, keyed(said.path, said.rows, right, by_row=right is None), called)
+    return told, said
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file of reports whose id column is not chosen yet.
+
+    Args:
+        name: What the user named: the file, or its run folder.
+        path: The file.
+        rows: As `read_rows` gives them.
+    """
+
+    name: str
+    path: Path
+    rows: tuple[Row, ...]
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the user named a run folder."""
+        return self.name != str(self.path)
+
+
+def _open(path: Path) -> _File:
+    file = _file_of(path)
+    return _File(str(path), file, tuple(row for _, row in read_rows(file)))
+
+
+def _side(source: Texts, whole: Callable[[], Source], *, corpus: bool = False) -> _File | Source:
+    """A file with its rows; anything else as the source that it is."""
+    path = _path(source)
+    return whole() if path is None or (corpus and _is_corpus(path)) else _open(path)
+
+
+def _is_corpus(path: Path) -> bool:
+    return path.is_dir() and (path / STUDIES).is_file()
+
+
+def _of_one_file(
+    side: _File | Source, sections: tuple[str, ...], called: Mapping[str, str], by_row: bool
+) -> tuple[Source, Source]:
+    """Both sides from one file, where each row holds both reports."""
+    if isinstance(side, Source):
+        raise DataError(f"{side.name} holds references and no generated reports; give --predictions.")
+    _check_called([side], called)
+    column = column_called(column_names(side.rows), called["id"]) if "id" in called else None
+    file = keyed(side.path, side.rows, column, by_row=by_row)
+    candidate = _candidate_column(side, called, inline=True)
+    told = _references(side, file, sections, called, candidate)
+    items = {row.id: row.text(candidate) for row in file.rows}
+    return told, Source(side.name, items, file.numbered, column=file.column, reports=(candidate,))
+
+
+def _id_pair(
+    told: _File | Source, said: _File | Source, called: Mapping[str, str], by_row: bool
+) -> tuple[str | None, str | None]:
+    """The columns of both sides in which the ids stand; None and None where rows are matched by their order."""
+    if by_row:
+        for side in (told, said):
+            if side.is_run if isinstance(side, _File) else not side.numbered:
+                raise ConfigError(
+                    f"--by-row matches two files row by row, and {side.name} has ids; leave --by-row out."
+                )
+        return None, None
+    _check_called([side for side in (told, said) if isinstance(side, _File)], called)
+    left, right = _ids(told, called.get("id")), _ids(said, called.get("id"))
+    same = [(one, two) for one in left for two in right if plain_name(one) == plain_name(two)]
+    pairs = [*same, *((one, two) for one in left for two in right if (one, two) not in same)]
+    for one, two in pairs:
+        if _distinct(left[one]) and _distinct(right[two]) and _shared(left[one], right[two]):
+            _check_agreement(told, said, (left, right), (one, two), same)
+            return one, two
+    if not left and not right and isinstance(told, _File) and isinstance(said, _File):
+        return _other_pair(told, said)
+    # With repeats, of other studies, or on one side alone: refused where they are read and matched.
+    return pairs[0] if pairs else (next(iter(left), None), next(iter(right), None))
+
+
+_Ids = Mapping[str, tuple[str | None, ...]]  # column → the id of each row
+
+
+def _ids(side: _File | Source, called: str | None) -> _Ids:
+    if isinstance(side, Source):
+        return {} if side.numbered else {ID: tuple(side.items)}
+    name = None if called is None else column_called(column_names(side.rows), called)
+    return id_columns(side.rows) if name is None else {name: tuple(cell_id(row, name) for row in side.rows)}
+
+
+def _check_agreement(
+    told: _File | Source,
+    said: _File | Source,
+    ids: tuple[_Ids, _Ids],
+    chosen: tuple[str, str],
+    same: Iterable[tuple[str, str]],
+) -> None:
+    """Refuse two columns of ids by which different rows belong together: one of them is only the rows' number."""
+    left, right = ids
+    rows = {key: place for place, key in enumerate(left[chosen[0]])}
+    for one, two in same:
+        if (one, two) == chosen or not _shared(left[one], right[two]):
+            continue
+        for place, key in enumerate(right[chosen[1]]):
+            row = rows.get(key, rows.get(image_of(key or "")[0]))
+            if row is not None and left[one][row] not in (right[two][place], image_of(right[two][place] or "")[0]):
+                raise DataError(
+                    f"{told.name} and {said.name} match otherwise by '{chosen[0]}' than by '{one}' (for example "
+                    f"'{chosen[0]}' {key}); name the column that identifies the studies with --columns id=NAME."
+                )
+
+
+def _other_pair(told: _File, said: _File) -> tuple[str | None, str | None]:
+    """The column that both files have whose values differ from row to row and recur in the other; None without one."""
+    left, right = ({plain_name(name): name for name in _telling(side.rows)} for side in (told, said))
+    found = {
+        (left[name], right[name]): _shared(
+            *(tuple(cell_id(row, side[name]) for row in of.rows) for side, of in ((left, told), (right, said)))
+        )
+        for name in left
+        if name in right
+    }
+    best = max(found, key=lambda pair: found[pair], default=None)
+    return best if best is not None and found[best] else (None, None)
+
+
+def _telling(rows: Sequence[Row]) -> Iterator[str]:
+    """Columns with a word or a whole number of its own in each row, which is neither a report nor about the patient."""
+    for name in column_names(rows):
+        ids = tuple(cell_id(row, name) for row in rows)
+        known = kind_of_report(name) in (*CANDIDATE_NAMES, *REFERENCE_NAMES, "report", *_NO_IDS)
+        if not known and _distinct(ids) and not any(" " in (key or "") or _is_fraction(key or "") for key in ids):
+            yield name
+
+
+_NO_IDS = (*SECTIONS, "age", "sex", "view", "split", "score", "confidence")
+
+
+def _is_fraction(text: str) -> bool:
+    return re.fullmatch(r"[-+]?\d*\.\d+(e[-+]?\d+)?", text, re.IGNORECASE) is not None
+
+
+def _distinct(ids: Sequence[str | None]) -> bool:
+    return None not in ids and len(set(ids)) == len(ids)
+
+
+def _shared(told: Iterable[str | None], said: Iterable[str | None]) -> int:
+    """How many predictions have an id of the references; `s1#2` counts where `s1` is one."""
+    there = set(told)
+    return sum(key is not None and (key in there or image_of(key)[0] in there) for key in said)
+
+
+def image_of(key: str) -> tuple[str, int | None]:
+    """`s1#2` is image 2 of s1; anything else is a study."""
+    study, mark, number = key.rpartition("#")
+    # `s1#00` is no second name of `s1#0`: the same image would count twice.
+    single = mark and number.isascii() and number.isdigit() and str(int(number)) == number
+    return (study, int(number)) if single else (key, None)
+
+
+def _check_called(sides: Sequence[_File], called: Mapping[str, str]) -> None:
+    """Refuse a column of --columns id=NAME that no file has."""
+    if "id" in called and not any(column_called(column_names(side.rows), called["id"]) for side in sides):
+        columns = "; ".join(", ".join(column_names(side.rows)) for side in sides) or "none"
+        raise DataError(f"Columns found: {columns}. No column '{called['id']}' to match by: correct --columns id=NAME.")
+
+
+def _references(
+    side: _File, file: ReportFile, sections: tuple[str, ...], called: Mapping[str, str], candidate: str | None = None
+) -> Source:
+    columns = _reference_columns(side, sections, called, candidate)
+    items = {row.id: _of_row(row, sections, columns) for row in file.rows}
+    return Source(side.name, items, file.numbered, column=file.column, reports=columns)
+
+
+def _predictions(side: _File, file: ReportFile, called: Mapping[str, str]) -> Source:
+    column = _candidate_column(side, called)
+    items = {row.id: row.text(column) for row in file.rows}
+    if not side.is_run:
+        return Source(side.name, items, file.numbered, column=file.column, reports=(column,))
+    run = side.path.parent
+    files = {control: run / control_file(control) for control in WRONG_FILMS}
+    wrong = {control: predictions_from(file).items for control, file in files.items() if _holds_text(file)}
+    lost = _lost(run)
+    expected = None if lost is None else frozenset(items) | lost
+    return Source(
+        side.name,
+        items,
+        file.numbered,
+        expected,
+        wrong,
+        column=file.column,
+        reports=(column,),
+        lost=lost or frozenset(),
+    )
+
+
+def _reference_columns(
+    side: _File, sections: tuple[str, ...], called: Mapping[str, str], candidate: str | None
+) -> tuple[str, ...]:
+    """Where the references stand: one column, or those of several sections; none where each row has `sections`."""
+    if "reference" in called:
+        return (_called_column(side, called, "reference"),)
+    texts = {name: kind_of_report(name) for name in text_columns(side.rows) if name != candidate}
+    options = [(name,) for name, kind in texts.items() if kind in (*REFERENCE_NAMES, "report")]
+    parts = tuple(name for section in sections for name, kind in texts.items() if kind == section)
+    if parts and len(parts) == len(sections):
+        if sections != DEFAULT_SECTIONS:
+            return parts  # asked for by name
+        options.append(parts)
+    if len(options) > 1:
+        raise _ambiguous(side, [", ".join(option) for option in options], "reference")
+    if not options and not all(isinstance(row.values.get("sections"), Mapping) for row in side.rows):
+        raise DataError(
+            f"{side.path}: Columns found: {_listed(side)}. No column of reference reports: name one `reference` or "
+            "pass --columns reference=NAME."
+        )
+    return options[0] if options else ()
+
+
+def _candidate_column(side: _File, called: Mapping[str, str], *, inline: bool = False) -> str:
+    """Where the generated reports stand, in a file of their own or, inline, beside the references."""
+    if "candidate" in called:
+        return _called_column(side, called, "candidate")
+    texts = {name: kind_of_report(name) for name in text_columns(side.rows)}
+    report = [name for name, kind in texts.items() if kind == "report"]
+    found = [name for name, kind in texts.items() if kind in CANDIDATE_NAMES]
+    if inline and not found:  # `report` is the generated one only where something else is clearly the reference
+        sections = [name for name, kind in texts.items() if kind in SECTIONS]
+        found = report if len(sections) == 1 or any(kind in REFERENCE_NAMES for kind in texts.values()) else []
+    elif not inline:
+        found = report if side.is_run and report else [*found, *report]
+    if len(found) > 1:
+        raise _ambiguous(side, found, "candidate")
+    if not found:
+        if inline and side.path.suffix.lower() not in TABLES:
+            raise DataError(
+                f"{side.path} holds one report per line and no generated reports beside; give --predictions."
+            )
+        remedy = "name one `candidate` or pass --columns candidate=NAME" + (", or give --predictions" if inline else "")
+        raise DataError(f"{side.path}: Columns found: {_listed(side)}. No column of generated reports: {remedy}.")
+    return found[0]
+
+
+def _called_column(side: _File, called: Mapping[str, str], role: str) -> str:
+    """The column that --columns names for a role."""
+    if (column := column_called(column_names(side.rows), called[role])) is None:
+        raise DataError(
+            f"{side.path}: Columns found: {_listed(side)}. No column '{called[role]}': correct --columns {role}=NAME."
+        )
+    return column
+
+
+def _ambiguous(side: _File, options: Sequence[str], role: str) -> DataError:
+    several = " and ".join(f"'{option}'" for option in options)
+    return DataError(
+        f"{side.path}: Columns found: {_listed(side)}. {several} may each hold the {role} reports: choose one with "
+        f"--columns {role}=NAME."
+    )
+
+
+def _listed(side: _File) -> str:
+    return ", ".join(name or "(without a name)" for name in column_names(side.rows))
 
 
 def chosen_sections(section: str) -> tuple[str, ...]:
@@ -158,27 +464,33 @@ def _file_of(path: Path) -> Path:
             f"{path} is neither a corpus ({STUDIES}) nor a run with {PREDICTIONS}; name a file or one of these."
         )
     if state(path) in ("running", "interrupted"):
+        remedy = "run its command again to finish it"
+        if state(path) == "interrupted" and (missing := _missing(path)):
+            remedy = (
+                f"{len(missing)} studies have no prediction (the reasons are in {path / SUMMARY}): mend them and run "
+                "its command again, or run it with --allow-missing"
+            )
         raise DataError(
-            f"{path} is a run that has not finished, so its predictions are not complete; "
-            f"run its command again to finish it, or name {path / PREDICTIONS} itself."
+            f"{path} is a run that has not finished, so its predictions are not complete; {remedy}, or name "
+            f"{path / PREDICTIONS} itself."
         )
     return path / PREDICTIONS
 
 
-def _expected(run: Path, file: ReportFile) -> frozenset[str] | None:
-    """What a finished run of `generate` was asked for: its predictions and the studies it could not read."""
-    if state(run) != "finished" or not (run / SUMMARY).is_file():
+def _lost(run: Path) -> frozenset[str] | None:
+    """Studies without a prediction with which `generate --allow-missing` finished; None when the run tells nothing."""
+    if state(run) != "finished":
         return None
-    summary = read_json(run / SUMMARY)
+    return _missing(run)
+
+
+def _missing(run: Path) -> frozenset[str] | None:
+    """Studies for which a run of `generate` that came to its end has no prediction; None when it tells nothing."""
+    summary = read_json(run / SUMMARY) if (run / SUMMARY).is_file() else None
     missing = summary.get("missing") if isinstance(summary, dict) else None
     if not isinstance(missing, list):
         return None
-    lost = {str(item["id"]) for item in missing if isinstance(item, dict) and "id" in item}
-    return frozenset(lost | {row.id for row in file.rows})
-
-
-def _texts(file: ReportFile) -> dict[str, str | None]:
-    return {row.id: row.text("report", "candidate", "prediction") for row in file.rows}
+    return frozenset(str(item["id"]) for item in missing if isinstance(item, dict) and "id" in item)
 
 
 def _holds_text(file: Path) -> bool:
@@ -200,7 +512,7 @@ def _of_study(study: Study, sections: tuple[str, ...]) -> Reference:
     )
 
 
-def _of_row(row: Row, sections: tuple[str, ...]) -> Reference:
+def _of_row(row: Row, sections: tuple[str, ...], columns: Sequence[str]) -> Reference:
     values = row.values
     try:
         exact = values.get("findings")
@@ -211,7 +523,7 @@ def _of_row(row: Row, sections: tuple[str, ...]) -> Reference:
     if report is not None:
         text, indication = _joined(report, sections), report.indication
     else:
-        text, indication = row.text("report", "reference", *sections), values.get("indication")
+        text, indication = _joined_cells(row, columns or ("report",)), values.get("indication")
     patient = values.get("patient")
     return Reference(
         id=row.id,
@@ -223,6 +535,11 @@ def _of_row(row: Row, sections: tuple[str, ...]) -> Reference:
         views=_views(values),
         split=str(values["split"]) if values.get("split") else None,
     )
+
+
+def _joined_cells(row: Row, columns: Sequence[str]) -> str | None:
+    parts = [text for name in columns if (text := row.text(name)) is not None]
+    return " ".join(parts) if parts else None
 
 
 def _views(values: Mapping[str, Any]) -> tuple[str, ...] | None:
