@@ -53,6 +53,7 @@ class Generation:
         mean_words: Words in a report, on average; not a number when there is none.
         missing: Studies without one.
         controls: Kind of wrong film → studies that were answered with it too.
+        allow_missing: Whether it was allowed to finish without the missing ones; `score` honours that.
     """
 
     model: str
@@ -64,6 +65,7 @@ class Generation:
     mean_words: float
     missing: tuple[Missing, ...] = ()
     controls: Mapping[str, int] = field(default_factory=dict)
+    allow_missing: bool = False
 
 
 def generate(config: GenerateConfig, out: Path) -> Generation:
@@ -179,4 +181,5 @@ def _summary(
         mean_words=sum(len(text.split()) for text in reports) / len(reports) if reports else math.nan,
         missing=missing,
         controls=controls,
+        allow_missing=config.allow_missing,
     )

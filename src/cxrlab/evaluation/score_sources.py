@@ -352,7 +352,7 @@ def _reference_columns(
     if "reference" in called:
         return (_called_column(side, called, "reference"),)
     texts = {name: kind_of_report(name) for name in text_columns(side.rows) if name != candidate}
-    options = [(name,) for name, kind in texts.items() if kind in (*REFERENCE_NAMES, "report")]
+    options: list[tuple[str, ...]] = [(name,) for name, kind in texts.items() if kind in (*REFERENCE_NAMES, "report")]
     parts = tuple(name for section in sections for name, kind in texts.items() if kind == section)
     if parts and len(parts) == len(sections):
         if sections != DEFAULT_SECTIONS:

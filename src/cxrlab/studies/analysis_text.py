@@ -171,10 +171,10 @@ def _made(config: AnalysisConfig, corpus: Corpus, model: AskedOnce | None) -> It
     from cxrlab.evaluation.score_sources import references_from
 
     if _is_file(config.processed):
-        source = references_from(Path(config.processed))
-        if source.numbered:
-            raise DataError(f"{source.name} has no ids, so that no text belongs to a study; give each report its id.")
-        texts = source.items
+        file = references_from(Path(config.processed))
+        if file.numbered:
+            raise DataError(f"{file.name} has no ids, so that no text belongs to a study; give each report its id.")
+        texts = file.items
         yield from ((study, _text(_of(texts.get(study.id)))) for study in corpus.studies(config.split))
         return
     studies = track(corpus.studies(config.split), "processing test text", total=len(corpus.ids(config.split)))
