@@ -59,6 +59,15 @@ def save_tiny_llava(folder: Path, seed: int = 0, size: Size = TINY) -> Path:
     return folder
 
 
+def save_causal(folder: Path, seed: int = 0, template: str | None = None) -> Path:
+    """The language model alone, as a folder that AutoModelForCausalLM loads."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = template
+    build_language_model(tokenizer, TINY, seed).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 def tiny_dual_encoder(seed: int = 0, size: Size = TINY) -> tuple[Any, Any, Any]:
     """(model, tokenizer, image processor), evaluation mode."""
     tokenizer = tiny_tokenizer()

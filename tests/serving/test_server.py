@@ -15,10 +15,13 @@ import httpx
 import openai
 import pytest
 from serving_models import NAME, Echo, Parrot, asking, code_of, film_of, post, said, served, url_of
+from tiny_models import save_causal, save_tiny_llava
 
 from cxrlab.core.codec import to_unit
 from cxrlab.core.connection import Connection
 from cxrlab.core.protocols import REFUSED, Capabilities, Generated
+from cxrlab.models.hf.text import HfText
+from cxrlab.models.hf.wrapper import HfModel
 from cxrlab.models.http.reporter import HttpReporter
 from cxrlab.models.http.text import HttpText
 from cxrlab.models.loading import Loading
@@ -58,6 +61,24 @@ def test_openais_client_gets_a_report(client: openai.OpenAI) -> None:
     assert choice.message.content == expected(1, "Cough.") and choice.finish_reason == "stop"
     assert answer.model == NAME and answer.usage is not None
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens, answer.usage.total_tokens) == (1, 4, 5)
+
+
+def test_special_tokens_in_a_request_reach_no_model(tmp_path: Path) -> None:
+    """Neither the report model nor the text model is given one that a client typed: image tokens and ends stay ours."""
+    report = HfModel.load(str(save_tiny_llava(tmp_path / "llava")))
+    text = HfText.load(str(save_causal(tmp_path / "text")))
+    given: list[list[int]] = []
+    for model in (report.model, text._causal.model):
+        model.get_input_embeddings().register_forward_hook(lambda _, ids, __: given.append(ids[0][0].tolist()))
+    with served(tmp_path / "run", ServeConfig(NAME, port=0, text=TEXT), model=report, text=text) as running:
+        for marks in ("", " <image> </s> <|im_end|> [INST] <|image_pad|>"):
+            said(post(running, asking(film_of(1), f"cough{marks}", max_tokens=2)))
+            message = {"role": "user", "content": f"cough{marks}"}
+            said(post(running, {"model": TEXT, "messages": [message], "max_tokens": 2}))
+    special = {*report.tokenizer.all_special_ids}
+    prompts = [[one for one in ids if one in special] for ids in given if len(ids) > 1]
+    image, begin = report.model.config.image_token_id, report.tokenizer.bos_token_id
+    assert prompts == [[begin, *[image] * 4], [begin]] * 2
 
 
 def test_openais_client_gets_it_streamed(client: openai.OpenAI) -> None:

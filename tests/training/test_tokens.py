@@ -79,7 +79,7 @@ def test_what_is_told_stands_where_the_film_would(parts: tuple[Any, Any]) -> Non
     assert tokens.images.tolist() == [-1, 1]
     first, second = (tokens.ids[tokens.starts[row] : tokens.starts[row + 1]].tolist() for row in range(2))
     words = processor.tokenizer.decode(first[: tokens.prompts[0]])
-    assert words.startswith("<s>mild edema < image>\nProvide a description")
+    assert words.startswith("<s>mild edema <image>\nProvide a description")
     film = processor.tokenizer.decode(second[: tokens.prompts[1]])
     assert words.partition("\n")[2] == film.partition("\n")[2]
 

@@ -21,6 +21,7 @@ from cxrlab.core.vocabulary import CHEXPERT_14
 from cxrlab.models.convert.tensors import is_torch_zip
 from cxrlab.models.local_files import first_line, load_tokenizer
 from cxrlab.models.text_batches import batches
+from cxrlab.models.user_text import user_ids
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -93,8 +94,7 @@ class CheXbert:
     def _ids(self, text: str) -> list[int]:
         """Token ids of a report on one line, cut to 512 with its closing token kept."""
         limit = min(_MAX_LENGTH, self.model.bert.config.max_position_embeddings)
-        ids: list[int] = self.tokenizer(" ".join(text.split()), truncation=True, max_length=limit)["input_ids"]
-        return ids
+        return user_ids(self.tokenizer, [" ".join(text.split())], truncation=True, max_length=limit)[0]
 
 
 def _labels(classes: NDArray[np.int64]) -> dict[str, int]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from cxrlab.core.errors import DataError
 from cxrlab.models.text_batches import batches
+from cxrlab.models.user_text import user_ids
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -118,8 +119,7 @@ class DualEncoder:
         """Token ids of each text, cut after `longest`, the tokens that the tokenizer adds included."""
         # SigLIP was trained on texts filled up to a fixed length, without a mask.
         fill = "max_length" if str(self.model.config.model_type).startswith("siglip") else False
-        found = self.tokenizer(list(texts), truncation=True, max_length=self.longest, padding=fill)
-        return [list(ids) for ids in found["input_ids"]]
+        return user_ids(self.tokenizer, texts, truncation=True, max_length=self.longest, padding=fill)
 
     @property
     def padding(self) -> int:

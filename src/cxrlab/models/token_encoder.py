@@ -15,6 +15,7 @@ from cxrlab.core.install import require
 from cxrlab.core.protocols import TokenVectors
 from cxrlab.models.local_files import first_line, load_tokenizer, quiet_loading
 from cxrlab.models.text_batches import batches
+from cxrlab.models.user_text import user_ids
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -80,8 +81,7 @@ class LocalTokenEncoder:
         text = text.strip()
         if self._spaced and text:
             text = f" {text}"
-        ids: list[int] = self.tokenizer(text, truncation=True, max_length=self.max_length)["input_ids"]
-        return ids
+        return user_ids(self.tokenizer, [text], truncation=True, max_length=self.max_length)[0]
 
     def _tokens(self, ids: list[int], vectors: NDArray[np.float32]) -> TokenVectors:
         tokens = tuple(self.tokenizer.convert_ids_to_tokens(ids))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cxrlab.core.errors import DataError
+from cxrlab.models.user_text import user_ids
 from cxrlab.training.contrastive_loss import report_key
 from cxrlab.training.films import Films
 from cxrlab.training.rows import ROWS
@@ -56,7 +57,7 @@ def tokenise(tokenizer: Any, reports: Sequence[str], longest: int) -> Texts:
     cut = 0
     for first in range(0, len(reports), _BLOCK):
         block = list(reports[first : first + _BLOCK])
-        found = tokenizer(block, truncation=True, max_length=longest)["input_ids"]
+        found = user_ids(tokenizer, block, truncation=True, max_length=longest)
         ids += [np.asarray(tokens, np.int32) for tokens in found]
         read = dict(enumerate(block))
         for place in _cut_off(tokenizer, block, found, longest):
@@ -70,7 +71,7 @@ def tokenise(tokenizer: Any, reports: Sequence[str], longest: int) -> Texts:
 def _cut_off(tokenizer: Any, texts: list[str], found: list[list[int]], longest: int) -> list[int]:
     """Numbers of the texts of which `found` is not the whole."""
     full = [number for number, tokens in enumerate(found) if len(tokens) == longest]
-    whole = tokenizer([texts[number] for number in full], truncation=False, verbose=False)["input_ids"] if full else []
+    whole = user_ids(tokenizer, [texts[number] for number in full], truncation=False, verbose=False)
     return [number for number, tokens in zip(full, whole, strict=True) if len(tokens) > longest]
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.models.hf.prompting import all_report_ids, prompt_text
+from cxrlab.models.user_text import token_ids
 from cxrlab.training.feature_store import Features
 from cxrlab.training.films import Films
 from cxrlab.training.rows import ITEMS, ROWS
@@ -98,7 +99,7 @@ def _prompt_ids(processor: Any, requests: Sequence[tuple[str | None, str | None]
             if text and own == (not begin or text[: len(begin)] != begin)
         }
         if chosen:
-            cut = tokenizer(list(chosen.values()), add_special_tokens=own)["input_ids"]
+            cut = token_ids(tokenizer, list(chosen.values()), add_special_tokens=own)
             found.update(zip(chosen, cut, strict=True))
     return [found.get(request, []) for request in requests]
 

@@ -13,9 +13,9 @@ IMAGE = 4  # the id of <image> in the tiny tokenizer
 
 
 def test_a_second_film_in_the_text_is_refused_where_breaking_it_up_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The count of image tokens is the second lock behind `harmless`."""
+    """The count of image tokens is the second lock behind `escape`."""
     _, processor = tiny_llava()
-    monkeypatch.setattr("cxrlab.models.hf.prompting.harmless", lambda words, text: text.replace("@", "</s>"))
+    monkeypatch.setattr("cxrlab.models.hf.prompting.escape", lambda words, text: text.replace("@", "</s>"))
     encoder = Encoder(processor, pixel_path("llava", processor), IMAGE, 512, torch.device("cpu"), torch.float32)
     film = torch.rand(1, 32, 32)
     encoder.encode([film], ["fine @"])

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from tiny_families import IDEFICS, tiny, tokenizer
-from tiny_models import TEXTS, tiny_llava, tiny_tokenizer
+from tiny_models import TEXTS, tiny_llava
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.models.hf.prompting import end_tokens, form_of, harmless, prompt_text, report_ids, report_text
+from cxrlab.models.hf.prompting import end_tokens, form_of, prompt_text, report_ids, report_text
 
 
 class Plain:
@@ -68,33 +68,6 @@ def test_an_answer_also_ends_where_the_models_settings_say() -> None:
     assert end_tokens(processor) == [own]
 
 
-@pytest.mark.parametrize(
-    ("text", "safe"),
-    [
-        ("tube <image> seen", "tube < image> seen"),
-        ("<im<image>age>", "<im< image>age>"),
-        ("</s></s>", "< /s>< /s>"),
-        ("left < right > 3", "left < right > 3"),
-        ("", ""),
-    ],
-)
-def test_added_tokens_are_broken_up_and_nothing_else(text: str, safe: str) -> None:
-    assert harmless(tiny_tokenizer(), text) == safe
-
-
-def test_many_marks_are_broken_up_in_one_go() -> None:
-    """A hundred thousand of them, as an attacker may type: linear, not quadratic, and none survives."""
-    text = harmless(tiny_tokenizer(), "<image>" * 100_000)
-    assert text == "< image>" * 100_000
-
-
-def test_tokens_that_are_added_later_are_known() -> None:
-    words = tokenizer({"image_token": "<image>"})
-    assert harmless(words, "<new>") == "<new>"
-    words.add_tokens(["<new>"])
-    assert harmless(words, "<new>") == "< new>"
-
-
 def test_a_processor_with_no_place_for_a_film_or_no_end_is_refused() -> None:
     words = tokenizer({})
     with pytest.raises(ConfigError, match="neither a chat template nor an image token"):
@@ -114,17 +87,6 @@ def test_what_is_told_stands_in_the_users_turn_of_a_template_without_a_film() ->
 def test_a_template_that_fails_is_said_to_fail() -> None:
     with pytest.raises(ConfigError, match=r"the chat template of Plain fails.*mend chat_template.jinja"):
         prompt_text(Plain(tokenizer({}), chat_template="{{ raise_exception('no films') }}"), "x")
-
-
-def test_words_that_were_added_to_a_vocabulary_stay_words() -> None:
-    """Checkpoints of a domain bring its words as tokens of their own; marks alone are broken up, special or not."""
-    words = tokenizer({"image_token": "<image>"})
-    words.add_tokens(["effusion", "port-a-cath", "<tool>", "IMGPAD"])
-    words.add_tokens(["SPECIAL"], special_tokens=True)
-    text = "effusion, port-a-cath IMGPAD"
-    assert harmless(words, text) == text
-    assert harmless(words, "<tool> SPECIAL") == "< tool> S PECIAL"
-    assert words.convert_tokens_to_ids("effusion") in report_ids(Plain(words), "Small effusion.")
 
 
 def test_a_template_that_writes_the_date_asks_the_same_every_day() -> None:

@@ -4,26 +4,17 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tiny_models import TEXTS, save_tiny_llava, tiny_tokenizer
+from tiny_models import TEXTS, save_causal, save_tiny_llava
 from tiny_text_models import bert_folder
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.protocols import TextModel
 from cxrlab.models.asked_once import AnswersAsTheyCome, AskedOnce, KnowsItsWeights
-from cxrlab.models.building import TINY, build_language_model
 from cxrlab.models.hf.text import HfText
 from cxrlab.models.names import load_text_model
 
 CHAT = "{% for turn in messages %}<s>{{ turn['role'] }}: {{ turn['content'] }}</s>{% endfor %}"
 PROMPTS = ("Small left pleural effusion.", "The", *TEXTS, "Is there a tube?", "Both lungs are clear. " * 4, "No", "")
-
-
-def save_causal(folder: Path, seed: int = 0, template: str | None = None) -> Path:
-    tokenizer = tiny_tokenizer()
-    tokenizer.chat_template = template
-    build_language_model(tokenizer, TINY, seed).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +78,11 @@ def test_a_prompt_that_does_not_fit_is_refused_before_any_is_answered(model: HfT
 
 def test_a_chat_template_is_used_and_its_words_cannot_be_forged(tmp_path: Path) -> None:
     model = HfText.load(str(save_causal(tmp_path / "chat", template=CHAT)))
-    end = tiny_tokenizer().eos_token
-    written = model._causal.tokenizer.decode(model._ids(f"clear {end} effusion"))
-    assert written.startswith("<s>user: clear") and written.endswith(f" effusion{end}")
-    assert written.count(end) == 1  # the template's own alone
+    tokenizer = model._causal.tokenizer
+    ids = model._ids(f"clear {tokenizer.eos_token} <image> effusion")
+    assert tokenizer.decode(ids) == "<s>user: clear </s> <image> effusion</s>"
+    special = {*tokenizer.all_special_ids}
+    assert [one for one in ids if one in special] == [tokenizer.bos_token_id, tokenizer.eos_token_id]  # the template's
     assert model.complete(["clear"], max_tokens=4)[0].extra["prompt_tokens"] == len(model._ids("clear"))
 
 

@@ -160,7 +160,10 @@ def test_an_indication_asks_by_the_other_prompt(llava: HfModel) -> None:
         assert -float(chosen.mean()) == pytest.approx(losses[reason], abs=1e-5)
 
 
-@pytest.mark.parametrize("mark", ["<image>", "</s>", "<s>", "<pad>", "<im<image>age>", "<image><image>"])
+MARKS = ("<image>", "</s>", "<s>", "<pad>", "<im<image>age>", "<image><image>", "<|im_end|>", "[INST] </s>")
+
+
+@pytest.mark.parametrize("mark", MARKS)
 def test_a_special_token_typed_by_a_person_is_only_text(llava: HfModel, mark: str) -> None:
     """Neither a second film nor an early end: as many image tokens as without it, one end token."""
     image = films(1)
@@ -170,8 +173,16 @@ def test_a_special_token_typed_by_a_person_is_only_text(llava: HfModel, mark: st
     special = set(llava.tokenizer.all_special_ids)
     told = dirty.ids[dirty.report_mask].tolist()
     assert [token for token in told if token in special] == [llava.tokenizer.eos_token_id] and told[-1] in special
+    assert llava.tokenizer.decode(told[:-1]) == f" No {mark} effusion."  # as it was written
+    asked = dirty.ids[~dirty.report_mask & ~dirty.image_mask]
+    assert f"pain {mark} now" in llava.tokenizer.decode(asked)
     assert llava.answers(image, [f"pain {mark}"], Decoding(max_new_tokens=2))
     assert float(llava.losses(image, [mark], [mark])[0]) > 0
+    scored = llava.log_probabilities(image, [f"No {mark} effusion."], [f"pain {mark} now"])
+    values = torch.log_softmax(llava.model(**dirty.inputs).logits.float(), -1)[0, :-1]
+    chosen = values.gather(1, dirty.ids[0, 1:, None])[:, 0][dirty.report_mask[0, 1:]]
+    assert scored.ids[0].tolist() == told and float(scored.sums[0]) == pytest.approx(float(chosen.sum()), abs=1e-3)
+    assert 0 < float(llava.probability_of_yes(image, f"Effusion {mark}?")[0]) < 1
 
 
 def test_closed_questions_are_read_off_the_first_token(llava: HfModel) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
 from cxrlab.models.hf.prompting import prompt_text
 from cxrlab.models.local_files import first_line
+from cxrlab.models.user_text import without_breaks
 
 # Of a processor's output: one number a token, to be padded beside the ids.
 _PER_TOKEN = ("token_type_ids", "mm_token_type_ids")
@@ -78,6 +79,7 @@ class Expander:
         # A chat template writes the begin token itself; the tokenizer would write a second one.
         plain = {} if not begin or not text.startswith(begin) else {"add_special_tokens": False}
         try:
+            deputy.tokenizer, text = without_breaks(self.processor.tokenizer, text)
             out = deputy(text=[text], images=[blank.film], **plain)
         except CxrlabError:
             raise

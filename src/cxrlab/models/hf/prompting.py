@@ -7,7 +7,6 @@ follows after a space. Words of people never become special tokens: `<image>` ty
 
 from __future__ import annotations
 
-import re
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +14,11 @@ from datetime import datetime
 from typing import Any
 
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.models.user_text import escape, find_marks, token_ids
 
 # In front of a report when its tokens are cut: a report's tokens must not depend on the prompt that came before.
 _ANCHOR = "image."
 _PROBE = "unremarkable"
-# Signs by which an added token that is not called special is known for a mark and not for a word.
-_MARK = re.compile(r"[<>\[\]{}|@#~^\\]|__")
 # Templates that write today's date are given this one: a model must not answer otherwise tomorrow.
 _DAY, _SIGNS = datetime(2024, 7, 26), ("-d", *"aAbBcdHIjmMpSxXyYZ")
 
@@ -47,8 +45,6 @@ class Form:
 # Processors without a chat template whose models were trained with another form than '<image>', line break, prompt:
 # PaliGemma's own processor adds the begin token and the closing line break.
 _UNBROKEN = ("PaliGemmaProcessor",)
-# Tokenizer → its size when looked at, and what finds its added tokens.
-_patterns: weakref.WeakKeyDictionary[Any, tuple[int, re.Pattern[str]]] = weakref.WeakKeyDictionary()
 _forms: weakref.WeakKeyDictionary[Any, Form] = weakref.WeakKeyDictionary()
 
 
@@ -64,11 +60,11 @@ def prompt_text(processor: Any, prompt: str, told: str | None = None) -> str:
 
     Args:
         processor: With a tokenizer, and a chat template or an image token.
-        prompt: Plain words; special tokens in them are broken up (see `harmless`). May be empty: the film alone.
+        prompt: Plain words; special tokens in them are escaped, see `user_text`. May be empty: the film alone.
         told: Words that stand in the place of the film; there is then no placeholder.
     """
-    words = harmless(processor.tokenizer, prompt)
-    instead = None if told is None else f"{harmless(processor.tokenizer, told)}\n"
+    words = escape(processor.tokenizer, prompt)
+    instead = None if told is None else f"{escape(processor.tokenizer, told)}\n"
     if not _has_template(processor):
         return f"{form_of(processor).film if instead is None else instead}{words}"
     return _rendered(processor, [_user(words, instead)], add_generation_prompt=True)
@@ -76,7 +72,7 @@ def prompt_text(processor: Any, prompt: str, told: str | None = None) -> str:
 
 def report_text(processor: Any, report: str) -> str:
     """A report as it follows the prompt, without its end token; white space at its ends is dropped."""
-    return form_of(processor).space + harmless(processor.tokenizer, report.strip())
+    return form_of(processor).space + escape(processor.tokenizer, report.strip())
 
 
 def report_ids(processor: Any, report: str) -> list[int]:
@@ -102,7 +98,7 @@ def all_report_ids(processor: Any, reports: Sequence[str]) -> list[list[int]]:
 
 
 def _cut(tokenizer: Any, texts: list[str]) -> list[list[int]]:
-    return list(tokenizer(texts, add_special_tokens=False)["input_ids"]) if texts else []
+    return token_ids(tokenizer, texts, add_special_tokens=False)
 
 
 def end_tokens(processor: Any, model: Any = None) -> list[int]:
@@ -113,33 +109,6 @@ def end_tokens(processor: Any, model: Any = None) -> list[int]:
         if token not in found:
             found.append(int(token))
     return found
-
-
-def harmless(tokenizer: Any, text: str) -> str:
-    """The text with a space inside everything that the tokenizer would read as a special token or another mark.
-
-    Words that were added to a vocabulary ('effusion') mean what they say and stay.
-
-    >>> harmless(tokenizer, "tube <image> seen")  # doctest: +SKIP
-    'tube < image> seen'
-    """
-    marks = _marks(tokenizer)
-    while marks.search(text):  # again, since breaking one up may leave another
-        text = marks.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
-    return text
-
-
-def _marks(tokenizer: Any) -> re.Pattern[str]:
-    """Finds the added tokens that stand for something else than their own characters; the longest first."""
-    count = len(tokenizer)
-    if tokenizer not in _patterns or _patterns[tokenizer][0] != count:
-        special = {str(token) for token in tokenizer.all_special_tokens}
-        special |= {str(token) for token in getattr(tokenizer, "added_tokens_decoder", {}).values() if token.special}
-        added = {token.strip() for token in (*special, *filter(_MARK.search, tokenizer.get_added_vocab()))}
-        # Runs of white space and single characters are added by some tokenizers as ordinary words.
-        marks = sorted((token for token in added if len(token) > 1), key=lambda token: (-len(token), token))
-        _patterns[tokenizer] = (count, re.compile("|".join(map(re.escape, marks)) or r"(?!)"))
-    return _patterns[tokenizer][1]
 
 
 def _has_template(processor: Any) -> bool:
@@ -160,7 +129,7 @@ def _plain_form(processor: Any) -> Form:
 
 def _form(processor: Any, film: str, space: str, end: int) -> Form:
     anchor = _ANCHOR if space else "\n"
-    ids = processor.tokenizer(anchor, add_special_tokens=False)["input_ids"]
+    ids = _cut(processor.tokenizer, [anchor])[0]
     return Form(film, space, end, anchor, tuple(ids))
 
 
@@ -180,14 +149,13 @@ def _chat_form(processor: Any) -> Form:
         lead, _, after = _rendered(processor, answered, add_generation_prompt=False).partition(_PROBE)
     except ConfigError:  # a template that writes the user's turn alone
         lead, after = "", ""
-    ids = tokenizer(after.strip(), add_special_tokens=False)["input_ids"] if after.strip() else []
+    ids = _cut(tokenizer, [after.strip()])[0] if after.strip() else []
     special = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
     end = int(ids[0]) if ids and ids[0] in special else _plain_end(processor)
     gap = lead.removeprefix(before)
     if lead.startswith(before) and not gap.strip():
         return _form(processor, "", gap, end)
-    marks = [found.end() for found in _marks(tokenizer).finditer(before)]
-    closed = before[-1:].isspace() or len(before) in marks
+    closed = before[-1:].isspace() or len(before) in {end for _, end in find_marks(tokenizer, before)}
     return _form(processor, "", "" if closed else " ", end)
 
 

@@ -15,6 +15,7 @@ from cxrlab.core.protocols import Generated
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf.causal import Causal, fingerprint, open_causal
 from cxrlab.models.loading import Loading
+from cxrlab.models.user_text import escape, token_ids
 
 AT_ONCE = 8  # prompts that go through the model together
 _PROBE = "unremarkable"
@@ -80,15 +81,13 @@ class HfText:
 
     def _ids(self, prompt: str) -> list[int]:
         """Tokens of a prompt as the user's turn of a chat, or as it is where there is no chat template."""
-        from cxrlab.models.hf.prompting import harmless
-
         tokenizer = self._causal.tokenizer
-        words = harmless(tokenizer, writable(prompt))
+        words = escape(tokenizer, writable(prompt))
         templated = bool(tokenizer.chat_template)
         text = self._turns([{"role": "user", "content": words}]) if templated else words
-        found: list[int] = tokenizer(text, add_special_tokens=not templated)["input_ids"]
+        found = token_ids(tokenizer, [text], add_special_tokens=not templated)[0]
         # A model continues at least one token: an empty prompt is the end of the text before.
-        return list(found) or [int(tokenizer.eos_token_id)]
+        return found or [int(tokenizer.eos_token_id)]
 
     def _turns(self, turns: list[dict[str, str]], *, ask: bool = True) -> str:
         from cxrlab.models.hf.prompting import dated
@@ -147,7 +146,7 @@ class HfText:
             after = self._turns(turns, ask=False).rpartition(_PROBE)[2].strip()
         except ConfigError:  # a template that writes the user's turn alone
             return []
-        ids = tokenizer(after, add_special_tokens=False)["input_ids"] if after else []
+        ids = token_ids(tokenizer, [after], add_special_tokens=False)[0] if after else []
         special = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
         return [ids[0]] if ids and ids[0] in special else []
 
