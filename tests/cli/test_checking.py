@@ -15,6 +15,7 @@ from dicom_films import write_film
 
 from cxrlab.cli.main import main
 from cxrlab.core.codec import encode_png
+from cxrlab.core.records import ImageFile
 from cxrlab.core.runs import state
 
 GROUND = np.rint(60 + 40 * np.outer(np.hanning(160), np.hanning(200))).astype(np.uint8)
@@ -42,6 +43,23 @@ def test_check_as_json_holds_everything(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["data", "check", str(tmp_path / "c"), "--json", "--workers", "1"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["problems"] == {} and data["statistics"]["labels"]["Pleural Effusion"]["all"]["present"] == 6
+
+
+def test_missing_text_splits_and_views_fail_the_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 1 with each on its line and on the page; stated on the card they are told and exit 0."""
+    images = (ImageFile("images/s0.png"),)
+    changes: dict[int, dict[str, object]] = {0: {"images": images}, 1: {"split": None}, 2: {"sections": None}}
+    corpus, out = toy_corpus(tmp_path / "c", changes=changes).path, tmp_path / "run"
+    assert main(["data", "check", str(corpus), "--out", str(out), "--quiet", "--workers", "1"]) == 1
+    told, page = capsys.readouterr().out, (out / "page.html").read_text()
+    for kind in ("study without report text", "study without a split", "image without a view"):
+        assert kind in told and kind in page
+    assert "train 1 of 2 (no frontal image 1)" in told
+    with (corpus / "card.yaml").open("a") as card:
+        card.write("absent: {text: 1, split: 1, view: 1}\n")
+    assert main(["data", "check", str(corpus), "--out", str(tmp_path / "b"), "--quiet", "--workers", "1"]) == 0
+    assert "image without a view" in capsys.readouterr().out
+    assert "image without a view" in (tmp_path / "b" / "page.html").read_text()
 
 
 def test_a_broken_corpus_gets_its_page_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,7 +46,7 @@ studies = st.builds(
     Study,
     id=st.text(min_size=1),
     patient=st.text(min_size=1),
-    images=st.lists(st.builds(ImageFile, paths, st.sampled_from(View)), max_size=3).map(tuple),
+    images=st.lists(st.builds(ImageFile, paths, st.none() | st.sampled_from(View)), max_size=3).map(tuple),
     sections=maybe(st.builds(Report, findings=maybe(st.text()), impression=maybe(st.text()))),
     split=maybe(st.sampled_from(("train", "val", "test"))),
     age=maybe(st.integers(0, 110) | st.floats(0, 110)),
@@ -192,6 +192,7 @@ def test_plain_text_becomes_a_word_of_the_vocabulary() -> None:
     """`is` and `.value` must hold however a record was made."""
     finding = Finding("edema", presence="present", side="left", change="new")  # type: ignore[arg-type]
     assert finding.present and finding.side is Side.LEFT and finding.change is Change.NEW
+    assert ImageFile.from_json({"path": "a.png"}).view is None, "what is not stated is unknown, not frontal"
     assert ImageFile("a.png", "PA").view is View.PA  # type: ignore[arg-type]
     with pytest.raises(VocabularyError, match="'presence' is 'here'; it must be one of present, absent"):
         Finding("edema", presence="here")  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from cxrlab.data.scenes import make_scenes
 from cxrlab.data.views import film_of, frontal, shown
 
 
-def study(*views: View) -> Study:
+def study(*views: View | None) -> Study:
     return Study("s1", "p1", tuple(ImageFile(f"{k}.png", view) for k, view in enumerate(views)))
 
 
@@ -43,7 +43,14 @@ def test_a_report_is_shown_in_grey_and_a_caption_in_colour(tmp_path: Path) -> No
     assert film_of(corpus, one).shape == (32, 32, 3) and film_of(corpus, one, 16).shape == (16, 16, 3)
 
 
-@pytest.mark.parametrize(("views", "said"), [((), "no image"), ((View.LATERAL, View.OTHER), "lateral, other")])
-def test_a_lateral_film_never_stands_in_for_a_frontal_one(views: tuple[View, ...], said: str) -> None:
+@pytest.mark.parametrize(
+    ("views", "said"),
+    [
+        ((), "no image"),
+        ((View.LATERAL, View.OTHER), "lateral, other"),
+        ((None, View.LATERAL), "unknown, lateral.*State the view"),
+    ],
+)
+def test_a_lateral_film_never_stands_in_for_a_frontal_one(views: tuple[View | None, ...], said: str) -> None:
     with pytest.raises(DataError, match=said):
         frontal(study(*views))

@@ -77,6 +77,21 @@ def test_a_study_without_a_frontal_film_is_passed_over(own_phantom: Path) -> Non
     assert [film.id for film in train_films(str(own_phantom))] == others
 
 
+def test_what_is_passed_over_is_counted_on_standard_error(
+    own_phantom: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An image whose view is unknown may be lateral."""
+    corpus = load_corpus(own_phantom)
+    first, second, *others = corpus.ids("train")
+    line = list(corpus.ids()).index
+    rewrite(own_phantom, {line(first): {"images": [{"path": corpus[first].images[0].path}]}})
+    rewrite(own_phantom, {line(second): {"sections": None}})
+    assert [film.id for film in train_films(str(own_phantom))] == others
+    told = capsys.readouterr().err
+    assert f"2 of {len(others) + 2} train studies are left out" in told
+    assert "no findings text: 1" in told and "no image known to be frontal: 1" in told
+
+
 def test_a_patient_in_two_splits_is_refused(own_phantom: Path) -> None:
     corpus = load_corpus(own_phantom)
     patient = next(corpus.studies("train")).patient

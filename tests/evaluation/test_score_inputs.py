@@ -14,6 +14,7 @@ from cxrlab.core.vocabulary import View
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import generate
 from cxrlab.evaluation.score_inputs import Inputs, load_inputs
+from cxrlab.evaluation.slices import slice_masks
 from cxrlab.metrics.pairs import Status
 
 
@@ -245,6 +246,22 @@ def test_a_run_that_would_miss_the_same_studies_again_is_not_sent_to_run_again(c
     assert "to finish it" not in str(caught.value)
     generate(GenerateConfig("stub:normal", corpus, allow_missing=True), tmp_path / "run")
     assert len(load_inputs(corpus, tmp_path / "run").pairs) == 2
+
+
+def test_a_view_that_nobody_stated_makes_a_slice_of_its_own(tmp_path: Path) -> None:
+    """In a corpus's file and in anybody's rows: unknown, not frontal, and all are in some slice."""
+    images = (
+        [{"path": "a.png", "view": "PA"}],
+        [{"path": "b.png"}],
+        [{"path": "c.png"}, {"path": "d.png", "view": "AP"}],
+    )
+    rows = [{"id": str(n), "report": "x", "images": one} for n, one in enumerate(images)]
+    inputs = load_inputs(jsonl(tmp_path / "r.jsonl", *rows), {"0": "x", "1": "x", "2": "x"})
+    assert [one.view for one in inputs.attributes] == ["PA", None, "AP"]
+    masks = slice_masks(inputs.attributes)
+    assert {name: mask.sum() for name, mask in masks.items()} == {"view=AP": 1, "view=PA": 1, "view=unknown": 1}
+    single = load_inputs(tmp_path / "r.jsonl", {"0#0": "x", "1#0": "x", "2#0": "x", "2#1": "x"})
+    assert [one.view for one in single.attributes] == ["PA", None, None, "AP"]
 
 
 def test_rows_with_sections_exact_findings_and_a_wrong_word(tmp_path: Path) -> None:

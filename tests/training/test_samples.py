@@ -38,6 +38,17 @@ def test_studies_without_film_or_text_are_left_out_and_counted(tmp_path: Path) -
     assert source.left_out == {"no frontal film": 1, "no film": 1, "no text": 1}
 
 
+def test_unknown_views_and_missing_splits_are_left_out_and_counted(tmp_path: Path) -> None:
+    """Neither is learnt from, and neither goes without a word."""
+    toy_corpus(tmp_path / "c", 12, {0: {"images": (ImageFile("images/s0.png"),)}, 1: {"split": None}})
+    source = read_source(Also(tmp_path / "c"))
+    assert [sample.id for sample in source.samples] == ["s3", "s6", "s9"]
+    assert source.left_out == {"no frontal film, and an image whose view is unknown": 1, "no split": 1}
+    toy_corpus(tmp_path / "d", 3, dict.fromkeys(range(3), {"split": None}))
+    with pytest.raises(DataError, match=r"no study in its train split \(splits there: none\)"):
+        read_source(Also(tmp_path / "d"))
+
+
 def test_a_corpus_with_nothing_to_learn_says_why(tmp_path: Path) -> None:
     toy_corpus(tmp_path / "c", 12, dict.fromkeys(TRAIN, {"sections": None}))
     with pytest.raises(DataError, match=r"none of the 4 train studies .* \(no text: 4\)"):

@@ -75,6 +75,7 @@ def statistics_text(numbers: Statistics) -> str:
     studies = sum(numbers.splits.values())
     rows = [
         ["views", _counts({name: row["all"] for name, row in numbers.views.items()})],
+        ["usable by default", _by_split(numbers.usable)],
         ["sex", _counts({name: row["all"] for name, row in numbers.sexes.items()})],
         ["age", _counts({name: row["all"] for name, row in numbers.ages.items()})],
         ["labels", f"{len(numbers.labels)} CheXpert, {len(numbers.own_labels)} of its own"],
@@ -93,6 +94,20 @@ def statistics_text(numbers: Statistics) -> str:
         ["remarks of the import", _counts(numbers.remarks)],
     ]
     return columns([row for row in rows if row[1]] if studies else [], "  ")
+
+
+def _by_split(table: Mapping[str, Mapping[str, int]]) -> str:
+    """`train 90 of 100 (no findings text 10), test 20 of 20`."""
+    from cxrlab.data.checking.tally import USABLE
+
+    splits = list(dict.fromkeys(split for row in table.values() for split in row if split != "all"))
+    parts = []
+    for split in splits:
+        counts = {name: row[split] for name, row in table.items() if split in row}
+        taken = counts.pop(USABLE, 0)
+        why = f" ({_counts(counts)})" if counts else ""
+        parts.append(f"{split} {taken:,} of {taken + sum(counts.values()):,}{why}")
+    return ", ".join(parts)
 
 
 def _counts(tally: Mapping[str, int]) -> str:

@@ -97,21 +97,29 @@ def import_data(name: str, config: ImportConfig, out: Path) -> Result:
         out: Folder of the corpus.
     """
     from cxrlab.data.card import CARD
+    from cxrlab.data.checking.check import LACKS
     from cxrlab.data.importing import import_corpus
 
     before = (out / CARD).is_file()
     corpus = import_corpus(name, config, out)
     card = corpus.card
     counts = ", ".join(f"{count:,} {what}" for what, count in card.counts.items())
+    absent = {LACKS[lack][0]: n for lack, n in (card.absent or {}).items() if lack in LACKS}
     text = f"{corpus.path}: {counts} (layout: {card.settings.get('layout')})"
-    for title, tally in (("left out", card.dropped), ("remarks", card.remarks)):
+    for title, tally in (("left out", card.dropped), ("remarks", card.remarks), ("absent in the source", absent)):
         if tally:
             text += f"\n{title}:\n" + columns([[f"{n:,}", what] for what, n in tally.items()], "  ")
     if before:
         text += (
             "\nIt was complete before and nothing was done; to look for new films, delete the folder and import again."
         )
-    data = {"path": corpus.path, "counts": card.counts, "dropped": card.dropped, "remarks": card.remarks}
+    data = {
+        "path": corpus.path,
+        "counts": card.counts,
+        "dropped": card.dropped,
+        "remarks": card.remarks,
+        "absent": card.absent,
+    }
     return Result(text, data)
 
 

@@ -198,13 +198,16 @@ class Box(Record):
 
 @dataclass(frozen=True)
 class ImageFile(Record):
-    """One film of a study: a path relative to the corpus folder, and its view."""
+    """One image of a study: a path relative to the corpus folder, and its view.
+
+    The view is None where nobody stated it. It is then unknown, and never taken for frontal.
+    """
 
     what = "an image"
     checks = {"path": fields.path, "view": fields.Word(View)}
 
     path: str
-    view: View = View.FRONTAL
+    view: View | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 CARD = "card.yaml"
 # Settings that change how a corpus is made but not one byte of it.
 _WITHOUT_EFFECT = ("workers",)
-_TALLIES = ("counts", "dropped", "remarks")
-_ONLY_WHEN_TOLD = ("synthetic", "collections", "dropped", "remarks")
+_TALLIES = ("counts", "dropped", "remarks", "absent")
+_ONLY_WHEN_TOLD = ("synthetic", "collections", "dropped", "remarks", "absent")
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class Card:
             name is no external one.
         dropped: Why studies of the source were left out → how many; filled in when the corpus is complete.
         remarks: What was odd about studies that were kept → how many; likewise.
+        absent: What the source does not have → how many: `text` and `split` count studies, `view` counts images. None
+            where the card says nothing of it; an importer gives an empty mapping, which is filled in likewise.
         extra: Further keys of the file, kept as they are.
     """
 
@@ -53,6 +55,7 @@ class Card:
     collections: tuple[str, ...] = ()
     dropped: Mapping[str, int] = field(default_factory=dict)
     remarks: Mapping[str, int] = field(default_factory=dict)
+    absent: Mapping[str, int] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def to_yaml(self) -> str:

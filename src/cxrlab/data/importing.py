@@ -32,7 +32,7 @@ NOT_IN_FOLDER = "film listed, but not in the folder"
 LEAVES_FOLDER = "the path of a film leaves the source folder"
 # Raised whenever the same source (see `made_from` on the card) gives another corpus than before, so that one is never
 # continued by the other.
-FORM = 1
+FORM = 2
 # Studies that a worker reads at once: most take less than a millisecond.
 BATCH = 16
 
@@ -71,6 +71,7 @@ def import_corpus(name: str, config: ImportConfig, out: str | Path) -> Corpus:
         },
         collections=plan.collections,
         remarks=plan.remarks,
+        absent={},
     )
     recipe: Recipe[object] = Recipe(
         items=plan.items,

@@ -187,7 +187,7 @@ def _outline_colours(study: Study) -> dict[int, Colour]:
 
 
 def _heading(study: Study) -> str:
-    view = study.images[0].view.value if study.images else None
+    view = (study.images[0].view or "view unknown") if study.images else None
     person = f"{study.age:g} {study.sex or ''}".strip() if study.age is not None else study.sex
     return " · ".join(part for part in (study.id, study.split, view, person) if part)
 

@@ -17,15 +17,17 @@ FRONTAL = (View.PA, View.AP, View.FRONTAL)
 def frontal(study: Study) -> int:
     """Index of the frontal film: the first PA, else the first AP, else the first of unknown direction.
 
-    A study without any is a `DataError`: a lateral film would be read as a frontal one without a word.
+    A study without any is a `DataError`: a lateral film would be read as a frontal one without a word. An image whose
+    view is unknown may be lateral, so it does not count.
     """
     for view in FRONTAL:
         for index, image in enumerate(study.images):
             if image.view is view:
                 return index
-    views = ", ".join(image.view.value for image in study.images)
+    views = ", ".join("unknown" if image.view is None else image.view for image in study.images)
     has = f"only the views {views}" if views else "no image"
-    raise DataError(f"study '{study.id}' has {has}; a frontal film (PA, AP or frontal) is needed.")
+    state = " State the view of each image in studies.jsonl." if "unknown" in views else ""
+    raise DataError(f"study '{study.id}' has {has}; a frontal film (PA, AP or frontal) is needed.{state}")
 
 
 class Shown(NamedTuple):

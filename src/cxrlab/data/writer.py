@@ -14,7 +14,7 @@ import stat
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,6 +26,7 @@ from cxrlab.core.locks import Lock, take_lock
 from cxrlab.core.records import SPLITS, Study
 from cxrlab.data.card import CARD, Card, read_card
 from cxrlab.data.corpus import STUDIES, Corpus, inside, load_corpus, repeated_id, study_files, study_of_line
+from cxrlab.data.duplicates.groups import study_text
 
 PARTIAL = "card.partial.yaml"
 NOTES = "notes.jsonl"
@@ -42,6 +43,7 @@ class Line:
         split: Its split.
         text: The line, newline included.
         remarks: What was odd about its source.
+        absent: What it lacks; see `absent_of`.
     """
 
     id: str
@@ -50,6 +52,7 @@ class Line:
     split: str | None
     text: bytes
     remarks: tuple[str, ...] = ()
+    absent: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, study: Study, remarks: Sequence[str] = ()) -> Line:
@@ -57,7 +60,14 @@ class Line:
         values = study.to_json()
         Study.from_json(values)
         text = line_of(values, STUDIES)
-        return cls(study.id, study.patient, len(study.images), study.split, text, tuple(remarks))
+        return cls(study.id, study.patient, len(study.images), study.split, text, tuple(remarks), absent_of(study))
+
+
+def absent_of(study: Study) -> dict[str, int]:
+    """What a study lacks, as `Card.absent` counts it: report text of the source, a split, views of images."""
+    no_text = study.caption is None and study_text(study) is None
+    no_view = sum(image.view is None for image in study.images)
+    return {"text": int(no_text), "split": int(study.split is None), "view": no_view}
 
 
 @dataclass(frozen=True)
@@ -98,6 +108,7 @@ class CorpusWriter:
         self._left_out: set[str] = set()
         self._dropped: Counter[str] = Counter()
         self._remarks: Counter[str] = Counter()
+        self._absent: Counter[str] = Counter()
         self._notes: JsonlAppender | None = None
         self._lines: JsonlAppender | None = None
         self._lock: Lock | None = None
@@ -255,7 +266,7 @@ class CorpusWriter:
             study = study_of_line(values, f"{self.path / STUDIES}:{number}")
             if study.id in self._ids:
                 raise repeated_id(self.path / STUDIES, number, study.id)
-            self._count(Line(study.id, study.patient, len(study.images), study.split, b""))
+            self._count(Line.of(study))
             if not all(holds_something(self.path / path) for path in study_files(study)):
                 self._incomplete[study.id] = study
 
@@ -282,6 +293,7 @@ class CorpusWriter:
             counts=self._totals(),
             dropped=_ordered(self._dropped),
             remarks=_ordered(self._remarks + Counter(self.card.remarks)),
+            absent=None if self.card.absent is None else _ordered(+self._absent),
         )
         write_text(self.path / CARD, card.to_yaml())
         (self.path / PARTIAL).unlink(missing_ok=True)
@@ -310,6 +322,7 @@ class CorpusWriter:
         self._ids.add(line.id)
         self._patients.add(line.patient)
         self._counts["images"] += line.images
+        self._absent.update(line.absent)
         if line.split is not None:
             self._counts[line.split] += 1
 

@@ -45,7 +45,7 @@ def keep_examples(run: Run, corpus: Corpus, ids: Sequence[str], unreadable: Coll
 def _example(study: Study, thumb: str) -> Example:
     person = f"{study.age:g} {study.sex or ''}".strip() if study.age is not None else study.sex
     number, picture = shown(study)
-    parts = ("picture" if picture else study.images[number].view.value, person)
+    parts = ("picture" if picture else study.images[number].view, person)
     truth = None
     if study.findings is not None:
         truth = tuple(finding_words(finding) for finding in study.findings if finding.present)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cxrlab.core.egress import Shown, check_egress
 from cxrlab.core.errors import DataError
 from cxrlab.core.progress import track
+from cxrlab.core.streams import Remarks
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.views import FRONTAL, frontal
 from cxrlab.models.loading import Loading
@@ -49,16 +52,24 @@ def open_model(
 def train_films(corpus: str) -> Iterator[Exemplar]:
     """The frontal film and findings text of every study in the train split of a corpus folder.
 
-    A study without findings text or without a frontal film is passed over. A film that cannot be read, a patient of
+    A study without findings text or without a frontal film is passed over, and how many are is written to standard
+    error; an image whose view is unknown counts as no frontal film. A film that cannot be read, a patient of
     the train split who is also in another one, or a split with nothing to look among is a `DataError`.
     """
-    source = load_corpus(Path(corpus))
+    source, passed = load_corpus(Path(corpus)), Counter[str]()
     count = _check_split(source)
     for study in track(source.studies("train"), "indexing films", total=count):
         text = study.sections.findings if study.sections else None
-        if text and text.strip() and any(image.view in FRONTAL for image in study.images):
+        if not (text and text.strip()):
+            passed["no findings text"] += 1
+        elif not any(image.view in FRONTAL for image in study.images):
+            passed["no image known to be frontal"] += 1
+        else:
             image = source.image(study, frontal(study))
             yield Exemplar(study.id, study.patient, image, text.strip())
+    if passed:
+        why = ", ".join(f"{reason}: {number:,}" for reason, number in passed.items())
+        Remarks(sys.stderr).write(f"{corpus}: {passed.total():,} of {count:,} train studies are left out ({why})\n")
 
 
 def _check_split(corpus: Corpus) -> int:

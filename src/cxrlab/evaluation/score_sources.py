@@ -13,7 +13,6 @@ from cxrlab.core.errors import ConfigError, DataError, nearest, shown
 from cxrlab.core.files import read_json
 from cxrlab.core.records import SECTIONS, Finding, Report, Study
 from cxrlab.core.runs import state
-from cxrlab.core.vocabulary import View
 from cxrlab.data.corpus import STUDIES, load_corpus
 from cxrlab.data.views import FRONTAL
 from cxrlab.evaluation.config import WRONG_FILMS
@@ -59,7 +58,7 @@ class Reference:
         findings: Exact findings where the source carries them.
         context: Age and indication.
         sex: F, M or None.
-        views: View of each film, in order; None where the films are not listed.
+        views: View of each image in order, None where it is unknown; None where the images are not listed.
         split: Of the corpus.
     """
 
@@ -69,7 +68,7 @@ class Reference:
     findings: tuple[Finding, ...] | None = None
     context: Context = Context()
     sex: str | None = None
-    views: tuple[str, ...] | None = None
+    views: tuple[str | None, ...] | None = None
     split: str | None = None
 
 
@@ -507,7 +506,7 @@ def _of_study(study: Study, sections: tuple[str, ...]) -> Reference:
         findings=study.findings if "findings" in sections else None,
         context=Context(None if study.age is None else float(study.age), report.indication),
         sex=study.sex,
-        views=tuple(image.view.value for image in study.images),
+        views=tuple(image.view and image.view.value for image in study.images),
         split=study.split,
     )
 
@@ -542,10 +541,10 @@ def _joined_cells(row: Row, columns: Sequence[str]) -> str | None:
     return " ".join(parts) if parts else None
 
 
-def _views(values: Mapping[str, Any]) -> tuple[str, ...] | None:
+def _views(values: Mapping[str, Any]) -> tuple[str | None, ...] | None:
     images = values.get("images")
     if isinstance(images, list):
-        return tuple(view_word(image.get("view")) or View.FRONTAL.value for image in images if isinstance(image, dict))
+        return tuple(view_word(image.get("view")) for image in images if isinstance(image, dict))
     word = view_word(values.get("view"))
     return (word,) if word else None
 

@@ -40,18 +40,26 @@ def _card(run: RunFolder) -> str:
 
 def _defects(check: Numbers) -> str:
     """What is wrong with the corpus, by kind, with an example of each."""
-    problems = check.get("problems") or {}
-    if not problems:
+    problems, stated = check.get("problems") or {}, check.get("stated") or {}
+    if not problems and not stated:
         return ""
     examples = {row.get("kind"): row.get("message") for row in reversed(check.get("examples") or [])}
     rows = [[f"<span class=bad>{text(kind)}</span>", text(examples.get(kind)), text(n)] for kind, n in problems.items()]
+    rows += [
+        [text(kind), "no problem: stated on the card, or a corpus of labels", text(n)] for kind, n in stated.items()
+    ]
     return section("Defects", table(["what is wrong", "for example", "how often"], rows, 1))
 
 
 def _people(numbers: Numbers) -> str:
     parts = [
         _by_split(title, numbers.get(key) or {})
-        for title, key in (("films by view", "views"), ("studies by sex", "sexes"), ("studies by age", "ages"))
+        for title, key in (
+            ("films by view", "views"),
+            ("what training takes by default", "usable"),
+            ("studies by sex", "sexes"),
+            ("studies by age", "ages"),
+        )
     ]
     told = [
         f"{text(numbers[key])} studies {what}"

@@ -191,10 +191,10 @@ VALIDATED: Mapping[str, Any] = {
 
 _COUNTS = {ANY: NUMBER}
 _SPREAD = dict.fromkeys(("n", "least", "first", "median", "third", "most"), NUMBER)
-CHECKED: Mapping[str, Any] = {"problems": _COUNTS, "examples": [{"kind": TEXT, "message": TEXT}]}
+CHECKED: Mapping[str, Any] = {"problems": _COUNTS, "stated": _COUNTS, "examples": [{"kind": TEXT, "message": TEXT}]}
 COUNTED: Mapping[str, Any] = {
     **dict.fromkeys(("splits", "masked", "dropped", "remarks"), _COUNTS),
-    **dict.fromkeys(("views", "sexes", "ages", "repeats"), {ANY: _COUNTS}),
+    **dict.fromkeys(("views", "usable", "sexes", "ages", "repeats"), {ANY: _COUNTS}),
     **dict.fromkeys(("labels", "own_labels"), {ANY: {ANY: _COUNTS}}),
     **dict.fromkeys(("with_text", "absent_films"), NUMBER),
     "texts": {ANY: _SPREAD},

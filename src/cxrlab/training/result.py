@@ -24,7 +24,7 @@ class Training:
         samples: Samples seen, repeats counted.
         loss: Mean loss of the last line of the history.
         rows: Different samples.
-        left_out: Reason → studies of the train split that were not learnt from.
+        left_out: Reason → studies of the train split, or of none, that were not learnt from.
         cut: Samples whose report lost its end to `max_length`.
         trained_parameters: Weights that were trained.
         parameters: All weights.

@@ -24,6 +24,7 @@ from cxrlab.training.config import Also
 from cxrlab.training.films import FilmFile
 
 SPLIT = "train"
+NO_SPLIT = "no split"
 # What a study says beyond film and text; nothing is learnt from it, and it is most of what there is to read.
 UNREAD = frozenset({"findings", "masks", "labels", "own_labels", "boxes", "absent_images"})
 TRUTH = frozenset({"findings", "labels"})  # what closed questions are answered from; findings are also told
@@ -60,7 +61,7 @@ class Source:
         samples: In the order of the corpus.
         weight: Passes through them an epoch.
         prompts: Row of the prompts' table for them; None for that of the training.
-        left_out: Reason → studies of the train split that do not count.
+        left_out: Reason → studies of the train split that do not count, and studies that are in no split.
         collections: Collections whose films or words are learnt.
     """
 
@@ -88,7 +89,7 @@ def read_source(also: Also, n: int | None = None, seed: int = 0) -> Source:
     left_out: Counter[str] = Counter()
     samples: list[Sample] = []
     makers: set[str] = set()
-    for study in _learnt(corpus, truth=also.questions or also.told):
+    for study in _learnt(corpus, left_out, truth=also.questions or also.told):
         makers.update(study.structured)
         found = _questions(corpus, study, seed) if also.questions else _sample(corpus, study, also, seed)
         if isinstance(found, str):
@@ -104,15 +105,20 @@ def read_source(also: Also, n: int | None = None, seed: int = 0) -> Source:
     return Source(corpus.card.name, corpus.path, tuple(samples), also.weight, also.prompts, left_out, collections)
 
 
-def _learnt(corpus: Corpus, truth: bool) -> Iterator[Study]:
-    """Studies of the train split; a patient who is in another one too is an error, found at the end."""
+def _learnt(corpus: Corpus, left_out: Counter[str], truth: bool) -> Iterator[Study]:
+    """Studies of the train split; a patient who is in another one too is an error, found at the end.
+
+    Studies that are in no split are counted as left out: nobody said that they are not to be learnt from.
+    """
     train: set[str] = set()
     other: dict[str, str] = {}
     for study in corpus.studies(without=UNREAD - TRUTH if truth else UNREAD):
         if study.split == SPLIT:
             train.add(study.patient)
             yield study
-        elif study.split is not None:
+        elif study.split is None:
+            left_out[NO_SPLIT] += 1
+        else:
             other[study.patient] = study.split
     if leaking := sorted(train & other.keys()):
         raise DataError(
@@ -166,7 +172,8 @@ def film_file(corpus: Corpus, study: Study) -> FilmFile | str:
     try:
         number, colour = shown(study)
     except DataError:
-        return "no frontal film"
+        unknown = any(image.view is None for image in study.images)
+        return "no frontal film, and an image whose view is unknown" if unknown else "no frontal film"
     return FilmFile(inside(corpus.path, study.images[number].path), rgb=colour)
 
 
@@ -183,6 +190,7 @@ def _text(study: Study, maker: str | None) -> str | None:
 
 def _nothing(corpus: Corpus, also: Also, left_out: Counter[str], makers: set[str]) -> str:
     """The sentence for a corpus without any sample."""
+    left_out.pop(NO_SPLIT, None)
     if not left_out:
         splits = sorted({study.split or "none" for study in corpus.studies(without=UNREAD)}) or ["none"]
         return (

@@ -14,9 +14,12 @@ from PIL import Image
 from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import DataError
 from cxrlab.core.records import ImageFile, Report
+from cxrlab.core.vocabulary import View
 from cxrlab.data import images
-from cxrlab.data.checking.check import EXAMPLES_A_KIND, check_corpus
+from cxrlab.data.checking.check import EXAMPLES_A_KIND, LACKS, check_corpus
 from cxrlab.data.corpus import Corpus
+from cxrlab.training.config import Also
+from cxrlab.training.samples import read_source
 
 
 def test_a_sound_corpus_is_ok(tmp_path: Path) -> None:
@@ -83,6 +86,64 @@ def test_every_kind_of_problem_is_counted(tmp_path: Path, workers: int) -> None:
         assert kind in report.table()
 
 
+def without(study_number: int, lack: str) -> dict[str, object]:
+    """What to change in a toy study so that it lacks text, split or view."""
+    images = (ImageFile(f"images/s{study_number}.png"),)
+    return {"text": {"sections": Report(indication="Fever.")}, "split": {"split": None}, "view": {"images": images}}[
+        lack
+    ]
+
+
+@pytest.mark.parametrize("lack", list(LACKS))
+def test_missing_text_splits_and_views_are_problems(tmp_path: Path, lack: str) -> None:
+    """Counted, with an example that names the study; nothing is put in the place of what is missing."""
+    kind = LACKS[lack][0]
+    corpus = toy_corpus(tmp_path / "c", changes={1: without(1, lack), 4: without(4, lack)})
+    report = check_corpus(corpus.path, workers=1)
+    assert report.counts == {kind: 2} and not report.ok and kind in report.table()
+    assert ["studies.jsonl:2: study 's1'" in problem.message for problem in report.examples] == [True, False]
+    if lack == "view":
+        assert report.statistics.views["unknown"] == {"all": 2, "val": 2} and "frontal" not in report.statistics.views
+
+
+@pytest.mark.parametrize("lack", list(LACKS))
+def test_what_the_card_states_is_no_problem_and_is_told(tmp_path: Path, lack: str) -> None:
+    """Exactly as many as it states; one more and all are a problem."""
+    kind = LACKS[lack][0]
+    corpus = toy_corpus(tmp_path / "c", changes={1: without(1, lack), 4: without(4, lack)})
+    with (corpus.path / "card.yaml").open("a") as card:
+        card.write(f"absent: {{{lack}: 2}}\n")
+    report = check_corpus(corpus.path, workers=1)
+    assert report.ok and report.stated == {kind: 2} and kind in report.table()
+    card_text = (corpus.path / "card.yaml").read_text()
+    (corpus.path / "card.yaml").write_text(card_text.replace(f"{lack}: 2", f"{lack}: 1"))
+    report = check_corpus(corpus.path, workers=1)
+    assert report.counts == {kind: 2} and report.stated == {}
+
+
+def test_a_corpus_of_labels_needs_no_text(tmp_path: Path) -> None:
+    """All have labels and none has text; a single report shows that the others lost theirs."""
+    bare = {number: {"sections": None} for number in range(6)}
+    report = check_corpus(toy_corpus(tmp_path / "a", changes=bare).path, workers=1)
+    assert report.ok and report.stated == {"study without report text": 6}
+    some = {number: {"sections": None} for number in range(5)}
+    assert check_corpus(toy_corpus(tmp_path / "b", changes=some).path, 1).counts == {"study without report text": 5}
+    nothing = {number: {"sections": None, "labels": {}, "findings": None, "masks": {}} for number in range(6)}
+    assert not check_corpus(toy_corpus(tmp_path / "c", changes=nothing).path, workers=1).ok
+
+
+def test_what_training_would_leave_out_is_counted_by_split(tmp_path: Path) -> None:
+    """By the same rules as training: findings text, and an image that is known to be frontal."""
+    impression = {"sections": Report(impression="Effusion.")}
+    corpus = toy_corpus(tmp_path / "c", count=9, changes={0: without(0, "view"), 1: without(1, "split"), 3: impression})
+    found = check_corpus(corpus.path, workers=1).statistics.usable
+    assert found["no frontal image"] == {"all": 1, "train": 1} and found["no findings text"] == {"all": 1, "train": 1}
+    assert found["no split"] == {"all": 1, "none": 1}
+    source = read_source(Also(corpus.path))
+    assert len(source.samples) == found["split, frontal image and findings text"]["train"] == 1
+    assert sum(source.left_out.values()) == 3
+
+
 def test_counts_go_on_where_examples_stop(tmp_path: Path) -> None:
     """A corpus with a thousand missing films must not fill the screen or the memory."""
     corpus = toy_corpus(tmp_path / "c", count=EXAMPLES_A_KIND + 5)
@@ -95,7 +156,7 @@ def test_counts_go_on_where_examples_stop(tmp_path: Path) -> None:
 
 def test_the_same_picture_in_one_split_is_no_leak(tmp_path: Path) -> None:
     """Two studies of a split may share a film (a repeated import); only across splits does it spoil a test."""
-    toy_corpus(tmp_path / "c", changes={3: {"images": (ImageFile("images/s0.png"),)}})
+    toy_corpus(tmp_path / "c", changes={3: {"images": (ImageFile("images/s0.png", View.PA),)}})
     assert check_corpus(tmp_path / "c", workers=1).ok
 
 

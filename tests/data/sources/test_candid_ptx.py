@@ -56,6 +56,16 @@ def test_films_with_and_without_an_ending_tell_view_age_sex_and_size(tmp_path: P
     assert study["boxes"][-1] == {"label": "pneumothorax", "corners": [32.0, 6.0, 33.0, 9.0], "image": 1}
 
 
+def test_the_view_of_a_film_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:
+    """It would otherwise count as frontal, though its remark says that the view was left out."""
+    shutil.copytree(FIXTURE, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "dataset").mkdir(exist_ok=True)
+    (tmp_path / "dataset" / "1.1").write_bytes(bytes(128) + b"DICM" + b"\xff" * 40)
+    write_film(tmp_path / "dataset" / "1.2.dcm", 32, 40)
+    study = next(line["study"] for line in told("candid-ptx", tmp_path) if line.get("study", {}).get("id") == "S1")
+    assert study["images"] == [{"path": "dataset/1.1"}, {"path": "dataset/1.2.dcm", "view": "frontal"}]
+
+
 def test_the_source_text_stands_beside_text_from_labels(tmp_path: Path) -> None:
     corpus = import_corpus("candid-ptx", ImportConfig(FIXTURE, workers=1), tmp_path / "corpus")
     assert corpus.card.dropped == {"one study for several patients": 1, "row without the id of a film": 1}

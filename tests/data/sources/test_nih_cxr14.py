@@ -13,7 +13,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.importing import import_corpus
-from cxrlab.data.sources.nih_cxr14 import BOX_WITHOUT_FILM, plan
+from cxrlab.data.sources.nih_cxr14 import BOX_WITHOUT_FILM, ODD_VIEW, plan
 from cxrlab.data.sources.source import Imported
 
 FIXTURE = Path(__file__).parent / "fixtures" / "nih_cxr14"
@@ -81,6 +81,17 @@ def test_a_broken_table_is_a_sentence(tmp_path: Path, before: str, after: str, t
     (tmp_path / "Data_Entry_2017_v2020.csv").write_text(text.replace(before, after, 1))
     with pytest.raises(DataError, match=told):
         imported(tmp_path)
+
+
+def test_a_view_by_another_word_is_unknown(tmp_path: Path) -> None:
+    """Not frontal: the import says so. That no study has a text, and one no split, stands on the card."""
+    shutil.copytree(FIXTURE, tmp_path / "source")
+    table = tmp_path / "source" / "Data_Entry_2017_v2020.csv"
+    table.write_text(table.read_text().replace("57,M,PA,", "57,M,LL,", 1))
+    first = imported(tmp_path / "source")[0]
+    assert first.study.images[0].view is None and first.remarks == (ODD_VIEW,)
+    corpus = import_corpus("nih-cxr14", ImportConfig(tmp_path / "source", workers=1), tmp_path / "c")
+    assert corpus.card.absent == {"text": 12, "split": 1}, "its films are not in the folder"
 
 
 def test_a_label_that_is_not_a_number_is_unknown(tmp_path: Path) -> None:

@@ -30,8 +30,16 @@ from cxrlab.data.duplicates.perceptual_hash import perceptual_hash
 from cxrlab.data.images import Picture, grey_film, read_picture
 from cxrlab.data.parallel import ordered_map
 from cxrlab.data.splits import leakage
+from cxrlab.data.writer import absent_of
 
 EXAMPLES_A_KIND = 10
+BY_DESIGN = "the card states it, or this is a corpus of labels; training and scores leave these out"
+# What a study may lack (see `writer.absent_of`) → the kind of problem, and what to do about it.
+LACKS = {
+    "text": ("study without report text", "has neither findings, impression nor report; add the text"),
+    "split": ("study without a split", "has no 'split'; write train, val or test"),
+    "view": ("image without a view", "has an image without 'view'; write PA, AP, frontal, lateral or other"),
+}
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,7 @@ class CheckReport:
         images: Images that could be read.
         splits: Studies by split; the key "none" counts those without one.
         counts: Kind of problem → how often.
+        stated: What studies lack and may lack, by kind → how often: the card says so, or the corpus is one of labels.
         statistics: The corpus in numbers.
         examples: The first few of each kind.
         duplicates: Which reports and films are there more than once; None when nobody asked.
@@ -67,6 +76,7 @@ class CheckReport:
     statistics: Statistics
     examples: tuple[Problem, ...] = ()
     duplicates: Duplicates | None = None
+    stated: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -82,6 +92,7 @@ class CheckReport:
             "images": self.images,
             "splits": dict(self.splits),
             "problems": dict(self.counts),
+            "stated": dict(self.stated),
             "examples": [{"kind": problem.kind, "message": problem.message} for problem in self.examples],
         }
 
@@ -90,12 +101,13 @@ class CheckReport:
         splits = ", ".join(f"{name} {count:,}" for name, count in self.splits.items())
         size = f"{self.studies:,} studies, {self.patients:,} patients, {self.images:,} images"
         lines = [f"{self.path}: {size} ({splits or 'no study'})"]
+        width = max((len(kind) for kind in {**self.counts, **self.stated}), default=0)
         if self.ok:
-            return "\n".join([*lines, "no problems"])
-        width = max(len(kind) for kind in self.counts)
+            lines.append("no problems")
         for kind, count in self.counts.items():
             example = next(problem.message for problem in self.examples if problem.kind == kind)
             lines.append(f"  {count:>7,}  {kind:<{width}}  e.g. {' '.join(example.split())}")  # an id may hold lines
+        lines += [f"  {count:>7,}  {kind:<{width}}  no problem: {BY_DESIGN}" for kind, count in self.stated.items()]
         return "\n".join(lines)
 
 
@@ -175,7 +187,7 @@ def _read(path: Path, place: str, what: str, problems: list[Problem]) -> Picture
         return None
 
 
-def _facts(picture: Picture, view: View, *, likeness: bool) -> FilmFacts:
+def _facts(picture: Picture, view: View | None, *, likeness: bool) -> FilmFacts:
     facts = film_facts(picture, view)
     return replace(facts, likeness=perceptual_hash(grey_film(picture))) if likeness else facts
 
@@ -206,6 +218,10 @@ class _Findings:
     pictures: dict[bytes, tuple[str | None, str]] = field(default_factory=dict)
     likenesses: list[tuple[str, bytes, int]] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
+    absent: Counter[str] = field(default_factory=Counter)
+    lacking: dict[str, list[str]] = field(default_factory=dict)
+    unlabelled: int = 0
+    stated: dict[str, int] = field(default_factory=dict)
 
     def note(self, problem: Problem) -> None:
         self.counts[problem.kind] += 1
@@ -222,6 +238,7 @@ class _Findings:
             self.note(Problem("duplicate id", f"{line.place}: the id '{study.id}' was used on an earlier line."))
             return
         self.places[study.id] = (study.patient, study.split)
+        self._take_absent(study, line.place)
         self.tally.take(study, [film for film in line.films if film is not None])
         if study.prior is not None:
             self.priors.append((line.place, study.id, study.prior))
@@ -238,6 +255,30 @@ class _Findings:
         if split != study.split:
             message = f"{place} ({study.split}) and {first} ({split}) show the same picture."
             self.note(Problem("same picture in two splits", message))
+
+    def _take_absent(self, study: Study, place: str) -> None:
+        self.unlabelled += not (study.labels or study.own_labels or study.findings is not None)
+        for lack, count in absent_of(study).items():
+            self.absent[lack] += count
+            examples = self.lacking.setdefault(lack, [])
+            if count and len(examples) < EXAMPLES_A_KIND:
+                examples.append(f"{place}: study '{study.id}'")
+
+    def look_for_absent(self, card: Card | None) -> None:
+        """Missing text, splits and views are problems unless the card states as many, or all studies have labels alone.
+
+        A model learns from no such study, and a study without a split is in no test.
+        """
+        told = (card.absent if card is not None else None) or {}
+        labels_alone = not self.unlabelled and self.absent["text"] == len(self.places)
+        for lack, (kind, what) in LACKS.items():
+            count = self.absent[lack]
+            if count and (count <= told.get(lack, 0) or (lack == "text" and labels_alone)):
+                self.stated[kind] = count
+            elif count:
+                self.counts[kind] = count
+                state = f"or state it in {CARD} (absent: {{{lack}: {count}}})"
+                self.examples += [Problem(kind, f"{where} {what}, {state}.") for where in self.lacking[lack]]
 
     def look_across(self) -> None:
         for patient, splits in leakage(self.places.values()).items():
@@ -270,6 +311,7 @@ class _Findings:
     def report(self) -> CheckReport:
         self.look_across()
         card = self.card()
+        self.look_for_absent(card)
         found = Duplicates(report_groups(self._texts()), image_groups(self.likenesses)) if self.duplicates else None
         near = near_repeats(found, self._split_of) if found is not None else {}
         dropped, remarks = (card.dropped, card.remarks) if card is not None else ({}, {})
@@ -284,6 +326,7 @@ class _Findings:
             statistics=statistics,
             examples=tuple(self.examples),
             duplicates=found,
+            stated=self.stated,
         )
 
     def _texts(self) -> Iterator[tuple[str, str]]:

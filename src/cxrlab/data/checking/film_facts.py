@@ -51,7 +51,7 @@ class FilmFacts:
     likeness: int | None = None
 
 
-def film_facts(picture: Picture, view: View) -> FilmFacts:
+def film_facts(picture: Picture, view: View | None) -> FilmFacts:
     """Measure a picture as `images.read_picture` returns it."""
     shown = eight_bits(picture)
     grey = shown if shown.ndim == 2 else to_uint8(luminance(to_unit(shown)))

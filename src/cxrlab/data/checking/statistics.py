@@ -60,7 +60,8 @@ class Statistics:
 
     Args:
         splits: Studies by split; "none" counts those without one.
-        views: View → split → films.
+        views: View → split → films; "unknown" counts those whose view nobody stated.
+        usable: What training takes by default, or why it leaves a study out → split → studies.
         sexes: Sex → split → studies.
         ages: Age band → split → studies.
         labels: CheXpert observation → split → value in words → studies; a study without the label counts as unknown.
@@ -79,6 +80,7 @@ class Statistics:
 
     splits: Counts
     views: BySplit
+    usable: BySplit
     sexes: BySplit
     ages: BySplit
     labels: Mapping[str, BySplit]

@@ -11,13 +11,17 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
+from cxrlab.core.errors import DataError
 from cxrlab.core.records import SECTIONS, SPLITS, Study
 from cxrlab.data.checking.film_facts import FilmFacts
 from cxrlab.data.checking.statistics import Counts, Films, Quartiles, Repeats, Statistics, quartiles
 from cxrlab.data.duplicates.groups import study_text
 from cxrlab.data.duplicates.minhash import words
+from cxrlab.data.views import shown
 
 ALL, NONE, UNKNOWN = "all", "none", "unknown"
+USABLE, NO_TEXT = "split, frontal image and findings text", "no findings text"
+NO_FRONTAL, NO_SPLIT = "no frontal image", "no split"
 AGE_BANDS = ((0, "<18"), (18, "18-39"), (40, "40-59"), (60, "60-79"), (80, "80+"))
 LABEL_WORDS = {1: "present", 0: "absent", -1: "uncertain"}
 MASKS = {"___": re.compile(r"_{3}"), "XXXX": re.compile(r"X{4}")}
@@ -44,13 +48,14 @@ class Tally:
         split = study.split or NONE
         self._splits[split] += 1
         for image in study.images:
-            self._counts["view"][image.view.value, split] += 1
+            self._counts["view"][image.view or UNKNOWN, split] += 1
         self._counts["sex"][study.sex or UNKNOWN, split] += 1
         self._counts["age"][age_band(study.age), split] += 1
         for kind, labels in (("labels", study.labels), ("own_labels", study.own_labels)):
             for name, value in labels.items():
                 self._labels[kind][name, split, value] += 1
         self._take_texts(study, split)
+        self._counts["usable"][usable(study), split] += 1
         self._plain["absent_films"] += len(study.absent_images or ())
         self._plain["with_prior"] += study.prior is not None
         self._plain["with_boxes"] += bool(study.boxes)
@@ -72,7 +77,8 @@ class Tally:
         exact = {"same report": self.reports.repeats(), "same film": self.pictures.repeats()}
         return Statistics(
             splits=_in_order(self._splits, (*SPLITS, NONE)),
-            views=self._by_split("view", ("PA", "AP", "frontal", "lateral", "other")),
+            views=self._by_split("view", ("PA", "AP", "frontal", "lateral", "other", UNKNOWN)),
+            usable=self._by_split("usable", (USABLE, NO_TEXT, NO_FRONTAL, NO_SPLIT)),
             sexes=self._by_split("sex", ("F", "M", UNKNOWN)),
             ages=self._by_split("age", (*(name for _, name in AGE_BANDS), UNKNOWN)),
             labels=self._label_counts("labels"),
@@ -107,6 +113,18 @@ class Tally:
             words = (*LABEL_WORDS.values(), UNKNOWN)
             table[name] = {ALL: {word: sum(row[word] for row in rows.values()) for word in words}, **rows}
         return table
+
+
+def usable(study: Study) -> str:
+    """Whether training takes a study as it is set by default, or why it leaves the study out."""
+    text = study.caption or (study.sections.findings if study.sections is not None else None)
+    if not (text and text.strip()):
+        return NO_TEXT
+    try:
+        shown(study)
+    except DataError:
+        return NO_FRONTAL
+    return USABLE if study.split is not None else NO_SPLIT
 
 
 class Marks:

@@ -225,6 +225,7 @@ def _card(composition: Composition) -> Card:
         settings=flatten(settings),
         synthetic=all(card.synthetic for card in cards.values()),
         collections=tuple(dict.fromkeys(found)),
+        absent=None if all(card.absent is None for card in cards.values()) else {},
         extra={"table": [plain(_told(row)) for row in composition.rows]},
     )
 

@@ -54,7 +54,7 @@ def _of_splits(member: Member, study: Study) -> Study | None:
 
 
 def _of_views(member: Member, study: Study) -> Study | None:
-    kept = [number for number, image in enumerate(study.images) if image.view.value in member.views]
+    kept = [number for number, image in enumerate(study.images) if image.view and image.view.value in member.views]
     return with_films(study, kept) if kept else None
 
 

@@ -72,7 +72,7 @@ def printed(report: Report) -> str:
 
 
 def _film(one: Numbered, k: int, name: str, ages: Mapping[int, float | None]) -> Sequence[Any]:
-    view = one.study.images[k].view
+    view = one.study.images[k].view or View.OTHER  # the table has no word for either
     before, now = ages.get(one.patient), one.study.age
     years = one.visit if before is None or now is None else int(now) - int(before)
     date = f"{_FIRST_YEAR + years}{1 + one.visit // 28:02d}{1 + one.visit % 28:02d}"

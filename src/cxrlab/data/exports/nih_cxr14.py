@@ -58,7 +58,7 @@ def _row(one: Numbered, name: str) -> Sequence[Any]:
     labels = "|".join(own_labels(study) or [_NO_FINDING])
     age = "" if study.age is None else int(study.age)
     # The films' own size and pixel spacing are not known here; the real table has them.
-    return (name, labels, one.visit, one.patient + 1, age, study.sex or "", study.images[0].view.value, "", "", "", "")
+    return (name, labels, one.visit, one.patient + 1, age, study.sex or "", study.images[0].view or "", "", "", "", "")
 
 
 def _boxes(corpus: Corpus, chosen: Sequence[Numbered], names: dict[str, str]) -> Iterator[Sequence[Any]]:

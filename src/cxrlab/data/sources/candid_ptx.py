@@ -1,7 +1,7 @@
 """CANDID-PTX: films of a New Zealand hospital with their reports, outlined pneumothoraces, chest tubes, rib fractures.
 
 Counts: 19,237 films of 1024 x 1024 pixels, one in six with a pneumothorax.
-Views: frontal, or PA and AP where the film's header tells.
+Views: frontal, or PA and AP where the film's header tells; unknown where the header cannot be read.
 Labels: 'pneumothorax', 'chest tube' and 'acute rib fracture', by people, as masks; a box around each mask is kept. 1
     and 0 where the table that tells is in the folder, unknown where it is not. No tube and no rib fracture do not
     mean no device and no fracture, so those CheXpert labels are stated only where present.
@@ -107,7 +107,9 @@ def read(root: Path, visited: Visited[Film]) -> Imported | Dropped:
     study = Study(
         id=visited.id,
         patient=patient or visited.id,
-        images=tuple(ImageFile(path, _view(header)) for path, (header, _) in zip(paths, headers, strict=True)),
+        images=tuple(
+            ImageFile(path, _view(header, remark)) for path, (header, remark) in zip(paths, headers, strict=True)
+        ),
         sections=parse(report).report if report else None,
         report=report,
         age=known.age if known else None,
@@ -218,8 +220,11 @@ def _boxes(films: Sequence[Film], headers: Sequence[DicomInfo | None]) -> tuple[
     return tuple(boxes), unreadable
 
 
-def _view(header: DicomInfo | None) -> View:
-    return header.view if header is not None and header.view is not None else View.FRONTAL
+def _view(header: DicomInfo | None, remark: str | None) -> View | None:
+    """The view by the header; frontal, as all of the data set, where it states none; None where it cannot be read."""
+    if header is None:
+        return None if remark else View.FRONTAL
+    return header.view or View.FRONTAL
 
 
 def _places(film: str) -> list[str]:

@@ -1,7 +1,7 @@
 """NIH ChestX-ray14: frontal films of one hospital with fourteen labels mined from reports that were not published.
 
 Counts: 112,120 films of 30,805 patients; official lists train_val 86,524 and test 25,596; 984 boxes on 880 films.
-Views: PA and AP.
+Views: PA and AP; frontal where the table gives none, since all films are; unknown where it gives another word.
 Labels: fourteen of its own, by text mining, 'No Finding' where none was found. A film's own labels are 0 where the
     mining found nothing, which is how the data set is scored; its CheXpert labels are stated only where present.
 Language: none; the reports are not part of it.
@@ -35,6 +35,7 @@ from cxrlab.data.sources.source import Imported, Plan
 from cxrlab.data.sources.values import age_of, digits, remarks_of, sex_of
 
 OWN_LABELS = tuple(name for name in NIH_CXR14 if name != "No Finding")
+ODD_VIEW = "view given by another word than PA and AP; it is unknown"
 IN_NO_LIST = "film in neither of the official lists"
 BOX_WITHOUT_FILM = "box for a film that the table does not list"
 _HEADER = {
@@ -103,7 +104,7 @@ def read(folders: Mapping[str, str], listed: bool, film: Film) -> Imported:
         extra={"follow_up": film.follow_up},
     )
     lost = IN_NO_LIST if listed and film.split is None else None
-    return Imported(study, remarks_of(age.remark, sex.remark, lost))
+    return Imported(study, remarks_of(age.remark, sex.remark, lost, None if _view(film.view) else ODD_VIEW))
 
 
 def _films(table: Path, splits: Mapping[str, str], boxes: Mapping[str, tuple[Box, ...]]) -> list[Film]:
@@ -187,8 +188,9 @@ def _folders(root: Path) -> dict[str, str]:
     }
 
 
-def _view(word: str) -> View:
-    return View(word) if word in (View.PA, View.AP) else View.FRONTAL
+def _view(word: str) -> View | None:
+    """The view; frontal where the table gives none, as all films of the data set; None for any other word."""
+    return View(word) if word in (View.PA, View.AP) else None if word else View.FRONTAL
 
 
 def _study_id(film: Film) -> str:
