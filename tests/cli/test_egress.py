@@ -16,7 +16,9 @@ from corpora import toy_corpus
 import cxrlab
 from cxrlab.cli.main import main
 from cxrlab.core.addresses import is_loopback
-from cxrlab.core.egress import Shown, check_egress
+from cxrlab.core.asking import Asking
+from cxrlab.core.connection import Connection
+from cxrlab.core.egress import Shown, all_synthetic, check_egress
 from cxrlab.core.errors import ConfigError, RunError
 from cxrlab.data.composing.compose import compose_corpus, plan
 from cxrlab.data.composing.config import ComposeConfig
@@ -25,7 +27,13 @@ from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.data.scenes import make_scenes
 from cxrlab.data.structuring.run import structure_corpus
+from cxrlab.evaluation.loading import open_model
+from cxrlab.evaluation.text_models import open_text_model
+from cxrlab.models import names
+from cxrlab.models.asked_once import AskedOnce
 from cxrlab.models.http.client import ChatClient
+from cxrlab.models.http.reporter import HttpReporter
+from cxrlab.models.http.text import HttpText
 
 AWAY = "https://elsewhere.example/v1#model"
 SENTENCE = "is not on this machine"
@@ -66,7 +74,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(socket, name, stopped(name))
     for name in ("connect", "connect_ex"):
         monkeypatch.setattr(socket.socket, name, stopped(name))
-    monkeypatch.setattr(ChatClient, "ask", stopped("ask"))
+    monkeypatch.setattr(ChatClient, "_try", stopped("ask"))  # behind the client's own check
     return tried
 
 
@@ -299,15 +307,14 @@ def test_what_is_made_of_corpora_is_synthetic_only_when_all_of_them_are(
 
 # Who may open a model by name without saying what it will be shown, and why.
 _CHECK_THEMSELVES = {
-    "evaluation/loading.py": "the gate itself",
-    "evaluation/text_models.py": "the gate itself",
-    "robustness/loading.py": "robustness/audit.py asks for all models before the first is opened",
-    "extraction/audit.py": "extraction/before_asking.py asks for the pool too",
+    "evaluation/loading.py": "the check itself",
+    "evaluation/text_models.py": "the check itself",
+    "serving/opening.py": "the text model of a server: nobody knows whose texts it will be asked about",
 }
 
 
-def test_no_command_opens_a_model_past_the_gate() -> None:
-    """Whoever calls `load_model` or `load_text_model` is listed above with the reason; servers show no corpus."""
+def test_no_command_opens_a_model_without_the_check() -> None:
+    """Whoever calls `load_model` or `load_text_model` is listed above with the reason; the client refuses then."""
     root = Path(cxrlab.__file__).parent
     found = set()
     for file in root.rglob("*.py"):
@@ -318,7 +325,55 @@ def test_no_command_opens_a_model_past_the_gate() -> None:
             name = getattr(called, "id", None) or getattr(called, "attr", None)
             if name in ("load_model", "load_named", "load_text_model"):
                 found.add(file.relative_to(root).as_posix())
-    assert {name for name in found if not name.startswith("serving/")} == set(_CHECK_THEMSELVES)
+    assert found == set(_CHECK_THEMSELVES)
+
+
+def _python(corpus: Corpus) -> dict[str, Callable[[], object]]:
+    """Ways to send a patient's image or text from Python, none of them with a check of its own."""
+    image = corpus.image(next(corpus.studies()))
+    by_connection = Connection(may_leave="yes")
+    return {
+        "load_model": lambda: cxrlab.load_model(AWAY).generate([image]),
+        "too few words": lambda: cxrlab.load_model(AWAY, connection=by_connection).generate([image]),
+        "accounts": lambda: HttpReporter.load(AWAY).asked_by(["a"]).generate([image]),
+        "names": lambda: names.load_model(AWAY, lambda _: ()).generate([image]),
+        "text": lambda: names.load_text_model(AWAY).complete(["Mr Smith coughs."]),
+        "asked once": lambda: AskedOnce(HttpText.load(AWAY)).complete(["Mr Smith coughs."]),
+        "client": lambda: ChatClient("http://192.0.2.1/v1#m").ask({"messages": []}),
+    }
+
+
+@pytest.mark.parametrize("way", ["load_model", "too few words", "accounts", "names", "text", "asked once", "client"])
+def test_from_python_nothing_is_sent_without_a_permission(way: str, folders: dict[str, Path], wire: list[str]) -> None:
+    """The client refuses by default: a caller that forgets to check sends nothing either."""
+    with pytest.raises(ConfigError, match="nothing was sent") as caught:
+        _python(load_corpus(folders["patients"]))[way]()
+    assert 'permission="WHO AND WHY"' in str(caught.value) and wire == []
+
+
+def test_a_permission_given_in_python_is_enough(folders: dict[str, Path], wire: list[str]) -> None:
+    corpus = load_corpus(folders["patients"])
+    image = corpus.image(next(corpus.studies()))
+    with pytest.raises(ConfigError, match="does not say who and why"):
+        cxrlab.load_model(AWAY, permission="yes")
+    assert cxrlab.load_model("stub:normal", permission=LEAVE).generate([image])
+    drawn = load_corpus(folders["drawn"]).shown
+    for ask in (
+        lambda: cxrlab.load_model(AWAY, permission=LEAVE).generate([image]),
+        lambda: open_model(AWAY, None, [drawn]).generate([image]),
+        lambda: names.load_text_model(AWAY, Connection(may_leave=LEAVE)).complete(["Mr Smith coughs."]),
+        lambda: open_text_model(AWAY, Asking(), [drawn]).complete(["Nobody coughs."]),
+        lambda: cxrlab.load_model("http://127.0.0.1:9/v1#m").generate([image]),
+    ):
+        wire.clear()
+        with pytest.raises(RunError, match=REACHED):
+            ask()
+        assert set(wire) == {"ask"}
+
+
+def test_what_is_synthetic_in_part_or_not_known_is_not_synthetic() -> None:
+    patients, drawn = (Shown("a", synthetic=known) for known in (False, True))
+    assert all_synthetic([drawn, drawn]) and not all_synthetic([drawn, patients]) and not all_synthetic([])
 
 
 def test_no_test_reaches_beyond_this_machine() -> None:

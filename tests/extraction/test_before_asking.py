@@ -114,10 +114,10 @@ def test_a_folder_that_holds_those_films_is_refused_too(data: Path, tmp_path: Pa
 
 
 def test_an_address_is_refused_before_anything_connects(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def connect(*_: Any) -> Any:
+    def connect(*_: Any, **__: Any) -> Any:
         raise AssertionError("connected")
 
-    monkeypatch.setattr(audit, "load_model", connect)
+    monkeypatch.setattr("cxrlab.evaluation.loading.load_named", connect)
     away = ExtractConfig("http://10.0.0.1/v1#m", data)
     for begin in (audit.extract, audit.write_victim):
         with pytest.raises(ConfigError, match="needs its owner's leave"):

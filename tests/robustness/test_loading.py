@@ -50,7 +50,7 @@ class Remote(Stub):
 
 def test_a_model_that_runs_elsewhere_needs_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(room, "load_model", lambda name, loading: asked.append(name) or Remote("normal"))
+    monkeypatch.setattr(room, "open_model", lambda name, loading, shown: asked.append(name) or Remote("normal"))
     for name in (REMOTE, f"smoothed:0.1:{REMOTE}"):
         with pytest.raises(ConfigError, match="needs the owner's leave"):
             opened(name)
@@ -65,7 +65,7 @@ def test_a_model_that_runs_elsewhere_needs_leave(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_model_that_says_so_of_itself_needs_leave_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "load_model", lambda name, loading: Remote("normal"))
+    monkeypatch.setattr(room, "open_model", lambda name, loading, shown: Remote("normal"))
     with pytest.raises(ConfigError, match="needs the owner's leave"):
         opened("stub:normal")
     assert type(opened("stub:normal", i_am_authorised="J. Doe, owner")) is WordsTarget

@@ -53,7 +53,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 def audited(
     corpus: Corpus, out: Path, model: Served, monkeypatch: pytest.MonkeyPatch, **changes: Any
 ) -> dict[str, Any]:
-    monkeypatch.setattr(loading, "load_model", lambda name, settings: model)
+    monkeypatch.setattr(loading, "open_model", lambda name, settings, shown: model)
     plain: dict[str, Any] = {
         "model": HERE,
         "data": corpus.path,

@@ -1,7 +1,9 @@
-"""What may leave this machine: patients' text and films go to an address elsewhere only with leave that is recorded.
+"""Data egress: patients' text and images go to an address elsewhere only with a permission that is recorded.
 
-A corpus is taken for patients' data unless its card says that it is synthetic. Leave is recorded by standing in the
-settings of the run (`config.yaml`) that sends.
+A corpus is taken for patients' data unless its card says that it is synthetic. The permission is recorded in the
+settings of the run (`config.yaml`) that sends. Commands check before anything is opened (`check_egress`); the HTTP
+client checks again before each request (`check_sending`) and refuses by default, so that a command without a check, or
+Python code, sends nothing.
 """
 
 from __future__ import annotations
@@ -57,6 +59,29 @@ def check_egress(
             "card that says 'synthetic: true' would deny it); nothing was sent. If it may go there, say who allowed it "
             f'and why with {flag}.may-leave "WHO AND WHY" (at least {FEWEST_WORDS} words), which is kept with the run.'
         )
+
+
+def check_sending(model: str, permission: str | None, *, synthetic: bool) -> None:
+    """Return when a request may be sent to a model; else a `ConfigError`, before anything connects.
+
+    Args:
+        model: Its name, as the user wrote it.
+        permission: Who allowed it and why (`Connection.may_leave`).
+        synthetic: Whether everything that the model is asked is known to be synthetic.
+    """
+    if synthetic or says_who_and_why(permission) or (is_address(model) and is_loopback(model)):
+        return
+    raise ConfigError(
+        f"'{without_login(model)}' is not on this machine, and what it is asked may hold patients' data; nothing was "
+        'sent. If it may go there, say who allowed it and why: load_model(NAME, permission="WHO AND WHY") for images, '
+        f'Connection(may_leave="WHO AND WHY") for text (at least {FEWEST_WORDS} words).'
+    )
+
+
+def all_synthetic(shown: Iterable[Shown]) -> bool:
+    """Whether it is known of everything that a model is shown that no patient is behind it; False for nothing."""
+    known = [one.synthetic for one in shown]
+    return bool(known) and all(known)
 
 
 def check_one_keeper(models: Iterable[str], key_variable: str) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.egress import Shown, check_egress
-from cxrlab.core.errors import DataError
+from cxrlab.core.egress import FEWEST_WORDS, Shown, all_synthetic, check_egress, says_who_and_why
+from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.progress import track
 from cxrlab.core.streams import Remarks
 from cxrlab.data.corpus import Corpus, load_corpus
@@ -22,21 +23,34 @@ if TYPE_CHECKING:
     from cxrlab.core.protocols import ImageToText
 
 
-def load_model(name: str, loading: Loading | None = None, **settings: Any) -> ImageToText:
+def load_model(
+    name: str, loading: Loading | None = None, *, permission: str | None = None, **settings: Any
+) -> ImageToText:
     """The model of this name (`cxrlab models ls` lists how to name one).
+
+    A model at an address that is not on this machine refuses whatever it is asked, unless there is a permission.
 
     Args:
         name: Such as `hf:FOLDER`.
         loading: Device, precision, prompts …
+        permission: Who allowed patients' images and text to be sent to an address elsewhere, and why; takes the place
+            of `loading.connection.may_leave`.
         settings: Single settings of loading in its place or on top of it, such as `device="cuda"`.
     """
-    return load_named(name, train_films, (loading or Loading()).but(**settings))
+    asked = (loading or Loading()).but(**settings)
+    if permission is not None:
+        if not says_who_and_why(permission):
+            raise ConfigError(
+                f"permission={permission!r} does not say who and why; write at least {FEWEST_WORDS} words."
+            )
+        asked = asked.but(connection=replace(asked.connection, may_leave=permission))
+    return load_named(name, train_films, asked)
 
 
 def open_model(
     name: str, loading: Loading | None, shown: Iterable[Shown], flag: str = "--loading.connection"
 ) -> ImageToText:
-    """The model of this name for whoever shows it a corpus: what may not leave this machine is refused first.
+    """The model of this name for whoever shows it a corpus: what may not be sent elsewhere is refused first.
 
     Args:
         name: Such as `hf:FOLDER` or `https://HOST/v1#MODEL`.
@@ -44,9 +58,9 @@ def open_model(
         shown: Everything that it will be shown.
         flag: Name of the connection's flags, for messages.
     """
-    loading = loading or Loading()
+    loading, shown = loading or Loading(), tuple(shown)
     check_egress(name, shown, loading.connection.may_leave, flag)
-    return load_model(name, loading)
+    return load_named(name, train_films, loading, synthetic=all_synthetic(shown))
 
 
 def train_films(corpus: str) -> Iterator[Exemplar]:

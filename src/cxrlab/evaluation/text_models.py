@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cxrlab.core.asking import Asking
 from cxrlab.core.budget import Budget
-from cxrlab.core.egress import Shown, check_egress
+from cxrlab.core.egress import Shown, all_synthetic, check_egress
 from cxrlab.models.asked_once import AskedOnce
 from cxrlab.models.names import load_text_model
 
@@ -31,5 +31,7 @@ def open_text_model(
         flag: Name of the connection's flags, for messages.
         budget: The purse, where several models of a run share one; one of its own when None.
     """
+    shown = tuple(shown)
     check_egress(name, shown, asking.connection.may_leave, flag, kept=folder is not None)
-    return AskedOnce(load_text_model(name, asking.connection), asking, folder, budget)
+    model = load_text_model(name, asking.connection, synthetic=all_synthetic(shown))
+    return AskedOnce(model, asking, folder, budget)

@@ -31,7 +31,7 @@ from cxrlab.core.runs import Run, finished, state
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import generate
-from cxrlab.evaluation.loading import load_model, open_model
+from cxrlab.evaluation.loading import open_model
 from cxrlab.extraction import kinship
 from cxrlab.extraction.before_asking import check_films_may_leave, check_measurable, check_pool
 from cxrlab.extraction.config import ExtractConfig
@@ -76,8 +76,7 @@ def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
     measured = check_measurable(config)  # what could not be measured is told before anything is asked
     pool = open_pool(config.pool, size=config.size, seed=config.seed)
     check_pool(config, pool, measured)
-    check_films_may_leave(config, pool, measured)
-    victim = load_model(config.victim, config.loading)
+    victim = open_model(config.victim, config.loading, check_films_may_leave(config, pool, measured))
     permission = check_permission(config.victim, victim.capabilities, leave)
     guide = _guide(config)
     learner = LlavaLearner(config.surrogate, config.fitting, config.seed, config.loading)

@@ -79,8 +79,8 @@ def check_pool(config: ExtractConfig, pool: Pool, measured: Corpus) -> None:
             )
 
 
-def check_films_may_leave(config: ExtractConfig, pool: Pool, measured: Corpus) -> None:
-    """Refuse to send patients' films to a victim that is not on this machine, unless leave was recorded.
+def check_films_may_leave(config: ExtractConfig, pool: Pool, measured: Corpus) -> list[Shown]:
+    """What the victim will be shown; patients' images for an address elsewhere without a permission are refused.
 
     Nor does the oracle's key go to the victim: elsewhere, the two need environment variables of their own.
 
@@ -96,6 +96,7 @@ def check_films_may_leave(config: ExtractConfig, pool: Pool, measured: Corpus) -
     check_egress(config.victim, shown, config.loading.connection.may_leave)
     if config.loading.connection.key_variable == config.oracle_asking.connection.key_variable:
         check_one_keeper([config.victim, config.oracle], config.loading.connection.key_variable)
+    return shown
 
 
 def pictures_needed(config: ExtractConfig) -> int:

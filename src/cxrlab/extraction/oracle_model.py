@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.core.asking import Asking
+from cxrlab.core.egress import Shown
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json, write_json
 from cxrlab.core.protocols import TextModel
@@ -163,8 +164,9 @@ def consult(
     if (folder / ORACLE).is_file():
         told = dict(read_json(folder / ORACLE))
         return _described(told.pop("descriptions")), told
-    # Its prompts hold nothing of a corpus: there is nothing that might not leave this machine.
-    with open_text_model(name, asking, [], folder / FOLDER, flag="--oracle-asking.connection") as model:
+    # Its prompts hold nothing of a corpus.
+    shown = [Shown("the questions to the oracle", synthetic=True)]
+    with open_text_model(name, asking, shown, folder / FOLDER, flag="--oracle-asking.connection") as model:
         found, told = ModelOracle(model, consulting, seed).consulted()
         cost = {"paid": model.paid, "found": model.found, "cost": model.budget.spent}
     write_json(folder / ORACLE, {**told, **cost, "descriptions": found.to_json()})

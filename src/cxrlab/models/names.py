@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.addresses import SCHEMES
+from cxrlab.core.addresses import SCHEMES, is_address
 from cxrlab.core.connection import Connection
 from cxrlab.core.errors import ConfigError, UnknownName, nearest
 from cxrlab.core.tables import Table
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from cxrlab.models.dual_encoder import DualEncoder
     from cxrlab.models.retrieval import Library
 
-# Each row is a class with USAGES (name → what it does) and load(argument, library, loading) -> ImageToText.
+# Each row is a class with USAGES (name → what it does) and load(argument, library, loading) -> ImageToText. Those of
+# addresses also take `synthetic`: whether everything that is sent is known to be synthetic.
 KINDS = Table(
     "kind of model",
     {
@@ -33,7 +34,7 @@ KINDS = Table(
         "https": "cxrlab.models.http.reporter:HttpReporter",
     },
 )
-# Each row is a class with USAGES and load(argument, connection) -> TextModel.
+# Each row is a class with USAGES and load(argument, connection) -> TextModel, with `synthetic` for addresses.
 TEXT_KINDS = Table(
     "kind of text model",
     {
@@ -78,27 +79,30 @@ def parse_name(name: str, kinds: Table = KINDS) -> ModelName:
     return ModelName(kind, name if kind in SCHEMES else argument)
 
 
-def load_model(name: str, library: Library, loading: Loading | None = None) -> ImageToText:
-    """The model of this name.
+def load_model(name: str, library: Library, loading: Loading | None = None, *, synthetic: bool = False) -> ImageToText:
+    """The model of this name; one elsewhere refuses whatever it is asked without a permission in the connection.
 
     Args:
         name: Such as `stub:normal`; see `list_models`.
         library: Opens the corpus that a name mentions; called only for kinds that look among films.
         loading: Device, precision, prompts; kinds without weights pass over it.
+        synthetic: Whether everything that it will be asked is known to be synthetic, so that no permission is needed.
     """
-    found: ImageToText = _kind(name, KINDS).load(parse_name(name).argument, library, loading or Loading())
+    more = {"synthetic": synthetic} if is_address(name) else {}
+    found: ImageToText = _kind(name, KINDS).load(parse_name(name).argument, library, loading or Loading(), **more)
     return found
 
 
-def load_text_model(name: str, connection: Connection | None = None) -> TextModel:
+def load_text_model(name: str, connection: Connection | None = None, *, synthetic: bool = False) -> TextModel:
     """The text model of this name, such as `hf:FOLDER`; whoever shows it a corpus goes through `open_text_model`.
 
     Args:
         name: KIND:ARGUMENT, or an address.
         connection: How an address is asked; models on this machine pass over it.
+        synthetic: Whether everything that it will be asked is known to be synthetic, so that no permission is needed.
     """
-    argument = parse_name(name, TEXT_KINDS).argument
-    found: TextModel = _kind(name, TEXT_KINDS).load(argument, connection or Connection())
+    argument, more = parse_name(name, TEXT_KINDS).argument, {"synthetic": synthetic} if is_address(name) else {}
+    found: TextModel = _kind(name, TEXT_KINDS).load(argument, connection or Connection(), **more)
     return found
 
 

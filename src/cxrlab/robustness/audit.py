@@ -85,10 +85,14 @@ def load_targets(config: RobustnessConfig, cases: Cases) -> list[Target]:
     if len(names) > len(ascii_lowercase):
         raise ConfigError(f"{len(names)} models are too many for one audit; name at most {len(ascii_lowercase)}.")
     inner = [smoothed[1] if (smoothed := parse_smoothed(name)) else name for name in names]
+    shown = [cases.corpus.shown]
     for name in inner:  # all of them before the first is opened
-        check_egress(name, [cases.corpus.shown], config.loading.connection.may_leave)
+        check_egress(name, shown, config.loading.connection.may_leave)
     check_one_keeper(inner, config.loading.connection.key_variable)
-    return [load_target(key, name, cases.labels, config) for key, name in zip(ascii_lowercase, names, strict=False)]
+    return [
+        load_target(key, name, cases.labels, config, shown=shown)
+        for key, name in zip(ascii_lowercase, names, strict=False)
+    ]
 
 
 def _refuse(config: RobustnessConfig, cases: Cases, targets: Sequence[Target]) -> None:

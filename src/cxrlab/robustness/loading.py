@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cxrlab.core.addresses import is_address, is_loopback, without_login
-from cxrlab.core.egress import FEWEST_WORDS, says_who_and_why
+from cxrlab.core.egress import FEWEST_WORDS, Shown, says_who_and_why
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
-from cxrlab.evaluation.loading import load_model
+from cxrlab.evaluation.loading import open_model
 from cxrlab.models.hf.source import locate
 from cxrlab.models.hf.wrapper import HfModel
 from cxrlab.models.local_files import DUAL_ENCODERS
@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 
 
 def load_target(
-    key: str, name: str, labels: Sequence[AskedLabel], settings: RobustnessConfig, *, sentences: str = "report/1"
+    key: str,
+    name: str,
+    labels: Sequence[AskedLabel],
+    settings: RobustnessConfig,
+    *,
+    shown: Sequence[Shown] = (),
+    sentences: str = "report/1",
 ) -> Target:
     """The model of this name as a target.
 
@@ -35,6 +41,7 @@ def load_target(
         name: As the user wrote it; an encoder where it opens as one, smoothed where it says so.
         labels: What is asked about.
         settings: Of the audit.
+        shown: What it will be shown; an address elsewhere is asked nothing where that is not known.
         sentences: Wording of the zero-shot classes.
     """
     smoothed = parse_smoothed(name)
@@ -45,7 +52,7 @@ def load_target(
         return EncoderTarget(key, name, labels, load_encoder(name, settings.loading), sentences)
     if is_address(inner):
         _check_leave(name, settings, remote=not is_loopback(inner))  # before anything connects
-    model = load_model(inner, settings.loading)
+    model = open_model(inner, settings.loading, shown)
     if not is_address(inner):
         _check_leave(name, settings, remote=model.capabilities.black_box)
     if smoothed:

@@ -59,7 +59,7 @@ def open_service(
     write_text(make_folder(out) / CONFIG, to_yaml(config))  # who allowed what to leave stands in it
     journal = journal or Journal(sys.stderr, config.log_file)
     askers = Askers(
-        model if model is not None else _load_model(config),
+        model if model is not None else _load_model(config, films),
         text if text is not None else _load_text(config),
         config.loading.connection.concurrency,
     )
@@ -81,10 +81,10 @@ def _check_addresses(config: ServeConfig, films: Shown) -> None:
     check_one_keeper([name for name in (config.model, config.text) if name], connection.key_variable)
 
 
-def _load_model(config: ServeConfig) -> ImageToText:
-    from cxrlab.evaluation.loading import load_model
+def _load_model(config: ServeConfig, films: Shown) -> ImageToText:
+    from cxrlab.evaluation.loading import open_model
 
-    return load_model(config.model, config.loading)
+    return open_model(config.model, config.loading, [films])
 
 
 def _load_text(config: ServeConfig) -> TextModel | None:

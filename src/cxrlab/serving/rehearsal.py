@@ -28,7 +28,7 @@ from cxrlab.core.progress import track
 from cxrlab.core.protocols import REFUSED, Generated
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
-from cxrlab.evaluation.loading import load_model
+from cxrlab.evaluation.loading import open_model
 from cxrlab.extraction.detection.shares import share
 from cxrlab.extraction.detection.sources import corpus_shots
 from cxrlab.extraction.pools import open_pool
@@ -64,7 +64,7 @@ def rehearse(config: RehearseConfig, out: Path) -> dict[str, Any]:
     check_egress(config.model, [corpus.shown], config.loading.connection.may_leave)
     shots = corpus_shots(corpus, [config.split], config.n, config.seed)
     pools = {name: open_pool(name, size=config.size, seed=config.seed).draw(config.queries) for name in config.pools}
-    model = load_model(config.model, config.loading)
+    model = open_model(config.model, config.loading, [corpus.shown])
     with Run.open(out, config, seed=config.seed) as run:
         _clear(out)
         honest = [f"honest-{number + 1}" for number in range(config.accounts)]

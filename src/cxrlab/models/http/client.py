@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from cxrlab.core.addresses import is_loopback, parse_address
 from cxrlab.core.answer_store import writable
 from cxrlab.core.connection import Connection
+from cxrlab.core.egress import check_sending
 from cxrlab.core.errors import ConfigError, RunError
 from cxrlab.core.install import require
 from cxrlab.models.http.errors import Failure, cleaned, error_of, failure_of
@@ -39,7 +40,8 @@ class ChatClient:
 
     Args:
         name: `http://HOST/v1#MODEL`.
-        connection: Key, patience and the number of requests under way at once.
+        connection: Key, patience, the number of requests under way at once, and who allowed patients' data to be sent.
+        synthetic: Whether everything that will be asked is known to be synthetic, so that no permission is needed.
         sleep: Waits so many seconds; for tests.
         chance: Uniform numbers in [0, 1) that spread the waiting; for tests.
     """
@@ -49,12 +51,13 @@ class ChatClient:
         name: str,
         connection: Connection | None = None,
         *,
+        synthetic: bool = False,
         sleep: Callable[[float], object] | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
         require("serve")
         self.name = name
-        self.connection = connection or Connection()
+        self.connection, self.synthetic = connection or Connection(), synthetic
         self.address = parse_address(name)
         self._keys = _keys(self.connection.key_variable)
         self._url = self.address.url("chat/completions")
@@ -76,8 +79,10 @@ class ChatClient:
             stop: Once set, nothing new is tried.
 
         Raises:
+            ConfigError: Before anything is sent, to an address elsewhere without a permission.
             EndpointError: After the last try.
         """
+        check_sending(self._url, self.connection.may_leave, synthetic=self.synthetic)
         sent = {"model": self.address.model, **body}
         headers = self._headers(key)
         content = json.dumps(sent).encode()

@@ -57,10 +57,24 @@ class HttpReporter:
         self._accounts: dict[str, int] = {}
 
     @classmethod
-    def load(cls, argument: str, library: Library | None = None, loading: Loading | None = None) -> HttpReporter:
-        """The model at this address; it needs no library, and nothing is asked yet."""
+    def load(
+        cls,
+        argument: str,
+        library: Library | None = None,
+        loading: Loading | None = None,
+        *,
+        synthetic: bool = False,
+    ) -> HttpReporter:
+        """The model at this address; nothing is asked yet.
+
+        Args:
+            argument: The address.
+            library: Not looked at.
+            loading: Connection and prompts.
+            synthetic: See `ChatClient`.
+        """
         connection, prompts = (loading.connection, loading.prompts) if loading is not None else (None, None)
-        return cls(ChatClient(argument, connection), load_prompts(prompts))
+        return cls(ChatClient(argument, connection, synthetic=synthetic), load_prompts(prompts))
 
     @property
     def name(self) -> str:

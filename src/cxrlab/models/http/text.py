@@ -37,9 +37,9 @@ class HttpText:
         self._chat = Chat(client)
 
     @classmethod
-    def load(cls, argument: str, connection: Connection | None = None) -> HttpText:
-        """The model at this address; nothing is asked yet."""
-        return cls(ChatClient(argument, connection))
+    def load(cls, argument: str, connection: Connection | None = None, *, synthetic: bool = False) -> HttpText:
+        """The model at this address; nothing is asked yet, and `synthetic` is that of `ChatClient`."""
+        return cls(ChatClient(argument, connection, synthetic=synthetic))
 
     @property
     def name(self) -> str:
