@@ -49,8 +49,11 @@ def test_metrics_of_ones_own_graphs_are_chosen_by_name(tmp_path: Path) -> None:
         assert set(score({"a": "x"}, {"a": "y"}, metrics=wanted, extra=families)) == counted
     with pytest.raises(UnknownName, match="'bertscore' needs --encoder"):
         score({"a": "x"}, {"a": "y"}, metrics=["radgraph.partial", "bertscore"], extra=families)
-    for name, flags in {"radgraph.partial": "--graphs", "radcliq1": "--graphs --encoder --chexbert --bert"}.items():
-        with pytest.raises(UnknownName, match=f"'{name}' needs {flags}; "):
+    for name, flags in {
+        "radgraph.partial": "--graphs FILE",
+        "radcliq1": "--graphs, --encoder, --chexbert and --bert",
+    }.items():
+        with pytest.raises(UnknownName, match=f"'{name}' needs {flags}"):
             score({"a": "x"}, {"a": "y"}, metrics=[name])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,20 +14,26 @@ from chat_server import ChatServer, asked_text
 from corpora import toy_corpus
 from simulated_judges import UNREADABLE, answer
 
-from cxrlab.core.asking import Asking
+from cxrlab.cli.arguments import CommandLine
+from cxrlab.cli.commands import COMMANDS
+from cxrlab.cli.main import command_named, main
+from cxrlab.core.asking import Asking, TextLoading
 from cxrlab.core.budget import BudgetSpent
 from cxrlab.core.connection import Connection
-from cxrlab.core.errors import ConfigError, CxrlabError, UnknownName
+from cxrlab.core.errors import ConfigError, CxrlabError, DataError, UnknownName
 from cxrlab.core.runs import state
+from cxrlab.core.tables import load_reference
 from cxrlab.data.card import CARD
 from cxrlab.evaluation import judges as module
-from cxrlab.evaluation.chosen_metrics import chosen_metrics
+from cxrlab.evaluation.chosen_metrics import chosen_metrics, with_needs
 from cxrlab.evaluation.compare import compare
 from cxrlab.evaluation.config import ScoreConfig
 from cxrlab.evaluation.judges import Unasked, answer_lines, judges_of, parted
 from cxrlab.evaluation.score import run_score, score
 from cxrlab.evaluation.score_inputs import load_inputs
+from cxrlab.evaluation.text_models import open_text_model
 from cxrlab.metrics.judging.chexprompt import ChexPrompt
+from cxrlab.models.loading import Loading
 
 HASTY = Asking(connection=Connection(tries=1, concurrency=2, timeout_s=5.0))
 # Significant errors of each candidate, which holds a word of its own; None where the judge says nothing of use.
@@ -290,3 +297,86 @@ def test_a_name_is_looked_at_without_a_model() -> None:
     assert judge.name == "chexprompt:hf:nowhere" and "chexprompt.significant:hf:nowhere" in judge.metrics
     with pytest.raises(NotImplementedError):
         Unasked("hf:nowhere").complete(["?"])
+
+
+@pytest.mark.parametrize(
+    ("given", "needed", "never"),
+    [
+        ("chexbert", ("--chexbert FILE", "--bert FOLDER", "another metric"), "Did you mean"),
+        ("F1-CheXbert", ("--chexbert FILE", "--bert FOLDER"), "Did you mean"),
+        ("chexbert14.micro.f2", ("--chexbert FILE", "--bert FOLDER"), "Did you mean"),
+        ("green", ("green:http://", "green:hf:FOLDER", "another metric"), "Did you mean"),
+        ("green:org/judge", ("hf:org/judge", "https://HOST/v1#org/judge"), "Did you mean"),
+        ("chexprompt:gpt-4o", ("https://HOST/v1#gpt-4o",), "hf:"),
+        ("gpt-4o", ("a model and not a metric", "https://HOST/v1#gpt-4o"), "Did you mean"),
+        ("radgraph", ("--graphs FILE", "radgraph-xl"), "Did you mean"),
+        ("bertscore", ("--encoder FOLDER",), "Did you mean"),
+        ("radcliq", ("--graphs", "--encoder", "--chexbert", "--bert"), "Did you mean"),
+        ("bleu", ("bleu1:coco", "bleu4:coco", "bleu4:sacre", "bleu*"), "Did you mean"),
+        ("BLEU-4", ("bleu4:coco, bleu4:sacre",), "bleu1"),
+        ("rouge", ("rougeL:coco", "rouge1:google"), "Did you mean"),
+        ("METEOR", ("not counted", "WordNet"), "Did you mean"),
+        ("crimson", ("language model", "another metric"), "Did you mean"),
+        ("blue4:coco", ("Did you mean 'bleu4:coco'",), "needs"),
+    ],
+)
+def test_no_other_metric_is_suggested_for_the_one_that_is_wanted(
+    files: Path, given: str, needed: tuple[str, ...], never: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        run_score(config(files, given))
+    assert all(part in str(error.value) for part in needed) and never not in str(error.value)
+
+
+def test_the_name_of_a_family_is_enough_where_its_weights_are_given() -> None:
+    needy = [family for family, _ in with_needs()]
+    assert all(name.startswith("chexbert") for name in chosen_metrics(["chexbert"], needy).extra)
+    assert {"radcliq0", "radcliq1"} == set(chosen_metrics(["radcliq"], needy).extra)
+    with pytest.raises(UnknownName, match="Did you mean 'chexbert14.micro.f1:uncertain-positive'"):
+        chosen_metrics(["chexbert14.micro.f1:uncertain-positiv"], needy)
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        (["score", "{r}.json", "{p}.json", "--metrics", "green:hf:org/no-such-judge"], "--asking.loading.download"),
+        (
+            ["metrics", "validate", "--benchmark", "phantom", "--n", "5", "--metrics", "green:hf:org/no-such-judge"],
+            "--asking.loading.download",
+        ),
+        (["prefer", "judge", "--candidates", "{c}", "--data", "{d}", "--judge", "green:hf:org/no-such-judge"], ""),
+        (["data", "structure", "{d}", "--model", "hf:org/no-such-model"], ""),
+        (
+            ["extract", "--victim", "stub:normal", "--data", "{d}", "--oracle", "hf:org/no-such-oracle", "--n", "1"],
+            "--oracle-asking.loading.download",
+        ),
+    ],
+)
+def test_a_flag_that_is_advised_for_a_judge_is_one_of_the_command(
+    files: Path, tmp_path: Path, words: list[str], flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--loading.download` was advised where no command had it; nothing is fetched here."""
+    corpus = toy_corpus(tmp_path / "corpus").path
+    (tmp_path / "c.jsonl").write_text(json.dumps({"id": "s0", "candidates": [{"report": "Clear."}]}) + "\n")
+    places = {"{r}.json": files / "r.json", "{p}.json": files / "p.json", "{c}": tmp_path / "c.jsonl", "{d}": corpus}
+    argv = [str(places.get(word, word)) for word in words]
+    assert main([*argv, "--out", str(tmp_path / "out"), "--quiet"]) == 1
+    said = capsys.readouterr().err
+    advised = re.findall(r"--[a-z.-]*download", said)
+    command = command_named(argv)
+    assert command is not None and advised == [flag or "--asking.loading.download"], said
+    assert set(advised) <= set(CommandLine(command, COMMANDS[command], load_reference(COMMANDS[command].target)).flags)
+
+
+def test_settings_of_loading_reach_the_weights_of_a_judge(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Loading] = []
+
+    def opened(name: str, loading: Loading) -> Any:
+        given.append(loading)
+        raise DataError("no weights; try --loading.dtype float32")
+
+    monkeypatch.setattr("cxrlab.models.hf.text.open_causal", opened)
+    asking = Asking(loading=TextLoading(device="cpu", dtype="bfloat16", download=True, base="b"))
+    with pytest.raises(DataError, match="try --asking.loading.dtype float32"):
+        open_text_model("hf:org/judge", asking, [])
+    assert given == [Loading(device="cpu", dtype="bfloat16", download=True, base="b")]

@@ -50,6 +50,23 @@ def test_what_is_not_a_name_is_told_with_an_example(name: str) -> None:
         load_model(name, library)
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("gpt-4o", ("https://HOST/v1#gpt-4o",)),
+        ("org/model", ("hf:org/model", "https://HOST/v1#org/model")),
+        ("microsoft/llava-rad", ("hf:microsoft/llava-rad", "models convert llava-rad", "hf:FOLDER")),
+        ("hf", ("hf:PATH_OR_ID",)),
+    ],
+)
+def test_a_name_without_a_kind_is_told_how_to_be_written(name: str, told: tuple[str, ...]) -> None:
+    for kinds in (KINDS, TEXT_KINDS):
+        with pytest.raises(ConfigError) as error:
+            parse_name(name, kinds)
+        assert all(part in str(error.value) for part in told)
+    assert ("hf:gpt-4o" in str(error.value)) is False
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if ARGUMENTS[kind] is not None])
 def test_every_kind_loads_and_answers_each_film(kind: str, tmp_path: Path) -> None:
     """The protocol of every row: its name leads back to it, and one answer comes for each film, whatever its size."""

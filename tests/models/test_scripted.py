@@ -63,8 +63,10 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_names_that_are_none() -> None:
-    with pytest.raises(ConfigError, match="KIND:ARGUMENT"):
+    with pytest.raises(ConfigError, match="hf:gpt .*https://HOST/v1#gpt"):
         load_text_model("gpt")
+    with pytest.raises(ConfigError, match="KIND:ARGUMENT, for example scripted:FILE"):
+        load_text_model("scripted:")
     with pytest.raises(UnknownName, match="Did you mean 'scripted'"):
         load_text_model("script:x")
 

@@ -230,7 +230,7 @@ def test_a_stopped_run_does_not_go_on_with_other_candidates(
     [
         ({"s2": [TOLD], "s0": [TOLD]}, {}, "1 of 2 studies are of the test split .*'s2' at .*c.jsonl:1.*take them out"),
         ({"s0": [TOLD], "x": [TOLD]}, {}, "1 of 2 studies are not in .*'x' at .*c.jsonl:2.*name the corpus"),
-        ({"s0": [TOLD]}, {"judge": "green"}, "there is no judge 'green'"),
+        ({"s0": [TOLD]}, {"judge": "green"}, "the judge 'green' needs a model.*green:hf:FOLDER"),
         ({"s0": [TOLD]}, {"section": "finding"}, "'finding' is not a section of a report. Did you mean 'findings'"),
     ],
 )

@@ -157,9 +157,9 @@ def test_a_mix_is_read_as_it_is_written() -> None:
         ("0.5*errors:rules+0.5*green:rules", "'errors:rules' compares two reports and has no reward to be mixed"),
         ("chexpert14.macro.f1:uncertain-positive", "cannot judge: it is an average over labels, and its value for a"),
         ("cider:coco", "cannot judge: its value for a report depends on which others are scored beside it"),
-        ("bertscore", "the judge 'bertscore' needs --extras.encoder; 'cxrlab prefer judge --help'"),
-        ("radgraph.partial", "the judge 'radgraph.partial' needs --extras.graphs"),
-        ("radcliq1", "needs --extras.graphs --extras.encoder --extras.chexbert --extras.bert"),
+        ("bertscore", "'bertscore' needs --extras.encoder FOLDER"),
+        ("radgraph.partial", "'radgraph.partial' needs --extras.graphs FILE"),
+        ("radcliq1", "needs --extras.graphs, --extras.encoder, --extras.chexbert and --extras.bert"),
     ],
 )
 def test_what_cannot_judge_is_refused_with_the_reason(name: str, said: str) -> None:

@@ -5,11 +5,31 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from cxrlab.core.connection import Connection, free_of
 from cxrlab.core.errors import ConfigError
 
-_WITHOUT_EFFECT = ("cache", "max_cost", "price_prompt", "price_answer")
+_WITHOUT_EFFECT = ("cache", "max_cost", "price_prompt", "price_answer", "loading.download")
+
+
+@dataclass(frozen=True)
+class TextLoading:
+    """How the weights of a language model on this machine (hf:PATH_OR_ID) are opened.
+
+    Args:
+        device: cpu, cuda, cuda:1 …; auto takes the first GPU, else the processor.
+        dtype: float32 or bfloat16 for the weights; auto keeps the checkpoint's own on a GPU, float32 on a processor.
+        trust_remote_code: Run Python files that come with the checkpoint; read them first.
+        download: Fetch a checkpoint that is not on this machine; otherwise nothing is ever fetched.
+        base: Model that an adapter stands on, when it is not where the adapter says.
+    """
+
+    device: str = "auto"
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    trust_remote_code: bool = False
+    download: bool = False
+    base: str | None = None
 
 
 @dataclass(frozen=True)
@@ -23,6 +43,7 @@ class Asking:
         price_prompt: Price of 1,000 tokens asked.
         price_answer: Price of 1,000 tokens answered.
         connection: How a model behind an address is reached.
+        loading: How weights on this machine are opened.
     """
 
     cache: Path | None = None
@@ -30,6 +51,7 @@ class Asking:
     price_prompt: float = 0.0
     price_answer: float = 0.0
     connection: Connection = Connection()
+    loading: TextLoading = TextLoading()
 
     def __post_init__(self) -> None:
         for name in ("max_cost", "price_prompt", "price_answer"):

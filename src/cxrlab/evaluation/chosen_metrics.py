@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import Any
 
 from cxrlab.core.errors import UnknownName, nearest
@@ -12,7 +15,33 @@ from cxrlab.evaluation.judges import EXAMPLE, judge_parts
 from cxrlab.metrics.families import cards, default_names, metric_names
 from cxrlab.metrics.judging.table import JUDGES
 from cxrlab.metrics.tally import Family, Metric
+from cxrlab.models.names import TEXT_KINDS, how_to_name
 
+# How names of metrics begin that need something of the user's → what to give, {0} before each flag.
+TO_GIVE: Mapping[str, str] = MappingProxyType(
+    {
+        "chexbert": "{0}chexbert FILE and {0}bert FOLDER: the published checkpoint chexbert.pth, and the tokenizer of "
+        "bert-base-uncased ('chexpert' is another metric: its labels come from the built-in rules)",
+        "radgraph": "{0}graphs FILE: JSON with the RadGraph graphs of both reports, or radgraph-xl to have the "
+        "installed radgraph package draw them",
+        "bertscore": "{0}encoder FOLDER: a transformers encoder on this machine, such as distilroberta-base",
+        "radcliq": "{0}graphs, {0}encoder, {0}chexbert and {0}bert, as it is made of RadGraph, BERTScore and CheXbert",
+    }
+)
+# Metrics that others know and this program does not count → why, and what of it there is.
+NOT_COUNTED: Mapping[str, str] = MappingProxyType(
+    {
+        "meteor": "it is defined by a Java program that matches synonyms by WordNet. No metric here has its values; "
+        "those that compare words are bleu4:coco, rougeL:coco and cider:coco",
+        "spice": "it needs a parser of captions of everyday scenes. No metric here has its values",
+        "bleurt": "it needs its own fine-tuned weights. No metric here has its values; bertscore needs an encoder",
+        "ratescore": "it needs its own model of entities. No metric here has its values; radgraph compares entities",
+        "crimson": "its published form asks a language model. crimson:rules is another metric: the same formula on "
+        "errors counted by rule",
+    }
+)
+_MODELS = re.compile(r"(chatgpt|gpt|claude|gemini|llama|mistral|qwen|deepseek)[-\d]|o\d(-|$)|[\w.-]+/[\w.-]+$", re.I)
+_SHOWN = 6  # conventions that a message names
 _NO_COMMA = "(The name of a judge ends at a comma: that of its model can hold none.)"
 
 
@@ -48,13 +77,13 @@ def chosen_metrics(
     ready: set[str] = set()
     asked: set[str] = set()
     for item in wanted:
-        mine = {name for name in known if fnmatchcase(name, item)}
+        mine = {name for name in known if fnmatchcase(name, item)} | _whole_family(item, extra)
         asked |= mine
         try:
             ready.update(metric_names([item]))
         except UnknownName as error:
             if not mine:
-                raise _with_flag(item, error, beside_judges) from None
+                raise _with_flag(item, error, known, beside_judges) from None
     return Chosen(metric_names(tuple(ready)), tuple(name for name in known if name in asked))
 
 
@@ -90,19 +119,84 @@ class _Yours:
     name: str
 
 
-def _with_flag(item: str, error: UnknownName, beside_judges: bool) -> UnknownName:
+def _with_flag(item: str, error: UnknownName, known: Sequence[str], beside_judges: bool) -> UnknownName:
     """The same error, or one that names the flags or the model where the metric exists and only needs them."""
     if judge_parts(item) is not None:
         return UnknownName(
             f"the judge '{item}' asks a language model, which 'cxrlab score', 'cxrlab metrics validate' and 'cxrlab "
             "prefer judge' alone do; leave it out here."
         )
+    if (start := next((start for start in TO_GIVE if _plain(item).startswith(start)), None)) is not None:
+        given = [name for name in known if name.startswith(start)]
+        if given:  # what it needs is there, so that the name itself is wrong
+            return UnknownName(f"there is no metric '{item}'.{nearest(item, given)} '{start}*' counts all of them.")
+    if (told := explained(item)) is not None:
+        return UnknownName(told)
     kind, colon, _ = item.partition(":")
-    if kind in JUDGES and not nearest(item, cards()):
-        return UnknownName(f"the judge '{item}' needs a model; name both, as in {kind}:{EXAMPLE}.")
     if colon and kind not in JUDGES and (near := nearest(kind, [*JUDGES])):
         return UnknownName(f"there is neither a metric nor a judge '{item}'.{near} Judges: {', '.join(JUDGES)}.")
-    for family, needs in with_needs():
-        if any(fnmatchcase(card.name, item) for card in family.metrics):
-            return UnknownName(f"the metric '{item}' needs {needs}; 'cxrlab score --help' says what to give there.")
+    for family, _ in with_needs():
+        if card := next((card for card in family.metrics if fnmatchcase(card.name, item)), None):
+            return UnknownName(f"the metric '{item}' needs {_to_give(card.name, '--')}.")
     return UnknownName(f"{error} {_NO_COMMA}") if beside_judges else error
+
+
+def _whole_family(item: str, extra: Sequence[Family]) -> set[str]:
+    """What a family of `TO_GIVE` counts by itself, where the item is its name (`chexbert`)."""
+    cards_of = (card for family in extra for card in default_cards(family))
+    return {card.name for card in cards_of if _plain(item) in TO_GIVE and card.name.startswith(_plain(item))}
+
+
+def explained(item: str, before: str = "--") -> str | None:
+    """What a name that is no metric here needs or lacks, in a sentence; None where nothing is known of it.
+
+    Args:
+        item: As a user typed it.
+        before: What stands before the names of flags.
+    """
+    head, colon, model = item.partition(":")
+    kind, plain = head.partition(".")[0].lower(), _plain(item)
+    if kind in JUDGES and not nearest(
+        model, [name.partition(":")[2] for name in cards() if name.startswith(f"{kind}:")]
+    ):
+        return _without_model(item, kind, model)
+    if (why := NOT_COUNTED.get(plain)) is not None:
+        return f"'{item}' is not counted: {why}."
+    if not colon and (needs := _to_give(plain.removeprefix("f1"), before)) is not None:
+        return f"the metric '{item}' needs {needs}."
+    found = [name for name in cards() if not colon and len(plain) > 2 and _plain(name).startswith(plain)]
+    if len(found) > 1:
+        more = ", …" if len(found) > _SHOWN else ""
+        return (
+            f"'{item}' has several conventions, whose values differ: {', '.join(found[:_SHOWN])}{more}. Name one, or "
+            f"'{os.path.commonprefix(found)}*' for all of them; 'cxrlab metrics ls --metrics NAME' explains each."
+        )
+    if not found and _MODELS.match(item):
+        return (
+            f"'{item}' is a model and not a metric: as a judge it is named with what it counts, such as "
+            f"chexprompt:MODEL; for MODEL {how_to_name(item, TEXT_KINDS)}."
+        )
+    return None
+
+
+def _without_model(item: str, kind: str, model: str) -> str:
+    """A judge whose model is not named, or not by its kind."""
+    other = f" {kind}:rules is another metric: the same formula on errors counted by rule." if kind == "green" else ""
+    if model:
+        return (
+            f"the judge '{item}' needs a model; for '{model}' after '{kind}:' {how_to_name(model, TEXT_KINDS)}.{other}"
+        )
+    return (
+        f"the judge '{item}' needs a model; name both, as in {kind}:{EXAMPLE} for a model behind an OpenAI-compatible "
+        f"address, or {kind}:hf:FOLDER for weights on this machine.{other}"
+    )
+
+
+def _to_give(name: str, before: str) -> str | None:
+    """What the metrics whose names begin so need."""
+    return next((needs.format(before) for start, needs in TO_GIVE.items() if name.startswith(start)), None)
+
+
+def _plain(name: str) -> str:
+    """`BLEU-4` as `bleu4`."""
+    return re.sub(r"[\W_]+", "", name.lower())

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 
 from cxrlab.core.asking import Asking
 from cxrlab.core.budget import Budget
 from cxrlab.core.egress import Shown, all_synthetic, check_egress
+from cxrlab.core.errors import CxrlabError
 from cxrlab.models.asked_once import AskedOnce
+from cxrlab.models.loading import Loading
 from cxrlab.models.names import load_text_model
 
 
@@ -33,5 +36,12 @@ def open_text_model(
     """
     shown = tuple(shown)
     check_egress(name, shown, asking.connection.may_leave, flag, kept=folder is not None)
-    model = load_text_model(name, asking.connection, synthetic=all_synthetic(shown))
+    loading = Loading(**dataclasses.asdict(asking.loading))
+    try:
+        model = load_text_model(name, asking.connection, loading, synthetic=all_synthetic(shown))
+    except CxrlabError as error:
+        # Messages of models name the flags of commands that load one model; here they stand below those of asking.
+        group = flag.removesuffix(".connection")
+        error.args = (str(error).replace("--loading.", f"{group}.loading."), *error.args[1:])
+        raise
     return AskedOnce(model, asking, folder, budget)

@@ -7,6 +7,7 @@ word `rules` names no text model: a structurer, judge or oracle has rules of its
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ KINDS = Table(
         "https": "cxrlab.models.http.reporter:HttpReporter",
     },
 )
-# Each row is a class with USAGES and load(argument, connection) -> TextModel, with `synthetic` for addresses.
+# Each row is a class with USAGES and load(argument, connection, loading) -> TextModel, with `synthetic` for addresses.
 TEXT_KINDS = Table(
     "kind of text model",
     {
@@ -74,9 +75,40 @@ def parse_name(name: str, kinds: Table = KINDS) -> ModelName:
     kind, colon, argument = name.partition(":")
     if not colon or not kind or not argument:
         of = kinds.what.partition("kind of ")[2]
-        article, example = "an" if of[0] in "aeiou" else "a", next(iter(_usages(kinds)))
-        raise ConfigError(f"'{name}' is not the name of {article} {of}; write KIND:ARGUMENT, for example {example}.")
+        article = "an" if of[0] in "aeiou" else "a"
+        raise ConfigError(f"'{name}' is not the name of {article} {of}; {how_to_name(name, kinds)}.")
     return ModelName(kind, name if kind in SCHEMES else argument)
+
+
+def how_to_name(name: str, kinds: Table = KINDS) -> str:
+    """What to write for a name without a kind, such as `gpt-4o` or `microsoft/llava-rad`, as the end of a sentence.
+
+    Args:
+        name: What was given.
+        kinds: The table of models that are meant.
+    """
+    if not name or ":" in name or name in kinds:
+        own = [usage for kind in kinds if kind == name.partition(":")[0] for usage in kinds.load(kind).USAGES]
+        return f"write KIND:ARGUMENT, for example {next(iter(own or _usages(kinds)))}"
+    if whole := [usage for usage in _usages(kinds) if usage.partition(":")[2] == name]:
+        return f"write {' or '.join(whole)}"
+    plain = re.sub(r"[\W_]+", "", name.lower())
+    layout = next((layout for known, layout in _PUBLISHED.items() if known in plain), None)
+    ways = [] if _HOSTED.match(name) else [f"write hf:{name} for weights of the Hugging Face layout"]
+    if layout is not None:
+        ways = [
+            f"write hf:{name}; its published files have another layout, so make a folder of them first with 'cxrlab "
+            f"models convert {layout} SOURCE --out FOLDER' and write hf:FOLDER"
+        ]
+    if "https" in kinds and layout is None:
+        ways.append(
+            f"{'or' if ways else 'write'} https://HOST/v1#{name} for a model behind an OpenAI-compatible address"
+        )
+    return ", ".join(ways)
+
+
+_HOSTED = re.compile(r"(chatgpt|gpt-[345]|o[1-9](-|$)|claude|gemini|grok)", re.IGNORECASE)  # without public weights
+_PUBLISHED = {"llavarad": "llava-rad", "biomedclip": "open-clip"}  # in a name → layout of `models convert`
 
 
 def load_model(name: str, library: Library, loading: Loading | None = None, *, synthetic: bool = False) -> ImageToText:
@@ -93,16 +125,19 @@ def load_model(name: str, library: Library, loading: Loading | None = None, *, s
     return found
 
 
-def load_text_model(name: str, connection: Connection | None = None, *, synthetic: bool = False) -> TextModel:
+def load_text_model(
+    name: str, connection: Connection | None = None, loading: Loading | None = None, *, synthetic: bool = False
+) -> TextModel:
     """The text model of this name, such as `hf:FOLDER`; whoever shows it a corpus goes through `open_text_model`.
 
     Args:
         name: KIND:ARGUMENT, or an address.
         connection: How an address is asked; models on this machine pass over it.
+        loading: Device, precision, download …; models behind an address pass over it.
         synthetic: Whether everything that it will be asked is known to be synthetic, so that no permission is needed.
     """
     argument, more = parse_name(name, TEXT_KINDS).argument, {"synthetic": synthetic} if is_address(name) else {}
-    found: TextModel = _kind(name, TEXT_KINDS).load(argument, connection or Connection(), **more)
+    found: TextModel = _kind(name, TEXT_KINDS).load(argument, connection or Connection(), loading or Loading(), **more)
     return found
 
 

@@ -20,7 +20,7 @@ _POOLING = frozenset({"pooler", "head"})  # whole parts of a name: lm_head is an
 def folder_of(name: str) -> Path:
     """The local folder of `hf:FOLDER_OR_ID` or `builtin:NAME`; of a run folder, the checkpoint in it."""
     require("models")
-    return locate(resolve(name, Path()), Loading())
+    return locate(resolve(name, Path()), Loading(), may_fetch=False)
 
 
 def base_folder(folder: Path) -> Path:

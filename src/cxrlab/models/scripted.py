@@ -14,6 +14,7 @@ from cxrlab.core.errors import DataError, nearest
 from cxrlab.core.files import sha256_of
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.protocols import Generated
+from cxrlab.models.loading import Loading
 
 _KEYS = ("contains", "sha256", "answer", "tokens")
 
@@ -52,8 +53,8 @@ class Scripted:
         self.fingerprint = sha256_of(file)
 
     @classmethod
-    def load(cls, argument: str, connection: Connection | None = None) -> Scripted:
-        """The model of this file; there is no connection."""
+    def load(cls, argument: str, connection: Connection | None = None, loading: Loading | None = None) -> Scripted:
+        """The model of this file; there is no connection and there are no weights."""
         return cls(argument)
 
     @property

@@ -17,7 +17,7 @@ import numpy as np
 from cxrlab.core.errors import ConfigError, UnknownName, nearest
 from cxrlab.core.protocols import TextModel
 from cxrlab.core.tables import Table
-from cxrlab.evaluation.chosen_metrics import with_needs
+from cxrlab.evaluation.chosen_metrics import explained, with_needs
 from cxrlab.evaluation.config import Extras
 from cxrlab.evaluation.error_benchmark import better
 from cxrlab.evaluation.extra_families import extra_families
@@ -304,8 +304,9 @@ def _refused(metric: str, *, in_mix: bool = False) -> ConfigError:
     """The error for what is no metric; `in_mix` where a language model stands beside it, whose name may be torn."""
     if metric in PAIRWISE or metric.startswith(BY_MODEL):
         return ConfigError(f"'{metric}' compares two reports and has no reward to be mixed; name it alone.")
-    if flags := _needs(metric):
-        return UnknownName(f"the judge '{metric}' needs {flags}; 'cxrlab prefer judge --help' says what to give there.")
+    if _needs(metric) or metric not in cards():
+        if (told := explained(metric, "--extras.")) is not None:
+            return UnknownName(told)
     needy = [card for family, _ in with_needs() for card in family.metrics]
     usable = [card.name for card in (*cards().values(), *needy) if card.by_pair]
     torn = " A model whose name holds + or * cannot stand in a mix, which these signs part." if in_mix else ""

@@ -90,4 +90,4 @@ def _load_model(config: ServeConfig, films: Shown) -> ImageToText:
 def _load_text(config: ServeConfig) -> TextModel | None:
     from cxrlab.models.names import load_text_model
 
-    return None if config.text is None else load_text_model(config.text, config.loading.connection)
+    return None if config.text is None else load_text_model(config.text, config.loading.connection, config.loading)

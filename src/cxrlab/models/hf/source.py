@@ -22,13 +22,14 @@ _ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _CONFIGS = ("config.json", "processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
 
 
-def locate(path_or_id: str | Path, loading: Loading) -> Path:
+def locate(path_or_id: str | Path, loading: Loading, *, may_fetch: bool = True) -> Path:
     """The local folder of a checkpoint: the folder itself, or the copy of a hub id that this machine keeps.
 
     Args:
         path_or_id: A folder, the run folder of a training, which stands for the checkpoint in it, or an id such as
             `org/name`.
         loading: `download` allows an id to be fetched.
+        may_fetch: Whether the command that is run has a flag for that.
     """
     folder = Path(path_or_id).expanduser()
     if folder.is_dir():
@@ -38,7 +39,7 @@ def locate(path_or_id: str | Path, loading: Loading) -> Path:
     name = str(path_or_id)
     if not _ID.fullmatch(name) or ".." in name:
         raise DataError(f"{folder} does not exist.{_neighbours(folder)}")
-    return _snapshot(name, loading)
+    return _snapshot(name, loading, may_fetch)
 
 
 def _result_of(folder: Path) -> Path:
@@ -46,7 +47,7 @@ def _result_of(folder: Path) -> Path:
     return inner if inner.is_dir() and not any((folder / name).is_file() for name in _MODELS) else folder
 
 
-def _snapshot(name: str, loading: Loading) -> Path:
+def _snapshot(name: str, loading: Loading, may_fetch: bool) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
@@ -58,7 +59,7 @@ def _snapshot(name: str, loading: Loading) -> Path:
             ) from error
         raise DataError(
             f"'{name}' is neither a folder nor among the checkpoints kept on this machine;{_neighbours(Path(name))} "
-            "give a folder, or --loading.download to fetch it."
+            f"give a folder{', or --loading.download to fetch it' if may_fetch else '; this command fetches nothing'}."
         ) from error
 
 

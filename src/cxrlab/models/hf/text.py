@@ -41,7 +41,7 @@ class HfText:
         self._causal = causal
 
     @classmethod
-    def load(cls, argument: str, connection: Connection | None = None, *, loading: Loading | None = None) -> HfText:
+    def load(cls, argument: str, connection: Connection | None = None, loading: Loading | None = None) -> HfText:
         """Open a folder, or a hub id that this machine keeps; there is no connection.
 
         Args:

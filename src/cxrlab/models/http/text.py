@@ -14,6 +14,7 @@ from cxrlab.models.http.chat import FILTERED, FINISH_REASON, OBJECTIONS, Chat
 from cxrlab.models.http.client import ChatClient
 from cxrlab.models.http.crowd import as_they_come
 from cxrlab.models.http.errors import EndpointError
+from cxrlab.models.loading import Loading
 
 TOO_LONG = "context_length_exceeded"  # OpenAI's code; others say it in words
 _TOO_LONG = re.compile(rf"{TOO_LONG}|context (?:length|window|size)", re.I)
@@ -37,7 +38,14 @@ class HttpText:
         self._chat = Chat(client)
 
     @classmethod
-    def load(cls, argument: str, connection: Connection | None = None, *, synthetic: bool = False) -> HttpText:
+    def load(
+        cls,
+        argument: str,
+        connection: Connection | None = None,
+        loading: Loading | None = None,
+        *,
+        synthetic: bool = False,
+    ) -> HttpText:
         """The model at this address; nothing is asked yet, and `synthetic` is that of `ChatClient`."""
         return cls(ChatClient(argument, connection, synthetic=synthetic))
 
