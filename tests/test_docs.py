@@ -16,7 +16,20 @@ from cxrlab.core.tables import load_reference
 from cxrlab.core.vocabulary import DRAWN
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "experiments" / "LOG.md"])
+# What they say was true when it was written.
+HISTORY = ("CHANGELOG.md", "LOG.md", "results.md")
+# Of a script whose command stands earlier in the same sentence.
+SCRIPT_FLAGS = ("--sizes",)
+# Files of others, which no command of ours names.
+FOREIGN = ("biomedclipcxr_518.json",)
+PAGES = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").glob("*.md"),
+        ROOT / "src" / "cxrlab" / "README.md",
+        ROOT / "experiments" / "LOG.md",
+    ]
+)
 
 
 def commands() -> list[tuple[str, str]]:
@@ -65,6 +78,55 @@ def test_files_named_in_text_exist(page: Path) -> None:
     for name in re.findall(r"`([\w./]+/[\w.]+\.(?:py|md|yaml))`", page.read_text()):
         places = [ROOT / name, ROOT / "src" / "cxrlab" / name]
         assert any(place.exists() for place in places), f"{page.name} names {name}, which does not exist"
+
+
+def flags_by_command() -> dict[str, frozenset[str]]:
+    """Every flag of every command; also the beginning of a group of flags, such as `--loading.connection`."""
+    found = {}
+    for name, row in COMMANDS.items():
+        parser = CommandLine(name, row, load_reference(row.target)).parser
+        flags = {flag for action in parser._actions for flag in action.option_strings}
+        groups = {flag[: dot.start()] for flag in flags for dot in re.finditer(r"\.", flag)}
+        found[name] = frozenset(flags | groups)
+    return found
+
+
+def test_flags_and_commands_named_in_text_exist() -> None:
+    """In backticks: `cxrlab COMMAND … --flag` has the flag, and `--flag` alone is one of some command or script."""
+    known = flags_by_command()
+    every = frozenset().union(*known.values())
+    wrong = []
+    for page in (page for page in PAGES if page.name not in HISTORY):
+        for code in re.findall(r"`([^`\n]+)`", page.read_text()):
+            script = re.search(r"python ((?:experiments|benchmarks)/\w+\.py)", code)
+            named = command_named(code.split()[1:]) if code.startswith("cxrlab ") else None
+            if re.match(r"cxrlab [a-z]", code) and named is None:
+                wrong.append(f"{page.name}: {code}")
+            for flag in re.findall(r"(?<![\w-])--[a-z][\w.-]*\w", code):
+                if script is not None:
+                    there = flag in (ROOT / script[1]).read_text()
+                else:
+                    there = flag in (known[named] if named else every) or flag in SCRIPT_FLAGS
+                if not there:
+                    wrong.append(f"{page.name}: {code}: {flag}")
+    assert not wrong
+
+
+def test_other_files_and_variables_named_in_text_exist() -> None:
+    """A bare `name.py` stands in the repository; a `name.json` that a command writes, and a variable, in the source."""
+    names = {path.name for folder in ("src", "tests", "experiments", "benchmarks", "examples", "configs", "docs")
+             for path in (ROOT / folder).rglob("*.*")}  # fmt: skip
+    source = "\n".join(
+        path.read_text() for path in [*(ROOT / "src").rglob("*.py"), ROOT / "Makefile", ROOT / ".ci/run"]
+    )
+    wrong = []
+    for page in (page for page in PAGES if page.name not in HISTORY):
+        text = page.read_text()
+        wrong += [f"{page.name}: {name}" for name in re.findall(r"`(\w+\.py)`", text) if name not in names]
+        written = re.findall(r"`(?:[\w.]+/)*(\w+\.(?:jsonl|json|sqlite|npz))`", text)
+        wrong += [f"{page.name}: {name}" for name in written if name not in source and name not in names.union(FOREIGN)]
+        wrong += [f"{page.name}: {name}" for name in re.findall(r"`(CXRLAB_[A-Z_]+)`", text) if name not in source]
+    assert not wrong
 
 
 def test_the_changelog_has_an_entry_for_this_version() -> None:

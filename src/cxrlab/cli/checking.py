@@ -20,7 +20,8 @@ SUMMARY = "summary.json"
 def check(corpus: Path, config: CheckConfig, out: Path | None = None) -> Result:
     """Look for every defect of a corpus and count what is in it; exit 1 when there is a defect.
 
-    Defects are unreadable films, malformed lines, patients in two splits and the like. The numbers are studies by
+    Defects are unreadable films, malformed lines, patients in two splits, and text, splits or views that are missing
+    without the card saying so. The numbers are studies by
     split, view, sex, age and label, lengths of reports, repeats, and what films look like. With --out a data card
     with a sheet of films is written, one page that needs no network; treat it as what the corpus itself is.
 
