@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import io
+from collections.abc import Iterable, Iterator
 
 import pytest
 
@@ -92,3 +93,60 @@ def test_quiet_by_argument_and_by_environment(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("CXRLAB_QUIET", "0")
     list(track(range(3), "x", stream=out, every_s=0.0))
     assert out.getvalue() != ""
+
+
+class Clock:
+    """Ten seconds pass whenever somebody works, unless told otherwise."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def work(self, items: Iterable[int], seconds: float) -> Iterator[int]:
+        for item in items:
+            yield item
+            self.now += seconds
+
+
+def test_at_most_one_line_every_ten_seconds() -> None:
+    """A thousand studies of a second each: a line every ten, and none sooner at the end."""
+    out, clock = io.StringIO(), Clock()
+    for _ in clock.work(track(range(1005), "writing", stream=out, clock=clock), 1.0):
+        pass
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 100 and lines[0].startswith("writing: 10 of 1,005 (1 %), 10 s")
+
+
+def test_loops_within_and_after_one_another_share_the_ten_seconds() -> None:
+    """Twenty loops of three seconds: six lines in a minute, not one a loop."""
+    out, clock = io.StringIO(), Clock()
+    for outer in track(range(20), "rounds", stream=out, clock=clock):
+        for _ in clock.work(track(range(3), f"round {outer}", stream=out, clock=clock), 1.0):
+            pass
+    assert clock.now == 160.0 and 4 <= len(out.getvalue().splitlines()) <= 6
+
+
+def test_what_is_counted_are_studies_and_not_batches() -> None:
+    out, clock = io.StringIO(), Clock()
+    batches = [[1, 2, 3], [4, 5, 6], [7]]
+    for _ in clock.work(track(batches, "writing", 7, size=len, stream=out, clock=clock), 20.0):  # type: ignore[arg-type]
+        pass
+    assert [line.split(",")[0] for line in out.getvalue().splitlines()] == [
+        "writing: 3 of 7 (43 %)",
+        "writing: 6 of 7 (86 %)",
+        "writing: 7 of 7 (100 %)",
+    ]
+    shown = Terminal()
+    assert list(track(batches, "writing", 7, size=len, stream=shown)) == batches
+    assert "7/7" in shown.getvalue() and "3/3" not in shown.getvalue()
+
+
+@pytest.mark.parametrize("total", [0, None])
+@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
+def test_a_loop_over_nothing_shows_nothing(kind: type[io.StringIO], total: int | None) -> None:
+    """No bar of 0/0, also where the number is not known beforehand."""
+    out = kind()
+    assert list(track(iter(()), "asking judges", total, stream=out, every_s=0.0)) == []
+    assert list(track([], "asking judges", stream=out, every_s=0.0)) == [] and out.getvalue() == ""

@@ -1,4 +1,4 @@
-"""Progress of a long loop: a bar on a terminal, a plain line every few seconds elsewhere.
+"""Progress of a long loop: a bar on a terminal, elsewhere at most one plain line every ten seconds.
 
 Everything goes to the error stream, so that the result of a command can be piped. Nobody has to
 listen: a loop goes on when that stream is closed, cut off or full.
@@ -9,16 +9,19 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import chain
 from typing import IO, TextIO, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 from cxrlab.core.streams import Remarks
 
 T = TypeVar("T")
 QUIET = "CXRLAB_QUIET"
 _silenced: ContextVar[bool] = ContextVar("silenced", default=False)
+_last_line: WeakKeyDictionary[TextIO, float] = WeakKeyDictionary()  # when any loop last wrote to a stream
 
 
 @contextmanager
@@ -36,31 +39,40 @@ def track(
     label: str,
     total: int | None = None,
     *,
+    size: Callable[[T], int] | None = None,
     quiet: bool | None = None,
-    every_s: float = 5.0,
+    every_s: float = 10.0,
     stream: TextIO | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[T]:
-    """Yield `items` and show how far the loop has come.
+    """Yield `items` and show how far the loop has come; a loop over nothing shows nothing.
 
     Args:
         items: What to loop over.
         label: A few words on what happens to each item ("drawing phantoms").
-        total: Number of items; taken from `len(items)` when it has one, otherwise only a count is shown.
+        total: Number of items, by `size` where that is given; taken from `items` when it has a length and `size` is
+            not given, otherwise only a count is shown.
+        size: How many studies, images, … an item stands for; each counts once when None.
         quiet: Show nothing. None follows `silenced()` and the environment variable CXRLAB_QUIET.
-        every_s: Seconds between plain lines when the stream is not a terminal.
+        every_s: Least seconds between plain lines when the stream is not a terminal, those of other loops included.
         stream: Where to show it; the error stream by default.
+        clock: Seconds from any start.
     """
-    if total is None and isinstance(items, Sized):
+    if total is None and size is None and isinstance(items, Sized):
         total = len(items)
     if quiet is None:
         quiet = _silenced.get() or os.environ.get(QUIET, "") not in ("", "0")
-    if quiet:
+    if quiet or total == 0:
         return iter(items)
-    out = Remarks(stream if stream is not None else sys.stderr)
-    return _bar(items, label, total, out) if out.isatty() else _lines(items, label, total, out, every_s)
+    told = stream if stream is not None else sys.stderr
+    out = Remarks(told)
+    count = size or (lambda _: 1)
+    if out.isatty():
+        return _bar(items, label, total, count, out)
+    return _lines(items, label, total, count, told, every_s, clock)
 
 
-def _bar(items: Iterable[T], label: str, total: int | None, out: Remarks) -> Iterator[T]:
+def _bar(items: Iterable[T], label: str, total: int | None, size: Callable[[T], int], out: Remarks) -> Iterator[T]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -78,31 +90,39 @@ def _bar(items: Iterable[T], label: str, total: int | None, out: Remarks) -> Ite
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
+    if total is None:  # whether there is anything to show, only the first item tells
+        rest = iter(items)
+        first = next(rest, _NOTHING)
+        if first is _NOTHING:
+            return
+        items = chain([cast(T, first)], rest)
     with Progress(*columns, console=Console(file=cast(IO[str], out))) as bar:
         task = bar.add_task(label, total=total)
         for item in items:
             yield item
-            bar.advance(task)
+            bar.advance(task, size(item))
 
 
-def _lines(items: Iterable[T], label: str, total: int | None, out: Remarks, every_s: float) -> Iterator[T]:
-    start = told = time.monotonic()
+_NOTHING = object()
+
+
+def _lines(
+    items: Iterable[T], label: str, total: int | None, size: Callable[[T], int], stream: TextIO | None, every_s: float,
+    clock: Callable[[], float],
+) -> Iterator[T]:  # fmt: skip
+    start = clock()
     done = 0
-    try:
-        for item in items:
-            yield item
-            done += 1
-            now = time.monotonic()
-            if now - told >= every_s:
-                told = now
-                _tell(out, label, done, total, now - start)
-    finally:
-        # A short loop needs no line at all; a long one always says where it ended, also on an error.
-        if told > start:
-            _tell(out, label, done, total, time.monotonic() - start)
+    for item in items:
+        yield item
+        done += size(item)
+        now = clock()
+        # A loop that is over sooner needs no line; and a loop within another one must not double them.
+        if stream is not None and now - max(start, _last_line.get(stream, start)) >= every_s:
+            _last_line[stream] = now
+            _tell(Remarks(stream), label, done, total, now - start)
 
 
 def _tell(out: Remarks, label: str, done: int, total: int | None, seconds: float) -> None:
     share = f"{done:,} of {total:,} ({100 * done / total:.0f} %)" if total else f"{done:,}"
-    rate = f", {done / seconds:.1f} a second" if done and seconds > 0 else ""
+    rate = f", {done / seconds:.1f} per second" if done and seconds > 0 else ""
     out.write(f"{label}: {share}, {seconds:.0f} s{rate}\n")

@@ -91,11 +91,10 @@ def embed_all(
     numbers for a film or text is a `DataError` that names the study, and nothing of that block is kept.
     """
     blocks: dict[str, list[NDArray[np.float32]]] = {FILMS: [], TEXTS: []}
-    starts = range(0, len(entries), BLOCK)
-    for start in track(starts, f"embedding (blocks of {BLOCK})"):
-        block = entries[start : start + BLOCK]
+    parts = [entries[start : start + BLOCK] for start in range(0, len(entries), BLOCK)]
+    for number, block in enumerate(track(parts, "embedding studies", len(entries), size=len)):
         for kind in (TEXTS, FILMS):
-            path = run.path(f"vectors/{kind}_{start // BLOCK:06d}.npy")
+            path = run.path(f"vectors/{kind}_{number:06d}.npy")
             if not path.is_file():
                 vectors = (
                     _checked(encoder, encoder.embed_texts([entry.text for entry in block]), block, "text")

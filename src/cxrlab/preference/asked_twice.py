@@ -41,8 +41,8 @@ def paired(
 
 def batches(items: Sequence[Any], size: int, label: str) -> Iterator[Sequence[Any]]:
     """The items so many at a time, with progress."""
-    for first in track(range(0, len(items), size), label):
-        yield items[first : first + size]
+    parts = [items[first : first + size] for first in range(0, len(items), size)]
+    return track(parts, label, len(items), size=len)
 
 
 def write_lines(run: Run, name: str, records: Iterable[Mapping[str, Any]]) -> None:

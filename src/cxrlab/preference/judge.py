@@ -81,7 +81,7 @@ def _judge(
         keep_inputs(run, digests((*candidates.files, corpus.file)))
         done = run.done(REWARDS)
         blocks = _blocks(corpus, candidates, sections)
-        for block in track(blocks, "judging reports", total=-(-len(candidates) // BLOCK)):
+        for block in track(blocks, "judging studies", len(candidates), size=len):
             if done.issuperset(study.id for study in block):
                 continue
             # A block that was begun is judged whole again: an encoder's last bits depend on the company.

@@ -58,8 +58,8 @@ def _blocks(
         order = np.argsort(-rows.lengths[items], kind="stable")
         found = np.zeros((len(items), 2), np.float32)
         label = "reference log-probabilities" + (f", from {first:,} of {len(rows):,}" if len(blocks) > 1 else "")
-        for place in track(range(0, len(items), batch_size), label):
-            chosen = order[place : place + batch_size]
+        batches = [order[place : place + batch_size] for place in range(0, len(items), batch_size)]
+        for chosen in track(batches, label, len(items), size=len):
             found[chosen] = _sums(reporter, rows, items[chosen], precision)
         yield found
 

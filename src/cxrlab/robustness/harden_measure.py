@@ -35,8 +35,8 @@ def measure(
     """
     records: list[dict[str, Any]] = []
     size = config.batch_size
-    for first in track(range(0, len(films), size), "measuring the tower before and after"):
-        chosen = range(first, min(first + size, len(films)))
+    batches = [range(first, min(first + size, len(films))) for first in range(0, len(films), size)]
+    for chosen in track(batches, "measuring images before and after", len(films), size=len):
         images = as_images(films[chosen], sight.device)
         keys = [names[number] for number in chosen]
         with torch.no_grad():

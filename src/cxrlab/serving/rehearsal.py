@@ -135,7 +135,8 @@ def _in_environment(value: str) -> Iterator[str]:
 def _asked_here(model: ImageToText, films: Sequence[Image]) -> list[str]:
     """What the model writes without a server."""
     parts = [films[start : start + _AT_ONCE] for start in range(0, len(films), _AT_ONCE)]
-    return [answer.text for part in track(parts, "asking the model itself") for answer in model.generate(part)]
+    tracked = track(parts, "asking the model itself", len(films), size=len)
+    return [answer.text for part in tracked for answer in model.generate(part)]
 
 
 def _benign(

@@ -115,7 +115,7 @@ def _of_what_is_there(source: Source) -> Source:
     chests = [sample for sample in source.samples if sample.film is not None and not sample.film.rgb]
     blocks = [chests[first : first + _BLOCK] for first in range(0, len(chests), _BLOCK)]
     told: dict[str, str] = {}
-    for found in track(ordered_map(_present, blocks), f"reading reports, {_BLOCK} at a time", total=len(blocks)):
+    for found in track(ordered_map(_present, blocks), "reading reports", len(chests), size=len):
         told.update(found)
     samples = (replace(sample, report=told.get(sample.id, sample.report)) for sample in source.samples)
     return replace(source, samples=tuple(samples))

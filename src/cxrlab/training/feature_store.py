@@ -94,8 +94,9 @@ def _blocks(
     model: Any, films: Films, start: int, dtype: torch.dtype, device: torch.device
 ) -> Iterator[NDArray[np.generic]]:
     batch = batch_of(model.config.vision_config, device)
-    for first in track(range(start, len(films), batch), f"reading features of films, {batch} at a time"):
-        block = _run(model, films, range(first, min(first + batch, len(films))), dtype, device)
+    batches = [range(first, min(first + batch, len(films))) for first in range(start, len(films), batch)]
+    for numbers in track(batches, "reading features of images", len(films) - start, size=len):
+        block = _run(model, films, numbers, dtype, device)
         yield (block.view(torch.uint16) if dtype == torch.bfloat16 else block).numpy()
 
 

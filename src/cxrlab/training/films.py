@@ -175,7 +175,10 @@ def _decoded(films: Films, start: int) -> Iterator[Pixels]:
     read = partial(_try, processor=films.processor, colour=films.colour)
     broken: list[str] = []
     blocks = [films.files[first : first + _BLOCK] for first in range(start, len(films), _BLOCK)]
-    for block, wrong in track(ordered_map(read, blocks), f"decoding films, {_BLOCK} at a time", total=len(blocks)):
+    decoded = ordered_map(read, blocks)
+    for block, wrong in track(
+        decoded, "decoding images", len(films) - start, size=lambda done: len(done[0]) + len(done[1])
+    ):
         broken += wrong
         if not broken:
             yield block

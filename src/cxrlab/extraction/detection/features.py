@@ -122,8 +122,8 @@ def _measured(shots: Sequence[Shot], encoder: SeesFilms | None, batch_size: int,
     first = {shot.key: shot for shot in shots}
     seen: dict[str, Asked] = {}
     keys = list(first)
-    for start in track(range(0, len(keys), batch_size), f"{label} (batches of {batch_size})"):
-        batch = keys[start : start + batch_size]
+    batches = [keys[start : start + batch_size] for start in range(0, len(keys), batch_size)]
+    for batch in track(batches, label, len(keys), size=len):
         seen |= zip(batch, measure([first[key].load() for key in batch], encoder), strict=True)
     rows = [seen[shot.key] for shot in shots]
     return np.stack([row.features for row in rows]), np.stack([row.looks for row in rows])
