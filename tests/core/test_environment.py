@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cxrlab.core import environment as room
-from cxrlab.core.environment import environment, source_commit, without_secrets
+from cxrlab.core.environment import environment, source_commit, usable_cores, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -63,3 +63,33 @@ def test_no_commit_for_an_installed_package_or_without_git(tmp_path: Path, monke
 
     monkeypatch.setattr(room.subprocess, "run", missing)
     assert source_commit(tmp_path) is None
+
+
+def test_cores_are_those_that_this_process_may_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room.os, "sched_getaffinity", lambda _: {0, 2, 5}, raising=False)
+    monkeypatch.setattr(room, "_quotas", lambda *_: iter(()))
+    assert usable_cores() == 3
+    monkeypatch.setattr(room, "_quotas", lambda *_: iter((2, 9)))
+    assert usable_cores() == 2
+
+
+@pytest.mark.parametrize(
+    ("group", "files", "quotas"),
+    [
+        ("0::/a/b", {"a/b/cpu.max": "max 100000", "a/cpu.max": "250000 100000"}, [2]),
+        ("0::/", {"cpu.max": "400000 100000"}, [4]),
+        ("0::/", {"cpu.max": "50000 100000"}, [1]),
+        ("3:cpuset:/x\n2:cpu,cpuacct:/x", {"cpu/cpu.cfs_quota_us": "300000", "cpu/cpu.cfs_period_us": "100000"}, [3]),
+        ("2:cpu:/x", {"cpu/x/cpu.cfs_quota_us": "-1", "cpu/x/cpu.cfs_period_us": "100000"}, []),
+        ("", {"cpu.max": "100000 100000"}, []),
+        ("0::/gone", {"other/cpu.max": "nonsense"}, []),
+    ],
+)
+def test_the_quota_of_a_container_is_read_in_either_version(
+    tmp_path: Path, group: str, files: dict[str, str], quotas: list[int]
+) -> None:
+    (tmp_path / "group").write_text(group + "\n")
+    for name, text in files.items():
+        (tmp_path / "mounted" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "mounted" / name).write_text(text + "\n")
+    assert list(room._quotas(tmp_path / "mounted", tmp_path / "group")) == quotas

@@ -24,6 +24,16 @@ assert np.__version__
 MAPS = Path("/proc/self/maps").read_text() if Path("/proc/self/maps").exists() else ""
 
 
+CORES = 8
+
+
+@pytest.fixture(autouse=True)
+def cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same on every machine."""
+    monkeypatch.setattr(parallel, "usable_cores", lambda: CORES)
+    parallel._remark.cache_clear()
+
+
 def slow_first(number: int) -> tuple[int, int]:
     time.sleep(0.05 if number == 0 else 0.0)
     return number, os.getpid()
@@ -112,9 +122,13 @@ def test_workers_do_not_wait_for_the_threads_of_torch() -> None:
 
 
 def test_zero_workers_means_every_core() -> None:
-    """As many as this process may use, not as many as the machine has; a thousand processes help nobody."""
-    cores = len(os.sched_getaffinity(0))
-    assert worker_count(0) == cores and worker_count(3) == 3 and worker_count(1000) == 4 * cores
+    """As many as this process may use, not as many as the machine has."""
+    assert worker_count(0) == CORES and worker_count(3) == 3
+
+
+def test_more_workers_than_cores_are_cut_and_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [worker_count(1000), worker_count(1000)] == [CORES, CORES]
+    assert capsys.readouterr().err == f"workers=1000 is more than the {CORES} cores of this machine; using {CORES}.\n"
 
 
 def living_children(_: int) -> int:

@@ -8,10 +8,13 @@ import signal
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cxrlab.core.errors import DataError, RunError
+from cxrlab.data import parallel
+from cxrlab.studies import side_by_side as room
 from cxrlab.studies.side_by_side import side_by_side
 
 NEEDS = {"roof": ("left", "right"), "left": ("floor",), "right": ("floor",), "floor": ()}
@@ -38,6 +41,20 @@ def break_left(folder: Path, piece: str) -> None:
 def test_a_piece_comes_after_those_that_it_needs(tmp_path: Path) -> None:
     side_by_side(partial(lay, tmp_path), NEEDS, 2)
     assert {path.name for path in tmp_path.iterdir()} == set(NEEDS)
+
+
+def test_no_more_processes_than_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    class Counted(room.ProcessPoolExecutor):
+        def __init__(self, most: int, **settings: Any) -> None:
+            asked.append(most)
+            super().__init__(most, **settings)
+
+    monkeypatch.setattr(room, "ProcessPoolExecutor", Counted)
+    monkeypatch.setattr(parallel, "usable_cores", lambda: 2)
+    side_by_side(partial(lay, tmp_path), {"floor": ()}, 64)
+    assert asked == [2]
 
 
 def note(folder: Path, piece: str) -> None:

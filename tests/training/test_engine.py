@@ -284,6 +284,22 @@ def test_workers_do_not_change_the_result(tmp_path: Path) -> None:
     assert stored(tmp_path / "none") == stored(tmp_path / "two")
 
 
+@pytest.mark.parametrize(
+    ("asked", "cores", "processes", "used"), [(0, 4, 1, 0), (3, 4, 1, 3), (64, 4, 1, 4), (4, 8, 4, 2), (2, 1, 2, 1)]
+)
+def test_a_loader_has_no_more_workers_than_cores(
+    monkeypatch: pytest.MonkeyPatch, asked: int, cores: int, processes: int, used: int
+) -> None:
+    """Those of all processes that train together count."""
+    from cxrlab.data import parallel
+    from cxrlab.training import trainer_settings
+    from cxrlab.training.config import Optimisation
+
+    monkeypatch.setattr(parallel, "usable_cores", lambda: cores)
+    monkeypatch.setattr(trainer_settings, "count", lambda: processes)
+    assert trainer_settings._workers(Optimisation(workers=asked)) == used
+
+
 def test_an_evaluation_writes_its_numbers_and_disturbs_nothing(tmp_path: Path) -> None:
     """It draws random numbers and looks at the module in evaluation mode; the trained bytes stay the same."""
     from cxrlab.training.config import Optimisation

@@ -130,7 +130,7 @@ def export(layout: str, corpus: Path, out: Path, workers: int = 0) -> Result:
         layout: mimic-cxr or nih-cxr14.
         corpus: Folder of the corpus.
         out: Folder to write; ids.csv in it leads back to the corpus's names.
-        workers: Processes; 0 means one for each core.
+        workers: Processes; 0 means one per core, the most there can be.
     """
     from cxrlab.data.corpus import load_corpus
     from cxrlab.data.exports.export import export_corpus

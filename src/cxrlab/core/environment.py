@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,31 @@ _SECRET = re.compile(r"(^|[-_.])(key|apikey|token|secret|password|passwd|authori
 _URL_LOGIN = re.compile(r"(?<=://)[^/@\s]+@")
 _URL_SECRET = re.compile(r"([?&][^=&]*(?:key|token|secret|password)[^=&]*=)[^&#\s]+", re.I)
 _HIDDEN = "***"
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: those it is allowed to run on, and no more than its container's quota."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min([allowed, *_quotas(Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"))]))
+
+
+def _quotas(mounted: Path, own: Path) -> Iterator[int]:
+    """Whole cores of every CPU quota that holds for this process, in either version of cgroups."""
+    groups = own.read_text().splitlines() if own.is_file() else []
+    for _, controllers, path in (line.split(":", 2) for line in groups if line.count(":") >= 2):
+        version2 = not controllers
+        if not version2 and "cpu" not in controllers.split(","):
+            continue
+        root = mounted if version2 else mounted / "cpu"
+        for group in (Path(path), *Path(path).parents):  # a group may use no more than any group above it
+            folder = root / str(group).lstrip("/")
+            with contextlib.suppress(OSError, ValueError):
+                if version2:
+                    quota, period = (folder / "cpu.max").read_text().split()
+                else:
+                    quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+                if int(quota) > 0:
+                    yield max(1, int(quota) // int(period))
 
 
 def environment(argv: Sequence[str] | None = None) -> dict[str, Any]:

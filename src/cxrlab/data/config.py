@@ -51,7 +51,7 @@ class PhantomConfig:
         masks: Write an exact mask for each drawn finding.
         mistakes: Most mistakes in a second text of every train study, which stands under structured as 'mistaken';
             a model that learns from it makes them too. 0 writes none.
-        workers: Processes; 0 means one for each core.
+        workers: Processes; 0 means one per core, the most there can be.
     """
 
     n: int = 1000
@@ -85,7 +85,7 @@ class ScenesConfig:
         n: Number of pictures, at most ten million.
         size: Side of the square pictures in pixels, 32 to 2048.
         seed: The same seed gives the same bytes, whatever the number of workers.
-        workers: Processes; 0 means one for each core.
+        workers: Processes; 0 means one per core, the most there can be.
     """
 
     n: int = 1000
@@ -113,7 +113,7 @@ class ImportConfig:
         split: official (a study without one has none), patient (drawn by patient with the seed), or train (all of it).
         seed: For split=patient.
         copy: Copy the films into the corpus instead of linking to the folder.
-        workers: Processes; 0 means one for each core.
+        workers: Processes; 0 means one per core, the most there can be.
     """
 
     root: Path
@@ -144,7 +144,7 @@ class StructureConfig:
         retries: How often a refused answer is asked for again.
         max_tokens: Longest answer of a model.
         seed: Handed to the model; each further attempt at a report adds one.
-        workers: Processes of the rules; 0 means one for each core.
+        workers: Processes of the rules; 0 means one per core, the most there can be.
         asking: How a model is asked, what is kept of its answers, and what they may cost.
     """
 
@@ -178,7 +178,7 @@ class CheckConfig:
         duplicates: Look for reports and films that are nearly the same; those that are the same are always counted.
         films: Films on the sheet of the page.
         seed: Which films are drawn for the sheet.
-        workers: Processes; 0 means one for each core.
+        workers: Processes; 0 means one per core, the most there can be.
     """
 
     duplicates: bool = False
@@ -199,7 +199,7 @@ class ScrubConfig:
     Args:
         blank: Write copies with new headers and blanked text; without it, findings are only listed.
         markers: Blank side markers (L, R, with or without AP or PA) too.
-        workers: Processes; 0 means one for each core.
+        workers: Processes; 0 means one per core, the most there can be.
     """
 
     blank: bool = False

@@ -20,27 +20,41 @@ import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
+from functools import cache
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from cxrlab.core.environment import usable_cores
 from cxrlab.core.errors import RunError
+from cxrlab.core.streams import Remarks
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-# More processes than this for each core only take memory from one another.
-MOST_A_CORE = 4
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 _THREAD_SETTERS = ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_", "openblas_set_num_threads")
 
 
-def worker_count(workers: int) -> int:
-    """Processes to use: 0 means every core this process may run on; four for each core are the most."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(workers, MOST_A_CORE * cores) if workers > 0 else cores
+def worker_count(workers: int, setting: str = "workers") -> int:
+    """Processes to use: 0 means one for each core that this process may use, and more than that is cut with a remark.
+
+    Args:
+        workers: As many as were asked for.
+        setting: The config key of that number, for the remark.
+    """
+    cores = usable_cores()
+    if workers > cores:
+        _remark(setting, workers, cores)
+    return min(workers, cores) if workers > 0 else cores
+
+
+@cache
+def _remark(setting: str, workers: int, cores: int) -> None:
+    """Said once, however often the number is asked for."""
+    Remarks(sys.stderr).write(f"{setting}={workers} is more than the {cores} cores of this machine; using {cores}.\n")
 
 
 def ordered_map(

@@ -41,7 +41,7 @@ class BlandConfig:
         size: Side of the square pictures in pixels, 32 to 2048.
         seed: The same seed gives the same bytes, whatever the number of workers.
         reports: Different reports among all pictures; a few, since bland answers repeat themselves.
-        workers: Processes; 0 means one for each core.
+        workers: Processes; 0 means one per core, the most there can be.
     """
 
     n: int = 1000

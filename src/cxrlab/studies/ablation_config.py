@@ -76,7 +76,8 @@ class AblationsConfig:
         finetune: Settings of stage 3.
         variants: Name → what it changes; the first is the full recipe, to which the others are compared.
         seeds: One training each; data order, new weights and dropout come from it.
-        at_once: Seeds that are trained side by side, each in a process of its own; small models leave a GPU waiting.
+        at_once: Seeds that are trained side by side, each in a process of its own, at most one per
+            core; small models leave a GPU waiting.
         metrics: Names of the metrics in the table, the most telling first.
         n: Test studies; every one when left out.
         control_studies: Test studies that each model is shown with wrong films too, to see whether it looks at them.

@@ -61,7 +61,8 @@ class ExtractionStudyConfig:
             folder:pictures), and made:NAME is a model of the study.
         models: Name → settings of `train finetune` that make a victim or a start, once for all seeds.
         seeds: One whole attack each: pictures, draws, weights and the studies that are measured come from it.
-        at_once: Parts that are worked on side by side, each in a process of its own; small models leave a GPU waiting.
+        at_once: Parts that are worked on side by side, each in a process of its own, at most one per
+            core; small models leave a GPU waiting.
         metrics: Names of the metrics that are measured, the columns of the tables, the most telling first.
         tables: Title → the variants that it shows; the first table is the main one.
         contrasts: Pairs [variant, against]: their difference on the same studies, by seed and over seeds.

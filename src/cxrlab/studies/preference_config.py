@@ -48,7 +48,8 @@ class PreferenceStudyConfig:
         robustness: Settings of an audit of every aligned model against its start, on the same films; none without.
         seeds: One training each; the start, the studies and words that are drawn, the order of the pairs and the
             studies that are measured come from it.
-        at_once: Parts that are worked on side by side, each in a process of its own; small models leave a GPU waiting.
+        at_once: Parts that are worked on side by side, each in a process of its own, at most one per
+            core; small models leave a GPU waiting.
         metrics: Names of the metrics that are measured, the columns of the table, the most telling first.
     """
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from cxrlab.core.errors import CxrlabError, RunError
 from cxrlab.core.progress import track
-from cxrlab.data.parallel import follow_parent
+from cxrlab.data.parallel import follow_parent, worker_count
 
 Piece = TypeVar("Piece", bound=Hashable)
 
@@ -31,9 +31,10 @@ def side_by_side(
     Args:
         work: Importable by name (or a `functools.partial` of such a one); takes a piece.
         needs: Each piece → those before it.
-        at_once: Most processes.
+        at_once: Most processes; no more than there are cores.
         told: How a piece is called in the sentence about its error.
     """
+    at_once = worker_count(at_once, "at_once")
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(at_once, mp_context=get_context("spawn"), initializer=follow_parent)
     try:

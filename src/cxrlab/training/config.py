@@ -35,7 +35,7 @@ class Optimisation:
             fast.
         max_length: Most tokens of a sample, those of the film included; a longer report is cut at its end.
         group_by_length: Samples of like length share a step, so that little is padding.
-        workers: Processes that read films; 0 reads in the main one.
+        workers: Processes that read images, at most one per core; 0 reads in the main one.
         seed: Decides order, new weights and dropout.
         deterministic: On a GPU, use algorithms that add in one order; slower. A CPU always does.
         save_every: Steps between checkpoints.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor, nn
+
+from cxrlab.core.environment import usable_cores
 
 
 def weights_key(module: nn.Module) -> str:
@@ -15,7 +16,7 @@ def weights_key(module: nn.Module) -> str:
     tensors = sorted(module.state_dict().items())
     digest = hashlib.blake2b(digest_size=12)
     # Hashing lets other threads run, so that billions of weights take seconds.
-    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as team:
+    with ThreadPoolExecutor(min(16, usable_cores())) as team:
         for (name, tensor), own in zip(tensors, team.map(_hash, (tensor for _, tensor in tensors)), strict=True):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} {own}\n".encode())
     return digest.hexdigest()

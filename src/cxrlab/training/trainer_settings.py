@@ -9,8 +9,10 @@ from pathlib import Path
 import torch
 from transformers import TrainingArguments
 
+from cxrlab.data.parallel import worker_count
 from cxrlab.training.config import Optimisation
 from cxrlab.training.order import Order
+from cxrlab.training.processes import count
 
 
 def arguments(settings: Optimisation, order: Order, folder: Path) -> TrainingArguments:
@@ -30,7 +32,7 @@ def arguments(settings: Optimisation, order: Order, folder: Path) -> TrainingArg
         bf16=settings.precision == "bfloat16",
         seed=settings.seed,
         full_determinism=settings.deterministic,
-        dataloader_num_workers=settings.workers,
+        dataloader_num_workers=_workers(settings),
         dataloader_persistent_workers=False,
         dataloader_pin_memory=torch.cuda.is_available(),
         dataloader_drop_last=True,
@@ -48,6 +50,13 @@ def arguments(settings: Optimisation, order: Order, folder: Path) -> TrainingArg
         average_tokens_across_devices=False,
         use_cpu=not torch.cuda.is_available(),
     )
+
+
+def _workers(settings: Optimisation) -> int:
+    """Processes that read images for this process; all processes that train together share the cores."""
+    if not settings.workers:
+        return 0
+    return max(1, worker_count(settings.workers * count(), "optimisation.workers x processes") // count())
 
 
 @contextlib.contextmanager

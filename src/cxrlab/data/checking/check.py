@@ -116,7 +116,7 @@ def check_corpus(path: str | Path, workers: int = 0, *, duplicates: bool = False
 
     Args:
         path: The folder. Only a missing folder or `studies.jsonl` is an error; the rest is reported.
-        workers: Processes that decode pictures; 0 means one for each core.
+        workers: Processes that decode pictures; 0 means one per core, the most there can be.
         duplicates: Look for texts and films that are nearly the same, too; those that are the same are always counted.
     """
     folder = corpus_folder(path)

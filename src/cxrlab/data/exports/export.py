@@ -71,7 +71,7 @@ def export_corpus(name: str, corpus: Corpus, out: str | Path, workers: int = 0) 
         name: A row of `EXPORTERS`.
         corpus: What to write.
         out: The folder; new, empty, or left by a stopped export.
-        workers: Processes; 0 means one for each core.
+        workers: Processes; 0 means one per core, the most there can be.
 
     The same corpus gives the same bytes. `ids.csv` leads from the layout's names to the corpus's.
     """
