@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from planted_aims import Linear, Margin, Words, films, names, right_now, small_net
@@ -9,6 +11,7 @@ from cxrlab.attacks.config import AttackSettings
 from cxrlab.attacks.geometry import lengths
 from cxrlab.attacks.universal import Universal, make_universal
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.memory import BatchSize
 
 NET = small_net()
 
@@ -64,3 +67,22 @@ def test_what_it_needs_is_said() -> None:
         make_universal(Words(NET, labels), images, Budget(0.1), AttackSettings(), keys=names(2))
     with pytest.raises(DataError, match="float32"):
         make_universal(Margin(NET, labels), images.half(), Budget(0.1), AttackSettings(), keys=names(2))
+
+
+def test_images_that_do_not_fit_at_once_give_the_same_change() -> None:
+    """A step follows the mean over sixteen images, however many of them are looked at together."""
+    images, labels = films(24), right_now(NET, films(24))
+
+    class Small(Margin):
+        def losses(self, images: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
+            if len(images) > 5:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+            return super().losses(images, rows)
+
+    size = BatchSize(16)
+    aims = {Small(NET, labels): size, Margin(NET, labels): None}
+    found = [
+        make_universal(aim, images, Budget(0.1), AttackSettings(), keys=names(24), batch_size=at_once)
+        for aim, at_once in aims.items()
+    ]
+    assert size.now == 4 and torch.allclose(*found, atol=1e-6)

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from corpora import toy_corpus
 
-from cxrlab.core.errors import ConfigError
+from cxrlab.core.errors import ConfigError, OutOfMemory
+from cxrlab.core.memory import RECORD, BatchSize
 from cxrlab.core.protocols import Capabilities, Generated
 from cxrlab.core.records import Report
 from cxrlab.core.runs import Run
@@ -50,7 +53,9 @@ def run_all(films: Films, folder: Path, size: int = 2) -> tuple[Listener, list[s
     model = Listener()
     ids = list(films.corpus.ids())
     with Run.open(folder, {"made": "for a test"}) as run:
-        assert answer_all(run, "predictions.jsonl", Writer(model, Decoding()), films, ids, size, "asking") == ()
+        assert (
+            answer_all(run, "predictions.jsonl", Writer(model, Decoding()), films, ids, BatchSize(size), "asking") == ()
+        )
     lines = (folder / "predictions.jsonl").read_text().splitlines()
     return model, [json.loads(line)["id"] for line in lines]
 
@@ -118,3 +123,68 @@ def test_several_answers_stand_beside_the_best() -> None:
         {"report": "b", "confidence": {"mean_logprob": -0.7, "tokens": 2}},
     ]
     assert ANSWERS not in prediction("s1", two[:1]).to_json()
+
+
+class Small(Listener):
+    """A machine whose memory holds so many letters of a batch and its padding."""
+
+    def __init__(self, letters: int) -> None:
+        super().__init__()
+        self.letters = letters
+
+    def answers(self, images: Sequence[Any], *asked: Any) -> list[list[Generated]]:
+        answers = super().answers(images, *asked)
+        if len(images) * max(len(text) for text in self.batches[-1]) > self.letters:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return answers
+
+
+def answer(films: Films, folder: Path, model: Listener, size: int, stop_at: int | None = None) -> bytes:
+    """Answers with a run that may be stopped at a batch; the file's bytes."""
+    if stop_at is not None:
+        asked = model.answers
+
+        def answers(*given: Any) -> list[list[Generated]]:
+            if len(model.batches) == stop_at:
+                raise KeyboardInterrupt
+            return asked(*given)
+
+        model.answers = answers  # type: ignore[method-assign]
+    with suppress(KeyboardInterrupt), Run.open(folder, {"made": "for a test"}) as run:
+        writer, ids = Writer(model, Decoding()), list(films.corpus.ids())
+        answer_all(run, "predictions.jsonl", writer, films, ids, BatchSize(size, folder), "asking")
+    return (folder / "predictions.jsonl").read_bytes()
+
+
+def test_what_does_not_fit_is_answered_as_with_the_smaller_batch_from_the_start(films: Films, tmp_path: Path) -> None:
+    """Down to the grouping, which stands in the answers: 8 and 4 fail in the first window, 2 are left."""
+    model = Small(2 * 49)
+    assert answer(films, tmp_path / "halved", model, 8) == answer(films, tmp_path / "small", Small(2 * 49), 2)
+    sizes = [len(batch) for batch in model.batches]
+    assert sizes.count(8) < WINDOW and sizes[sizes.index(2) :].count(4) == 0
+    record = json.loads((tmp_path / "halved" / RECORD).read_text())["batch_size"]
+    assert (record["asked"], record["used"]) == (8, 2)
+
+
+@pytest.mark.parametrize("stop_at", [3, 9, 15, 17, 35])
+def test_a_run_that_was_stopped_after_a_batch_was_halved_goes_on_with_the_small_one(
+    films: Films, tmp_path: Path, stop_at: int
+) -> None:
+    """Two at once fit in the first window and not in the second; the bytes are those of a run that was not stopped."""
+    straight = answer(films, tmp_path / "straight", Small(97), 2)
+    answer(films, tmp_path / "stopped", Small(97), 2, stop_at)
+    halved = (tmp_path / "stopped" / RECORD).exists()
+    again = Small(97)
+    assert answer(films, tmp_path / "stopped", again, 2) == straight
+    assert not halved or max(map(len, again.batches)) == 1
+
+
+def test_a_film_that_does_not_fit_alone_is_an_error_and_what_was_written_stays(films: Films, tmp_path: Path) -> None:
+    with pytest.raises(OutOfMemory, match="GPU memory ran out even with a batch of 1"):
+        answer(films, tmp_path / "run", Small(48), 1)
+    assert (tmp_path / "run" / "predictions.jsonl").read_text().count("\n") == 3 * WINDOW
+
+
+def test_a_single_film_that_does_not_fit_is_told_before_the_run_begins(films: Films) -> None:
+    with pytest.raises(OutOfMemory, match="batch of 1"):
+        try_longest(Writer(Small(48), Decoding()), films, list(films.corpus.ids()))

@@ -11,6 +11,7 @@ import pytest
 from corpora import toy_corpus
 
 from cxrlab.core.errors import DataError
+from cxrlab.core.memory import BatchSize
 from cxrlab.core.protocols import REFUSED, Capabilities, Generated
 from cxrlab.core.records import Report
 from cxrlab.core.runs import Run
@@ -114,7 +115,7 @@ def test_of_several_answers_the_refused_ones_are_left_out(corpus: Corpus, tmp_pa
             return [[refusal, Generated("first"), Generated("second")] for _ in images]
 
     with Run.open(tmp_path / "run", {"made": "for a test"}) as run:
-        lost = answer_all(run, "c.jsonl", Writer(Drawing(), Decoding()), Films(corpus), ["s0"], 1, "drawing")
+        lost = answer_all(run, "c.jsonl", Writer(Drawing(), Decoding()), Films(corpus), ["s0"], BatchSize(1), "drawing")
     line = json.loads((tmp_path / "run" / "c.jsonl").read_text())
     assert lost == () and line == prediction("s0", [Generated("first"), Generated("second")]).to_json()
 
@@ -137,9 +138,9 @@ def test_answers_that_cost_are_on_file_batch_by_batch(corpus: Corpus, tmp_path: 
     model.generate = dying  # type: ignore[method-assign, assignment]
     ids = list(corpus.ids())
     with pytest.raises(KeyboardInterrupt), Run.open(tmp_path / "run", {"made": "for a test"}) as run:
-        answer_all(run, PREDICTIONS, Writer(model, Decoding()), Films(corpus), ids, 2, "asking")
+        answer_all(run, PREDICTIONS, Writer(model, Decoding()), Films(corpus), ids, BatchSize(2), "asking")
     assert list(written(tmp_path / "run")) == ids[:4]
     again = Guarded()
     with Run.open(tmp_path / "run", {"made": "for a test"}) as run:
-        answer_all(run, PREDICTIONS, Writer(again, Decoding()), Films(corpus), ids, 2, "asking")
+        answer_all(run, PREDICTIONS, Writer(again, Decoding()), Films(corpus), ids, BatchSize(2), "asking")
     assert again.asked == ["reason 4", "reason 5", "reason 6"] and list(written(tmp_path / "run")) == ids

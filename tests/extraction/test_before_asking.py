@@ -158,7 +158,7 @@ def test_a_quota_counts_alike_after_a_restart_where_pictures_came_twice(tmp_path
     def refusals(folder: Path, stops: tuple[int, ...]) -> list[bool]:
         for stop in stops:
             with Ledger.open(folder / "ledger.sqlite", Terms("victim", 9)) as ledger:
-                desk = Desk(audit._behind(config, Victim(), ledger), ledger, folder, batch_size=1)
+                desk = Desk(audit._behind(config, Victim(), ledger, folder), ledger, folder, batch_size=1)
                 desk.ask(asked[:stop], 0, 0)
                 found = [query.refused for query in ledger.queries()]
         return found

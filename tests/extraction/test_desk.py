@@ -259,3 +259,29 @@ def test_patience_lasts_over_rounds(tmp_path: Path) -> None:
         desk.ask(helper.pictures(3), 0, 0)
         with pytest.raises(ShutOut, match="from query 1 on"):
             desk.ask(helper.pictures(9)[3:], 1, 3)
+
+
+class Small(Victim):
+    """A victim whose machine holds two pictures at once."""
+
+    def generate(self, images: Sequence[Any], indications: Sequence[str | None] | None = None) -> list[Generated]:
+        answers = super().generate(images, indications)
+        if len(images) > 2:
+            raise MemoryError
+        return answers
+
+
+def test_a_batch_that_does_not_fit_is_asked_in_halves_and_costs_nothing_twice(tmp_path: Path) -> None:
+    victim, pool = Small(), helper.pictures(10)
+    with opened(tmp_path) as ledger:
+        desk = Desk(victim, ledger, tmp_path, batch_size=4)
+        assert desk.ask(pool, 0, 0) == [str(number) for number in range(10)]
+        assert desk.left == 0 and [one.key for one in ledger.queries()] == [one.key for one in pool]
+    assert [len(batch) for batch in victim.batches] == [4, 2, 2, 2, 2, 2]
+
+
+def test_a_victim_behind_an_address_is_not_asked_a_second_time(tmp_path: Path) -> None:
+    victim = Small(black_box=True)
+    with opened(tmp_path, remote=True) as ledger, pytest.raises(MemoryError):
+        Desk(victim, ledger, tmp_path, batch_size=4).ask(helper.pictures(4), 0, 0)
+    assert [len(batch) for batch in victim.batches] == [4]

@@ -5,14 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tiny_models import save_tiny_llava
 
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.memory import RECORD
 from cxrlab.core.runs import Run, state
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import generate
 from cxrlab.models.decoding import Decoding
+from cxrlab.models.hf.wrapper import HfModel
 from cxrlab.models.loading import Loading
 from cxrlab.preference.candidates import CANDIDATES, CandidateFiles
 from cxrlab.preference.config import SampleConfig
@@ -157,3 +160,23 @@ def test_nothing_at_all_has_no_means(tmp_path: Path, model: str) -> None:
     assert isinstance(done, Sampling) and done.candidates == 0 and done.mean_words != done.mean_words
     again = sample(config(model, corpus.path, n=None, allow_missing=True), tmp_path / "run")
     assert again.mean_words != again.mean_words
+
+
+def test_a_batch_that_does_not_fit_draws_what_a_smaller_one_draws(
+    model: str, phantom: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """To the last bit, and the run goes by the batch that was asked for in its config."""
+    sample(config(model, phantom, batch_size=2), tmp_path / "small")
+    answers = HfModel.answers
+
+    def small(self: HfModel, images: Any, *asked: Any) -> Any:
+        if len(images) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return answers(self, images, *asked)
+
+    monkeypatch.setattr(HfModel, "answers", small)
+    done = sample(config(model, phantom, batch_size=4), tmp_path / "halved")
+    assert "Batch of 4 does not fit in GPU memory; continuing with 2." in capsys.readouterr().err
+    assert (tmp_path / "halved" / CANDIDATES).read_bytes() == (tmp_path / "small" / CANDIDATES).read_bytes()
+    assert json.loads((tmp_path / "halved" / RECORD).read_text())["batch_size"]["used"] == 2
+    assert "batch_size: 4" in (tmp_path / "halved" / "config.yaml").read_text() and done.studies == 5

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,14 @@ from typing import Any
 import numpy as np
 import planted_targets as planted
 import pytest
+import torch
+from torch import Tensor
 
 from cxrlab.attacks.config import AttackSettings
 from cxrlab.core.codec import encode_png
-from cxrlab.core.errors import DataError
+from cxrlab.core.errors import DataError, OutOfMemory
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.memory import RECORD
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.writer import CorpusWriter
 from cxrlab.robustness import audit as room
@@ -113,3 +118,69 @@ def test_one_change_for_all_films_is_made_of_another_split(audited: Any, corpus:
 def test_a_split_without_films_for_it_is_told(audited: Any) -> None:
     with pytest.raises(DataError, match="the train split has no film of 16 × 16 pixels"):
         audited(planted.Leaning, attacks=("universal",), aims=("answers",))
+
+
+class Small(planted.Leaning):
+    """A machine whose memory holds two images at once, one where gradients are wanted."""
+
+    def margin(self, images: Tensor) -> Tensor:
+        if len(images) > (1 if images.requires_grad else 2):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return super().margin(images)
+
+
+@pytest.mark.parametrize("attacks", [("pgd", "noise"), ("apgd", "square"), ("ensemble", "random-report")])
+def test_a_batch_that_does_not_fit_is_attacked_in_halves_with_the_same_result(
+    audited: Any, tmp_path: Path, attacks: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is drawn for an image depends on the seed and its id: the lines are those of a batch of one."""
+    settings = {"attacks": attacks, "control_studies": 4, "attack": AttackSettings(steps=3, queries=20)}
+    whole, lines = audited(Small, batch_size=8, **settings)
+    assert "Batch of 8 does not fit in GPU memory; continuing with 4." in capsys.readouterr().err
+    assert json.loads((tmp_path / "run" / RECORD).read_text())["batch_size"]["used"] == 1
+    shutil.rmtree(tmp_path / "run")
+    alone, ones = audited(planted.Leaning, batch_size=1, **settings)
+    by_id = {line["id"]: line for line in ones}
+    assert len(lines) == len(ones) and all(line == by_id[line["id"]] for line in lines)
+    assert whole["models"] == alone["models"] and whole["controls"] == alone["controls"]
+    assert [line for line in whole["warnings"] if "does not fit" in line] == [
+        "Batch of 8 does not fit in GPU memory; continued with 1."
+    ]
+
+
+def test_a_stopped_sweep_remembers_the_batch_that_fits(
+    audited: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(room, "examine_wrong_films", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        audited(Small, attacks=("pgd",), batch_size=4, control_studies=2)
+    monkeypatch.undo()
+    capsys.readouterr()
+    found, _ = audited(Small, attacks=("pgd",), batch_size=4, control_studies=2)
+    assert "does not fit" not in capsys.readouterr().err and "does not fit" in " ".join(found["warnings"])
+
+
+def test_an_image_that_does_not_fit_alone_ends_the_sweep_with_what_is_done_kept(audited: Any, tmp_path: Path) -> None:
+    class Tiny(planted.Leaning):
+        def margin(self, images: Tensor) -> Tensor:
+            if images.requires_grad:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+            return super().margin(images)
+
+    with pytest.raises(OutOfMemory, match="even with a batch of 1"):
+        audited(Tiny, attacks=("pgd",), batch_size=4)
+    conditions = [record["condition"] for _, record in read_jsonl(tmp_path / "run" / "answers.jsonl")]
+    assert conditions == ["clean"] * 4
+
+
+def test_a_batch_of_one_needs_the_memory_of_one_image(audited: Any) -> None:
+    """Also where every image is shown a second time in 8 bits."""
+
+    class One(planted.Leaning):
+        def margin(self, images: Tensor) -> Tensor:
+            if len(images) > 1:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+            return super().margin(images)
+
+    _, lines = audited(One, attacks=("noise",), batch_size=4, uint8=True)
+    assert len(lines) == 24 and all(line["uint8"] for line in lines)

@@ -6,6 +6,7 @@ Making it needs gradients; adding it needs nothing of the model.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -18,6 +19,7 @@ from cxrlab.attacks.geometry import random_change, shorten, steepest
 from cxrlab.attacks.objective import Objective
 from cxrlab.attacks.task import Task
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.memory import BatchSize
 from cxrlab.core.randomness import generator
 
 _BATCH = 16
@@ -32,6 +34,7 @@ def make_universal(
     keys: Sequence[str],
     seed: int = 0,
     region: Tensor | None = None,
+    batch_size: BatchSize | None = None,
 ) -> Tensor:
     """One change that raises the mean loss of the films; [1, C, H, W], no longer than ε.
 
@@ -47,7 +50,9 @@ def make_universal(
         keys: Name of each film.
         seed: Of the order of films.
         region: [B or 1, 1, H, W] of 0 and 1: where pixels may be changed; everywhere when None.
+        batch_size: Images whose gradients are computed at once; 16 when None. A step is the same with any number.
     """
+    at_once = batch_size or BatchSize(_BATCH)
     clean = checked(images, keys, region)
     if not objective.gradients:
         raise ConfigError(
@@ -57,10 +62,15 @@ def make_universal(
     change = _start(task)
     for epoch in range(settings.universal_epochs):
         for rows in _batches(task, epoch):
-            _, slope = task.gradients(task.project(clean[rows] + change, rows), rows)
+            slope = torch.stack(at_once.map(rows, partial(_slopes, task, change)))
             step = settings.step_size * budget.eps * steepest(slope.mean(dim=0, keepdim=True), budget.norm)
             change = shorten(change + step, budget.eps, budget.norm)
     return change
+
+
+def _slopes(task: Task, change: Tensor, rows: Sequence[int]) -> Tensor:
+    """Gradient of each of these films with the change on it."""
+    return task.gradients(task.project(task.clean[list(rows)] + change, rows), rows)[1]
 
 
 def _start(task: Task) -> Tensor:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.cli.commands import COMMANDS
-from cxrlab.core.errors import ConfigError, CxrlabError, MissingExtra, UnknownName, nearest
+from cxrlab.core.errors import ConfigError, CxrlabError, MissingExtra, OutOfMemory, UnknownName, nearest
+from cxrlab.core.memory import GPU, memory_that_ran_out
 from cxrlab.core.streams import Remarks, deliver, harmless
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return _say("stopped; everything finished so far is kept", INTERRUPTED)
     except Exception as error:
-        sentence = _sentence(error)
+        sentence = _sentence(error, words)
         if debug or sentence is None:
             raise
         return _say(sentence, 1)
@@ -137,12 +138,15 @@ def _no_such_command(path: list[str], words: list[str]) -> CxrlabError:
     return UnknownName(f"there is no command '{first}'.{nearest(first, tops)} Choose one of: {', '.join(tops)}.")
 
 
-def _sentence(error: Exception) -> str | None:
+def _sentence(error: Exception, words: list[str]) -> str | None:
     """The error in one sentence when a user can mend it; None for a defect of the program."""
+    if isinstance(error, OutOfMemory):
+        return f"{error}; {_less_memory(words, _SMALLER_MODEL)}"
     if isinstance(error, CxrlabError):
         return str(error)
-    if isinstance(error, MemoryError):
-        return "memory ran out; ask for less at once (smaller sizes, fewer workers, a smaller batch)."
+    if where := memory_that_ran_out(error):
+        more = () if where == GPU else _FEWER_PROCESSES
+        return f"{where} ran out; {_less_memory(words, (*_SMALLER_STEPS, *_SMALLER_MODEL, *more))}"
     if isinstance(error, ModuleNotFoundError):
         from cxrlab.core.install import explain
 
@@ -153,6 +157,47 @@ def _sentence(error: Exception) -> str | None:
 
         return str(os_error(error, error.filename or "a file", "use"))
     return None
+
+
+# Ends of settings that save memory, those that help most first; the second ones save that of a single image, too.
+_SMALLER_STEPS = (
+    ("optimisation.batch_size", "a smaller {} with a larger --optimisation.accumulate"),
+    ("fitting.batch_size", "a smaller {}"),
+    ("batch_size", "a smaller {}"),
+    ("precision", "{} bfloat16"),
+    ("gradient_checkpointing", "{}"),
+)
+_SMALLER_MODEL = (
+    ("loading.dtype", "{} bfloat16"),
+    ("film_size", "a smaller {}"),
+    ("smoothing.batch_size", "a smaller {}"),
+)
+_FEWER_PROCESSES = (("workers", "fewer {}"),)
+
+
+def _less_memory(words: list[str], savings: Iterable[tuple[str, str]]) -> str:
+    """What is kept, and those flags of this command that make it take less memory, at most four.
+
+    Args:
+        words: The command line; what it asks for already is not proposed.
+        savings: Ends of settings, with what to do about their flags.
+    """
+    from cxrlab.cli.arguments import CommandLine
+
+    name = command_named(words)
+    line = CommandLine(name, COMMANDS[name], _load(COMMANDS[name].target)) if name else None
+    keys = (*line.own, *line.of_config) if line else ()
+    given = " ".join(words).replace("=", " ").replace("_", "-")
+    advice: dict[str, str] = {}
+    for end, wording in savings:
+        for key in keys:
+            if f".{key}".endswith(f".{end}"):
+                advice.setdefault(key, wording.format("--" + key.replace("_", "-")))
+    told = [text for text in advice.values() if text not in given][:4]
+    kept = "everything finished so far is kept"
+    if not told:
+        return f"{kept}. Ask for less at once, or use a machine with more memory."
+    return f"{kept}. Give {', or '.join(told)}."
 
 
 def _print(text: str, code: int = 0) -> int:

@@ -40,6 +40,10 @@ class RunError(CxrlabError):
     """A run folder that cannot be opened, resumed or written."""
 
 
+class OutOfMemory(CxrlabError):
+    """Memory that does not suffice even for a batch of one; the command line adds the flags that may help."""
+
+
 def nearest(word: str, names: Iterable[str], most: int = 3) -> str:
     """A 'did you mean' clause, or an empty string when nothing is close.
 

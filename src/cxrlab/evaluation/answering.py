@@ -3,7 +3,8 @@
 A window of a few batches is sorted by the length of its prompts, so that little is padded; its predictions are
 appended when the whole window is answered. Batches depend on the ids alone, never on what was done before: a run
 that was stopped answers the rest in the same company and ends with the same bytes. A model whose answers may cost
-money is asked nothing twice: its windows are single batches, of which only what is not on file is asked.
+money is asked nothing twice: its windows are single batches, of which only what is not on file is asked. Where a
+batch does not fit in memory, the window is planned again with batches of half the size.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.errors import ConfigError, DataError, shown
+from cxrlab.core.memory import BatchSize
 from cxrlab.core.progress import track
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import Run
@@ -95,11 +97,11 @@ def try_longest(writer: Writer, films: Films, ids: Sequence[str]) -> None:
         film = films.film(longest)
     except DataError:
         return  # it will be listed among the missing
-    writer.write([film], [films.indication(longest)])
+    BatchSize(1).map([film], lambda alone: writer.write(alone, [films.indication(longest)]))
 
 
 def answer_all(
-    run: Run, file: str, writer: Writer, films: Films, ids: Sequence[str], batch_size: int, label: str
+    run: Run, file: str, writer: Writer, films: Films, ids: Sequence[str], batch_size: BatchSize, label: str
 ) -> tuple[Missing, ...]:
     """Append a prediction for every study that has none yet; returns those that get none.
 
@@ -112,18 +114,35 @@ def answer_all(
         writer: What answers.
         films: What it is shown.
         ids: Studies, in the order of the file.
-        batch_size: Films at once.
+        batch_size: Images at once.
         label: What the progress says.
     """
-    done = run.done(file)
-    ready: dict[str, Prediction] = {}
     missing: dict[str, Missing] = {}
-    total = -(-len(ids) // batch_size)
+
+    def answer(size: int) -> None:
+        _answer(run, file, writer, films, ids, size, label, missing)
+
+    if writer.model.capabilities.black_box:
+        answer(batch_size.now)  # a second try would ask again what may have cost money
+    else:
+        batch_size.retry(answer, len(ids))
+    return tuple(missing[key] for key in ids if key in missing)
+
+
+def _answer(
+    run: Run, file: str, writer: Writer, films: Films, ids: Sequence[str], size: int, label: str,
+    missing: dict[str, Missing],
+) -> None:  # fmt: skip
+    """See `answer_all`; `missing` is filled, and what it holds already is not asked again."""
+    done = run.done(file) | missing.keys()
+    ready: dict[str, Prediction] = {}
     costly = writer.model.capabilities.black_box
-    plan = _plan(ids, batch_size, done, films.indication, 1 if costly else WINDOW)
-    for batch, window in track(plan, label, total=total):
+    plan = _plan(ids, size, films.indication, 1 if costly else WINDOW)
+    for batch, window in track(plan, label, total=len(ids), size=lambda planned: len(planned[0])):
         keys, images, indications = [], [], []
-        for key in (key for key in batch if not (costly and key in done)):
+        # A batch that was begun is answered whole again: another grouping may change the last bit of a number.
+        asked = () if done.issuperset(batch) else batch
+        for key in (key for key in asked if not (costly and key in done)):
             try:
                 images.append(films.film(key))
             except DataError as error:
@@ -142,7 +161,6 @@ def answer_all(
         for key in window:
             if key in ready:
                 run.append(file, ready.pop(key))
-    return tuple(missing[key] for key in ids if key in missing)
 
 
 def refusal(key: str, answers: Sequence[Generated]) -> str:
@@ -152,17 +170,16 @@ def refusal(key: str, answers: Sequence[Generated]) -> str:
 
 
 def _plan(
-    ids: Sequence[str], size: int, done: set[str], indication: Callable[[str], str | None], batches: int = WINDOW
+    ids: Sequence[str], size: int, indication: Callable[[str], str | None], batches: int
 ) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
-    """Batches to answer, empty where nothing is left to do; with the last of a window the window, ready to write."""
+    """All batches; with the last of a window the window, ready to write."""
     for start in range(0, len(ids), size * batches):
         window = ids[start : start + size * batches]
         alone = len(window) <= size
         order = window if alone else sorted(window, key=lambda key: len(indication(key) or ""))
         for first in range(0, len(order), size):
             batch = order[first : first + size]
-            # A batch that was begun is answered whole again: another grouping may change the last bit of a number.
-            yield [] if done.issuperset(batch) else batch, window if first + size >= len(order) else ()
+            yield batch, window if first + size >= len(order) else ()
 
 
 def prediction(key: str, answers: Sequence[Generated]) -> Prediction:

@@ -29,7 +29,7 @@ class GenerateConfig:
         split: train, val or test.
         n: Number of studies, drawn from the split with the seed; every study when left out.
         seed: Decides which studies are drawn, and which are shown as examples.
-        batch_size: Films given to the model at once.
+        batch_size: Images given to the model at once; halved where they do not fit in memory.
         examples: Studies whose film and reference are kept in the run folder for a page.
         allow_missing: Finish although some studies have no readable frontal film, or the model refused to write on
             them; they stay without a prediction.

@@ -4,6 +4,7 @@
     predictions_*.jsonl the same for some studies with wrong films (noise, blank, swapped), see `wrong_films`
     examples.jsonl      a few studies with film and reference, for a page
     summary.json        how many, which were missing and why
+    batch.json          only where a batch did not fit in memory: the smaller one that was used
 
 A run that was stopped goes on at the study where it stopped and ends with the same bytes.
 """
@@ -20,6 +21,7 @@ from cxrlab.core.connection import free_of
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import Corpus, load_corpus
@@ -95,9 +97,10 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
     if len(ids) > config.batch_size and not (out / PREDICTIONS).exists():
         try_longest(writer, films, ids)
     with Run.open(out, config, seed=config.seed, free=FREE) as run:
-        missing = answer_all(run, PREDICTIONS, writer, films, ids, config.batch_size, "writing reports")
+        batch_size = BatchSize(config.batch_size, out)
+        missing = answer_all(run, PREDICTIONS, writer, films, ids, batch_size, "writing reports")
         lost = {item.id for item in missing}
-        controls = answer_wrong_films(run, writer, corpus, [key for key in ids if key not in lost], config)
+        controls = answer_wrong_films(run, writer, corpus, [key for key in ids if key not in lost], config, batch_size)
         keep_examples(run, corpus, choose(ids, config.examples, config.seed), lost)
         summary = _summary(run, config, corpus, len(ids), missing, controls)
         run.write(SUMMARY, summary)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cxrlab.core.memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
 from cxrlab.data.corpus import Corpus
@@ -61,7 +62,7 @@ class WrongFilms(Films):
 
 
 def answer_wrong_films(
-    run: Run, writer: Writer, corpus: Corpus, ids: Sequence[str], config: GenerateConfig
+    run: Run, writer: Writer, corpus: Corpus, ids: Sequence[str], config: GenerateConfig, batch_size: BatchSize
 ) -> dict[str, int]:
     """Answer the chosen studies with each kind of wrong film; returns how many answers each has.
 
@@ -74,6 +75,7 @@ def answer_wrong_films(
         corpus: Where the studies are.
         ids: Studies whose right film was read.
         config: Which kinds, how many studies, and the seed.
+        batch_size: Images at once.
     """
     order = generator(config.seed, "controls").permutation(len(ids))[: config.control_studies]
     chosen = [ids[place] for place in sorted(order.tolist())]
@@ -89,9 +91,9 @@ def answer_wrong_films(
         label = f"the same with {control} films"
         file = control_file(control)
         if writer.model.capabilities.black_box:
-            first = answer_all(run, file, writer, films, chosen[:1], 1, f"the first of {label}")
+            first = answer_all(run, file, writer, films, chosen[:1], BatchSize(1), f"the first of {label}")
             if any(one.refused for one in first):
                 continue
-        lost = answer_all(run, file, writer, films, chosen, config.batch_size, label)
+        lost = answer_all(run, file, writer, films, chosen, batch_size, label)
         counts[control] = len(chosen) - len(lost)
     return counts

@@ -26,6 +26,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.files import write_text
 from cxrlab.core.json_form import dumps
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.vocabulary import Certainty
 from cxrlab.extraction.config import REWARDS
@@ -181,13 +182,14 @@ class Foresight:
             return [None] * len(pictures)
         import torch
 
-        size = self._attack.config.alignment.batch_size
+        surrogate = self._surrogate
+        batch_size = BatchSize(self._attack.config.alignment.batch_size, self._attack.folder, "alignment.batch_size")
         films = [one.pixels.astype(np.float32) / np.float32(255.0) for one in pictures]
-        nats: list[float] = []
         with torch.no_grad():
-            for start in range(0, len(films), size):
-                part = slice(start, start + size)
-                nats += [float(loss) for loss in self._surrogate.losses(films[part], list(reports[part]))]
+            nats = batch_size.map(
+                range(len(films)),
+                lambda some: surrogate.losses([films[at] for at in some], [reports[at] for at in some]).tolist(),
+            )
         return [-float(np.expm1(-loss)) if np.isfinite(loss) else None for loss in nats]
 
     def _fit(self) -> bool:

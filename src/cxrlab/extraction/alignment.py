@@ -7,6 +7,7 @@ makes the wanted report less likely; `direction` says which way is gone, and tow
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from cxrlab.attacks.objective import Objective
 from cxrlab.attacks.objectives import report_losses
 from cxrlab.attacks.table import ATTACKS
 from cxrlab.core.codec import to_uint8
+from cxrlab.core.memory import BatchSize
 from cxrlab.core.progress import track
 from cxrlab.extraction.config import Alignment
 from cxrlab.extraction.records import Picture
@@ -53,8 +55,9 @@ class MoveReport(Objective):
 
 
 def move_pictures(
-    model: Any, pictures: Sequence[Picture], reports: Sequence[str], settings: Alignment, *, seed: int, round: int
-) -> tuple[list[Picture], list[dict[str, float]]]:
+    model: Any, pictures: Sequence[Picture], reports: Sequence[str], settings: Alignment, *, seed: int, round: int,
+    batch_size: BatchSize | None = None,
+) -> tuple[list[Picture], list[dict[str, float]]]:  # fmt: skip
     """Every picture moved and rounded to 8 bits, and what each was moved by.
 
     Args:
@@ -64,30 +67,37 @@ def move_pictures(
         settings: How far, how often and which way.
         seed: Of everything random.
         round: Named in the keys of the pictures that were moved.
+        batch_size: Images at once; those of the settings when None.
     """
-    found: list[Picture] = []
-    told: list[dict[str, float]] = []
-    size = settings.batch_size
-    for start in track(range(0, len(pictures), size), f"moving pictures, round {round}"):
-        part, texts = pictures[start : start + size], reports[start : start + size]
-        wished = [place for place, text in enumerate(texts) if text.strip()]
-        moved = {place: one.pixels for place, one in enumerate(part)}
-        rows: dict[int, dict[str, float]] = {}
-        if wished:
-            films = _films([part[place].pixels for place in wished], model)
-            named = [part[place].key for place in wished]
-            objective = MoveReport(model, [texts[place] for place in wished], _sign(settings))
-            result = _attack(settings)(objective, films, parse_eps(settings.eps), keys=named, seed=seed)
-            for place, film, before, after, linf in zip(
-                wished, result.images.cpu().numpy(), result.start, result.end, result.linf, strict=True
-            ):
-                moved[place] = to_uint8(film[0])
-                sign = _sign(settings)
-                rows[place] = {"before": sign * float(before), "after": sign * float(after), "linf": float(linf)}
-        keys = [f"{one.key}@{round}" if place in rows else one.key for place, one in enumerate(part)]
-        found += [Picture(keys[place], moved[place], one.in_domain) for place, one in enumerate(part)]
-        told += [rows.get(place, {}) for place in range(len(part))]
-    return found, told
+    found: list[tuple[Picture, dict[str, float]]] = []
+    at_once = batch_size or BatchSize(settings.batch_size)
+    pairs, size = list(zip(pictures, reports, strict=True)), settings.batch_size
+    parts = [pairs[start : start + size] for start in range(0, len(pairs), size)]
+    for part in track(parts, f"moving images, round {round}", len(pairs), size=len):
+        found += at_once.map(part, partial(_moved, model, settings=settings, seed=seed, round=round))
+    return [picture for picture, _ in found], [told for _, told in found]
+
+
+def _moved(
+    model: Any, pairs: Sequence[tuple[Picture, str]], settings: Alignment, seed: int, round: int
+) -> list[tuple[Picture, dict[str, float]]]:
+    """One batch of `move_pictures`."""
+    wished = [place for place, (_, text) in enumerate(pairs) if text.strip()]
+    found: list[tuple[Picture, dict[str, float]]] = [(picture, {}) for picture, _ in pairs]
+    if not wished:
+        return found
+    films = _films([pairs[place][0].pixels for place in wished], model)
+    named = [pairs[place][0].key for place in wished]
+    sign = _sign(settings)
+    objective = MoveReport(model, [pairs[place][1] for place in wished], sign)
+    result = _attack(settings)(objective, films, parse_eps(settings.eps), keys=named, seed=seed)
+    for place, film, before, after, linf in zip(
+        wished, result.images.cpu().numpy(), result.start, result.end, result.linf, strict=True
+    ):
+        picture = pairs[place][0]
+        told = {"before": sign * float(before), "after": sign * float(after), "linf": float(linf)}
+        found[place] = Picture(f"{picture.key}@{round}", to_uint8(film[0]), picture.in_domain), told
+    return found
 
 
 def _attack(settings: Alignment) -> Any:

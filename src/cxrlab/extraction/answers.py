@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from cxrlab.core.errors import RunError
+from cxrlab.core.memory import BatchSize
 from cxrlab.core.protocols import REFUSED
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ class KnowsAccounts(Protocol):
         ...
 
 
-def voice(victim: ImageToText, decoding: Decoding | None = None) -> Voice:
+def voice(victim: ImageToText, decoding: Decoding | None = None, batch_size: BatchSize | None = None) -> Voice:
     """A function from films [H, W] in [0, 1] and who asks each to answers, in order.
 
     It has the victim; whoever has it has words alone.
@@ -71,6 +73,8 @@ def voice(victim: ImageToText, decoding: Decoding | None = None) -> Voice:
         victim: What answers; of its `Generated` the text, the number of tokens and the mark of a refusal are read.
         decoding: How it chooses its words, the best answer is taken; None leaves that to the victim. A `ConfigError`
             where the victim has no choice.
+        batch_size: Images at once; None takes those of a call together. A victim that knows accounts splits its batch
+            itself, since its defence must count each image once.
     """
     if decoding is None:
 
@@ -89,7 +93,12 @@ def voice(victim: ImageToText, decoding: Decoding | None = None) -> Voice:
 
     def speak(films: Sequence[Image], accounts: Sequence[str]) -> list[Answer]:
         start = time.monotonic()
-        told = written(cast(KnowsAccounts, victim).asked_by(accounts) if knows else victim, films)
+        if knows:
+            told = written(cast(KnowsAccounts, victim).asked_by(accounts), films)
+        elif batch_size is not None:
+            told = batch_size.map(films, partial(written, victim))
+        else:
+            told = written(victim, films)
         if len(told) != len(films):
             raise RunError(f"the victim gave {len(told)} answers to {len(films)} pictures; it must give one to each.")
         share = (time.monotonic() - start) / max(len(films), 1)

@@ -27,6 +27,7 @@ from cxrlab.core.connection import free_of
 from cxrlab.core.files import read_json
 from cxrlab.core.install import require
 from cxrlab.core.json_form import plain
+from cxrlab.core.memory import BatchSize
 from cxrlab.core.runs import Run, finished, state
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.config import GenerateConfig
@@ -148,7 +149,7 @@ def _asked(
     with Ledger.open(out / LEDGER, terms, remote=permission.remote) as ledger:
         desk_with = partial(
             Desk,
-            _behind(config, victim, ledger),
+            _behind(config, victim, ledger, out),
             ledger,
             out,
             decoding=config.victim_decoding if isinstance(victim, ChoosesWords) else None,
@@ -198,7 +199,7 @@ def _guide(config: ExtractConfig) -> Likeness | None:
     return Likeness(load_encoder(config.alignment.guide, config.loading))
 
 
-def _behind(config: ExtractConfig, victim: Any, ledger: Ledger) -> Any:
+def _behind(config: ExtractConfig, victim: Any, ledger: Ledger, out: Path) -> Any:
     """The victim, behind its defence where it has one."""
     if config.defence is None:
         return victim
@@ -207,7 +208,9 @@ def _behind(config: ExtractConfig, victim: Any, ledger: Ledger) -> Any:
 
     defence, _ = open_defence(config.defence, config.defence_settings, config.seed)
     # What was answered from the ledger came to nobody.
-    return defended(victim, defence, earlier=[query.account for query in ledger.queries() if not query.cached])
+    earlier = [query.account for query in ledger.queries() if not query.cached]
+    batch_size = None if victim.capabilities.black_box else BatchSize(config.batch_size, out)
+    return defended(victim, defence, earlier=earlier, batch_size=batch_size)
 
 
 def _budgets(config: ExtractConfig, queries: Sequence[Query]) -> list[int]:

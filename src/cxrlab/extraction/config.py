@@ -91,7 +91,7 @@ class Alignment:
         guide: What says how near a picture is to a report: the surrogate when left out, as in the paper, or a
             contrastive encoder by name (builtin:encoder, hf:FOLDER), an extra of ours. That needs no transcript, so
             that the pictures of the first round are moved too and no surrogate is trained between rounds.
-        batch_size: Pictures moved at once.
+        batch_size: Images moved at once; halved where they do not fit in memory.
     """
 
     eps: str = "0.2"
@@ -164,7 +164,7 @@ class ExtractConfig:
         split: Of the corpus: train, val or test.
         n: Studies of it that are measured on; all when left out.
         seed: Decides pictures, draws, weights and resamples.
-        batch_size: Pictures put to the victim at once.
+        batch_size: Images put to the victim at once; halved where they do not fit in memory.
         workers: Batches under way at once, for a victim behind a connection.
         stop_after_refusals: Refusals in a row after which a victim behind a connection is taken to have shut the
             accounts out, and the rest of the budget stays unspent; never when left out. Probes do not count.

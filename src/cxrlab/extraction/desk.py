@@ -18,6 +18,7 @@ import numpy as np
 from cxrlab.core.codec import encode_png, to_unit
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
 from cxrlab.core.files import write_bytes
+from cxrlab.core.memory import BatchSize
 from cxrlab.core.progress import track
 from cxrlab.extraction.answers import Ask, voice
 from cxrlab.extraction.ledger import Ledger, Ticket
@@ -77,7 +78,9 @@ class Desk:
         for name, value in (("batch_size", batch_size), ("workers", workers), ("accounts", len(accounts))):
             if value < 1:
                 raise ConfigError(f"{name}={value} is not usable; give at least 1.")
-        self._speak = voice(victim, decoding)
+        # A model behind an address is not asked a second time what may have cost money.
+        batch = None if victim.capabilities.black_box else BatchSize(batch_size, Path(folder))
+        self._speak = voice(victim, decoding, batch)
         self._ledger = ledger
         self._folder = Path(folder) / PICTURES
         self._batch_size = batch_size
@@ -118,7 +121,8 @@ class Desk:
         answers: dict[int, str] = {}
         for part in (fresh, again):
             batches = [part[start : start + self._batch_size] for start in range(0, len(part), self._batch_size)]
-            for queries in track(self._answers(batches), f"asking the victim, round {round}", total=len(batches)):
+            label = f"asking the victim, round {round}"
+            for queries in track(self._answers(batches), label, len(part), size=len):
                 answers.update((query.number, query.report) for query in queries)
                 self._heed(queries)
         return [answers[ask.number] for ask, _ in asked]

@@ -23,6 +23,7 @@ from cxrlab.core.codec import encode_png
 from cxrlab.core.files import make_folder, read_json, write_bytes, write_json, write_text
 from cxrlab.core.json_form import dumps
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.memory import BatchSize
 from cxrlab.data.images import eight_bits, read_picture
 from cxrlab.extraction.config import NO_ORACLE, TRANSCRIPT, ExtractConfig
 from cxrlab.extraction.desk import PICTURES
@@ -134,15 +135,17 @@ def _aligned(attack: Attack, round: int, told: list[Query], last: list[Picture])
     if guide is None:
         return [(one, {}) for one in _drawn(attack, round)]
     pictures = _before_move(attack, round, last)
-    own = own_reports(surrogate, pictures, config)
+    batch_size = BatchSize(config.alignment.batch_size, attack.folder, "alignment.batch_size")
+    own = own_reports(surrogate, pictures, config, batch_size)
     descriptions = attack.descriptions or _descriptions(config, told)
     enriched = _enriched(own, [one.key for one in pictures], descriptions, config, round)
     spoken = shared_vocabulary(descriptions, [query.report for query in told]) if descriptions else None
     make_folder(attack.place(round))
     write_json(attack.place(round) / ENRICHMENT, {**enrichment_summary(enriched), "vocabulary": spoken})
     moved, how = move_pictures(
-        guide, pictures, [one.text for one in enriched], config.alignment, seed=config.seed, round=round
-    )
+        guide, pictures, [one.text for one in enriched], config.alignment, seed=config.seed, round=round,
+        batch_size=batch_size,
+    )  # fmt: skip
     del surrogate, guide
     gc.collect()
     notes = [{"from": p.key, "target": e.to_json(), "own": o, **h} for p, e, o, h in
@@ -225,18 +228,16 @@ def wording(config: ExtractConfig) -> dict[str, Any]:
     }
 
 
-def own_reports(surrogate: Any, pictures: Sequence[Picture], config: ExtractConfig) -> list[str]:
+def own_reports(surrogate: Any, pictures: Sequence[Picture], config: ExtractConfig, batch_size: BatchSize) -> list[str]:
     """What the surrogate writes for pictures, in batches; the quickest words, since it only fills in."""
     from cxrlab.models.decoding import Decoding
 
     if surrogate is None:
         return [""] * len(pictures)
     films = [one.pixels.astype("float32") / 255.0 for one in pictures]
-    found: list[str] = []
-    size, how = config.alignment.batch_size, Decoding(max_new_tokens=config.surrogate_decoding.max_new_tokens)
-    for start in range(0, len(films), size):
-        found += [answers[0].text for answers in surrogate.answers(films[start : start + size], None, how)]
-    return found
+    how = Decoding(max_new_tokens=config.surrogate_decoding.max_new_tokens)
+    answers = batch_size.map(films, lambda some: surrogate.answers(some, None, how))
+    return [several[0].text for several in answers]
 
 
 def planned(attack: Attack, round: int, make: Callable[[], list[Noted]]) -> list[Picture]:

@@ -17,10 +17,11 @@ import numpy as np
 from cxrlab.core.errors import DataError, nearest
 from cxrlab.core.files import unreadable
 from cxrlab.core.install import require
+from cxrlab.core.memory import BatchSize
 from cxrlab.core.vocabulary import CHEXPERT_14
 from cxrlab.models.convert.tensors import is_torch_zip
 from cxrlab.models.local_files import first_line, load_tokenizer
-from cxrlab.models.text_batches import batches
+from cxrlab.models.text_batches import TextBatch, in_batches
 from cxrlab.models.user_text import user_ids
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class CheXbert:
         device: str = "cpu",
     ) -> None:
         require("models")
-        self.batch_size, self.device = batch_size, device
+        self.batch_size, self.device = BatchSize(batch_size), device
         self.tokenizer = load_tokenizer(Path(folder))
         self.model = _load(Path(checkpoint), Path(folder)).to(device)
 
@@ -83,12 +84,15 @@ class CheXbert:
         ids = [self._ids(text) for text in texts]
         vectors = np.zeros((len(ids), self.model.bert.config.hidden_size), np.float32)
         classes = np.zeros((len(ids), len(HEADS)), np.int64)
+
+        def look(batch: TextBatch) -> None:
+            first, scores = self.model(batch.ids.to(self.device), batch.mask.to(self.device))
+            rows = list(batch.rows)
+            vectors[rows] = first.float().cpu().numpy()
+            classes[rows] = torch.stack([score.argmax(dim=1) for score in scores], dim=1).cpu().numpy()
+
         with torch.inference_mode():
-            for batch in batches(ids, self.tokenizer.pad_token_id or 0, self.batch_size):
-                first, scores = self.model(batch.ids.to(self.device), batch.mask.to(self.device))
-                rows = list(batch.rows)
-                vectors[rows] = first.float().cpu().numpy()
-                classes[rows] = torch.stack([score.argmax(dim=1) for score in scores], dim=1).cpu().numpy()
+            in_batches(ids, self.tokenizer.pad_token_id or 0, self.batch_size, look)
         return vectors, classes
 
     def _ids(self, text: str) -> list[int]:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cxrlab.core.errors import DataError
-from cxrlab.models.text_batches import batches
+from cxrlab.core.memory import BatchSize
+from cxrlab.models.text_batches import TextBatch, in_batches
 from cxrlab.models.user_text import user_ids
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class DualEncoder:
         self.card = parts.card
         self.longest = parts.longest
         self.pixels = pixel_path(str(parts.model.config.model_type), parts.image_processor)
+        self._at_once = BatchSize(_BATCH)
 
     @classmethod
     def load(cls, argument: str, loading: Loading) -> DualEncoder:
@@ -107,12 +109,15 @@ class DualEncoder:
             raise DataError("no text to embed; give at least one.")
         ids = self.token_ids(texts)
         rows: list[Tensor | None] = [None] * len(texts)
-        for batch in batches(ids, self.padding, _BATCH):
+
+        def look(batch: TextBatch) -> None:
             found = self.model.get_text_features(
                 input_ids=batch.ids.to(self.device), attention_mask=batch.mask.to(self.device)
             )
             for row, vector in zip(batch.rows, _unit(getattr(found, "pooler_output", found)), strict=True):
                 rows[row] = vector
+
+        in_batches(ids, self.padding, self._at_once, look)
         return torch.stack([vector for vector in rows if vector is not None])
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -131,8 +136,7 @@ class DualEncoder:
         import torch
 
         with torch.inference_mode():
-            starts = range(0, len(images), _BATCH)
-            return _stacked([self.image_vectors(images[start : start + _BATCH]) for start in starts], self)
+            return _stacked(self._at_once.map(images, lambda some: [self.image_vectors(some)]), self)
 
     def embed_texts(self, texts: Sequence[str]) -> Image:
         """Vectors [N, D] float32 of length 1 for texts."""

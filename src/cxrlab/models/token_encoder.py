@@ -12,9 +12,10 @@ import numpy as np
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.install import require
+from cxrlab.core.memory import BatchSize
 from cxrlab.core.protocols import TokenVectors
 from cxrlab.models.local_files import first_line, load_tokenizer, quiet_loading
-from cxrlab.models.text_batches import batches
+from cxrlab.models.text_batches import TextBatch, in_batches
 from cxrlab.models.user_text import user_ids
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ class LocalTokenEncoder:
         device: str = "cpu",
     ) -> None:
         require("models")
-        self.folder, self.layer, self.batch_size, self.device = Path(folder), layer, batch_size, device
+        self.folder, self.layer, self.device = Path(folder), layer, device
+        self.batch_size = BatchSize(batch_size)
         self._name = name or self.folder.resolve().name
         self.tokenizer = load_tokenizer(self.folder)
         self.model = _load(self.folder, layer).to(device)
@@ -69,12 +71,15 @@ class LocalTokenEncoder:
         nothing = np.zeros((0, self.model.config.hidden_size), np.float32)
         vectors: list[NDArray[np.float32]] = [nothing] * len(ids)
         pad = self.tokenizer.pad_token_id or 0
+
+        def look(batch: TextBatch) -> None:
+            out = self.model(input_ids=batch.ids.to(self.device), attention_mask=batch.mask.to(self.device))
+            hidden = out.last_hidden_state.float().cpu().numpy()
+            for place, row in enumerate(batch.rows):
+                vectors[row] = hidden[place, : len(ids[row])].copy()
+
         with torch.inference_mode():
-            for batch in batches(ids, pad, self.batch_size):
-                out = self.model(input_ids=batch.ids.to(self.device), attention_mask=batch.mask.to(self.device))
-                hidden = out.last_hidden_state.float().cpu().numpy()
-                for place, row in enumerate(batch.rows):
-                    vectors[row] = hidden[place, : len(ids[row])].copy()
+            in_batches(ids, pad, self.batch_size, look)
         return [self._tokens(row, array) for row, array in zip(ids, vectors, strict=True)]
 
     def _ids(self, text: str) -> list[int]:

@@ -2,6 +2,7 @@
 
     candidates.jsonl   one `Prediction` a study, in the order of the corpus, with every draw under `answers`
     summary.json       how many, how different, how long
+    batch.json         only where a batch did not fit in memory: the smaller one that was used
 
 A run that was stopped goes on at the study where it stopped and ends with the same bytes.
 """
@@ -19,6 +20,7 @@ from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.core.json_form import number_of
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.memory import BatchSize
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
@@ -121,7 +123,8 @@ def sample(config: SampleConfig, out: Path) -> Sampling:
     if len(ids) > config.batch_size and not (out / CANDIDATES).exists():
         try_longest(writer, films, ids)
     with Run.open(out, config, seed=config.seed, free=FREE) as run:
-        missing = answer_all(run, CANDIDATES, writer, films, ids, config.batch_size, "drawing reports")
+        batch_size = BatchSize(config.batch_size, out)
+        missing = answer_all(run, CANDIDATES, writer, films, ids, batch_size, "drawing reports")
         summary = _summary(run.path(CANDIDATES), config, len(ids), missing)
         run.write(SUMMARY, summary)
         if missing and not config.allow_missing:

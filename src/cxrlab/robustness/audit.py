@@ -7,6 +7,7 @@
     triptychs.jsonl    a few studies for a person to look at; pictures in triptychs/
     robustness.json    the conclusions
     summary.json       how many, how long, what was left out
+    batch.json         only where a batch did not fit in memory: the smaller one that was used
 
 A stopped audit goes on where it stopped and ends with the same lines; a finished one is left as it is.
 """
@@ -14,9 +15,10 @@ A stopped audit goes on where it stopped and ends with the same lines; a finishe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -26,10 +28,11 @@ from cxrlab.core.egress import check_egress, check_one_keeper
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.core.json_form import plain
+from cxrlab.core.memory import BatchSize
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.generate import chosen_ids
-from cxrlab.robustness.cases import Cases, film_tensor, refuse_unreadable, refuse_without_reference, stacked
+from cxrlab.robustness.cases import Case, Cases, film_tensor, refuse_unreadable, refuse_without_reference, stacked
 from cxrlab.robustness.certificates import certified, keep_certificates
 from cxrlab.robustness.conclude import conclude
 from cxrlab.robustness.conditions import CLEAN, parse_condition
@@ -45,9 +48,12 @@ from cxrlab.robustness.tables import read_evidence
 from cxrlab.robustness.targets import Target
 from cxrlab.robustness.triptychs import TRIPTYCHS, triptych
 
+if TYPE_CHECKING:
+    from cxrlab.core.protocols import Image
+
 ROBUSTNESS, SUMMARY = "robustness.json", "summary.json"
 USES_GRADIENTS = (UNIVERSAL, "ensemble")  # beside the white-box attacks
-FREE = free_of("loading.connection")  # settings that may change when a run is continued
+FREE = ("batch_size", "smoothing.batch_size", *free_of("loading.connection"))  # may change when a run is continued
 _TRIED = 4  # films that are shown twice, to see whether a model is random
 
 
@@ -122,11 +128,13 @@ def _concluded(run: Run, cases: Cases, targets: Sequence[Target], config: Robust
     right = {key: one.film for key, one in clean.items()}
     _certify(run, found, right, targets, config)
     looks = image_dependence(run, cases, right, targets, config)
+    batch_size = BatchSize(config.batch_size, run.folder)
     found["controls"]["image_dependence"] = looks
     warnings = [
+        *([batch_size.note] if batch_size.note else []),
         *_blind(looks, names),
         *(line for target in targets for line in aimed_attacks(target, config)[1]),
-        *_random(targets, cases),
+        *_random(targets, cases, batch_size),
         *refusals(answers, names),
         *attack_doubts(answers, names),
         *found["warnings"],
@@ -178,14 +186,18 @@ def _blind(looks: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]) -> 
             )
 
 
-def _random(targets: Sequence[Target], cases: Cases) -> Iterator[str]:
+def _random(targets: Sequence[Target], cases: Cases, batch_size: BatchSize) -> Iterator[str]:
     few = cases.all[:_TRIED]
     films = [cases.film(case) for case in few]
     places = stacked(films)[0]
     for target in targets:
-        shown = torch.stack([film_tensor(films[place]) for place in places]).to(target.device)
-        if doubt := randomness_doubt(target, [few[place] for place in places], shown):
-            yield doubt
+        doubts = batch_size.map(places, partial(_doubts, target, few, films))
+        yield from [doubt for doubt in doubts if doubt][:1]
+
+
+def _doubts(target: Target, cases: Sequence[Case], films: Sequence[Image], places: Sequence[int]) -> list[str | None]:
+    shown = torch.stack([film_tensor(films[place]) for place in places]).to(target.device)
+    return [randomness_doubt(target, [cases[place] for place in places], shown)]
 
 
 def threat(config: RobustnessConfig, targets: Sequence[Target]) -> str:

@@ -55,7 +55,7 @@ class RobustnessConfig:
         only_labels: Ask about these alone; without, about each that some studies have and others have not.
         section: Of the reference report.
         film_size: Films are fitted into a square of this side before they are attacked; as stored when left out.
-        batch_size: Films attacked at once.
+        batch_size: Images attacked at once; halved where they do not fit in memory.
         uint8: Show each perturbed film also after rounding to 8 bits, as a file would hold it.
         transfer: Show each model also the films that were made for the others.
         controls: Wrong films that tell whether a model looks at all: noise, blank, swapped.

@@ -5,13 +5,15 @@ A model that ignores pixels looks perfectly robust. Noise, a blank film and anot
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.memory import BatchSize
 from cxrlab.core.progress import track
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
@@ -37,22 +39,17 @@ def examine_wrong_films(run: Run, cases: Cases, targets: Sequence[Target], confi
     """Show every model the wrong films of some studies; a line each in controls.jsonl."""
     chosen = _chosen(cases, config)
     done = run.done(CONTROLS)
-    for control, target in track(
-        [(control, target) for control in config.controls for target in targets], "the same with wrong films"
-    ):
+    batch_size = BatchSize(config.batch_size, run.folder)
+    looks = [(control, target) for control in config.controls for target in targets]
+    total = len(looks) * len(chosen)
+    for control, target in track(looks, "the same with wrong images", total, size=lambda _: len(chosen)):
         keys = {case.id: f"{target.key}|{control}|{case.id}" for case in chosen}
         if not chosen or done.issuperset(keys.values()):
             continue
         films = _wrong_films(control, cases, chosen, config.seed)
         if films is None:
             continue
-        said: dict[str, FilmAnswer] = {}
-        for start in range(0, len(chosen), config.batch_size):
-            batch = chosen[start : start + config.batch_size]
-            for places in stacked([films[case.id] for case in batch]):
-                asked = [batch[place] for place in places]
-                shown = torch.stack([film_tensor(films[case.id]) for case in asked]).to(target.device)
-                said |= dict(zip([case.id for case in asked], target.examine(shown, asked), strict=True))
+        said = dict(batch_size.map(chosen, partial(_said, target, films)))
         for case in chosen:
             if keys[case.id] not in done:
                 line = {"id": keys[case.id], "model": target.key, "control": control, "study": case.id}
@@ -95,6 +92,14 @@ def image_dependence(
             parts["asked"] = _by_answers(by_case, right, wrong, config)
         found[target.key] = {**_together(target.name, parts), **parts}
     return found
+
+
+def _said(target: Target, films: Mapping[str, Any], batch: Sequence[Case]) -> Iterator[tuple[str, FilmAnswer]]:
+    """What the model says of each study's wrong film."""
+    for places in stacked([films[case.id] for case in batch]):
+        asked = [batch[place] for place in places]
+        shown = torch.stack([film_tensor(films[case.id]) for case in asked]).to(target.device)
+        yield from zip([case.id for case in asked], target.examine(shown, asked), strict=True)
 
 
 def _chosen(cases: Cases, config: RobustnessConfig) -> list[Case]:

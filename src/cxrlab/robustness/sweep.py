@@ -2,13 +2,15 @@
 
 Films go through in batches that depend on the corpus alone. What belongs to one batch, one model and one attack is
 made together and then appended, so that a sweep that was stopped repeats at most one such piece and ends with the
-same lines.
+same lines. Where a batch does not fit in memory, its films are attacked in halves: what is random about an image
+depends on the seed and its id.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from cxrlab.attacks.base import Attack, Perturbed
 from cxrlab.attacks.corruptions import corrupt
 from cxrlab.attacks.regions import region_mask
 from cxrlab.attacks.table import ATTACKS
+from cxrlab.core.memory import BatchSize
 from cxrlab.core.progress import track
 from cxrlab.core.runs import Run
 from cxrlab.robustness.cases import Case, Cases, film_tensor, stacked
@@ -102,6 +105,7 @@ class Sweep:
 
     def __init__(self, run: Run, cases: Cases, targets: Sequence[Target], config: RobustnessConfig) -> None:
         self.run, self.cases, self.targets, self.config = run, cases, tuple(targets), config
+        self._batch_size = BatchSize(config.batch_size, run.folder)
         self._done = run.done(ANSWERS)
         # Model and study → what was said of the clean film, which comes first and is asked once; of a stopped sweep
         # it is read from file, so that attacks begin from the same words.
@@ -113,12 +117,15 @@ class Sweep:
         batches = self.cases.batches()
         pieces = [(batch, piece) for batch in batches for piece in self._pieces()]
         films: dict[str, Any] = {}
-        for batch, piece in track(pieces, "attacking films (pieces)"):
+        total = sum(len(batch) for batch, _ in pieces)
+        label = "attacking studies, once per condition"
+        for batch, piece in track(pieces, label, total, size=lambda one: len(one[0])):
             if self._done.issuperset(self._ids(batch, piece)):
                 continue
             if batch[0].id not in films:
                 films = {case.id: self.cases.film(case) for case in batch}
-            lines = sorted(self._examine(batch, piece, films), key=self._place(batch))
+            found = self._batch_size.map(batch, partial(self._examine, piece=piece, films=films))
+            lines = sorted(found, key=self._place(batch))
             for line in lines:
                 if line.id not in self._done:
                     self.run.append(ANSWERS, line)
@@ -225,7 +232,8 @@ class Sweep:
     def _attack(self, aimed: Aimed, crafter: Target, aim: str, budget: Budget, shape: Sequence[int]) -> Attack:
         kind = ATTACKS.load(aimed.attack)
         if aimed.attack == UNIVERSAL:
-            change = universal_change(self.run, self.cases, crafter, aim, budget, tuple(shape[1:]), self.config)
+            size = tuple(shape[1:])
+            change = universal_change(self.run, self.cases, crafter, aim, budget, size, self.config, self._batch_size)
             found: Attack = kind(self.config.attack, change=change)
         else:
             found = kind(self.config.attack)
@@ -265,7 +273,10 @@ class Sweep:
         films = films.to(viewer.device)
         if not rounded:
             return viewer.examine(films, cases), None
-        both = viewer.examine(torch.cat([films, (films * 255).round() / 255]), [*cases, *cases])
+        eight_bits = (films * 255).round() / 255
+        if len(cases) == 1:  # a batch of one must need the memory of one image
+            return viewer.examine(films, cases), viewer.examine(eight_bits, cases)
+        both = viewer.examine(torch.cat([films, eight_bits]), [*cases, *cases])
         return both[: len(cases)], both[len(cases) :]
 
 

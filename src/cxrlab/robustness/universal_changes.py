@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cxrlab.core.errors import DataError
+from cxrlab.core.memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
 from cxrlab.robustness.cases import Case, Cases, film_tensor
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 
 
 def universal_change(
-    run: Run, cases: Cases, target: Target, aim: str, budget: Budget, shape: tuple[int, ...], config: RobustnessConfig
-) -> Tensor:
+    run: Run, cases: Cases, target: Target, aim: str, budget: Budget, shape: tuple[int, ...], config: RobustnessConfig,
+    batch_size: BatchSize,
+) -> Tensor:  # fmt: skip
     """[1, C, H, W]: made of the first `universal_films` films of this shape in another split, or read where it was.
 
     Args:
@@ -34,6 +36,7 @@ def universal_change(
         budget: Its radius.
         shape: C, H and W of the films.
         config: Settings.
+        batch_size: Images at once.
     """
     from cxrlab.attacks.universal import make_universal
 
@@ -61,9 +64,11 @@ def universal_change(
             "perturbation of; give --film-size, so that all films have one size."
         )
     images = torch.stack(films).to(target.device)
-    objective = target.objective(aim, chosen, target.examine(images, chosen), images)
+    rows = range(len(chosen))
+    clean = batch_size.map(rows, lambda some: target.examine(images[list(some)], [chosen[row] for row in some]))
+    objective = target.objective(aim, chosen, clean, images)
     keys = [case.id for case in chosen]
-    made = make_universal(objective, images, budget, config.attack, keys=keys, seed=config.seed)
+    made = make_universal(objective, images, budget, config.attack, keys=keys, seed=config.seed, batch_size=batch_size)
     stream = io.BytesIO()
     np.save(stream, made.detach().cpu().numpy())
     run.write(str(path.relative_to(run.folder)), stream.getvalue())

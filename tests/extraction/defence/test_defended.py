@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cxrlab.core.memory import BatchSize
 from cxrlab.core.protocols import REFUSED, Capabilities, Generated, ImageToText
 from cxrlab.extraction.defence.coarse import Coarse
 from cxrlab.extraction.defence.defended import defended
@@ -100,3 +102,19 @@ def test_a_quota_counts_for_the_account_under_which_the_ledger_books(tmp_path: P
         later.ask([Picture("p60", np.full((4, 4), 60, np.uint8))], 0, 4)
         assert ledger.queries()[-1].refused  # also after a restart
     assert booked == [("one", False, False), ("two", True, False), ("one", False, True), ("two", False, False)]
+
+
+def test_a_batch_that_does_not_fit_counts_each_image_once() -> None:
+    """A quota of 4, five images at once, and a machine that holds two: four answers."""
+    sizes: list[int] = []
+
+    class Small(Victim):
+        def generate(self, images: Any, indications: Any = None) -> list[Generated]:
+            sizes.append(len(images))
+            if len(images) > 2:
+                raise MemoryError
+            return super().generate(images, indications)
+
+    model = defended(Small(), Quota(4), batch_size=BatchSize(8))
+    answers = model.asked_by(["one"] * 5).generate(films(*[0.5] * 5))
+    assert sizes == [4, 2, 2] and sum(not answer.extra for answer in answers) == 4

@@ -90,7 +90,7 @@ class DefendConfig:
         split: Of the benign films.
         n: Benign films, drawn with the seed; all when left out.
         section: Of the reference report.
-        batch_size: Films answered at once.
+        batch_size: Images answered at once; halved where they do not fit in memory.
         tolerated: Share of benign films that may be refused before that counts as harm.
         minimum_queries: Fewest queries of the attack without a defence from which a severity is stated.
         minimum_studies: Fewest studies on which its copy was measured from which a severity is stated.

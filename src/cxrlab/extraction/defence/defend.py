@@ -21,6 +21,7 @@ from cxrlab.core.connection import free_of
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.core.json_form import plain
+from cxrlab.core.memory import BatchSize
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.images import grey_film
@@ -111,7 +112,8 @@ def _cases(run: Run, config: DefendConfig, writer: Writer) -> list[BenignCase]:
     corpus = load_corpus(config.data)
     films = Films(corpus)
     ids = chosen_ids(corpus, config.split, config.n, config.seed)
-    missing = answer_all(run, BENIGN, writer, films, ids, config.batch_size, "writing benign reports")
+    batch_size = BatchSize(config.batch_size, run.folder)
+    missing = answer_all(run, BENIGN, writer, films, ids, batch_size, "writing benign reports")
     lost = {item.id for item in missing}
     said, references = predictions_from(run.path(BENIGN)).items, references_from(config.data, config.section).items
     cases = []

@@ -9,6 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Self
 
 from cxrlab.core.codec import to_uint8
+from cxrlab.core.memory import BatchSize
 from cxrlab.core.protocols import REFUSED, Capabilities, Generated
 from cxrlab.data.images import grey_film
 from cxrlab.extraction.defence.base import Defence
@@ -29,12 +30,20 @@ class Defended:
         defence: What stands before it.
         earlier: Who asked the queries that were put before this process began, in their order; a defence with a memory
             is told of them.
+        batch_size: Images that the model answers at once; None takes those of a call together.
 
     Whoever keeps the books says who asks (`asked_by`); what is asked without that is asked by `ANYBODY`.
     """
 
-    def __init__(self, model: ImageToText, defence: Defence, *, earlier: Sequence[str] = ()) -> None:
-        self._model, self._defence = model, defence
+    def __init__(
+        self,
+        model: ImageToText,
+        defence: Defence,
+        *,
+        earlier: Sequence[str] = (),
+        batch_size: BatchSize | None = None,
+    ) -> None:
+        self._model, self._defence, self._batch_size = model, defence, batch_size
         self._accounts: tuple[str, ...] | None = None
         self._clock = count(len(earlier))  # queries that came before, answered or refused
         for number, account in enumerate(earlier):
@@ -75,9 +84,18 @@ class Defended:
         reasons = None
         if indications is not None:
             reasons = [reason for reason, passes in zip(indications, admitted, strict=True) if passes]
-        told = iter(ask(films, reasons) if films else [])
+        told = iter(self._told(films, reasons, ask) if films else [])
         refusal = Generated(self._defence.refusal, extra={REFUSED: True})
         return [[self._worded(one) for one in next(told)] if passes else [refusal] for passes in admitted]
+
+    def _told(self, films: list[Image], reasons: list[str | None] | None, ask: Ask) -> list[list[Generated]]:
+        if self._batch_size is None:
+            return ask(films, reasons)
+
+        def some(places: Sequence[int]) -> list[list[Generated]]:
+            return ask([films[at] for at in places], None if reasons is None else [reasons[at] for at in places])
+
+        return self._batch_size.map(range(len(films)), some)
 
     def _admits(self, image: Image, account: str) -> bool:
         return self._defence.admits(to_uint8(grey_film(image)), account, next(self._clock))
@@ -102,7 +120,9 @@ class DefendedWriter(Defended):
         return self._answered(images, indications, lambda films, why: model.answers(films, why, decoding))
 
 
-def defended(model: ImageToText, defence: Defence, *, earlier: Sequence[str] = ()) -> Defended:
+def defended(
+    model: ImageToText, defence: Defence, *, earlier: Sequence[str] = (), batch_size: BatchSize | None = None
+) -> Defended:
     """A model behind a defence that keeps what the model can do; see `Defended`."""
     kind = DefendedWriter if isinstance(model, ChoosesWords) else Defended
-    return kind(model, defence, earlier=earlier)
+    return kind(model, defence, earlier=earlier, batch_size=batch_size)
