@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.core.config import config_from
+from cxrlab.core.folders import write_checksums
 from cxrlab.data.config import PhantomConfig, ScenesConfig
 from cxrlab.models.builtin import ALIGNED, ENCODER, GENERAL, OUTSIDER, PROJECTOR, REPORTER, WEIGHTS
 from cxrlab.models.model_card import read_model_card, write_model_card
@@ -145,7 +146,6 @@ def pack(name: str, out: Path) -> int:
         tensors = {_published(key): value for key, value in tensors.items()}
     small = {key: value.to(torch.bfloat16).contiguous() for key, value in tensors.items()}
     save_file(small, out / target, metadata={"format": "pt"})
-    (out / target).chmod(0o644)  # safetensors lets nobody else read what it writes
     files = ("adapter_config.json",) if name == REPORTER else () if name == ALIGNED else (*KEPT, *KEPT_WORDS)
     for file in files:
         if (source / file).is_file():
@@ -155,6 +155,9 @@ def pack(name: str, out: Path) -> int:
     assert card is not None
     extra = {key: _by_name(value) for key, value in card.extra.items()}
     write_model_card(replace(card, base=f"builtin:{ALIGNED}" if name == REPORTER else None, extra=extra), out)
+    write_checksums(out)
+    for file in out.iterdir():
+        file.chmod(0o644)  # what is shipped may be read by everybody
     return sum(file.stat().st_size for file in out.iterdir())
 
 

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from tiny_models import save_tiny_llava, tiny_dual_encoder
 
 from cxrlab.core.errors import DataError, RunError, UnknownName
+from cxrlab.core.folders import write_checksums
 from cxrlab.models import builtin
 from cxrlab.models.builtin import ALIGNED, ENCODER, GENERAL, OUTSIDER, PROJECTOR, REPORTER, builtin_folder
 from cxrlab.models.model_card import ModelCard, write_model_card
@@ -69,8 +70,22 @@ def test_a_cache_that_lost_files_is_made_again(weights: Path) -> None:
     stored = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(stored[: len(stored) // 2])
     assert (builtin_folder(ALIGNED) / "model.safetensors").read_bytes() == stored
+    (folder / "model.safetensors").write_bytes(stored[:-1] + b"x")
+    assert (builtin_folder(ALIGNED) / "model.safetensors").read_bytes() == stored
     (folder / "model.safetensors").unlink()
     assert (builtin_folder(ALIGNED) / "model.safetensors").stat().st_mode & 0o777 == 0o644
+
+
+def test_shipped_weights_that_were_altered_are_refused(weights: Path) -> None:
+    for part in (ALIGNED, ENCODER):
+        write_checksums(weights / part)
+    builtin_folder(ALIGNED)
+    for file in (weights / ALIGNED / PROJECTOR, weights / ENCODER / "model.safetensors"):
+        stored = file.read_bytes()
+        file.write_bytes(stored[:-1] + bytes([stored[-1] ^ 1]))
+        with pytest.raises(DataError, match=rf"is damaged: .*{file.name}"):
+            builtin_folder(ALIGNED)
+        file.write_bytes(stored)
 
 
 def test_a_cache_that_cannot_be_made_is_told_with_its_remedy(

@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from cxrlab.core.folders import find_damage
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.phantom.corpus import make_phantom
@@ -31,6 +32,11 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 def test_all_are_here_and_small() -> None:
     assert all(has_weights(name) for name in NAMES)
     assert sum(bytes_of(name) for name in NAMES) <= 36_000_000
+
+
+def test_they_are_as_they_were_written() -> None:
+    """A folder that is changed by hand needs new checksums: `core.folders.write_checksums`."""
+    assert {name: find_damage(WEIGHTS / name) for name in NAMES} == dict.fromkeys(NAMES)
 
 
 def bytes_of(name: str) -> int:

@@ -14,9 +14,10 @@ import torch
 from aligning import ADAPTER, alone, lines, losses, refused, stored, tiny_alignment, with_
 from lessons import phantoms
 
+from cxrlab.core.errors import RunError
 from cxrlab.preference.train import prefer
 from cxrlab.preference.train_config import Measure, PreferConfig, Watch
-from cxrlab.preference.watch import Watcher
+from cxrlab.preference.watch import BEST, Watcher
 
 WATCH = Watch(n=3, max_new_tokens=6)
 
@@ -112,6 +113,25 @@ def test_a_kill_while_it_is_looked_at_changes_nothing(
         prefer(mine, tmp_path / "run")
     for name in (ADAPTER, "history.jsonl", "selection.json"):
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "straight" / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("place", [b'"score":"0.', None])
+def test_weights_of_the_best_step_that_were_altered_are_not_taken(
+    config: PreferConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: bytes | None
+) -> None:
+    """Its score, by which later steps are held against it; or a number of the weights."""
+    mine = with_(config, watch=WATCH, evaluate_every=2)
+    with monkeypatch.context() as patch:
+        scripted(patch, {0: (0.9, 0.9), 2: (0.5, 0.7), 4: (0.3, 0.6)})
+        with pytest.raises(KeyError):
+            prefer(mine, tmp_path / "run")
+    file = tmp_path / "run" / "steps" / BEST
+    content = bytearray(file.read_bytes())
+    content[-2 if place is None else content.index(place) + len(place)] ^= 1
+    file.write_bytes(content)
+    scripted(monkeypatch, SCORES)
+    with pytest.raises(RunError, match=rf"{BEST}.* is damaged"):
+        prefer(mine, tmp_path / "run")
 
 
 def test_a_step_without_a_score_is_never_the_best(

@@ -17,7 +17,7 @@ from tiny_families import save_tiny
 from tiny_models import tiny_dual_encoder
 
 import cxrlab
-from cxrlab.core.errors import ConfigError, CxrlabError, DataError
+from cxrlab.core.errors import ConfigError, CxrlabError, DataError, RunError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.views import film_of
@@ -128,6 +128,12 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(
             harden(short, tmp_path / "run")
     assert not (tmp_path / "run" / "checkpoint").exists()
     monkeypatch.undo()
+    state = tmp_path / "run" / "steps" / "checkpoint-3" / "state.pt"
+    content = state.read_bytes()
+    state.write_bytes(content[:-1] + b"x")
+    with pytest.raises(RunError, match=r"checkpoint-3 is damaged: .*state.pt"):
+        harden(short, tmp_path / "run")
+    state.write_bytes(content)
     harden(short, tmp_path / "run")
     for name in ("history.jsonl", "harden.json", "checkpoint/model.safetensors"):
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -183,6 +184,23 @@ def test_a_checkpoint_without_its_marker_is_not_resumed_from(tmp_path: Path, str
     (half / "trained.safetensors").write_bytes(b"half")
     train_toy(tmp_path)
     assert stored(tmp_path) == stored(straight)
+
+
+@pytest.mark.parametrize("file", ["trained.safetensors", "optimizer.pt", "meter.json", "rng_state.pth"])
+def test_a_damaged_checkpoint_is_not_resumed_from(tmp_path: Path, straight: Path, file: str) -> None:
+    """One bit of a file that decides the result; without that folder the run goes on from the one before."""
+    with pytest.raises(SystemExit):
+        train_toy(tmp_path, rows=Cut(10))
+    newest = tmp_path / "steps" / "checkpoint-8"
+    content = bytearray((newest / file).read_bytes())
+    content[-2] ^= 1
+    (newest / file).write_bytes(content)
+    with pytest.raises(RunError, match=rf"checkpoint-8 is damaged: .*{file}.*resume from checkpoint-4"):
+        train_toy(tmp_path)
+    assert (newest / MARKER).is_file()
+    shutil.rmtree(newest)
+    train_toy(tmp_path)
+    assert stored(tmp_path) == stored(straight) and history(tmp_path) == history(straight)
 
 
 def test_ctrl_c_keeps_the_step_under_way(tmp_path: Path) -> None:

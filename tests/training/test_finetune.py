@@ -18,6 +18,7 @@ from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.runs import state
 from cxrlab.data.images import load_image
 from cxrlab.models.hf.wrapper import HfModel
+from cxrlab.models.loading import Loading
 from cxrlab.models.model_card import read_model_card
 from cxrlab.training import checks, reports
 from cxrlab.training.augmentation import Augmentation
@@ -176,6 +177,31 @@ def test_a_run_does_not_go_on_from_a_start_that_changed(config: FinetuneConfig, 
     saved_llava(start, seed=1)
     with pytest.raises(RunError, match="was begun with weights: .* choose another folder"):
         finetune(mine, tmp_path / "run")
+
+
+def test_a_result_that_was_altered_is_not_opened(
+    config: FinetuneConfig, tuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two bytes of the weights; then a config that another program changed; on purpose, it is said."""
+    out = Path(shutil.copytree(tuned, tmp_path / "run"))
+    file = out / "checkpoint" / "adapter_model.safetensors"
+    content = file.read_bytes()
+    file.write_bytes(content[:-2] + bytes(one ^ 255 for one in content[-2:]))
+    for use in (lambda: HfModel.load(str(out)), lambda: finetune(config, out)):
+        with pytest.raises(DataError, match=rf"is damaged: .*{file.name}.*checksums.json"):
+            use()
+    file.write_bytes(content)
+    finetune(config, out)
+    card = out / "checkpoint" / "cxrlab.json"
+    card.write_text(card.read_text().replace("finetune", "Finetune"))
+    with pytest.raises(DataError, match=r"is damaged: .*cxrlab.json"):
+        HfModel.load(str(out))
+    (out / "checkpoint" / "checksums.json").unlink()
+    capsys.readouterr()
+    # The base's path counts from the folder, which has moved.
+    settings = Loading(base=config.start)
+    assert HfModel.load(str(out), loading=settings).name and HfModel.load(str(out), loading=settings).name
+    assert capsys.readouterr().err.count("was not verified") == 1
 
 
 def test_what_an_adapter_stands_on_is_never_that_of_an_earlier_start(config: FinetuneConfig, tmp_path: Path) -> None:

@@ -1,4 +1,8 @@
-"""Folders that are whole or absent: filled under a hidden name, then given their own."""
+"""Folders that are whole or absent, and checksums by which later damage to them is found.
+
+A folder is filled under a hidden name, then given its own. `checksums.json` in it lists every file with its size and
+SHA-256.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,14 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from cxrlab.core.errors import RunError
-from cxrlab.core.files import PRIVATE, make_folder, os_error
+from cxrlab.core.environment import usable_cores
+from cxrlab.core.errors import DataError, RunError
+from cxrlab.core.files import PRIVATE, make_folder, os_error, read_json, sha256_of, write_json
+
+CHECKSUMS = "checksums.json"
 
 
 def write_folder(out: Path, write: Callable[[Path], None]) -> Path:
@@ -26,8 +34,8 @@ def write_folder(out: Path, write: Callable[[Path], None]) -> Path:
     try:
         make_folder(hidden)
         write(hidden)
-        for file in files_of(hidden):
-            file.chmod(PRIVATE)
+        make_private(hidden)
+        write_checksums(hidden)
         if out.is_dir():
             out.rmdir()  # an empty one
         os.replace(hidden, out)
@@ -38,9 +46,55 @@ def write_folder(out: Path, write: Callable[[Path], None]) -> Path:
     return out
 
 
-def files_of(folder: Path) -> list[Path]:
-    """Every file of a folder and the folders in it, in the order of their paths."""
-    return sorted(path for path in folder.rglob("*") if path.is_file())
+def make_private(folder: Path) -> None:
+    """Take from all but the owner the right to read the files of a folder, which libraries write as umask has it."""
+    for file in folder.rglob("*"):
+        if file.is_file():
+            file.chmod(PRIVATE)
+
+
+def write_checksums(folder: Path, name: str = CHECKSUMS) -> None:
+    """Hand every file of a folder to the disk, then list their sizes and SHA-256 in the file `name`.
+
+    Files and folders whose names begin with a dot are left out: file browsers and network disks make such.
+    """
+    files = _listed(folder, name)
+    for file in files.values():
+        with file.open("rb") as stream:
+            os.fsync(stream.fileno())
+    sums = {path: {"bytes": files[path].stat().st_size, "sha256": digest} for path, digest in _digests(files).items()}
+    write_json(folder / name, sums)
+
+
+def find_damage(folder: Path, name: str = CHECKSUMS) -> str | None:
+    """What of a folder is not as `write_checksums` found it, in a few words; None when every file is."""
+    files = _listed(folder, name)
+    try:
+        sums = {str(path): (int(row["bytes"]), str(row["sha256"])) for path, row in read_json(folder / name).items()}
+    except (DataError, AttributeError, KeyError, TypeError, ValueError):
+        return f"{name} is no list of checksums"
+    if odd := sorted(sums.keys() ^ files.keys()):
+        return f"{odd[0]} is missing" if odd[0] in sums else f"{odd[0]} was added after it was written"
+    for path, (size, _) in sums.items():
+        if (found := files[path].stat().st_size) != size:
+            return f"{path} has {found:,} bytes and was written with {size:,}"
+    for path, digest in _digests(files).items():
+        if digest != sums[path][1]:
+            return f"the content of {path} has changed since it was written"
+    return None
+
+
+def _listed(folder: Path, name: str) -> dict[str, Path]:
+    """Path within the folder → file, for every file that checksums are about."""
+    found = {path.relative_to(folder): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    hidden = {path for path in found if any(part.startswith(".") for part in path.parts)}
+    return {path.as_posix(): file for path, file in found.items() if path not in hidden and path != Path(name)}
+
+
+def _digests(files: dict[str, Path]) -> dict[str, str]:
+    """SHA-256 of each file; hashing lets other threads run, so files are read side by side."""
+    with ThreadPoolExecutor(min(8, usable_cores())) as team:
+        return dict(zip(files, team.map(sha256_of, files.values()), strict=True))
 
 
 def refuse_taken(out: Path) -> None:

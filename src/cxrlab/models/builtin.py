@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from cxrlab.core.errors import DataError, RunError, UnknownName, nearest
 from cxrlab.core.files import make_folder, sha256_of
-from cxrlab.core.folders import write_folder
+from cxrlab.core.folders import CHECKSUMS, find_damage, write_folder
 from cxrlab.core.install import require
 from cxrlab.models.dual_encoder import DualEncoder
+from cxrlab.models.hf.source import refuse_damaged
 from cxrlab.models.hf.wrapper import HfModel
 from cxrlab.models.loading import Loading
 from cxrlab.models.model_card import MODEL_CARD, read_model_card, write_model_card
@@ -108,6 +108,7 @@ def _put_together(weights: Path) -> Path:
     for file in made_of:
         if not file.is_file():
             raise DataError(f"this copy of cxrlab has no weights for builtin:{ALIGNED}; {file} is missing.")
+    refuse_damaged(weights / ALIGNED)
     out = cache_folder() / "-".join([ALIGNED, *(sha256_of(file)[:12] for file in made_of)])
     if _whole(out):
         return out
@@ -118,7 +119,7 @@ def _put_together(weights: Path) -> Path:
             f"builtin:{ALIGNED} is put together once and kept, and this failed: {error} Set CXRLAB_CACHE to a folder "
             "that you may write to."
         ) from error
-    shutil.rmtree(out, ignore_errors=True)  # somebody has taken files out of it, or cut them short
+    shutil.rmtree(out, ignore_errors=True)  # it lost files or was changed; it is made of verified ones again
     try:
         write_folder(out, lambda folder: _write_aligned(weights, folder))
         # The shipped weights hold nothing of a patient, and users may share the cache.
@@ -133,10 +134,8 @@ def _put_together(weights: Path) -> Path:
 
 
 def _whole(folder: Path) -> bool:
-    """Whether all files are there and the weights are as long as when they were written."""
-    card = read_model_card(folder)
-    weights = folder / "model.safetensors"
-    return card is not None and weights.is_file() and weights.stat().st_size == card.extra.get("bytes")
+    """Whether all files are there and as they were written."""
+    return (folder / CHECKSUMS).is_file() and find_damage(folder) is None
 
 
 def _write_aligned(weights: Path, folder: Path) -> None:
@@ -153,7 +152,6 @@ def _write_aligned(weights: Path, folder: Path) -> None:
     with quiet_loading():
         model.to(tower.model.dtype).save_pretrained(folder)
     processor.save_pretrained(folder)
-    stored = folder / "model.safetensors"
     card = read_model_card(weights / ALIGNED)
     assert card is not None
-    write_model_card(replace(card, extra={**card.extra, "bytes": stored.stat().st_size}), folder)
+    write_model_card(card, folder)

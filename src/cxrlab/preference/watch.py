@@ -6,18 +6,21 @@ is divided by how many times as long as the reference a report is, where it is l
 
 from __future__ import annotations
 
+import hashlib
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
-from cxrlab.core.errors import DataError
+from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.randomness import generator
+from cxrlab.core.streams import Remarks
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.answering import Films
 from cxrlab.metrics.pairs import Pair
@@ -27,6 +30,7 @@ from cxrlab.models.hf.wrapper import HfModel
 from cxrlab.models.prompts import load_prompts
 from cxrlab.preference.judges import length_controlled, metric_judge
 from cxrlab.preference.train_config import PreferConfig
+from cxrlab.training.fingerprint import tensors_key
 from cxrlab.training.run_folder import RunFolder
 from cxrlab.training.starts import Start
 
@@ -78,7 +82,7 @@ class Watcher:
             return {"select": "last", **told, "step": steps, "of": steps}
         told["select"] = self._settings.select
         step, score = _kept(file)
-        weights = load_file(file)
+        weights = _verified(file)
         parameters = dict(module.named_parameters())
         with torch.no_grad():
             for name, value in weights.items():
@@ -97,8 +101,10 @@ class Watcher:
                 return
         trained = {name: value for name, value in module.named_parameters() if value.requires_grad}
         temporary = folder / f"{BEST}.tmp"
-        told = {"step": str(step), "score": repr(score)}  # in the same file: it is whole, or as it was
-        save_file({name: value.detach().contiguous().cpu() for name, value in trained.items()}, temporary, told)
+        weights = {name: value.detach().contiguous().cpu() for name, value in trained.items()}
+        # In the same file: it is whole, or as it was.
+        told = {"step": str(step), "score": repr(score), "weights": tensors_key(weights)}
+        save_file(weights, temporary, {**told, "checksum": _checksum(told)})
         temporary.replace(file)
 
     def _figures(self, model: Any) -> dict[str, float]:
@@ -151,9 +157,39 @@ class Watcher:
 
 def _kept(file: Path) -> tuple[int, float]:
     """Step and score of the weights that were kept."""
-    with safe_open(file, "pt") as stored:
-        told = stored.metadata()
+    told = _told(file)
+    if "checksum" in told and told["checksum"] != _checksum(told):
+        raise _damaged(file)
     return int(told["step"]), float(told["score"])
+
+
+def _verified(file: Path) -> dict[str, torch.Tensor]:
+    """The weights that were kept, which must be as they were written."""
+    weights, key = load_file(file), _told(file).get("weights")
+    if key is None:
+        Remarks(sys.stderr).write(f"{file} was not verified: it has no checksum (cxrlab 0.1.0 wrote none)\n")
+    elif key != tensors_key(weights):
+        raise _damaged(file)
+    return weights
+
+
+def _told(file: Path) -> dict[str, str]:
+    try:
+        with safe_open(file, "pt") as stored:
+            return dict(stored.metadata())
+    except (SafetensorError, TypeError) as error:  # a damaged header; one without metadata
+        raise _damaged(file) from error
+
+
+def _checksum(told: Mapping[str, str]) -> str:
+    return hashlib.sha256(f"{told['step']} {told['score']} {told['weights']}".encode()).hexdigest()
+
+
+def _damaged(file: Path) -> RunError:
+    return RunError(
+        f"{file}, the weights of the best step so far, is damaged: its content has changed since it was written; "
+        "train again in a new folder."
+    )
 
 
 def _reference(study: Any) -> str:

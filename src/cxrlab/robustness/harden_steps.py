@@ -181,8 +181,8 @@ class Hardening:
 
     def _restore(self, run: RunFolder, optimiser: torch.optim.Optimizer) -> tuple[int, list[tuple[float, float]]]:
         """Steps taken so far, and the losses that no line of the history holds yet."""
+        found: Path | None = checkpoints.resumable(run.steps)
         checkpoints.remove_incomplete(run.steps)
-        found: Path | None = checkpoints.latest(run.steps)
         run.forget_after(checkpoints.step_of(found) if found else 0)
         if found is None:
             return 0, []

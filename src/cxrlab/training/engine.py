@@ -76,13 +76,14 @@ def fit(job: Job, settings: Optimisation, run: RunFolder) -> Fitted:
 
     Raises:
         RunError: When the loss or a weight is no number, with the step and what to try; when the run in this folder
-            was begun with other data, from other weights or with another number of processes.
+            was begun with other data, from other weights or with another number of processes; when the checkpoint
+            that it would resume from is damaged.
         KeyboardInterrupt: After Ctrl-C, once the step under way is done and saved.
     """
     if run.writes:
         run.stand_on(_basis(job))
     engine = (job.engine or Engine)(job, settings, run)
-    start = checkpoints.latest(run.steps)
+    start = checkpoints.resumable(run.steps) if run.writes else checkpoints.latest(run.steps)
     if run.writes:
         checkpoints.remove_incomplete(run.steps)
         run.forget_after(checkpoints.step_of(start) if start else -1)

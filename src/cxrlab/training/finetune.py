@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cxrlab.core.install import require
+from cxrlab.models.hf.source import refuse_damaged
 from cxrlab.models.model_card import ModelCard, write_model_card
 from cxrlab.models.prompts import Prompts
 from cxrlab.training.align import write_llava
@@ -163,7 +164,9 @@ def _with_folder(start: Any, run: RunFolder, config: FinetuneConfig) -> Any:
         return start
     card = ModelCard("parts", config.prompts, start.collections, extra={"made_from": start.names})
     folder = run.folder / BASE
-    if not (run.begun and folder.is_dir()):  # what a run left that never took a step may be of other parts
+    if run.begun and folder.is_dir():
+        refuse_damaged(folder)
+    else:  # what a run left that never took a step may be of other parts
         write_result(run, lambda to: write_llava(to, start.model, start.processor, card, "float32"), BASE)
     return replace(start, folder=folder)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -13,7 +14,12 @@ from cxrlab.core.environment import usable_cores
 
 def weights_key(module: nn.Module) -> str:
     """A hash of the names, types, shapes and numbers of all weights and buffers that are saved."""
-    tensors = sorted(module.state_dict().items())
+    return tensors_key(module.state_dict())
+
+
+def tensors_key(named: Mapping[str, Tensor]) -> str:
+    """The same of tensors by name."""
+    tensors = sorted(named.items())
     digest = hashlib.blake2b(digest_size=12)
     # Hashing lets other threads run, so that billions of weights take seconds.
     with ThreadPoolExecutor(min(16, usable_cores())) as team:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.files import PRIVATE, make_folder, read_json
+from cxrlab.core.files import make_folder, read_json
+from cxrlab.core.folders import make_private, write_checksums
 from cxrlab.training.run_folder import RESULT, SUMMARY, RunFolder
 
 
@@ -72,11 +73,8 @@ def write_result(run: RunFolder, write: Callable[[Path], None], name: str = RESU
     temporary = run.folder / f".{name}.tmp"
     shutil.rmtree(temporary, ignore_errors=True)
     write(make_folder(temporary))
-    for file in temporary.rglob("*"):
-        if file.is_file():
-            file.chmod(PRIVATE)  # the libraries that write it follow the umask
-            with file.open("rb") as stream:
-                os.fsync(stream.fileno())
+    make_private(temporary)
+    write_checksums(temporary)
     shutil.rmtree(target, ignore_errors=True)  # of a run that was killed between this line and its end
     os.replace(temporary, target)
     return target

@@ -20,6 +20,7 @@ from cxrlab.core.errors import RunError
 from cxrlab.core.files import make_folder, read_json, write_bytes, write_json
 from cxrlab.core.jsonl import JsonlAppender, line_of, read_jsonl
 from cxrlab.core.runs import Run, finished
+from cxrlab.models.hf.source import refuse_damaged
 
 BASIS = "basis.json"
 HISTORY, SUMMARY, RESULT, STEPS, CACHE = "history.jsonl", "summary.json", "checkpoint", "steps", "cache"
@@ -102,16 +103,19 @@ class RunFolder:
 
 
 def concluded(config: Any, out: Path, seed: int, free: Iterable[str]) -> bool:
-    """Whether the folder holds a whole training with these settings.
+    """Whether the folder holds a whole training with these settings; a damaged result is a `DataError`.
 
     The summary is written when all else is there: a run that was killed between it and its end is ended here.
     """
     from cxrlab.training.processes import is_first
 
-    if finished(out, config, seed=seed, free=free):
-        return True
-    if not (out / SUMMARY).is_file():
+    ended = finished(out, config, seed=seed, free=free)
+    if not ended and not (out / SUMMARY).is_file():
         return False
+    if (out / RESULT).is_dir():
+        refuse_damaged(out / RESULT)
+    if ended:
+        return True
     if is_first():
         with Run.open(out, config, seed=seed, free=free) as run:
             RunFolder(out, run).remove_steps()

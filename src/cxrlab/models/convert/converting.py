@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import make_folder, os_error
+from cxrlab.core.folders import make_private, write_checksums
 from cxrlab.core.install import require
 from cxrlab.core.locks import take_lock
 from cxrlab.core.tables import Table
@@ -82,6 +83,8 @@ def _written(part: Path, out: Path) -> Iterator[Path]:
     make_folder(part)
     try:
         yield part
+        make_private(part)
+        write_checksums(part)
         with suppress(FileNotFoundError):
             out.rmdir()
         part.rename(out)

@@ -7,13 +7,18 @@ unless it was trusted in so many words.
 from __future__ import annotations
 
 import re
+import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from cxrlab.core.errors import ConfigError, DataError, nearest
 from cxrlab.core.files import read_json
+from cxrlab.core.folders import CHECKSUMS, find_damage
+from cxrlab.core.streams import Remarks
 from cxrlab.models.loading import Loading
 from cxrlab.models.local_files import first_line
+from cxrlab.models.model_card import MODEL_CARD
 
 ADAPTER_CONFIG = "adapter_config.json"
 RESULT = "checkpoint"  # what a training leaves in its run folder
@@ -25,6 +30,8 @@ _CONFIGS = ("config.json", "processor_config.json", "preprocessor_config.json", 
 def locate(path_or_id: str | Path, loading: Loading, *, may_fetch: bool = True) -> Path:
     """The local folder of a checkpoint: the folder itself, or the copy of a hub id that this machine keeps.
 
+    A folder with checksums is verified.
+
     Args:
         path_or_id: A folder, the run folder of a training, which stands for the checkpoint in it, or an id such as
             `org/name`.
@@ -33,7 +40,9 @@ def locate(path_or_id: str | Path, loading: Loading, *, may_fetch: bool = True) 
     """
     folder = Path(path_or_id).expanduser()
     if folder.is_dir():
-        return _result_of(folder)
+        found = _result_of(folder)
+        refuse_damaged(found)
+        return found
     if folder.exists():
         raise DataError(f"{folder} is a file; name the folder that holds config.json and the weights.")
     name = str(path_or_id)
@@ -45,6 +54,33 @@ def locate(path_or_id: str | Path, loading: Loading, *, may_fetch: bool = True) 
 def _result_of(folder: Path) -> Path:
     inner = folder / RESULT
     return inner if inner.is_dir() and not any((folder / name).is_file() for name in _MODELS) else folder
+
+
+def refuse_damaged(folder: Path) -> None:
+    """Raise when a model folder that cxrlab wrote is not as it was written; once for the same files in a process.
+
+    A folder from elsewhere has no checksums and is taken as it is; one of cxrlab 0.1.0 has none either, which is
+    reported.
+    """
+    if (folder / CHECKSUMS).is_file():
+        stats = {str(path): path.stat() for path in sorted(folder.rglob("*")) if path.is_file()}
+        _verify(folder, tuple((name, one.st_ino, one.st_size, one.st_mtime_ns) for name, one in stats.items()))
+    elif (folder / MODEL_CARD).is_file():
+        _report_unverified(folder)
+
+
+@cache
+def _report_unverified(folder: Path) -> None:
+    Remarks(sys.stderr).write(f"{folder} was not verified: it has no {CHECKSUMS} (cxrlab 0.1.0 wrote none)\n")
+
+
+@cache
+def _verify(folder: Path, files: tuple[tuple[str, int, int, int], ...]) -> None:
+    if damage := find_damage(folder):
+        raise DataError(
+            f"{folder} is damaged: {damage}; copy or make the folder again, or remove {folder / CHECKSUMS} if you "
+            "changed it on purpose."
+        )
 
 
 def _snapshot(name: str, loading: Loading, may_fetch: bool) -> Path:
