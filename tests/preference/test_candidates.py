@@ -101,6 +101,10 @@ def test_folders_without_candidates_and_unfinished_runs_are_refused(tmp_path: Pa
     with pytest.raises(DataError, match="has not finished.*run its command again"):
         CandidateFiles([tmp_path / "run"])
     assert CandidateFiles([tmp_path / "run" / CANDIDATES]).ids() == ("a",), "the file itself may be named"
+    (tmp_path / "run" / "summary.json").write_text('{"missing": [{"id": "b", "reason": "no film"}]}')
+    with pytest.raises(DataError, match=r"summary\.json.*--allow-missing") as caught:
+        CandidateFiles([tmp_path / "run"])
+    assert "to finish it" not in str(caught.value)
 
 
 def test_texts_are_the_same_up_to_case_and_white_space() -> None:

@@ -117,5 +117,8 @@ def _reached(copied: Mapping[str, Any]) -> str:
     if copied["ratio"] is None:
         return "an unknown share"
     ends = "" if None in (copied["low"], copied["high"]) else f" [{copied['low']:.2f}, {copied['high']:.2f}]"
-    films = "" if copied.get("n") is None else f" (on {copied['n']:,} films)"
-    return f"{copied['ratio']:.2f}{ends}{films}"
+    # Not `--n`, which draws the benign films: copies are measured on what the attack file says.
+    studies = (
+        "" if copied.get("n") is None else f" (measured on {copied['n']:,} studies; --n counts benign films alone)"
+    )
+    return f"{copied['ratio']:.2f}{ends}{studies}"

@@ -23,7 +23,7 @@ from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.memory import BatchSize
 from cxrlab.core.randomness import generator
-from cxrlab.core.runs import Run, finished
+from cxrlab.core.runs import Run, finished, state
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.evaluation.answering import Films, Missing, Writer, answer_all, try_longest
 from cxrlab.evaluation.config import GenerateConfig
@@ -152,6 +152,25 @@ def without_report(missing: Sequence[Missing], studies: int, summary: Path) -> D
         f"{' and '.join(parts)} (listed in {summary}; for example: {missing[0].reason}) Mend them and run again, or "
         "give --allow-missing."
     )
+
+
+def missing_of(run: Path) -> frozenset[str] | None:
+    """Studies that got nothing in a run that came to its end; None where its summary lists none such."""
+    summary = read_json(run / SUMMARY) if (run / SUMMARY).is_file() else None
+    missing = summary.get("missing") if isinstance(summary, dict) else None
+    if not isinstance(missing, list):
+        return None
+    return frozenset(str(item["id"]) for item in missing if isinstance(item, dict) and "id" in item)
+
+
+def how_to_finish(run: Path) -> str:
+    """What finishes a run that has not finished: the same command again helps only where no study stays without."""
+    if state(run) == "interrupted" and (missing := missing_of(run)):
+        return (
+            f"{len(missing)} of its studies have nothing (the reasons are in {run / SUMMARY}): mend them and run its "
+            "command again, or run it with --allow-missing"
+        )
+    return "run its command again to finish it"
 
 
 def _refuse_self_retrieval(config: GenerateConfig) -> None:

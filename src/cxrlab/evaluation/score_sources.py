@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.core.errors import ConfigError, DataError, nearest, shown
-from cxrlab.core.files import read_json
 from cxrlab.core.records import SECTIONS, Finding, Report, Study
 from cxrlab.core.runs import state
 from cxrlab.data.corpus import STUDIES, load_corpus
 from cxrlab.data.views import FRONTAL
 from cxrlab.evaluation.config import WRONG_FILMS
-from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY
+from cxrlab.evaluation.generate import PREDICTIONS, how_to_finish, missing_of
 from cxrlab.evaluation.person import age_years, sex_letter, view_word
 from cxrlab.evaluation.report_files import (
     CANDIDATE_NAMES,
@@ -463,33 +462,16 @@ def _file_of(path: Path) -> Path:
             f"{path} is neither a corpus ({STUDIES}) nor a run with {PREDICTIONS}; name a file or one of these."
         )
     if state(path) in ("running", "interrupted"):
-        remedy = "run its command again to finish it"
-        if state(path) == "interrupted" and (missing := _missing(path)):
-            remedy = (
-                f"{len(missing)} studies have no prediction (the reasons are in {path / SUMMARY}): mend them and run "
-                "its command again, or run it with --allow-missing"
-            )
         raise DataError(
-            f"{path} is a run that has not finished, so its predictions are not complete; {remedy}, or name "
-            f"{path / PREDICTIONS} itself."
+            f"{path} is a run that has not finished, so its predictions are not complete; {how_to_finish(path)}, or "
+            f"name {path / PREDICTIONS} itself."
         )
     return path / PREDICTIONS
 
 
 def _lost(run: Path) -> frozenset[str] | None:
     """Studies without a prediction with which `generate --allow-missing` finished; None when the run tells nothing."""
-    if state(run) != "finished":
-        return None
-    return _missing(run)
-
-
-def _missing(run: Path) -> frozenset[str] | None:
-    """Studies for which a run of `generate` that came to its end has no prediction; None when it tells nothing."""
-    summary = read_json(run / SUMMARY) if (run / SUMMARY).is_file() else None
-    missing = summary.get("missing") if isinstance(summary, dict) else None
-    if not isinstance(missing, list):
-        return None
-    return frozenset(str(item["id"]) for item in missing if isinstance(item, dict) and "id" in item)
+    return missing_of(run) if state(run) == "finished" else None
 
 
 def _holds_text(file: Path) -> bool:

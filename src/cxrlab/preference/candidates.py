@@ -19,7 +19,7 @@ from cxrlab.core.protocols import REFUSED
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import state
 from cxrlab.evaluation.answering import ANSWERS
-from cxrlab.evaluation.generate import PREDICTIONS
+from cxrlab.evaluation.generate import PREDICTIONS, how_to_finish
 from cxrlab.models.decoding import TRUNCATED
 
 CANDIDATES = "candidates.jsonl"
@@ -101,8 +101,8 @@ def candidate_file(source: Path) -> Path:
         raise DataError(f"{source} has neither {' nor '.join(names)}; name a run of 'cxrlab prefer sample', or a file.")
     if state(source) in ("running", "interrupted"):
         raise DataError(
-            f"{source} is a run that has not finished, so that studies are missing; run its command again to finish "
-            f"it, or name {found} itself."
+            f"{source} is a run that has not finished, so that studies are missing; {how_to_finish(source)}, or name "
+            f"{found} itself."
         )
     return found
 

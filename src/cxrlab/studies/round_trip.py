@@ -11,6 +11,7 @@ from typing import Any
 
 from cxrlab.core.records import Report, Study
 from cxrlab.data.corpus import Corpus
+from cxrlab.data.exports.export import plain_cell
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def came_back(source: Corpus, imported: Corpus, ids: Path) -> tuple[CameBack, ..
     """
     with ids.open(newline="") as stream:
         rows = list(csv.reader(stream))[1:]
-    names = {f"s{name}": name_here for name, name_here in rows}
+    names = {f"s{name}": plain_cell(name_here) for name, name_here in rows}
     pairs = [(source[names[study.id]], study) for study in imported]
     return tuple(
         CameBack(what, sum(part(before) == part(after) for before, after in pairs), len(names))

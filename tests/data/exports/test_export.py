@@ -16,7 +16,7 @@ from cxrlab.core.label_maps import NIH_CXR14
 from cxrlab.core.records import Report, Study
 from cxrlab.data.config import ImportConfig, PhantomConfig
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.data.exports.export import EXPORTERS, export_corpus
+from cxrlab.data.exports.export import EXPORTERS, export_corpus, plain_cell, safe_cell
 from cxrlab.data.exports.mimic_cxr import printed
 from cxrlab.data.exports.numbers import numbered
 from cxrlab.data.importing import import_corpus
@@ -134,3 +134,22 @@ def test_a_corpus_of_which_nothing_fits_the_layout_is_refused(tmp_path: Path) ->
         with pytest.raises(DataError, match=f"can be written as {name}"):
             export_corpus(name, load_corpus(tmp_path / "c"), tmp_path / "out", 1)
     assert not (tmp_path / "out").exists()
+
+
+def test_no_cell_begins_like_a_formula_and_ids_lead_back(tmp_path: Path) -> None:
+    """A spreadsheet would run `=HYPERLINK(…)`; numbers below zero stay numbers."""
+    ids = ["=1+2", "+x", "-x", "@SUM(A1)", "'=already", "'plain", "-0.12", "s0"]
+    source = toy_corpus(tmp_path / "c", len(ids), {place: {"id": key} for place, key in enumerate(ids)})
+    folder = export_corpus("nih-cxr14", source, tmp_path / "n")
+    with (folder / "ids.csv").open(newline="") as stream:
+        head, *rows = csv.reader(stream)
+    cells = [row[head.index("id")] for row in rows]
+    assert cells == ["'=1+2", "'+x", "'-x", "'@SUM(A1)", "''=already", "'plain", "-0.12", "s0"]
+    assert [plain_cell(cell) for cell in cells] == ids
+    assert [safe_cell(cell) for cell in ("\tx", "\rx", "-1.5e-3", -0.12, None)] == [
+        "'\tx",
+        "'\rx",
+        "-1.5e-3",
+        -0.12,
+        "",
+    ]

@@ -113,3 +113,12 @@ def test_what_is_found_is_remembered_while_somebody_asks(tmp_path: Path) -> None
         noted(tmp_path / "c.csv")
     find_optional(tmp_path, "a.csv")
     assert list(files) == [tmp_path / "b.csv", tmp_path / "c.csv"]
+
+
+@pytest.mark.parametrize("line", [1, 2, 3])
+def test_a_nul_byte_is_refused_with_its_line(tmp_path: Path, line: int) -> None:
+    lines = ["id,report", "a,x", "b,y"]
+    lines[line - 1] += "\0"
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    with pytest.raises(DataError, match=rf"t\.csv:{line} holds a NUL byte"):
+        list(read_rows(tmp_path / "t.csv", ["id"]))

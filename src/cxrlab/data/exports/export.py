@@ -10,6 +10,7 @@ import csv
 import gzip
 import io
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -124,7 +125,28 @@ def _copy(corpus: Corpus, folder: Path, film: FilmCopy) -> None:
 
 def _csv(rows: Iterable[Sequence[Any]], *, packed: bool) -> bytes:
     text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows(["" if cell is None else cell for cell in row] for row in rows)
+    csv.writer(text, lineterminator="\n").writerows(map(safe_cell, row) for row in rows)
     data = text.getvalue().encode()
     # Without the time of packing, which would make equal tables differ.
     return gzip.compress(data, mtime=0) if packed else data
+
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+def safe_cell(cell: Any) -> Any:
+    """A cell that no spreadsheet runs as a formula: text that begins like one gets an apostrophe, a number stays.
+
+    >>> safe_cell("=1+2"), safe_cell("-0.12"), safe_cell(-1), safe_cell("- none")
+    ("'=1+2", '-0.12', -1, "'- none")
+    """
+    if cell is None:
+        return ""
+    formula = isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell)
+    return f"'{cell}" if formula else cell
+
+
+def plain_cell(cell: str) -> str:
+    """The text that `safe_cell` was given, from the cell as it stands in the file."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell

@@ -149,13 +149,13 @@ def _rows(
 
 
 class _Lines:
-    """The lines of a table, for the CSV parser; a row that is too long, on one line or on many, is a `DataError`.
+    """The lines of a table, for the CSV parser; a NUL byte or a row that is too long is a `DataError`.
 
     `taken` counts the characters of the row so far; whoever takes a row sets it to 0.
     """
 
     def __init__(self, path: Path, stream: TextIO) -> None:
-        self.taken, self._path, self._stream = 0, path, stream
+        self.taken, self._number, self._path, self._stream = 0, 0, path, stream
 
     def __iter__(self) -> _Lines:
         return self
@@ -170,6 +170,9 @@ class _Lines:
             )
         if not line:
             raise StopIteration
+        self._number += 1
+        if "\0" in line:
+            raise DataError(f"{self._path}:{self._number} holds a NUL byte, which no CSV has; fetch the file again.")
         return line
 
 

@@ -88,7 +88,8 @@ class DefendConfig:
         probes: Pictures with which it is looked for; with each share that is tried each of them is a query of the
             budget.
         split: Of the benign films.
-        n: Benign films, drawn with the seed; all when left out.
+        n: Benign films, drawn with the seed; all when left out. Copies are measured on the studies that n in the
+            file of attack names, without it on the whole test split.
         section: Of the reference report.
         batch_size: Images answered at once; halved where they do not fit in memory.
         tolerated: Share of benign films that may be refused before that counts as harm.
