@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tracemalloc
 import zlib
 
 import numpy as np
@@ -111,6 +112,20 @@ def test_palette_and_transparency() -> None:
     assert decode(saved(paletted), "x").tolist() == [[0, 200]]
     clear = Image.fromarray(np.array([[[90, 60, 30, 255], [90, 60, 30, 0]]], np.uint8))
     assert decode(saved(clear), "x").tolist() == [[[90, 60, 30], [0, 0, 0]]]
+
+
+def test_transparency_takes_little_more_memory_than_the_picture() -> None:
+    """Some hundred kilobytes may claim 150 megapixels; worked on all at once they took ten times the result."""
+    shown = np.random.default_rng(0).integers(0, 256, (1001, 900, 4), dtype=np.uint8)
+    stream = io.BytesIO()
+    Image.fromarray(shown, "RGBA").save(stream, "PNG", compress_level=1)
+    tracemalloc.start()
+    found = decode(stream.getvalue(), "a.png")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    whole = shown.astype(np.uint16)
+    assert np.array_equal(found, (whole[..., :3] * whole[..., 3:] + 127) // 255)
+    assert peak < 4 * found.nbytes
 
 
 def test_colour_spaces_of_jpeg() -> None:

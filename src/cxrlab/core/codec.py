@@ -22,6 +22,7 @@ PNG_LEVEL = 1
 PNG_START = b"\x89PNG\r\n\x1a\n"
 # The largest radiograph detectors give about 20 megapixels; many times that is a mistake or an attack.
 MOST_PIXELS = 150_000_000
+_ROWS = 64
 
 
 def encode_png(array: Array) -> bytes:
@@ -126,8 +127,11 @@ def _pixels(picture: Image.Image, name: str) -> Array:
     if picture.mode in ("CMYK", "YCbCr"):
         return np.asarray(picture.convert("RGB"))
     if picture.mode in ("P", "PA", "LA", "La", "RGBA", "RGBa"):
-        full = np.asarray(picture.convert("RGBA"), dtype=np.uint16)
-        laid = ((full[..., :3] * full[..., 3:] + 127) // 255).astype(np.uint8)
+        laid = np.empty((picture.height, picture.width, 3), np.uint8)
+        for top in range(0, picture.height, _ROWS):  # all at once it would take ten times the memory of the result
+            part = picture.crop((0, top, picture.width, min(top + _ROWS, picture.height))).convert("RGBA")
+            full = np.asarray(part, dtype=np.uint16)
+            laid[top : top + _ROWS] = (full[..., :3] * full[..., 3:] + 127) // 255
         grey = (laid[..., 0] == laid[..., 1]).all() and (laid[..., 1] == laid[..., 2]).all()
         return laid[..., 0].copy() if grey else laid
     raise DataError(f"{name} is stored in an unsupported colour mode '{picture.mode}'; save it as grey or RGB.")
