@@ -194,3 +194,24 @@ def test_a_file_that_is_no_book_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no book of stopped accounts"):
         StopBook(tmp_path)
     assert (tmp_path / "guard.sqlite").read_text() == "my notes"
+
+
+def test_a_new_file_may_be_opened_by_several_at_once(tmp_path: Path) -> None:
+    """A server that starts and a person who lists stopped accounts; many rounds, since the moment is short."""
+    failed: list[BaseException] = []
+
+    def open_one(store: Path, barrier: threading.Barrier) -> None:
+        barrier.wait()
+        try:
+            StopBook(store).close()
+        except Exception as error:
+            failed.append(error)
+
+    for number in range(40):
+        barrier = threading.Barrier(8)
+        threads = [threading.Thread(target=open_one, args=(tmp_path / str(number), barrier)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert failed == []
