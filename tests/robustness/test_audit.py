@@ -44,7 +44,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def put(*kinds: type[planted.Leaning]) -> None:
         order = dict(zip("abc", kinds, strict=False))
         monkeypatch.setattr(
-            room, "load_target", lambda key, name, labels, config: order[key](key, f"planted:{key}", labels)
+            room, "load_target", lambda key, name, labels, config, **_: order[key](key, f"planted:{key}", labels)
         )
 
     return put

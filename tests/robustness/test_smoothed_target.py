@@ -152,7 +152,7 @@ def test_an_audit_holds_a_model_against_itself_with_the_defence(
         attack=AttackSettings(steps=4),
     )  # fmt: skip
 
-    def opened(key: str, name: str, labels: Sequence[AskedLabel], config: RobustnessConfig) -> Any:
+    def opened(key: str, name: str, labels: Sequence[AskedLabel], config: RobustnessConfig, **_: Any) -> Any:
         if key == "a":
             return planted.Leaning(key, name, labels)
         return SmoothedTarget(key, name, labels, LeaningModel(), config, 0.05)  # type: ignore[arg-type]

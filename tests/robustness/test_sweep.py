@@ -55,7 +55,7 @@ def audited(
 ) -> Callable[..., tuple[dict[str, Any], list[dict[str, Any]]]]:
     def run(*kinds: type[planted.Leaning], **changes: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         order = dict(zip("abc", kinds, strict=False))
-        monkeypatch.setattr(room, "load_target", lambda key, name, labels, config: order[key](key, name, labels))
+        monkeypatch.setattr(room, "load_target", lambda key, name, labels, config, **_: order[key](key, name, labels))
         plain: dict[str, Any] = {
             "model": "planted:a", "versus": tuple(f"planted:{key}" for key in list(order)[1:]), "data": corpus.path,
             "attacks": ("noise",), "eps": ("16/255",), "only_labels": (planted.NAME,), "trials": 20, "triptychs": 2,
