@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import shutil
 import socket
 from collections.abc import Callable
@@ -36,6 +37,7 @@ from cxrlab.models.http.reporter import HttpReporter
 from cxrlab.models.http.text import HttpText
 
 AWAY = "https://elsewhere.example/v1#model"
+PLAIN = "http://elsewhere.example/v1#model"
 SENTENCE = "is not on this machine"
 LEAVE = "Ethics board, for this test"
 MAY_TEST = ("--i-am-authorised", "J. Doe, the owner")
@@ -305,6 +307,55 @@ def test_what_is_made_of_corpora_is_synthetic_only_when_all_of_them_are(
         assert done.card.synthetic is (name == "drawn")
 
 
+@pytest.mark.parametrize("name", [*FILMS, *TEXTS])
+def test_plain_http_to_another_machine_needs_a_flag(
+    name: str, folders: dict[str, Path], wire: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where leave was given: the sentence names the flag, which allows it."""
+    words = {**FILMS, **TEXTS}[name]
+    if name == "study":
+        plain = yaml.safe_load((folders["analysis_allowed.yaml"]).read_text()) | {"processed": PLAIN}
+        file = tmp_path / "analysis.yaml"
+        file.write_text(yaml.safe_dump(plain))
+        folders = {**folders, "analysis.yaml": file}
+        flag, more = "structure.asking.connection", ()
+    else:
+        flag = "--asking.connection" if name in TEXTS else "--loading.connection"
+        more = (f"{flag}.may-leave", LEAVE)
+    assert run(words, folders, tmp_path / "out", PLAIN, *more) == 1
+    said = capsys.readouterr().err
+    assert "unencrypted" in said and f"{flag}.allow-insecure" in said and "Traceback" not in said
+    assert wire == [] and not (tmp_path / "out" / "config.yaml").exists()
+    if name == "study":
+        plain["structure"]["asking"]["connection"]["allow_insecure"] = True
+        file.write_text(yaml.safe_dump(plain))
+    else:
+        more = (*more, f"{flag}.allow-insecure")
+    assert run(words, folders, tmp_path / "out", PLAIN, *more) == 1
+    assert "unencrypted" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["score --references {made}/references.json --predictions {made}/predictions.json --metrics chexprompt:{model}",
+     "prefer judge --candidates {made}/candidates.jsonl --data {drawn} --judge pairwise:{model}",
+     "serve --model {model} --port 0", "serve --model stub:normal --text {model} --port 0",
+     "serve rehearse --model {model} --data {drawn} --no-guard"],
+)  # fmt: skip
+def test_judges_and_servers_need_it_too(
+    words: str, folders: dict[str, Path], wire: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flag = "--loading.connection" if words.startswith("serve") else "--asking.connection"
+    leave = (f"{flag}.may-leave", LEAVE)
+    study = load_corpus(folders["drawn"]).ids("train")[0]
+    for name in ("references", "predictions"):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"a": "Clear lungs."}))
+    answers = [{"report": "Clear lungs."}, {"report": "Left effusion."}]
+    (tmp_path / "candidates.jsonl").write_text(json.dumps({"id": study, "report": "Clear.", "answers": answers}))
+    assert run(words, {**folders, "made": tmp_path}, tmp_path / "out", PLAIN, *leave) == 1
+    assert f"{flag}.allow-insecure" in capsys.readouterr().err and wire == []
+
+
 # Who may open a model by name without saying what it will be shown, and why.
 _CHECK_THEMSELVES = {
     "evaluation/loading.py": "the check itself",
@@ -339,7 +390,7 @@ def _python(corpus: Corpus) -> dict[str, Callable[[], object]]:
         "names": lambda: names.load_model(AWAY, lambda _: ()).generate([image]),
         "text": lambda: names.load_text_model(AWAY).complete(["Mr Smith coughs."]),
         "asked once": lambda: AskedOnce(HttpText.load(AWAY)).complete(["Mr Smith coughs."]),
-        "client": lambda: ChatClient("http://192.0.2.1/v1#m").ask({"messages": []}),
+        "client": lambda: ChatClient("https://192.0.2.1/v1#m").ask({"messages": []}),
     }
 
 

@@ -118,7 +118,7 @@ def test_an_address_is_refused_before_anything_connects(data: Path, monkeypatch:
         raise AssertionError("connected")
 
     monkeypatch.setattr("cxrlab.evaluation.loading.load_named", connect)
-    away = ExtractConfig("http://10.0.0.1/v1#m", data)
+    away = ExtractConfig("https://10.0.0.1/v1#m", data)
     for begin in (audit.extract, audit.write_victim):
         with pytest.raises(ConfigError, match="needs its owner's leave"):
             begin(away, data / "run")

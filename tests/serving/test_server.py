@@ -269,6 +269,18 @@ def test_keys_and_rates(tmp_path: Path) -> None:
             openai.OpenAI(base_url=server.url, api_key="wrong", max_retries=0).models.list()
 
 
+def test_two_keys_in_one_request_are_refused(tmp_path: Path) -> None:
+    """A proxy in front may have checked the other one."""
+    key = add_account(tmp_path / "keys.yaml", "clinic-a")
+    with served(tmp_path / "out", ServeConfig(NAME, port=0, keys=tmp_path / "keys.yaml")) as server:
+        for name, value in (("Authorization", f"Bearer {key}"), ("api-key", key)):
+            for others in ([], [value], ["Bearer wrong"]):
+                pairs = [(name, value), *((name.lower(), other) for other in others)]
+                answer = httpx.get(f"{server.url}/models", headers=pairs)
+                assert answer.status_code == (400 if others else 200), (name, others)
+                assert key not in answer.text
+
+
 def wait_for(condition: Any, seconds: float = 5.0) -> None:
     end = time.monotonic() + seconds
     while not condition():

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from cxrlab.core.addresses import is_address, is_loopback, without_login
 from cxrlab.core.errors import ConfigError
 
 # Fields that decide how often and how patiently somebody asks, not what is answered. The leave is none of them: a run
 # that goes on needs the one that stands in its settings, so that those tell under which leave everything was sent.
-WITHOUT_EFFECT = ("key_variable", "auth", "timeout_s", "tries", "concurrency")
+WITHOUT_EFFECT = ("key_variable", "auth", "timeout_s", "tries", "concurrency", "allow_insecure")
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Connection:
         concurrency: Requests under way at once.
         may_leave: Who allowed patients' text and films to be sent to an address that is not on this machine, and why;
             kept with the run.
+        allow_insecure: Ask plain http:// addresses of other machines, too: key, text and images are sent unencrypted.
     """
 
     key_variable: str = "CXRLAB_API_KEY"
@@ -33,6 +35,7 @@ class Connection:
     tries: int = 5
     concurrency: int = 8
     may_leave: str | None = None
+    allow_insecure: bool = False
 
     def __post_init__(self) -> None:
         for name in ("tries", "concurrency"):
@@ -47,6 +50,23 @@ class Connection:
             raise ConfigError(
                 "key_variable must be the NAME, in capitals, of an environment variable that holds the key, such as "
                 "CXRLAB_API_KEY."
+            )
+
+
+def check_encrypted(name: str, connection: Connection, flag: str | None = "--loading.connection") -> None:
+    """Return unless a model of another machine would be asked by plain http; else a `ConfigError`.
+
+    Args:
+        name: The model's name, as the user wrote it.
+        connection: With `allow_insecure` such an address is allowed.
+        flag: Where the user can allow it; `.allow-insecure` is put behind it. None for Python code.
+    """
+    if is_address(name) and name.strip().lower().startswith("http:") and not is_loopback(name):
+        if not connection.allow_insecure:
+            allowed_by = f"{flag}.allow-insecure" if flag else "Connection(allow_insecure=True)"
+            raise ConfigError(
+                f"'{without_login(name)}' would be sent the key, the text and the images unencrypted; nothing was "
+                f"sent. Use https://, or give {allowed_by} if the network between is yours alone."
             )
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cxrlab.core.connection import check_encrypted
 from cxrlab.core.egress import FEWEST_WORDS, Shown, all_synthetic, check_egress, says_who_and_why
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.progress import track
@@ -60,6 +61,7 @@ def open_model(
     """
     loading, shown = loading or Loading(), tuple(shown)
     check_egress(name, shown, loading.connection.may_leave, flag)
+    check_encrypted(name, loading.connection, flag)
     return load_named(name, train_films, loading, synthetic=all_synthetic(shown))
 
 

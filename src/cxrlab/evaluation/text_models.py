@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cxrlab.core.asking import Asking
 from cxrlab.core.budget import Budget
+from cxrlab.core.connection import check_encrypted
 from cxrlab.core.egress import Shown, all_synthetic, check_egress
 from cxrlab.core.errors import CxrlabError
 from cxrlab.models.asked_once import AskedOnce
@@ -36,6 +37,7 @@ def open_text_model(
     """
     shown = tuple(shown)
     check_egress(name, shown, asking.connection.may_leave, flag, kept=folder is not None)
+    check_encrypted(name, asking.connection, flag)
     loading = Loading(**dataclasses.asdict(asking.loading))
     try:
         model = load_text_model(name, asking.connection, loading, synthetic=all_synthetic(shown))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from cxrlab.core.connection import check_encrypted
 from cxrlab.core.egress import Shown, check_egress, check_one_keeper
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import sha256_of
@@ -94,6 +95,8 @@ def check_films_may_leave(config: ExtractConfig, pool: Pool, measured: Corpus) -
     files = [part.argument for part in _parts_of(pool, Folder)] + ([str(config.chest)] if config.chest else [])
     shown = [*(one.shown for one in corpora), *(Shown(name, synthetic=False) for name in files)]
     check_egress(config.victim, shown, config.loading.connection.may_leave)
+    check_encrypted(config.victim, config.loading.connection)
+    check_encrypted(config.oracle, config.oracle_asking.connection, "--oracle-asking.connection")
     if config.loading.connection.key_variable == config.oracle_asking.connection.key_variable:
         check_one_keeper([config.victim, config.oracle], config.loading.connection.key_variable)
     return shown

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from cxrlab.attacks.table import ATTACKS
-from cxrlab.core.connection import free_of
+from cxrlab.core.connection import check_encrypted, free_of
 from cxrlab.core.egress import check_egress, check_one_keeper
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
@@ -94,6 +94,7 @@ def load_targets(config: RobustnessConfig, cases: Cases) -> list[Target]:
     shown = [cases.corpus.shown]
     for name in inner:  # all of them before the first is opened
         check_egress(name, shown, config.loading.connection.may_leave)
+        check_encrypted(name, config.loading.connection)
     check_one_keeper(inner, config.loading.connection.key_variable)
     return [
         load_target(key, name, cases.labels, config, shown=shown)

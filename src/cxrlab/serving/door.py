@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -62,8 +63,12 @@ class Door:
             self._end(scope, note, outgoing, time.monotonic() - begun)
 
     def _check(self, scope: Scope) -> None:
-        names = {name for name, _ in scope["headers"]}
-        if {b"content-length", b"transfer-encoding"} <= names:
+        names = Counter(name for name, _ in scope["headers"])
+        for name in ("Authorization", "api-key"):
+            if names[name.lower().encode()] > 1:
+                # A proxy before us may have checked the other one.
+                raise Refused(400, "invalid_request", f"the request has {name} more than once; send one key.")
+        if {b"content-length", b"transfer-encoding"} <= names.keys():
             # A proxy before us may believe the other one, and take the rest for a second request.
             said = "the request tells its length in two ways; send Content-Length or Transfer-Encoding, not both."
             raise Refused(400, "invalid_request", said, headers={"Connection": "close"})

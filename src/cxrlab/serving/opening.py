@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cxrlab.core.addresses import is_address, parse_address
 from cxrlab.core.config import to_yaml
+from cxrlab.core.connection import check_encrypted
 from cxrlab.core.egress import Shown, check_egress, check_one_keeper
 from cxrlab.core.files import make_folder, write_text
 from cxrlab.core.install import require
@@ -78,6 +79,7 @@ def _check_addresses(config: ServeConfig, films: Shown) -> None:
         if name is not None and is_address(name):
             parse_address(name)
             check_egress(name, [shown], connection.may_leave)
+            check_encrypted(name, connection)
     check_one_keeper([name for name in (config.model, config.text) if name], connection.key_variable)
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.codec import to_unit
+from cxrlab.core.connection import check_encrypted
 from cxrlab.core.egress import Shown, check_egress
 from cxrlab.core.files import read_json
 from cxrlab.core.install import require
@@ -62,6 +63,7 @@ def rehearse(config: RehearseConfig, out: Path) -> dict[str, Any]:
         return dict(read_json(out / REHEARSAL))
     corpus = load_corpus(config.data)
     check_egress(config.model, [corpus.shown], config.loading.connection.may_leave)
+    check_encrypted(config.model, config.loading.connection)
     shots = corpus_shots(corpus, [config.split], config.n, config.seed)
     pools = {name: open_pool(name, size=config.size, seed=config.seed).draw(config.queries) for name in config.pools}
     model = open_model(config.model, config.loading, [corpus.shown])

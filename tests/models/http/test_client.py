@@ -173,7 +173,53 @@ def test_what_a_server_says_is_cut_to_a_harmless_line_that_repeats_no_prompt(ser
     server.answer = lambda body: (422, refusal(f"cannot read: {body['messages'][0]['content']}"))
     with pytest.raises(EndpointError) as error:
         client_of(server).ask(ASKED)
-    assert "effusion" not in str(error.value) and "it answered 422;" in str(error.value)
+    assert error.value.said == "cannot read: [removed]." and "effusion" not in str(error.value)
+
+
+QUOTING = {
+    "the whole prompt": lambda text: f"cannot read {text}",
+    "its beginning": lambda text: f"cannot read {text[:20]}…",
+    "a part in quotation marks": lambda text: f"no idea of 'effusion' in {text[-30:]!r}",
+    "in capitals, other spaces": lambda text: text.upper().replace(" ", "  "),
+    "escaped as JSON": lambda text: json.dumps(json.dumps(text).replace(" ", "\\u0020")),
+    "escaped as an address": lambda text: f"at /?q={text.replace(' ', '%20')}",
+    "with control characters": lambda text: "\x07".join(text),
+    "a number of it": lambda text: "no patient 170017 in store",
+    "its image": lambda text: "bad image data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAAB",
+    "a part of the key": lambda text: f"wrong key {KEY[:12]}…",
+}
+
+
+@pytest.mark.parametrize("how", QUOTING)
+def test_no_error_quotes_what_was_sent(server: ChatServer, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    monkeypatch.setenv("CXRLAB_API_KEY", KEY)
+    words = "Describe the effusion of patient 170017, Jane Roe."
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAAB"}}
+    asked = {"messages": [{"role": "user", "content": [{"type": "text", "text": words}, image]}]}
+    server.answer = lambda body: (400, refusal(f"Wrong: {QUOTING[how](words)}", QUOTING[how](words)))
+    with pytest.raises(EndpointError) as error:
+        client_of(server).ask(asked)
+    told = f"{error.value} {vars(error.value)}"
+    for secret in ("effusion", "170017", "jane", "describe", "ivborw0", KEY[:8], "\x07"):
+        assert secret not in told.lower(), told
+    assert error.value.said.startswith("Wrong")
+
+
+def test_an_error_that_quotes_nothing_is_kept_whole(server: ChatServer) -> None:
+    said = "This model's maximum context length is 4096 tokens; 'max_tokens' of user text is not supported."
+    server.answer = lambda body: (400, refusal(said))
+    with pytest.raises(EndpointError) as error:
+        client_of(server).ask(ASKED)
+    assert error.value.said == said
+
+
+def test_what_is_no_part_of_an_answer_is_cleaned_too(server: ChatServer) -> None:
+    """A reason and a refusal go into the store of answers."""
+    words = ASKED["messages"][0]["content"]
+    server.answer = lambda body: completion("", finish_reason=f"odd\x1b: {words}", refusal=f"No: {words}{'y' * 400}")
+    choice = client_of(server).ask(ASKED)["choices"][0]
+    assert "effusion" not in json.dumps(choice) and "\x1b" not in choice["finish_reason"]
+    assert len(choice["message"]["refusal"]) <= 200
 
 
 def test_nobody_there_is_recognised_as_such() -> None:
@@ -253,12 +299,25 @@ def test_no_more_is_read_than_anybody_answers(server: ChatServer, monkeypatch: p
         client_of(server, tries=1).ask(ASKED)
 
 
-def test_a_redirect_is_not_followed(server: ChatServer) -> None:
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_not_followed_so_that_no_key_goes_there(
+    server: ChatServer, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setenv("CXRLAB_API_KEY", KEY)
     with ChatServer() as other:
-        server.answer = in_turn((307, {}, {"Location": f"{other.base}/chat/completions"}))
+        server.answer = in_turn((status, {}, {"Location": f"{other.base}/chat/completions"}))
         with pytest.raises(EndpointError, match="points elsewhere, which is not followed"):
             client_of(server).ask(ASKED)
     assert len(server.requests) == 1 and not other.requests
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "models.example:8000", "127.0.0.1.models.example", "0.0.0.0"])
+def test_plain_http_goes_to_no_other_machine_unless_allowed(host: str) -> None:
+    for name in (f"http://{host}/v1#m", f" HTTP://{host}/v1#m"):
+        with pytest.raises(ConfigError, match="unencrypted.*allow_insecure"):
+            ChatClient(name)
+        ChatClient(name, Connection(allow_insecure=True)).close()
+    ChatClient(f"https://{host}/v1#m").close()
 
 
 def test_a_proxy_does_not_see_what_stays_on_this_machine(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +334,7 @@ def test_a_proxy_that_cannot_be_used_is_told_without_its_login(monkeypatch: pyte
     """The address is never asked: the client is not made."""
     monkeypatch.setenv("ALL_PROXY", "gopher://user:hidden@127.0.0.1:9")
     with pytest.raises(RunError, match="the proxy that the environment names") as error:
-        ChatClient("http://192.0.2.1/v1#m")
+        ChatClient("https://192.0.2.1/v1#m")
     assert "hidden" not in str(error.value)
 
 

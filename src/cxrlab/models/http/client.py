@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.addresses import is_loopback, parse_address
 from cxrlab.core.answer_store import writable
-from cxrlab.core.connection import Connection
+from cxrlab.core.connection import Connection, check_encrypted
 from cxrlab.core.egress import check_sending
 from cxrlab.core.errors import ConfigError, RunError
 from cxrlab.core.install import require
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 4 << 20  # of an answer; the longest report is a thousandth of it
 LONGEST_WAIT_S = 60.0  # whatever a server asks for
 _FIRST_WAIT_S, _MOST_BACK_OFF_S = 0.5, 30.0
+_REASONS = ("stop", "length", "content_filter")  # why an answer ends, in the words of the protocol
 _LONG_KEY = 16  # characters from which on a key cannot stand in an answer by chance
 
 
@@ -59,6 +60,7 @@ class ChatClient:
         self.name = name
         self.connection, self.synthetic = connection or Connection(), synthetic
         self.address = parse_address(name)
+        check_encrypted(name, self.connection, None)
         self._keys = _keys(self.connection.key_variable)
         self._url = self.address.url("chat/completions")
         self._http = _opened(self._url, self.connection)
@@ -131,7 +133,14 @@ class ChatClient:
         if status != 200:
             return failure_of(status, data, wait_s, self._keys, sent["messages"])
         secrets = [key for key in self._keys if len(key) >= _LONG_KEY]
-        return _completion(whole(data), secrets) or Failure("its answer is no completion", status=status)
+        found = _completion(whole(data), secrets)
+        if found is None:
+            return Failure("its answer is no completion", status=status)
+        choice = found["choices"][0]
+        for holder, name in ((choice, "finish_reason"), (choice["message"], "refusal")):  # no part of the answer
+            if isinstance(holder.get(name), str) and holder[name] not in _REASONS:
+                holder[name] = cleaned(holder[name], self._keys, sent["messages"])
+        return found
 
     def _wait(self, failure: Failure, tries: int, stop: threading.Event) -> None:
         """As long as the server asks for; else anything up to a limit that doubles, so that clients spread out."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from cxrlab.core.answer_store import writable
 from cxrlab.core.errors import RunError
@@ -15,7 +17,13 @@ from cxrlab.core.streams import harmless
 RETRIED = (408, 409, 429)  # besides 5xx
 SPENT = ("quota_exhausted", "insufficient_quota")  # codes of 429 that waiting does not mend
 _LONGEST = 200  # characters of a server's message
-_ECHO = 30  # characters in a row that a message and the request share: the server repeats what it was sent
+_MOST_READ = 2000  # characters of a server's message that are looked at
+_ECHO = 16  # letters and digits in a row that a message shares with the request: a quotation
+_SHORTEST = 4  # letters and digits of a request or of something in quotation marks, for it to be a quotation
+_KEY_PIECE = 8  # characters in a row of a key that are not repeated
+_QUOTED = re.compile(r"[\"'`“‘«]([^\"'`”’»]+)[\"'`”’»]")
+_NUMBER = re.compile(r"\d{4,}")  # such as the number of a patient
+_ENCODED = re.compile(r"[A-Za-z0-9+/=]{24,}")  # an image, or a part of one
 
 
 class EndpointError(RunError):
@@ -73,7 +81,7 @@ def failure_of(status: int, data: bytes, wait_s: float | None, secrets: Iterable
         data: The body.
         wait_s: Seconds that the server asks to wait.
         secrets: Keys, which must not be repeated.
-        asked: The request, whose words must not be repeated either.
+        asked: The messages of the request, whose words must not be repeated either.
     """
     code, param, message = _parts(data)
     said = cleaned(message, secrets, asked)
@@ -126,31 +134,75 @@ def _remedy(last: Failure, key_variable: str, with_key: bool) -> str:
 
 
 def cleaned(text: str, secrets: Iterable[str], asked: Any) -> str:
-    """The first line of a server's words, cut, without control characters, keys and parts of the request."""
-    text = writable(text)
+    """The first line of a server's words, cut, without control characters, keys and quotations of the request."""
+    secrets = tuple(secrets)
     for secret in secrets:
         text = text.replace(secret, "***")
-    line = " ".join(harmless(text.strip().partition("\n")[0]).split())
-    if _repeats(line, asked):
-        return ""
+    line = harmless(_unescaped(text[:_MOST_READ]).strip().partition("\n")[0])
+    line = _without_quotations(" ".join(writable(line).split()), secrets, asked)
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
 
 
-def _repeats(line: str, asked: Any) -> bool:
-    sent = [" ".join(text.split()) for text in _texts(asked)]
-    windows = (line[start : start + _ECHO] for start in range(max(len(line) - _ECHO + 1, 0)))
-    return any(window in text for window in windows for text in sent)
+def _unescaped(text: str) -> str:
+    """The text with the escapes of JSON, HTML and addresses resolved: they would hide what is quoted."""
+    text = re.sub(r"\\u([0-9a-fA-F]{4})", lambda found: chr(int(found[1], 16)), text)
+    text = re.sub(r"\\[nrt]", " ", text)
+    return html.unescape(unquote(text)).replace("\\", "")
+
+
+def _without_quotations(line: str, secrets: Iterable[str], asked: Any) -> str:
+    """The line with every key as `***`, and with everything from the first to the last quotation as `[removed]`."""
+    for secret in secrets:
+        pieces = (secret[start : start + _KEY_PIECE] for start in range(max(len(secret) - _KEY_PIECE + 1, 1)))
+        line = _replaced(line, _places(line, pieces), "***")
+    sent = [plain for text in _texts(asked) if (plain := _letters(text)[0])]
+    plain, places = _letters(line)
+
+    def place(start: int, length: int) -> tuple[int, int]:
+        return places[start], places[start + length - 1] + 1
+
+    windows = range(max(len(plain) - _ECHO + 1, 0))
+    found = [place(at, _ECHO) for at in windows if any(plain[at : at + _ECHO] in text for text in sent)]
+    short = {text for text in sent if _SHORTEST <= len(text) < _ECHO}
+    found += [place(one.start(), len(text)) for text in short for one in re.finditer(text, plain)]
+    for quoted in _QUOTED.finditer(line):
+        words = _letters(quoted[1])[0]
+        if len(words) >= _SHORTEST and any(words in text for text in sent):
+            found.append(quoted.span(1))
+    numbers = {number for text in _texts(asked) for number in _NUMBER.findall(text)}
+    found += [number.span() for number in _NUMBER.finditer(line) if number[0] in numbers]
+    found += [token.span() for token in _ENCODED.finditer(line) if re.search("[A-Z0-9]", token[0])]
+    return _replaced(line, found, "[removed]", between=True)
+
+
+def _letters(text: str) -> tuple[str, list[int]]:
+    """Letters and digits of a text in lower case, and where in the text each of them stands."""
+    found = [(letter, place) for place, letter in enumerate(text) for letter in letter.lower() if letter.isalnum()]
+    return "".join(letter for letter, _ in found), [place for _, place in found]
+
+
+def _places(line: str, pieces: Iterable[str]) -> list[tuple[int, int]]:
+    return [found.span() for piece in pieces for found in re.finditer(re.escape(piece), line)]
+
+
+def _replaced(line: str, spans: list[tuple[int, int]], mark: str, *, between: bool = False) -> str:
+    """The line with the mark in place of each span; spans that touch, or all of them with `between`, are one."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if joined and (between or start <= joined[-1][1]):
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        else:
+            joined.append((start, end))
+    for start, end in reversed(joined):
+        line = line[:start] + mark + line[end:]
+    return line
 
 
 def _texts(asked: Any) -> Iterator[str]:
-    """Every text in the messages of a request."""
-    if isinstance(asked, str):
-        yield asked
-    elif isinstance(asked, dict):
-        yield from _texts(list(asked.values()))
-    elif isinstance(asked, list):
-        for one in asked:
-            yield from _texts(one)
+    """Every text in the messages of a request; of an image nothing is compared, since it is known by its letters."""
+    for message in asked if isinstance(asked, list) else []:
+        content = message.get("content")
+        yield from [content] if isinstance(content, str) else (part["text"] for part in content if "text" in part)
 
 
 def _parts(data: bytes) -> tuple[str, str, str]:
