@@ -108,6 +108,7 @@ def own_reports(model: str, count: int, folder: Path) -> dict[bytes, str]:
 def served(given: argparse.Namespace, folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server in a process of its own, and where it takes requests."""
     words = ["serve", "--model", given.model, "--name", NAME, "--port", "0", "--out", str(folder / "server")]
+    words += ["--allowance.requests-in-flight", str(max(64, given.clients))]  # all clients are one account
     words += ["--max-batch", str(given.max_batch), "--log-file", str(folder / "log.jsonl")]
     process = subprocess.Popen(
         [sys.executable, "-m", "cxrlab", *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

@@ -100,7 +100,7 @@ def make_key(name: str, keys: Path) -> Result:
     """Make a key for a new account; it is shown this once, and the file keeps its hash alone.
 
     Rates and quotas of the account can be written beside the hash: requests_per_minute, answers_per_day,
-    answers_total. A running server reads the file when it starts.
+    answers_total, requests_in_flight. A running server reads the file when it starts.
 
     Args:
         name: Name of the account.

@@ -101,3 +101,14 @@ class ChoosesWords(Protocol):
     ) -> list[list[Generated]]:
         """Answers for each film, best first; `decoding.answers` of them, its own settings when None."""
         ...
+
+
+@runtime_checkable
+class DrawsInParts(ChoosesWords, Protocol):
+    """A model whose drawn answers may be asked for in several calls, and are those of one call for all of them."""
+
+    def answers_from(
+        self, images: Sequence[Image], indications: Sequence[str | None] | None, decoding: Decoding, first: int
+    ) -> list[list[Generated]]:
+        """Drawn answers for each image, `decoding.answers` of them from number `first` on."""
+        ...

@@ -27,6 +27,7 @@ class Account:
         requests_per_minute: As in `Allowance`.
         answers_per_day: As in `Allowance`.
         answers_total: As in `Allowance`.
+        requests_in_flight: As in `Allowance`.
     """
 
     name: str
@@ -34,11 +35,12 @@ class Account:
     requests_per_minute: float | None = None
     answers_per_day: int | None = None
     answers_total: int | None = None
+    requests_in_flight: int | None = None
 
 
 def anybody(allowance: Allowance) -> Account:
     """The one account of a server without keys."""
-    return Account(ANYBODY, "", allowance.requests_per_minute, allowance.answers_per_day, allowance.answers_total)
+    return Account(ANYBODY, **vars(allowance))
 
 
 def hash_of(key: str) -> str:
@@ -61,6 +63,11 @@ class Accounts:
     def open(self) -> bool:
         """Whether nobody needs a key."""
         return not self._keyed
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all accounts."""
+        return [account.name for account in self._keyed or (self._everybody,)]
 
     def identify(self, headers: Mapping[str, str]) -> Account:
         """The account whose key a request carries; 401 where it carries none or a wrong one."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from cxrlab.core.codec import to_unit
 from cxrlab.core.protocols import Generated, ImageToText, TextModel
-from cxrlab.models.decoding import ChoosesWords, Decoding
+from cxrlab.models.decoding import ChoosesWords, Decoding, DrawsInParts
 from cxrlab.serving.batching import Outcome
 from cxrlab.serving.pictures import Pixels
 
@@ -24,16 +24,23 @@ class FilmQuestion:
         film: uint8 [H, W].
         indication: Reason of the examination.
         decoding: How words are chosen; None leaves it to the model.
+        number: Which one of the drawn answers is wanted; None for all of them.
     """
 
     film: Pixels
     indication: str | None
     decoding: Decoding | None
+    number: int | None = None
 
     @property
     def key(self) -> Hashable:
         """Films of equal keys are answered together."""
         return ("film", self.decoding)
+
+    @property
+    def rows(self) -> int:
+        """Answers that the model writes."""
+        return self.decoding.answers if self.decoding and self.number is None else 1
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,11 @@ class TextQuestion:
         """Prompts of equal keys are answered together."""
         return ("text", self.max_tokens, self.seed)
 
+    @property
+    def rows(self) -> int:
+        """Answers that the model writes."""
+        return 1
+
 
 Question = FilmQuestion | TextQuestion
 
@@ -72,6 +84,18 @@ class Askers:
         self.model, self.text, self._abreast = model, text, abreast
         self.heeds_decoding = isinstance(model, ChoosesWords)
 
+    def parts(self, question: Question, choices: int) -> list[Question]:
+        """A question as the parts that together get so many answers; another client's may be asked between them.
+
+        A model that draws in one piece alone is asked once, and one that does not draw gives the same each time; a text
+        model is asked with a seed for each.
+        """
+        if isinstance(question, TextQuestion):
+            return [replace(question, seed=question.seed + more) for more in range(choices)]
+        if question.rows > 1 and isinstance(self.model, DrawsInParts):
+            return [replace(question, number=number) for number in range(choices)]
+        return [question]
+
     def ask(self, questions: Sequence[Question]) -> Sequence[Outcome]:
         """What each question of one key comes to."""
         films = [question for question in questions if isinstance(question, FilmQuestion)]
@@ -83,11 +107,34 @@ class Askers:
         return self._completions(prompts)
 
     def _reports(self, questions: Sequence[FilmQuestion]) -> list[list[Generated]]:
+        if questions[0].number is not None:
+            return self._drawn(questions)
         films = [to_unit(question.film) for question in questions]
         indications = [question.indication for question in questions]
         if isinstance(self.model, ChoosesWords):
             return self.model.answers(films, indications, questions[0].decoding)
         return [[one] for one in self.model.generate(films, indications)]
+
+    def _drawn(self, questions: Sequence[FilmQuestion]) -> list[list[Generated]]:
+        """One drawn answer for each question; neighbours of one request, and requests alike, go in one call."""
+        assert isinstance(self.model, DrawsInParts)  # `parts` has looked
+        requests: dict[int, list[FilmQuestion]] = {}
+        for question in questions:
+            requests.setdefault(id(question.film), []).append(question)
+        calls: dict[tuple[int, int], list[FilmQuestion]] = {}  # (first, count) → the first question of each request
+        for asked in requests.values():
+            numbers = sorted(question.number or 0 for question in asked)
+            starts = [number for number in numbers if number - 1 not in numbers]
+            ends = [number for number in numbers if number + 1 not in numbers]
+            for first, last in zip(starts, ends, strict=True):
+                calls.setdefault((first, last - first + 1), []).append(asked[0])
+        found: dict[tuple[int, int], Generated] = {}
+        for (first, count), asked in calls.items():
+            films, indications = [to_unit(one.film) for one in asked], [one.indication for one in asked]
+            decoding = replace(asked[0].decoding or Decoding(), answers=count)
+            for one, answers in zip(asked, self.model.answers_from(films, indications, decoding, first), strict=True):
+                found |= {(id(one.film), first + place): answer for place, answer in enumerate(answers)}
+        return [[found[id(question.film), question.number or 0]] for question in questions]
 
     def _completions(self, questions: Sequence[TextQuestion]) -> list[list[Generated]]:
         assert self.text is not None  # whoever asks has looked

@@ -1,14 +1,15 @@
-"""One thread owns the model and answers together what came together.
+"""One thread owns the model and answers together what came together, in fair turns between clients.
 
 A request waits a few milliseconds for others that ask in the same way. Each gets its own answer, or its own failure:
-where a batch fails, its requests are asked one by one.
+where a batch fails, its requests are asked one by one. The next batch begins with a question of the client that has
+had the fewest answers; a client that was idle does not save up turns.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -47,6 +48,7 @@ class Job(Generic[Question]):
         key: Questions of equal keys may be asked together.
         question: What is asked.
         rows: Answers that it asks for.
+        client: Who asks.
         came: When it came, on the monotonic clock.
         future: Where the answer is put.
     """
@@ -54,6 +56,7 @@ class Job(Generic[Question]):
     key: Hashable
     question: Question
     rows: int = 1
+    client: Hashable = None
     came: float = field(default_factory=time.monotonic)
     future: Future[Answered] = field(default_factory=Future)
 
@@ -84,7 +87,10 @@ class Batcher(Generic[Question]):
         self._ask, self._coming, self._seen = ask, coming, seen
         self._last = 1  # rows of the batch before
         self._max_batch, self._max_wait_s, self._most = max_batch, max_wait_s, most
-        self._queue: deque[Job[Question]] = deque()
+        self._queue: list[Job[Question]] = []  # in the order in which they came
+        # Answers that each client has had, for those that wait or are ahead of the one that was served last.
+        self._had: dict[Hashable, int] = {}
+        self._turn = 0  # what the client had had whose turn was the last
         self._changed = threading.Condition()
         self._stopping = False
         self.died_of: BaseException | None = None
@@ -95,14 +101,16 @@ class Batcher(Generic[Question]):
         """Begin to answer."""
         self._thread.start()
 
-    def submit(self, key: Hashable, question: Question, rows: int = 1) -> Future[Answered]:
+    def submit(self, key: Hashable, question: Question, rows: int = 1, client: Hashable = None) -> Future[Answered]:
         """Put a question into the queue; cancelling the future takes it out again while nobody has begun with it."""
-        job = Job(key, question, rows)
+        job = Job(key, question, rows, client)
         with self._changed:
             if self._stopping or not self._thread.is_alive():
                 raise stopping()
             if len(self._queue) >= self._most:
                 raise overloaded("too many requests wait already; come again.")
+            if all(other.client != client for other in self._queue):
+                self._had[client] = max(self._had.get(client, 0), self._turn)
             self._queue.append(job)
             self._changed.notify()
         job.future.add_done_callback(lambda future: self._drop(job) if future.cancelled() else None)
@@ -112,6 +120,14 @@ class Batcher(Generic[Question]):
     def waiting(self) -> int:
         """Questions in the queue."""
         return len(self._queue)
+
+    def waiting_by_client(self) -> Counter[Hashable]:
+        """Answers that wait to be written, for each client that waits for any."""
+        counts: Counter[Hashable] = Counter()
+        with self._changed:
+            for job in self._queue:
+                counts[job.client] += job.rows
+        return counts
 
     @property
     def begun(self) -> bool:
@@ -173,7 +189,7 @@ class Batcher(Generic[Question]):
                 if not self._queue:
                     self._changed.wait()
                     continue
-                first = self._queue[0]
+                first = min(self._queue, key=lambda job: self._had[job.client])  # of several the oldest
                 left = first.came + self._max_wait_s - time.monotonic()
                 if left <= 0 or self._rows_like(first) >= min(self._max_batch, max(self._coming(), self._last)):
                     return self._take(first)
@@ -184,17 +200,34 @@ class Batcher(Generic[Question]):
         return sum(job.rows for job in self._queue if job.key == first.key)
 
     def _take(self, first: Job[Question]) -> list[Job[Question]]:
-        """The oldest question and those of its kind that still fit, in order."""
-        taken: list[Job[Question]] = []
-        rows = 0
-        for job in list(self._queue):
-            if job.key == first.key and (not taken or rows + job.rows <= self._max_batch):
+        """The first question and those of its kind that still fit, clients in turns; in the order of their coming.
+
+        Where a client waits that asks in another way, nobody gets more than an equal share of the batch.
+        """
+        waiting: dict[Hashable, list[Job[Question]]] = {job.client: [] for job in self._queue}
+        for job in self._queue:
+            if job.key == first.key and job is not first:
+                waiting[job.client].append(job)
+        alike = {job.client for job in self._queue if job.key == first.key}
+        share = self._max_batch if len(alike) == len(waiting) else max(1, self._max_batch // len(waiting))
+        self._turn = self._had[first.client]
+        taken, rows, own = [first], first.rows, Counter({first.client: first.rows})
+        self._had[first.client] += first.rows
+        while left := [client for client, jobs in waiting.items() if jobs]:
+            client = min(left, key=lambda one: (self._had[one], waiting[one][0].came))
+            job = waiting[client].pop(0)
+            if rows + job.rows <= self._max_batch and own[client] + job.rows <= share:
                 taken.append(job)
                 rows += job.rows
-        for job in taken:
-            self._queue.remove(job)
+                own[client] += job.rows
+                self._had[client] += job.rows
+        chosen = set(map(id, taken))
+        batch = [job for job in self._queue if id(job) in chosen]
+        self._queue = [job for job in self._queue if id(job) not in chosen]
+        still = {job.client for job in self._queue}
+        self._had = {client: had for client, had in self._had.items() if client in still or had > self._turn}
         self._last = rows
-        return taken
+        return batch
 
     def _answer(self, batch: list[Job[Question]]) -> None:
         begun = time.monotonic()

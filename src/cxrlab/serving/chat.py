@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
@@ -19,7 +20,6 @@ from cxrlab.core.budget import PROMPT_TOKENS
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
 from cxrlab.core.protocols import REFUSED, Generated
 from cxrlab.models.decoding import TRUNCATED
-from cxrlab.serving.accounts import Account
 from cxrlab.serving.asked import Asked, understand
 from cxrlab.serving.askers import FilmQuestion, Question, TextQuestion
 from cxrlab.serving.batching import Answered
@@ -28,7 +28,7 @@ from cxrlab.serving.config import Limits
 from cxrlab.serving.holding import ClientGone, body_of, in_thread
 from cxrlab.serving.pictures import Checked, Pixels, check_picture, decode_picture, picture_bytes
 from cxrlab.serving.refusals import Refused, invalid
-from cxrlab.serving.service import Note, Service
+from cxrlab.serving.service import Client, Note, Service
 from cxrlab.serving.streaming import Reply
 
 Found = TypeVar("Found")
@@ -41,11 +41,12 @@ async def chat(service: Service, request: Request, note: Note) -> Response:
     note.fields["account"] = account.name
     service.rates.take(account)
     _check_type(request)
-    with service.counted():
+    client = service.client_of(account, request.client.host if request.client else "")
+    with service.counted(client, account.requests_in_flight):
         async with AsyncExitStack() as held:
-            asked, question = await _question(service, request, note, held)
+            asked, question = await _question(service, request, client, note, held)
             booking = Booking(account, asked.choices)
-            work = _asked_model(service, asked, question, booking, note)
+            work = _asked_model(service, asked, question, booking, client, note)
             reply = await _unless_gone(request.receive, work, service.limits.answer_s)
     note.fields.update(answers=len(reply.texts), tokens=reply.answer_tokens, streamed=asked.streamed)
     service.metrics.answered(len(reply.texts), reply.answer_tokens, reply.prompt_tokens)
@@ -63,23 +64,32 @@ def _check_type(request: Request) -> None:
         raise Refused(415, "unsupported_media_type", "send the request uncompressed, without Content-Encoding.")
 
 
-async def _question(service: Service, request: Request, note: Note, held: AsyncExitStack) -> tuple[Asked, Question]:
+async def _question(
+    service: Service, request: Request, client: Client, note: Note, held: AsyncExitStack
+) -> tuple[Asked, Question]:
     """What is asked, with its film decoded; the body is let go of before anything waits for the model."""
-    async with body_of(request.receive, request.headers, service.limits, service.bodies) as body:
+    async with AsyncExitStack() as kept:
+        coming = body_of(request.receive, request.headers, service.limits, service.bodies, client)
+        with service.received():
+            body = await kept.enter_async_context(coming)
         note.fields["bytes_in"] = len(body)
-        work = _prepared(service, body, note, held)
+        work = _prepared(service, body, client, note, held)
         return await _unless_gone(request.receive, work, service.limits.answer_s)
 
 
-async def _prepared(service: Service, body: bytes, note: Note, held: AsyncExitStack) -> tuple[Asked, Question]:
-    asked = await in_thread(service.threads, understand, body, service.limits)
-    _check_model(service, asked)
-    if asked.picture is None:
-        return asked, TextQuestion(asked.text or "", asked.max_tokens, asked.seed)
-    checked = await in_thread(service.threads, _opened, asked.picture, service.limits)
+async def _prepared(
+    service: Service, body: bytes, client: Client, note: Note, held: AsyncExitStack
+) -> tuple[Asked, Question]:
+    async with service.decoding.held(1, client):
+        asked = await in_thread(service.threads, understand, body, service.limits)
+        _check_model(service, asked)
+        if asked.picture is None:
+            return asked, TextQuestion(asked.text or "", asked.max_tokens, asked.seed)
+        checked = await in_thread(service.threads, _opened, asked.picture, service.limits)
     note.fields["pixels"] = checked.pixels
-    await held.enter_async_context(service.pixels.held(checked.pixels))
-    film = await in_thread(service.threads, decode_picture, checked)
+    await held.enter_async_context(service.pixels.held(checked.pixels, client))
+    async with service.decoding.held(1, client):
+        film = await in_thread(service.threads, decode_picture, checked)
     decoding = asked.decoding if service.askers.heeds_decoding else None
     return asked, FilmQuestion(film, asked.text, decoding)
 
@@ -106,16 +116,19 @@ def unknown_model(service: Service) -> Refused:
     return Refused(404, "model_not_found", f"there is no such model here; there is {' and '.join(service.names)}.")
 
 
-async def _asked_model(service: Service, asked: Asked, question: Question, booking: Booking, note: Note) -> Reply:
+async def _asked_model(
+    service: Service, asked: Asked, question: Question, booking: Booking, client: Client, note: Note
+) -> Reply:
     """The reply of the model; the answers are booked before it is asked, and given back where there are none."""
     spent = False
     try:
         await in_thread(service.threads, service.books.reserve, booking)
         if isinstance(question, FilmQuestion):
-            await _pass_guard(service, question.film, booking.account)
-        questions = _several(question, asked.choices)
-        futures = [service.batcher.submit(one.key, one, _rows(one)) for one in questions]
+            await _pass_guard(service, question.film, client)
+        futures: list[Future[Answered]] = []
         try:
+            for one in service.askers.parts(question, asked.choices):
+                futures.append(service.batcher.submit(one.key, one, one.rows, client))
             answered = await asyncio.gather(*map(asyncio.wrap_future, futures))
         except BaseException:
             # Who leaves while the model writes has used it all the same; who leaves before has not.
@@ -136,25 +149,11 @@ def _failed(future: Any) -> bool:
     return bool(future.done() and (future.cancelled() or future.exception() is not None))
 
 
-def _several(question: Question, choices: int) -> list[Question]:
-    """A question as often as it takes to get that many answers.
-
-    A model that draws gives several to one question, and one that does not says the same each time; a text model is
-    asked with a seed for each.
-    """
-    if isinstance(question, FilmQuestion):
-        return [question]
-    return [TextQuestion(question.prompt, question.max_tokens, question.seed + more) for more in range(choices)]
-
-
-def _rows(question: Question) -> int:
-    return question.decoding.answers if isinstance(question, FilmQuestion) and question.decoding else 1
-
-
-async def _pass_guard(service: Service, film: Pixels, account: Account) -> None:
+async def _pass_guard(service: Service, film: Pixels, client: Client) -> None:
     if service.guard is None:
         return
-    declined = await in_thread(service.guard_thread, service.guard.look, film, account.name)
+    async with service.guarding.held(1, client):
+        declined = await in_thread(service.guard_thread, service.guard.look, film, client.account)
     if declined is not None:
         raise Refused(403, declined.code, declined.message)
 

@@ -29,10 +29,10 @@ class Limits:
         scans: Passes in which a JPEG picture may come: each costs as much as the whole picture.
         tokens: Longest answer that may be asked for.
         choices: Answers to one request.
-        queue: Requests under way at once; further ones are sent away and told to come again.
+        queue: Requests under way at once, without those whose body is still being received; further ones get 503.
         connections: Open connections; a further one takes the place of the one that has been idle longest.
         headers_s: Seconds in which the head of a request must have come.
-        body_s: Seconds in which the rest must have come.
+        body_s: Seconds in which the body must have come.
         sent_s: Seconds in which a client must have taken what it is sent.
         keep_alive_s: Seconds for which a connection stays open between requests.
         answer_s: Seconds after which a request is given up.
@@ -56,7 +56,7 @@ class Limits:
     queue: int = 256
     connections: int = 256
     headers_s: float = 10.0
-    body_s: float = 60.0
+    body_s: float = 20.0
     sent_s: float = 30.0
     keep_alive_s: float = 20.0
     answer_s: float = 300.0
@@ -84,11 +84,14 @@ class Allowance:
         requests_per_minute: Requests in a minute; as many at once; no limit when left out.
         answers_per_day: Answers in a day (UTC); no limit when left out.
         answers_total: Answers altogether; no limit when left out.
+        requests_in_flight: Requests under way at once, from the head to the answer; further ones get 429. Without keys
+            it holds for each client address. No limit when null.
     """
 
     requests_per_minute: float | None = None
     answers_per_day: int | None = None
     answers_total: int | None = None
+    requests_in_flight: int | None = 64
 
     def __post_init__(self) -> None:
         for one in fields(self):

@@ -33,14 +33,16 @@ class Connections:
     def make_room(self, newest: Watched) -> None:
         """Close one if there are too many.
 
-        Who never asked anything goes first, then who is idle, then who does not read, at last the newcomer.
+        Who still sends a body that was refused goes first, then who never asked anything, who is idle, and who does not
+        read, at last the newcomer.
         """
         if len(self.open) <= self.limits.connections:
             return
         others = [one for one in self.open if one is not newest]
         idle = [one for one in others if one.is_idle]
+        refused = [one for one in idle if one.is_refused]
         silent = [one for one in idle if not one.has_asked]
-        leaving = next(iter(silent or idle or [one for one in others if one.is_stalled]), newest)
+        leaving = next(iter(refused or silent or idle or [one for one in others if one.is_stalled]), newest)
         del self.open[leaving]
         leaving.say_and_close(503, "overloaded", "too many connections are open; come again.")
 
@@ -68,6 +70,11 @@ class Watched(H11Protocol):
     def is_idle(self) -> bool:
         """Whether no request is under way."""
         return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the client still sends a body although it was answered."""
+        return self.cycle is not None and self.cycle.response_complete and self.conn.their_state is h11.SEND_BODY
 
     @property
     def is_stalled(self) -> bool:

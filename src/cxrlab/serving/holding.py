@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from typing import Any, ParamSpec, TypeVar
 
 from cxrlab.serving.config import Limits
-from cxrlab.serving.refusals import Refused, invalid, overloaded, too_large
+from cxrlab.serving.refusals import Refused, invalid, overloaded, too_large, too_many
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -28,25 +28,35 @@ class Tally:
 
     Args:
         most: The limit.
+        share: Of which one client may take so much; all of it when None.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most, self.taken = most, 0
+    def __init__(self, most: int, share: int | None = None) -> None:
+        self.most, self.share, self.taken = most, share, 0
+        self._by_client: Counter[Hashable] = Counter()
 
-    def take(self, amount: int) -> bool:
+    def take(self, amount: int, client: Hashable = None) -> bool:
         """Whether the amount was still there; then it is taken."""
         if self.taken + amount > self.most:
             return False
         self.taken += amount
+        self._by_client[client] += amount
         return True
 
-    def give_back(self, amount: int) -> None:
+    def is_beyond_share(self, amount: int, client: Hashable) -> bool:
+        """Whether a client would have more than its share with this amount."""
+        return self.share is not None and self._by_client[client] + amount > self.share
+
+    def give_back(self, amount: int, client: Hashable = None) -> None:
         """Return what was taken."""
         self.taken -= amount
+        self._by_client[client] -= amount
+        if not self._by_client[client]:
+            del self._by_client[client]
 
 
 class Room:
-    """Room that requests wait for, first come, first served; all calls come from one event loop.
+    """Room that requests wait for, clients in turns, each first come, first served; for one event loop.
 
     Args:
         most: How much of it there is; nobody may ask for more.
@@ -54,13 +64,13 @@ class Room:
 
     def __init__(self, most: int) -> None:
         self.most, self.taken = most, 0
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiting: dict[Hashable, deque[tuple[int, asyncio.Future[None]]]] = {}  # whose turn it is comes first
 
     @asynccontextmanager
-    async def held(self, amount: int) -> AsyncIterator[None]:
+    async def held(self, amount: int, client: Hashable = None) -> AsyncIterator[None]:
         """Hold an amount, after waiting for it."""
         if self._waiting or self.taken + amount > self.most:
-            await self._wait(amount)
+            await self._wait(amount, client)
         else:
             self.taken += amount
         try:
@@ -69,9 +79,9 @@ class Room:
             self.taken -= amount
             self._let_in()
 
-    async def _wait(self, amount: int) -> None:
+    async def _wait(self, amount: int, client: Hashable) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((amount, turn))
+        self._waiting.setdefault(client, deque()).append((amount, turn))
         try:
             await turn
         except asyncio.CancelledError:
@@ -82,13 +92,19 @@ class Room:
 
     def _let_in(self) -> None:
         while self._waiting:
-            amount, turn = self._waiting[0]
+            client, line = next(iter(self._waiting.items()))
+            amount, turn = line[0]
             if not turn.done():
                 if self.taken + amount > self.most:
                     return
                 self.taken += amount
                 turn.set_result(None)
-            self._waiting.popleft()
+                del self._waiting[client]  # and behind the others, where more of it waits
+            line.popleft()
+            if line:
+                self._waiting[client] = line
+            else:
+                self._waiting.pop(client, None)
 
 
 async def in_thread(
@@ -108,7 +124,7 @@ async def in_thread(
 
 @asynccontextmanager
 async def body_of(
-    receive: Callable[[], Any], headers: Mapping[str, str], limits: Limits, held: Tally
+    receive: Callable[[], Any], headers: Mapping[str, str], limits: Limits, held: Tally, client: Hashable = None
 ) -> AsyncIterator[bytes]:
     """The body of a request, read within its limits of size and time; what it takes is held until the block ends.
 
@@ -117,6 +133,7 @@ async def body_of(
         headers: Of the request.
         limits: Longest body, and longest time.
         held: Bytes of all requests.
+        client: Who sends it.
     """
     parts: list[bytes] = []
     taken, coming = 0, _parts(receive)
@@ -128,7 +145,9 @@ async def body_of(
                     if taken + len(part) > limits.body_bytes:
                         await _discard(coming)
                         raise _too_long(limits)
-                    if not held.take(len(part)):
+                    if held.is_beyond_share(len(part), client):
+                        raise too_many("your requests hold too many bytes at this moment; send fewer at once.")
+                    if not held.take(len(part), client):
                         raise overloaded("the server holds too many large requests at this moment; come again.")
                     taken += len(part)
                     parts.append(part)
@@ -140,7 +159,7 @@ async def body_of(
         parts.clear()
         yield body
     finally:
-        held.give_back(taken)
+        held.give_back(taken, client)
 
 
 _CLOSE = {"Connection": "close"}

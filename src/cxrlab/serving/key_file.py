@@ -1,7 +1,7 @@
 """The file of accounts: made by `cxrlab serve key`, read when a server starts.
 
 Under `accounts:` stands one entry an account, with `key_sha256` and, where they differ from the server's, its
-`requests_per_minute`, `answers_per_day` and `answers_total`.
+`requests_per_minute`, `answers_per_day`, `answers_total` and `requests_in_flight`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ from cxrlab.serving.accounts import Account, hash_of
 from cxrlab.serving.config import Allowance
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_NUMBERS = {"requests_per_minute": (int, float), "answers_per_day": (int,), "answers_total": (int,)}
+_NUMBERS = {
+    "requests_per_minute": (int, float),
+    "answers_per_day": (int,),
+    "answers_total": (int,),
+    "requests_in_flight": (int,),
+}
 _KEYS = ("key_sha256", *_NUMBERS)
 PREFIX = "cxr-"  # so that a key is known for one where it was pasted by mistake
 

@@ -1,4 +1,4 @@
-"""Counters in the text format that Prometheus reads, version 0.0.4; nothing in them tells who asked or what."""
+"""Counters in the text format that Prometheus reads, version 0.0.4; of clients they hold names of accounts alone."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ class Metrics:
     def __init__(self, gauges: Mapping[str, tuple[str, Callable[[], float]]] | None = None) -> None:
         self._lock = threading.Lock()
         self._gauges = dict(gauges or {})
+        self._by_account: dict[str, tuple[str, Callable[[], Mapping[str, int]]]] = {}
         self._requests: dict[tuple[str, int], int] = {}
         self._refusals: dict[str, int] = {}
         self._sums = {"answers": 0, "answer_tokens": 0, "prompt_tokens": 0, "failures": 0}
@@ -45,6 +46,10 @@ class Metrics:
     def gauge(self, name: str, what: str, value: Callable[[], float]) -> None:
         """Add a value that is read when somebody looks."""
         self._gauges[name] = (what, value)
+
+    def by_account(self, name: str, what: str, values: Callable[[], Mapping[str, int]]) -> None:
+        """Add a value for each account, by its name."""
+        self._by_account[name] = (what, values)
 
     def request(self, route: str, status: int, seconds: float, code: str | None) -> None:
         """Count a request that has ended.
@@ -99,7 +104,7 @@ class Metrics:
                 lines += _counter(f"{name}_total", what, {"": self._sums[name]})
             for key, name, what in (
                 ("seconds", "request_seconds", "Duration of chat requests."),
-                ("batch", "batch_size", "Questions that were answered together."),
+                ("batch", "batch_size", "Questions, and drawn answers to one question, that were answered together."),
                 ("batch_s", "batch_seconds", "Duration of batches."),
             ):
                 lines += _histogram(name, what, self._histograms[key])
@@ -109,6 +114,9 @@ class Metrics:
                 f"# TYPE cxrlab_{name} gauge",
                 f"cxrlab_{name} {_number(value())}",
             ]
+        for name, (what, values) in self._by_account.items():
+            lines += [f"# HELP cxrlab_{name} {what}", f"# TYPE cxrlab_{name} gauge"]
+            lines += [f'cxrlab_{name}{{account="{account}"}} {count}' for account, count in values().items()]
         return "\n".join(lines) + "\n"
 
 

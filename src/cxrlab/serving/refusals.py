@@ -59,6 +59,11 @@ def too_large(message: str, param: str | None = None) -> Refused:
     return Refused(413, "too_large", message, param=param)
 
 
+def too_many(message: str) -> Refused:
+    """429: this client has too much under way; others are answered."""
+    return Refused(429, "too_many_in_flight", message, retry_after=1.0)
+
+
 def overloaded(message: str, retry_after: float = 1.0) -> Refused:
     """503: come again."""
     return Refused(503, "overloaded", message, retry_after=retry_after)

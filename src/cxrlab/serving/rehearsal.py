@@ -99,7 +99,7 @@ def _served(
 ) -> Iterator[tuple[Guard | None, HttpReporter]]:
     """A running server's guard, and a client that has a key for every account."""
     from cxrlab.models.http.reporter import HttpReporter
-    from cxrlab.serving.config import ServeConfig
+    from cxrlab.serving.config import Allowance, ServeConfig
     from cxrlab.serving.guard import open_guard
     from cxrlab.serving.key_file import add_account
     from cxrlab.serving.logs import Journal
@@ -109,7 +109,10 @@ def _served(
     keys = [add_account(folder / KEYS, name) for name in accounts]
     guarding = replace(config.guarding, benign=config.guarding.benign or config.data)
     guard = open_guard(guarding, folder / GUARD_FOLDER, config.loading) if config.guard else None
-    serving = ServeConfig(config.model, name="rehearsed", port=0, keys=folder / KEYS, loading=config.loading)
+    free = Allowance(requests_in_flight=None)  # the clients of a rehearsal are as many as its settings say
+    serving = ServeConfig(
+        config.model, name="rehearsed", port=0, keys=folder / KEYS, allowance=free, loading=config.loading
+    )
     journal = Journal(None, folder / "log.jsonl")
     service = open_service(serving, folder, model=model, guard=guard, journal=journal, films=films)
     with Server(service) as server, _in_environment(",".join(keys)) as variable:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from cxrlab.serving.accounts import Accounts, Rates
+from cxrlab.serving.accounts import Account, Accounts, Rates
 from cxrlab.serving.askers import Askers, Question
 from cxrlab.serving.batching import Batcher
 from cxrlab.serving.books import Books
@@ -20,7 +21,7 @@ from cxrlab.serving.holding import Room, Tally
 from cxrlab.serving.logs import Journal
 from cxrlab.serving.pictures import Pixels
 from cxrlab.serving.prometheus import Metrics
-from cxrlab.serving.refusals import overloaded
+from cxrlab.serving.refusals import overloaded, too_many
 
 _DECODING_THREADS = 2  # each may hold a picture of the largest size in several forms
 
@@ -49,6 +50,18 @@ class Guards(Protocol):
     def worded(self, report: str) -> str:
         """The report in the words in which it leaves."""
         ...
+
+
+class Client(NamedTuple):
+    """Between whom the server is fair.
+
+    Args:
+        account: Name of the account.
+        address: Address that the request came from where nobody needs a key; empty elsewhere.
+    """
+
+    account: str
+    address: str = ""
 
 
 @dataclass
@@ -90,9 +103,15 @@ class Service:
         self.film_model = config.name or config.model
         self.text_model = config.text
         self.created = int(time.time())
-        self.under_way = 0
+        self.under_way = self.receiving = 0
+        self.in_flight: Counter[Client] = Counter()
         self.stopping = False
-        self.pixels, self.bodies = Room(config.limits.held_pixels), Tally(config.limits.held_bytes)
+        most = config.limits.held_bytes
+        self.bodies = Tally(most, max(most // 2, config.limits.body_bytes))  # one client leaves half of it to others
+        self.pixels = Room(config.limits.held_pixels)
+        # What runs in threads is waited for here, since the queue of an executor knows nothing of clients; there, one
+        # task more for each thread keeps it from waiting for the event loop.
+        self.decoding, self.guarding = Room(2 * _DECODING_THREADS), Room(2)
         self.threads = ThreadPoolExecutor(_DECODING_THREADS, "pictures")
         # One thread: a guard remembers what it has seen, in the order in which it came.
         self.guard_thread = ThreadPoolExecutor(1, "guard")
@@ -112,16 +131,39 @@ class Service:
         """The models that can be asked, each once."""
         return list(dict.fromkeys(name for name in (self.film_model, self.text_model) if name))
 
+    def client_of(self, account: Account, address: str) -> Client:
+        """Who asks: an account with a key, or where nobody needs one an address."""
+        return Client(account.name, address if self.accounts.open else "")
+
     @contextmanager
-    def counted(self) -> Iterator[None]:
-        """Count a request as being under way, or send it away."""
-        if self.under_way >= self.limits.queue:
-            raise overloaded(f"{self.limits.queue:,} requests are under way already; come again.")
+    def counted(self, client: Client, most: int | None) -> Iterator[None]:
+        """Count a request as being under way, or send it away; `most` of one client are."""
+        if most is not None and self.in_flight[client] >= most:
+            raise too_many(f"{most:,} of your requests are under way already; wait for an answer to one of them.")
+        self._check_queue(self.under_way + 1)
         self.under_way += 1
+        self.in_flight[client] += 1
         try:
             yield
         finally:
             self.under_way -= 1
+            self.in_flight[client] -= 1
+            if not self.in_flight[client]:
+                del self.in_flight[client]
+
+    @contextmanager
+    def received(self) -> Iterator[None]:
+        """Receive a body in this block: meanwhile, the request takes no place of another one."""
+        self.receiving += 1
+        try:
+            yield
+        finally:
+            self.receiving -= 1
+        self._check_queue(self.under_way)
+
+    def _check_queue(self, under_way: int) -> None:
+        if under_way - self.receiving > self.limits.queue:
+            raise overloaded(f"{self.limits.queue:,} requests are under way already; come again.")
 
     def health(self) -> str:
         """`ok`, or what is wrong."""
@@ -151,3 +193,19 @@ class Service:
         add("held_pixels", "Pixels of films that are decoded and not yet answered.", lambda: self.pixels.taken)
         add("model_alive", "1 while the thread of the model lives.", lambda: self.batcher.alive)
         add("threads", "Threads of the process.", threading.active_count)
+        self.metrics.by_account(
+            "account_queue_length",
+            "Answers of an account that wait for the model.",
+            lambda: self._by_account(self.batcher.waiting_by_client()),
+        )
+        self.metrics.by_account(
+            "account_in_flight",
+            "Chat requests of an account under way.",
+            lambda: self._by_account(self.in_flight),
+        )
+
+    def _by_account(self, counts: Mapping[Any, int]) -> dict[str, int]:
+        found = dict.fromkeys(self.accounts.names, 0)
+        for client, count in list(counts.items()):
+            found[client.account] += count
+        return found

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
 from cxrlab.core.protocols import ImageToText, KnowsItsCollections
-from cxrlab.models.decoding import Decoding
+from cxrlab.models.decoding import Decoding, DrawsInParts
 from cxrlab.models.hf.checkpoint import Checkpoint, open_checkpoint
 from cxrlab.models.hf.wrapper import HfModel
 from cxrlab.models.loading import Loading
@@ -135,6 +136,18 @@ def test_generation_does_not_depend_on_the_batch_and_is_repeatable(llava: HfMode
     assert llava.generate(images, reasons) == [a[0] for a in together]
     llava.decoding = before
     assert llava.generate([]) == []
+
+
+def test_drawn_answers_in_parts_are_those_of_one_call(llava: HfModel) -> None:
+    """A server asks for them in parts where another client waits."""
+    assert isinstance(llava, DrawsInParts)
+    how = Decoding(strategy="sample", answers=5, temperature=2.0, max_new_tokens=6)
+    whole = llava.answers(films(2), None, how)
+    counts = ((0, 2), (2, 3))  # number of the first answer, and how many
+    parts = [llava.answers_from(films(2), None, replace(how, answers=count), first) for first, count in counts]
+    for one, (before, after) in zip(whole, zip(*parts, strict=True), strict=True):
+        assert [answer.text for answer in one] == [answer.text for answer in (*before, *after)]
+        assert len({answer.text for answer in one}) > 1
 
 
 def test_the_confidence_of_an_answer_is_what_scoring_it_gives(llava: HfModel) -> None:

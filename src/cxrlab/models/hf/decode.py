@@ -39,6 +39,7 @@ def write(
     *,
     keys: Sequence[str],
     ends: Sequence[int],
+    first: int = 0,
 ) -> list[list[Generated]]:
     """Answers for each film, best first; one unless `decoding` asks for more.
 
@@ -53,13 +54,14 @@ def write(
         decoding: How words are chosen.
         keys: One a film, which names its random numbers; see `film_key`.
         ends: Ids of the tokens that end an answer, at least one.
+        first: Number of the first drawn answer.
     """
     _check_room(model, inputs["input_ids"].shape[1], decoding.max_new_tokens)
     by_beams = decoding.strategy in ("beam", "diverse")
     found = walk(
         model,
         inputs,
-        DiverseBeams(decoding) if by_beams else OneByOne(decoding, keys),
+        DiverseBeams(decoding) if by_beams else OneByOne(decoding, keys, first),
         rows=decoding.beams if by_beams else decoding.answers,
         ends=ends,
         banned=image_tokens(model),
@@ -96,11 +98,11 @@ class OneByOne:
     Args:
         decoding: Strategy greedy or sample.
         keys: One a film; row `answers × film + answer` draws from the stream of that film and answer.
+        first: Number of the first answer.
     """
 
-    def __init__(self, decoding: Decoding, keys: Sequence[str]) -> None:
-        self.decoding = decoding
-        self.keys = keys
+    def __init__(self, decoding: Decoding, keys: Sequence[str], first: int = 0) -> None:
+        self.decoding, self.keys, self.first = decoding, keys, first
 
     def __call__(self, steps: Steps) -> list[list[Answer]]:
         """Answers in the order in which they are drawn."""
@@ -136,7 +138,7 @@ class OneByOne:
         drawn = [
             generator(self.decoding.seed, "sample", key, answer).random(steps.longest)
             for key in self.keys
-            for answer in range(each)
+            for answer in range(self.first, self.first + each)
         ]
         if len(drawn) != steps.rows:
             raise ValueError(f"{len(self.keys)} keys do not fit {steps.rows // each} films")

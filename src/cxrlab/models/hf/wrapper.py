@@ -139,6 +139,12 @@ class HfModel:
         self, images: Any, indications: Sequence[str | None] | None = None, decoding: Decoding | None = None
     ) -> list[list[Generated]]:
         """Several answers for each film, best first, each with the confidence of the tokens really written."""
+        return self.answers_from(images, indications, decoding or self.decoding, 0)
+
+    def answers_from(
+        self, images: Any, indications: Sequence[str | None] | None, decoding: Decoding, first: int
+    ) -> list[list[Generated]]:
+        """As `answers`; drawn ones from number `first` on, as one call for all of them gives them."""
         import torch
 
         from cxrlab.models.hf.decode import film_key, write
@@ -150,8 +156,8 @@ class HfModel:
         with torch.no_grad():  # not inference mode: what is remembered on the way must serve gradients later
             encoded = self._encoder.encode([film.detach() for film in films], prompts, side="left")
             keys = [film_key(film, prompt) for film, prompt in zip(films, prompts, strict=True)]
-            how = decoding or self.decoding
-            return write(self.model, self.tokenizer, encoded.inputs, how, keys=keys, ends=self.ends)
+            inputs = encoded.inputs
+            return write(self.model, self.tokenizer, inputs, decoding, keys=keys, ends=self.ends, first=first)
 
     def log_probabilities(
         self, images: Any, reports: Sequence[str], indications: Sequence[str | None] | None = None
