@@ -87,6 +87,16 @@ def test_a_file_of_many_gives_one_line_each(known: None, tmp_path: Path, capsys:
     assert [(line["id"], len(line["findings"])) for line in lines] == [("a", 3), ("b", 0), ("c", 3)]
 
 
+def test_a_table_with_other_names_and_with_ids_that_repeat(
+    known: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is matched here, so that two images of one study may share its id."""
+    (tmp_path / "p.csv").write_text(f'Study ID,Prediction\n7,"{TEXT}"\n7,\n')
+    assert main(["read", str(tmp_path / "p.csv")]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(line["id"], len(line["findings"])) for line in lines] == [("7", 3), ("7", 0)]
+
+
 def test_a_file_that_is_not_there_is_not_taken_for_a_report(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["read", "nowhere/report.txt"]) == 1
     assert "nowhere/report.txt does not exist" in capsys.readouterr().err

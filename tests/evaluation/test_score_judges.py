@@ -21,6 +21,7 @@ from cxrlab.core.asking import Asking, TextLoading
 from cxrlab.core.budget import BudgetSpent
 from cxrlab.core.connection import Connection
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, UnknownName
+from cxrlab.core.records import Report
 from cxrlab.core.runs import state
 from cxrlab.core.tables import load_reference
 from cxrlab.data.card import CARD
@@ -366,6 +367,18 @@ def test_a_flag_that_is_advised_for_a_judge_is_one_of_the_command(
     command = command_named(argv)
     assert command is not None and advised == [flag or "--asking.loading.download"], said
     assert set(advised) <= set(CommandLine(command, COMMANDS[command], load_reference(COMMANDS[command].target)).flags)
+
+
+@pytest.mark.parametrize("stage", ["train finetune", "train encoder"])
+def test_a_command_that_fetches_nothing_advises_no_flag_for_it(
+    tmp_path: Path, stage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reports = {place: {"sections": Report(findings=f"Nodule of {place} mm.")} for place in range(6)}
+    corpus = toy_corpus(tmp_path / "corpus", changes=reports).path
+    words = ["--data", str(corpus), "--start", "hf:org/no-such-start", "--out", str(tmp_path / "out"), "--quiet"]
+    assert main([*stage.split(), *words]) == 1
+    told = capsys.readouterr().err
+    assert "'org/no-such-start' is neither a folder" in told and "--loading" not in told
 
 
 def test_settings_of_loading_reach_the_weights_of_a_judge(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,11 @@ def test_pairs_as_they_stand(toy: Corpus, tmp_path: Path) -> None:
     assert found.pairs["s0"] == (PreferencePair("s0", "x", "y", "readers:pairs", 1.0, 0.0),)
 
 
+def test_the_study_may_stand_under_another_usual_name(toy: Corpus, tmp_path: Path) -> None:
+    found = read(tmp_path, toy, "Study ID,chosen,rejected\ns1,good,bad\ns1,p,q\n")
+    assert list(found.pairs) == ["s1"] and len(found.pairs["s1"]) == 2
+
+
 def test_readers_who_contradict_each_other_are_counted_and_the_majority_holds(toy: Corpus, tmp_path: Path) -> None:
     """Two of three hold x; on p and q there is one each. Spelling is that of the first row."""
     rows = ["s0,X ,y,anna", "s0,y,x,ben", "s0,x,Y,carl", "s0,p,q,anna", "s0,q,p,ben"]

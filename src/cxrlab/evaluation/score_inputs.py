@@ -211,7 +211,8 @@ def _check_matched(
     if len(extra) == len(homes):
         raise DataError(
             f"no prediction of {said.name} belongs to a reference of {told.name} "
-            f"(predictions: {_examples(extra)}; references: {_examples(wanted or list(told.items))}); check the ids."
+            f"(predictions{_column(said)}: {_examples(extra)}; references{_column(told)}: "
+            f"{_examples(wanted or list(told.items))}); check the ids, or name their column with --columns id=NAME."
         )
     there = {study for study, _ in homes.values()}
     missing = [key for key in wanted if key not in there]
@@ -229,6 +230,10 @@ def _check_matched(
         )
     if problems:
         raise DataError(f"{told.name} and {said.name} do not match: {'; '.join(problems)}.")
+
+
+def _column(side: Source) -> str:
+    return f", column '{side.column}'" if side.column else ""
 
 
 def _examples(keys: list[str], most: int = 3) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.models.building import build_dual_encoder, build_image_processor
 from cxrlab.models.encoder_folder import longest_text, open_encoder
-from cxrlab.models.hf.adapters import resolve
 from cxrlab.models.loading import Loading
+from cxrlab.models.part_folders import folder_of
 from cxrlab.models.parts import load_tower
 from cxrlab.models.text_parts import load_text_encoder
 from cxrlab.training.checks import Memory
@@ -56,7 +55,7 @@ def _to_go_on(start: str) -> tuple[Any, Any, Any, tuple[str, ...]]:
     kind, _, argument = start.partition(":")
     if kind not in ("hf", "builtin") or not argument:
         raise ConfigError(f"start={start!r} does not name a dual encoder; write hf:FOLDER or builtin:NAME.")
-    opened = open_encoder(resolve(start, Path()), Loading(device="cpu", dtype="float32"))
+    opened = open_encoder(folder_of(start), Loading(device="cpu", dtype="float32"))
     if str(opened.model.config.model_type).startswith("siglip"):
         raise ConfigError(
             f"start={start!r} is a SigLIP, which was trained with another loss; take a CLIP or dual encoder."

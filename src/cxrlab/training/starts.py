@@ -10,9 +10,9 @@ from typing import Any
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.runs import state
 from cxrlab.models.building import assemble_llava
-from cxrlab.models.hf.adapters import resolve
-from cxrlab.models.hf.checkpoint import locate, open_checkpoint
+from cxrlab.models.hf.checkpoint import open_checkpoint
 from cxrlab.models.loading import Loading
+from cxrlab.models.part_folders import folder_of
 from cxrlab.models.parts import load_language_model, load_tower
 from cxrlab.training.checks import check_kind
 from cxrlab.training.run_folder import RESULT
@@ -80,7 +80,7 @@ def _whole(start: str) -> Start:
         folder = _result_of(Path(start))
     else:
         refuse_weightless(start)
-        folder = locate(resolve(start, Path()), loading)
+        folder = folder_of(start)
     opened = open_checkpoint(folder, loading, merge=True)
     check_kind(opened.model, start)
     card = opened.card
