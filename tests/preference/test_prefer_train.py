@@ -108,7 +108,7 @@ def test_every_loss_learns(config: PreferConfig, tmp_path: Path, loss: Any) -> N
     card = read_model_card(tmp_path / "run" / "checkpoint")
     up = Path(os.path.relpath(config.data.parent / "start", tmp_path / "run" / "checkpoint"))
     assert card is not None and card.stage == "prefer" and card.base == f"hf:{up.as_posix()}"
-    assert card.extra["loss"] == loss
+    assert card.extra["loss"] == loss and card.trained_on is not None
 
 
 @pytest.mark.parametrize("loss", ["dpo", "ipo", "orpo"])

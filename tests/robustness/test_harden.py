@@ -100,6 +100,7 @@ def test_the_result_opens_by_name_and_writes_a_report(config: HardenConfig, done
     assert model.collections == ("scenes", "phantom")
     card = read_model_card(done / "checkpoint")
     assert card is not None and card.prompts == "llava-rad/1" and card.stage == "finetune" and card.extra["seed"] == 3
+    assert card.trained_on == "synthetic"
     assert card.extra["hardened_tower"]["eps"] == "32/255" and card.extra["hardened_tower"]["steps"] == 40
 
 

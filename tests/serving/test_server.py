@@ -19,7 +19,9 @@ from tiny_models import save_causal, save_tiny_llava
 
 from cxrlab.core.codec import to_unit
 from cxrlab.core.connection import Connection
+from cxrlab.core.egress import Shown
 from cxrlab.core.protocols import REFUSED, Capabilities, Generated
+from cxrlab.evaluation.cautions import domain_caution, size_caution
 from cxrlab.models.hf.text import HfText
 from cxrlab.models.hf.wrapper import HfModel
 from cxrlab.models.http.reporter import HttpReporter
@@ -79,6 +81,42 @@ def test_special_tokens_in_a_request_reach_no_model(tmp_path: Path) -> None:
     prompts = [[one for one in ids if one in special] for ids in given if len(ids) > 1]
     image, begin = report.model.config.image_token_id, report.tokenizer.bos_token_id
     assert prompts == [[begin, *[image] * 4], [begin]] * 2
+
+
+class Phantoms(Echo):
+    """A model that was trained on synthetic images, with an input of 32 pixels."""
+
+    trained_on, input_side = "synthetic", 32
+
+
+def test_cautions_go_into_the_log_and_into_every_answer_about_an_image(tmp_path: Path) -> None:
+    """An OpenAI client takes the field and the header; both hold the sentences that `generate` records."""
+    domain = domain_caution(Phantoms(), synthetic=False, name="clinic")
+    small = size_caution(1, 1, 32)
+    config = ServeConfig(NAME, port=0, name="clinic", text=TEXT)
+    with served(tmp_path, config, model=Phantoms(), text=Parrot()) as running:
+        with openai.OpenAI(base_url=running.url, api_key="none", max_retries=0) as client:
+            answer = client.chat.completions.create(**asking(film_of(1, 16), model="clinic"))
+            chunks = list(client.chat.completions.create(**asking(film_of(1, 64), model="clinic"), stream=True))
+        assert answer.model_extra is not None and answer.model_extra["cautions"] == [domain, small]
+        assert all(chunk.model_extra is not None and chunk.model_extra["cautions"] == [domain] for chunk in chunks)
+        for streamed in (False, True):
+            sent = post(running, asking(film_of(1, 16), model="clinic", stream=streamed))
+            assert sent.headers["X-Cxrlab-Caution"] == f"{domain} {small}"
+        words = {"model": TEXT, "messages": [{"role": "user", "content": "x"}]}
+        assert post(running, words).json()["cautions"] == []
+        ours = HttpReporter.load(f"{running.url}#clinic").generate([to_unit(film_of(1, 16))])[0]
+        assert ours.extra["cautions"] == [domain, small]
+    logged = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    told = [line["message"] for line in logged if line["event"] == "caution"]
+    assert told == [domain, size_caution(4, 5, 32)] and logged[1]["event"] == "caution"
+
+
+def test_a_model_without_a_reason_for_caution_gives_none(tmp_path: Path) -> None:
+    synthetic = Shown("a corpus", synthetic=True)
+    with served(tmp_path, model=Phantoms(), films=synthetic) as running:
+        sent = post(running, asking(film_of(1, 32)))
+        assert sent.json()["cautions"] == [] and "X-Cxrlab-Caution" not in sent.headers
 
 
 def test_openais_client_gets_it_streamed(client: openai.OpenAI) -> None:

@@ -66,6 +66,7 @@ def test_the_result_opens_and_writes(aligned: Path) -> None:
     model = HfModel.load(str(aligned / "checkpoint"))
     card = read_model_card(aligned / "checkpoint")
     assert card is not None and card.stage == "align" and card.collections == ("phantom",)
+    assert card.trained_on == model.trained_on == "synthetic" and model.input_side == 32
     assert len(model.generate([np.zeros((32, 32), np.float32)])) == 1
 
 

@@ -93,6 +93,7 @@ def test_it_learns_to_tell_films_by_their_reports(corpus: Path, start: Path, tmp
     assert done.rows == 52 and done.extra["compared"] == 16 and done.samples == 200 * 16
     encoder = load_encoder(f"hf:{tmp_path / 'run' / 'checkpoint'}")
     assert recall_at_one(encoder, corpus) > 3 / 52
+    assert encoder.card is not None and encoder.card.trained_on == "synthetic"
     assert encoder.collections and encoder.longest == 48 and not (tmp_path / "run" / "steps").exists()
 
 

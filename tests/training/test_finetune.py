@@ -62,6 +62,7 @@ def test_the_adapter_opens_on_its_base_and_has_learnt(config: FinetuneConfig, tu
     folder = tuned / "checkpoint"
     card = read_model_card(folder)
     assert card is not None and card.base == "hf:../../start" and card.stage == "finetune"
+    assert card.trained_on == "synthetic" and HfModel.load(str(folder)).trained_on == "synthetic"
     assert (folder / "adapter_model.safetensors").is_file() and not (folder / "model.safetensors").exists()
     stored = load_file(folder / "adapter_model.safetensors")
     assert any("multi_modal_projector" in name for name in stored)

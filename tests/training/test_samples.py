@@ -81,6 +81,15 @@ def test_words_alone_need_no_film_and_are_learnt_from_all_the_same(tmp_path: Pat
     assert source.collections == read_source(Also(tmp_path / "c")).collections != () and source.weight == 0.5
 
 
+def test_a_corpus_is_synthetic_where_its_card_says_so(tmp_path: Path) -> None:
+    toy_corpus(tmp_path / "c", 12)
+    card = tmp_path / "c" / "card.yaml"
+    rest = "".join(line for line in card.open() if not line.startswith("synthetic"))
+    for line, synthetic in (("synthetic: true\n", True), ("", False)):
+        card.write_text(rest + line)
+        assert read_source(Also(tmp_path / "c")).synthetic is synthetic
+
+
 def test_a_patient_in_two_splits_is_refused(tmp_path: Path) -> None:
     toy_corpus(tmp_path / "c", 12, {4: {"patient": "p3"}})
     with pytest.raises(DataError, match="1 patients of the train split .* 'p3', also in val"):

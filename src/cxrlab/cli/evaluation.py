@@ -28,4 +28,5 @@ def generate(config: GenerateConfig, out: Path) -> Result:
     lost = f"; without a report: {len(done.missing):,}, see {out / SUMMARY}" if done.missing else ""
     unanswered = [kind for kind, count in done.controls.items() if not count] if config.control_studies else []
     refused = f"; not answered with wrong films: {', '.join(unanswered)}" if unanswered else ""
-    return Result(f"{done.predictions:,} reports in {out / PREDICTIONS}{lost}{refused}", done)
+    cautions = "".join(f"\ncaution: {one}" for one in done.cautions)
+    return Result(f"{done.predictions:,} reports in {out / PREDICTIONS}{lost}{refused}{cautions}", done)

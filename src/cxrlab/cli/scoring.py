@@ -74,7 +74,7 @@ def score_table(scores: Mapping[str, Any], level: float, *, everything: bool = T
                 f"{score['undefined']:,}",
             ]
         )
-    notes = [*scores.get("notes", ())]
+    notes = [*(f"caution: {one}" for one in scores.get("cautions", ())), *scores.get("notes", ())]
     if len(shown) < len(names):
         where = " in scores.json" if kept else ""
         notes.append(f"{len(names) - len(shown)} more metrics{where}; --metrics default shows them all here")

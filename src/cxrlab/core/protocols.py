@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     Image = NDArray[np.float32]
 
+CAUTIONS = "cautions"  # key of `Generated.extra`: sentences that a server put beside its answer; also of a summary
 REFUSED = "refused"  # key of `Generated.extra`: True where the answer is no report but a refusal to write one
 
 

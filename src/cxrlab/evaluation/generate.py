@@ -1,9 +1,10 @@
 """A report from a model for every study of a split, in a run folder.
 
     predictions.jsonl   one `Prediction` a study, in the order of the corpus; that of a film mended later stands last
+    small_images.jsonl  images that are smaller than the model's input
     predictions_*.jsonl the same for some studies with wrong films (noise, blank, swapped), see `wrong_films`
     examples.jsonl      a few studies with film and reference, for a page
-    summary.json        how many, which were missing and why
+    summary.json        how many, which were missing and why, and cautions
     batch.json          only where a batch did not fit in memory: the smaller one that was used
 
 A run that was stopped goes on at the study where it stopped and ends with the same bytes.
@@ -12,20 +13,24 @@ A run that was stopped goes on at the study where it stopped and ends with the s
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.connection import free_of
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.memory import BatchSize
+from cxrlab.core.protocols import CAUTIONS
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished, state
+from cxrlab.core.streams import Remarks
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.evaluation.answering import Films, Missing, Writer, answer_all, try_longest
+from cxrlab.evaluation.cautions import domain_caution, input_side, of_server, size_caution
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.examples import choose, keep_examples
 from cxrlab.evaluation.external import refuse_familiar, refuse_familiar_library
@@ -33,7 +38,10 @@ from cxrlab.evaluation.loading import open_model
 from cxrlab.evaluation.wrong_films import answer_wrong_films
 from cxrlab.models.names import parse_name
 
-PREDICTIONS, SUMMARY = "predictions.jsonl", "summary.json"
+if TYPE_CHECKING:
+    from cxrlab.core.protocols import Image
+
+PREDICTIONS, SUMMARY, SMALL = "predictions.jsonl", "summary.json", "small_images.jsonl"
 FREE = (
     "batch_size",
     "allow_missing",
@@ -56,6 +64,7 @@ class Generation:
         missing: Studies without one.
         controls: Kind of wrong film → studies that were answered with it too.
         allow_missing: Whether it was allowed to finish without the missing ones; `score` honours that.
+        cautions: What whoever reads the reports must know; see `cautions`.
     """
 
     model: str
@@ -68,6 +77,7 @@ class Generation:
     missing: tuple[Missing, ...] = ()
     controls: Mapping[str, int] = field(default_factory=dict)
     allow_missing: bool = False
+    cautions: tuple[str, ...] = ()
 
 
 def generate(config: GenerateConfig, out: Path) -> Generation:
@@ -94,26 +104,59 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
     if config.external:
         refuse_familiar(model, corpus)
     films = Films(corpus, indications=config.indication)
+    caution = domain_caution(model, synthetic=corpus.card.synthetic)
+    if caution:
+        Remarks(sys.stderr).write(f"caution: {caution}\n")
     if len(ids) > config.batch_size and not (out / PREDICTIONS).exists():
         try_longest(writer, films, ids)
     with Run.open(out, config, seed=config.seed, free=FREE) as run:
         batch_size = BatchSize(config.batch_size, out)
-        missing = answer_all(run, PREDICTIONS, writer, films, ids, batch_size, "writing reports")
+        sized = _Sized(films, run, input_side(model))
+        missing = answer_all(run, PREDICTIONS, writer, sized, ids, batch_size, "writing reports")
         lost = {item.id for item in missing}
         controls = answer_wrong_films(run, writer, corpus, [key for key in ids if key not in lost], config, batch_size)
         keep_examples(run, corpus, choose(ids, config.examples, config.seed), lost)
-        summary = _summary(run, config, corpus, len(ids), missing, controls)
+        small = size_caution(len(sized.small), len(ids) - sum(not one.refused for one in missing), sized.side)
+        if small:
+            Remarks(sys.stderr).write(f"caution: {small}\n")
+        cautions = [one for one in (caution, small) if one]
+        summary = _summary(run, config, corpus, len(ids), missing, controls, cautions)
         run.write(SUMMARY, summary)
         if missing and not config.allow_missing:
             raise without_report(missing, len(ids), out / SUMMARY)
     return summary
 
 
+class _Sized(Films):
+    """Films of which those that are smaller than the model's input are noted in the run, each once.
+
+    Args:
+        films: The films.
+        run: The open run.
+        side: The shorter side of the input; None notes nothing.
+    """
+
+    def __init__(self, films: Films, run: Run, side: int | None) -> None:
+        super().__init__(films.corpus, indications=films.indications)
+        self.side, self._run = side, run
+        self.small = run.done(SMALL) if run.path(SMALL).is_file() else set()
+
+    def film(self, key: str) -> Image:
+        """[H, W] or [H, W, 3] in [0, 1]."""
+        film = super().film(key)
+        height, width = film.shape[:2]
+        if self.side is not None and min(height, width) < self.side and key not in self.small:
+            self.small.add(key)
+            self._run.append(SMALL, {"id": key, "height": height, "width": width})
+        return film
+
+
 def _stored(summary: dict[str, Any]) -> Generation:
     """What an earlier run came to."""
     missing = tuple(Missing(**item) for item in summary.pop("missing", ()))
     words = summary.pop("mean_words", None)
-    return Generation(**summary, mean_words=math.nan if words is None else words, missing=missing)
+    cautions = tuple(summary.pop(CAUTIONS, ()))
+    return Generation(**summary, mean_words=math.nan if words is None else words, missing=missing, cautions=cautions)
 
 
 def chosen_ids(corpus: Corpus, split: str, n: int | None, seed: int) -> list[str]:
@@ -190,8 +233,10 @@ def _summary(
     studies: int,
     missing: tuple[Missing, ...],
     controls: Mapping[str, int],
+    cautions: Sequence[str],
 ) -> Generation:
-    reports = [str(record["report"]) for _, record in read_jsonl(run.path(PREDICTIONS))]
+    records = [record for _, record in read_jsonl(run.path(PREDICTIONS))]
+    reports = [str(record["report"]) for record in records]
     card = corpus.card
     return Generation(
         model=config.model,
@@ -204,4 +249,5 @@ def _summary(
         missing=missing,
         controls=controls,
         allow_missing=config.allow_missing,
+        cautions=(*cautions, *of_server(record.get(CAUTIONS) for record in records)),
     )

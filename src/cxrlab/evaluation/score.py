@@ -164,6 +164,7 @@ def score_inputs(
         ),
         judges=answers_told(evidence),
         matching=inputs.matching,
+        cautions=inputs.cautions,
     )
 
 

@@ -31,6 +31,7 @@ class Inputs:
         wrong_films: Kind of wrong film → id → report, where the run of predictions has such a control.
         shown: Both sides, as whoever shows them to a model elsewhere must see them.
         matching: How the rows of both sides were matched, for `scores.json`.
+        cautions: Those of the run that wrote the predictions.
     """
 
     pairs: tuple[Pair, ...]
@@ -39,6 +40,7 @@ class Inputs:
     wrong_films: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
     shown: tuple[Shown, ...] = field(default=(Shown("these reports", synthetic=False),), compare=False)
     matching: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    cautions: tuple[str, ...] = ()
 
 
 def load_inputs(
@@ -95,6 +97,7 @@ def load_inputs(
         said.wrong_films,
         _shown(told, said, predictions),
         _matching(told, said, there, len(pairs) - there),
+        said.cautions,
     )
 
 

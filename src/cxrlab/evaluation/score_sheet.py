@@ -83,6 +83,7 @@ class ScoreSheet(Mapping[str, MetricScore]):
         image_dependence: The same studies with wrong films, where the run of predictions has them.
         judges: Judge by a language model → how many of its answers could be read, and why the others could not.
         matching: How the rows of references and predictions were matched, and how many.
+        cautions: Those of the run that wrote the predictions.
     """
 
     metrics: Mapping[str, MetricScore]
@@ -97,6 +98,7 @@ class ScoreSheet(Mapping[str, MetricScore]):
     image_dependence: ImageDependence | None = None
     judges: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     matching: Mapping[str, Any] = field(default_factory=dict)
+    cautions: tuple[str, ...] = ()
 
     @property
     def n(self) -> int:
@@ -126,6 +128,6 @@ class ScoreSheet(Mapping[str, MetricScore]):
             "n": self.n, "statuses": self.statuses, "matching": self.matching,
             "metrics": {name: score.to_json() for name, score in self.metrics.items()},
             "floors": self.floors, "controls": {"image_dependence": {} if measured is None else measured.to_json()},
-            "slices": self.slices, "judges": self.judges, "notes": self.notes,
+            "slices": self.slices, "judges": self.judges, "notes": self.notes, "cautions": self.cautions,
             "inputs_sha256": self.digest,
         }  # fmt: skip

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.core.errors import ConfigError, DataError, nearest, shown
+from cxrlab.core.files import read_json
+from cxrlab.core.protocols import CAUTIONS
 from cxrlab.core.records import SECTIONS, Finding, Report, Study
 from cxrlab.core.runs import state
 from cxrlab.data.corpus import STUDIES, load_corpus
 from cxrlab.data.views import FRONTAL
 from cxrlab.evaluation.config import WRONG_FILMS
-from cxrlab.evaluation.generate import PREDICTIONS, how_to_finish, missing_of
+from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY, how_to_finish, missing_of
 from cxrlab.evaluation.person import age_years, sex_letter, view_word
 from cxrlab.evaluation.report_files import (
     CANDIDATE_NAMES,
@@ -85,6 +87,7 @@ class Source:
         column: Column of a file in which the ids stand.
         reports: Columns of a file in which the reports stand.
         lost: Ids without a prediction with which the run was allowed to finish.
+        cautions: Those of the run that wrote the predictions.
     """
 
     name: str
@@ -96,6 +99,7 @@ class Source:
     column: str | None = None
     reports: tuple[str, ...] = ()
     lost: frozenset[str] = frozenset()
+    cautions: tuple[str, ...] = ()
 
 
 def references_from(source: Texts, section: str = "findings") -> Source:
@@ -340,6 +344,7 @@ def _predictions(side: _File, file: ReportFile, called: Mapping[str, str]) -> So
         column=file.column,
         reports=(column,),
         lost=lost or frozenset(),
+        cautions=_cautions(run),
     )
 
 
@@ -472,6 +477,13 @@ def _file_of(path: Path) -> Path:
 def _lost(run: Path) -> frozenset[str] | None:
     """Studies without a prediction with which `generate --allow-missing` finished; None when the run tells nothing."""
     return missing_of(run) if state(run) == "finished" else None
+
+
+def _cautions(run: Path) -> tuple[str, ...]:
+    """What the summary of a run of `generate` cautions about."""
+    summary = read_json(run / SUMMARY) if (run / SUMMARY).is_file() else {}
+    told = summary.get(CAUTIONS) if isinstance(summary, dict) else None
+    return tuple(map(str, told)) if isinstance(told, list) else ()
 
 
 def _holds_text(file: Path) -> bool:

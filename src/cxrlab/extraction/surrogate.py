@@ -103,7 +103,8 @@ class LlavaLearner:
         folder = out / CHECKPOINT
         if not folder.is_dir():
             start = open_start(None, parts.encoder, parts.language_model, self.seed)
-            card = ModelCard("parts", self.fitting.prompts, start.collections, extra={"made_from": start.names})
+            names = {"made_from": start.names}
+            card = ModelCard("parts", self.fitting.prompts, start.collections, trained_on=start.trained_on, extra=names)
             write_folder(folder, lambda to: write_llava(to, start.model, start.processor, card, "float32"))
         return f"hf:{folder}"
 

@@ -53,12 +53,14 @@ class Tower:
         image_processor: Films into pixels.
         source: The name that it was asked for by.
         collections: Collections of films that it has learnt from.
+        trained_on: See `ModelCard.learnt_from`.
     """
 
     model: Any
     image_processor: Any
     source: str
     collections: tuple[str, ...] = ()
+    trained_on: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +71,7 @@ class Language:
     tokenizer: Any
     source: str
     collections: tuple[str, ...] = ()
+    trained_on: str | None = None
 
 
 def load_tower(name: str, *, seed: int = 0, dtype: str = "float32") -> Tower:
@@ -85,7 +88,7 @@ def load_tower(name: str, *, seed: int = 0, dtype: str = "float32") -> Tower:
         return Tower(_cast(fresh.tower(seed), dtype), build_image_processor(fresh.image), name)
     folder = folder_of(name)
     model = _cast(open_part(folder, tower_of, "a vision tower"), dtype)
-    found = Tower(model, image_processor_of(folder), name, _collections(folder))
+    found = Tower(model, image_processor_of(folder), name, *_learnt(folder))
     _check_tower(found, folder)
     return found
 
@@ -107,7 +110,7 @@ def load_language_model(name: str, *, seed: int = 0, dtype: str = "float32") -> 
     model = open_part(folder, language_of, "a language model")
     tokenizer = load_tokenizer(base_folder(folder))
     _add_tokens(model, tokenizer, seed)
-    return Language(_cast(model, dtype), tokenizer, name, _collections(folder))
+    return Language(_cast(model, dtype), tokenizer, name, *_learnt(folder))
 
 
 def fresh_tokenizer(size: Size) -> Any:
@@ -266,9 +269,10 @@ def _add_tokens(model: Any, tokenizer: Any, seed: int) -> None:
         model.resize_token_embeddings(len(tokenizer), pad_to_multiple_of=64, mean_resizing=False)
 
 
-def _collections(folder: Path) -> tuple[str, ...]:
+def _learnt(folder: Path) -> tuple[tuple[str, ...], str | None]:
+    """Collections, and what they are."""
     card = read_model_card(folder)
-    return card.collections if card is not None else ()
+    return (card.collections, card.learnt_from) if card is not None else ((), None)
 
 
 def _cast(model: Any, dtype: str) -> Any:

@@ -101,7 +101,10 @@ def read_judged(
         sections = studies[row.id].sections
         indication = sections.indication if sections else None
         samples += [Sample(row.id, films[row.id], indication, str(text)) for text in (row.first, second)]
-    source = Source(corpus.card.name, corpus.path, tuple(samples), collections=known_collections(corpus.card))
+    card = corpus.card
+    source = Source(
+        card.name, corpus.path, tuple(samples), collections=known_collections(card), synthetic=card.synthetic
+    )
     return Judged(source, None if paired else np.array([bool(row.desirable) for row in rows]))
 
 

@@ -23,7 +23,7 @@ from cxrlab.core.files import read_json, write_json
 from cxrlab.core.install import require
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.corpus import load_corpus
-from cxrlab.models.model_card import ModelCard
+from cxrlab.models.model_card import ModelCard, trained_on
 from cxrlab.models.prompts import Prompts
 from cxrlab.preference.pair_file import Judged, read_judged
 from cxrlab.preference.train_config import FREE, PreferConfig
@@ -143,7 +143,8 @@ def train(config: PreferConfig, out: Path) -> Training:
         summary = replace(summary, rows=len(rows), extra={**summary.extra, "loss": config.loss.name})
         seen = tuple(dict.fromkeys((*start.collections, *lesson.collections)))
         extra = {"made_from": start.names, "seed": seed, "steps": fitted.steps, "loss": config.loss.name}
-        card = ModelCard(STAGE, asked.prompts, seen, extra=extra)
+        learnt = trained_on((start.trained_on, lesson.trained_on))
+        card = ModelCard(STAGE, asked.prompts, seen, trained_on=learnt, extra=extra)
         conclude(run, lambda folder: write_tuned(folder, peft, start, card, config, run.result), summary)
     return summary
 

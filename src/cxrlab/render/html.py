@@ -84,6 +84,23 @@ def section(title: str, *parts: str, note: str = "") -> str:
     return f"<section><h2>{text(title)}</h2>{lead}{inside}</section>" if inside else ""
 
 
+def cautions(told: Iterable[tuple[str, Any]]) -> str:
+    """Sentences of caution in boxes, each once with the runs that it is about.
+
+    Args:
+        told: Name of a run, and its sentences; anything but a list is none.
+    """
+    about: dict[str, list[str]] = {}
+    for name, sentences in told:
+        for sentence in sentences if isinstance(sentences, (list, tuple)) else ():
+            about.setdefault(str(sentence), []).append(name)
+    return "".join(
+        f"<p class=caution role=note><strong>Caution.</strong> {text(sentence)} <span class=small>"
+        f"({text(', '.join(dict.fromkeys(names)))})</span></p>"
+        for sentence, names in about.items()
+    )
+
+
 def picture(data: bytes, alt: str, name: str, style: str = "film") -> str:
     """An `<img>` that carries its PNG or JPEG bytes; anything else is a `DataError` that names the file."""
     kind = next((kind for start, kind in _KINDS.items() if data.startswith(start)), None)

@@ -8,7 +8,7 @@ from typing import Any
 from cxrlab.core.headlines import ARROWS, headlines
 from cxrlab.core.vocabulary import ErrorKind
 from cxrlab.render.folder import RunFolder
-from cxrlab.render.html import UNKNOWN, bar, section, table, text
+from cxrlab.render.html import UNKNOWN, bar, cautions, section, table, text
 from cxrlab.render.judges import judges
 from cxrlab.render.marked import KINDS
 from cxrlab.render.score_folder import ScoreFolder
@@ -24,7 +24,8 @@ def scores(runs: Runs) -> str:
     names = list(dict.fromkeys(name for _, part in scored for name in part.scores["metrics"]))
     first = headlines(names)
     rest = [name for name in names if name not in first]
-    parts = [_score_table(scored, first)]
+    told = cautions((run.name, part.scores.get("cautions")) for run, part in scored)
+    parts = [told, _score_table(scored, first)]
     if rest:
         parts.append(
             f"<details><summary>{len(rest)} more metrics, with every signature</summary>"

@@ -8,7 +8,7 @@ from typing import Any
 from cxrlab.core.examples import Example
 from cxrlab.core.records import Prediction
 from cxrlab.render.folder import SHEET, RunFolder
-from cxrlab.render.html import UNKNOWN, bar, facts, picture, section, table, text
+from cxrlab.render.html import UNKNOWN, bar, cautions, facts, picture, section, table, text
 
 Runs = Sequence[RunFolder]
 # Counts by split, in this order, where a corpus has them.
@@ -115,7 +115,8 @@ def models(runs: Runs) -> str:
     ]
     head = ["model", "split", "reports", "different reports", "words in a report", "missing films"]
     note = "Counts, not scores: they say how much was written and how varied it is, not whether it is right."
-    return section("Reports written", table(head, rows, 4) if rows else "", _missing(runs), note=note)
+    told = cautions((run.name, run.summary.get("cautions")) for run in runs)
+    return section("Reports written", told, table(head, rows, 4) if rows else "", _missing(runs), note=note)
 
 
 def others(runs: Runs) -> str:

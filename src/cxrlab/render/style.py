@@ -15,6 +15,7 @@ h3 { font-size: .95rem; margin: 0 0 .3rem; overflow-wrap: anywhere; }
 p { margin: 0 0 .7rem; }
 section { margin-top: 2.6rem; padding-top: 1.3rem; border-top: 1px solid var(--line); }
 .unfinished { border: 2px solid #a33; border-radius: .4rem; padding: 1rem 1.2rem; background: #fdf3f2; }
+.caution { border-left: 4px solid #b36b00; padding: .4rem .8rem; background: #fff6e6; }
 .lead, .note, .small { color: var(--quiet); }
 .lead { font-size: 1.05rem; }
 .note { max-width: 52rem; }

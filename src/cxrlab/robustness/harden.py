@@ -27,7 +27,7 @@ from cxrlab.core.json_form import dumps
 from cxrlab.core.randomness import generator
 from cxrlab.data.collections import known_collections
 from cxrlab.data.corpus import load_corpus
-from cxrlab.models.model_card import ModelCard
+from cxrlab.models.model_card import ModelCard, of_corpora, trained_on
 from cxrlab.robustness.harden_config import FREE, HardenConfig
 from cxrlab.training.films import FilmFile, Films, open_films, output_side
 from cxrlab.training.result import Training, conclude, read_result
@@ -178,7 +178,8 @@ def _card(config: HardenConfig, sight: Sight, corpus: Corpus, summary: Training)
     note = {"eps": config.budget.label, "norm": config.budget.norm, "steps": summary.steps, "seed": config.seed}
     seen = tuple(dict.fromkeys((*sight.card.collections, *known_collections(corpus.card))))
     extra = {**sight.card.extra, "hardened_tower": {"made_from": config.model, **note}}
-    return replace(sight.card, collections=seen, base=None, extra=extra)
+    learnt = trained_on((sight.card.learnt_from, of_corpora([corpus.card.synthetic])))
+    return replace(sight.card, collections=seen, base=None, trained_on=learnt, extra=extra)
 
 
 def _dtype(config: HardenConfig) -> Any:

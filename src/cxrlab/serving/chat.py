@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -18,7 +19,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from cxrlab.core.budget import PROMPT_TOKENS
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
-from cxrlab.core.protocols import REFUSED, Generated
+from cxrlab.core.protocols import CAUTIONS, REFUSED, Generated
 from cxrlab.models.decoding import TRUNCATED
 from cxrlab.serving.asked import Asked, understand
 from cxrlab.serving.askers import FilmQuestion, Question, TextQuestion
@@ -52,8 +53,9 @@ async def chat(service: Service, request: Request, note: Note) -> Response:
     service.metrics.answered(len(reply.texts), reply.answer_tokens, reply.prompt_tokens)
     if asked.streamed:
         events = reply.events(asked.usage_streamed)
-        return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
-    return JSONResponse(reply.whole().model_dump())
+        headers = {"Cache-Control": "no-store", **reply.headers}
+        return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+    return JSONResponse(reply.whole().model_dump(), headers=reply.headers)
 
 
 def _check_type(request: Request) -> None:
@@ -135,6 +137,8 @@ async def _asked_model(
             spent = not all([future.cancel() or _failed(future) for future in futures])
             raise
         reply = await _reply(service, asked, answered, note)
+        if isinstance(question, FilmQuestion):
+            reply = replace(reply, cautions=(*service.cautions_for(question.film), *reply.cautions))
         spent = True
         return reply
     except CxrlabError as error:
@@ -178,6 +182,7 @@ async def _reply(service: Service, asked: Asked, answered: list[Answered], note:
         [bool(answer.extra.get(TRUNCATED)) for answer in answers],
         _asked_tokens(answers, asked.words),
         sum(len(answer.text.split()) if answer.tokens is None else answer.tokens for answer in answers),
+        tuple(dict.fromkeys(one for answer in answers for one in answer.extra.get(CAUTIONS, ()))),
     )
 
 

@@ -69,7 +69,7 @@ def open_service(
 
         guard = open_guard(config.guarding, out / GUARD_FOLDER, config.loading)
     books = Books(out / BOOKS)
-    return Service(config, askers, Accounts(keyed, everybody), books, journal, guard)
+    return Service(config, askers, Accounts(keyed, everybody), books, journal, guard, synthetic=films.synthetic)
 
 
 def _check_addresses(config: ServeConfig, films: Shown) -> None:

@@ -110,6 +110,8 @@ class Server:
             await asyncio.sleep(0.005)
         self._started.set()
         self.service.journal.write("started", address=self.address)
+        for caution in self.service.cautions:
+            self.service.journal.write("caution", message=caution)
         begun()
         stop = asyncio.ensure_future(self._stop.wait())
         await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from cxrlab.evaluation.cautions import domain_caution, input_side, size_caution
 from cxrlab.serving.accounts import Account, Accounts, Rates
 from cxrlab.serving.askers import Askers, Question
 from cxrlab.serving.batching import Batcher
@@ -87,6 +88,7 @@ class Service:
         books: What they have had.
         journal: The log.
         guard: What stands before the model; None for nothing.
+        synthetic: Whether all images that clients send are known to be synthetic.
     """
 
     def __init__(
@@ -97,11 +99,17 @@ class Service:
         books: Books,
         journal: Journal,
         guard: Guards | None = None,
+        *,
+        synthetic: bool = False,
     ) -> None:
         self.config, self.limits, self.askers = config, config.limits, askers
         self.accounts, self.rates, self.books, self.journal, self.guard = accounts, Rates(), books, journal, guard
         self.film_model = config.name or config.model
         self.text_model = config.text
+        caution = domain_caution(askers.model, synthetic=synthetic, name=self.film_model)
+        self.cautions = () if caution is None else (caution,)
+        self.input_side = input_side(askers.model)
+        self.images = self.small_images = 0
         self.created = int(time.time())
         self.under_way = self.receiving = 0
         self.in_flight: Counter[Client] = Counter()
@@ -134,6 +142,14 @@ class Service:
     def client_of(self, account: Account, address: str) -> Client:
         """Who asks: an account with a key, or where nobody needs one an address."""
         return Client(account.name, address if self.accounts.open else "")
+
+    def cautions_for(self, film: Pixels) -> tuple[str, ...]:
+        """What the answer about this image has to caution about; it is counted."""
+        self.images += 1
+        if self.input_side is None or min(film.shape[:2]) >= self.input_side:
+            return self.cautions
+        self.small_images += 1
+        return (*self.cautions, *filter(None, [size_caution(1, 1, self.input_side)]))
 
     @contextmanager
     def counted(self, client: Client, most: int | None) -> Iterator[None]:
@@ -183,6 +199,8 @@ class Service:
             close()
         self.books.close()
         if self.batcher.begun:
+            if small := size_caution(self.small_images, self.images, self.input_side):
+                self.journal.write("caution", message=small)
             self.journal.write("stopped")
         self.journal.close()
 

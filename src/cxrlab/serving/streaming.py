@@ -16,6 +16,7 @@ from typing import Any
 from cxrlab.serving.wire import ChatAnswer, Choice, Usage, Written
 
 DONE = b"data: [DONE]\n\n"
+CAUTION_HEADER = "X-Cxrlab-Caution"
 _PIECES = re.compile(r"\s*\S+|\s+")
 
 
@@ -30,6 +31,7 @@ class Reply:
         cut: For each, whether it was cut at its longest length.
         prompt_tokens: Tokens that were asked, words where the model does not tell.
         answer_tokens: Tokens that were written, words where the model does not tell.
+        cautions: Sentences that whoever reads the answers must know.
     """
 
     id: str
@@ -38,6 +40,13 @@ class Reply:
     cut: Sequence[bool]
     prompt_tokens: int
     answer_tokens: int
+    cautions: Sequence[str] = ()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The cautions for clients that read no field beyond OpenAI's; a header holds ASCII on one line."""
+        told = " ".join(" ".join(self.cautions).split()).encode("ascii", "backslashreplace").decode()
+        return {CAUTION_HEADER: told} if told else {}
 
     @property
     def usage(self) -> Usage:
@@ -55,7 +64,12 @@ class Reply:
             for place, (text, cut) in enumerate(zip(self.texts, self.cut, strict=True))
         ]
         return ChatAnswer(
-            id=f"chatcmpl-{self.id}", created=int(time.time()), model=self.model, choices=choices, usage=self.usage
+            id=f"chatcmpl-{self.id}",
+            created=int(time.time()),
+            model=self.model,
+            choices=choices,
+            usage=self.usage,
+            cautions=list(self.cautions),
         )
 
     async def events(self, with_usage: bool) -> AsyncIterator[bytes]:
@@ -71,6 +85,8 @@ class Reply:
                 "model": self.model,
                 "choices": choices,
             }
+            if self.cautions:
+                chunk["cautions"] = list(self.cautions)
             if with_usage:
                 chunk["usage"] = usage
             yield f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n".encode()

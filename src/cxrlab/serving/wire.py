@@ -115,6 +115,9 @@ class ChatAnswer(BaseModel):
     model: str
     choices: list[Choice]
     usage: Usage
+    cautions: list[str] = Field(
+        default_factory=list, description="Beyond OpenAI's protocol: what whoever reads the report must know."
+    )
 
 
 class ModelEntry(BaseModel):

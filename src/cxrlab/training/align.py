@@ -11,7 +11,7 @@ from typing import Any
 
 from cxrlab.core.install import require
 from cxrlab.models.local_files import quiet_loading
-from cxrlab.models.model_card import ModelCard, write_model_card
+from cxrlab.models.model_card import ModelCard, trained_on, write_model_card
 from cxrlab.training.config import FREE, AlignConfig
 from cxrlab.training.result import Training, conclude, read_result
 from cxrlab.training.run_folder import RESULT, concluded, training_run
@@ -48,7 +48,11 @@ def align(config: AlignConfig, out: Path, on_evaluate: Any = None) -> Training:
         summary = reports.summarise("align", fitted, lesson, rows, module, RESULT)
         seen = tuple(dict.fromkeys((*start.collections, *lesson.collections)))
         card = ModelCard(
-            "align", config.prompts, seen, extra={"made_from": start.names, "seed": seed, "steps": fitted.steps}
+            "align",
+            config.prompts,
+            seen,
+            trained_on=trained_on((start.trained_on, lesson.trained_on)),
+            extra={"made_from": start.names, "seed": seed, "steps": fitted.steps},
         )
         precision = config.optimisation.precision
         conclude(run, lambda folder: write_llava(folder, model, processor, card, precision), summary)

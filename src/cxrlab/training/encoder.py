@@ -17,7 +17,7 @@ from cxrlab.core.progress import track
 from cxrlab.data.parallel import ordered_map
 from cxrlab.findings.present import present_sentences
 from cxrlab.models.local_files import first_line, quiet_loading
-from cxrlab.models.model_card import ModelCard, write_model_card
+from cxrlab.models.model_card import ModelCard, of_corpora, trained_on, write_model_card
 from cxrlab.training.config import FREE, Also, EncoderConfig, also_of
 from cxrlab.training.result import Training, conclude, read_result
 from cxrlab.training.run_folder import CACHE, RESULT, RunFolder, concluded, training_run
@@ -203,6 +203,7 @@ def _card(config: EncoderConfig, sources: Sequence[Source], parts: EncoderParts,
     return ModelCard(
         stage="encoder",
         collections=tuple(dict.fromkeys(seen)),
+        trained_on=trained_on((parts.trained_on, of_corpora(source.synthetic for source in sources))),
         extra={
             "made_from": start,
             "seed": config.optimisation.seed,

@@ -26,6 +26,7 @@ class EncoderParts:
         image_processor: Of its tower.
         longest: Most tokens of a report.
         collections: Collections of films that the tower has learnt from.
+        trained_on: See `ModelCard.learnt_from`.
     """
 
     model: Any
@@ -33,14 +34,15 @@ class EncoderParts:
     image_processor: Any
     longest: int
     collections: tuple[str, ...]
+    trained_on: str | None = None
 
 
 def load_parts(config: EncoderConfig) -> EncoderParts:
     """Open or build the encoder that a config names, in float32 on the processor."""
     if config.start is not None:
-        model, tokenizer, image_processor, collections = _to_go_on(config.start)
+        model, tokenizer, image_processor, collections, learnt = _to_go_on(config.start)
     else:
-        model, tokenizer, image_processor, collections = _put_together(config)
+        model, tokenizer, image_processor, collections, learnt = _put_together(config)
     if config.image_size is not None:
         image_processor = build_image_processor(config.image_size)
     _check_size(model, image_processor)
@@ -48,10 +50,10 @@ def load_parts(config: EncoderConfig) -> EncoderParts:
         raise ConfigError("the tokenizer of the text encoder has no padding token, so reports make no batch.")
     longest = min(config.optimisation.max_length, longest_text(model, tokenizer))
     tokenizer.model_max_length = longest
-    return EncoderParts(model.requires_grad_(True), tokenizer, image_processor, longest, collections)
+    return EncoderParts(model.requires_grad_(True), tokenizer, image_processor, longest, collections, learnt)
 
 
-def _to_go_on(start: str) -> tuple[Any, Any, Any, tuple[str, ...]]:
+def _to_go_on(start: str) -> tuple[Any, Any, Any, tuple[str, ...], str | None]:
     kind, _, argument = start.partition(":")
     if kind not in ("hf", "builtin") or not argument:
         raise ConfigError(f"start={start!r} does not name a dual encoder; write hf:FOLDER or builtin:NAME.")
@@ -60,10 +62,11 @@ def _to_go_on(start: str) -> tuple[Any, Any, Any, tuple[str, ...]]:
         raise ConfigError(
             f"start={start!r} is a SigLIP, which was trained with another loss; take a CLIP or dual encoder."
         )
-    return opened.model, opened.tokenizer, opened.image_processor, opened.card.collections if opened.card else ()
+    collections, learnt = (opened.card.collections, opened.card.learnt_from) if opened.card else ((), None)
+    return opened.model, opened.tokenizer, opened.image_processor, collections, learnt
 
 
-def _put_together(config: EncoderConfig) -> tuple[Any, Any, Any, tuple[str, ...]]:
+def _put_together(config: EncoderConfig) -> tuple[Any, Any, Any, tuple[str, ...], str | None]:
     seed = config.optimisation.seed
     tower = load_tower(str(config.tower), seed=seed)
     text = load_text_encoder(str(config.text_encoder), seed=seed + 1)
@@ -71,7 +74,7 @@ def _put_together(config: EncoderConfig) -> tuple[Any, Any, Any, tuple[str, ...]
         model = build_dual_encoder(tower.model, text.model, config.shared, seed + 2)
     else:
         model = _biomedclip(tower.model, text.model, config.shared, seed + 2)
-    return model, text.tokenizer, tower.image_processor, tower.collections
+    return model, text.tokenizer, tower.image_processor, tower.collections, tower.trained_on
 
 
 def _biomedclip(tower: Any, text: Any, shared: int, seed: int) -> Any:

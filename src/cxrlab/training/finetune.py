@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from cxrlab.core.install import require
 from cxrlab.models.hf.source import refuse_damaged
-from cxrlab.models.model_card import ModelCard, write_model_card
+from cxrlab.models.model_card import ModelCard, trained_on, write_model_card
 from cxrlab.models.prompts import Prompts
 from cxrlab.training.align import write_llava
 from cxrlab.training.config import FREE, FinetuneConfig, Optimisation
@@ -100,7 +100,11 @@ def finetune(config: FinetuneConfig, out: Path, on_evaluate: Any = None) -> Trai
         summary = reports.summarise("finetune", fitted, lesson, rows, module, RESULT)
         seen = tuple(dict.fromkeys((*start.collections, *lesson.collections)))
         card = ModelCard(
-            "finetune", config.prompts, seen, extra={"made_from": start.names, "seed": seed, "steps": fitted.steps}
+            "finetune",
+            config.prompts,
+            seen,
+            trained_on=trained_on((start.trained_on, lesson.trained_on)),
+            extra={"made_from": start.names, "seed": seed, "steps": fitted.steps},
         )
         conclude(run, lambda folder: write_tuned(folder, peft, start, card, config, run.result), summary)
     return summary
@@ -162,7 +166,8 @@ def _with_folder(start: Any, run: RunFolder, config: FinetuneConfig) -> Any:
     """A start that was put together from parts is written down first: an adapter needs something to stand on."""
     if start.folder is not None or not config.lora_rank:
         return start
-    card = ModelCard("parts", config.prompts, start.collections, extra={"made_from": start.names})
+    names = {"made_from": start.names}
+    card = ModelCard("parts", config.prompts, start.collections, trained_on=start.trained_on, extra=names)
     folder = run.folder / BASE
     if run.begun and folder.is_dir():
         refuse_damaged(folder)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from cxrlab.core.errors import ConfigError
+from cxrlab.models.model_card import of_corpora
 from cxrlab.models.prompts import Prompts, load_prompts
 from cxrlab.training import processes
 from cxrlab.training.checks import check_context, check_memory, estimate
@@ -96,6 +97,11 @@ class Lesson:
     def collections(self) -> tuple[str, ...]:
         """Collections of films that are learnt from."""
         return tuple(dict.fromkeys(name for source in self.sources for name in source.collections))
+
+    @property
+    def trained_on(self) -> str:
+        """What a model is trained on by them."""
+        return of_corpora(source.synthetic for source in self.sources)
 
     @property
     def left_out(self) -> dict[str, int]:

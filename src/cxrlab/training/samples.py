@@ -63,6 +63,7 @@ class Source:
         prompts: Row of the prompts' table for them; None for that of the training.
         left_out: Reason → studies of the train split that do not count, and studies that are in no split.
         collections: Collections whose films or words are learnt.
+        synthetic: Whether its card says that no patient is behind it.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Source:
     prompts: str | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
     collections: tuple[str, ...] = ()
+    synthetic: bool = False
 
 
 def read_source(also: Also, n: int | None = None, seed: int = 0) -> Source:
@@ -101,8 +103,16 @@ def read_source(also: Also, n: int | None = None, seed: int = 0) -> Source:
     if n is not None and n < len(samples):
         drawn = sorted(generator(seed, "samples").permutation(len(samples))[:n].tolist())
         samples = [samples[number] for number in drawn]
-    collections = known_collections(corpus.card)
-    return Source(corpus.card.name, corpus.path, tuple(samples), also.weight, also.prompts, left_out, collections)
+    return Source(
+        corpus.card.name,
+        corpus.path,
+        tuple(samples),
+        also.weight,
+        also.prompts,
+        left_out,
+        known_collections(corpus.card),
+        corpus.card.synthetic,
+    )
 
 
 def _learnt(corpus: Corpus, left_out: Counter[str], truth: bool) -> Iterator[Study]:

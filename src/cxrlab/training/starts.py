@@ -12,6 +12,7 @@ from cxrlab.core.runs import state
 from cxrlab.models.building import assemble_llava
 from cxrlab.models.hf.checkpoint import open_checkpoint
 from cxrlab.models.loading import Loading
+from cxrlab.models.model_card import trained_on
 from cxrlab.models.part_folders import folder_of
 from cxrlab.models.parts import load_language_model, load_tower
 from cxrlab.training.checks import check_kind
@@ -30,6 +31,7 @@ class Start:
         collections: Collections of films that its parts have learnt from.
         builtin: The name of a model that ships with the package, which needs no path.
         prompts: What it was taught to be asked by; None where its card does not tell.
+        trained_on: See `ModelCard.learnt_from`.
     """
 
     model: Any
@@ -39,6 +41,7 @@ class Start:
     collections: tuple[str, ...] = ()
     builtin: str | None = None
     prompts: str | None = None
+    trained_on: str | None = None
 
     def base(self, result: Path) -> str:
         """How an adapter in the folder `result` names what it stands on: a relative path, or a built-in model."""
@@ -62,7 +65,8 @@ def open_start(start: str | None, encoder: str | None, language_model: str | Non
     model, processor = assemble_llava(tower.model, language.model, language.tokenizer, tower.image_processor, seed + 2)
     names = {"encoder": encoder, "language_model": language_model}
     seen = tuple(dict.fromkeys((*tower.collections, *language.collections)))
-    return Start(model, processor, names, collections=seen)
+    learnt = trained_on((tower.trained_on, language.trained_on))
+    return Start(model, processor, names, collections=seen, trained_on=learnt)
 
 
 def start_name(start: str) -> str:
@@ -84,9 +88,9 @@ def _whole(start: str) -> Start:
     opened = open_checkpoint(folder, loading, merge=True)
     check_kind(opened.model, start)
     card = opened.card
-    seen, asked = (card.collections, card.prompts) if card is not None else ((), None)
+    seen, asked, learnt = (card.collections, card.prompts, card.learnt_from) if card is not None else ((), None, None)
     builtin = start if start.startswith("builtin:") else None
-    return Start(opened.model, opened.processor, {"start": start}, folder, seen, builtin, asked)
+    return Start(opened.model, opened.processor, {"start": start}, folder, seen, builtin, asked, learnt)
 
 
 def _is_path(start: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -125,6 +126,24 @@ class HfModel:
         if self.card is None:
             raise AttributeError(f"{self.name} does not tell which collections it has learnt from")
         return self.card.collections
+
+    @property
+    def trained_on(self) -> str | None:
+        """`synthetic` or `patients`; None without a card, since nobody knows."""
+        return None if self.card is None else self.card.learnt_from
+
+    @cached_property
+    def input_side(self) -> int | None:
+        """The shorter side of what the vision encoder takes; None where that follows the image's own size."""
+        import torch
+
+        sizes = set()
+        for height, width in ((64, 64), (64, 96), (96, 64)):
+            pixels = self.path.inputs([torch.zeros(1, height, width)]).get("pixel_values")
+            if pixels is None or pixels.ndim != 4 or len(pixels) != 1:
+                return None
+            sizes.add(tuple(pixels.shape[-2:]))
+        return int(min(sizes.pop())) if len(sizes) == 1 else None
 
     def generate(self, images: Any, indications: Sequence[str | None] | None = None) -> list[Generated]:
         """The best answer for each film.

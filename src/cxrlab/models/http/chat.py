@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cxrlab.core.budget import PROMPT_TOKENS
-from cxrlab.core.protocols import Generated
+from cxrlab.core.protocols import CAUTIONS, Generated
 from cxrlab.models.decoding import TRUNCATED
 from cxrlab.models.http.client import ChatClient
 from cxrlab.models.http.errors import EndpointError, names
@@ -109,6 +109,8 @@ def answer_of(found: Mapping[str, Any], unheeded: Sequence[str] = ()) -> Generat
         extra[FINISH_REASON] = reason if isinstance(reason, str) else None
     if isinstance(message.get("refusal"), str) and message["refusal"].strip():
         extra[REFUSAL] = message["refusal"].strip()
+    if isinstance(told := found.get(CAUTIONS), list) and (said := [one for one in told if isinstance(one, str)]):
+        extra[CAUTIONS] = said
     if unheeded:
         extra[UNHEEDED] = list(unheeded)
     return Generated(text, tokens=_count(counted.get("completion_tokens")), extra=extra)
