@@ -378,6 +378,14 @@ def test_one_file_with_both_under_the_usual_names(tmp_path: Path, reference: str
     assert inputs.matching["references"]["report"] == [reference.lower()]
 
 
+@pytest.mark.parametrize("head", ["study_id,report", "report,reader"])
+def test_a_file_of_references_is_scored_against_itself(tmp_path: Path, head: str) -> None:
+    file = table(tmp_path / "r.csv", head, ("a", "b"), ("c", "d"))
+    (tmp_path / "r.txt").write_text("A\nB\n")
+    for path in (file, tmp_path / "r.txt"):
+        assert all(reference == candidate for reference, candidate in texts(load_inputs(path, path)))
+
+
 def test_columns_of_other_names_are_listed_and_may_be_named(tmp_path: Path) -> None:
     file = table(tmp_path / "both.csv", "id,truth,text", ("a", "X", "x"))
     with pytest.raises(DataError, match=r"Columns found: id, truth, text\. .*--columns candidate=NAME"):

@@ -144,7 +144,8 @@ def sources_from(
     """
     sections, called = chosen_sections(section), parse_columns(columns)
     told = _side(references, lambda: references_from(references, section), corpus=True)
-    if predictions is None or (isinstance(told, _File) and str(predictions) == told.name):
+    same = isinstance(told, _File) and str(predictions) == told.name
+    if predictions is None or (same and isinstance(told, _File) and ("candidate" in called or _beside(told))):
         return _of_one_file(told, sections, called, by_row)
     said = _side(predictions, lambda: predictions_from(predictions))
     left, right = _id_pair(told, said, called, by_row)
@@ -376,13 +377,12 @@ def _candidate_column(side: _File, called: Mapping[str, str], *, inline: bool = 
     if "candidate" in called:
         return _called_column(side, called, "candidate")
     texts = {name: kind_of_report(name) for name in text_columns(side.rows)}
-    report = [name for name, kind in texts.items() if kind == "report"]
-    found = [name for name, kind in texts.items() if kind in CANDIDATE_NAMES]
-    if inline and not found:  # `report` is the generated one only where something else is clearly the reference
-        sections = [name for name, kind in texts.items() if kind in SECTIONS]
-        found = report if len(sections) == 1 or any(kind in REFERENCE_NAMES for kind in texts.values()) else []
-    elif not inline:
-        found = report if side.is_run and report else [*found, *report]
+    if inline:
+        found = _beside(side)
+    else:
+        report = [name for name, kind in texts.items() if kind == "report"]
+        named = [name for name, kind in texts.items() if kind in CANDIDATE_NAMES]
+        found = report if side.is_run and report else [*named, *report]
     if len(found) > 1:
         raise _ambiguous(side, found, "candidate")
     if not found:
@@ -393,6 +393,17 @@ def _candidate_column(side: _File, called: Mapping[str, str], *, inline: bool = 
         remedy = "name one `candidate` or pass --columns candidate=NAME" + (", or give --predictions" if inline else "")
         raise DataError(f"{side.path}: Columns found: {_listed(side)}. No column of generated reports: {remedy}.")
     return found[0]
+
+
+def _beside(side: _File) -> list[str]:
+    """Columns of generated reports beside those of references; none in a file of one kind, scored against itself."""
+    texts = {name: kind_of_report(name) for name in text_columns(side.rows)}
+    if found := [name for name, kind in texts.items() if kind in CANDIDATE_NAMES]:
+        return found
+    # `report` is the generated one only where something else is clearly the reference.
+    sections = [name for name, kind in texts.items() if kind in SECTIONS]
+    known = len(sections) == 1 or any(kind in REFERENCE_NAMES for kind in texts.values())
+    return [name for name, kind in texts.items() if kind == "report" and known]
 
 
 def _called_column(side: _File, called: Mapping[str, str], role: str) -> str:
