@@ -35,6 +35,12 @@ def memory_that_ran_out(error: BaseException) -> str | None:
     return None
 
 
+def raise_if_memory_ran_out(error: BaseException, loaded: Path) -> None:
+    """Raise `OutOfMemory` where this error is about memory: what could not be loaded is not therefore damaged."""
+    if where := memory_that_ran_out(error):
+        raise OutOfMemory(f"{where} ran out while {loaded} was loaded") from error
+
+
 class BatchSize:
     """How many items go through a model at once: as many as were asked for, then half of it whenever memory runs out.
 

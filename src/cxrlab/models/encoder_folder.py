@@ -8,6 +8,7 @@ from typing import Any
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
+from cxrlab.core.memory import raise_if_memory_ran_out
 from cxrlab.models.loading import Loading
 from cxrlab.models.local_files import DUAL_ENCODERS, first_line, load_image_processor, load_tokenizer, quiet_loading
 from cxrlab.models.model_card import ModelCard, read_model_card
@@ -101,6 +102,7 @@ def _weights(kind: Any, folder: Path, dtype: Any) -> Any:
     try:
         model, report = kind.from_pretrained(folder, local_files_only=True, output_loading_info=True, dtype=dtype)
     except Exception as error:  # safetensors, pickle and transformers each have errors of their own
+        raise_if_memory_ran_out(error, folder)
         raise DataError(f"{folder}: its weights cannot be read ({first_line(error)}); copy the folder anew.") from error
     wrong = sorted({*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])})
     if wrong:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tiny_models import tiny_dual_encoder, tiny_llava, tiny_tokenizer
 
-from cxrlab.core.errors import ConfigError, CxrlabError, DataError, RunError
+from cxrlab.core.errors import ConfigError, CxrlabError, DataError, OutOfMemory, RunError
 from cxrlab.models.building import TINY, build_image_processor, build_language_model, build_tower
 from cxrlab.models.hf import checkpoint, placement
 from cxrlab.models.hf.checkpoint import open_checkpoint
@@ -246,3 +246,20 @@ def test_an_index_that_names_no_files_beside_it_is_refused(index: object, tmp_pa
     (tmp_path.parent / "w").write_bytes(b"")
     with pytest.raises(DataError, match="does not name weight files that lie beside it"):
         placement.weight_files(tmp_path)
+
+
+@pytest.mark.parametrize("stage", ["read", "moved"])
+def test_weights_that_memory_cannot_hold_are_not_called_damaged(
+    llava_folder: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    import transformers
+
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 28.00 GiB.")
+
+    if stage == "read":
+        monkeypatch.setattr(transformers.AutoModelForImageTextToText, "from_pretrained", full)
+    else:
+        monkeypatch.setattr(transformers.PreTrainedModel, "to", full)
+    with pytest.raises(OutOfMemory, match="GPU memory ran out while .* was loaded"):
+        open_checkpoint(str(llava_folder), Loading(device="cpu"))

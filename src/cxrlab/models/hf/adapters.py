@@ -8,6 +8,7 @@ from typing import Any
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_json
+from cxrlab.core.memory import raise_if_memory_ran_out
 from cxrlab.core.tables import load_reference
 from cxrlab.models.hf.placement import refuse_cut
 from cxrlab.models.hf.source import ADAPTER_CONFIG, locate
@@ -111,6 +112,7 @@ def _wrapped(model: Any, folder: Path) -> Any:
             # PEFT passes over what is missing on either side: layers would stay as if never trained.
             odd = (wanted - stored) | (stored - wanted - set(wrapped.state_dict()))
     except Exception as error:  # of PEFT, safetensors and torch, each with errors of their own
+        raise_if_memory_ran_out(error, folder)
         raise DataError(
             f"the adapter {folder} does not fit the {type(model).__name__} it was put onto ({first_line(error)}); "
             "give the model it was trained on with --loading.base."

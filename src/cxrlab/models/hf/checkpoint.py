@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.errors import ConfigError, DataError, OutOfMemory
+from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.install import require
-from cxrlab.core.memory import memory_that_ran_out
+from cxrlab.core.memory import raise_if_memory_ran_out
 from cxrlab.models.hf import adapters
 from cxrlab.models.hf.placement import device_of, dtype_of, refuse_too_large
 from cxrlab.models.hf.source import auto_map, foreign_code, locate, refuse_foreign_code
@@ -153,8 +153,7 @@ def load_weights(folder: Path, loading: Loading, device: Any, kind: Any = None) 
                 output_loading_info=True,
             )
     except Exception as error:  # shapes that do not fit, kinds of attention that a family has not, damaged files
-        if where := memory_that_ran_out(error):
-            raise OutOfMemory(f"{where} ran out while {folder} was loaded") from error
+        raise_if_memory_ran_out(error, folder)
         raise DataError(f"the weights in {folder} cannot be loaded ({first_line(error)}).") from error
     if missing := sorted(told["missing_keys"]):
         raise DataError(
@@ -166,8 +165,7 @@ def load_weights(folder: Path, loading: Loading, device: Any, kind: Any = None) 
     try:
         return model.to(device).eval()
     except RuntimeError as error:
-        if where := memory_that_ran_out(error):
-            raise OutOfMemory(f"{where} ran out while {folder} was loaded") from error
+        raise_if_memory_ran_out(error, folder)
         raise ConfigError(f"{folder} cannot be moved to {device} ({first_line(error)}).") from error
 
 
