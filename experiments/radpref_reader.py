@@ -25,7 +25,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.evaluation.oriented import oriented
 from cxrlab.evaluation.radpref import RadPref, read_radpref
 from cxrlab.metrics.pairs import Batch, Context
-from cxrlab.metrics.statistics.bootstrap import Resamples, percentiles
+from cxrlab.metrics.statistics.bootstrap import Resamples
 from cxrlab.metrics.tally import Matrix
 from cxrlab.preference.candidates import same_text
 from cxrlab.preference.reader_noise import ReaderNoise, fit_noise, log_loss, noise_with_interval
@@ -103,9 +103,9 @@ def above_with_interval(loss: Matrix, least: Matrix, studies: tuple[str, ...], t
     asked = (~np.isnan(loss)).sum(axis=1)
     draws = Resamples(studies, trials=trials, rng=generator(seed, "above"))
     at = draws.clusters.codes
-    means = [(times[:, at] @ more) / (times[:, at] @ asked) for _, times in draws.weights()]
-    ends = percentiles(np.concatenate(means))
-    return f"{more.sum() / asked.sum():+.3f} [{ends.low:+.3f}, {ends.high:+.3f}]"
+    found = draws.estimate(lambda times: (times[:, at] @ more) / (times[:, at] @ asked), draws.clusters.count)
+    ends = found.interval()
+    return f"{found.value:+.3f} [{ends.low:+.3f}, {ends.high:+.3f}]"
 
 
 def agreement(one: Matrix, other: Matrix) -> tuple[float, float]:

@@ -137,7 +137,9 @@ def test_runs_are_compared_and_a_gate_decides_the_exit_code(files: Path, capsys:
     assert "rougeL:google" in capsys.readouterr().out
     gate = ("--noninferior", "rougeL:google=0.001", "--noninferior", "bleu1:coco=0.001")
     assert main(["compare", better, worse, *gate, "--quiet", "--out", str(files / "compared")]) == 1
-    assert capsys.readouterr().out.count("FAIL") == 2
+    assert capsys.readouterr().out.count("gate NOT ESTABLISHED") == 2
+    assert main(["compare", better, worse, *gate, "--quiet", "--minimum-patients", "2"]) == 1
+    assert capsys.readouterr().out.count("gate FAIL") == 2
     assert json.loads((files / "compared/comparison.json").read_text())["ok"] is False
     assert main(["compare", worse, better, *gate, "--quiet", "--json"]) in (0, 1)
     assert json.loads(capsys.readouterr().out)["baseline"]

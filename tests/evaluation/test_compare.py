@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,11 @@ import pytest
 from scored import batch, scored
 from tallies import card, f1_of, mean
 
+from cxrlab.cli.scoring import compare as compare_command
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.randomness import generator
 from cxrlab.evaluation.compare import compare, ranks
+from cxrlab.metrics.statistics.noninferiority import MINIMUM_PATIENTS
 from cxrlab.metrics.tally import Tally, mean_of
 
 N = 40
@@ -57,10 +60,11 @@ def test_holm_counts_every_test(pair: tuple[Path, Path], tmp_path: Path) -> None
 
 
 def test_a_run_against_itself(pair: tuple[Path, Path]) -> None:
-    """No difference, p of 1, all ties; the two labels differ."""
+    """No difference, p of 1, all ties; the two labels differ. The interval is the exact one of 20 patients alike."""
     result = compare([pair[0], pair[0]])
     item = result.metrics[0].against[0]
-    assert (item.difference.difference, item.difference.p, item.difference.low) == (0, 1, 0)
+    assert (item.difference.difference, item.difference.p) == (0, 1)
+    assert item.difference.low == pytest.approx(0.025 ** (1 / 20) - 1)
     assert item.by_study is not None and item.by_study.tie == 40
     assert len(set(result.runs)) == 2
     assert item.verdict == "equal" and result.tests == 0 and math.isnan(item.p_holm)
@@ -96,13 +100,27 @@ def test_the_seed_decides(pair: tuple[Path, Path]) -> None:
 )
 def test_the_gate(pair: tuple[Path, Path], metric: str, margin: float, ok: bool) -> None:
     """b is 0.2 better in one and 0.2 worse in the other: a margin of 0.1 fails, of 0.3 passes."""
-    result = compare(pair, {metric: margin})
+    result = compare(pair, {metric: margin}, minimum_patients=20)
     assert result.ok is ok
     assert f"gate {'PASS' if ok else 'FAIL'} for b: {metric}" in result.text()
 
 
+def test_a_gate_of_fewer_patients_than_the_minimum_is_not_established(pair: tuple[Path, Path]) -> None:
+    """Twenty patients: enough where 20 are asked for, too few for the default of 30."""
+    result = compare(pair, {"mean": 0.1})
+    assert not result.ok and result.gates[0].verdict.verdict == "not established"
+    assert "gate NOT ESTABLISHED for b: mean" in result.text() and "--minimum-patients" in result.text()
+    assert (
+        result.to_json()["gates"][0] | {"verdict": "not established", "patients": 20, "shown": False}
+        == (result.to_json()["gates"][0])
+    )
+    assert MINIMUM_PATIENTS == 30 == signature(compare_command).parameters["minimum_patients"].default
+    with pytest.raises(ConfigError, match="minimum_patients=1"):
+        compare(pair, {"mean": 0.1}, minimum_patients=1)
+
+
 def test_every_gate_must_pass(pair: tuple[Path, Path]) -> None:
-    result = compare(pair, {"mean": 0.0, "errors": 0.1})
+    result = compare(pair, {"mean": 0.0, "errors": 0.1}, minimum_patients=20)
     assert [gate.verdict.shown for gate in result.gates] == [True, False] and not result.ok
 
 
@@ -160,13 +178,13 @@ def test_bad_margins_and_folders_are_refused(pair: tuple[Path, Path], tmp_path: 
 def test_the_result_is_written_once(pair: tuple[Path, Path], tmp_path: Path) -> None:
     """The same comparison again leaves the file; another one in the same folder is refused."""
     out = tmp_path / "out"
-    result = compare(pair, {"mean": 0.1}, out=out)
+    result = compare(pair, {"mean": 0.1}, out=out, minimum_patients=20)
     told = json.loads((out / "comparison.json").read_text())
     assert told == json.loads(json.dumps(result.to_json()))
     assert told["metrics"]["mean"]["against"]["b"]["verdict"] == "better"
     assert told["gates"][0]["shown"] is True and told["ok"] is True
     before = (out / "comparison.json").stat().st_mtime_ns
-    compare(pair, {"mean": 0.1}, out=out)
+    compare(pair, {"mean": 0.1}, out=out, minimum_patients=20)
     assert (out / "comparison.json").stat().st_mtime_ns == before
     with pytest.raises(RunError, match="other settings"):
         compare(pair, {"mean": 0.2}, out=out)

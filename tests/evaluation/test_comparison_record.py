@@ -10,13 +10,15 @@ from tallies import mean
 
 from cxrlab.evaluation.compare import compare
 from cxrlab.evaluation.comparison_record import ComparisonResult
+from cxrlab.metrics.statistics.bootstrap import METHOD
 
 IDS = [f"s{k}" for k in range(40)]
 VALUES = [k / 40 for k in range(40)]
 
 
 def shifted(by: float) -> list[float]:
-    return [value + by for value in VALUES]
+    """Higher by 0.9 of this in one patient, by 1.1 in the next."""
+    return [value + by * (0.9 + 0.2 * (place // 2 % 2)) for place, value in enumerate(VALUES)]
 
 
 @pytest.fixture
@@ -31,14 +33,14 @@ def pair(tmp_path: Path) -> list[Path]:
 
 @pytest.fixture
 def result(pair: list[Path]) -> ComparisonResult:
-    return compare(pair, {"mean": 0.1, "errors": 0.1})
+    return compare(pair, {"mean": 0.1, "errors": 0.1}, minimum_patients=20)
 
 
 def test_the_table_names_runs_metrics_and_signs(result: ComparisonResult) -> None:
     text = result.text()
     assert "b against a" in text and "mean ↑" in text and "errors ↓" in text
     assert "40 studies of 20 patients" in text and "Holm over 2 tests" in text
-    assert "+0.2000 [+0.2000, +0.2000]" in text
+    assert "+0.2000 [+0.19" in text and METHOD in text
     assert "40/0/0" in text and "0/0/40" in text
     assert "gate PASS for b: mean: non-inferior" in text and "gate FAIL for b: errors: NOT shown" in text
 
@@ -52,6 +54,8 @@ def test_the_json_is_complete_and_strict(result: ComparisonResult) -> None:
     assert set(against) >= {"a", "b", "low", "high", "p", "p_holm", "by_study", "mcnemar", "exact", "smallest_p"}
     assert told["metrics"]["errors"]["values"]["a"]["rank"] == 1
     assert [gate["shown"] for gate in told["gates"]] == [True, False]
+    assert [gate["verdict"] for gate in told["gates"]] == ["non-inferior", "not shown"]
+    assert told["interval"] == METHOD
 
 
 def test_what_does_not_differ_is_named_in_one_line(tmp_path: Path) -> None:

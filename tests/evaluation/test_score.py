@@ -161,7 +161,7 @@ def test_a_family_of_ones_own_is_scored_without_floors() -> None:
 
 
 def test_slices_are_drawn_as_the_whole_is(tmp_path: Path) -> None:
-    """Half of the level makes a shorter interval, and one resample no length at all, in slices as elsewhere."""
+    """Half of the level makes a shorter interval, and other resamples another one, in slices as elsewhere."""
     rng = np.random.default_rng(3)
     rows = [
         {"id": f"s{k}", "sex": "FM"[k % 2], "reference": "Small effusion.", "candidate": "Small effusion." * int(flip)}
@@ -174,7 +174,7 @@ def test_slices_are_drawn_as_the_whole_is(tmp_path: Path) -> None:
         part = score(file, metrics=["rougeL:google"], **how).slices["sex=F"]["rougeL:google"]  # type: ignore[arg-type]
         return part.high - part.low
 
-    assert length(level=0.5) < length() and length(trials=1) == 0
+    assert length(level=0.5) < length() != length(trials=200)
 
 
 def test_slices_need_attributes(phantom: Path) -> None:

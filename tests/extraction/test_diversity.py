@@ -36,7 +36,8 @@ def test_a_transcript_that_a_person_can_count():
 def test_one_answer_to_everything_has_no_entropy_but_a_wide_enough_interval():
     """0 of 40 abnormal: Wilson's upper end is z²/(n + z²) = 3.841 / 43.841."""
     found = transcript_diversity([NORMAL] * 40)
-    assert found["finding_entropy"] == found["finding_entropy_low"] == found["finding_entropy_high"] == 0
+    assert found["finding_entropy"] == found["finding_entropy_low"] == 0
+    assert found["finding_entropy_high"] == pytest.approx((1 - 0.025 ** (1 / 40)) * math.log2(40))
     assert (found["abnormal_share"], found["abnormal_share_low"]) == (0, 0)
     assert found["abnormal_share_high"] == pytest.approx(3.8415 / 43.8415, abs=1e-4)
 

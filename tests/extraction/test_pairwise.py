@@ -59,13 +59,13 @@ def test_a_judge_that_heeds_the_place_is_found_out(tmp_path: Path, monkeypatch: 
 
 
 def test_intervals_are_by_patient() -> None:
-    """One patient with all studies leaves nothing to draw; with two, each draw is all of the one or of the other."""
+    """One patient with all studies leaves nothing to draw; with two, hardly anything is known."""
     verdicts = np.array([1.0, 1.0, 0.0, -1.0])
     alone = counted(verdicts, ["p"] * 4, seed=1)
     assert alone["a_better"]["value"] == 0.5 and alone["a_better"]["low"] is None
     two = counted(verdicts, ["p", "p", "q", "q"], seed=1)
     assert (two["a_better"]["low"], two["a_better"]["high"]) == (0, 1)
-    assert (two["net"]["low"], two["net"]["high"]) == (-0.5, 1)
+    assert (two["net"]["low"], two["net"]["high"]) == (-1, 1)
 
 
 def test_other_studies_and_other_judges_are_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hand_evidence import AIR, LEFT, NORMAL, audit, film, lines, truth
 
+from cxrlab.metrics.statistics.bootstrap import Estimate
 from cxrlab.metrics.statistics.counts import holm
 from cxrlab.robustness.compare import compare_all, compare_models
 from cxrlab.robustness.outcomes import Audit
@@ -59,7 +60,7 @@ def test_p_is_exact_for_few_patients() -> None:
 def test_the_smallest_detectable_difference_is_2_8_standard_errors() -> None:
     made = two(8, 2, 6, 4)
     row = compare_models(made, "a", "b")["conditions"][PGD]["asked.accuracy"]
-    draws = [made.outcome(made.tables(model)[PGD]).film["asked.accuracy"].draws for model in "ab"]
+    draws = [made.outcome(made.tables(model)[PGD]).film["asked.accuracy"].estimate.draws for model in "ab"]
     assert row["smallest_detectable"] == pytest.approx(2.8 * np.std(draws[1] - draws[0], ddof=1))
 
 
@@ -68,9 +69,8 @@ def test_equal_models_leave_nothing_to_test() -> None:
     assert found["tests"] == 0
     assert found["conditions"][PGD]["asked.accuracy"]["difference"] == 0
     assert math.isnan(found["conditions"][PGD]["asked.accuracy"]["p_holm"])
-    assert found["equal_clean"] is True
-    assert found["matched"] is None
-    assert found["sentence"].startswith("On clean films the two are equal within 0.02")
+    assert found["equal_clean"] is False, "eight patients alike do not show that all are"
+    assert found["sentence"].startswith("On clean films the two are not shown to be equal within 0.02")
 
 
 def test_flips_are_counted_by_study() -> None:
@@ -121,19 +121,17 @@ def test_reports_are_matched_where_both_make_no_significant_error() -> None:
 
 
 def test_equal_within_the_margin_means_the_whole_interval() -> None:
-    """Two patients of a hundred studies, in each of which a has one wrong answer and b none: every resample says 0.01.
+    """200 patients whom both answer alike: at most 1 - 0.025^(1/200) = 1.8 % are unlike these, which is within 0.02.
 
-    The whole interval lies within the margin: a difference, and too small to matter. With two studies in place of two
-    hundred nothing is known, and that is no equality.
+    With two patients nothing is known, and that is no equality.
     """
     names = [f"s{number}" for number in range(200)]
-    labels = [truth(study, patient=f"p{place // 100}", e=1) for place, study in enumerate(names)]
+    labels = [truth(study, patient=f"p{place}", e=1) for place, study in enumerate(names)]
     good = {study: film(e=0.9) for study in names}
-    less = {**good, "s0": film(e=0.1), "s100": film(e=0.1)}
-    every = [lines(model, "clean", said) for model, said in (("a", less), ("b", good))]
-    found = compare_models(audit(labels, *every), "a", "b")
-    assert list(found["clean"]["asked.accuracy"].values()) == pytest.approx([0.01, 0.01, 0.01])
-    assert found["equal_clean"] is True
+    found = compare_models(audit(labels, *(lines(model, "clean", good) for model in "ab")), "a", "b")
+    assert list(found["clean"]["asked.accuracy"].values()) == pytest.approx([0, -0.0183, 0.0183], abs=1e-4)
+    assert found["equal_clean"] is True and found["matched"] is None
+    assert found["sentence"].startswith("On clean films the two are equal within 0.02")
     few = names[:1] + names[100:101]
     scant = [lines(model, "clean", {study: film(e=0.9) for study in few}) for model in "ab"]
     scant[1] = lines("b", "clean", {few[0]: film(e=0.9), few[1]: film(e=0.1)})
@@ -182,9 +180,15 @@ def test_a_quantity_without_counts_to_swap_is_tested_by_resampling() -> None:
 
 def test_the_p_of_resamples_by_hand() -> None:
     """Of 99 differences four are not above 0: twice five of a hundred."""
-    assert bootstrap_p(np.array([0.5] * 95 + [-0.5] * 4)) == pytest.approx(2 * 5 / 100)
-    assert bootstrap_p(np.zeros(9)) == 1.0
-    assert math.isnan(bootstrap_p(np.full(9, np.nan)))
+
+    def p(value: float, draws: list[float], patients: int = 50) -> float:
+        return bootstrap_p(Estimate(value, np.array(draws), np.empty(0), patients))
+
+    assert p(0.5, [0.5] * 95 + [-0.5] * 4) == pytest.approx(2 * 5 / 100)
+    assert p(0.0, [0.0] * 9) == 1.0
+    assert math.isnan(p(0.0, [math.nan] * 9)) and math.isnan(p(0.5, [0.5] * 9, patients=1))
+    # Of five patients a draw counts as if it lay 1.58 times as far from the value: 0.1 becomes -0.13.
+    assert p(0.5, [0.5] * 95 + [0.1] * 4, patients=5) == pytest.approx(2 * 5 / 100)
 
 
 def test_enough_swaps_are_tried_for_the_family() -> None:

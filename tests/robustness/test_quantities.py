@@ -47,7 +47,7 @@ def test_areas_of_resamples_are_those_of_the_metric(seed: int) -> None:
     for label in range(3):
         kept = ~np.isnan(known[:, label])
         areas.append(auroc(probs[kept, label], known[kept, label] == 1, weights[:, kept]))
-    assert found.draws == pytest.approx(np.mean(areas, axis=0))
+    assert found.estimate.draws == pytest.approx(np.mean(areas, axis=0))
 
 
 def test_a_model_that_is_not_asked_has_no_answers_and_no_zeros() -> None:
@@ -83,7 +83,7 @@ def test_one_patient_gives_a_value_and_no_interval() -> None:
     said = lines("a", "clean", {"s1": film(e=0.9), "s2": film(e=0.9)})
     found = audit(both, said).clean("a").film["asked.accuracy"]
     assert found.value == 0.5
-    assert np.isnan(found.draws).all()
+    assert np.isnan(found.interval()).all()
     assert found.to_json()["n"] == 2
 
 
@@ -95,7 +95,7 @@ def test_a_change_is_after_less_before_resample_by_resample() -> None:
     after = made.outcome(made.tables("a")["pgd@2/255"]).film["asked.accuracy"]
     found = change(after, before)
     assert found.value == pytest.approx(-0.6)
-    np.testing.assert_allclose(found.draws, after.draws - before.draws)
+    np.testing.assert_allclose(found.draws, after.estimate.draws - before.estimate.draws)
     assert change(before, before).draws.tolist() == [0.0] * 200
 
 

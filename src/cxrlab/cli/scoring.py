@@ -128,6 +128,7 @@ def compare(
     noninferior: tuple[str, ...] = (),
     metrics: tuple[str, ...] = (),
     out: Path | None = None,
+    minimum_patients: int = 30,
     trials: int = 10_000,
     seed: int = 7,
 ) -> Result:
@@ -140,6 +141,7 @@ def compare(
         metrics: Names, patterns or groups of metrics, which are also what Holm's correction counts: the fewer, the
             smaller each p; the headline ones and judges when left out, 'all' for every one that the runs share.
         out: Run folder for comparison.json; nothing is kept without it.
+        minimum_patients: Fewest patients from which non-inferiority is established; with fewer the exit code is 1.
         trials: Permutations behind each p.
         seed: Decides permutations and resamples.
     """
@@ -149,7 +151,8 @@ def compare(
         raise ConfigError(
             f"trials={trials}, seed={seed} is not usable; give at least 1 trial and a seed of at least 0."
         )
-    found = compare_runs(runs, gates(noninferior), seed=seed, out=out, metrics=metrics, trials=trials)
+    found = compare_runs(runs, gates(noninferior), seed=seed, out=out, metrics=metrics, trials=trials,
+                         minimum_patients=minimum_patients)  # fmt: skip
     return Result(found.text(), found, ok=found.ok)
 
 

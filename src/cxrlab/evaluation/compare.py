@@ -34,7 +34,7 @@ from cxrlab.evaluation.score_files import INDEX, ScoredRun, read_tallies
 from cxrlab.metrics.statistics.bootstrap import Resamples
 from cxrlab.metrics.statistics.clusters import Clusters
 from cxrlab.metrics.statistics.counts import McNemar, holm, mcnemar
-from cxrlab.metrics.statistics.noninferiority import check_margin, non_inferior
+from cxrlab.metrics.statistics.noninferiority import MINIMUM_PATIENTS, check_margin, non_inferior
 from cxrlab.metrics.statistics.paired import PairedDifference, paired_differences
 from cxrlab.metrics.statistics.permutation import SLACK
 from cxrlab.metrics.tally import Metric, Tally, mean_of
@@ -51,6 +51,7 @@ def compare(
     *,
     metrics: Sequence[str] = (),
     trials: int = 10_000,
+    minimum_patients: int = MINIMUM_PATIENTS,
 ) -> ComparisonResult:
     """Compare scored runs with the first of them.
 
@@ -62,6 +63,7 @@ def compare(
         metrics: Names, patterns (`bleu*`) and groups to compare, which are also what Holm's correction counts; the
             headline ones when empty, "all" for every shared one.
         trials: Swaps of the permutation test.
+        minimum_patients: Fewest patients from which non-inferiority is established.
     """
     margins = dict(noninferior or {})
     for metric, margin in margins.items():
@@ -70,9 +72,9 @@ def compare(
         raise ConfigError(f"{len(runs)} run was given; a comparison needs at least two, the baseline first.")
     scored = aligned([read_tallies(Path(run)) for run in runs])
     names, refused = comparable(scored, metrics, list(margins))
-    result = _compared(scored, names, margins, refused, trials, seed)
+    result = _compared(scored, names, margins, minimum_patients, refused, trials, seed)
     if out is not None:
-        _write(Path(out), result, scored, margins, sorted(metrics), trials, seed)
+        _write(Path(out), result, scored, margins, minimum_patients, sorted(metrics), trials, seed)
     return result
 
 
@@ -80,6 +82,7 @@ def _compared(
     runs: Sequence[ScoredRun],
     names: Sequence[str],
     margins: Mapping[str, float],
+    minimum_patients: int,
     refused: Mapping[str, str],
     trials: int,
     seed: int,
@@ -112,7 +115,10 @@ def _compared(
         card = mine[0].metric
         records.append(MetricComparison(name, card.direction, runs[0].signatures[name], values, against))
     gates = tuple(
-        Gate(item.run, non_inferior(item.difference, record.direction, margins[record.metric]))
+        Gate(
+            item.run,
+            non_inferior(item.difference, record.direction, margins[record.metric], minimum_patients=minimum_patients),
+        )
         for record in records
         if record.metric in margins
         for item in record.against
@@ -191,6 +197,7 @@ def _write(
     result: ComparisonResult,
     runs: Sequence[ScoredRun],
     margins: Mapping[str, float],
+    minimum_patients: int,
     metrics: Sequence[str],
     trials: int,
     seed: int,
@@ -201,6 +208,7 @@ def _write(
         # A run that was scored again is another comparison, though its folder has the same name.
         "content": [hashlib.sha256(read_bytes(run.folder / INDEX)).hexdigest()[:16] for run in runs],
         "noninferior": dict(margins),
+        "minimum_patients": minimum_patients,
         "metrics": list(metrics),
         "trials": trials,
     }

@@ -10,11 +10,13 @@ from typing import Any, Literal
 
 from cxrlab.core.headlines import ARROWS
 from cxrlab.core.json_form import plain
+from cxrlab.metrics.statistics.bootstrap import METHOD
 from cxrlab.metrics.statistics.counts import McNemar
 from cxrlab.metrics.statistics.noninferiority import NonInferiority
 from cxrlab.metrics.statistics.paired import PairedDifference
 
 Verdict = Literal["better", "worse", "unclear", "too few", "equal", "undefined"]
+_MARKS = {"non-inferior": "PASS", "not shown": "FAIL", "not established": "NOT ESTABLISHED"}
 # Wide enough that no name is broken; a table takes what it needs.
 WIDTH = 400
 
@@ -146,7 +148,8 @@ class ComparisonResult:
             "ok": self.ok,
             "metrics": {one.metric: _metric_json(one) for one in self.metrics},
             "refused": dict(self.refused),
-            "gates": [{"run": gate.run, **plain(gate.verdict)} for gate in self.gates],
+            "interval": METHOD,
+            "gates": [{"run": gate.run, **plain(gate.verdict), "shown": gate.verdict.shown} for gate in self.gates],
         }
 
     def text(self) -> str:
@@ -157,8 +160,7 @@ class ComparisonResult:
         parts += [_versus(self, run, number) for number, run in enumerate(self.runs[1:])]
         parts += [f"not compared: {metric} ({why})" for metric, why in self.refused.items()]
         for gate in self.gates:
-            mark = "PASS" if gate.verdict.shown else "FAIL"
-            parts.append(f"gate {mark} for {gate.run}: {gate.verdict.sentence}")
+            parts.append(f"gate {_MARKS[gate.verdict.verdict]} for {gate.run}: {gate.verdict.sentence}")
         return "\n".join(parts)
 
 
@@ -182,8 +184,8 @@ def _metric_json(one: MetricComparison) -> dict[str, Any]:
 
 def _head(result: ComparisonResult) -> str:
     return (
-        f"{result.n} studies of {result.patients} patients; baseline {result.runs[0]}. Intervals: 95 % by patient. "
-        f"p: permutation by patient, after Holm over {result.tests} tests."
+        f"{result.n} studies of {result.patients} patients; baseline {result.runs[0]}. "
+        f"Intervals: 95 %, {METHOD}. p: permutation by patient, after Holm over {result.tests} tests."
     )
 
 

@@ -23,6 +23,7 @@ from cxrlab.findings.config import CaseConfig
 from cxrlab.findings.errors import mistaken
 from cxrlab.metrics.pairs import Batch, Context, Pair
 from cxrlab.metrics.statistics.agreement import Agreement, tau_with_interval
+from cxrlab.metrics.statistics.bootstrap import METHOD
 from cxrlab.metrics.tally import Family, Matrix, Tally
 
 # There is little to get wrong on a normal film: a tenth of them is enough.
@@ -111,6 +112,7 @@ class ErrorBenchmark:
         """The form of `validation.json`."""
         return {
             "benchmark": "phantom",
+            "interval": METHOD,
             "n": self.n,
             "seed": self.seed,
             "metrics": {name: row.to_json() for name, row in self.metrics.items()},

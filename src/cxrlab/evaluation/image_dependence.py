@@ -18,12 +18,12 @@ import numpy as np
 from cxrlab.core.headlines import HEADLINES
 from cxrlab.metrics.families import families
 from cxrlab.metrics.pairs import Batch
-from cxrlab.metrics.statistics.bootstrap import UNKNOWN, Interval, Resamples, percentiles
+from cxrlab.metrics.statistics.bootstrap import Interval, Resamples
 from cxrlab.metrics.tally import Tally
 
 METRIC = "findings.f1.side"
 SWAPPED = "swapped"  # the hardest control: it alone shows a chest
-FEW = 30  # patients; with fewer an interval is too short to be trusted
+FEW = 30  # patients; from fewer an interval is rough
 
 Verdict = Literal["looks", "blind", "unclear"]
 
@@ -144,13 +144,9 @@ def _tallies(batch: Batch, names: Sequence[str]) -> dict[str, Tally]:
 
 
 def _difference(right: Tally, wrong: Tally, resamples: Resamples, level: float) -> dict[str, Any]:
-    sign = 1.0 if right.metric.direction == "higher" else -1.0
-    a, b = resamples.values([right, wrong])
-    enough = resamples.clusters.holding(right.defined & wrong.defined) > 1
-    return {
-        "difference": sign * (right.value - wrong.value),
-        "interval": percentiles(sign * (a - b), level) if enough else UNKNOWN,
-    }
+    one, other = resamples.estimates([right, wrong])
+    gain = one.minus(other) if right.metric.direction == "higher" else other.minus(one)
+    return {"difference": gain.value, "interval": gain.interval(level)}
 
 
 def _unchanged(right: Batch, wrong: Batch) -> float:

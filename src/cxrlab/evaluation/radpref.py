@@ -26,6 +26,7 @@ from cxrlab.evaluation.report_files import report_text
 from cxrlab.evaluation.seats import seats
 from cxrlab.evaluation.validate_config import ValidateConfig
 from cxrlab.metrics.pairs import Batch, Context, Pair
+from cxrlab.metrics.statistics.bootstrap import METHOD
 from cxrlab.metrics.tally import Matrix
 
 DATA, FOLDER = "preference_data.json", "radiologist_annotations"
@@ -107,6 +108,7 @@ class RadPrefBenchmark:
         found = {name: self._agreement(name, values) for name in values}
         return {
             "benchmark": "radpref",
+            "interval": METHOD,
             "n": len(data.pairs),
             "studies": len(set(data.studies)),
             "unrated": data.unrated,

@@ -25,6 +25,7 @@ from cxrlab.evaluation.report_files import Row, read_rows
 from cxrlab.evaluation.seats import seats
 from cxrlab.evaluation.validate_config import ValidateConfig
 from cxrlab.metrics.pairs import Batch, Pair
+from cxrlab.metrics.statistics.bootstrap import METHOD
 from cxrlab.metrics.tally import Matrix
 
 REPORTS = "50_samples_gt_and_candidates.csv"
@@ -103,6 +104,7 @@ class RexValBenchmark:
         counting = [judge for judge in judges if judge.kind == COUNTING]
         return {
             "benchmark": "rexval",
+            "interval": METHOD,
             "n": len(data.pairs),
             "studies": len(set(data.studies)),
             "metrics": {name: self._agreement(scores) for name, scores in values.items()},

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.records import ReportError
 from cxrlab.metrics.pairs import Batch, Pair
+from cxrlab.metrics.statistics.bootstrap import METHOD
 
 if TYPE_CHECKING:
     from cxrlab.evaluation.image_dependence import ImageDependence
@@ -129,5 +130,5 @@ class ScoreSheet(Mapping[str, MetricScore]):
             "metrics": {name: score.to_json() for name, score in self.metrics.items()},
             "floors": self.floors, "controls": {"image_dependence": {} if measured is None else measured.to_json()},
             "slices": self.slices, "judges": self.judges, "notes": self.notes, "cautions": self.cautions,
-            "inputs_sha256": self.digest,
+            "interval": METHOD, "inputs_sha256": self.digest,
         }  # fmt: skip

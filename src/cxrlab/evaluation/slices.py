@@ -17,7 +17,7 @@ from cxrlab.metrics.statistics.bootstrap import Resamples
 from cxrlab.metrics.statistics.clusters import Place, place_in_memory
 from cxrlab.metrics.tally import Matrix, Tally
 
-# Fewer patients than this make a percentile interval too short to be trusted.
+# From fewer patients than this an interval is rough; docs/scoring.md has how often it holds the truth.
 SMALL = 30
 AGE_BANDS = ((0, "<18"), (18, "18-39"), (40, "40-59"), (60, "60-79"), (80, "80+"))
 UNKNOWN = "unknown"

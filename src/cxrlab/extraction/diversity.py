@@ -19,7 +19,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.extraction.oracles import words_of
 from cxrlab.extraction.records import Query
 from cxrlab.findings.reader import read
-from cxrlab.metrics.statistics.bootstrap import percentiles
+from cxrlab.metrics.statistics.bootstrap import Estimate
 
 FindingSet = frozenset[tuple[str, str]]
 SAMPLE = 100  # reports; what transcripts of different lengths are compared at
@@ -145,7 +145,8 @@ def _entropy(counts: Sequence[int], seed: int) -> dict[str, float | None]:
     bits = -(drawn * np.log2(drawn, out=np.zeros_like(drawn), where=drawn > 0)).sum(axis=1)
     value = entropy_bits(counts)
     # A resample repeats some sets and misses others, so that its entropy is lower throughout; that is taken off.
-    low, high = percentiles((bits - bits.mean() + value).clip(0.0, math.log2(total)))
+    moved = bits - bits.mean() + value
+    low, high = Estimate(value, moved, np.empty(0), total, (0.0, math.log2(total))).interval()
     return {"finding_entropy": value, "finding_entropy_low": low, "finding_entropy_high": high}
 
 
@@ -155,8 +156,10 @@ def _words(lengths: np.ndarray[Any, np.dtype[np.float64]], seed: int) -> dict[st
     # Reports of one length are alike here, so a resample is a draw of how often each length comes.
     values, times = np.unique(lengths, return_counts=True)
     drawn = generator(seed, "diversity", "words").multinomial(len(lengths), times / len(lengths), size=TRIALS)
-    low, high = percentiles(drawn @ values / len(lengths))
-    return {"words": float(lengths.mean()), "words_low": low, "words_high": high}
+    mean = float(lengths.mean())
+    found = Estimate(mean, drawn @ values / len(lengths), np.empty(0), len(lengths), (0.0, math.inf))
+    low, high = found.interval()
+    return {"words": mean, "words_low": low, "words_high": high}
 
 
 def _counts(sets: Iterable[FindingSet]) -> dict[str, int]:

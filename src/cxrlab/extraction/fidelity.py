@@ -30,6 +30,7 @@ from cxrlab.evaluation.score_files import INDEX, read_tallies
 from cxrlab.evaluation.score_sources import predictions_from, references_from
 from cxrlab.extraction.fidelity_config import FidelityConfig
 from cxrlab.extraction.ratios import observations, ratios, values
+from cxrlab.metrics.statistics.bootstrap import METHOD
 from cxrlab.metrics.tally import Family
 
 RESULT, REPORTS = "fidelity.json", "victim_reports.jsonl"
@@ -84,6 +85,7 @@ def _measured(victim: Path, surrogate: Path, copied: Path, settings: FidelityCon
     return {
         "n": found.n,
         "patients": found.patients,
+        "interval": METHOD,
         VICTIM: values_of(found, 0),
         SURROGATE: values_of(found, 1),
         COPY: values(copy, names, settings.seed),

@@ -10,8 +10,8 @@ import numpy as np
 from cxrlab.core.randomness import generator
 from cxrlab.core.vocabulary import CHEXPERT_14
 from cxrlab.evaluation.score_files import ScoredRun
-from cxrlab.metrics.statistics.bootstrap import UNKNOWN, Resamples, percentiles
-from cxrlab.metrics.tally import Matrix, Tally
+from cxrlab.metrics.statistics.bootstrap import Estimate, Resamples
+from cxrlab.metrics.tally import Tally
 
 TRIALS, LEVEL = 1000, 0.95
 
@@ -50,28 +50,19 @@ def ratios(victim: ScoredRun, surrogate: ScoredRun, names: Sequence[str], seed: 
     """
     draws = Resamples(victim.patients, trials=TRIALS, rng=generator(seed, "fidelity", "ratios"))
     mine, yours = [[run.tallies[name] for name in names] for run in (victim, surrogate)]
-    sampled = draws.values([*mine, *yours])
-    return {
-        name: _ratio(mine[k], yours[k], _divided(sampled[k], sampled[len(names) + k]), draws)
-        for k, name in enumerate(names)
-    }
+    found = draws.estimates([*mine, *yours])
+    return {name: _ratio(mine[k], yours[k], found[k], found[len(names) + k]) for k, name in enumerate(names)}
 
 
-def _ratio(victim: Tally, surrogate: Tally, sampled: Matrix, draws: Resamples) -> dict[str, Any]:
-    lost = int(np.isnan(sampled).sum())
-    several = min(draws.clusters.holding(tally.defined) for tally in (victim, surrogate)) > 1
-    ends = percentiles(sampled, LEVEL) if several and lost <= (1 - LEVEL) * len(sampled) else UNKNOWN
+def _ratio(victim: Tally, surrogate: Tally, below: Estimate, above: Estimate) -> dict[str, Any]:
+    found = above.over(below)
+    ends = found.interval(LEVEL)
     return {
-        "value": float(_divided(np.array(victim.value), np.array(surrogate.value))),
+        "value": found.value,
         **{"low": ends.low, "high": ends.high, "n": int((victim.defined & surrogate.defined).sum())},
-        **{"left_out": lost, "natural_zero": victim.metric.range[0] >= 0, "direction": victim.metric.direction},
+        "left_out": int((~(below.draws > 0) | np.isnan(above.draws)).sum()),
+        **{"natural_zero": victim.metric.range[0] >= 0, "direction": victim.metric.direction},
     }
-
-
-def _divided(below: Matrix, above: Matrix) -> Matrix:
-    """`above / below`; not-a-number where `below` is not above 0."""
-    quotient: Matrix = np.divide(above, below, out=np.full(below.shape, np.nan), where=below > 0)
-    return quotient
 
 
 def observations(run: ScoredRun, labeler: str, seed: int) -> dict[str, Any]:

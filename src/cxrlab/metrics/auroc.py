@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.metrics.statistics.bootstrap import UNKNOWN, Interval, Resamples, percentiles
+from cxrlab.metrics.statistics.bootstrap import Resamples
 from cxrlab.metrics.tally import Matrix, ratio
 
 # Numbers of one block of trials × cases: 32 MiB.
@@ -62,7 +62,7 @@ def auroc(scores: Matrix, truth: NDArray[np.bool_], weights: Matrix | None = Non
 
 
 def auroc_interval(scores: Matrix, truth: NDArray[np.bool_], resamples: Resamples, level: float) -> Auroc:
-    """The area with its percentile interval; both ends are not-a-number with fewer than two patients of either kind.
+    """The area with its interval; both ends are not-a-number with fewer than two patients of either kind.
 
     Args:
         scores: [N].
@@ -71,9 +71,7 @@ def auroc_interval(scores: Matrix, truth: NDArray[np.bool_], resamples: Resample
         level: Share of resamples inside the interval.
     """
     clusters = resamples.clusters
-    value = float(auroc(scores, truth)[0])
-    bounds: Interval = UNKNOWN
-    if min(clusters.holding(truth), clusters.holding(~truth)) > 1:
-        areas = [auroc(scores, truth, weights[:, clusters.codes]) for _, weights in resamples.weights()]
-        bounds = percentiles(np.concatenate(areas), level)
-    return Auroc(value, bounds.low, bounds.high, int(truth.sum()), int((~truth).sum()))
+    fewer = min(clusters.holding(truth), clusters.holding(~truth))
+    found = resamples.estimate(lambda weights: auroc(scores, truth, weights[:, clusters.codes]), fewer, (0.0, 1.0))
+    low, high = found.interval(level)
+    return Auroc(found.value, low, high, int(truth.sum()), int((~truth).sum()))

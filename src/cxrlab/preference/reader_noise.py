@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cxrlab.core.errors import DataError
-from cxrlab.metrics.statistics.bootstrap import Interval, Resamples, percentiles
+from cxrlab.metrics.statistics.bootstrap import Estimate, Interval, Resamples
 from cxrlab.metrics.tally import Matrix
 
 # Fits look through all of these: likelihoods of few pairs have several tops, and a ridge between scale and lapse.
@@ -98,7 +98,7 @@ def noise_with_interval(
     level: float = 0.95,
     rng: np.random.Generator,
 ) -> FittedNoise:
-    """The fit and percentile intervals of scale and lapse, whole studies drawn again.
+    """The fit and the intervals of scale and lapse, whole studies drawn again.
 
     Args:
         differences: See `fit_noise`.
@@ -112,8 +112,15 @@ def noise_with_interval(
     found: list[ReaderNoise] = []
     for _, times in draws.weights():
         found += fit_noise(differences, shares, times[:, draws.clusters.codes])
-    scale, lapse = (percentiles(np.array([getattr(one, key) for one in found]), level) for key in ("scale", "lapse"))
-    return FittedNoise(fit_noise(differences, shares)[0], scale, lapse, len(studies))
+    noise = fit_noise(differences, shares)[0]
+    # A fit takes too long to be made again without each study.
+    scale, lapse = (
+        Estimate(
+            getattr(noise, key), np.array([getattr(one, key) for one in found]), np.empty(0), draws.clusters.count, span
+        ).interval(level)
+        for key, span in (("scale", (0.0, np.inf)), ("lapse", (0.0, 1.0)))
+    )
+    return FittedNoise(noise, scale, lapse, len(studies))
 
 
 def log_loss(noise: ReaderNoise, differences: ArrayLike, shares: ArrayLike) -> Matrix:

@@ -11,6 +11,7 @@ import numpy as np
 
 from cxrlab.core.json_form import plain
 from cxrlab.core.progress import track
+from cxrlab.metrics.statistics.bootstrap import METHOD
 from cxrlab.metrics.tally import Matrix
 from cxrlab.robustness.by_label import by_label
 from cxrlab.robustness.compare import compare_all
@@ -20,7 +21,7 @@ from cxrlab.robustness.outcomes import TRIALS, Audit, Outcome, described
 from cxrlab.robustness.tables import Evidence, Said, Table, read_evidence
 from cxrlab.robustness.worst_case import SmallestEps, smallest_harmful, wrong_answers
 
-FEW = 30  # patients; with fewer an interval is too short to be trusted
+FEW = 30  # patients; from fewer an interval is rough
 
 
 def conclude_folder(
@@ -49,6 +50,7 @@ def conclude(
     for key, one in compared.items():
         one["names"] = {model: named[model] for model in key.split(":")}
     content = {"models": models, "comparison": compared, "controls": {}, "warnings": _warnings(audit)}
+    content["interval"] = METHOD
     told: dict[str, Any] = plain(content)
     return told
 
@@ -127,5 +129,5 @@ def _sizes(found: SmallestEps) -> dict[str, Any]:
 def _warnings(audit: Audit) -> list[str]:
     patients, found = audit.resamples.clusters.count, []
     if patients < FEW:
-        found.append(f"There are few patients ({patients}); intervals from fewer than {FEW} are too short.")
+        found.append(f"There are few patients ({patients}); intervals from fewer than {FEW} are rough.")
     return found

@@ -21,7 +21,7 @@ from cxrlab.evaluation.controls import other_patients
 from cxrlab.evaluation.image_dependence import FEW, measure
 from cxrlab.evaluation.wrong_films import GREY
 from cxrlab.metrics.pairs import Batch, Pair
-from cxrlab.metrics.statistics.bootstrap import Resamples, percentiles
+from cxrlab.metrics.statistics.bootstrap import Resamples
 from cxrlab.metrics.tally import Metric, mean_tally
 from cxrlab.robustness.cases import Case, Cases, film_tensor, stacked
 from cxrlab.robustness.evidence import FilmAnswer
@@ -161,8 +161,8 @@ def _by_answers(
     beaten = {}
     for control, several in wrong.items():
         other = mean_tally(_ACCURACY, [_right_share(by_case[key], several[key]) for key in keys])
-        mine, yours = resamples.values([share, other])
-        low, high = percentiles(mine - yours, LEVEL)
+        mine, yours = resamples.estimates([share, other])
+        low, high = mine.minus(yours).interval(LEVEL)
         beaten[control] = bool(low > 0)
         told["wrong"][control] = {
             "value": other.value,

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from cxrlab.metrics.statistics.bootstrap import percentiles
+from cxrlab.metrics.statistics.bootstrap import Estimate
 from cxrlab.metrics.statistics.clusters import Clusters
 from cxrlab.metrics.statistics.counts import holm, mcnemar
 from cxrlab.metrics.statistics.permutation import permutation_tests
 from cxrlab.metrics.tally import Matrix, Tally, mean_of
-from cxrlab.robustness.quantities import LEVEL, Change, Quantity, card, change
+from cxrlab.robustness.quantities import LEVEL, Quantity, card, change
 
 ALPHA = 0.05
 PERMUTATION, BOOTSTRAP, MCNEMAR = "permutation by patient", "bootstrap by patient", "McNemar by study"
@@ -70,7 +70,7 @@ class PairedTests:
             b: The second's.
         """
         mine, yours = change(a[1], a[0]), change(b[1], b[0])
-        found = change(yours, mine)
+        found = yours.minus(mine)
         tested = self._tested(found, drop_tally(*a), drop_tally(*b))
         tested |= {"a": mine.value, "b": yours.value, "value": found.value}
         return tested
@@ -92,10 +92,10 @@ class PairedTests:
             self.others.append(entry)
         return entry
 
-    def _tested(self, found: Change, a: Tally | None, b: Tally | None) -> dict[str, Any]:
+    def _tested(self, found: Estimate, a: Tally | None, b: Tally | None) -> dict[str, Any]:
         """Interval, p and power of a difference; p comes later where it is got by swapping."""
         known = found.draws[~np.isnan(found.draws)]
-        low, high = percentiles(found.draws, LEVEL)
+        low, high = found.interval(LEVEL)
         entry: dict[str, Any] = {
             "low": low,
             "high": high,
@@ -107,7 +107,7 @@ class PairedTests:
         if a and b:
             self.swappable.append(SwapTest(entry, a, b))
         else:
-            entry["p"] = bootstrap_p(found.draws)
+            entry["p"] = bootstrap_p(found)
             if known.any():
                 self.others.append(entry)
         return entry
@@ -138,11 +138,15 @@ def correct(entries: Sequence[dict[str, Any]]) -> None:
         entry["p_holm"] = adjusted
 
 
-def bootstrap_p(draws: Matrix) -> float:
-    """Twice the share of resamples on the lesser side of zero, two-sided; not-a-number without a resample."""
-    known = draws[~np.isnan(draws)]
-    if not len(known):
+def bootstrap_p(found: Estimate) -> float:
+    """Twice the share of resamples on the lesser side of zero, two-sided; not-a-number without an interval.
+
+    The resamples are moved away from the value as the ends of its interval are, so that p and interval agree.
+    """
+    known = found.draws[~np.isnan(found.draws)]
+    if found.patients < 2 or not len(known):
         return math.nan
+    known = found.value + found.widening(LEVEL) * (known - found.value)
     fewer = min(int((known <= 0).sum()), int((known >= 0).sum()))
     return min(1.0, 2 * (fewer + 1) / (len(known) + 1))
 

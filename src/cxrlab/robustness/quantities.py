@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cxrlab.metrics.calibration import brier, expected_calibration_error
-from cxrlab.metrics.statistics.bootstrap import Interval, Resamples, percentiles
+from cxrlab.metrics.statistics.bootstrap import Estimate, Interval, Resamples
 from cxrlab.metrics.statistics.clusters import BLOCK
-from cxrlab.metrics.statistics.permutation import SLACK
 from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_of, mean_tally, ratio
 from cxrlab.robustness.tables import Said
 
@@ -30,6 +29,8 @@ ECE = "asked.ece"
 LEVEL = 0.95
 
 _LOWER = frozenset({"asked.brier", ECE, "report.loss", "errors.significant", "errors.added"})
+# All others are shares and probabilities.
+_SPANS = {"report.loss": (0.0, np.inf), "errors.added": (-np.inf, np.inf)}
 _NEITHER = frozenset({"asked.confidence", "report.confidence"})
 _SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 _ASKED = "studies whose known labels were not asked about"
@@ -42,51 +43,40 @@ class Quantity:
 
     Args:
         name: Such as asked.accuracy.
-        value: Over all studies; not-a-number where nothing defines it.
-        draws: Its value in every resample, [T]; not-a-number throughout with fewer than two patients.
+        estimate: Its value over all studies, not-a-number where nothing defines it, and in every resample.
         n: What it is a mean over: pairs of study and label, or studies.
         direction: Which way is better; neither for a confidence.
         tally: Its counts, kept of the quantities that are tested.
     """
 
     name: str
-    value: float
-    draws: Matrix
+    estimate: Estimate
     n: int
     direction: Direction
     tally: Tally | None = None
 
+    @property
+    def value(self) -> float:
+        """Over all studies."""
+        return self.estimate.value
+
     def interval(self, level: float = LEVEL) -> Interval:
-        """The middle `level` of its draws."""
-        return percentiles(self.draws, level)
+        """By patient."""
+        return self.estimate.interval(level)
 
     def to_json(self) -> dict[str, Any]:
         """Value, ends of the interval and n; null where undefined."""
         return {**ends(self), "n": self.n}
 
 
-@dataclass(frozen=True, eq=False)
-class Change:
-    """The difference of two quantities, with its draws [T]."""
-
-    value: float
-    draws: Matrix
-
-
-def ends(found: Quantity | Change) -> dict[str, float]:
+def ends(found: Quantity | Estimate) -> dict[str, float]:
     """A value and its interval."""
-    return dict(zip(("value", "low", "high"), (found.value, *percentiles(found.draws, LEVEL)), strict=True))
+    return dict(zip(("value", "low", "high"), (found.value, *found.interval(LEVEL)), strict=True))
 
 
-def change(after: Quantity | Change, before: Quantity | Change) -> Change:
+def change(after: Quantity, before: Quantity) -> Estimate:
     """What `after` has more than `before`, paired by resample."""
-    return Change(float(_minus(np.float64(after.value), np.float64(before.value))), _minus(after.draws, before.draws))
-
-
-def _minus(after: Any, before: Any) -> Any:
-    # Equal counts summed in two places may differ in the last bit; that is no difference.
-    gap = after - before
-    return np.where(np.abs(gap) <= SLACK * np.abs(before), 0.0, gap)
+    return after.estimate.minus(before.estimate)
 
 
 def direction_of(name: str) -> Direction:
@@ -99,7 +89,8 @@ def direction_of(name: str) -> Direction:
 def card(name: str, undefined: str = "") -> Metric:
     """The card of a tally of this room; a metric that has no better side is filed under higher."""
     direction = direction_of(name)
-    return Metric(name, "higher" if direction == "neither" else direction, (-np.inf, np.inf), None, undefined)
+    span = _SPANS.get(name, (0.0, 1.0))
+    return Metric(name, "higher" if direction == "neither" else direction, span, None, undefined)
 
 
 class KeptResamples(Resamples):
@@ -118,18 +109,16 @@ class KeptResamples(Resamples):
 
 def quantities(tallies: Mapping[str, Tally], resamples: Resamples) -> dict[str, Quantity]:
     """Tallies by name into quantities of these names."""
-    enough = {name: resamples.clusters.holding(tally.defined) > 1 for name, tally in tallies.items()}
-    draws = dict(zip(tallies, resamples.values(list(tallies.values())), strict=True))
+    estimates = resamples.estimates(list(tallies.values()))
     return {
         name: Quantity(
             name,
-            tally.value,
-            draws[name] if enough[name] else np.full(resamples.trials, np.nan),
+            estimate,
             counted(tally),
             direction_of(name),
             replace(tally, metric=card(name)) if name in HEADLINE else None,
         )
-        for name, tally in tallies.items()
+        for (name, tally), estimate in zip(tallies.items(), estimates, strict=True)
     }
 
 
@@ -197,15 +186,13 @@ def mean_auroc(probs: Matrix, truth: Matrix, resamples: Resamples) -> Quantity:
     """
     labels = list(_usable(probs, truth))
     known = ~np.isnan(truth[:, labels]) & ~np.isnan(probs[:, labels])
-    draws = np.full(resamples.trials, np.nan)
-    if resamples.clusters.holding(known.sum(axis=1) > 0) > 1:
-        for start, weights in resamples.weights():
-            times = weights.T.astype(np.float32)[resamples.clusters.codes]
-            areas = [_areas(probs[:, label], truth[:, label], times) for label in labels]
-            draws[start : start + len(weights)] = _mean(areas, len(weights))
-    once = np.ones((len(truth), 1), np.float32)
-    areas = [_areas(probs[:, label], truth[:, label], once) for label in labels]
-    return Quantity(AUROC, float(_mean(areas, 1)[0]), draws, int(known.sum()), "higher")
+
+    def mean_area(weights: Matrix) -> Matrix:
+        times = weights.T.astype(np.float32)[resamples.clusters.codes]
+        return _mean([_areas(probs[:, label], truth[:, label], times) for label in labels], len(weights))
+
+    patients = resamples.clusters.holding(known.sum(axis=1) > 0)
+    return Quantity(AUROC, resamples.estimate(mean_area, patients, (0.0, 1.0)), int(known.sum()), "higher")
 
 
 def _usable(probs: Matrix, truth: Matrix) -> Iterator[int]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
-from cxrlab.metrics.statistics.bootstrap import UNKNOWN, percentiles
+from cxrlab.metrics.statistics.bootstrap import UNKNOWN, Estimate
 from cxrlab.robustness.flips import FLIP_RATE
 from cxrlab.robustness.outcomes import Audit, Quantities
-from cxrlab.robustness.quantities import LEVEL, Change, change, ends
+from cxrlab.robustness.quantities import LEVEL, change, ends
 
 MEASURES = (FLIP_RATE, "asked.accuracy", "findings.f1")
 # Where the attack itself does less harm than this, a share of that harm means nothing.
@@ -46,14 +44,14 @@ def _told(shown: Quantities, direct: Quantities | None, clean: Quantities) -> di
     return {**told, "ratio": ratios[first], "ratios": ratios}
 
 
-def _harm(found: Quantities, clean: Quantities, name: str) -> Change:
+def _harm(found: Quantities, clean: Quantities, name: str) -> Estimate:
     """How far the measure falls; a rate of flips is harm by itself."""
     if name in clean:
         return change(clean[name], found[name])
-    return Change(found[name].value, found[name].draws)
+    return found[name].estimate
 
 
-def _ratio(shown: Change, direct: Change | None) -> dict[str, float]:
+def _ratio(shown: Estimate, direct: Estimate | None) -> dict[str, float]:
     """Harm under transfer / harm under the attack made for the model; undefined where the latter is below `LEAST_HARM`.
 
     There is an interval only where hardly a resample comes near a division by nothing.
@@ -61,7 +59,6 @@ def _ratio(shown: Change, direct: Change | None) -> dict[str, float]:
     value, found = math.nan, UNKNOWN
     if direct is not None and direct.value >= LEAST_HARM:
         value = shown.value / direct.value
-        if percentiles(direct.draws, LEVEL).low >= LEAST_HARM:
-            safe = np.where(direct.draws >= LEAST_HARM, direct.draws, np.nan)
-            found = percentiles(shown.draws / safe, LEVEL)
+        if direct.interval(LEVEL).low >= LEAST_HARM:
+            found = shown.over(direct, LEAST_HARM).interval(LEVEL)
     return {"value": value, "low": found.low, "high": found.high}

@@ -16,9 +16,9 @@ from cxrlab.core.json_form import plain
 from cxrlab.core.randomness import generator
 from cxrlab.evaluation.paired_runs import aligned
 from cxrlab.evaluation.score_files import ScoredRun
-from cxrlab.metrics.statistics.bootstrap import UNKNOWN, Resamples, percentiles
+from cxrlab.metrics.statistics.bootstrap import Estimate, Resamples
 from cxrlab.metrics.statistics.paired import PairedDifference, paired_differences
-from cxrlab.metrics.tally import Matrix, ratio
+from cxrlab.metrics.tally import Matrix
 from cxrlab.studies.over_seeds import over_seeds
 from cxrlab.studies.preference_table import excludes_zero
 
@@ -93,16 +93,18 @@ def _ends(
 ) -> dict[str, Any]:
     """`pooled` and `ratio` of one metric; an interval is unknown where fewer than two patients bear on it."""
     defined = [{run.patients[k] for k in np.flatnonzero(run.tallies[name].defined)} for pair in pairs for run in pair]
-    several = min(len(some) for some in defined) > 1
-    mean, base = (float(np.mean([getattr(row, key) for row in rows])) for key in ("b", "a"))
-    change = percentiles(after - before, LEVEL) if several else UNKNOWN
-    # A share of what is not above 0 means nothing.
-    times = ratio(after, np.where(before > 0, before, 0.0))
-    part = percentiles(times, LEVEL) if several and np.isnan(times).mean() <= 1 - LEVEL else UNKNOWN
+    patients = min(len(some) for some in defined)
+    span = pairs[0][0].tallies[name].metric.range
+    base, mean = (
+        Estimate(float(np.mean([getattr(row, key) for row in rows])), draws, np.empty(0), patients, span)
+        for key, draws in (("a", before), ("b", after))
+    )
+    gap, times = mean.minus(base), mean.over(base)
+    change, part = gap.interval(LEVEL), times.interval(LEVEL)
     return {
         "pooled": {
-            **{"value": mean - base, "low": change.low, "high": change.high},
+            **{"value": gap.value, "low": change.low, "high": change.high},
             **{"excludes_zero": excludes_zero(*change), "seeds": len(rows), "patients": len(set().union(*defined))},
         },
-        "ratio": {"value": mean / base if base > 0 else np.nan, "low": part.low, "high": part.high},
+        "ratio": {"value": times.value, "low": part.low, "high": part.high},
     }

@@ -78,7 +78,7 @@ def test_every_resample_equals_counting_it_again(monkeypatch: pytest.MonkeyPatch
     _, weights = next(draws.weights())
     for trial in range(25):
         again = np.repeat(np.arange(24), weights[trial].astype(int)[draws.clusters.codes])
-        assert found[trial] == pytest.approx(by_definition(x[again].tolist(), y[again].tolist()), nan_ok=True)
+        assert found.draws[trial] == pytest.approx(by_definition(x[again].tolist(), y[again].tolist()), nan_ok=True)
 
 
 def test_lists_of_other_lengths_are_refused() -> None:

@@ -12,9 +12,9 @@ from cxrlab.metrics.statistics.noninferiority import non_inferior
 from cxrlab.metrics.statistics.paired import PairedDifference, paired_difference
 
 
-def difference(low: float, high: float) -> PairedDifference:
+def difference(low: float, high: float, patients: int = 100) -> PairedDifference:
     middle = (low + high) / 2
-    return PairedDifference("m", 0.5, 0.5 + middle, middle, low, high, 0.5, 1000, False, 0.001, False, 100)
+    return PairedDifference("m", 0.5, 0.5 + middle, middle, low, high, 0.5, 1000, False, 0.001, False, 100, patients)
 
 
 @pytest.mark.parametrize(
@@ -33,13 +33,50 @@ def test_the_unfavourable_end_decides(low: float, high: float, direction: str, m
     found = non_inferior(difference(low, high), direction, margin)  # type: ignore[arg-type]
     assert found.shown is shown
     assert found.level == pytest.approx(0.975)
-    assert ("NOT" in found.sentence or "cannot" in found.sentence) is not shown
+    assert found.verdict == ("non-inferior" if shown else "not established" if math.isnan(low) else "not shown")
 
 
 def test_the_sentence_names_gain_bound_and_margin() -> None:
     assert non_inferior(difference(-0.01, 0.03), "higher", 0.02).sentence == (
         "m: non-inferior; the gain is +0.0100 and its lower 97.5 % bound -0.0100 is above the margin -0.02."
     )
+
+
+@pytest.mark.parametrize(("patients", "minimum", "verdict"), [
+    (29, 30, "not established"), (30, 30, "non-inferior"), (5, 5, "non-inferior"), (99, 100, "not established"),
+])  # fmt: skip
+def test_few_patients_establish_nothing(patients: int, minimum: int, verdict: str) -> None:
+    """However good the bound; both sides of the minimum, as it is by default and as it is set."""
+    found = non_inferior(difference(0.1, 0.3, patients), "higher", 0.02, minimum_patients=minimum)
+    assert (found.verdict, found.shown, found.patients) == (verdict, verdict == "non-inferior", patients)
+    assert ("--minimum-patients" in found.sentence) is not found.shown
+
+
+@pytest.mark.parametrize("n", [5, 10])
+def test_a_worse_system_never_passes_on_few_patients(n: int) -> None:
+    """A true deficit of 0.05, most of it in few patients, and a margin of 0.02: the old gate let half of it through."""
+    passed = 0
+    for trial in range(60):
+        rng = generator(n, "gate", str(trial))
+        a = rng.random(n)
+        b = np.where(rng.random(n) < 0.1, a - 0.5, a)
+        found = paired_difference(mean(a), mean(b), [str(k) for k in range(n)], trials=50, resamples=200, rng=rng)
+        passed += non_inferior(found, "higher", 0.02).shown
+        assert not non_inferior(found, "higher", 0.02, minimum_patients=2).shown, "nor without the minimum"
+    assert passed == 0
+
+
+def test_equal_systems_pass_from_the_number_of_patients_that_the_sentence_names() -> None:
+    """(1 - 0.02)^n = 0.025 at n = 182.6: with a range of 1 a margin of 0.02 takes 183 patients without a difference."""
+    verdicts = []
+    for n in (60, 182, 183):
+        same = mean(generator(n).random(n))
+        found = non_inferior(
+            paired_difference(same, same, [str(k) for k in range(n)], trials=20, rng=generator(1)), "higher", 0.02
+        )
+        verdicts.append(found.verdict)
+        assert found.shown or "183 patients" in found.sentence
+    assert verdicts == ["not shown", "not shown", "non-inferior"]
 
 
 def test_no_significant_difference_is_no_proof_of_non_inferiority() -> None:

@@ -8,6 +8,7 @@ from tallies import f1_of, mean
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.randomness import generator
+from cxrlab.metrics.statistics.bootstrap import interval
 from cxrlab.metrics.statistics.paired import paired_difference, paired_differences
 
 
@@ -44,15 +45,19 @@ def test_few_trials_are_flagged_too() -> None:
 def test_two_equal_systems_differ_by_nothing() -> None:
     values = generator(5, "a").random(50)
     found = paired_difference(mean(values), mean(values.copy()), ids(50), rng=generator(5))
-    assert (found.difference, found.p, found.low, found.high, found.patients) == (0.0, 1.0, 0.0, 0.0, 0)
+    assert (found.difference, found.p, found.patients, found.patients_with_value) == (0.0, 1.0, 0, 50)
     assert found.too_few
+    # (1 - u)^50 = 0.025: at most 7 % of patients are unlike these 50, and a mean in [0, 1] differs by 1 at most.
+    assert (found.low, found.high) == pytest.approx((-0.0711, 0.0711), abs=1e-4)
 
 
 def test_the_interval_of_a_difference_uses_the_pairing() -> None:
-    """Studies differ much, systems by a constant: the paired interval is that constant."""
+    """Studies differ much, systems hardly: the paired interval is a tenth of that of either."""
     values = generator(8, "a").random(60)
-    found = paired_difference(mean(values), mean(values + 0.05), ids(60), rng=generator(8))
-    assert (found.low, found.high) == pytest.approx((0.05, 0.05))
+    change = generator(8, "change").normal(0.05, 0.02, 60)
+    found = paired_difference(mean(values), mean(values + change), ids(60), rng=generator(8))
+    alone = interval(mean(values), ids(60), rng=generator(8))
+    assert found.low < change.mean() < found.high and 10 * (found.high - found.low) < alone.high - alone.low
     assert found.p < 0.001
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cxrlab.metrics.statistics.bootstrap import UNKNOWN, Resamples, percentiles
+from cxrlab.metrics.statistics.bootstrap import Resamples
 from cxrlab.metrics.statistics.clusters import Clusters
 from cxrlab.metrics.statistics.kendall import kendall_tau, order_of, resampled_tau, two_lists
 from cxrlab.metrics.tally import Matrix, ratio
@@ -84,7 +84,7 @@ def tau_with_interval(
     level: float = 0.95,
     rng: np.random.Generator,
 ) -> Agreement:
-    """τ-b of a metric with a rating, and its percentile interval by cluster.
+    """τ-b of a metric with a rating, and its interval by cluster.
 
     Args:
         x: Values of the metric [N]; not-a-number where it has none.
@@ -97,7 +97,7 @@ def tau_with_interval(
     one, two = two_lists(x, y)
     known, draws = _known([one, two], clusters, trials, rng)
     one, two = one[known], two[known]
-    ends = percentiles(resampled_tau(one, two, draws), level) if draws.clusters.count > 1 else UNKNOWN
+    ends = resampled_tau(one, two, draws).interval(level)
     return Agreement(kendall_tau(one, two), ends.low, ends.high, len(one))
 
 
@@ -116,9 +116,7 @@ def tau_difference(
     rating = two_lists(y, y)[0]
     known, draws = _known([one, two, rating], clusters, trials, rng)
     one, two, rating = one[known], two[known], rating[known]
-    ends = UNKNOWN
-    if draws.clusters.count > 1:
-        ends = percentiles(resampled_tau(one, rating, draws) - resampled_tau(two, rating, draws), level)
+    ends = resampled_tau(one, rating, draws).minus(resampled_tau(two, rating, draws)).interval(level)
     better, worse = kendall_tau(one, rating), kendall_tau(two, rating)
     return TauDifference(better, worse, better - worse, ends.low, ends.high, len(one))
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
+from statistics import NormalDist
+
+_MANY = 10_000  # degrees of freedom from which Student's t is the normal distribution to four digits
 
 
 def binomial_half(successes: int, n: int) -> float:
@@ -16,6 +20,20 @@ def t_two_sided(t: float, df: float) -> float:
     if math.isinf(t):
         return 0.0
     return regularised_beta(df / (df + t * t), df / 2, 0.5)
+
+
+@lru_cache(4096)
+def t_quantile(p: float, df: int) -> float:
+    """The value below which Student's t with `df` degrees of freedom lies with probability `p` > 0.5."""
+    if df >= _MANY:
+        return NormalDist().inv_cdf(p)
+    low, high = 0.0, 2.0
+    while t_two_sided(high, df) > 2 * (1 - p):
+        low, high = high, 2 * high
+    while high - low > 1e-10 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_two_sided(middle, df) > 2 * (1 - p) else (low, middle)
+    return (low + high) / 2
 
 
 def regularised_beta(x: float, a: float, b: float) -> float:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cxrlab.metrics.statistics.bootstrap import Resamples
+from cxrlab.metrics.statistics.bootstrap import Estimate, Resamples
 from cxrlab.metrics.statistics.clusters import blocks_of
 from cxrlab.metrics.tally import Matrix, ratio
 
@@ -20,9 +22,11 @@ def kendall_tau(x: ArrayLike, y: ArrayLike) -> float:
     return _tau(_ranks(one[known]), _ranks(two[known]))
 
 
-def resampled_tau(x: Matrix, y: Matrix, draws: Resamples) -> Matrix:
-    """τ-b in every resample [trials] of two lists without a not-a-number."""
-    return _by_product(x, y, draws) if len(x) <= SQUARE else _one_by_one(x, y, draws)
+def resampled_tau(x: Matrix, y: Matrix, draws: Resamples) -> Estimate:
+    """τ-b of two lists without a not-a-number, and in every resample."""
+    codes = draws.clusters.codes
+    value_of = _by_product(x, y, codes) if len(x) <= SQUARE else _one_by_one(x, y, codes)
+    return draws.estimate(value_of, draws.clusters.count, (-1.0, 1.0))
 
 
 def two_lists(x: ArrayLike, y: ArrayLike) -> tuple[Matrix, Matrix]:
@@ -82,25 +86,28 @@ def _inversions(ranks: NDArray[np.intp]) -> int:
     return total
 
 
-def _by_product(x: Matrix, y: Matrix, draws: Resamples) -> Matrix:
+def _by_product(x: Matrix, y: Matrix, codes: NDArray[np.intp]) -> Callable[[Matrix], Matrix]:
     """With S the signs of all pairs and w how often each was drawn, concordant − discordant is wᵀSw / 2."""
     sign_x, sign_y = order_of(x[:, None], x), order_of(y[:, None], y)
     kinds = (sign_x * sign_y, np.abs(sign_x), np.abs(sign_y))
-    found = np.empty(draws.trials)
-    for first, weights in draws.weights():
+
+    def taus(weights: Matrix) -> Matrix:
+        found = np.empty(len(weights))
         for start, stop in blocks_of(len(weights), len(x)):
-            drawn = weights[start:stop][:, draws.clusters.codes]
+            drawn = weights[start:stop][:, codes]
             balance, apart_x, apart_y = (np.einsum("tn,tn->t", drawn @ kind, drawn) for kind in kinds)
-            found[first + start : first + stop] = ratio(balance, np.sqrt(apart_x * apart_y))
-    return found
+            found[start:stop] = ratio(balance, np.sqrt(apart_x * apart_y))
+        return found
+
+    return taus
 
 
-def _one_by_one(x: Matrix, y: Matrix, draws: Resamples) -> Matrix:
+def _one_by_one(x: Matrix, y: Matrix, codes: NDArray[np.intp]) -> Callable[[Matrix], Matrix]:
     """For long lists: each resample spelled out and counted in O(n log n)."""
     ranks_x, ranks_y = _ranks(x), _ranks(y)
-    found = np.empty(draws.trials)
-    for first, weights in draws.weights():
-        for index, row in enumerate(weights):
-            drawn = np.repeat(np.arange(len(x)), row[draws.clusters.codes].astype(np.intp))
-            found[first + index] = _tau(ranks_x[drawn], ranks_y[drawn])
-    return found
+
+    def taus(weights: Matrix) -> Matrix:
+        drawn = (np.repeat(np.arange(len(x)), row[codes].astype(np.intp)) for row in weights)
+        return np.array([_tau(ranks_x[rows], ranks_y[rows]) for rows in drawn])
+
+    return taus

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.metrics.statistics.paired import PairedDifference
+
+# From fewer patients no claim of non-inferiority is made; docs/scoring.md has what intervals of fewer are worth.
+MINIMUM_PATIENTS = 30
+Verdict = Literal["non-inferior", "not shown", "not established"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +24,10 @@ class NonInferiority:
         gain: b − a in the good direction: positive when b is better.
         bound: One-sided lower confidence bound of the gain; not-a-number when there is none.
         level: Confidence of that bound.
-        shown: True when the bound is above −margin.
+        patients: Patients with a value under both systems.
+        minimum_patients: Fewest from which the claim is made.
+        verdict: non-inferior when the bound is above −margin; not established with too few patients or without an
+            interval, whatever the bound; else not shown.
         sentence: The verdict in words.
     """
 
@@ -29,12 +36,23 @@ class NonInferiority:
     gain: float
     bound: float
     level: float
-    shown: bool
+    patients: int
+    minimum_patients: int
+    verdict: Verdict
     sentence: str
+
+    @property
+    def shown(self) -> bool:
+        """Whether non-inferiority was shown."""
+        return self.verdict == "non-inferior"
 
 
 def non_inferior(
-    difference: PairedDifference, direction: Literal["higher", "lower"], margin: float, level: float = 0.95
+    difference: PairedDifference,
+    direction: Literal["higher", "lower"],
+    margin: float,
+    level: float = 0.95,
+    minimum_patients: int = MINIMUM_PATIENTS,
 ) -> NonInferiority:
     """Whether b is not worse than a by more than `margin`.
 
@@ -44,15 +62,23 @@ def non_inferior(
         margin: In the metric's unit.
         level: Level of the two-sided interval; its unfavourable end is a one-sided bound of 1 − (1 − level) / 2,
             97.5 % for the usual 95 %.
+        minimum_patients: With fewer patients nothing is established, whatever the interval.
     """
     check_margin(difference.metric, margin)
+    if minimum_patients < 2:
+        raise ConfigError(f"minimum_patients={minimum_patients} is not usable; give a whole number of at least 2.")
     higher = direction == "higher"
     gain = difference.difference if higher else -difference.difference
     bound = difference.low if higher else -difference.high
-    shown = bound > -margin  # false for not-a-number: what cannot be computed is not shown
     confidence = 1 - (1 - level) / 2
-    sentence = _sentence(difference.metric, margin, gain, bound, confidence, shown)
-    return NonInferiority(difference.metric, margin, gain, bound, confidence, shown, sentence)
+    patients = difference.patients_with_value
+    verdict: Verdict = "non-inferior" if bound > -margin else "not shown"
+    if math.isnan(bound) or patients < minimum_patients:
+        verdict = "not established"
+    found = NonInferiority(
+        difference.metric, margin, gain, bound, confidence, patients, minimum_patients, verdict, sentence=""
+    )
+    return replace(found, sentence=_sentence(found, difference.patients))
 
 
 def check_margin(metric: str, margin: float) -> None:
@@ -61,12 +87,29 @@ def check_margin(metric: str, margin: float) -> None:
         raise ConfigError(f"the margin {margin} of {metric} is not usable; give a number of at least 0.")
 
 
-def _sentence(metric: str, margin: float, gain: float, bound: float, level: float, shown: bool) -> str:
-    if math.isnan(bound):
-        return f"{metric}: non-inferiority cannot be judged, since the difference has no interval."
-    relation = "above" if shown else "not above"
-    verdict = "non-inferior" if shown else "NOT shown to be non-inferior"
-    return (
-        f"{metric}: {verdict}; the gain is {gain:+.4f} and its lower {100 * level:.4g} % bound {bound:+.4f} "
-        f"is {relation} the margin {-margin:+.4g}."
+def _sentence(found: NonInferiority, differing: int) -> str:
+    """The verdict with its reason, and what to do about it.
+
+    Args:
+        found: Without its sentence.
+        differing: Patients on whom the two systems differ.
+    """
+    if math.isnan(found.bound):
+        return f"{found.metric}: non-inferiority not established, since the difference has no interval."
+    if found.verdict == "not established":
+        return (
+            f"{found.metric}: non-inferiority not established: {found.patients} patients have a value under both, and "
+            f"at least {found.minimum_patients} are required; give more patients (--minimum-patients accepts fewer)."
+        )
+    relation = "above" if found.shown else "not above"
+    verdict = "non-inferior" if found.shown else "NOT shown to be non-inferior"
+    sentence = (
+        f"{found.metric}: {verdict}; the gain is {found.gain:+.4f} and its lower {100 * found.level:.4g} % bound "
+        f"{found.bound:+.4f} is {relation} the margin {-found.margin:+.4g}."
     )
+    if differing or found.shown or not found.margin:
+        return sentence
+    # The bound is −u · reach with (1 − u)^patients = 1 − level, see `Estimate.interval`.
+    reach = -found.bound / (1 - (1 - found.level) ** (1 / found.patients))
+    needed = math.ceil(math.log(1 - found.level) / math.log1p(-found.margin / reach))
+    return f"{sentence} No patient differs; {needed} patients without a difference would show it."

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cxrlab.metrics.statistics.bootstrap import UNKNOWN, Resamples, percentiles
+from cxrlab.metrics.statistics.bootstrap import Estimate, Resamples
 from cxrlab.metrics.statistics.clusters import (
     Clusters,
     check_rows,
     check_share,
     check_trials,
 )
-from cxrlab.metrics.statistics.permutation import SLACK, PermutationTest, permutation_tests
+from cxrlab.metrics.statistics.permutation import PermutationTest, permutation_tests
 from cxrlab.metrics.tally import Tally
 
 
@@ -35,6 +35,7 @@ class PairedDifference:
         smallest_p: The least p that any data with as many differing patients could reach.
         too_few: True when `smallest_p` is above alpha, so that the test cannot reject whatever the data.
         patients: Patients on whom the two differ in this metric's counts; only these bear on the test.
+        patients_with_value: Patients with a value under both; these bear on the interval.
     """
 
     metric: str
@@ -49,6 +50,7 @@ class PairedDifference:
     smallest_p: float
     too_few: bool
     patients: int
+    patients_with_value: int
 
 
 def paired_difference(
@@ -101,40 +103,33 @@ def paired_differences(
         raise ValueError("the two systems must have the same metrics in the same order")
     groups = clusters if isinstance(clusters, Clusters) else Clusters(clusters)
     check_rows([*a, *b], groups)
-    intervals = _intervals(a, b, Resamples(groups, trials=resamples, rng=rng), level)
+    found = Resamples(groups, trials=resamples, rng=rng).estimates([*a, *b])
+    changes = [two.minus(one) for one, two in zip(found[: len(a)], found[len(a) :], strict=True)]
     tests = permutation_tests(a, b, groups, trials, rng)
-    return [_record(one, two, ends, test, alpha) for one, two, ends, test in zip(a, b, intervals, tests, strict=True)]
+    together = zip(a, b, changes, tests, strict=True)
+    return [_record(one, two, change, test, alpha, level) for one, two, change, test in together]
 
 
-def _record(a: Tally, b: Tally, ends: tuple[float, float], test: PermutationTest, alpha: float) -> PairedDifference:
+def _record(
+    a: Tally, b: Tally, change: Estimate, test: PermutationTest, alpha: float, level: float
+) -> PairedDifference:
     # The data as they are and with every patient swapped are equally far from zero: two of 2^patients at best.
     least = min(1.0, 2.0 ** (1 - test.patients))
     if not test.exact:
         least = max(least, 1 / (test.trials + 1))
+    low, high = change.interval(level)
     return PairedDifference(
         metric=a.metric.name,
         a=a.value,
         b=b.value,
         difference=b.value - a.value,
-        low=ends[0],
-        high=ends[1],
+        low=low,
+        high=high,
         p=test.p,
         trials=test.trials,
         exact=test.exact,
         smallest_p=least,
         too_few=least > alpha,
         patients=test.patients,
+        patients_with_value=change.patients,
     )
-
-
-def _intervals(a: Sequence[Tally], b: Sequence[Tally], draws: Resamples, level: float) -> list[tuple[float, float]]:
-    values = draws.values([*a, *b])
-    ends: list[tuple[float, float]] = []
-    for index, (one, two) in enumerate(zip(a, b, strict=True)):
-        enough = min(draws.clusters.holding(one.defined), draws.clusters.holding(two.defined)) > 1
-        mine, yours = values[index], values[len(a) + index]
-        # Equal rows summed in two places may differ in the last bit; that is no difference.
-        change = np.where(np.isclose(mine, yours, rtol=SLACK, atol=0), 0.0, yours - mine)
-        change[np.isnan(mine) | np.isnan(yours)] = np.nan
-        ends.append(percentiles(change, level) if enough else UNKNOWN)
-    return ends
