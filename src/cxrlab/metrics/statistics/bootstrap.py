@@ -120,7 +120,7 @@ class Estimate:
     def minus(self, other: Estimate) -> Estimate:
         """This less the other, resample by resample."""
         return Estimate(
-            float(_gap(np.float64(self.value), np.float64(other.value))),
+            float(_gap(np.asarray(self.value), np.asarray(other.value))),
             _gap(self.draws, other.draws),
             _gap(self.without, other.without) if len(self.without) == len(other.without) else self.without[:0],
             min(self.patients, other.patients),
@@ -136,16 +136,12 @@ class Estimate:
         if np.isnan(draws).mean() > _LOST:
             draws = np.full(len(draws), np.nan)
         return Estimate(
-            float(_share(np.float64(self.value), np.float64(other.value), least)),
+            float(_share(np.asarray(self.value), np.asarray(other.value), least)),
             draws,
             _share(self.without, other.without, least) if len(self.without) == len(other.without) else self.without[:0],
             min(self.patients, other.patients),
             (0.0, math.inf) if min(self.range[0], other.range[0]) >= 0 else EVERY,
         )
-
-    def negated(self) -> Estimate:
-        """With the other sign."""
-        return Estimate(-self.value, -self.draws, -self.without, self.patients, (-self.range[1], -self.range[0]))
 
 
 class Resamples:
