@@ -143,10 +143,13 @@ def paired(*pairs: tuple[ScoredRun, ScoredRun]) -> dict[str, Any]:
 
 
 def test_patients_that_agree_leave_the_seeds_alone_to_differ() -> None:
-    """Every patient gains 1 with one seed and 0.5 with the other, so resamples give 0.5, 0.75 or 1."""
+    """Every patient gains 1 with one seed and 0.5 with the other: resamples give 0.5, 0.75 or 1.
+
+    Of three patients the distance from 0.75 to either end counts √(3 / 2) · 4.303 / 1.96 = 2.69 times.
+    """
     found = paired((scored(0, 0, 0), scored(1, 1, 1)), (scored(0, 0, 0), scored(0.5, 0.5, 0.5)))
     assert found["pooled"] == {
-        **{"value": 0.75, "low": 0.5, "high": 1.0, "excludes_zero": True},
+        **{"value": 0.75, "low": pytest.approx(0.0778, abs=1e-3), "high": 1.0, "excludes_zero": True},
         **{"seeds": 2, "patients": 3},
     }
     assert [one["difference"] for one in found["by_seed"]] == [1.0, 0.5] and found["difference"]["mean"] == 0.75
@@ -154,25 +157,27 @@ def test_patients_that_agree_leave_the_seeds_alone_to_differ() -> None:
 
 
 def test_one_seed_leaves_the_patients_alone_to_differ() -> None:
-    """One of two patients gains: resamples give 0, 0.5 or 1."""
+    """One of two patients gains: that shows nothing."""
     found = paired((scored(0, 0), scored(1, 0)))
-    assert (found["pooled"]["value"], found["pooled"]["low"], found["pooled"]["high"]) == (0.5, 0.0, 1.0)
+    assert (found["pooled"]["value"], found["pooled"]["low"], found["pooled"]["high"]) == (0.5, -1.0, 1.0)
     assert found["pooled"]["excludes_zero"] is False and found["difference"]["low"] is None
 
 
 def test_the_share_of_the_ceiling_is_that_of_the_means() -> None:
-    """0.2 and 0.3 of 0.4 and 0.6: half of it with each seed, and in every resample."""
+    """0.2 and 0.3 of 0.4 and 0.6: half of it each time; the ends are those of two patients."""
     found = paired((scored(0.4, 0.4), scored(0.2, 0.2)), (scored(0.6, 0.6), scored(0.3, 0.3)))
-    assert found["ratio"] == {key: pytest.approx(0.5) for key in ("value", "low", "high")}
+    share = 1 - 0.025 ** (1 / 2)
+    assert found["ratio"] == pytest.approx({"value": 0.5, "low": 0.5 - 0.5 * share, "high": 0.5 + share})
 
 
 def test_seeds_that_were_measured_on_other_patients_are_pooled_by_patient() -> None:
-    """Four patients, two a seed; whoever is drawn gains 0.5."""
+    """Four patients, two a seed; whoever is drawn gains 0.5, and the ends are the exact ones of four patients."""
     one = (scored(0.1, 0.3, patients="ab"), scored(0.6, 0.8, patients="ab"))
     two = (scored(0.2, 0.4, patients="cd"), scored(0.7, 0.9, patients="cd"))
     found = paired(one, two)["pooled"]
     assert found["patients"] == 4 and found["value"] == pytest.approx(0.5)
-    assert found["low"] == pytest.approx(0.5) and found["high"] == pytest.approx(0.5)
+    share = 1 - 0.025 ** (1 / 4)
+    assert (found["low"], found["high"]) == pytest.approx((0.5 - share * 1.5, 0.5 + share * 0.5))
 
 
 def test_a_seed_without_a_value_makes_the_whole_unknown() -> None:
@@ -194,7 +199,7 @@ def test_defences_that_were_measured_one_by_one_become_one_table(tmp_path: Path)
     for name, loss in (("coarse", -0.1), ("gate", -0.3)):
         lost = {"difference": loss, "low": loss - 0.05, "high": loss + 0.05}
         row = {"harms": [], "attacks": {"plain": {"loss": lost}}}
-        undefended = {"spent": 30, "ratio": {"findings.f1": {"value": 0.6}}}
+        undefended = {"spent": 500, "ratio": {"findings.f1": {"value": 0.6, "n": 100}}}
         price = {"per_query": 0.0, "per_1k_tokens": 0.0, "currency": "EUR"}
         told = {"victim": "v", "n": 4, "undefended": undefended, "defences": {name: row}, "price": price, "summary": {}}
         (tmp_path / name).mkdir()

@@ -93,7 +93,8 @@ def _ends(
 ) -> dict[str, Any]:
     """`pooled` and `ratio` of one metric; an interval is unknown where fewer than two patients bear on it."""
     defined = [{run.patients[k] for k in np.flatnonzero(run.tallies[name].defined)} for pair in pairs for run in pair]
-    patients = min(len(some) for some in defined)
+    fewest = min(len(some) for some in defined)
+    patients = len(set().union(*defined)) if fewest > 1 else fewest
     span = pairs[0][0].tallies[name].metric.range
     base, mean = (
         Estimate(float(np.mean([getattr(row, key) for row in rows])), draws, np.empty(0), patients, span)
