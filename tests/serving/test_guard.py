@@ -207,7 +207,7 @@ def test_a_new_file_may_be_opened_by_several_at_once(tmp_path: Path) -> None:
         except Exception as error:
             failed.append(error)
 
-    for number in range(40):
+    for number in range(15):
         barrier = threading.Barrier(8)
         threads = [threading.Thread(target=open_one, args=(tmp_path / str(number), barrier)) for _ in range(8)]
         for thread in threads:
