@@ -21,7 +21,7 @@ from toy_training import Toy, ToyRows, train_toy
 from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.runs import state
-from cxrlab.training.checkpoints import MARKER, latest
+from cxrlab.training.checkpoints import MARKER, latest, mark_complete
 from cxrlab.training.order import Part, plan
 from cxrlab.training.run_folder import training_run
 
@@ -201,6 +201,24 @@ def test_a_damaged_checkpoint_is_not_resumed_from(tmp_path: Path, straight: Path
     shutil.rmtree(newest)
     train_toy(tmp_path)
     assert stored(tmp_path) == stored(straight) and history(tmp_path) == history(straight)
+
+
+class Harmful:
+    """Would end the program when it is unpickled without care."""
+
+    def __reduce__(self) -> object:
+        return os._exit, (3,)
+
+
+def test_a_checkpoint_with_code_in_it_is_not_resumed_from(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        train_toy(tmp_path, rows=Cut(10))
+    found = latest(tmp_path / "steps")
+    assert found is not None
+    torch.save({"state": Harmful()}, found / "optimizer.pt")
+    mark_complete(found)  # whoever puts code in can write its checksum too
+    with pytest.raises(DataError, match=r"optimizer\.pt contains pickled code \(posix\._exit\); refused"):
+        train_toy(tmp_path)
 
 
 def test_ctrl_c_keeps_the_step_under_way(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ heads tell blank, positive, negative and uncertain apart, the fourteenth says wh
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,12 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cxrlab.core.errors import DataError, nearest
-from cxrlab.core.files import unreadable
 from cxrlab.core.install import require
 from cxrlab.core.memory import BatchSize
 from cxrlab.core.vocabulary import CHEXPERT_14
-from cxrlab.models.convert.tensors import is_torch_zip
-from cxrlab.models.local_files import first_line, load_tokenizer
+from cxrlab.models.local_files import first_line, load_tokenizer, load_torch
 from cxrlab.models.text_batches import TextBatch, in_batches
 from cxrlab.models.user_text import user_ids
 
@@ -146,18 +143,7 @@ def _load(checkpoint: Path, folder: Path) -> Any:
 
 def _state(checkpoint: Path) -> dict[str, Tensor]:
     """The weights of a checkpoint, keys without `module.`; only tensors are unpickled."""
-    import torch
-
-    try:
-        is_torch_zip(checkpoint)  # refuses one that unpacks to any size
-        saved = torch.load(checkpoint, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise unreadable(error, checkpoint) from error
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        raise DataError(
-            f"{checkpoint} is not a PyTorch checkpoint of plain tensors ({first_line(error)}); "
-            "download chexbert.pth again, or save its model_state_dict alone."
-        ) from error
+    saved = load_torch(checkpoint)
     state = saved.get("model_state_dict") if isinstance(saved, Mapping) else None
     if not isinstance(state, Mapping):
         keys = ", ".join(map(str, list(saved)[:5])) if isinstance(saved, Mapping) else type(saved).__name__

@@ -10,7 +10,14 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.memory import raise_if_memory_ran_out
 from cxrlab.models.loading import Loading
-from cxrlab.models.local_files import DUAL_ENCODERS, first_line, load_image_processor, load_tokenizer, quiet_loading
+from cxrlab.models.local_files import (
+    DUAL_ENCODERS,
+    first_line,
+    load_image_processor,
+    load_tokenizer,
+    quiet_loading,
+    refused_code,
+)
 from cxrlab.models.model_card import ModelCard, read_model_card
 
 # A tokenizer that was never told how long a text may be says a number of thirty digits.
@@ -100,8 +107,11 @@ def longest_text(model: Any, tokenizer: Any) -> int:
 def _weights(kind: Any, folder: Path, dtype: Any) -> Any:
     """The model, every one of its weights from the folder."""
     try:
-        model, report = kind.from_pretrained(folder, local_files_only=True, output_loading_info=True, dtype=dtype)
-    except Exception as error:  # safetensors, pickle and transformers each have errors of their own
+        with refused_code(folder):
+            model, report = kind.from_pretrained(folder, local_files_only=True, output_loading_info=True, dtype=dtype)
+    except DataError:
+        raise
+    except Exception as error:  # safetensors and transformers each have errors of their own
         raise_if_memory_ran_out(error, folder)
         raise DataError(f"{folder}: its weights cannot be read ({first_line(error)}); copy the folder anew.") from error
     wrong = sorted({*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])})

@@ -12,7 +12,7 @@ from cxrlab.core.install import require
 from cxrlab.models.hf.adapters import is_adapter, lineage, merged, resolve
 from cxrlab.models.hf.source import locate
 from cxrlab.models.loading import Loading
-from cxrlab.models.local_files import DUAL_ENCODERS, first_line, load_image_processor, quiet_loading
+from cxrlab.models.local_files import DUAL_ENCODERS, first_line, load_image_processor, quiet_loading, refused_code
 
 _POOLING = frozenset({"pooler", "head"})  # whole parts of a name: lm_head is another thing
 
@@ -78,7 +78,9 @@ def language_of(folder: Path, kind: str) -> Any:
 
 def loaded(kind: Any, folder: Path) -> Any:
     """A model whose tensors all come from the folder; a pooling head, which no part needs trained, may be missing."""
-    model, told = kind.from_pretrained(folder, local_files_only=True, trust_remote_code=False, output_loading_info=True)
+    settings = {"local_files_only": True, "trust_remote_code": False, "output_loading_info": True}
+    with refused_code(folder):
+        model, told = kind.from_pretrained(folder, **settings)
     missing = sorted(name for name in told["missing_keys"] if _POOLING.isdisjoint(name.split(".")))
     if missing:
         raise DataError(

@@ -14,7 +14,7 @@ from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.install import require
 from cxrlab.core.memory import BatchSize
 from cxrlab.core.protocols import TokenVectors
-from cxrlab.models.local_files import first_line, load_tokenizer, quiet_loading
+from cxrlab.models.local_files import first_line, load_tokenizer, quiet_loading, refused_code
 from cxrlab.models.text_batches import TextBatch, in_batches
 from cxrlab.models.user_text import user_ids
 
@@ -110,7 +110,7 @@ def _load(folder: Path, layer: int) -> Any:
                 f"{folder} holds a {config.model_type}, which also decodes; name an encoder such as BERT."
             )
         config.num_hidden_layers = layer
-        with quiet_loading():
+        with quiet_loading(), refused_code(folder):
             return AutoModel.from_pretrained(
                 folder, config=config, local_files_only=True, trust_remote_code=False
             ).eval()

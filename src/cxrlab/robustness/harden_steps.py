@@ -24,6 +24,7 @@ from cxrlab.core.files import make_folder
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.progress import track
 from cxrlab.core.randomness import generator
+from cxrlab.models.local_files import load_torch
 from cxrlab.robustness.harden_config import HardenConfig
 from cxrlab.robustness.tower_sight import See, Sight
 from cxrlab.training import checkpoints
@@ -186,7 +187,7 @@ class Hardening:
         run.forget_after(checkpoints.step_of(found) if found else 0)
         if found is None:
             return 0, []
-        state = torch.load(found / _STATE, map_location=self.sight.device, weights_only=True)
+        state = load_torch(found / _STATE, self.sight.device)
         self.sight.tower.load_state_dict(state["tower"])
         optimiser.load_state_dict(state["optimiser"])
         return checkpoints.step_of(found), [(float(hard), float(clean)) for hard, clean in state["seen"]]

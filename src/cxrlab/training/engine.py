@@ -22,6 +22,7 @@ from transformers import Trainer
 
 from cxrlab.core.errors import CxrlabError, RunError
 from cxrlab.core.files import write_json
+from cxrlab.models.local_files import refused_code
 from cxrlab.training import checkpoints, processes
 from cxrlab.training.augment import film_seeds
 from cxrlab.training.config import Optimisation
@@ -88,7 +89,8 @@ def fit(job: Job, settings: Optimisation, run: RunFolder) -> Fitted:
         checkpoints.remove_incomplete(run.steps)
         run.forget_after(checkpoints.step_of(start) if start else -1)
     with engine.journal.interruptible(), fast_kernels(settings):
-        engine.train(resume_from_checkpoint=str(start) if start else None)
+        with refused_code(start) if start else contextlib.nullcontext():
+            engine.train(resume_from_checkpoint=str(start) if start else None)
     if engine.journal.interrupted:
         raise KeyboardInterrupt
     return Fitted(engine.state.global_step, engine.state.global_step * job.order.step, engine.journal.last_loss)

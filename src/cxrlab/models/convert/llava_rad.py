@@ -18,7 +18,7 @@ from cxrlab.models.convert.open_clip import tower_of
 from cxrlab.models.convert.open_clip_files import image_processor, read_open_clip
 from cxrlab.models.convert.tensors import check_loaded, check_names, read_tensors, shape, without
 from cxrlab.models.convert.vicuna import add_image_token, chat_template
-from cxrlab.models.local_files import first_line, load_tokenizer, quiet_loading
+from cxrlab.models.local_files import first_line, load_tokenizer, quiet_loading, refused_code
 from cxrlab.models.model_card import ModelCard, write_model_card
 
 PROMPTS = "llava-rad/1"
@@ -133,7 +133,7 @@ def _language_model(config: ConvertConfig, settings: Mapping[str, Any]) -> tuple
             )
     tokenizer = load_tokenizer(folder)
     try:
-        with quiet_loading():
+        with quiet_loading(), refused_code(folder):
             model, loaded = loader.from_pretrained(
                 folder,
                 local_files_only=True,

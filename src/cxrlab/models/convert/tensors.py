@@ -6,7 +6,6 @@ that holds more is refused.
 
 from __future__ import annotations
 
-import pickle
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import unreadable
-from cxrlab.models.local_files import first_line, quiet_loading
+from cxrlab.models.local_files import first_line, load_torch, quiet_loading
 
 _NAMED = 5  # names that an error spells out
 
@@ -156,20 +155,8 @@ def _safetensors(path: Path) -> Any:
 def _pickled(path: Path) -> Any:
     import torch
 
-    try:
-        with torch.serialization.safe_globals(_harmless()):
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=is_torch_zip(path))
-    except OSError as error:
-        raise unreadable(error, path) from error
-    except pickle.UnpicklingError as error:
-        if "global" not in str(error).lower():
-            raise DataError(f"{path} is damaged or no file of torch; fetch it again.") from error
-        raise DataError(
-            f"{path} holds more than tensors, and opening it could run a program hidden in it; it was not opened. "
-            "Ask its maker for safetensors, or save its tensors alone on a machine where that does no harm."
-        ) from error
-    except (RuntimeError, EOFError, ValueError, KeyError) as error:
-        raise DataError(f"{path} is damaged or no file of torch ({first_line(error)}); fetch it again.") from error
+    with torch.serialization.safe_globals(_harmless()):
+        return load_torch(path, mmap=True)
 
 
 def _harmless() -> list[Any]:
@@ -178,25 +165,6 @@ def _harmless() -> list[Any]:
 
     scalar: Any = np.float64(0).__reduce__()[0]
     return [scalar, (scalar, "numpy.core.multiarray.scalar"), np.dtype, *map(type, map(np.dtype, "fdilq"))]
-
-
-def is_torch_zip(path: Path) -> bool:
-    """Whether torch wrote it in the form of the last years; the older one cannot be mapped.
-
-    torch itself never compresses a member. One that is compressed may unpack to any size, so that it is refused.
-    """
-    import zipfile
-
-    if not zipfile.is_zipfile(path):
-        return False
-    try:
-        with zipfile.ZipFile(path) as archive:
-            packed = next((info for info in archive.infolist() if info.compress_type != zipfile.ZIP_STORED), None)
-    except zipfile.BadZipFile as error:
-        raise DataError(f"{path} is damaged or no file of torch ({first_line(error)}); fetch it again.") from error
-    if packed is not None:
-        raise DataError(f"{path} holds {packed.filename} compressed, which torch never writes; save it again by torch.")
-    return True
 
 
 def _is_tensor(value: Any) -> bool:

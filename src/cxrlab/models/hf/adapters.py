@@ -13,7 +13,7 @@ from cxrlab.core.tables import load_reference
 from cxrlab.models.hf.placement import refuse_cut
 from cxrlab.models.hf.source import ADAPTER_CONFIG, locate
 from cxrlab.models.loading import Loading
-from cxrlab.models.local_files import first_line, quiet_loading
+from cxrlab.models.local_files import first_line, quiet_loading, refused_code
 from cxrlab.models.model_card import read_model_card
 
 ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
@@ -104,13 +104,15 @@ def _wrapped(model: Any, folder: Path) -> Any:
     if (folder / ADAPTER_WEIGHTS[0]).is_file():
         refuse_cut(folder / ADAPTER_WEIGHTS[0])
     try:
-        with quiet_loading(), warnings.catch_warnings():
+        with quiet_loading(), refused_code(folder), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of keys that do not fit: they are refused below
             wrapped: Any = PeftModel.from_pretrained(model, str(folder), is_trainable=False, local_files_only=True)
             wanted = set(get_peft_model_state_dict(wrapped, save_embedding_layers=False))
             stored = set(load_peft_weights(str(folder), device="cpu"))
             # PEFT passes over what is missing on either side: layers would stay as if never trained.
             odd = (wanted - stored) | (stored - wanted - set(wrapped.state_dict()))
+    except DataError:
+        raise
     except Exception as error:  # of PEFT, safetensors and torch, each with errors of their own
         raise_if_memory_ran_out(error, folder)
         raise DataError(

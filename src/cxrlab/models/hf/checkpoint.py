@@ -14,7 +14,7 @@ from cxrlab.models.hf import adapters
 from cxrlab.models.hf.placement import device_of, dtype_of, refuse_too_large
 from cxrlab.models.hf.source import auto_map, foreign_code, locate, refuse_foreign_code
 from cxrlab.models.loading import Loading
-from cxrlab.models.local_files import DUAL_ENCODERS, first_line, quiet_loading
+from cxrlab.models.local_files import DUAL_ENCODERS, first_line, quiet_loading, refused_code
 from cxrlab.models.model_card import ModelCard, read_model_card
 
 __all__ = ["Checkpoint", "device_of", "dtype_of", "locate", "open_checkpoint", "open_processor"]
@@ -143,7 +143,7 @@ def load_weights(folder: Path, loading: Loading, device: Any, kind: Any = None) 
 
     loader: Any = kind or _own_class(folder, loading) or AutoModelForImageTextToText
     try:
-        with quiet_loading():
+        with quiet_loading(), refused_code(folder):
             model, told = loader.from_pretrained(
                 folder,
                 local_files_only=True,
@@ -152,6 +152,8 @@ def load_weights(folder: Path, loading: Loading, device: Any, kind: Any = None) 
                 attn_implementation=loading.attention,
                 output_loading_info=True,
             )
+    except DataError:
+        raise
     except Exception as error:  # shapes that do not fit, kinds of attention that a family has not, damaged files
         raise_if_memory_ran_out(error, folder)
         raise DataError(f"the weights in {folder} cannot be loaded ({first_line(error)}).") from error
