@@ -310,6 +310,56 @@ def test_shuffled_rows_are_matched_by_whatever_names_them(tmp_path: Path, ending
     assert inputs.matching["predictions"]["id"] == right.lower()
 
 
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+@pytest.mark.parametrize("number", ["", "Unnamed: 0", "row"])
+@pytest.mark.parametrize("start", [0, 1])
+def test_the_number_of_a_row_is_no_id(tmp_path: Path, ending: str, number: str, start: int) -> None:
+    """Data frames write it as the first column, and by it the first row belongs to the first."""
+    both = [
+        table(
+            tmp_path / f"{name}.{ending}", f"{number},exam,report", *((at, *row) for at, row in enumerate(rows, start))
+        )
+        for name, rows in (("r", STUDIES), ("p", SHUFFLED))
+    ]
+    inputs = load_inputs(*both)
+    assert texts(inputs) == PERFECT and inputs.matching["predictions"]["id"] == "exam"
+    alone = [
+        table(
+            tmp_path / f"alone_{name}.{ending}",
+            f"{number},report",
+            *((at, text) for at, (_, text) in enumerate(rows, start)),
+        )
+        for name, rows in (("r", STUDIES), ("p", SHUFFLED))
+    ]
+    assert load_inputs(*alone).matching["by"] == "row"
+
+
+@pytest.mark.parametrize("key", ["case {}", "{}.0"])
+@pytest.mark.parametrize("column", ["exam", "patient_id"])
+def test_rows_in_another_order_are_not_matched_by_position(tmp_path: Path, key: str, column: str) -> None:
+    both = [
+        table(tmp_path / f"{name}.csv", f"{column},report", *((key.format(one), text) for one, text in rows))
+        for name, rows in (("r", [*STUDIES, STUDIES[0]]), ("p", [*SHUFFLED, STUDIES[0]]))
+    ]
+    with pytest.raises(DataError, match=f"same order: '{column}'.*--columns id=NAME.*--by-row"):
+        load_inputs(*both)
+    assert load_inputs(*both, by_row=True).matching["by"] == "row"
+
+
+def test_whole_numbers_with_a_point_are_ids(tmp_path: Path) -> None:
+    references = jsonl(tmp_path / "r.jsonl", *({"study_id": float(key), "report": text} for key, text in STUDIES))
+    predictions = table(tmp_path / "p.csv", "study_id,report", *SHUFFLED)
+    assert texts(load_inputs(references, predictions)) == PERFECT
+
+
+@pytest.mark.parametrize("column", ["patient", "patient_id", "subject_id", "PatientID", "MRN"])
+def test_the_studies_of_one_patient_belong_together_whatever_the_column_is_called(tmp_path: Path, column: str) -> None:
+    """As patients of their own they would narrow every interval and count towards --minimum-patients."""
+    rows = [(key, "7" if key != "53" else "", text) for key, text in STUDIES]
+    inputs = load_inputs(table(tmp_path / "r.csv", f"study_id,{column},report", *rows), dict(STUDIES))
+    assert [pair.patient for pair in inputs.pairs] == ["7", "7", "7", "53"]
+
+
 def test_rows_are_matched_by_position_only_without_ids_or_when_asked(tmp_path: Path) -> None:
     bare = [table(tmp_path / f"bare_{name}.csv", "report", ("A",), ("B",)) for name in "rp"]
     assert load_inputs(*bare).matching["by"] == "row"
@@ -360,8 +410,10 @@ def test_the_column_without_repeats_is_taken_and_may_be_named(tmp_path: Path) ->
         table(tmp_path / f"{name}.csv", "id,exam,report", *((place, *row) for place, row in enumerate(rows)))
         for name, rows in (("r", STUDIES), ("p", SHUFFLED))
     ]
-    assert texts(load_inputs(*numbered)) != PERFECT  # the file says that these are ids, and nothing else does
+    with pytest.raises(DataError, match="match otherwise by 'id' than by 'exam'"):
+        load_inputs(*numbered)
     assert texts(load_inputs(*numbered, columns=["id=Exam"])) == PERFECT
+    assert texts(load_inputs(*numbered, columns=["id=id"])) != PERFECT  # the user says so
     with pytest.raises(DataError, match="No column 'case'.*--columns id=NAME"):
         load_inputs(*numbered, columns=["id=case"])
 

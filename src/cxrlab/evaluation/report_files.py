@@ -28,6 +28,8 @@ ID_NAMES = (
     *("dicomid", "dicomuid", "imageid", "imageuid", "sopinstanceuid", "uid", "reportid", "noteid", "caseid", "examid"),
     *("sampleid", "key", "filename", "file", "image", "imagename", "imagepath", "path", "dicompath"),
 )
+# Columns that name a patient, likewise.
+PATIENT_NAMES = ("patient", "patientid", "subjectid", "subject", "mrn", "pid")
 # Columns of reports by what they hold, as `plain_name` spells them without "report" or "text" at their end.
 CANDIDATE_NAMES = ("candidate", "prediction", "predicted", "pred", "hypothesis", "hyp", "generated")
 REFERENCE_NAMES = ("reference", "ref", "groundtruth", "gt", "target")
@@ -182,12 +184,17 @@ def column_names(rows: Iterable[Row]) -> tuple[str, ...]:
 
 
 def cell_id(row: Row, column: str) -> str | None:
-    """The id of a row in a column: text or a whole number; None for anything else and for an empty cell."""
+    """The id of a row in a column: text or a whole number; None for anything else and for an empty cell.
+
+    Data frames write a column of numbers with a gap in it as 50.0, 51.0.
+    """
     if column == ID:
         return row.id or None
     value = row.values.get(column)
     if isinstance(value, str):
         return value.strip() or None
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 

@@ -22,6 +22,7 @@ from cxrlab.evaluation.person import age_years, sex_letter, view_word
 from cxrlab.evaluation.report_files import (
     CANDIDATE_NAMES,
     ID,
+    PATIENT_NAMES,
     REFERENCE_NAMES,
     TABLES,
     ReportFile,
@@ -31,6 +32,7 @@ from cxrlab.evaluation.report_files import (
     column_names,
     id_columns,
     id_text,
+    is_nothing,
     keyed,
     kind_of_report,
     parse_columns,
@@ -223,6 +225,8 @@ def _id_pair(
     pairs = [*same, *((one, two) for one in left for two in right if (one, two) not in same)]
     for one, two in pairs:
         if _distinct(left[one]) and _distinct(right[two]) and _shared(left[one], right[two]):
+            if "id" not in called and _numbers_rows(left[one]) and _numbers_rows(right[two]):
+                same = _with_telling(told, said, left, right)
             _check_agreement(told, said, (left, right), (one, two), same)
             return one, two
     if not left and not right and isinstance(told, _File) and isinstance(said, _File):
@@ -231,7 +235,7 @@ def _id_pair(
     return pairs[0] if pairs else (next(iter(left), None), next(iter(right), None))
 
 
-_Ids = Mapping[str, tuple[str | None, ...]]  # column → the id of each row
+_Ids = dict[str, tuple[str | None, ...]]  # column → the id of each row
 
 
 def _ids(side: _File | Source, called: str | None) -> _Ids:
@@ -264,17 +268,57 @@ def _check_agreement(
 
 
 def _other_pair(told: _File, said: _File) -> tuple[str | None, str | None]:
-    """The column that both files have whose values differ from row to row and recur in the other; None without one."""
-    left, right = ({plain_name(name): name for name in _telling(side.rows)} for side in (told, said))
+    """The column that both files have whose values differ from row to row and recur in the other; None without one.
+
+    One that numbers the rows of both files says no more than their order.
+    """
+    left: _Ids = {}
+    right: _Ids = {}
     found = {
-        (left[name], right[name]): _shared(
-            *(tuple(cell_id(row, side[name]) for row in of.rows) for side, of in ((left, told), (right, said)))
-        )
-        for name in left
-        if name in right
+        (one, two): _shared(left[one], right[two])
+        for one, two in _with_telling(told, said, left, right)
+        if not (_numbers_rows(left[one]) and _numbers_rows(right[two]))
     }
     best = max(found, key=lambda pair: found[pair], default=None)
-    return best if best is not None and found[best] else (None, None)
+    if best is None or not found[best]:
+        _check_order(told, said)
+        return None, None
+    _check_agreement(told, said, (left, right), best, [pair for pair in found if found[pair] == found[best]])
+    return best
+
+
+def _with_telling(
+    told: _File | Source,
+    said: _File | Source,
+    left: _Ids,
+    right: _Ids,
+) -> list[tuple[str, str]]:
+    """The columns of the same name on both sides, with those that are told by their values put among the others."""
+    for side, ids in ((told, left), (said, right)):
+        if isinstance(side, _File):
+            ids |= {name: tuple(cell_id(row, name) for row in side.rows) for name in _telling(side.rows)}
+    return [(one, two) for one in left for two in right if plain_name(one) == plain_name(two)]
+
+
+def _numbers_rows(ids: Sequence[str | None]) -> bool:
+    """Whether these are 0, 1, 2 … or 1, 2, 3 …, as data frames and spreadsheets number their rows."""
+    return any(all(key == str(number) for number, key in enumerate(ids, first)) for first in (0, 1))
+
+
+def _check_order(told: _File, said: _File) -> None:
+    """Refuse to match by position where a column of both files has the same values in another order."""
+    names = {plain_name(name): name for name in column_names(told.rows)}
+    for two in column_names(said.rows):
+        one = names.get(plain_name(two))
+        if one is None or kind_of_report(two) in (*CANDIDATE_NAMES, *REFERENCE_NAMES, "report", *DEFAULT_SECTIONS):
+            continue
+        left, right = ([str(row.values.get(name)) for row in side.rows] for side, name in ((told, one), (said, two)))
+        if left != right and sorted(left) == sorted(right):
+            raise DataError(
+                f"{told.name} and {said.name} have no column of ids, and their rows are not in the same order: '{one}' "
+                "has the same values in another order; name the column that identifies the studies with --columns "
+                "id=NAME, or match row by row nevertheless with --by-row."
+            )
 
 
 def _telling(rows: Sequence[Row]) -> Iterator[str]:
@@ -528,11 +572,13 @@ def _of_row(row: Row, sections: tuple[str, ...], columns: Sequence[str]) -> Refe
         text, indication = _joined(report, sections), report.indication
     else:
         text, indication = _joined_cells(row, columns or ("report",)), values.get("indication")
-    patient = values.get("patient")
+    column = next((name for kind in PATIENT_NAMES for name in values if plain_name(name) == kind), "patient")
+    patient = values.get(column)
+    without = is_nothing(patient) or (isinstance(patient, str) and not patient.strip())
     return Reference(
         id=row.id,
         text=text,
-        patient=id_text(patient, f"{row.place}, patient") if patient not in (None, "") else row.id,
+        patient=row.id if without else cell_id(row, column) or id_text(patient, f"{row.place}, {column}"),
         findings=findings,
         context=Context(age_years(values.get("age"), row.place), indication if isinstance(indication, str) else None),
         sex=sex_letter(values.get("sex")),
