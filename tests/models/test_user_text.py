@@ -201,6 +201,18 @@ def test_a_mark_in_other_characters_is_no_mark_either() -> None:
         assert tool not in found and words.decode(found) == text.replace("＜", "<").replace("＞", ">").lower()
 
 
+def test_a_mark_in_capitals_is_found_where_the_tokenizer_writes_everything_small() -> None:
+    """The tokenizer normalises its tokens, too: it reads '[finding]' as the token that was added as '[FINDING]'."""
+    backend = tiny_tokenizer().backend_tokenizer
+    backend.normalizer = normalizers.Lowercase()
+    words = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="</s>")
+    words.add_tokens(["[FINDING]"])
+    mark = words.convert_tokens_to_ids("[FINDING]")
+    for text in ("a [finding] b", "a [Finding] b", "a [FINDING] b"):
+        assert mark in words(text)["input_ids"]
+        assert mark not in user_ids(words, [text], add_special_tokens=False)[0]
+
+
 @pytest.mark.parametrize(
     ("text", "safe"),
     [

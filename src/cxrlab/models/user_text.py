@@ -12,7 +12,7 @@ import copy
 import json
 import re
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -33,14 +33,14 @@ class _Marks:
         pattern: Finds them in a text, the longest first.
         ids: Their ids.
         source: The tokenizer of the `tokenizers` library inside; None where there is none.
-        late: Whether some are looked for only after the text was normalised.
+        late: Finds those that are looked for after the text was normalised, normalised as the text is; None without.
     """
 
     size: int
     pattern: re.Pattern[str]
     ids: frozenset[int]
     source: Any
-    late: bool
+    late: re.Pattern[str] | None
 
     @cached_property
     def backend(self) -> Any:
@@ -74,7 +74,7 @@ def escape(tokenizer: Any, text: str) -> str:
     text = text.replace(BREAK, "\ufffd")
     while marks.pattern.search(text):  # again, since a break in one may leave another
         text = marks.pattern.sub(lambda found: f"{found[0][0]}{BREAK}{found[0][1:]}", text)
-    if marks.late and marks.pattern.search(marks.source.normalizer.normalize_str(text)):
+    if marks.late and marks.late.search(marks.source.normalizer.normalize_str(text)):
         text = BREAK.join(text.replace(BREAK, ""))  # a mark in other characters, such as '＜image＞'
     return text
 
@@ -136,9 +136,15 @@ def _marks(tokenizer: Any) -> _Marks:
         names = {token.strip() for token in (*special, *filter(_MARK.search, added), *_TEMPORARY)}
         # Runs of white space and single characters are added by some tokenizers as ordinary words.
         names = {name for name in names if len(name) > 1}
-        pattern = re.compile("|".join(map(re.escape, sorted(names, key=lambda name: (-len(name), name)))))
         ids = frozenset(number for token, number in added.items() if token.strip() in names)
         source = getattr(tokenizer, "_tokenizer", None)
-        late = getattr(source, "normalizer", None) is not None and any(flags[one].normalized for one in ids & {*flags})
-        _known[tokenizer] = _Marks(len(tokenizer), pattern, ids, source, late)
+        normalise = getattr(getattr(source, "normalizer", None), "normalize_str", str)
+        late = {normalise(str(flags[one])).strip() for one in ids & {*flags} if flags[one].normalized} - {""}
+        normalised = _any_of(late) if late and normalise is not str else None
+        _known[tokenizer] = _Marks(len(tokenizer), _any_of(names), ids, source, normalised)
     return _known[tokenizer]
+
+
+def _any_of(names: Iterable[str]) -> re.Pattern[str]:
+    """Finds each of these, the longest first."""
+    return re.compile("|".join(map(re.escape, sorted(names, key=lambda name: (-len(name), name)))))
