@@ -9,6 +9,7 @@ from tallies import f1_of, mean
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.randomness import generator
 from cxrlab.metrics.statistics.bootstrap import interval
+from cxrlab.metrics.statistics.noninferiority import non_inferior
 from cxrlab.metrics.statistics.paired import paired_difference, paired_differences
 
 
@@ -98,3 +99,12 @@ def test_systems_with_other_metrics_or_sizes_are_refused() -> None:
         paired_difference(mean([1, 2]), mean([1, 2]), ids(3), rng=generator(1))
     with pytest.raises(ConfigError, match="alpha"):
         paired_difference(mean([1, 2]), mean([1, 2]), ids(2), alpha=5, rng=generator(1))
+
+
+def test_only_patients_with_a_value_under_both_count() -> None:
+    """Forty patients have one under each system, and ten of them under both; the gate asks for thirty."""
+    a, b = np.full(70, 0.5), np.full(70, 0.5)
+    a[40:], b[:30] = np.nan, np.nan
+    found = paired_difference(mean(a), mean(b), ids(70), rng=generator(1))
+    assert found.patients_with_value == 10
+    assert non_inferior(found, "higher", 0.5).verdict == "not established"

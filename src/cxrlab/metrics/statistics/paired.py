@@ -107,11 +107,20 @@ def paired_differences(
     changes = [two.minus(one) for one, two in zip(found[: len(a)], found[len(a) :], strict=True)]
     tests = permutation_tests(a, b, groups, trials, rng)
     together = zip(a, b, changes, tests, strict=True)
-    return [_record(one, two, change, test, alpha, level) for one, two, change, test in together]
+    return [
+        _record(one, two, change, test, min(change.patients, _under_both(one, two, groups)), alpha, level)
+        for one, two, change, test in together
+    ]
+
+
+def _under_both(a: Tally, b: Tally, groups: Clusters) -> int:
+    """Patients with a pair that is defined under a and one that is under b."""
+    one, two = (np.bincount(groups.codes[tally.defined], minlength=groups.count) > 0 for tally in (a, b))
+    return int((one & two).sum())
 
 
 def _record(
-    a: Tally, b: Tally, change: Estimate, test: PermutationTest, alpha: float, level: float
+    a: Tally, b: Tally, change: Estimate, test: PermutationTest, patients: int, alpha: float, level: float
 ) -> PairedDifference:
     # The data as they are and with every patient swapped are equally far from zero: two of 2^patients at best.
     least = min(1.0, 2.0 ** (1 - test.patients))
@@ -131,5 +140,5 @@ def _record(
         smallest_p=least,
         too_few=least > alpha,
         patients=test.patients,
-        patients_with_value=change.patients,
+        patients_with_value=patients,
     )
