@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import socket
@@ -19,7 +20,7 @@ from cxrlab.core.connection import Connection
 from cxrlab.core.errors import ConfigError, CxrlabError, RunError
 from cxrlab.models.http import client as module
 from cxrlab.models.http.client import ChatClient
-from cxrlab.models.http.errors import EndpointError, NobodyThere
+from cxrlab.models.http.errors import EndpointError, NobodyThere, cleaned
 
 KEY = "sk-0123456789-never-to-be-seen"
 ASKED = {"messages": [{"role": "user", "content": "Describe the secret effusion of patient 17, please."}]}
@@ -203,6 +204,23 @@ def test_no_error_quotes_what_was_sent(server: ChatServer, monkeypatch: pytest.M
     for secret in ("effusion", "170017", "jane", "describe", "ivborw0", KEY[:8], "\x07"):
         assert secret not in told.lower(), told
     assert error.value.said.startswith("Wrong")
+
+
+@pytest.mark.parametrize("key", ["sk-0123456789", KEY])
+@pytest.mark.parametrize("ahead", ["", "u:", "user:"])
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode, bytes.hex])
+def test_no_error_quotes_a_key_in_base64_or_hexadecimal(key: str, ahead: str, encode: Callable[[bytes], Any]) -> None:
+    """As proxies log it, such as an Authorization header that is resolved and packed again."""
+    told = encode(f"{ahead}{key}".encode())
+    told = told if isinstance(told, str) else told.decode()
+    left = cleaned(f"bad login {told}", [key], [])
+    assert left.startswith("bad login") and "***" in left
+    assert not any(told[at : at + 8] in left for at in range(len(encode(f"{ahead}xx".encode())), len(told) - 8))
+
+
+def test_no_error_quotes_a_key_that_was_escaped_twice() -> None:
+    twice = "".join(f"%25{ord(letter):02x}" for letter in KEY)
+    assert cleaned(f"bad key {twice}", [KEY], []) == "bad key ***"
 
 
 def test_an_error_that_quotes_nothing_is_kept_whole(server: ChatServer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import json
 import re
@@ -20,6 +21,7 @@ _LONGEST = 200  # characters of a server's message
 _MOST_READ = 2000  # characters of a server's message that are looked at
 _ECHO = 16  # letters and digits in a row that a message shares with the request: a quotation
 _SHORTEST = 4  # letters and digits of a request or of something in quotation marks, for it to be a quotation
+_MOST_ESCAPES = 4  # escapes of escapes that are resolved
 _KEY_PIECE = 8  # characters in a row of a key that are not repeated
 _QUOTED = re.compile(r"[\"'`“‘«]([^\"'`”’»]+)[\"'`”’»]")
 _NUMBER = re.compile(r"\d{4,}")  # such as the number of a patient
@@ -135,7 +137,7 @@ def _remedy(last: Failure, key_variable: str, with_key: bool) -> str:
 
 def cleaned(text: str, secrets: Iterable[str], asked: Any) -> str:
     """The first line of a server's words, cut, without control characters, keys and quotations of the request."""
-    secrets = tuple(secrets)
+    secrets = tuple(form for secret in secrets for form in _forms(secret))
     for secret in secrets:
         text = text.replace(secret, "***")
     line = harmless(_unescaped(text[:_MOST_READ]).strip().partition("\n")[0])
@@ -143,11 +145,26 @@ def cleaned(text: str, secrets: Iterable[str], asked: Any) -> str:
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
 
 
+def _forms(key: str) -> list[str]:
+    """A key as it is, in hexadecimal, and as it stands in base64 wherever it begins ('user:KEY' of Basic)."""
+    found = [key, key.encode().hex()]
+    for ahead in range(3):
+        whole = base64.b64encode(b"\0" * ahead + key.encode()).decode().rstrip("=")
+        # Without the characters at both ends that depend on what stands beside the key.
+        inner = whole[(0, 2, 3)[ahead] : -1]
+        found += [inner, inner.replace("+", "-").replace("/", "_")]
+    return [form for form in dict.fromkeys(found) if form == key or len(form) >= _KEY_PIECE]
+
+
 def _unescaped(text: str) -> str:
     """The text with the escapes of JSON, HTML and addresses resolved: they would hide what is quoted."""
     text = re.sub(r"\\u([0-9a-fA-F]{4})", lambda found: chr(int(found[1], 16)), text)
     text = re.sub(r"\\[nrt]", " ", text)
-    return html.unescape(unquote(text)).replace("\\", "")
+    for _ in range(_MOST_ESCAPES):  # proxies escape what is escaped already
+        text, before = html.unescape(unquote(text)), text
+        if text == before:
+            break
+    return text.replace("\\", "")
 
 
 def _without_quotations(line: str, secrets: Iterable[str], asked: Any) -> str:
