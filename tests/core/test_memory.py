@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,6 +45,11 @@ def test_a_lack_of_memory_is_told_from_other_errors() -> None:
     assert memory_that_ran_out(real.value) == memory_that_ran_out(MemoryError()) == CPU
     assert memory_that_ran_out(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")) == GPU
     assert memory_that_ran_out(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling x")) == GPU
+    with pytest.raises(OSError) as unmapped:
+        mmap.mmap(-1, 2**60)
+    assert memory_that_ran_out(unmapped.value) == CPU
+    assert memory_that_ran_out(RuntimeError("unable to mmap 9 bytes from file: Cannot allocate memory (12)")) == CPU
+    assert memory_that_ran_out(FileNotFoundError(2, "No such file or directory")) is None
     assert memory_that_ran_out(RuntimeError("shapes do not fit")) is None
     assert memory_that_ran_out(ConfigError("CUDA out of memory")) is None
 

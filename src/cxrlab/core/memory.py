@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -19,12 +20,13 @@ Result = TypeVar("Result")
 RECORD = "batch.json"  # in a run folder: settings of batches that did not fit, and what was used in their place
 GPU, CPU = "GPU memory", "memory"
 _ON_GPU = ("CUDA out of memory", "CUDA error: out of memory", "MPS backend out of memory", "_ALLOC_FAILED")
-_ON_CPU = ("can't allocate memory", "not enough memory")
+_ON_CPU = ("can't allocate memory", "Cannot allocate memory", "not enough memory")
 
 
 def memory_that_ran_out(error: BaseException) -> str | None:
     """`GPU memory` or `memory` where the error is about a lack of it; None for any other error."""
-    if isinstance(error, MemoryError):
+    # A process that cannot be forked and a file that cannot be mapped are errors of the system.
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return CPU
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(error, torch.OutOfMemoryError):

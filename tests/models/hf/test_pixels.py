@@ -274,3 +274,14 @@ def test_the_odd_line_of_padding() -> None:
         framed = centre(image, (8, 8), odd_before=odd_before)[0]
         assert framed.shape == (8, 8) and framed.sum() == 25
         assert bool((framed[before : before + 5, before : before + 5] == 1).all())
+
+
+def test_a_lack_of_memory_takes_no_gradient_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In 8 bits an attack would find a model robust that it finds weak on a larger machine."""
+
+    def prove_nothing(*_: Any) -> float:
+        raise MemoryError
+
+    monkeypatch.setattr("cxrlab.models.hf.pixels.prove", prove_nothing)
+    with pytest.raises(MemoryError):
+        pixel_path("llava", PROCESSORS["clip"]())
