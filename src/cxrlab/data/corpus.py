@@ -113,6 +113,20 @@ class Corpus:
         _check_split(split)
         return tuple(key for key, entry in self._index().items() if split is None or entry.split == split)
 
+    def no_study_in(self, *splits: str) -> DataError:
+        """The error for splits that hold no study: which splits there are, and what gives studies a split."""
+        held = sorted({entry.split or "none" for entry in self._index().values()})
+        if not held:
+            return DataError(f"{self.path} holds no study at all.")
+        advice = (
+            " No study has a split: import the data set into a new folder with --split patient, or write train, val or "
+            f"test as 'split' of each study into {STUDIES}."
+        )
+        return DataError(
+            f"{self.path} has no study in its {' or '.join(splits)} split (splits there: {', '.join(held)})."
+            f"{advice if held == ['none'] else ''}"
+        )
+
     def image(self, study: Study, k: int = 0, size: int | None = None) -> Film:
         """The k-th film of a study, [H, W] in [0, 1]; fitted into size × size where a size is given."""
         return self._load(study, k, size, rgb=False)

@@ -170,8 +170,7 @@ def chosen_ids(corpus: Corpus, split: str, n: int | None, seed: int) -> list[str
     """
     ids = corpus.ids(split)
     if not ids:
-        held = sorted({study.split or "none" for study in corpus.studies()})
-        raise DataError(f"{corpus.path} has no study in its {split} split (splits there: {', '.join(held)}).")
+        raise corpus.no_study_in(split)
     if n is None or n >= len(ids):
         return list(ids)
     drawn = generator(seed, "generate").permutation(len(ids))[:n]

@@ -202,11 +202,7 @@ def _nothing(corpus: Corpus, also: Also, left_out: Counter[str], makers: set[str
     """The sentence for a corpus without any sample."""
     left_out.pop(NO_SPLIT, None)
     if not left_out:
-        splits = sorted({study.split or "none" for study in corpus.studies(without=UNREAD)}) or ["none"]
-        return (
-            f"{corpus.path} has no study in its train split (splits there: {', '.join(splits)}); there is nothing to "
-            "learn from."
-        )
+        return str(corpus.no_study_in("train"))
     reasons = ", ".join(f"{reason}: {count:,}" for reason, count in left_out.most_common())
     hint = ""
     if also.text is not None and also.text not in makers:

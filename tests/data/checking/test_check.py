@@ -283,3 +283,10 @@ def test_notes_of_an_import_are_told(tmp_path: Path) -> None:
     card.write_text(card.read_text() + "dropped:\n  no film: 3\nremarks:\n  view not told: 2\n")
     numbers = check_corpus(corpus.path, 1).statistics
     assert numbers.dropped == {"no film": 3} and numbers.remarks == {"view not told": 2}
+
+
+def test_a_corpus_without_a_study_is_a_problem(tmp_path: Path) -> None:
+    """As an import of a table that lists no study leaves it."""
+    corpus = toy_corpus(tmp_path / "c", count=0)
+    report = check_corpus(corpus.path, workers=1)
+    assert not report.ok and report.counts == {"no study": 1}

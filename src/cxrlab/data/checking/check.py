@@ -309,6 +309,8 @@ class _Findings:
         return card
 
     def report(self) -> CheckReport:
+        if not self.places and not self.counts:
+            self.note(Problem("no study", f"{self.folder / STUDIES} holds no study; write or import the corpus again."))
         self.look_across()
         card = self.card()
         self.look_for_absent(card)

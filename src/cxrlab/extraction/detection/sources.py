@@ -71,10 +71,7 @@ def corpus_shots(
     """The films of some splits, at most n, drawn in an order that the seed decides; none at all is a `DataError`."""
     ids = [name for split in splits for name in corpus.ids(split)]
     if not ids:
-        held = sorted({study.split or "none" for study in corpus.studies()})
-        raise DataError(
-            f"{corpus.path} has no study in its {' or '.join(splits)} split (splits there: {', '.join(held)})."
-        )
+        raise corpus.no_study_in(*splits)
     drawn = generator(seed, "detect", "films", *splits).permutation(len(ids))[:n]
     source = sha256_of(corpus.file)
     return [Shot(ids[place], account, source, _Film(corpus, ids[place])) for place in drawn]
