@@ -96,7 +96,7 @@ def _matching(found: Mapping[str, Any] | None) -> Iterator[str]:
     )
     ids = list(dict.fromkeys(f"'{side['id']}'" for side in sides if side["id"] is not None))
     how = {
-        "file": f"within one file: {found['matched']:,} rows",
+        "file": f"within one file: {found['matched']:,} {'row' if found['matched'] == 1 else 'rows'}",
         "row": f"row by row, not by id: {rows}",
         "id": f"by {' = '.join(ids) or 'id'}: {rows}, {found['matched']:,} matched",
     }[found["by"]]

@@ -183,10 +183,10 @@ def _metric_json(one: MetricComparison) -> dict[str, Any]:
 
 
 def _head(result: ComparisonResult) -> str:
-    return (
-        f"{result.n} studies of {result.patients} patients; baseline {result.runs[0]}. "
-        f"Intervals: 95 %, {METHOD}. p: permutation by patient, after Holm over {result.tests} tests."
-    )
+    of = "1 patient" if result.patients == 1 else f"{result.patients} patients"
+    tests = "1 test" if result.tests == 1 else f"{result.tests} tests"
+    p = f" p: permutation by patient, after Holm over {tests}." if result.tests else ""
+    return f"{result.n} studies of {of}; baseline {result.runs[0]}. Intervals: 95 %, {METHOD}.{p}"
 
 
 def _versus(result: ComparisonResult, run: str, number: int) -> str:

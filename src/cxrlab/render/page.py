@@ -100,7 +100,7 @@ def write_page(
     if lacking and not allow_unfinished:
         named = "; ".join(f"{run.path}: {run.lacks}" for run in lacking)
         raise RunError(
-            f"{page} was written, but {len(lacking)} of its {len(folders)} runs are unfinished ({named}). Finish each "
+            f"{page} was written, but with {len(lacking)} of {len(folders)} runs unfinished ({named}). Finish each "
             "with the command that the page gives, or give 'cxrlab page' --allow-unfinished."
         )
     return page

@@ -28,7 +28,7 @@ def unfinished(runs: Runs) -> str:
     ]
     if not rows:
         return ""
-    lead = f"<p><strong>{len(rows)} of {len(runs)} runs on this page are unfinished or show nothing.</strong></p>"
+    lead = f"<p><strong>Unfinished, or with nothing to show: {len(rows)} of {len(runs)} runs on this page.</strong></p>"
     told = table(["run", "what is wrong", "the same command again finishes it"], rows)
     return f"<section class=unfinished role=alert><h2>Unfinished runs</h2>{lead}{told}</section>"
 

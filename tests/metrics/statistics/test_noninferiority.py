@@ -52,6 +52,14 @@ def test_few_patients_establish_nothing(patients: int, minimum: int, verdict: st
     assert ("--minimum-patients" in found.sentence) is not found.shown
 
 
+@pytest.mark.parametrize("patients", [1, 29])
+def test_few_patients_are_the_reason_also_without_an_interval(patients: int) -> None:
+    """One patient gives no interval at all; what helps is more patients."""
+    found = non_inferior(difference(math.nan, math.nan, patients), "higher", 0.02)
+    assert found.verdict == "not established" and f"{patients} patient" in found.sentence
+    assert "--minimum-patients" in found.sentence and "1 patients" not in found.sentence
+
+
 @pytest.mark.parametrize("n", [5, 10])
 def test_a_worse_system_never_passes_on_few_patients(n: int) -> None:
     """A true deficit of 0.05, most of it in few patients, and a margin of 0.02: the old gate let half of it through."""

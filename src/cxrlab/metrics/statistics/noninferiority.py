@@ -94,13 +94,14 @@ def _sentence(found: NonInferiority, differing: int) -> str:
         found: Without its sentence.
         differing: Patients on whom the two systems differ.
     """
+    if found.patients < found.minimum_patients:
+        have = "1 patient has" if found.patients == 1 else f"{found.patients} patients have"
+        return (
+            f"{found.metric}: non-inferiority not established: {have} a value under both, and at least "
+            f"{found.minimum_patients} are required; give more patients (--minimum-patients accepts fewer)."
+        )
     if math.isnan(found.bound):
         return f"{found.metric}: non-inferiority not established, since the difference has no interval."
-    if found.verdict == "not established":
-        return (
-            f"{found.metric}: non-inferiority not established: {found.patients} patients have a value under both, and "
-            f"at least {found.minimum_patients} are required; give more patients (--minimum-patients accepts fewer)."
-        )
     relation = "above" if found.shown else "not above"
     verdict = "non-inferior" if found.shown else "NOT shown to be non-inferior"
     sentence = (
