@@ -414,6 +414,11 @@ def test_the_column_without_repeats_is_taken_and_may_be_named(tmp_path: Path) ->
         load_inputs(*numbered)
     assert texts(load_inputs(*numbered, columns=["id=Exam"])) == PERFECT
     assert texts(load_inputs(*numbered, columns=["id=id"])) != PERFECT  # the user says so
+    timed = [
+        table(tmp_path / f"{name}.csv", "id,tokens,report", *((at, tokens, "A") for at, tokens in enumerate(row)))
+        for name, row in (("r", (31, 32, 33)), ("p", (33, 30, 31)))
+    ]
+    assert load_inputs(*timed).matching["references"]["id"] == "id"
     with pytest.raises(DataError, match="No column 'case'.*--columns id=NAME"):
         load_inputs(*numbered, columns=["id=case"])
 

@@ -226,7 +226,9 @@ def _id_pair(
     for one, two in pairs:
         if _distinct(left[one]) and _distinct(right[two]) and _shared(left[one], right[two]):
             if "id" not in called and _numbers_rows(left[one]) and _numbers_rows(right[two]):
-                same = _with_telling(told, said, left, right)
+                more = _with_telling(told, said, left, right)
+                # What differs from row to row by chance, such as seconds, does not recur as a whole.
+                same += [pair for pair in more if _shared(left[pair[0]], right[pair[1]]) == len(right[pair[1]])]
             _check_agreement(told, said, (left, right), (one, two), same)
             return one, two
     if not left and not right and isinstance(told, _File) and isinstance(said, _File):
