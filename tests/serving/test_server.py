@@ -317,6 +317,8 @@ def test_two_keys_in_one_request_are_refused(tmp_path: Path) -> None:
                 answer = httpx.get(f"{server.url}/models", headers=pairs)
                 assert answer.status_code == (400 if others else 200), (name, others)
                 assert key not in answer.text
+        both = {"Authorization": f"Bearer {key}", "api-key": "wrong"}
+        assert httpx.get(f"{server.url}/models", headers=both).status_code == 400
 
 
 def wait_for(condition: Any, seconds: float = 5.0) -> None:

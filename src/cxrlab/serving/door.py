@@ -64,10 +64,11 @@ class Door:
 
     def _check(self, scope: Scope) -> None:
         names = Counter(name for name, _ in scope["headers"])
-        for name in ("Authorization", "api-key"):
-            if names[name.lower().encode()] > 1:
-                # A proxy before us may have checked the other one.
-                raise Refused(400, "invalid_request", f"the request has {name} more than once; send one key.")
+        if names[b"authorization"] + names[b"api-key"] > 1:
+            # A proxy before us may have checked the other one.
+            raise Refused(
+                400, "invalid_request", "the request has several keys; send one, by Authorization or api-key."
+            )
         if {b"content-length", b"transfer-encoding"} <= names.keys():
             # A proxy before us may believe the other one, and take the rest for a second request.
             said = "the request tells its length in two ways; send Content-Length or Transfer-Encoding, not both."
