@@ -119,6 +119,15 @@ def test_at_most_one_line_every_ten_seconds() -> None:
     assert len(lines) == 100 and lines[0].startswith("writing: 10 of 1,005 (1 %), 10 s")
 
 
+@pytest.mark.parametrize(("seconds", "rate"), [(50.0, "50.0 s each"), (0.1, "10.0 per second")])
+def test_a_rate_is_readable_for_slow_and_fast_items(seconds: float, rate: str) -> None:
+    """Not 0.0 per second of a model that takes most of a minute per study."""
+    out, clock = io.StringIO(), Clock()
+    for _ in clock.work(track(range(400), "writing", stream=out, clock=clock), seconds):
+        pass
+    assert out.getvalue().splitlines()[0].endswith(rate)
+
+
 def test_loops_within_and_after_one_another_share_the_ten_seconds() -> None:
     """Twenty loops of three seconds: six lines in a minute, not one a loop."""
     out, clock = io.StringIO(), Clock()

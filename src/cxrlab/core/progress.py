@@ -124,5 +124,10 @@ def _lines(
 
 def _tell(out: Remarks, label: str, done: int, total: int | None, seconds: float) -> None:
     share = f"{done:,} of {total:,} ({100 * done / total:.0f} %)" if total else f"{done:,}"
-    rate = f", {done / seconds:.1f} per second" if done and seconds > 0 else ""
+    rate = f", {_rate(done / seconds)}" if done and seconds > 0 else ""
     out.write(f"{label}: {share}, {seconds:.0f} s{rate}\n")
+
+
+def _rate(per_second: float) -> str:
+    """Items per second, or seconds per item where that is the larger number: 0.0 per second would state nothing."""
+    return f"{per_second:,.1f} per second" if per_second >= 0.5 else f"{1 / per_second:,.1f} s each"
