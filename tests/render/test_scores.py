@@ -156,10 +156,14 @@ def test_a_comparison_shows_differences_and_gates(tmp_path: Path) -> None:
     found = {
         "runs": ["base", "new"],
         "baseline": "base",
-        "metrics": {"clinical:rules": {"direction": "higher", "against": {"new": against}}},
+        "metrics": {
+            "clinical:rules": {"direction": "higher", "against": {"new": against}},
+            "findings.f1": {"direction": "higher", "against": {"new": {**against, "low": None, "high": None}}},
+        },
         "gates": [
             {"run": "new", "shown": True, "sentence": "non-inferior <b>"},
             {"run": "<new>", "shown": False, "sentence": "not shown"},
+            {"run": "few", "shown": False, "verdict": "not established", "sentence": "20 patients"},
         ],
     }
     with Run.open(tmp_path / "run", {"runs": ["base", "new"]}, seed=7) as run:
@@ -169,6 +173,8 @@ def test_a_comparison_shows_differences_and_gates(tmp_path: Path) -> None:
     assert "<span class=here>better</span>" in shown
     assert "Gate <span class=here>passed</span> for new: non-inferior &lt;b&gt;" in shown
     assert "Gate <span class=bad>failed</span> for &lt;new&gt;: not shown" in shown
+    assert "Gate <span class=bad>not established</span> for few: 20 patients" in shown, "as compare words it"
+    assert "0.100 <span class=later>–</span>" in shown and "– to –" not in shown
     assert "<td>&lt;0.001</td>" in shown  # 1e-4 is not 0
 
 

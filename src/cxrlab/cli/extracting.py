@@ -71,7 +71,8 @@ def _table(found: Mapping[str, Any]) -> str:
     for metric, row in found["surrogate"].items():
         cells = [found["victim"].get(metric), row, _meant(found["ratio"].get(metric)), found["fidelity"].get(metric)]
         rows.append([f"{metric} {_ARROWS.get(row.get('direction'), '')}".rstrip(), *(_cell(cell) for cell in cells)])
-    told = f"{found['n']:,} studies of {found['patients']:,} patients; intervals of 95 % by patient; ↓ lower is better"
+    patients = "1 patient" if found["patients"] == 1 else f"{found['patients']:,} patients"
+    told = f"{found['n']:,} studies of {patients}; intervals of 95 % by patient; ↓ lower is better"
     return f"{columns(rows)}\n{told}"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from cxrlab.core.headlines import ARROWS, headlines
 from cxrlab.core.vocabulary import ErrorKind
 from cxrlab.render.folder import RunFolder
-from cxrlab.render.html import UNKNOWN, bar, cautions, section, table, text
+from cxrlab.render.html import UNKNOWN, bar, cautions, ends, section, table, text
 from cxrlab.render.judges import judges
 from cxrlab.render.marked import KINDS
 from cxrlab.render.score_folder import ScoreFolder
@@ -190,7 +190,10 @@ def _signatures(scored: Sequence[tuple[RunFolder, ScoreFolder]], names: Sequence
 
 
 def _gate(gate: Mapping[str, Any]) -> str:
-    style, word = ("here", "passed") if gate.get("shown") is True else ("bad", "failed")
+    unclear = gate.get("verdict") == "not established"
+    style, word = (
+        ("here", "passed") if gate.get("shown") is True else ("bad", "not established" if unclear else "failed")
+    )
     return f"<p>Gate <span class={style}>{word}</span> for {text(gate.get('run'))}: {text(gate.get('sentence'))}</p>"
 
 
@@ -201,8 +204,7 @@ def _p(value: Any) -> str:
 def _difference(name: str, metric: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
     study = found.get("by_study") or {}
     tally = " / ".join(text(study.get(key)) for key in ("win", "tie", "lose")) if study else UNKNOWN
-    ends = f"{_figure(found.get('low'))} to {_figure(found.get('high'))}"
-    gap = f"{_figure(found.get('difference'))} <span class=later>{ends}</span>"
+    gap = f"{_figure(found.get('difference'))} <span class=later>{ends(found)}</span>"
     style = {"better": "here", "worse": "bad"}.get(str(found.get("verdict")), "later")
     verdict = f"<span class={style}>{text(found.get('verdict'))}</span>"
     arrow = ARROWS.get(metric.get("direction", ""), "")
