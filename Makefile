@@ -1,5 +1,7 @@
 # Every target makes .venv by itself; nothing is installed again while pyproject.toml and constraints.txt stay the same.
-PYTHON ?= python3
+# The first Python on the PATH that the dependencies have wheels for; name another with `make PYTHON=...`.
+IS_SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
+PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11 python3.14,$(shell $(name) -c '$(IS_SUPPORTED)' >/dev/null 2>&1 && echo $(name))))
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -24,7 +26,13 @@ setup: $(STAMP)
 # CPU build of torch, and an old requests. The stamp is written last, so a failed install is tried again.
 $(STAMP): pyproject.toml constraints.txt
 	@rm -f $@
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@if test -x $(BIN)/python; then python=$(BIN)/python; else python="$(PYTHON)"; fi; \
+	  if test -z "$$python"; then found="none is on the PATH"; \
+	  elif "$$python" -c '$(IS_SUPPORTED)'; then found=; \
+	  else found="$$python is $$("$$python" --version 2>&1)"; fi; \
+	  test -z "$$found" || { echo "cxrlab needs Python 3.11, 3.12, 3.13 or 3.14, and $$found. Install one, or name one" \
+	    "with make PYTHON=/path/to/python3.12 (delete $(VENV) if another Python made it)." >&2; exit 1; }
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	@echo "installing into $(VENV) (a few minutes the first time)"
 	@$(PIP) "$$(grep '^torch==' constraints.txt)"
 	@$(PIP) -e ".[models,serve,plots,dev]"

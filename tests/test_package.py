@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import os
+import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 import cxrlab
 
@@ -68,3 +71,71 @@ def test_constraints_pin_every_dependency_exactly() -> None:
         *(line for lines in project["optional-dependencies"].values() for line in lines),
     ]
     assert {line.partition(">")[0].lower() for line in wanted} <= pinned
+
+
+def fake_interpreter(folder: Path, name: str, version: str | None) -> None:
+    """A Python of this version that only records its calls; `None` is a launcher that starts nothing."""
+    runs = (
+        f'exec {sys.executable} -c "import sys; sys.version_info = ({version.replace(".", ", ")}); $2"'
+        if version
+        else "exit 1"
+    )
+    script = f"""#!/bin/sh
+case "$1" in
+  --version) echo "Python {version}" ;;
+  -c) {runs} ;;
+  *) echo "{name} $*" >> {folder / "calls"} ;;
+esac
+"""
+    (folder / name).write_text(script)
+    (folder / name).chmod(0o755)
+
+
+def make_setup(
+    tmp_path: Path, interpreters: dict[str, str | None], *words: str
+) -> tuple[subprocess.CompletedProcess[str], str]:
+    """`make setup` in a bare copy of the project; its result, and the calls of the interpreters."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("python3", "python3.11", "python3.12", "python3.13", "python3.14"):
+        fake_interpreter(folder, name, interpreters.get(name))
+    path = f"{folder}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["make", "setup", *words], cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True
+    )
+    calls = folder / "calls"
+    return done, calls.read_text() if calls.is_file() else ""
+
+
+def test_make_takes_a_supported_python(tmp_path: Path) -> None:
+    """Also where `python3` is too new or too old for the dependencies."""
+    _, calls = make_setup(tmp_path, {"python3": "3.15.0", "python3.12": "3.12.1"})
+    assert calls == "python3.12 -m venv .venv\n"
+
+
+def test_make_says_which_python_it_needs_before_it_installs_anything(tmp_path: Path) -> None:
+    done, calls = make_setup(tmp_path, {"python3": "3.10.2"})
+    assert done.returncode != 0 and calls == "" and not (tmp_path / ".venv").exists()
+    assert "3.11, 3.12, 3.13 or 3.14" in done.stderr and "installing" not in done.stdout
+
+
+def test_make_refuses_an_unsupported_python_by_name(tmp_path: Path) -> None:
+    done, calls = make_setup(tmp_path, {"python3": "3.12.0", "python3.14": "3.10.2"}, "PYTHON=python3.14")
+    assert done.returncode != 0 and calls == ""
+    assert "python3.14 is Python 3.10.2" in done.stderr
+
+
+def test_the_supported_pythons_are_the_same_everywhere() -> None:
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+    makefile = (ROOT / "Makefile").read_text()
+    assert wanted == ">=3.11,<3.15" and "(3, 11) <= sys.version_info[:2] <= (3, 14)" in makefile
+
+
+def test_anybody_may_use_it() -> None:
+    assert "Apache License" in (ROOT / "LICENSE").read_text() and "the cxrlab authors" in (ROOT / "LICENSE").read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert project["license"] == citation["license"] == "Apache-2.0" and project["license-files"] == ["LICENSE"]
+    assert citation["version"] == project["version"]

@@ -66,8 +66,8 @@ def examine() -> dict[str, Any]:
 
 def _problems(base: dict[str, str | None], torch: dict[str, Any] | None, poisons: dict[str, str | None]) -> list[str]:
     found = []
-    if not (3, 11) <= sys.version_info[:2] <= (3, 12):
-        found.append(f"Python {platform.python_version()} was not tested; use 3.11 or 3.12.")
+    if not (3, 11) <= sys.version_info[:2] <= (3, 14):
+        found.append(f"Python {platform.python_version()} is not supported; use 3.11, 3.12, 3.13 or 3.14.")
     if missing := [name for name, installed in base.items() if installed is None]:
         found.append(f"{', '.join(missing)} is missing; run: {BASE_INSTALL}")
     if torch is not None and "error" in torch:
