@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -13,7 +14,7 @@ from cxrlab.core.runs import Run, state
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.studies import tour, tour_models
-from cxrlab.studies.config import TourConfig
+from cxrlab.studies.config import TourConfig, TourSize
 from cxrlab.studies.tour import STEPS_OF_THE_TOUR, TOTAL_S, Scale, run_tour
 
 # A tour in a second: the films few and small, the steps with models left out (tests/tour takes them).
@@ -29,7 +30,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_tiny(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(tour, "QUICK", TINY)
+    patch.setitem(tour.SCALES, "quick", TINY)
     patch.setattr(tour_models, "missing", lambda: LEFT_OUT)
 
 
@@ -64,14 +65,22 @@ def stopped_in(name: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             run_tour(TourConfig(quick=True), out)
 
 
-def test_the_budgets_leave_room_for_what_is_to_come() -> None:
-    """The whole chain has sixteen minutes, training five of them; without models it takes a fifth of the time."""
-    assert sum(step.budget_s for step in STEPS_OF_THE_TOUR) <= 0.95 * TOTAL_S
-    assert sum(step.budget_s for step in STEPS_OF_THE_TOUR if not step.model) <= TOTAL_S / 4.5
-    assert sum(step.budget_s for step in STEPS_OF_THE_TOUR if step.id in ("align", "finetune")) <= 300
-    assert sum(step.quick_s for step in STEPS_OF_THE_TOUR) <= 59
-    assert sum(step.quick_s for step in STEPS_OF_THE_TOUR if not step.model) <= 25
+@pytest.mark.parametrize("size", get_args(TourSize))
+def test_the_budgets_of_the_steps_fit_into_the_whole(size: TourSize) -> None:
+    """Under six minutes by default; without models at most a third of the whole."""
+    assert sum(step.budget(size) for step in STEPS_OF_THE_TOUR) <= TOTAL_S[size]
+    assert sum(step.budget(size) for step in STEPS_OF_THE_TOUR if not step.model) <= TOTAL_S[size] / 2.3
+    assert TOTAL_S["default"] < 360
+
+
+def test_the_steps_have_names_of_their_own() -> None:
     assert len({step.id for step in STEPS_OF_THE_TOUR}) == len(STEPS_OF_THE_TOUR)
+
+
+def test_a_tour_has_one_size() -> None:
+    assert [TourConfig(quick=True).size, TourConfig().size, TourConfig(full=True).size] == list(get_args(TourSize))
+    with pytest.raises(ConfigError, match="--quick and --full"):
+        TourConfig(quick=True, full=True)
 
 
 def test_a_tour_goes_through_every_step_and_ends_with_a_page(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -80,7 +89,7 @@ def test_a_tour_goes_through_every_step_and_ends_with_a_page(tmp_path: Path, cap
     assert steps(tmp_path / "tour") == [step.id for step in STEPS_OF_THE_TOUR]
     told = capsys.readouterr().err
     for step in STEPS_OF_THE_TOUR:
-        line = f"{step.id:<10} left out: {LEFT_OUT}" if step.model else f"s of {step.quick_s:3g}   {step.does}"
+        line = f"{step.id:<10} left out: {LEFT_OUT}" if step.model else f"s of {step.budget('quick'):3g}   {step.does}"
         assert line in told
     assert LEFT_OUT in page.read_text()
 
@@ -194,13 +203,13 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
 def test_a_corpus_with_a_defect_stops_the_tour(tmp_path: Path) -> None:
     make_phantom(PhantomConfig(n=4, size=32, workers=1), tmp_path / "tour" / "corpus")
     next((tmp_path / "tour/corpus/images").iterdir()).unlink()
-    (tmp_path / "tour" / "config.yaml").write_text("quick: true\nseed: 7\n")
+    (tmp_path / "tour" / "config.yaml").write_text("quick: true\nfull: false\nseed: 7\n")
     (tmp_path / "tour" / "environment.json").write_text('{"seed": 7}')
     with (
         Run.open(tmp_path / "tour", TourConfig(quick=True), seed=7) as run,
         pytest.raises(DataError, match="missing image"),
     ):
-        tour.check_films(tour.Stage(run, TourConfig(quick=True), tour.QUICK))
+        tour.check_films(tour.Stage(run, TourConfig(quick=True), TINY))
     assert not json.loads((tmp_path / "tour" / "check.json").read_text())["ok"]  # written down before it stops
 
 

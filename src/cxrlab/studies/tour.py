@@ -35,7 +35,7 @@ from cxrlab.core.runs import Run, finished, state
 from cxrlab.core.streams import Remarks
 from cxrlab.render.page import PAGE, write_page
 from cxrlab.studies import tour_extraction, tour_models, tour_preference, tour_robustness, tour_serving
-from cxrlab.studies.config import TourConfig
+from cxrlab.studies.config import TourConfig, TourSize
 from cxrlab.studies.tour_stage import NORMAL, RETRIEVAL, SCENES, Scale, Stage, Step, write_reports
 
 STEPS, LEFT_OUT = "steps.jsonl", "left_out.json"
@@ -54,11 +54,14 @@ LOOKED_INTO = (
 )
 AS_MIMIC, IMPORTED, STRUCTURED, CARD = "as_mimic", "imported", "structured", "card"
 CHECK, SHEET, SUMMARY, CAME_BACK = "check.json", "sheet.png", "summary.json", "came_back.json"
-TOTAL_S = 960  # the whole chain, when it stands, on two cores; five minutes of it are training
+TOTAL_S = {"quick": 60, "default": 350, "full": 960}  # seconds that a whole tour may take on two shared cores
 
 
-FULL = Scale(phantoms=1500, phantom_size=224, scenes=300, scene_size=96, sheet=24, examples=8)
-QUICK = Scale(phantoms=160, phantom_size=128, scenes=24, scene_size=64, sheet=12, examples=4)
+SCALES: dict[TourSize, Scale] = {
+    "quick": Scale(phantoms=160, phantom_size=128, scenes=24, scene_size=64, sheet=12, examples=4),
+    "default": Scale(phantoms=600, phantom_size=224, scenes=100, scene_size=96, sheet=24, examples=8),
+    "full": Scale(phantoms=1500, phantom_size=224, scenes=300, scene_size=96, sheet=24, examples=8),
+}
 
 
 def make_corpus(stage: Stage) -> None:
@@ -185,35 +188,49 @@ def sum_up(stage: Stage) -> None:
 
 
 STEPS_OF_THE_TOUR = (
-    Step("phantom", "draw phantom films and write their reports", make_corpus, 20, 4),
-    Step("check", "read every line and picture of the corpus", check_films, 5, 1),
-    Step("sheet", "lay out a contact sheet", draw_sheet, 5, 1),
-    Step("import", "write the films as MIMIC-CXR is shipped and import them", import_again, 10, 1),
-    Step("structure", "structure the imported reports by rule", structure_reports, 10, 2),
-    Step("card", "count what the imported corpus holds", count_all, 5, 1),
-    Step("scenes", "draw pictures without a chest", make_pictures, 5, 1),
-    Step("normal", "write the constant normal report", write_normal, 5, 1),
-    Step("retrieval", "write the report of the nearest training film", write_nearest, 10, 2),
-    Step("lesson", "draw films to learn from", tour_models.draw_lesson, 40, 1, model=True),
-    Step("align", "stage 2: train a projector", tour_models.align_projector, 50, 5, model=True),
+    Step("phantom", "draw phantom films and write their reports", make_corpus, (4, 12, 20)),
+    Step("check", "read every line and picture of the corpus", check_films, (1, 3, 5)),
+    Step("sheet", "lay out a contact sheet", draw_sheet, (1, 4, 5)),
+    Step("import", "write the films as MIMIC-CXR is shipped and import them", import_again, (1, 5, 10)),
+    Step("structure", "structure the imported reports by rule", structure_reports, (2, 5, 10)),
+    Step("card", "count what the imported corpus holds", count_all, (1, 4, 5)),
+    Step("scenes", "draw pictures without a chest", make_pictures, (1, 3, 5)),
+    Step("normal", "write the constant normal report", write_normal, (1, 3, 5)),
+    Step("retrieval", "write the report of the nearest training film", write_nearest, (2, 5, 10)),
+    Step("lesson", "draw films to learn from", tour_models.draw_lesson, (1, 15, 40), model=True),
+    Step("align", "stage 2: train a projector", tour_models.align_projector, (5, 25, 50), model=True),
     Step(
-        "finetune", "stage 3: train adapters on the language model", tour_models.finetune_reporter, 240, 2, model=True
+        "finetune",
+        "stage 3: train adapters on the language model",
+        tour_models.finetune_reporter,
+        (2, 75, 240),
+        model=True,
     ),
-    Step("own", "write reports with the model just trained", tour_models.write_own, 35, 3, model=True),
-    Step("reporter", "write reports with the built-in reporter", tour_models.write_builtin, 40, 3, model=True),
-    Step("score", "score all against the corpus", score_all, 8, 2),
-    Step("compare", "compare them study by study", compare_all, 5, 1),
-    Step("retrieve", "find reports by films and films by reports", tour_models.find_reports, 5, 1, model=True),
-    Step("explain", "see where the reporter looked", tour_models.explain_film, 10, 2, model=True),
-    Step("pointing", "hold its maps against the exact masks", tour_models.point_at_masks, 25, 2, model=True),
-    Step("spoil", "teach the reporter reports with mistakes", tour_preference.spoil, 35, 2, model=True),
-    Step("sample", "draw several reports a film from it", tour_preference.sample_reports, 50, 2, model=True),
-    Step("judge", "judge and pair them without a person", tour_preference.judge_reports, 5, 1, model=True),
-    Step("prefer", "align it by the pairs; before and after", tour_preference.align_by_preference, 92, 5, model=True),
-    Step("attack", "attack it and what it was before", tour_robustness.attack_models, 45, 3, model=True),
-    Step("copy", "copy the reporter by queries, and watch them", tour_extraction.copy_reporter, 80, 4, model=True),
-    Step("serve", "serve it behind a guard; friend and foe ask", tour_serving.serve_reporter, 40, 4, True, "serve"),
-    Step("summary", "count what there is", sum_up, 5, 1),
+    Step("own", "write reports with the model just trained", tour_models.write_own, (3, 18, 35), model=True),
+    Step("reporter", "write reports with the built-in reporter", tour_models.write_builtin, (3, 18, 40), model=True),
+    Step("score", "score all against the corpus", score_all, (2, 6, 8)),
+    Step("compare", "compare them study by study", compare_all, (1, 3, 5)),
+    Step("retrieve", "find reports by films and films by reports", tour_models.find_reports, (1, 4, 5), model=True),
+    Step("explain", "see where the reporter looked", tour_models.explain_film, (2, 6, 10), model=True),
+    Step("pointing", "hold its maps against the exact masks", tour_models.point_at_masks, (2, 10, 25), model=True),
+    Step("spoil", "teach the reporter reports with mistakes", tour_preference.spoil, (2, 15, 35), model=True),
+    Step("sample", "draw several reports a film from it", tour_preference.sample_reports, (2, 20, 50), model=True),
+    Step("judge", "judge and pair them without a person", tour_preference.judge_reports, (1, 3, 5), model=True),
+    Step(
+        "prefer",
+        "align it by the pairs; before and after",
+        tour_preference.align_by_preference,
+        (5, 35, 92),
+        model=True,
+    ),
+    Step("attack", "attack it and what it was before", tour_robustness.attack_models, (3, 20, 45), model=True),
+    Step(
+        "copy", "copy the reporter by queries, and watch them", tour_extraction.copy_reporter, (4, 35, 80), model=True
+    ),
+    Step(
+        "serve", "serve it behind a guard; friend and foe ask", tour_serving.serve_reporter, (4, 20, 40), True, "serve"
+    ),
+    Step("summary", "count what there is", sum_up, (1, 3, 5)),
 )
 
 
@@ -254,7 +271,7 @@ def written(out: Path) -> tuple[str, ...]:
 
 def _take_steps(config: TourConfig, out: Path) -> None:
     with Run.open(out, config, seed=config.seed) as run:
-        stage = Stage(run, config, QUICK if config.quick else FULL)
+        stage = Stage(run, config, SCALES[config.size])
         missing = _left_out(run)
         done = run.done(STEPS)
         for step in STEPS_OF_THE_TOUR:
@@ -267,7 +284,7 @@ def _take_steps(config: TourConfig, out: Path) -> None:
                 continue
             start = time.monotonic()
             step.work(stage)
-            seconds, budget = time.monotonic() - start, step.quick_s if config.quick else step.budget_s
+            seconds, budget = time.monotonic() - start, step.budget(config.size)
             run.append(
                 STEPS, {"id": step.id, "does": step.does, "seconds": round(seconds, 2), "budget_s": float(budget)}
             )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from cxrlab.studies.tour_models import LESSON, SIZE
+from cxrlab.studies.config import TourSize
+from cxrlab.studies.tour_models import ALIGNED, LESSON, SIZE
 from cxrlab.studies.tour_stage import Stage
 
 COPIED, WATCHED = "copied", "watched"
@@ -17,65 +18,80 @@ class CopyScale:
     """How much is asked and learnt.
 
     Args:
-        budget: Queries of each attack.
-        steps: Optimiser steps of a copy; of those between rounds a third.
-        batch: Queries a step.
-        moves: Gradient steps that move a picture.
-        films: Test films that copies are measured on.
+        budget: Queries of ADA-Steal, with scenes.
+        steps: Optimiser steps of its surrogate; between rounds a third of them.
+        radiographs: Queries of the ceiling, with images of chests; none leaves it out.
+        radiograph_steps: Optimiser steps of the ceiling's surrogate.
+        batch: Queries per step.
+        moves: Gradient steps that move an image.
+        measured: Test images that surrogates are measured on.
         tokens: Longest report.
-        benign: Benign films behind the detectors' thresholds, and as many to count false alarms on.
-        bound: Share of benign films that a detector may flag.
-        ceiling: Whether films are asked too.
+        benign: Benign images behind the detectors' thresholds, and as many to count false alarms on.
+        bound: Share of benign images that a detector may flag.
     """
 
     budget: int
     steps: int
+    radiographs: int
+    radiograph_steps: int
     batch: int
     moves: int
-    films: int
+    measured: int
     tokens: int
     benign: int
     bound: float
-    ceiling: bool = True
 
 
-FULL = CopyScale(budget=48, steps=24, batch=8, moves=2, films=16, tokens=100, benign=600, bound=0.01)
-QUICK = CopyScale(budget=2, steps=1, batch=1, moves=1, films=1, tokens=3, benign=60, bound=0.1, ceiling=False)
+SCALES: dict[TourSize, CopyScale] = {
+    "quick": CopyScale(2, 1, 0, 0, batch=1, moves=1, measured=1, tokens=3, benign=60, bound=0.1),
+    "default": CopyScale(24, 8, 96, 96, batch=8, moves=2, measured=12, tokens=80, benign=300, bound=0.02),
+    "full": CopyScale(48, 24, 192, 200, batch=8, moves=2, measured=16, tokens=100, benign=600, bound=0.01),
+}
 
 
 def copy_reporter(stage: Stage) -> None:
-    """The ceiling (queries with films), then ADA-Steal with pictures, and whether either would have been noticed."""
+    """The ceiling, then ADA-Steal, and whether either would have been noticed.
+
+    The ceiling's attacker has radiographs: it starts from the projector of stage 2 and asks with images of chests.
+    ADA-Steal's has none: it starts from a new projector and asks with scenes.
+    """
     from cxrlab.extraction.audit import extract
     from cxrlab.extraction.config import Alignment, ExtractConfig, Fitting
     from cxrlab.extraction.paper_decoding import PaperDecoding
 
-    scale = QUICK if stage.config.quick else FULL
+    scale = SCALES[stage.config.size]
     words = PaperDecoding(strategy="greedy", max_new_tokens=scale.tokens)
-    for method, out, pool in (
-        ("in-domain", CEILING, f"corpus:{stage.out / LESSON}"),
-        ("ada-steal", STOLEN, "scenes"),
-    ):
-        config = ExtractConfig(
-            victim=VICTIM,
-            data=stage.corpus,
-            method=method,
-            pool=pool,
-            budget=scale.budget,
-            rounds=2,
-            size=SIZE,
-            n=scale.films,
-            seed=stage.config.seed,
-            map_sentences=120,
-            victim_run=stage.out / COPIED / "victim",
-            alignment=Alignment(steps=scale.moves),
-            fitting=Fitting(
-                steps=scale.steps, round_steps=max(1, scale.steps // 3), batch_size=scale.batch, max_length=400
-            ),
-            victim_decoding=words,
-            surrogate_decoding=words,
+    stolen = ExtractConfig(
+        victim=VICTIM,
+        data=stage.corpus,
+        method="ada-steal",
+        pool="scenes",
+        budget=scale.budget,
+        rounds=2,
+        size=SIZE,
+        n=scale.measured,
+        seed=stage.config.seed,
+        map_sentences=120,
+        victim_run=stage.out / COPIED / "victim",
+        alignment=Alignment(steps=scale.moves),
+        fitting=Fitting(
+            steps=scale.steps, round_steps=max(1, scale.steps // 3), batch_size=scale.batch, max_length=400
+        ),
+        victim_decoding=words,
+        surrogate_decoding=words,
+    )
+    if scale.radiographs:
+        fitting = Fitting(learning_rate=3e-3, steps=scale.radiograph_steps, batch_size=scale.batch, max_length=400)
+        ceiling = replace(
+            stolen,
+            method="in-domain",
+            pool=f"corpus:{stage.out / LESSON}",
+            budget=scale.radiographs,
+            surrogate=str(stage.out / ALIGNED),
+            fitting=fitting,
         )
-        if scale.ceiling or method != "in-domain":
-            extract(config, stage.out / out)
+        extract(ceiling, stage.out / CEILING)
+    extract(stolen, stage.out / STOLEN)
     _watch(stage, scale)
 
 
@@ -86,7 +102,7 @@ def _watch(stage: Stage, scale: CopyScale) -> None:
 
     config = DetectConfig(
         benign=stage.corpus,
-        stream=tuple(stage.out / name for name in ((CEILING,) if scale.ceiling else ()) + (STOLEN,)),
+        stream=tuple(stage.out / name for name in ((CEILING,) if scale.radiographs else ()) + (STOLEN,)),
         detectors=("chest-gate", "perturbation"),
         encoder="none",
         n=scale.benign,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.runs import state
 from cxrlab.core.streams import Remarks
+from cxrlab.studies.config import TourSize
 from cxrlab.studies.tour_stage import Stage, write_reports
 from cxrlab.training.config import Optimisation
 
@@ -45,8 +46,11 @@ class ModelScale:
     pointed: int
 
 
-FULL = ModelScale(lesson=6000, align=1000, finetune=7200, batch=8, controls=32, tokens=160, pointed=40)
-QUICK = ModelScale(lesson=40, align=8, finetune=8, batch=4, controls=3, tokens=12, pointed=2)
+SCALES: dict[TourSize, ModelScale] = {
+    "quick": ModelScale(lesson=40, align=8, finetune=8, batch=4, controls=3, tokens=12, pointed=2),
+    "default": ModelScale(lesson=1800, align=600, finetune=1800, batch=8, controls=12, tokens=160, pointed=12),
+    "full": ModelScale(lesson=6000, align=1000, finetune=7200, batch=8, controls=32, tokens=160, pointed=40),
+}
 
 
 def missing() -> str | None:
@@ -183,4 +187,4 @@ def _optimisation(stage: Stage, samples: int, learning_rate: float) -> Optimisat
 
 
 def _scale(stage: Stage) -> ModelScale:
-    return QUICK if stage.config.quick else FULL
+    return SCALES[stage.config.size]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cxrlab.studies.config import TourSize
 from cxrlab.studies.tour_models import BUILTIN, ENCODER, LESSON
 from cxrlab.studies.tour_stage import Stage
 from cxrlab.training.config import Optimisation
@@ -42,8 +43,13 @@ class PreferenceScale:
     batch: int
 
 
-FULL = PreferenceScale(spoilt=560, sampled=112, answers=4, pairs=2, epochs=3.0, measured=48, tokens=160, batch=8)
-QUICK = PreferenceScale(spoilt=8, sampled=6, answers=2, pairs=1, epochs=1.0, measured=4, tokens=12, batch=2)
+SCALES: dict[TourSize, PreferenceScale] = {
+    "quick": PreferenceScale(spoilt=8, sampled=6, answers=2, pairs=1, epochs=1.0, measured=4, tokens=12, batch=2),
+    "default": PreferenceScale(
+        spoilt=320, sampled=48, answers=4, pairs=2, epochs=3.0, measured=16, tokens=160, batch=8
+    ),
+    "full": PreferenceScale(spoilt=560, sampled=112, answers=4, pairs=2, epochs=3.0, measured=48, tokens=160, batch=8),
+}
 
 
 def spoil(stage: Stage) -> None:
@@ -130,4 +136,4 @@ def _optimisation(stage: Stage, learning_rate: float, *, steps: int | None = Non
 
 
 def _scale(stage: Stage) -> PreferenceScale:
-    return QUICK if stage.config.quick else FULL
+    return SCALES[stage.config.size]

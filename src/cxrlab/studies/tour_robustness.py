@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cxrlab.studies.config import TourSize
 from cxrlab.studies.tour_preference import ALIGNED, SPOILT
 from cxrlab.studies.tour_stage import Stage
 
@@ -34,8 +35,11 @@ class AttackScale:
     labels: tuple[str, ...] = LABELS
 
 
-FULL = AttackScale(films=14, steps=5, controls=6, tokens=160, triptychs=3, trials=1000)
-QUICK = AttackScale(films=2, steps=1, controls=0, tokens=4, triptychs=1, trials=20, labels=LABELS[:1])
+SCALES: dict[TourSize, AttackScale] = {
+    "quick": AttackScale(films=2, steps=1, controls=0, tokens=4, triptychs=1, trials=20, labels=LABELS[:1]),
+    "default": AttackScale(films=8, steps=4, controls=4, tokens=120, triptychs=3, trials=1000),
+    "full": AttackScale(films=14, steps=5, controls=6, tokens=160, triptychs=3, trials=1000),
+}
 
 
 def attack_models(stage: Stage) -> None:
@@ -45,7 +49,7 @@ def attack_models(stage: Stage) -> None:
     from cxrlab.robustness.audit import audit
     from cxrlab.robustness.config import RobustnessConfig
 
-    scale = QUICK if stage.config.quick else FULL
+    scale = SCALES[stage.config.size]
     config = RobustnessConfig(
         model=f"hf:{stage.out / SPOILT / 'checkpoint'}",
         versus=(f"hf:{stage.out / ALIGNED / 'checkpoint'}",),

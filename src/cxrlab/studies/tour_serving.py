@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cxrlab.studies.config import TourSize
 from cxrlab.studies.tour_models import SIZE
 from cxrlab.studies.tour_stage import Stage
 
@@ -32,8 +33,11 @@ class ServeScale:
     bound: float
 
 
-FULL = ServeScale(films=32, accounts=4, alone=6, queries=30, benign=600, bound=0.01)
-QUICK = ServeScale(films=2, accounts=1, alone=0, queries=30, benign=60, bound=0.1)
+SCALES: dict[TourSize, ServeScale] = {
+    "quick": ServeScale(films=2, accounts=1, alone=0, queries=30, benign=60, bound=0.1),
+    "default": ServeScale(films=16, accounts=4, alone=4, queries=30, benign=300, bound=0.02),
+    "full": ServeScale(films=32, accounts=4, alone=6, queries=30, benign=600, bound=0.01),
+}
 
 
 def serve_reporter(stage: Stage) -> None:
@@ -42,7 +46,7 @@ def serve_reporter(stage: Stage) -> None:
     from cxrlab.serving.rehearsal import rehearse
     from cxrlab.serving.rehearse_config import RehearseConfig
 
-    scale = QUICK if stage.config.quick else FULL
+    scale = SCALES[stage.config.size]
     config = RehearseConfig(
         MODEL,
         stage.corpus,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from cxrlab.core.runs import Run, state
-from cxrlab.studies.config import TourConfig
+from cxrlab.studies.config import TourConfig, TourSize
 
 CORPUS, SCENES, NORMAL, RETRIEVAL = "corpus", "scenes", "normal", "retrieval"
 
@@ -52,8 +52,7 @@ class Step:
         id: Its name.
         does: What it does, in a few words.
         work: The function; it may be called again after a stop in its middle.
-        budget_s: Seconds that it may take on two cores in a full tour.
-        quick_s: The same with --quick.
+        budgets: Seconds that it may take on two cores in a quick, a default and a full tour.
         model: Whether it needs the built-in models.
         extra: A further optional part of the program that it needs; empty for none.
     """
@@ -61,10 +60,13 @@ class Step:
     id: str
     does: str
     work: Callable[[Stage], None]
-    budget_s: float
-    quick_s: float
+    budgets: tuple[float, float, float]
     model: bool = False
     extra: str = ""
+
+    def budget(self, size: TourSize) -> float:
+        """Seconds that it may take on two cores in a tour of this size."""
+        return self.budgets[get_args(TourSize).index(size)]
 
 
 def write_reports(stage: Stage, model: str, name: str, **settings: Any) -> None:
