@@ -55,7 +55,7 @@ def test_broken_torch_missing_base_and_old_python_are_problems(monkeypatch: pyte
     monkeypatch.setattr(room.sys, "version_info", (3, 9, 0))
     monkeypatch.setattr(room.importlib.util, "find_spec", lambda name: object() if name == "torch" else None)
     told = " ".join(examine()["problems"])
-    assert "was not tested" in told and "libfoo" in told
+    assert "is not supported" in told and "libfoo" in told
     assert 'no-such-distribution is missing; run: pip install "." (in the folder of cxrlab)' in told
 
 

@@ -186,7 +186,7 @@ def test_the_run_folder_of_a_training_is_as_good_a_name(folder: Path, tmp_path: 
 
 
 def test_names(folder: Path) -> None:
-    with pytest.raises(ConfigError, match="hf:FOLDER"):
+    with pytest.raises(ConfigError, match="builtin:encoder"):
         load_encoder("encoder")
     with pytest.raises(UnknownName, match="no encoders of the kind 'stub'"):
         load_encoder("stub:normal")

@@ -40,7 +40,7 @@ def adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if "modules_to_save" in name:
                 weight.mul_(1.5)
     peft.save_pretrained(str(home / "adapter"))
-    write_model_card(ModelCard("finetune", "plain/1", ("phantom",), "hf:../base", {"seed": 3}), home / "adapter")
+    write_model_card(ModelCard("finetune", "plain/1", ("phantom",), "hf:../base", extra={"seed": 3}), home / "adapter")
     return home / "adapter"
 
 
@@ -55,7 +55,7 @@ def test_the_merged_model_is_the_base_with_its_adapter(adapter: Path, tmp_path: 
     assert float((base.log_probabilities(FILMS, REPORTS, ["pain", None]).values - theirs).abs().max()) > 1e-2
     assert after.prompts.name == "plain/1" and done.parameters == sum(p.numel() for p in after.model.parameters())
     card = read_model_card(tmp_path / "merged")
-    assert card == ModelCard("finetune", "plain/1", ("phantom",), None, {"seed": 3, "merged_onto": "hf:../base"})
+    assert card == ModelCard("finetune", "plain/1", ("phantom",), None, extra={"seed": 3, "merged_onto": "hf:../base"})
 
 
 def test_precision_is_the_bases_own_or_the_one_asked_for(adapter: Path, tmp_path: Path) -> None:

@@ -96,7 +96,8 @@ def silence_libraries(journal: Journal) -> None:
     root.handlers[:] = [_Placed(journal)]
     for name in list(logging.root.manager.loggerDict):
         found = logging.getLogger(name)
-        found.handlers[:] = []
+        # A null handler keeps its logger quiet: without it, one that has no parent writes to the error stream.
+        found.handlers[:] = [handler for handler in found.handlers if isinstance(handler, logging.NullHandler)]
         found.propagate = True
     threading.excepthook = lambda hooked: _hooked(journal, hooked.exc_value, "thread")
     sys.unraisablehook = lambda hooked: _hooked(journal, hooked.exc_value, "unraisable")

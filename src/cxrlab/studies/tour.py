@@ -197,38 +197,38 @@ STEPS_OF_THE_TOUR = (
     Step("scenes", "draw pictures without a chest", make_pictures, (1, 3, 5)),
     Step("normal", "write the constant normal report", write_normal, (1, 3, 5)),
     Step("retrieval", "write the report of the nearest training film", write_nearest, (2, 5, 10)),
-    Step("lesson", "draw films to learn from", tour_models.draw_lesson, (1, 15, 40), model=True),
-    Step("align", "stage 2: train a projector", tour_models.align_projector, (5, 25, 50), model=True),
+    Step("lesson", "draw films to learn from", tour_models.draw_lesson, (1, 13, 40), model=True),
+    Step("align", "stage 2: train a projector", tour_models.align_projector, (5, 20, 50), model=True),
     Step(
         "finetune",
         "stage 3: train adapters on the language model",
         tour_models.finetune_reporter,
-        (2, 75, 240),
+        (2, 70, 240),
         model=True,
     ),
-    Step("own", "write reports with the model just trained", tour_models.write_own, (3, 18, 35), model=True),
-    Step("reporter", "write reports with the built-in reporter", tour_models.write_builtin, (3, 18, 40), model=True),
+    Step("own", "write reports with the model just trained", tour_models.write_own, (3, 14, 35), model=True),
+    Step("reporter", "write reports with the built-in reporter", tour_models.write_builtin, (3, 14, 40), model=True),
     Step("score", "score all against the corpus", score_all, (2, 6, 8)),
     Step("compare", "compare them study by study", compare_all, (1, 3, 5)),
     Step("retrieve", "find reports by films and films by reports", tour_models.find_reports, (1, 4, 5), model=True),
     Step("explain", "see where the reporter looked", tour_models.explain_film, (2, 6, 10), model=True),
-    Step("pointing", "hold its maps against the exact masks", tour_models.point_at_masks, (2, 10, 25), model=True),
-    Step("spoil", "teach the reporter reports with mistakes", tour_preference.spoil, (2, 15, 35), model=True),
-    Step("sample", "draw several reports a film from it", tour_preference.sample_reports, (2, 20, 50), model=True),
+    Step("pointing", "hold its maps against the exact masks", tour_models.point_at_masks, (2, 9, 25), model=True),
+    Step("spoil", "teach the reporter reports with mistakes", tour_preference.spoil, (2, 13, 35), model=True),
+    Step("sample", "draw several reports a film from it", tour_preference.sample_reports, (2, 17, 50), model=True),
     Step("judge", "judge and pair them without a person", tour_preference.judge_reports, (1, 3, 5), model=True),
     Step(
         "prefer",
         "align it by the pairs; before and after",
         tour_preference.align_by_preference,
-        (5, 35, 92),
+        (5, 28, 92),
         model=True,
     ),
-    Step("attack", "attack it and what it was before", tour_robustness.attack_models, (3, 20, 45), model=True),
+    Step("attack", "attack it and what it was before", tour_robustness.attack_models, (3, 18, 45), model=True),
     Step(
-        "copy", "copy the reporter by queries, and watch them", tour_extraction.copy_reporter, (4, 35, 80), model=True
+        "copy", "copy the reporter by queries, and watch them", tour_extraction.copy_reporter, (4, 45, 80), model=True
     ),
     Step(
-        "serve", "serve it behind a guard; friend and foe ask", tour_serving.serve_reporter, (4, 20, 40), True, "serve"
+        "serve", "serve it behind a guard; friend and foe ask", tour_serving.serve_reporter, (4, 18, 40), True, "serve"
     ),
     Step("summary", "count what there is", sum_up, (1, 3, 5)),
 )
