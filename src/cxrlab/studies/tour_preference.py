@@ -46,7 +46,7 @@ class PreferenceScale:
 SCALES: dict[TourSize, PreferenceScale] = {
     "quick": PreferenceScale(spoilt=8, sampled=6, answers=2, pairs=1, epochs=1.0, measured=4, tokens=12, batch=2),
     "default": PreferenceScale(
-        spoilt=240, sampled=36, answers=4, pairs=2, epochs=2.0, measured=16, tokens=160, batch=8
+        spoilt=320, sampled=48, answers=4, pairs=2, epochs=3.0, measured=16, tokens=160, batch=8
     ),
     "full": PreferenceScale(spoilt=560, sampled=112, answers=4, pairs=2, epochs=3.0, measured=48, tokens=160, batch=8),
 }
