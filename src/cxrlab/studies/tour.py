@@ -54,7 +54,7 @@ LOOKED_INTO = (
 )
 AS_MIMIC, IMPORTED, STRUCTURED, CARD = "as_mimic", "imported", "structured", "card"
 CHECK, SHEET, SUMMARY, CAME_BACK = "check.json", "sheet.png", "summary.json", "came_back.json"
-TOTAL_S = {"quick": 60, "default": 350, "full": 960}  # seconds that a whole tour may take on two shared cores
+TOTAL_S = {"quick": 60, "default": 359, "full": 960}  # seconds that a whole tour may take on two shared cores
 
 
 SCALES: dict[TourSize, Scale] = {
@@ -188,7 +188,7 @@ def sum_up(stage: Stage) -> None:
 
 
 STEPS_OF_THE_TOUR = (
-    Step("phantom", "draw phantom films and write their reports", make_corpus, (4, 14, 20)),
+    Step("phantom", "draw phantom films and write their reports", make_corpus, (4, 10, 20)),
     Step("check", "read every line and picture of the corpus", check_films, (1, 2, 5)),
     Step("sheet", "lay out a contact sheet", draw_sheet, (1, 1, 5)),
     Step("import", "write the films as MIMIC-CXR is shipped and import them", import_again, (1, 3, 10)),
@@ -197,38 +197,38 @@ STEPS_OF_THE_TOUR = (
     Step("scenes", "draw pictures without a chest", make_pictures, (1, 1, 5)),
     Step("normal", "write the constant normal report", write_normal, (1, 1, 5)),
     Step("retrieval", "write the report of the nearest training film", write_nearest, (2, 2, 10)),
-    Step("lesson", "draw films to learn from", tour_models.draw_lesson, (1, 14, 40), model=True),
-    Step("align", "stage 2: train a projector", tour_models.align_projector, (5, 28, 50), model=True),
+    Step("lesson", "draw films to learn from", tour_models.draw_lesson, (1, 16, 40), model=True),
+    Step("align", "stage 2: train a projector", tour_models.align_projector, (5, 24, 50), model=True),
     Step(
         "finetune",
         "stage 3: train adapters on the language model",
         tour_models.finetune_reporter,
-        (2, 65, 240),
+        (2, 56, 240),
         model=True,
     ),
-    Step("own", "write reports with the model just trained", tour_models.write_own, (3, 17, 35), model=True),
-    Step("reporter", "write reports with the built-in reporter", tour_models.write_builtin, (3, 20, 40), model=True),
+    Step("own", "write reports with the model just trained", tour_models.write_own, (3, 15, 35), model=True),
+    Step("reporter", "write reports with the built-in reporter", tour_models.write_builtin, (3, 18, 40), model=True),
     Step("score", "score all against the corpus", score_all, (2, 4, 8)),
     Step("compare", "compare them study by study", compare_all, (1, 1, 5)),
     Step("retrieve", "find reports by films and films by reports", tour_models.find_reports, (1, 2, 5), model=True),
     Step("explain", "see where the reporter looked", tour_models.explain_film, (2, 4, 10), model=True),
-    Step("pointing", "hold its maps against the exact masks", tour_models.point_at_masks, (2, 10, 25), model=True),
-    Step("spoil", "teach the reporter reports with mistakes", tour_preference.spoil, (2, 19, 35), model=True),
+    Step("pointing", "hold its maps against the exact masks", tour_models.point_at_masks, (2, 7, 25), model=True),
+    Step("spoil", "teach the reporter reports with mistakes", tour_preference.spoil, (2, 18, 35), model=True),
     Step("sample", "draw several reports a film from it", tour_preference.sample_reports, (2, 19, 50), model=True),
     Step("judge", "judge and pair them without a person", tour_preference.judge_reports, (1, 1, 5), model=True),
     Step(
         "prefer",
         "align it by the pairs; before and after",
         tour_preference.align_by_preference,
-        (5, 42, 92),
+        (5, 40, 92),
         model=True,
     ),
-    Step("attack", "attack it and what it was before", tour_robustness.attack_models, (3, 28, 45), model=True),
+    Step("attack", "attack it and what it was before", tour_robustness.attack_models, (3, 25, 45), model=True),
     Step(
-        "copy", "copy the reporter by queries, and watch them", tour_extraction.copy_reporter, (4, 42, 80), model=True
+        "copy", "copy the reporter by queries, and watch them", tour_extraction.copy_reporter, (4, 38, 80), model=True
     ),
     Step(
-        "serve", "serve it behind a guard; friend and foe ask", tour_serving.serve_reporter, (4, 12, 40), True, "serve"
+        "serve", "serve it behind a guard; friend and foe ask", tour_serving.serve_reporter, (4, 11, 40), True, "serve"
     ),
     Step("summary", "count what there is", sum_up, (1, 1, 5)),
 )

@@ -48,7 +48,7 @@ class ModelScale:
 
 SCALES: dict[TourSize, ModelScale] = {
     "quick": ModelScale(lesson=40, align=8, finetune=8, batch=4, controls=3, tokens=12, pointed=2),
-    "default": ModelScale(lesson=1280, align=480, finetune=1120, batch=8, controls=8, tokens=160, pointed=12),
+    "default": ModelScale(lesson=1800, align=400, finetune=960, batch=8, controls=6, tokens=160, pointed=8),
     "full": ModelScale(lesson=6000, align=1000, finetune=7200, batch=8, controls=32, tokens=160, pointed=40),
 }
 

@@ -24,7 +24,6 @@ class PreferenceScale:
 
     Args:
         spoilt: Samples with mistakes that the reporter is taught.
-        spoil_rate: Learning rate of that.
         sampled: Films for which several reports are drawn.
         answers: Reports a film.
         pairs: Pairs a film, at most.
@@ -35,7 +34,6 @@ class PreferenceScale:
     """
 
     spoilt: int
-    spoil_rate: float
     sampled: int
     answers: int
     pairs: int
@@ -46,15 +44,11 @@ class PreferenceScale:
 
 
 SCALES: dict[TourSize, PreferenceScale] = {
-    "quick": PreferenceScale(
-        spoilt=8, spoil_rate=1e-3, sampled=6, answers=2, pairs=1, epochs=1.0, measured=4, tokens=12, batch=2
-    ),
+    "quick": PreferenceScale(spoilt=8, sampled=6, answers=2, pairs=1, epochs=1.0, measured=4, tokens=12, batch=2),
     "default": PreferenceScale(
-        spoilt=280, spoil_rate=2e-3, sampled=44, answers=4, pairs=2, epochs=3.0, measured=16, tokens=160, batch=8
+        spoilt=320, sampled=48, answers=4, pairs=2, epochs=3.0, measured=16, tokens=160, batch=8
     ),
-    "full": PreferenceScale(
-        spoilt=560, spoil_rate=1e-3, sampled=112, answers=4, pairs=2, epochs=3.0, measured=48, tokens=160, batch=8
-    ),
+    "full": PreferenceScale(spoilt=560, sampled=112, answers=4, pairs=2, epochs=3.0, measured=48, tokens=160, batch=8),
 }
 
 
@@ -71,7 +65,7 @@ def spoil(stage: Stage) -> None:
         lora_rank=RANK,
         lora_alpha=ALPHA,
         lora_dropout=0.0,
-        optimisation=_optimisation(stage, scale.spoil_rate, steps=max(1, scale.spoilt // scale.batch)),
+        optimisation=_optimisation(stage, 1e-3, steps=max(1, scale.spoilt // scale.batch)),
         cache=stage.out / "cache",
     )
     finetune(config, stage.out / SPOILT)

@@ -37,7 +37,7 @@ class AttackScale:
 
 SCALES: dict[TourSize, AttackScale] = {
     "quick": AttackScale(films=2, steps=1, controls=0, tokens=4, triptychs=1, trials=20, labels=LABELS[:1]),
-    "default": AttackScale(films=6, steps=3, controls=2, tokens=100, triptychs=3, trials=1000, labels=LABELS[:2]),
+    "default": AttackScale(films=6, steps=2, controls=2, tokens=100, triptychs=3, trials=1000, labels=LABELS[:2]),
     "full": AttackScale(films=14, steps=5, controls=6, tokens=160, triptychs=3, trials=1000),
 }
 

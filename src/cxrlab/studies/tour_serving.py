@@ -35,7 +35,7 @@ class ServeScale:
 
 SCALES: dict[TourSize, ServeScale] = {
     "quick": ServeScale(films=2, accounts=1, alone=0, queries=30, benign=60, bound=0.1),
-    "default": ServeScale(films=12, accounts=4, alone=3, queries=30, benign=300, bound=0.02),
+    "default": ServeScale(films=10, accounts=4, alone=2, queries=30, benign=300, bound=0.02),
     "full": ServeScale(films=32, accounts=4, alone=6, queries=30, benign=600, bound=0.01),
 }
 
