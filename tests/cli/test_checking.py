@@ -83,12 +83,12 @@ def test_an_id_colours_nothing_and_adds_no_line(tmp_path: Path, capsys: pytest.C
 
 
 def test_an_empty_corpus_has_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing to count is no reason to stumble."""
+    """Nothing to count is a problem of the corpus, and no reason to stumble: the page is written."""
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "studies.jsonl").write_text("")
     (tmp_path / "c" / "card.yaml").write_text("name: nothing\n")
-    assert main(["data", "check", str(tmp_path / "c"), "--out", str(tmp_path / "run"), "--quiet"]) == 0
-    assert "no study" in capsys.readouterr().out
+    assert main(["data", "check", str(tmp_path / "c"), "--out", str(tmp_path / "run"), "--quiet"]) == 1
+    assert "no study" in capsys.readouterr().out and (tmp_path / "run" / "page.html").is_file()
 
 
 def test_a_finished_run_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
