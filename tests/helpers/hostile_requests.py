@@ -185,7 +185,7 @@ def _bytes() -> Iterator[Hostile]:
         "a number with zeros before it": b'{"n": 007}',
         "fifty thousand brackets": b"[" * 50_000,
         "twenty thousand objects in each other": b'{"a":' * 20_000 + b"1" + b"}" * 20_000,
-        "a deep field in a good request": good[:-1].encode() + b', "x": ' + b"[" * 9000 + b"]" * 9000 + b"}",
+        "a deep field in a good request": good[:-1].encode() + b', "x": ' + b"[" * 20_000 + b"]" * 20_000 + b"}",
         "a field twice": good[:-1].encode() + b', "model": "another"}',
         "a field twice with the same value": good[:-1].encode() + f', "model": "{MODEL}"}}'.encode(),
         "a field of a message twice": twice.encode(),

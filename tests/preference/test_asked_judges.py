@@ -234,7 +234,7 @@ def test_a_stopped_run_asks_nothing_twice(
         server.start()
         done = judge(asked, tmp_path / "run")
         assert len(answered) == 4 and len(set(answered)) == 4
-        assert judge(asked, tmp_path / "whole") == done
+        assert repr(judge(asked, tmp_path / "whole")) == repr(done)  # not ==: a correlation of two reports is NaN
     assert (tmp_path / "run" / REWARDS).read_bytes() == (tmp_path / "whole" / REWARDS).read_bytes()
 
 

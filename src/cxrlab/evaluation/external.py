@@ -31,7 +31,8 @@ def refuse_familiar(model: ImageToText, corpus: Corpus) -> None:
     """Raise a `DataError` when the model has seen a collection of the corpus, a `ConfigError` when it cannot tell."""
     if parse_name(model.name).kind == LIBRARY_KIND:
         return  # see refuse_familiar_library
-    if not isinstance(model, KnowsItsCollections):
+    # isinstance alone: from Python 3.12 on it looks at the class, where a property stands that may be absent.
+    if not (isinstance(model, KnowsItsCollections) and hasattr(model, "collections")):
         raise ConfigError(
             f"'{model.name}' does not tell which collections it has learnt from, so nobody can say whether "
             f"{corpus.path} is external to it; leave out --external."
