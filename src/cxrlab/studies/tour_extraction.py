@@ -45,7 +45,7 @@ class CopyScale:
 SCALES: dict[TourSize, CopyScale] = {
     "quick": CopyScale(2, 1, 0, 0, batch=1, moves=1, measured=1, tokens=3, benign=60, bound=0.1),
     "default": CopyScale(16, 6, 48, 44, batch=8, moves=1, measured=12, tokens=80, benign=300, bound=0.02),
-    "full": CopyScale(48, 24, 192, 200, batch=8, moves=2, measured=16, tokens=100, benign=600, bound=0.01),
+    "full": CopyScale(48, 24, 96, 96, batch=8, moves=2, measured=16, tokens=100, benign=600, bound=0.01),
 }
 
 
