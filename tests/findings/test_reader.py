@@ -114,6 +114,12 @@ MARKS = st.sampled_from(
 )
 
 
+@pytest.mark.parametrize("heading", ["Cardiopulmonary findings", "Radiographic findings", "Chest finding"])
+def test_a_heading_that_is_one_phrase_is_no_sentence(heading: str) -> None:
+    """The phrase ends where the heading does, so nothing stands before the heading's last word."""
+    assert [finding.observation for finding in read(f"{heading}: effusion.")] == ["pleural effusion"]
+
+
 @pytest.mark.parametrize("rib", ["58th", "13th", "0th"])
 def test_a_rib_that_nobody_has_is_no_place(rib: str) -> None:
     (finding,) = read(f"Fracture of the left {rib} rib.")

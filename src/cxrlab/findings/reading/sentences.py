@@ -67,8 +67,9 @@ def sentences(found: Sequence[Token], items: Sequence[Item]) -> Iterator[Sentenc
         elif previous is not None and aside and (brief or found[start].lines):
             aside = False
         if item.kind is Kind.COLON and (heading := _heading(found, first, start)):
-            if part and heading[1] > first and not aside:
-                yield Sentence([before for before in part if before.last <= heading[1]], first, heading[1])
+            before = [earlier for earlier in part if earlier.last <= heading[1]]
+            if before and heading[1] > first and not aside:
+                yield Sentence(before, first, heading[1])
             aside, brief = heading[0], found[heading[1]].word in _BRIEF or start > reopened
             if aside or heading[2]:
                 part, first = [], item.last
