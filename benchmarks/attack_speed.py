@@ -1,20 +1,20 @@
-"""PGD on report models in batches, beside the loop over single films of published attack code: films a second.
+"""PGD on report models in batches, beside the loop over single images of published attack code: images a second.
 
     python benchmarks/attack_speed.py                               with a GPU both models, in some minutes
-    python benchmarks/attack_speed.py --model reporter --quick      few films; what runs where there is no GPU
+    python benchmarks/attack_speed.py --model reporter --quick      few images; what runs where there is no GPU
     python benchmarks/attack_speed.py --tiny                        that it works, no claim
 
 Two models: `builtin:reporter` (128 px, 64 image tokens), and a LLaVA of 1.4 billion random weights at 518 px with 1369
-image tokens, made on the device. Ten steps of PGD in the ball of 2/255 from the clean film raise the loss of the true
+image tokens, made on the device. Ten steps of PGD in the ball of 2/255 from the clean image raise the loss of the true
 report. `attack_ways/one_by_one.py` says what the loop does and what is in its favour, `attack_ways/batched.py` is ours.
 Both are measured in the same precision with SDPA attention, without tf32; the last column sets ours beside the loop in
-float32, in which published attacks end. Nothing is written for any film while the clock runs.
+float32, in which published attacks end. Nothing is written for any image while the clock runs.
 
-Both ways start from films and texts in memory and end with films there. Each is run once before, for two steps. The
-loop gets fewer films: its time a film does not depend on how many there are. What is aimed at holds for a large GPU: on
-a processor a single film keeps every core busy, and batches gain little.
+Both ways start from images and texts in memory and end with images there. Each is run once before, for two steps. The
+loop gets fewer images: its time an image does not depend on how many there are. What is aimed at holds for a large
+GPU: on a processor a single image keeps every core busy, and batches gain little.
 
-Same results: the films that both have attacked are scored once more in float32, by one function, and a report is
+Same results: the images that both have attacked are scored once more in float32, by one function, and a report is
 written for each.
 """
 
@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from attack_ways import batched, one_by_one
-from attack_ways.subjects import Films, Strength, billion, in_precision, phantoms, reporter, tiny
+from attack_ways.subjects import Images, Strength, billion, in_precision, phantoms, reporter, tiny
 from torch import Tensor
 
 from cxrlab.models.decoding import Decoding
@@ -44,10 +44,10 @@ class Plan:
 
     Args:
         make: Opens it on a device.
-        side: Of its films in pixels.
-        aim: How many times the films a second of the loop are aimed at.
-        singles: Films that the loop attacks.
-        films: Films that ours attacks, by precision.
+        side: Of its images in pixels.
+        aim: How many times the images a second of the loop are aimed at.
+        singles: Images that the loop attacks.
+        images: Images that ours attacks, by precision.
         batches: Batch sizes of ours, by precision.
         tokens: Longest report that is written at the end.
     """
@@ -56,7 +56,7 @@ class Plan:
     side: int
     aim: float
     singles: int
-    films: dict[str, int]
+    images: dict[str, int]
     batches: dict[str, tuple[int, ...]]
     tokens: int = 200
 
@@ -69,12 +69,12 @@ PLANS = {
         reporter, 128, 10, 24, {"float32": 256, "bfloat16": 256},
         {"float32": (16, 64, 128), "bfloat16": (16, 64, 128)},
     ),
-    # In float32 a single film keeps the GPU busy: less is measured there.
+    # In float32 a single image keeps the GPU busy: less is measured there.
     "1b": Plan(
         billion, 518, 2.5, 8, {"float32": 16, "bfloat16": 64}, {"float32": (8,), "bfloat16": (4, 8, 16, 32)}, tokens=40
     ),
 }  # fmt: skip
-QUICK = {"singles": 4, "films": {"float32": 16, "bfloat16": 16}, "batches": {"float32": (16,), "bfloat16": (16,)}}
+QUICK = {"singles": 4, "images": {"float32": 16, "bfloat16": 16}, "batches": {"float32": (16,), "bfloat16": (16,)}}
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,10 @@ class Measured:
     Args:
         way: `LOOP` or `OURS`.
         dtype: Precision of the weights.
-        batch: Films at once.
-        rate: Films a second; 0 where the memory did not suffice.
+        batch: Images at once.
+        rate: Images a second; 0 where the memory did not suffice.
         memory: Most bytes on the GPU at a time, weights included; 0 on a processor.
-        found: The films after the attack, on the processor.
+        found: The images after the attack, on the processor.
     """
 
     way: str
@@ -99,50 +99,50 @@ class Measured:
 
 
 def measured(
-    way: str, model: HfModel, batch: int, films: Films, run: Callable[[Films, int], Tensor], steps: int
+    way: str, model: HfModel, batch: int, images: Images, run: Callable[[Images, int], Tensor], steps: int
 ) -> Measured:
-    """One way by the clock; `run` takes films and a number of steps."""
+    """One way by the clock; `run` takes images and a number of steps."""
     cuda = model.device.type == "cuda"
     dtype = str(model.model.dtype).removeprefix("torch.")
-    found, spent = films.images[:0], float("inf")
+    found, spent = images.images[:0], float("inf")
     try:
-        run(films[:batch], 2)
+        run(images[:batch], 2)
         if cuda:
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
         began = time.perf_counter()
-        found = run(films, steps)  # it ends with a copy to the processor, which waits for the GPU
+        found = run(images, steps)  # it ends with a copy to the processor, which waits for the GPU
         spent = time.perf_counter() - began
     except torch.OutOfMemoryError:
         pass  # told by a rate of 0
     memory = torch.cuda.max_memory_allocated() if cuda else 0
     if cuda:
         torch.cuda.empty_cache()
-    return Measured(way, dtype, batch, len(films) / spent, memory, found)
+    return Measured(way, dtype, batch, len(images) / spent, memory, found)
 
 
-def ways(model: HfModel, films: Films, plan: Plan, dtype: str, strength: Strength) -> Iterator[Measured]:
+def ways(model: HfModel, images: Images, plan: Plan, dtype: str, strength: Strength) -> Iterator[Measured]:
     """The loop, then ours with every batch size."""
-    prompts = [model.prompts.ask(reason) for reason in films.indications]
+    prompts = [model.prompts.ask(reason) for reason in images.indications]
 
-    def singly(some: Films, steps: int) -> Tensor:
+    def singly(some: Images, steps: int) -> Tensor:
         return one_by_one.attack(
             model.model, model.processor, prompts[: len(some)], some, replace(strength, steps=steps)
         )
 
-    yield measured(LOOP, model, 1, films[: plan.singles], singly, strength.steps)
+    yield measured(LOOP, model, 1, images[: plan.singles], singly, strength.steps)
     for batch in plan.batches[dtype]:
 
-        def together(some: Films, steps: int, batch: int = batch) -> Tensor:
+        def together(some: Images, steps: int, batch: int = batch) -> Tensor:
             return batched.attack(model, some, replace(strength, steps=steps), batch)
 
-        yield measured(OURS, model, batch, films[: plan.films[dtype]], together, strength.steps)
+        yield measured(OURS, model, batch, images[: plan.images[dtype]], together, strength.steps)
 
 
 def table(found: list[Measured]) -> Iterator[str]:
     """One row a way."""
     loops = {one.dtype: one.rate for one in found if one.way == LOOP}
-    yield "| way | weights | batch | films/s | × the loop, same precision | × the loop in float32 | peak GPU memory |"
+    yield "| way | weights | batch | images/s | × the loop, same precision | × the loop in float32 | peak GPU memory |"
     yield "|---|---|---|---|---|---|---|"
     for one in found:
         shares = [f"{one.rate / loops[base]:.2f}" if base in loops else "–" for base in (one.dtype, "float32")]
@@ -158,7 +158,7 @@ def verdicts(found: list[Measured], aim: float) -> Iterator[str]:
         loop = next(one for one in found if one.way == LOOP and one.dtype == dtype)
         best = best_of(found, dtype)
         yield (
-            f"{dtype}: aimed at {aim:g} times the films a second of the loop; reached {best.rate / loop.rate:.2f} "
+            f"{dtype}: aimed at {aim:g} times the images a second of the loop; reached {best.rate / loop.rate:.2f} "
             f"with batches of {best.batch}"
         )
 
@@ -168,9 +168,9 @@ def best_of(found: list[Measured], dtype: str) -> Measured:
     return max((one for one in found if one.way == OURS and one.dtype == dtype), key=lambda one: one.rate)
 
 
-def agreement(model: HfModel, found: list[Measured], films: Films, plan: Plan) -> Iterator[str]:
+def agreement(model: HfModel, found: list[Measured], images: Images, plan: Plan) -> Iterator[str]:
     """Whether both ways come to the same, by a model in float32."""
-    some = films[: plan.singles]
+    some = images[: plan.singles]
     clean = scored(model, some)
     for dtype in dict.fromkeys(one.dtype for one in found):
         loop = next(one for one in found if one.way == LOOP and one.dtype == dtype)
@@ -183,57 +183,57 @@ def agreement(model: HfModel, found: list[Measured], films: Films, plan: Plan) -
         texts = [written(model, one, plan.tokens) for one in pair]
         same = sum(a == b for a, b in zip(*texts, strict=True))
         yield (
-            f"{dtype}, {len(some)} films scored in float32: loss {clean.mean():.4f} before, {theirs.mean():.4f} after "
+            f"{dtype}, {len(some)} images scored in float32: loss {clean.mean():.4f} before, {theirs.mean():.4f} after "
             f"the loop, {mine.mean():.4f} after ours; between the two {(mine - theirs).mean():+.5f} on average, "
-            f"{apart.mean():.5f} a film, {apart.max():.5f} at most; same report word for word {same} of {len(some)}"
+            f"{apart.mean():.5f} an image, {apart.max():.5f} at most; same report word for word {same} of {len(some)}"
         )
 
 
-def scored(model: HfModel, films: Films, batch: int = 8) -> Tensor:
-    """Loss of each film."""
-    parts = [films[start : start + batch] for start in range(0, len(films), batch)]
+def scored(model: HfModel, images: Images, batch: int = 8) -> Tensor:
+    """Loss of each image."""
+    parts = [images[start : start + batch] for start in range(0, len(images), batch)]
     with torch.no_grad():
         return torch.cat([model.losses(one.images, one.reports, one.indications).cpu() for one in parts])
 
 
-def written(model: HfModel, films: Films, tokens: int) -> list[str]:
-    """The greedy report of each film."""
-    answers = model.answers(films.images, films.indications, Decoding(max_new_tokens=tokens))
+def written(model: HfModel, images: Images, tokens: int) -> list[str]:
+    """The greedy report of each image."""
+    answers = model.answers(images.images, images.indications, Decoding(max_new_tokens=tokens))
     return [answer[0].text for answer in answers]
 
 
-def check_start(model: HfModel, films: Films) -> None:
-    """End with an error where the loop's loss of a clean film is not ours: they would attack different things."""
-    ours = float(scored(model, films[:1]))
+def check_start(model: HfModel, images: Images) -> None:
+    """End with an error where the loop's loss of a clean image is not ours: they would attack different things."""
+    ours = float(scored(model, images[:1]))
     with torch.no_grad():
-        prompt = model.prompts.ask(films.indications[0])
-        loss = one_by_one.OneLoss(model.model, model.processor, prompt, films.reports[0])
-        theirs = float(loss(films.images[:1].to(model.device)))
+        prompt = model.prompts.ask(images.indications[0])
+        loss = one_by_one.OneLoss(model.model, model.processor, prompt, images.reports[0])
+        theirs = float(loss(images.images[:1].to(model.device)))
     if abs(ours - theirs) > 1e-3 * abs(theirs):
-        sys.exit(f"the loss of a clean film is {ours:.6f} here and {theirs:.6f} in the loop: not the same attack.")
+        sys.exit(f"the loss of a clean image is {ours:.6f} here and {theirs:.6f} in the loop: not the same attack.")
 
 
 def compare(name: str, plan: Plan, dtypes: list[str], strength: Strength, device: str) -> None:
     """One model, whole."""
     began = time.perf_counter()
-    films = phantoms(max(plan.singles, *plan.films.values()), plan.side)
+    images = phantoms(max(plan.singles, *plan.images.values()), plan.side)
     checkpoint = plan.make(device)
     count = sum(weights.numel() for weights in checkpoint.model.parameters())
     print(f"{name}: {count / 1e6:.1f} million parameters, {plan.side} px, PGD-{strength.steps} at 2/255 on {device}\n")
-    check_start(in_precision(checkpoint, "float32"), films)
+    check_start(in_precision(checkpoint, "float32"), images)
     found: list[Measured] = []
     for dtype in dtypes:
-        found += ways(in_precision(checkpoint, dtype), films, plan, dtype, strength)
+        found += ways(in_precision(checkpoint, dtype), images, plan, dtype, strength)
     print("\n".join([*table(found), *verdicts(found, plan.aim)]), flush=True)
-    print("\n".join(agreement(in_precision(checkpoint, "float32"), found, films, plan)))
+    print("\n".join(agreement(in_precision(checkpoint, "float32"), found, images, plan)))
     print(f"{time.perf_counter() - began:.0f} s in all\n", flush=True)
 
 
 def planned(name: str, args: argparse.Namespace) -> Plan:
     """A plan with what the command line changes."""
     plan = replace(PLANS[name], **QUICK) if args.quick else PLANS[name]
-    if args.films:
-        plan = replace(plan, films=dict.fromkeys(plan.films, args.films), singles=min(plan.singles, args.films))
+    if args.images:
+        plan = replace(plan, images=dict.fromkeys(plan.images, args.images), singles=min(plan.singles, args.images))
     if args.batch:
         plan = replace(plan, batches=dict.fromkeys(plan.batches, tuple(args.batch)))
     return plan
@@ -244,8 +244,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", choices=("reporter", "1b", "both"), help="both on a GPU, else reporter --quick")
     parser.add_argument("--tiny", action="store_true", help="a model that says nothing but that it works")
-    parser.add_argument("--quick", action="store_true", help="few films and one batch size")
-    parser.add_argument("--films", type=int, help="films that ours attacks")
+    parser.add_argument("--quick", action="store_true", help="few images and one batch size")
+    parser.add_argument("--images", type=int, help="images that ours attacks")
     parser.add_argument("--batch", type=int, nargs="+", help="batch sizes of ours")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "both"), default="both")

@@ -3,13 +3,13 @@
     python benchmarks/finetune_speed.py [--batch 16] [--steps 40] [--compiled]  a GPU: a billion parameters, 518 px
     python benchmarks/finetune_speed.py --tiny                                  anywhere: that it works, no claim
 
-A LLaVA with random weights: a DINOv2-shaped tower (ViT-B/14 at 518 px, 1,369 image tokens), a Llama of a billion
+A LLaVA with random weights: a DINOv2-shaped encoder (ViT-B/14 at 518 px, 1,369 image tokens), a Llama of a billion
 parameters (16 layers of 2,048, vocabulary 32,000), adapters of rank 64 on all its linear layers, a trained projector.
 Reports have 60 to 250 tokens, prompts 40. Everything is in bfloat16 with trained weights in float32.
 
 The peer is `transformers.Trainer` with PEFT as a user would start: weights in bfloat16 as stored, `bf16=True`,
 everything else at its default (AdamW, no gradient checkpointing, random batches padded to the longest, the model's own
-loss). It gets the same samples at the same batch size, its films already scaled, normalised and in memory.
+loss). It gets the same samples at the same batch size, its images already scaled, normalised and in memory.
 
 Useful arithmetic is counted by `cxrlab.training.flops`: a frozen weight costs its forward pass and the gradient that
 goes through it; padding and whatever is computed twice count for nothing. Warm-up steps are left out; the figure is the
@@ -44,7 +44,7 @@ from transformers import (
 from cxrlab.models.building import build_image_processor
 from cxrlab.training.config import FinetuneConfig, Optimisation
 from cxrlab.training.engine import Engine, Job, fit
-from cxrlab.training.feature_store import Features, tower_features
+from cxrlab.training.feature_store import Features, vision_encoder_features
 from cxrlab.training.finetune import choose_trained
 from cxrlab.training.flops import H200_BFLOAT16, Shape, sample_flops, shape_of
 from cxrlab.training.lora import language_linears
@@ -56,7 +56,7 @@ from cxrlab.training.run_folder import training_run
 from cxrlab.training.tokens import ReportRows, Tokens
 from cxrlab.training.trainer_settings import length_multiple
 
-UTILISATION, RATIO, EPOCHS = 0.35, 1.2, 3  # what is aimed at; passes over which the tower's one run is spread
+UTILISATION, RATIO, EPOCHS = 0.35, 1.2, 3  # what is aimed at; passes over which the vision encoder's one run is spread
 PAD, BEGIN, IMAGE, FIRST = 0, 1, 2, 3
 PROMPT, SHORTEST, LONGEST = 40, 60, 250  # tokens
 RANK, ALPHA, DROPOUT = 64, 128.0, 0.05
@@ -68,10 +68,10 @@ class Scale:
 
     image: int
     patch: int
-    tower: tuple[int, int, int]  # layers, width, heads
+    vision_encoder: tuple[int, int, int]  # layers, width, heads
     language: tuple[int, int, int, int, int]  # layers, width, inner width, heads, key heads
     vocabulary: int
-    films: int
+    images: int
 
 
 BILLION = Scale(518, 14, (12, 768, 12), (16, 2048, 8192, 32, 8), 32_000, 64)
@@ -100,17 +100,17 @@ class Clock(TrainerCallback):
 
 @dataclass(frozen=True)
 class Data:
-    """The samples: tokens, films as bytes, and what the tower sees in them."""
+    """The samples: tokens, images as bytes, and what the vision encoder sees in them."""
 
     tokens: Tokens
-    film_of: np.ndarray
-    films: np.ndarray
+    image_of: np.ndarray
+    images: np.ndarray
     rows: int
     image_tokens: int
 
     @property
     def lengths(self) -> np.ndarray:
-        """Tokens of each sample with those of its film."""
+        """Tokens of each sample with those of its image."""
         return np.diff(self.tokens.starts) + self.image_tokens - 1
 
     @property
@@ -131,21 +131,21 @@ def wait() -> None:
 
 
 def make_data(scale: Scale, samples: int, seed: int) -> Data:
-    """Random tokens and films; what they say does not change the arithmetic."""
+    """Random tokens and images; what they say does not change the arithmetic."""
     rng = np.random.default_rng(seed)
     reports = rng.integers(SHORTEST, LONGEST + 1, samples)
     starts = np.concatenate([[0], np.cumsum(PROMPT + reports)]).astype(np.int64)
     ids = rng.integers(FIRST, scale.vocabulary, starts[-1]).astype(np.int32)
     ids[starts[:-1]], ids[starts[:-1] + 1] = BEGIN, IMAGE
     tokens = Tokens(ids, starts, np.full(samples, PROMPT, np.int32), np.ones(samples, np.int32))
-    films = rng.integers(0, 256, (scale.films, scale.image, scale.image), dtype=np.uint8)
-    return Data(tokens, np.arange(samples) % scale.films, films, samples, (scale.image // scale.patch) ** 2)
+    images = rng.integers(0, 256, (scale.images, scale.image, scale.image), dtype=np.uint8)
+    return Data(tokens, np.arange(samples) % scale.images, images, samples, (scale.image // scale.patch) ** 2)
 
 
 def build(scale: Scale, dtype: torch.dtype, seed: int) -> LlavaForConditionalGeneration:
-    """The LLaVA with random weights, on the device in this dtype; tower and language model are frozen."""
+    """The LLaVA with random weights, on the device in this dtype; vision encoder and language model are frozen."""
     layers, width, inner, heads, keys = scale.language
-    depth, patch_width, patch_heads = scale.tower
+    depth, patch_width, patch_heads = scale.vision_encoder
     config = LlavaConfig(
         vision_config=Dinov2Config(
             hidden_size=patch_width, num_hidden_layers=depth, num_attention_heads=patch_heads, mlp_ratio=4,
@@ -183,12 +183,12 @@ class Measured:
 
 
 def ours(data: Data, scale: Scale, args: argparse.Namespace, *, kept: bool) -> tuple[Measured, float]:
-    """Stage 3 on the engine; the second figure is the tower's films a second where its features are kept."""
+    """Stage 3 on the engine; the second figure is the vision encoder's images a second where its features are kept."""
     fresh()
     dtype = torch.bfloat16 if args.precision == "bfloat16" else torch.float32
     model = build(scale, dtype, args.seed)
     processor = build_image_processor(scale.image)
-    features, tower_rate = run_tower(model, data, processor, dtype) if kept else (None, 0.0)
+    features, vision_encoder_rate = run_vision_encoder(model, data, processor, dtype) if kept else (None, 0.0)
     length = int(data.lengths.max())
     settings = Optimisation(
         steps=args.steps, batch_size=args.batch, precision=args.precision, max_length=length, save_every=10**9,
@@ -201,9 +201,9 @@ def ours(data: Data, scale: Scale, args: argparse.Namespace, *, kept: bool) -> t
     module = ReporterLoss(model, processor).to(device())
     if args.compiled:
         compile_layers(model)
-    films = None if kept else data.films  # an array gives films by number, as the store does
+    images = None if kept else data.images  # an array gives images by number, as the store does
     fixed = (data.image_tokens, IMAGE, PAD, length, length_multiple())
-    rows = ReportRows(data.tokens, data.film_of, films, features, *fixed)  # type: ignore[arg-type]
+    rows = ReportRows(data.tokens, data.image_of, images, features, *fixed)  # type: ignore[arg-type]
     loss = own_loss(module, rows, args)
     clock = Clock(args.warm, args.window)
 
@@ -217,22 +217,24 @@ def ours(data: Data, scale: Scale, args: argparse.Namespace, *, kept: bool) -> t
     order = plan([Part(len(rows))], args.batch, 1.0, args.steps, args.seed, rows.lengths)
     with tempfile.TemporaryDirectory() as folder, training_run(settings, Path(folder) / "run", args.seed) as run:
         fit(Job(module, rows, order, engine=Timed), settings, run)
-    name = "cxrlab, features kept" if kept else "cxrlab, tower run at every step"
-    return Measured(name, clock.rate(args.batch), mean_flops(shape, data), peak(), loss), tower_rate
+    name = "cxrlab, features kept" if kept else "cxrlab, vision encoder run at every step"
+    return Measured(name, clock.rate(args.batch), mean_flops(shape, data), peak(), loss), vision_encoder_rate
 
 
-def run_tower(model: Any, data: Data, processor: Any, dtype: torch.dtype, batch: int = 16) -> tuple[Features, float]:
-    """What the tower sees in every film, and how many films a second that took."""
+def run_vision_encoder(
+    model: Any, data: Data, processor: Any, dtype: torch.dtype, batch: int = 16
+) -> tuple[Features, float]:
+    """What the vision encoder sees in every image, and how many images a second that took."""
     found = []
     with torch.no_grad():
-        for first in [0, *range(0, len(data.films), batch)]:  # the first batch twice: once to warm up
+        for first in [0, *range(0, len(data.images), batch)]:  # the first batch twice: once to warm up
             if len(found) == 1:
                 wait()
                 start = time.perf_counter()
-            films = torch.from_numpy(data.films[first : first + batch]).to(device())
-            seen = tower_features(model, to_pixels(films, processor).to(dtype))
+            images = torch.from_numpy(data.images[first : first + batch]).to(device())
+            seen = vision_encoder_features(model, to_pixels(images, processor).to(dtype))
             found.append((seen.view(torch.uint16) if dtype == torch.bfloat16 else seen).cpu().numpy())
-    return Features(np.concatenate(found[1:]), dtype), len(data.films) / (time.perf_counter() - start)
+    return Features(np.concatenate(found[1:]), dtype), len(data.images) / (time.perf_counter() - start)
 
 
 def own_loss(module: ReporterLoss, rows: ReportRows, args: argparse.Namespace) -> float:
@@ -260,7 +262,7 @@ def peer(data: Data, scale: Scale, args: argparse.Namespace) -> Measured:
         ),
     )  # fmt: skip
     shape = shape_of(adapted, features_kept=False)
-    pixels = to_pixels(torch.from_numpy(data.films), build_image_processor(scale.image))
+    pixels = to_pixels(torch.from_numpy(data.images), build_image_processor(scale.image))
     samples = [sample(data, number, pixels) for number in range(data.rows)]
     loss = peer_loss(adapted, collate(samples[: args.batch]), args)
     clock = Clock(args.warm, args.window)
@@ -284,7 +286,7 @@ def sample(data: Data, number: int, pixels: torch.Tensor) -> dict[str, torch.Ten
     ids = torch.cat([own[:1], torch.full((data.image_tokens,), IMAGE), own[2:]])
     labels = ids.clone()
     labels[: len(ids) - int(data.reports[number])] = -100
-    return {"input_ids": ids, "labels": labels, "pixel_values": pixels[data.film_of[number]]}
+    return {"input_ids": ids, "labels": labels, "pixel_values": pixels[data.image_of[number]]}
 
 
 def collate(samples: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
@@ -332,10 +334,10 @@ def mean_flops(shape: Shape, data: Data) -> float:
     return statistics.fmean(sample_flops(shape, tokens, report) for tokens, report in pairs)
 
 
-def lines(found: list[Measured], data: Data, tower_rate: float) -> Iterator[str]:
+def lines(found: list[Measured], data: Data, vision_encoder_rate: float) -> Iterator[str]:
     """The table and what it says."""
     tokens = float(data.lengths.mean())
-    yield f"{data.rows} samples of {tokens:.0f} tokens on average, {data.image_tokens} of them of the film"
+    yield f"{data.rows} samples of {tokens:.0f} tokens on average, {data.image_tokens} of them of the image"
     yield ""
     yield "| way | samples/s | tokens/s | useful TFLOP a sample | share of 989 TFLOP/s | peak GB | loss of one batch |"
     yield "|---|---|---|---|---|---|---|"
@@ -345,9 +347,9 @@ def lines(found: list[Measured], data: Data, tower_rate: float) -> Iterator[str]
             f"| {100 * one.rate * one.flops / H200_BFLOAT16:.1f} % | {one.memory:.1f} | {one.loss:.4f} |"
         )
     best, against = found[-1], found[0]
-    spread = 1 / (1 / best.rate + 1 / (EPOCHS * tower_rate))
+    spread = 1 / (1 / best.rate + 1 / (EPOCHS * vision_encoder_rate))
     yield ""
-    yield f"the tower's one run: {tower_rate:.1f} films a second; spread over {EPOCHS} epochs: {spread:.2f} samples/s"
+    yield f"the encoder's one run: {vision_encoder_rate:.1f} images a second; spread over {EPOCHS} epochs: {spread:.2f} samples/s"
     yield (
         f"aimed at: {100 * UTILISATION:.0f} % of the GPU's arithmetic; reached: "
         f"{100 * best.rate * best.flops / H200_BFLOAT16:.1f} %"
@@ -355,7 +357,7 @@ def lines(found: list[Measured], data: Data, tower_rate: float) -> Iterator[str]
     ratio, spread_ratio, running = (rate / against.rate for rate in (best.rate, spread, found[1].rate))
     yield (
         f"aimed at: {RATIO:.1f} times the samples a second of the plain Trainer; reached: {ratio:.2f}, with the "
-        f"tower's one run {spread_ratio:.2f}, with the tower at every step {running:.2f}"
+        f"vision encoder's one run {spread_ratio:.2f}, with the vision encoder at every step {running:.2f}"
     )
 
 
@@ -385,8 +387,8 @@ def main() -> None:
         print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, batch {args.batch}, {args.precision}")
     against = peer(data, scale, args)
     running, _ = ours(data, scale, args, kept=False)
-    kept, tower_rate = ours(data, scale, args, kept=True)
-    print("\n".join(lines([against, running, kept], data, tower_rate)))
+    kept, vision_encoder_rate = ours(data, scale, args, kept=True)
+    print("\n".join(lines([against, running, kept], data, vision_encoder_rate)))
     # The three must learn the same thing, or their speeds say nothing of each other.
     spread = max(one.loss for one in (against, running, kept)) / min(one.loss for one in (against, running, kept)) - 1
     if spread > (0.01 if args.precision == "bfloat16" else 1e-4):

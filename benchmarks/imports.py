@@ -2,7 +2,7 @@
 
     python benchmarks/imports.py [--n 20000] [--real DATA]
 
-A table in the layout of NIH ChestX-ray14 without films is imported, and read by the csv module and written line by
+A table in the layout of NIH ChestX-ray14 without images is imported, and read by the csv module and written line by
 line: what labels, boxes, priors, checks, notes and a kill at any moment cost on top. With --real, the iu_xray folder
 of DATA (views from the pictures, and from the table), openi and nih_cxr14 are imported too; iu-xray promises 30 s on
 two cores.
@@ -28,7 +28,7 @@ LABELS = ("No Finding", "Cardiomegaly|Effusion", "Infiltration", "Atelectasis|Ma
 
 
 def table(root: Path, n: int) -> Path:
-    """A folder with a table of n films, four to a patient."""
+    """A folder with a table of n images, four to a patient."""
     root.mkdir()
     rows = [
         f"{k // 4:08d}_{k % 4:03d}.png,{LABELS[k % len(LABELS)]},{k % 4},{k // 4},{20 + k % 70},F,PA,1,1,1,1"
@@ -49,7 +49,7 @@ def plainly(root: Path, out: Path) -> None:
 def main() -> None:
     """Print studies a second for both, and the real data sets where they are."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--n", type=int, default=20_000, help="films in the table")
+    parser.add_argument("--n", type=int, default=20_000, help="images in the table")
     parser.add_argument("--real", type=Path, help="folder with iu_xray, openi and nih_cxr14")
     given = parser.parse_args()
     n = given.n
@@ -61,7 +61,7 @@ def main() -> None:
         start = time.monotonic()
         plainly(root, Path(place, "plain.jsonl"))
         peer = time.monotonic() - start
-        print(f"{n} films: {ours:.2f} s imported, {peer:.2f} s read and written plainly: {ours / peer:.1f} times")
+        print(f"{n} images: {ours:.2f} s imported, {peer:.2f} s read and written plainly: {ours / peer:.1f} times")
         if given.real is not None:
             _real(given.real, Path(place))
 

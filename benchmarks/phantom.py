@@ -1,9 +1,9 @@
-"""Phantom films a second: drawn only, and written to disk; memory and cost as the corpus grows.
+"""Phantom images a second: drawn only, and written to disk; memory and cost as the corpus grows.
 
     python benchmarks/phantom.py [--n 1000] [--size 224] [--grow 500 2000]
 
-The peer is Pillow, which writes the same films as PNG at its default settings in the same run: a
-film that is drawn for less than a few times the price of storing it never needs to be stored.
+The peer is Pillow, which writes the same images as PNG at its default settings in the same run: a
+image that is drawn for less than a few times the price of storing it never needs to be stored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FLOOR = 100.0  # studies a second on two cores that the project promises
 
 
 def draw(config: PhantomConfig, order: Order) -> int:
-    """Render one patient's films and masks and keep nothing."""
+    """Render one patient's images and masks and keep nothing."""
     case = draw_patient(config.seed, order.patient)
     for visit in case.visits[: order.visits]:
         sitter = Sitter(config.seed, case.patient, visit.sex, case.visits[0].age)
@@ -42,7 +42,7 @@ def draw(config: PhantomConfig, order: Order) -> int:
 
 
 def drawing_rate(config: PhantomConfig) -> float:
-    """Studies a second, films and masks, all cores."""
+    """Studies a second, images and masks, all cores."""
     start = time.perf_counter()
     count = sum(ordered_map(partial(draw, config), orders(config), config.workers, ahead=64))
     return count / (time.perf_counter() - start)
@@ -73,9 +73,9 @@ def _make(config: PhantomConfig, folder: Path) -> Cost:
 
 
 def pillow_rate(size: int, seconds: float = 2.0) -> float:
-    """Films a second that one core writes as PNG with Pillow's defaults."""
-    film = render(Sitter(1, "p", "M", 60.0), 1, View.PA, [], size, masks=False).image
-    picture = Image.fromarray(np.rint(film * 255).astype(np.uint8))
+    """Images a second that one core writes as PNG with Pillow's defaults."""
+    image = render(Sitter(1, "p", "M", 60.0), 1, View.PA, [], size, masks=False).image
+    picture = Image.fromarray(np.rint(image * 255).astype(np.uint8))
     start, count = time.perf_counter(), 0
     while time.perf_counter() - start < seconds:
         picture.save(io.BytesIO(), "PNG")
@@ -96,7 +96,7 @@ def main() -> None:
     peer = pillow_rate(args.size) * cores
     print(f"{args.n} studies of {args.size} px with masks on {cores} cores")
     print(f"drawn:  {drawn:7.1f} studies a second, {drawn / FLOOR:.2f} x the promised {FLOOR:.0f}")
-    print(f"Pillow: {peer:7.1f} films a second written as PNG: a drawn film costs {peer / drawn:.2f} written ones")
+    print(f"Pillow: {peer:7.1f} images a second written as PNG: a drawn image costs {peer / drawn:.2f} written ones")
     print(f"{'written':>9s} {'a second':>9s} {'CPU ms a study':>15s} {'peak MiB':>9s}")
     for n in sorted({args.n, *args.grow}):
         cost = writing(PhantomConfig(n=n, size=args.size, seed=7))

@@ -3,18 +3,18 @@
     python benchmarks/preference_speed.py [--pairs 192] [--batch 4] [--rounds 1]    about six minutes
     python benchmarks/preference_speed.py --tiny                                    that it works, no claim
 
-A LLaVA of the size of the built-in one (six layers of width 192 in tower and language model, 128 px, 64 image tokens)
+A LLaVA of the size of the built-in one (six layers of width 192 in encoder and language model, 128 px, 64 image tokens)
 with random weights; DPO in float32 with adapters of rank 64 on all linear layers of the language model; phantoms with
 their own findings as the chosen report and those of another study as the rejected one.
 
-TRL gets the same model, films, texts, adapters, batch size and optimiser, its films as files that its own processor
+TRL gets the same model, images, texts, adapters, batch size and optimiser, its images as files that its own processor
 reads, everything else at its defaults. By default it computes activations twice to keep few of them (gradient
 checkpointing); both trainers are measured with it and without, and like is compared with like. Ours takes the pairs in
 the order as drawn, without its grouping of like lengths.
 
 Each run is a process of its own. Steps a second are the median over windows of steps after a warm-up; the second
-figure counts what is prepared first (films decoded, features of the tower, reference) over the stated number of steps.
-Where other work shares the machine, the processor's time a step is the steadier figure.
+figure counts what is prepared first (images decoded, features of the encoder, reference) over the stated number of
+steps. Where other work shares the machine, the processor's time a step is the steadier figure.
 Memory is the largest resident size of the process less its size when everything is imported. It is taken twice: as it
 comes, where half is blocks that the C library keeps for later, and in a short run over the longest pairs in which
 it gives back what is freed, so that the figure is what the training needs. The aim is about the latter.
@@ -43,7 +43,7 @@ SPEED, MEMORY = 1.5, 0.7  # what is aimed at
 SHORT = 12  # steps of the run that measures memory
 WAYS = {
     "trl": "trl.DPOTrainer",
-    "films": "cxrlab, tower run once a pair",
+    "images": "cxrlab, vision encoder run once a pair",
     "kept": "cxrlab, features kept",
     "trl-checkpointed": "trl.DPOTrainer, gradient checkpointing (its default)",
     "kept-checkpointed": "cxrlab, features kept, gradient checkpointing",
@@ -52,16 +52,18 @@ PAIRED = (("kept", "trl"), ("kept-checkpointed", "trl-checkpointed"))  # ours an
 
 
 def make(folder: Path, args: argparse.Namespace) -> None:
-    """Model, films and pairs, for every way the same files."""
+    """Model, images and pairs, for every way the same files."""
     from cxrlab.data.config import PhantomConfig
     from cxrlab.data.phantom.corpus import make_phantom
     from cxrlab.models.building import assemble_llava
-    from cxrlab.models.parts import load_language_model, load_tower
+    from cxrlab.models.parts import load_language_model, load_vision_encoder
     from cxrlab.models.prompts import load_prompts
 
     size = "tiny" if args.tiny else "phantom"
-    tower, language = load_tower(f"fresh:{size}"), load_language_model(f"fresh:{size}", seed=1)
-    model, processor = assemble_llava(tower.model, language.model, language.tokenizer, tower.image_processor, 2)
+    vision_encoder, language = load_vision_encoder(f"fresh:{size}"), load_language_model(f"fresh:{size}", seed=1)
+    model, processor = assemble_llava(
+        vision_encoder.model, language.model, language.tokenizer, vision_encoder.image_processor, 2
+    )
     model.save_pretrained(folder / "model")
     processor.save_pretrained(folder / "model")
     side = int(model.config.vision_config.image_size)
@@ -75,7 +77,7 @@ def make(folder: Path, args: argparse.Namespace) -> None:
         assert study.sections is not None and other.sections is not None
         found.append(
             {
-                "film": str(corpus.path / study.images[0].path),
+                "image": str(corpus.path / study.images[0].path),
                 "prompt": load_prompts().ask(study.sections.indication),
                 "chosen": study.sections.findings,
                 "rejected": other.sections.findings,

@@ -3,11 +3,11 @@
     python benchmarks/serving.py                        64 clients for 60 s, then one client for 30 s
     python benchmarks/serving.py --rehearse             that it works, no claim
 
-Starts `cxrlab serve` in a process of its own on this machine. Both ways send the same prepared requests, films in
+Starts `cxrlab serve` in a process of its own on this machine. Both ways send the same prepared requests, images in
 turns, over connections that stay open; the ratio is theirs. Every answer is held against what the model here writes for
-that film alone: *crossed* is the report of another film, which must never happen, *in other words* none of these
+that image alone: *crossed* is the report of another image, which must never happen, *in other words* none of these
 reports, which a batch can cause where two words are equally likely to the last bit. No two of the
-films have the same report. Nothing is tried again: what fails or does not come is counted.
+images have the same report. Nothing is tried again: what fails or does not come is counted.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--alone-seconds", type=float, default=30.0)
-    parser.add_argument("--films", type=int, default=64)
+    parser.add_argument("--images", type=int, default=64)
     parser.add_argument("--max-batch", type=int, default=64)
     parser.add_argument("--rehearse", action="store_true", help="a few seconds")
     given = parser.parse_args()
     if given.rehearse:
-        given.clients, given.seconds, given.alone_seconds, given.films = 4, 1.0, 0.5, 4
+        given.clients, given.seconds, given.alone_seconds, given.images = 4, 1.0, 0.5, 4
     with tempfile.TemporaryDirectory() as folder:
-        reports = own_reports(given.model, given.films, Path(folder) / "corpus")
+        reports = own_reports(given.model, given.images, Path(folder) / "corpus")
         with served(given, Path(folder)) as (process, url):
             ask(url, reports, 1, 0.0)  # the first answer is slower
             before = memory_mb(process.pid)
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def own_reports(model: str, count: int, folder: Path) -> dict[bytes, str]:
-    """Request → report that the model here writes for its film alone; no two films have the same report."""
+    """Request → report that the model here writes for its image alone; no two images have the same report."""
     from cxrlab.evaluation.loading import load_model
     from cxrlab.models.http.reporter import data_url
 
@@ -95,10 +95,10 @@ def own_reports(model: str, count: int, folder: Path) -> dict[bytes, str]:
     corpus, writer = load_corpus(folder), load_model(model)
     found: dict[str, bytes] = {}
     for study in corpus.studies():
-        film = to_unit(to_uint8(corpus.image(study)))
-        parts = [{"type": "image_url", "image_url": {"url": data_url(film)}}]
+        image = to_unit(to_uint8(corpus.image(study)))
+        parts = [{"type": "image_url", "image_url": {"url": data_url(image)}}]
         body = {"model": NAME, "messages": [{"role": "user", "content": parts}]}
-        found.setdefault(writer.generate([film])[0].text, json.dumps(body).encode())
+        found.setdefault(writer.generate([image])[0].text, json.dumps(body).encode())
         if len(found) == count:
             break
     return {request: report for report, request in found.items()}

@@ -1,4 +1,4 @@
-"""Make a small phantom corpus, read it back and look at one film with its truth.
+"""Make a small phantom corpus, read it back and look at one image with its truth.
 
 python examples/look_at_phantoms.py corpora/small
 """
@@ -20,13 +20,13 @@ def main(out: Path) -> None:
 
     corpus = cxrlab.load_corpus(out)
     study = next(study for study in corpus.studies() if study.masks)
-    film = corpus.image(study)  # float32 [H, W] in [0, 1]
-    print(f"{len(corpus)} studies; {study.id} is {film.shape[1]} x {film.shape[0]} pixels")
+    image = corpus.image(study)  # float32 [H, W] in [0, 1]
+    print(f"{len(corpus)} studies; {study.id} is {image.shape[1]} x {image.shape[0]} pixels")
 
     for index, finding in enumerate(study.findings or ()):
         mask = corpus.mask(study, index)
         if mask is not None:
-            inside, around = film[mask].mean(), film[~mask].mean()
+            inside, around = image[mask].mean(), image[~mask].mean()
             print(f"  {finding_words(finding)}: mean {inside:.2f} inside its mask, {around:.2f} around it")
     print(f"  report: {study.sections.findings if study.sections else None}")
 

@@ -5,7 +5,7 @@
 The recipes are configs/builtin/*.yaml; every step has a folder under runs/builtin. A second call goes on
 with the step that was stopped; `sight` (experiments/sight.py) begins anew.
 `encoder` needs `general` and `reporter` needs both; what is missing is built first. `outsider` needs none of them.
-Fifty minutes on one H200 with 16 cores. `--rehearse` goes through all of it with a few films and steps, to see
+Fifty minutes on one H200 with 16 cores. `--rehearse` goes through all of it with a few images and steps, to see
 that it runs; its models know nothing.
 """
 
@@ -34,10 +34,10 @@ from cxrlab.training.config import AlignConfig, EncoderConfig, FinetuneConfig
 RECIPES = Path(__file__).parents[1] / "configs" / "builtin"
 WORK = Path("runs/builtin")
 SIGHT = "sight"
-# Of the corpora: studies, side of the films, seed, words.
-FILMS = {
+# Of the corpora: studies, side of the images, seed, words.
+IMAGES = {
     "phantom": PhantomConfig(n=120_000, size=128, seed=101),
-    "quiz": PhantomConfig(n=15_000, size=128, seed=105, masks=False),  # films that closed questions are about
+    "quiz": PhantomConfig(n=15_000, size=128, seed=105, masks=False),  # images that closed questions are about
 }
 WORDS = {
     "words_a": PhantomConfig(n=80_000, size=32, seed=102, masks=False, lexicon="A"),
@@ -71,11 +71,11 @@ def main() -> None:
 
 
 def general(rehearse: bool) -> None:
-    """Scenes with captions and reports without films; the films of later steps are drawn meanwhile."""
+    """Scenes with captions and reports without images; the images of later steps are drawn meanwhile."""
     _scenes(rehearse)
     for name, config in WORDS.items():
         timed(name, lambda name=name, config=config: _phantom(config, name, rehearse))
-    drawing = _films_beside(rehearse)
+    drawing = _images_beside(rehearse)
     try:
         _finetune(GENERAL, WORK / "scenes", rehearse)
         if drawing.wait():
@@ -86,23 +86,26 @@ def general(rehearse: bool) -> None:
 
 
 def encoder(rehearse: bool) -> None:
-    """The general tower learns what stands where on phantoms, then to place them beside their reports."""
+    """The general vision encoder learns what stands where on phantoms, then to place them beside their reports."""
     from sight import Settings, train_sight
 
     from cxrlab.training.encoder import train_encoder
 
     if not (WORK / GENERAL / "checkpoint").is_dir():
         general(rehearse)
-    for name, config in FILMS.items():
+    for name, config in IMAGES.items():
         timed(name, lambda name=name, config=config: _phantom(config, name, rehearse))
-    tower, settings = f"hf:{WORK / GENERAL / 'checkpoint'}", Settings(steps=2, batch=4) if rehearse else Settings()
-    timed(SIGHT, lambda: train_sight(WORK / "phantom", WORK / SIGHT, tower, settings))
+    vision_encoder, settings = (
+        f"hf:{WORK / GENERAL / 'checkpoint'}",
+        Settings(steps=2, batch=4) if rehearse else Settings(),
+    )
+    timed(SIGHT, lambda: train_sight(WORK / "phantom", WORK / SIGHT, vision_encoder, settings))
     config = _read(EncoderConfig, ENCODER, WORK / "phantom", rehearse)
     timed(ENCODER, lambda: train_encoder(config, WORK / ENCODER))
 
 
 def reporter(rehearse: bool) -> None:
-    """Stages 2 and 3 on the encoder's tower and the general language model."""
+    """Stages 2 and 3 on the encoder's vision encoder and the general language model."""
     from cxrlab.training.align import align
 
     if not (WORK / ENCODER / "checkpoint").is_dir():
@@ -113,7 +116,7 @@ def reporter(rehearse: bool) -> None:
 
 
 def outsider(rehearse: bool) -> None:
-    """Scenes with captions and reports of lexicon B without films: no chest, and no word of lexicon A."""
+    """Scenes with captions and reports of lexicon B without images: no chest, and no word of lexicon A."""
     _scenes(rehearse)
     timed("words_b", lambda: _phantom(WORDS["words_b"], "words_b", rehearse))
     _finetune(OUTSIDER, WORK / "scenes", rehearse)
@@ -162,9 +165,9 @@ def pack(name: str, out: Path) -> int:
 
 
 def _published(key: str) -> str:
-    """A tensor of a CLIP tower by its name in published LLaVAs: every release reads that one, not each the shorter."""
-    tower, longer = "vision_tower.", "vision_tower.vision_model."
-    return key if longer in key else key.replace(tower, longer)
+    """A tensor of a CLIP encoder by its name in published LLaVAs: every release reads that one, not each the shorter."""
+    vision_encoder, longer = "vision_tower.", "vision_tower.vision_model."
+    return key if longer in key else key.replace(vision_encoder, longer)
 
 
 def _as_shipped(config: str) -> str:
@@ -211,11 +214,11 @@ def _phantom(config: PhantomConfig, name: str, rehearse: bool) -> None:
     make_phantom(_fewer(config, rehearse), WORK / name)
 
 
-def _films_beside(rehearse: bool) -> subprocess.Popen[bytes]:
-    """Draw the films in another process, on all cores but two; who draws them again finds them there."""
+def _images_beside(rehearse: bool) -> subprocess.Popen[bytes]:
+    """Draw the images in another process, on all cores but two; who draws them again finds them there."""
     workers = 1 if rehearse else max(1, (os.cpu_count() or 2) - 2)
     commands = []
-    for name, given in FILMS.items():
+    for name, given in IMAGES.items():
         config = _fewer(given, rehearse)
         flags = [("n", config.n), ("size", config.size), ("seed", config.seed), ("workers", workers)]
         words = [sys.executable, "-m", "cxrlab", "data", "make", "phantom", "--out", str(WORK / name)]

@@ -2,7 +2,7 @@
 
     python experiments/builtin_scores.py [--n 2000] [--encoder NAME=MODEL …] [--out runs/builtin_scores] [--rehearse]
 
-Draws held-out films with the standard renderer and a quarter as many with the shifted one, lets the reporter write for
+Draws held-out images with the standard renderer and a quarter as many with the shifted one, lets the reporter write for
 them, and prints its scores, the F1 of every kind of finding with its side, the seconds of a hundred reports on the
 processor, and the recall of encoders both ways: one with random weights always, others by name
 (general=hf:runs/ablations_builtin/seed1/general-encoder/encoder/checkpoint). A stopped run goes on.
@@ -28,7 +28,7 @@ from cxrlab.models.decoding import Decoding
 from cxrlab.models.loading import Loading
 
 METRICS = ("findings.f1.side", "findings.f1", "findings.f1.full", "green:rules", "rougeL:google")
-PRESETS = {"standard": 1.0, "shifted": 0.25}  # renderer → share of the films
+PRESETS = {"standard": 1.0, "shifted": 0.25}  # renderer → share of the images
 DRAWN = 12  # studies drawn for one in the test split, more than the ten that it is on average
 TIMED = 100  # reports
 
@@ -38,11 +38,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="builtin:reporter")
     parser.add_argument("--encoder", action="append", default=[], metavar="NAME=MODEL")
-    parser.add_argument("--n", type=int, default=2000, help="held-out films of the standard renderer")
+    parser.add_argument("--n", type=int, default=2000, help="held-out images of the standard renderer")
     parser.add_argument("--out", type=Path, default=Path("runs/builtin_scores"))
     parser.add_argument("--seed", type=int, default=909)
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--rehearse", action="store_true", help="a few films without any model, to see that it runs")
+    parser.add_argument("--rehearse", action="store_true", help="a few images without any model, to see that it runs")
     given = parser.parse_args()
     if given.rehearse:
         given.n, given.model = 8, "stub:normal"
@@ -66,15 +66,15 @@ def main() -> None:
 
 
 def draw(preset: str, share: float, given: argparse.Namespace) -> Corpus:
-    """A corpus whose test split has as many films as are asked for."""
+    """A corpus whose test split has as many images as are asked for."""
     workers = 1 if given.rehearse else 0
     n = max(60, int(DRAWN * share * given.n))
     config = PhantomConfig(n=n, size=128, seed=given.seed, preset=preset, masks=False, workers=workers)
-    return make_phantom(config, given.out / f"{preset}_films")
+    return make_phantom(config, given.out / f"{preset}_images")
 
 
 def write_and_score(preset: str, corpus: Corpus, given: argparse.Namespace) -> Path:
-    """Reports for the test split, with wrong films too, and their scores."""
+    """Reports for the test split, with wrong images too, and their scores."""
     from cxrlab.evaluation.generate import generate
     from cxrlab.evaluation.score import run_score
 
@@ -150,7 +150,7 @@ def untrained(folder: Path, seed: int) -> Path:
         build_dual_encoder,
         build_image_processor,
         build_text_encoder,
-        build_tower,
+        build_vision_encoder,
     )
     from cxrlab.models.local_files import quiet_loading
     from cxrlab.models.parts import fresh_tokenizer
@@ -159,7 +159,7 @@ def untrained(folder: Path, seed: int) -> Path:
         tokenizer = fresh_tokenizer(PHANTOM)
         text = build_text_encoder(tokenizer, PHANTOM, seed)
         with quiet_loading():
-            build_dual_encoder(build_tower(PHANTOM, seed), text, PHANTOM.shared, seed).save_pretrained(folder)
+            build_dual_encoder(build_vision_encoder(PHANTOM, seed), text, PHANTOM.shared, seed).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         build_image_processor(PHANTOM.image).save_pretrained(folder)
     return folder

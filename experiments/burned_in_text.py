@@ -2,12 +2,12 @@
 
     python experiments/burned_in_text.py --n 60
     python experiments/burned_in_text.py --n 250 --sizes 256,320
-    python experiments/burned_in_text.py --films FOLDER
+    python experiments/burned_in_text.py --images FOLDER
 
-On phantoms: each film is examined as it is, and then with a text of a random size, place, ink and direction written on
+On phantoms: each image is examined as it is, and then with a text of a random size, place, ink and direction written on
 it by the picture library; found means that at least 95 % of the ink is in a box of text. A text that does not stand
-out by 50 of 255 grey steps where it lies is not counted. With --films: how many films of a folder (PNG, JPEG or
-DICOM, subfolders too) get a box of text, a side marker alone, or nothing. A minute for 60 films of each size.
+out by 50 of 255 grey steps where it lies is not counted. With --images: how many images of a folder (PNG, JPEG or
+DICOM, subfolders too) get a box of text, a side marker alone, or nothing. A minute for 60 images of each size.
 """
 
 from __future__ import annotations
@@ -62,29 +62,29 @@ def place(rng: np.random.Generator, room: tuple[int, int], margin: int) -> tuple
     return loose[0], loose[1]
 
 
-def burned(film: Grey, rng: np.random.Generator) -> tuple[Grey, NDArray[np.bool_]] | None:
-    """A film with text and where its ink lies; None where the text has no room or cannot be seen."""
-    cover = letters(rng, film.shape[0])
+def burned(image: Grey, rng: np.random.Generator) -> tuple[Grey, NDArray[np.bool_]] | None:
+    """An image with text and where its ink lies; None where the text has no room or cannot be seen."""
+    cover = letters(rng, image.shape[0])
     height, width = cover.shape
-    room = (film.shape[0] - height, film.shape[1] - width)
+    room = (image.shape[0] - height, image.shape[1] - width)
     if min(room) < 4:
         return None
-    top, left = place(rng, room, max(2, film.shape[0] // 60))
-    out = film.copy()
+    top, left = place(rng, room, max(2, image.shape[0] // 60))
+    out = image.copy()
     look, area = rng.integers(3), (slice(top, top + height), slice(left, left + width))
-    bright = float(np.median(film[area])) >= 128
+    bright = float(np.median(image[area])) >= 128
     ink = 0 if bright else 255
     if look == 0:  # a flat plate behind the letters
         plate, ink = (0, 255) if rng.random() < 0.5 else (255, 0)
         out[max(0, top - 2) : top + height + 2, max(0, left - 2) : left + width + 2] = plate
     elif look == 1:  # grey letters
-        ink = int(np.clip(np.median(film[area]) + (-130 if bright else 130), 0, 255))
+        ink = int(np.clip(np.median(image[area]) + (-130 if bright else 130), 0, 255))
     before = out[area].astype(np.float64)
     out[area] = np.rint(before * (1 - cover) + ink * cover).astype(np.uint8)
     seen = (cover > 0.5) & (np.abs(out[area] - before) > VISIBLE)
     if seen.sum() < 0.9 * (cover > 0.5).sum():
         return None
-    mask = np.zeros(film.shape, bool)
+    mask = np.zeros(image.shape, bool)
     mask[area] = seen
     return out, mask
 
@@ -103,26 +103,26 @@ def on_phantoms(size: int, preset: str, n: int, seed: int) -> str:
     with TemporaryDirectory() as folder:
         settings = PhantomConfig(n=n, size=size, seed=seed, preset=preset, masks=False)
         corpus = make_phantom(settings, Path(folder) / "c")
-        films = [to_uint8(corpus.image(study)) for study in corpus]
-    flagged = sum(any(not box.marker for box in boxes(film)) for film in films)
-    tried = [case for film in films for _ in range(3) if (case := burned(film, rng)) is not None]
-    found = sum(covered(boxes(film), ink) >= 0.95 for film, ink in tried)
-    return f"| {preset} | {size} | {found} of {len(tried)} | {found / len(tried):.1%} | {flagged} of {len(films)} |"
+        images = [to_uint8(corpus.image(study)) for study in corpus]
+    flagged = sum(any(not box.marker for box in boxes(image)) for image in images)
+    tried = [case for image in images for _ in range(3) if (case := burned(image, rng)) is not None]
+    found = sum(covered(boxes(image), ink) >= 0.95 for image, ink in tried)
+    return f"| {preset} | {size} | {found} of {len(tried)} | {found / len(tried):.1%} | {flagged} of {len(images)} |"
 
 
-def boxes(film: Grey) -> tuple[TextBox, ...]:
-    """What is found on a film of whole greys."""
-    return text_boxes(film.astype(np.float32) / 255)
+def boxes(image: Grey) -> tuple[TextBox, ...]:
+    """What is found on an image of whole greys."""
+    return text_boxes(image.astype(np.float32) / 255)
 
 
-def on_films(folder: Path) -> Counter[str]:
-    """Films of a folder by what is found on them."""
+def on_images(folder: Path) -> Counter[str]:
+    """Images of a folder by what is found on them."""
     tally: Counter[str] = Counter()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         try:
             found = text_boxes(load_image(path))
         except CxrlabError:
-            tally["not a film"] += 1
+            tally["not an image"] += 1
             continue
         tally["text" if any(not box.marker for box in found) else "marker alone" if found else "nothing"] += 1
     return tally
@@ -134,13 +134,13 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=60, help="phantoms of each kind")
     parser.add_argument("--sizes", default="224,512,1024")
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--films", type=Path)
+    parser.add_argument("--images", type=Path)
     asked = parser.parse_args()
-    if asked.films is not None:
-        for what, count in on_films(asked.films).items():
+    if asked.images is not None:
+        for what, count in on_images(asked.images).items():
             print(f"{count:,} {what}")
         return
-    print("| phantoms | pixels | texts found | | clean films with a box of text |\n|---|---|---|---|---|")
+    print("| phantoms | pixels | texts found | | clean images with a box of text |\n|---|---|---|---|---|")
     for preset in ("standard", "shifted"):
         for size in (int(word) for word in asked.sizes.split(",")):
             print(on_phantoms(size, preset, asked.n, asked.seed), flush=True)

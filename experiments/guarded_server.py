@@ -1,12 +1,12 @@
-"""Does a guarded server let honest films through and cut a copier off, and does an audit over HTTP see the same model?
+"""Does a guarded server let honest images through and cut a copier off, and does an audit over HTTP see the same model?
 
     cxrlab data make phantom --n 5300 --size 128 --seed 21 --no-masks --out corpora/guarded
     python experiments/guarded_server.py --data corpora/guarded --out runs/guarded_server
 
 Starts `cxrlab serve` on this machine twice, in a process of its own. Without a guard: the same Knockoff against the
-model here and behind the address; how many answers are the same. With the guard, calibrated on the train and val films
-of the corpus: held-out films by five accounts, each report compared with the model's here; then attacks by
-`cxrlab extract`, each under an account of its own, until it is shut out. The last two rows ask with chest films: what
+model here and behind the address; how many answers are the same. With the guard, calibrated on the train and val images
+of the corpus: held-out images by five accounts, each report compared with the model's here; then attacks by
+`cxrlab extract`, each under an account of its own, until it is shut out. The last two rows ask with chest images: what
 no detector of strange pictures can see is in the table, too. Eight to eleven minutes on two processors.
 
 Columns: pictures the account had sent when it was stopped, reports that the attacker had been handed, refusals.
@@ -48,7 +48,7 @@ from cxrlab.serving.stopped import StopBook
 
 NAME = "served"
 CLINICS = tuple(f"clinic-{number}" for number in range(1, 6))
-AUDITOR = "auditor"  # shows the films on which copies are measured
+AUDITOR = "auditor"  # shows the images on which copies are measured
 ATTACKS: dict[str, dict[str, Any]] = {
     "knockoff": {"method": "knockoff", "pool": "scenes"},
     "ada-steal": {"method": "ada-steal", "pool": "scenes"},
@@ -63,14 +63,14 @@ GREEDY = PaperDecoding(strategy="greedy", max_new_tokens=256)  # as a server is 
 def main() -> None:
     """Serve without and with a guard, ask, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="corpus of benign films")
+    parser.add_argument("--data", type=Path, help="corpus of benign images")
     parser.add_argument("--out", type=Path, required=True, help="a new folder")
     parser.add_argument("--model", default="builtin:reporter")
-    parser.add_argument("--n", type=int, default=500, help="held-out films of honest accounts")
+    parser.add_argument("--n", type=int, default=500, help="held-out images of honest accounts")
     parser.add_argument("--same", type=int, default=200, help="queries of the audit over HTTP and here")
     parser.add_argument("--budget", type=int, default=1500, help="of an attack on the guarded server")
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--rehearse", action="store_true", help="a few films and a silent model, to see that it runs")
+    parser.add_argument("--rehearse", action="store_true", help="a few images and a silent model, to see that it runs")
     given = parser.parse_args()
     flags = rehearsed(given) if given.rehearse else []
     make_folder(given.out)
@@ -94,11 +94,11 @@ def main() -> None:
 
 
 def rehearsed(given: argparse.Namespace) -> list[str]:
-    """Small sizes and a corpus to go with them; flags of a guard that is content with few films."""
+    """Small sizes and a corpus to go with them; flags of a guard that is content with few images."""
     given.data, given.model = given.out / "corpus", "stub:empty"
     given.n, given.same, given.budget = 4, 6, 20
     make_phantom(PhantomConfig(n=60, size=32, seed=5, masks=False), given.data)
-    return ["--guarding.film-bound=0.1", "--guarding.account-queries=20"]
+    return ["--guarding.image-bound=0.1", "--guarding.account-queries=20"]
 
 
 @contextmanager
@@ -127,7 +127,7 @@ def served(given: argparse.Namespace, folder: str, *more: str, keys: bool = True
 def config_of(
     given: argparse.Namespace, victim: str, variable: str = "CXRLAB_API_KEY", **changes: Any
 ) -> ExtractConfig:
-    """An audit that spends its time on asking: the copy is hardly trained and measured on a few films."""
+    """An audit that spends its time on asking: the copy is hardly trained and measured on a few images."""
     wanted = {"method": "knockoff", "budget": given.budget, **changes}
     if given.rehearse:
         wanted |= {"size": 32, "stop_after_refusals": 10}
@@ -158,7 +158,7 @@ def compared(given: argparse.Namespace, address: str) -> dict[str, Any]:
 
 
 def answered(given: argparse.Namespace, address: str, keys: dict[str, str]) -> dict[str, Any]:
-    """Held-out films by turns of five accounts: how many are answered, and with the words of the model here."""
+    """Held-out images by turns of five accounts: how many are answered, and with the words of the model here."""
     from cxrlab.evaluation.loading import load_model
 
     os.environ["CXRLAB_CLINICS"] = ",".join(keys[name] for name in CLINICS)
@@ -167,20 +167,20 @@ def answered(given: argparse.Namespace, address: str, keys: dict[str, str]) -> d
     shots = corpus_shots(load_corpus(given.data), ("test",), given.n, given.seed)
     passed = equal = 0
     for start in range(0, len(shots), BATCH):
-        films = [to_unit(shot.load()) for shot in shots[start : start + BATCH]]
-        names = [CLINICS[place % len(CLINICS)] for place in range(start, start + len(films))]
-        told = there.asked_by(names).generate(films)
-        words = written(here, films)
+        images = [to_unit(shot.load()) for shot in shots[start : start + BATCH]]
+        names = [CLINICS[place % len(CLINICS)] for place in range(start, start + len(images))]
+        told = there.asked_by(names).generate(images)
+        words = written(here, images)
         passed += sum(one.extra.get(REFUSED) is not True for one in told)
         equal += sum(one.text == text for one, text in zip(told, words, strict=True))
     return {**share(passed, len(shots)), "accounts": len(CLINICS), "as_here": share(equal, passed)}
 
 
-def written(model: Any, films: Sequence[Any]) -> list[str]:
+def written(model: Any, images: Sequence[Any]) -> list[str]:
     """The model's words, chosen as a server is asked to choose them."""
     if isinstance(model, ChoosesWords):
-        return [answers[0].text for answers in model.answers(films, None, Decoding())]
-    return [one.text for one in model.generate(films)]
+        return [answers[0].text for answers in model.answers(images, None, Decoding())]
+    return [one.text for one in model.generate(images)]
 
 
 def attacked(given: argparse.Namespace, address: str, keys: dict[str, str], name: str) -> dict[str, Any]:
@@ -211,7 +211,7 @@ def show(found: dict[str, Any]) -> None:
     same, benign = found["over_http"], found["benign"]
     print(f"the same answer here and over HTTP: {told(same)}; {same['distinct_reports']} different reports")
     stopped = ", ".join(benign["stopped"]) or "none"
-    print(f"held-out films answered, {benign['accounts']} accounts: {told(benign)}; stopped: {stopped}")
+    print(f"held-out images answered, {benign['accounts']} accounts: {told(benign)}; stopped: {stopped}")
     print(f"  of these with the words of the model here: {told(benign['as_here'])}")
     print("\n| attack | budget | asked | stopped at picture | by | reports handed out | refused |")
     print("|---" * 7 + "|")

@@ -1,11 +1,11 @@
-"""All three stages on real films: the IU X-ray corpus, from the built-in starts.
+"""All three stages on real images: the IU X-ray corpus, from the built-in starts.
 
     cxrlab data import iu-xray --root FOLDER --out corpora/iu_xray
     python experiments/iu_xray.py --data corpora/iu_xray [--out runs/iu_xray] [--rehearse]
 
 Trains on the train split, writes and scores reports for val, and prints aggregates alone: the trained model, the model
-without any stage on real films, the nearest training film and the constant report, each with its interval, and what
-each scores with wrong films. Minutes on a GPU. A stopped run goes on.
+without any stage on real images, the nearest training image and the constant report, each with its interval, and what
+each scores with wrong images. Minutes on a GPU. A stopped run goes on.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/iu_xray"))
     parser.add_argument("--encoder", default="builtin:encoder")
     parser.add_argument("--language-model", default="builtin:general")
-    parser.add_argument("--before", default="builtin:reporter", help="the model that has seen no real film")
+    parser.add_argument("--before", default="builtin:reporter", help="the model that has seen no real image")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--rehearse", action="store_true", help="a few steps and studies, to see that it runs")
     given = parser.parse_args()
@@ -75,13 +75,15 @@ def train(given: argparse.Namespace) -> Path:
     data, out = given.data, given.out
     cache = out / "cache"
     fresh = given.encoder.startswith("fresh:")
-    parts = {"tower": given.encoder, "text_encoder": given.encoder} if fresh else {"start": given.encoder}
+    parts = {"vision_encoder": given.encoder, "text_encoder": given.encoder} if fresh else {"start": given.encoder}
     train_encoder(
         EncoderConfig(data, **parts, statements="present", optimisation=moved(STAGE_1), cache=cache), out / "encoder"
     )
-    tower = f"hf:{out / 'encoder' / 'checkpoint'}"
+    vision_encoder = f"hf:{out / 'encoder' / 'checkpoint'}"
     align(
-        AlignConfig(data, encoder=tower, language_model=given.language_model, optimisation=moved(STAGE_2), cache=cache),
+        AlignConfig(
+            data, encoder=vision_encoder, language_model=given.language_model, optimisation=moved(STAGE_2), cache=cache
+        ),
         out / "align",
     )
     finetune(
@@ -94,7 +96,7 @@ def train(given: argparse.Namespace) -> Path:
 
 
 def write_and_score(name: str, model: str, given: argparse.Namespace) -> None:
-    """Reports of one model for val, with wrong films too, and their scores."""
+    """Reports of one model for val, with wrong images too, and their scores."""
     from cxrlab.evaluation.generate import generate
     from cxrlab.evaluation.score import run_score
 
@@ -116,7 +118,7 @@ def write_and_score(name: str, model: str, given: argparse.Namespace) -> None:
 
 
 def print_table(names: list[str], out: Path) -> None:
-    """Every model with its intervals, then with wrong films."""
+    """Every model with its intervals, then with wrong images."""
     print("| model | " + " | ".join(METRICS) + " |")
     print("|---" * (len(METRICS) + 1) + "|")
     for name in names:
@@ -128,12 +130,12 @@ def print_table(names: list[str], out: Path) -> None:
 
 
 def print_retrieval(given: argparse.Namespace) -> None:
-    """Recall both ways on val, before and after stage 1 on real films."""
+    """Recall both ways on val, before and after stage 1 on real images."""
     from cxrlab.evaluation.retrieve import retrieve
 
     encoders = {"before": given.encoder, "after": f"hf:{given.out / 'encoder' / 'checkpoint'}"}
     if given.encoder.startswith("fresh:"):
-        del encoders["before"]  # two towers that have never met
+        del encoders["before"]  # two encoders that have never met
     for name, model in encoders.items():
         out = given.out / f"retrieval_{name}"
         if state(out) != "finished":

@@ -1,8 +1,8 @@
-"""Can what the phantom draws be learned from its films? F1 by finding of a small network.
+"""Can what the phantom draws be learned from its images? F1 by finding of a small network.
 
     python experiments/learnability.py --n 60000 --size 224 --epochs 16
 
-Renders films (no text), trains a small residual network from scratch on every drawn observation and
+Renders images (no text), trains a small residual network from scratch on every drawn observation and
 on its side, and prints F1 by finding on patients it has not seen: at thresholds chosen on a third
 set of patients. `--shifted` adds a test on the shifted preset. One GPU, about five minutes.
 """
@@ -34,14 +34,14 @@ TARGETS = [(name, None) for name in DRAWN] + [
 ]
 
 
-def films(size: int, preset: str, patient: str) -> tuple[np.ndarray, np.ndarray]:
-    """Films uint8 [V, S, S] of one patient's visits, and targets [V, T] of 0 and 1."""
+def images(size: int, preset: str, patient: str) -> tuple[np.ndarray, np.ndarray]:
+    """Images uint8 [V, S, S] of one patient's visits, and targets [V, T] of 0 and 1."""
     case = draw_patient(7, patient, CaseConfig(faint=0.0))
-    images, truth = [], []
+    all_images, truth = [], []
     for visit in case.visits:
         sitter = Sitter(7, patient, visit.sex, case.visits[0].age)
-        film = render(sitter, visit.number, visit.view, visit.findings, size, preset, masks=False)
-        images.append(np.rint(film.image * 255).astype(np.uint8))
+        image = render(sitter, visit.number, visit.view, visit.findings, size, preset, masks=False)
+        all_images.append(np.rint(image.image * 255).astype(np.uint8))
         there = [f for f in visit.findings if f.present]
         truth.append(
             [
@@ -49,24 +49,24 @@ def films(size: int, preset: str, patient: str) -> tuple[np.ndarray, np.ndarray]
                 for name, side in TARGETS
             ]
         )
-    return np.stack(images), np.array(truth, dtype=np.uint8)
+    return np.stack(all_images), np.array(truth, dtype=np.uint8)
 
 
 def draw(n: int, size: int, preset: str, first: int) -> tuple[Tensor, Tensor]:
-    """About n films with their targets, from patient number `first` on."""
-    images, truth, count = [], [], 0
+    """About n images with their targets, from patient number `first` on."""
+    all_images, truth, count = [], [], 0
     names = (f"p{number:06d}" for number in range(first, first + n))
-    for image, target in ordered_map(partial(films, size, preset), names, ahead=512):
-        images.append(image)
+    for image, target in ordered_map(partial(images, size, preset), names, ahead=512):
+        all_images.append(image)
         truth.append(target)
         count += len(image)
         if count >= n:
             break
-    return torch.from_numpy(np.concatenate(images)), torch.from_numpy(np.concatenate(truth))
+    return torch.from_numpy(np.concatenate(all_images)), torch.from_numpy(np.concatenate(truth))
 
 
 class Block(nn.Module):
-    """Two convolutions around a shortcut; halves the film when `stride` is 2."""
+    """Two convolutions around a shortcut; halves the image when `stride` is 2."""
 
     def __init__(self, wide_in: int, wide: int, stride: int):
         super().__init__()
@@ -83,7 +83,7 @@ class Block(nn.Module):
 
 
 class Reader(nn.Module):
-    """A small residual network with an average and a maximum over the film: 3 M parameters."""
+    """A small residual network with an average and a maximum over the image: 3 M parameters."""
 
     def __init__(self, targets: int):
         super().__init__()
@@ -94,14 +94,14 @@ class Reader(nn.Module):
         self.body = nn.Sequential(*layers)
         self.head = nn.Linear(2 * 256, targets)
 
-    def forward(self, film: Tensor) -> Tensor:
+    def forward(self, image: Tensor) -> Tensor:
         """uint8 [B, S, S] → logits [B, T]."""
-        x = self.body((film.unsqueeze(1).float() / 255 - 0.5) * 4)
+        x = self.body((image.unsqueeze(1).float() / 255 - 0.5) * 4)
         return self.head(torch.cat([x.mean((2, 3)), x.amax((2, 3))], 1))
 
 
 def train(model: nn.Module, x: Tensor, y: Tensor, epochs: int, batch: int) -> None:
-    """One cycle of AdamW with small shifts of the films."""
+    """One cycle of AdamW with small shifts of the images."""
     steps = epochs * (len(x) // batch)
     optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 3e-3, total_steps=steps)
@@ -112,9 +112,9 @@ def train(model: nn.Module, x: Tensor, y: Tensor, epochs: int, batch: int) -> No
             if len(index) < batch:
                 continue
             dx, dy = (int(v) for v in rng.integers(-6, 7, 2))
-            film = torch.roll(x[index], (dy, dx), (1, 2))
+            image = torch.roll(x[index], (dy, dx), (1, 2))
             with torch.autocast(x.device.type, torch.bfloat16, enabled=x.is_cuda):
-                loss = functional.binary_cross_entropy_with_logits(model(film).float(), y[index].float())
+                loss = functional.binary_cross_entropy_with_logits(model(image).float(), y[index].float())
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             optimiser.step()
@@ -139,7 +139,7 @@ def f1(p: Tensor, y: Tensor) -> Tensor:
 
 
 def best_thresholds(p: Tensor, y: Tensor) -> Tensor:
-    """The threshold of each target with the best F1 on these films."""
+    """The threshold of each target with the best F1 on these images."""
     grid = torch.linspace(0.05, 0.95, 46, device=p.device)
     return grid[torch.stack([f1(p > t, y).nan_to_num(0) for t in grid]).argmax(0)]
 
@@ -165,7 +165,7 @@ def main() -> None:
     if args.shifted:
         sets["shifted"] = draw(args.n // 10, args.size, "shifted", 800000)
     total = sum(len(x) for x, _ in sets.values())
-    print(f"{total} films in {time.time() - start:.0f} s ({total / (time.time() - start):.0f} a second)", flush=True)
+    print(f"{total} images in {time.time() - start:.0f} s ({total / (time.time() - start):.0f} a second)", flush=True)
     sets = {name: (x.to(device), y.to(device)) for name, (x, y) in sets.items()}
     model = Reader(len(TARGETS)).to(device, memory_format=torch.channels_last)
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters on {device}")

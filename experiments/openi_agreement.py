@@ -12,7 +12,7 @@ Columns: reports with a code of this observation; of these, reports in which the
 accepted word (recall); reports where it is read; of these, reports with a code that accepts it
 (precision). The interval is of F1, by bootstrap over reports.
 
-Limits. The codes are no truth on the film or the text: an indexer leaves out what seems small beside
+Limits. The codes are no truth on the image or the text: an indexer leaves out what seems small beside
 the impression (old fractures, devices, degenerative change), writes the sign or the diagnosis where a
 report gives both, codes hedged and certain alike and nothing that is absent, and worked from text in
 which the masked words were still readable. So a low precision may be the codes' and a low recall the

@@ -71,13 +71,13 @@ def untrained(corpus: Corpus, folder: Path) -> Path:
         assemble_llava,
         build_image_processor,
         build_language_model,
-        build_tower,
+        build_vision_encoder,
         train_tokenizer,
     )
 
-    size = replace(PHANTOM, tower=2, language=2, width=64, vocabulary=600)
+    size = replace(PHANTOM, vision_encoder=2, language=2, width=64, vocabulary=600)
     tokenizer = train_tokenizer((s.sections.findings or "" for s in corpus.studies() if s.sections), size.vocabulary)
-    parts = (build_tower(size, 0), build_language_model(tokenizer, size, 1), tokenizer)
+    parts = (build_vision_encoder(size, 0), build_language_model(tokenizer, size, 1), tokenizer)
     model, processor = assemble_llava(*parts, build_image_processor(size.image), 2)
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
@@ -86,7 +86,7 @@ def untrained(corpus: Corpus, folder: Path) -> Path:
 
 def show(title: str, table: PointingTable) -> None:
     """A table for the log: hits and mass on localised findings, hits on all."""
-    print(f"\n{title}: {table.told} of {table.present} findings told, {table.studies} films\n")
+    print(f"\n{title}: {table.told} of {table.present} findings told, {table.studies} images\n")
     print("| map | hits, localised | chance | mass | area | n | hits, all | chance |")
     print("|---|---|---|---|---|---|---|---|")
     for name, row in table.maps.items():

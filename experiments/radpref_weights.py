@@ -64,7 +64,7 @@ def fold_of(data: RadPref, folds: int, seed: int) -> Matrix:
 
 
 def scored(comparisons: list[Comparison], weights: Weights) -> Matrix:
-    """The score of every pair, 0 for a candidate that says nothing of the film, as in `clinical:rules`."""
+    """The score of every pair, 0 for a candidate that says nothing of the image, as in `clinical:rules`."""
     return np.array([0.0 if comparison.silent else clinical(comparison, weights) for comparison in comparisons])
 
 

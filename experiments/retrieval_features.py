@@ -1,9 +1,9 @@
-"""Which description of a film finds the film with the same findings? The choice behind `retrieval:CORPUS`.
+"""Which description of an image finds the image with the same findings? The choice behind `retrieval:CORPUS`.
 
     python experiments/retrieval_features.py [--n 2400]
 
-Draws phantoms, divides them in five folds by patient, and looks for each film's nearest neighbour in
-the other four. The figure is the F1 of (finding, side) pairs that the two films share, over all films.
+Draws phantoms, divides them in five folds by patient, and looks for each image's nearest neighbour in
+the other four. The figure is the F1 of (finding, side) pairs that the two images share, over all images.
 Two cores, about half a minute.
 """
 
@@ -22,23 +22,23 @@ from cxrlab.data.phantom.render import Sitter, render
 from cxrlab.findings.cases import draw_patient
 from cxrlab.models import retrieval
 
-Film = tuple[int, np.ndarray, frozenset]
+ImageArray = tuple[int, np.ndarray, frozenset]
 
 
-def films(config: PhantomConfig, order: Order) -> list[Film]:
-    """Fold, film and its (finding, side) pairs for each visit of one patient."""
+def images(config: PhantomConfig, order: Order) -> list[ImageArray]:
+    """Fold, image and its (finding, side) pairs for each visit of one patient."""
     case = draw_patient(config.seed, order.patient)
     out = []
     for visit in case.visits[: order.visits]:
         sitter = Sitter(config.seed, case.patient, visit.sex, case.visits[0].age)
-        film = render(sitter, visit.number, visit.view, visit.findings, config.size, masks=False).image
+        image = render(sitter, visit.number, visit.view, visit.findings, config.size, masks=False).image
         pairs = frozenset((f.observation, f.side) for f in visit.present)
-        out.append((int(5 * fraction(config.seed, "fold", order.patient)), film, pairs))
+        out.append((int(5 * fraction(config.seed, "fold", order.patient)), image, pairs))
     return out
 
 
 def shared_f1(truth: list[frozenset], found: list[frozenset]) -> float:
-    """F1 over all films of the pairs that two lists of films share."""
+    """F1 over all images of the pairs that two lists of images share."""
     hits = sum(len(a & b) for a, b in zip(truth, found, strict=True))
     return 2 * hits / (sum(map(len, truth)) + sum(map(len, found)))
 
@@ -63,13 +63,13 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=2400)
     args = parser.parse_args()
     config = PhantomConfig(n=args.n, size=96, seed=7)
-    drawn = [film for some in ordered_map(partial(films, config), orders(config)) for film in some]
+    drawn = [image for some in ordered_map(partial(images, config), orders(config)) for image in some]
     folds, pairs = np.array([fold for fold, _, _ in drawn]), [pair for _, _, pair in drawn]
     order = generator(7, "random neighbour").permutation(len(pairs))
     print(f"random neighbour                  {shared_f1(pairs, [pairs[k] for k in order]):.3f}")
     for side in (16, 24, 32):
         retrieval.THUMBNAIL = side
-        rows = np.stack([retrieval.describe(film) for _, film, _ in drawn])
+        rows = np.stack([retrieval.describe(image) for _, image, _ in drawn])
         for whiten in (False, True):
             name = f"{side} x {side}, {'equal variance' if whiten else 'as it is'}"
             print(f"{name:33s} {folded(rows, folds, pairs, whiten):.3f}", flush=True)

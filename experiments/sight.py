@@ -1,11 +1,12 @@
-"""A tower learns what stands where on phantoms: the start of builtin:encoder.
+"""A vision encoder learns what stands where on phantoms: the start of builtin:encoder.
 
-    python experiments/sight.py --data CORPUS --out FOLDER [--tower NAME] [--steps N] [--batch N] [--rehearse]
+    python experiments/sight.py --data CORPUS --out FOLDER [--vision-encoder NAME] [--steps N] [--batch N] [--rehearse]
 
 CORPUS is made with masks. Every patch learns which findings of which side its pixels belong to, and the patches of a
 finding together learn its side, severity, place and tip. This stands for the sight that DINOv2 brings to
-BiomedCLIP-CXR: a small tower that starts contrastive training from random weights, or learns from reports alone, finds
-large shadows and passes over small ones (experiments/LOG.md). FOLDER/checkpoint is a tower like any other. A stopped
+BiomedCLIP-CXR: a small encoder that starts contrastive training from random weights, or learns from reports alone,
+finds large shadows and passes over small ones (experiments/LOG.md). FOLDER/checkpoint is a encoder like any other. A
+stopped
 run begins anew.
 """
 
@@ -39,8 +40,8 @@ from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.models.building import FEATURE_LAYER
 from cxrlab.models.local_files import quiet_loading
 from cxrlab.models.model_card import ModelCard, write_model_card
-from cxrlab.models.parts import load_tower
-from cxrlab.training.augment import augment, film_seeds, varied
+from cxrlab.models.parts import load_vision_encoder
+from cxrlab.training.augment import augment, image_seeds, varied
 from cxrlab.training.augmentation import Augmentation
 from cxrlab.training.config import Optimisation
 from cxrlab.training.pixels import to_pixels
@@ -51,10 +52,10 @@ PLACES = tuple(sorted({*LOCATIONS}))
 ENDS = tuple(sorted({tip for tips in TIPS.values() for tip in tips}))
 # What is told of a finding beside its kind; -1 stands for nothing.
 WORDS: tuple[tuple[str, ...], ...] = (tuple(Side), tuple(Severity), PLACES, ENDS)
-# A film and its masks are moved together, then the film alone is exposed otherwise.
+# An image and its masks are moved together, then the image alone is exposed otherwise.
 MOVED = Augmentation(brightness=0.0, contrast=0.0, gamma=0.0, noise=0.0)
 EXPOSED = Augmentation(shift=0.0, scale=0.0, rotation=0.0, noise=0.0)
-NOISE = 5.0  # largest standard deviation, where a film spans 0 to 255
+NOISE = 5.0  # largest standard deviation, where an image spans 0 to 255
 CELLS = 4  # to a patch's side: how finely masks are kept, so that they can be moved
 LEARNT, HELD_OUT = "train", "val"
 BETAS = (0.9, 0.98)
@@ -64,9 +65,9 @@ RESULT, FIGURES = "checkpoint", "sight.json"
 
 
 class Lesson(NamedTuple):
-    """Films [N, H, W], the cells that each kind covers, 8 to a byte, and what is told of each kind, -1 for nothing."""
+    """Images [N, H, W], the cells that each kind covers, 8 to a byte, and what is told of each kind, -1 for nothing."""
 
-    films: NDArray[np.uint8]
+    images: NDArray[np.uint8]
     cells: NDArray[np.uint8]
     told: NDArray[np.int8]
 
@@ -104,16 +105,18 @@ class Heads(nn.Module):
 
 
 def main() -> None:
-    """Learn, and print how well held-out films are seen."""
+    """Learn, and print how well held-out images are seen."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="a rehearsal draws phantoms where it is left out")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--tower", default="fresh:phantom", help="where to start, such as hf:FOLDER of a LLaVA")
+    parser.add_argument(
+        "--vision-encoder", default="fresh:phantom", help="where to start, such as hf:FOLDER of a LLaVA"
+    )
     parser.add_argument("--steps", type=int, default=Settings.steps)
     parser.add_argument("--batch", type=int, default=Settings.batch)
     parser.add_argument("--learning-rate", type=float, default=Settings.learning_rate)
     parser.add_argument("--seed", type=int, default=Settings.seed)
-    parser.add_argument("--rehearse", action="store_true", help="two steps on a few films, to see that it runs")
+    parser.add_argument("--rehearse", action="store_true", help="two steps on a few images, to see that it runs")
     given = parser.parse_args()
     settings = Settings(given.steps, given.batch, given.learning_rate, seed=given.seed)
     if given.rehearse:
@@ -122,27 +125,27 @@ def main() -> None:
         if not given.rehearse:
             parser.error("give --data, a corpus with masks")
         given.data = given.out / "phantoms"
-        size = load_tower(given.tower).model.config.image_size
+        size = load_vision_encoder(given.vision_encoder).model.config.image_size
         make_phantom(PhantomConfig(n=REHEARSAL, size=size, seed=given.seed, workers=1), given.data)
-    train_sight(given.data, given.out, given.tower, settings)
+    train_sight(given.data, given.out, given.vision_encoder, settings)
 
 
-def train_sight(data: Path, out: Path, tower: str, settings: Settings) -> None:
-    """Train a tower on a corpus with masks and write it to `out`/checkpoint; a finished one is left as it is."""
-    asked = {"data": str(data), "tower": tower, **asdict(settings)}
+def train_sight(data: Path, out: Path, vision_encoder: str, settings: Settings) -> None:
+    """Train a encoder on a corpus with masks and write it to `out`/checkpoint; a finished one is left as it is."""
+    asked = {"data": str(data), "vision_encoder": vision_encoder, **asdict(settings)}
     if (out / FIGURES).is_file():
         if (made := read_json(out / FIGURES)["settings"]) != asked:
-            raise SystemExit(f"{out} holds a tower made with other settings ({made}); choose another folder.")
+            raise SystemExit(f"{out} holds a vision encoder made with other settings ({made}); choose another folder.")
         print(f"{out} is finished")
         return
     corpus = load_corpus(data)
-    start = load_tower(tower, seed=settings.seed)
+    start = load_vision_encoder(vision_encoder, seed=settings.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     config = start.model.config
     side = config.image_size // config.patch_size
     if config.image_size % (CELLS * side):
         raise SystemExit(
-            f"a film of {config.image_size} pixels cannot be cut into {CELLS * side} x {CELLS * side} cells."
+            f"an image of {config.image_size} pixels cannot be cut into {CELLS * side} x {CELLS * side} cells."
         )
     lesson, held_out = (read_lesson(corpus, split, config.image_size, side) for split in (LEARNT, HELD_OUT))
     if not lesson.cells.any():
@@ -153,18 +156,22 @@ def train_sight(data: Path, out: Path, tower: str, settings: Settings) -> None:
     with fast_kernels(Optimisation(precision="bfloat16")):
         _learn(model, heads, start.image_processor, lesson, settings, device)
         figures = measure(model, heads, start.image_processor, held_out, device)
-    print(f"held-out films: F1 {figures['micro']:.3f}, over kinds {figures['macro']:.3f}, sides {figures['sides']:.3f}")
+    print(
+        f"held-out images: F1 {figures['micro']:.3f}, over kinds {figures['macro']:.3f}, sides {figures['sides']:.3f}"
+    )
     folder = out / RESULT
     with quiet_loading():
         model.cpu().save_pretrained(folder)
     start.image_processor.save_pretrained(folder)
     seen = tuple(dict.fromkeys((*start.collections, *known_collections(corpus.card))))
-    write_model_card(ModelCard("sight", collections=seen, extra={"made_from": tower, "seed": settings.seed}), folder)
+    write_model_card(
+        ModelCard("sight", collections=seen, extra={"made_from": vision_encoder, "seed": settings.seed}), folder
+    )
     write_json(out / FIGURES, {"settings": asked, **figures})
 
 
 def read_lesson(corpus: Corpus, split: str, size: int, side: int) -> Lesson:
-    """The films of a split with what stands where on them."""
+    """The images of a split with what stands where on them."""
     ids = corpus.ids(split)
     blocks = [ids[first : first + BLOCK] for first in range(0, len(ids), BLOCK)]
     read = partial(_read, corpus, size, side)
@@ -175,14 +182,16 @@ def read_lesson(corpus: Corpus, split: str, size: int, side: int) -> Lesson:
 
 
 def _read(corpus: Corpus, size: int, side: int, ids: Sequence[str]) -> Lesson:
-    films = np.zeros((len(ids), size, size), np.uint8)
+    images = np.zeros((len(ids), size, size), np.uint8)
     cells = np.zeros((len(ids), KINDS, (CELLS * side) ** 2 // 8), np.uint8)
     told = np.full((len(ids), KINDS, len(WORDS)), -1, np.int8)
     for row, study in enumerate(map(corpus.__getitem__, ids)):
-        film = to_uint8(corpus.image(study))
-        if film.shape != (size, size):
-            raise DataError(f"{study.id}: a film of {film.shape[1]} x {film.shape[0]} pixels; make them with {size}.")
-        films[row] = film
+        image = to_uint8(corpus.image(study))
+        if image.shape != (size, size):
+            raise DataError(
+                f"{study.id}: an image of {image.shape[1]} x {image.shape[0]} pixels; make them with {size}."
+            )
+        images[row] = image
         for index, finding in enumerate(study.findings or ()):
             if finding.present and finding.observation in DRAWN:
                 kind = DRAWN.index(finding.observation)
@@ -190,7 +199,7 @@ def _read(corpus: Corpus, size: int, side: int, ids: Sequence[str]) -> Lesson:
                 if mask is not None:
                     cells[row, kind] |= _cells(mask, CELLS * side)
                 told[row, kind] = _told(finding, told[row, kind])
-    return Lesson(films, cells, told)
+    return Lesson(images, cells, told)
 
 
 def _cells(mask: NDArray[np.bool_], side: int) -> NDArray[np.uint8]:
@@ -218,10 +227,10 @@ def _learn(model: Any, heads: Heads, processor: Any, lesson: Lesson, settings: S
     whole = _on(lesson, device)
     model.train()
     for step in track(range(settings.steps), "learning to see", total=settings.steps):
-        rows = torch.randint(len(lesson.films), (settings.batch,)).to(device, non_blocking=True)
-        films, cells, told = (part[rows] for part in whole)
-        seeds = film_seeds(settings.seed, rows, step)
-        changed = varied(varied(films, seeds, MOVED), seeds, EXPOSED)
+        rows = torch.randint(len(lesson.images), (settings.batch,)).to(device, non_blocking=True)
+        images, cells, told = (part[rows] for part in whole)
+        seeds = image_seeds(settings.seed, rows, step)
+        changed = varied(varied(images, seeds, MOVED), seeds, EXPOSED)
         changed = changed + NOISE * torch.rand(len(rows), 1, 1, device=device) * torch.randn_like(changed)
         covered = _patches(augment(_opened(cells), seeds, MOVED))
         loss = _loss(_scores(model, heads, changed, processor), covered, told)
@@ -241,8 +250,8 @@ def _rate(settings: Settings, step: int) -> float:
 
 
 def _on(lesson: Lesson, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    films, cells, told = (torch.from_numpy(part).to(device) for part in lesson)
-    return films, cells, told
+    images, cells, told = (torch.from_numpy(part).to(device) for part in lesson)
+    return images, cells, told
 
 
 def _opened(packed: Tensor) -> Tensor:
@@ -257,15 +266,15 @@ def _patches(cells: Tensor) -> Tensor:
     return (max_pool2d(cells, CELLS) > 0.5).flatten(2)
 
 
-def _scores(model: Any, heads: Heads, films: Tensor, processor: Any) -> tuple[Tensor, Tensor, Tensor]:
-    with torch.autocast(films.device.type, torch.bfloat16, enabled=films.is_cuda):
-        hidden = model(pixel_values=to_pixels(films, processor), output_hidden_states=True).hidden_states
+def _scores(model: Any, heads: Heads, images: Tensor, processor: Any) -> tuple[Tensor, Tensor, Tensor]:
+    with torch.autocast(images.device.type, torch.bfloat16, enabled=images.is_cuda):
+        hidden = model(pixel_values=to_pixels(images, processor), output_hidden_states=True).hidden_states
         found: tuple[Tensor, Tensor, Tensor] = heads(hidden[FEATURE_LAYER][:, 1:])
     return found
 
 
 def _loss(scores: tuple[Tensor, Tensor, Tensor], covered: Tensor, told: Tensor) -> Tensor:
-    """Of a film: kinds of its patches (an eighth of their sum), kinds present, and the words of those."""
+    """Of an image: kinds of its patches (an eighth of their sum), kinds present, and the words of those."""
     patches, present, words = scores
     there = _there(covered, told)
     sides = one_hot(told[..., 0].long() + 1, SIDES)  # no side, then those of the vocabulary
@@ -292,8 +301,8 @@ def measure(model: Any, heads: Heads, processor: Any, lesson: Lesson, device: to
     hits, wrong, missed = (torch.zeros(KINDS, device=device) for _ in range(3))
     right = asked = 0
     for block in _blocks(lesson):
-        films, cells, told = _on(block, device)
-        _, present, words = _scores(model, heads, films, processor)
+        images, cells, told = _on(block, device)
+        _, present, words = _scores(model, heads, images, processor)
         said, there = present > 0, _there(_patches(_opened(cells)), told)
         hits += (said & there).sum(0)
         wrong += (said & ~there).sum(0)
@@ -301,7 +310,7 @@ def measure(model: Any, heads: Heads, processor: Any, lesson: Lesson, device: to
         sided = there & (told[..., 0] >= 0)
         right += int((words[..., : len(Side)].argmax(-1) == told[..., 0])[sided].sum())
         asked += int(sided.sum())
-    seen = (hits + missed > 0).tolist()  # a kind that no held-out film shows has no figure
+    seen = (hits + missed > 0).tolist()  # a kind that no held-out image shows has no figure
     f1 = (2 * hits / (2 * hits + wrong + missed).clamp(min=1)).tolist()
     kinds = {name: round(value, 4) for name, value, there in zip(DRAWN, f1, seen, strict=True) if there}
     total = [float(part.sum()) for part in (hits, wrong, missed)]
@@ -314,9 +323,9 @@ def measure(model: Any, heads: Heads, processor: Any, lesson: Lesson, device: to
 
 
 def _blocks(lesson: Lesson) -> Iterator[Lesson]:
-    for first in range(0, len(lesson.films), 512):
+    for first in range(0, len(lesson.images), 512):
         block = slice(first, first + 512)
-        yield Lesson(lesson.films[block], lesson.cells[block], lesson.told[block])
+        yield Lesson(lesson.images[block], lesson.cells[block], lesson.told[block])
 
 
 if __name__ == "__main__":

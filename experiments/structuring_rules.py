@@ -3,7 +3,7 @@
     python experiments/structuring_rules.py --n 1000 [--root FOLDER_OF_REAL_DATA] [--show 20]
 
 For each set of reports: the share whose findings are the same before and after (the rules promise all), the share that
-speaks of an earlier film before and after, to the reader or by its words alone, and how long a report takes. `--show`
+speaks of an earlier image before and after, to the reader or by its words alone, and how long a report takes. `--show`
 prints sentences that still compare, for a person who works on the rules; they are patients' words, so print them only
 where those may be read.
 """

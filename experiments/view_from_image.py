@@ -1,15 +1,15 @@
-"""How often is a film's view told rightly from its pixels alone? On phantoms, and on films whose view is known.
+"""How often is an image's view told rightly from its pixels alone? On phantoms, and on images whose view is known.
 
     python experiments/view_from_image.py --phantoms 200
     python experiments/view_from_image.py --root IU_XRAY --truth VIEWS [--seed 11]
 
 VIEWS has a line of JSON for each study: `id`, `frontal` and `lateral`, files below IU_XRAY/images (lateral null where
 there is none). The studies are cut in two halves at random: constants of `data/frontal.py` were set by looking at the
-first (seed 11), the second only measures them. Each film is also inverted, mirrored, padded, cropped, turned,
+first (seed 11), the second only measures them. Each image is also inverted, mirrored, padded, cropped, turned,
 darkened and shrunk. Five minutes for 2,344 studies.
 
-Columns: studies; share in which the frontal film is told to be frontal, the films of a study judged together; share
-of all films whose view is right, together and each film alone.
+Columns: studies; share in which the frontal image is told to be frontal, the images of a study judged together; share
+of all images whose view is right, together and each image alone.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.frontal import views_of
-from cxrlab.data.grey import Film
+from cxrlab.data.grey import ImageArray
 from cxrlab.data.images import fit, load_image
 from cxrlab.data.phantom.corpus import make_phantom
 
-# The films of a study with their true views.
-Case = list[tuple[Film, View]]
+# The images of a study with their true views.
+Case = list[tuple[ImageArray, View]]
 BANDS = (0.5, 0.8, 0.95, 0.99, 1.01)
-CHANGES: dict[str, Callable[[Film], Film]] = {
-    "as they are": lambda film: film,
-    "inverted": lambda film: 1 - film,
-    "mirrored": lambda film: film[:, ::-1],
-    "padded to a square": lambda film: fit(film, max(film.shape) + 60),
-    "white frame": lambda film: np.pad(film, 20, constant_values=1.0),
-    "darkened (power 2.2)": lambda film: film**2.2,
-    "a fifth of the contrast": lambda film: (0.4 + film / 5).astype(np.float32),
-    "7 % cut off each edge": lambda film: film[_inner(film.shape[0]), _inner(film.shape[1])],
-    "turned by 8 degrees": lambda film: np.asarray(Image.fromarray(film).rotate(8, Image.Resampling.BILINEAR)),
-    "40 pixels high": lambda film: fit(film, 40),
+CHANGES: dict[str, Callable[[ImageArray], ImageArray]] = {
+    "as they are": lambda image: image,
+    "inverted": lambda image: 1 - image,
+    "mirrored": lambda image: image[:, ::-1],
+    "padded to a square": lambda image: fit(image, max(image.shape) + 60),
+    "white frame": lambda image: np.pad(image, 20, constant_values=1.0),
+    "darkened (power 2.2)": lambda image: image**2.2,
+    "a fifth of the contrast": lambda image: (0.4 + image / 5).astype(np.float32),
+    "7 % cut off each edge": lambda image: image[_inner(image.shape[0]), _inner(image.shape[1])],
+    "turned by 8 degrees": lambda image: np.asarray(Image.fromarray(image).rotate(8, Image.Resampling.BILINEAR)),
+    "40 pixels high": lambda image: fit(image, 40),
 }
 
 
@@ -65,7 +65,7 @@ def phantom_cases(n: int, seed: int) -> list[Case]:
 
 
 def real_cases(root: Path, truth: Path, seed: int) -> dict[str, list[Case]]:
-    """The films of both halves; only films whose view the truth gives."""
+    """The images of both halves; only images whose view the truth gives."""
     cases: dict[str, Case] = {}
     for number, row in read_jsonl(truth):
         if not isinstance(row.get("id"), str) or not isinstance(row.get("frontal"), str):
@@ -79,31 +79,31 @@ def real_cases(root: Path, truth: Path, seed: int) -> dict[str, list[Case]]:
     return {name: [cases[study] for study in half] for name, half in halves.items()}
 
 
-def shares(cases: Iterable[Case], change: Callable[[Film], Film]) -> tuple[float, float, float]:
-    """Studies with the frontal film right, films right together, films right alone."""
+def shares(cases: Iterable[Case], change: Callable[[ImageArray], ImageArray]) -> tuple[float, float, float]:
+    """Studies with the frontal image right, images right together, images right alone."""
     frontal, together, alone = [], [], []
     for case in cases:
-        films, views = [change(film) for film, _ in case], [view for _, view in case]
-        told = [guess.view is view for guess, view in zip(views_of(films), views, strict=True)]
+        images, views = [change(image) for image, _ in case], [view for _, view in case]
+        told = [guess.view is view for guess, view in zip(views_of(images), views, strict=True)]
         together += told
         frontal += [right for right, view in zip(told, views, strict=True) if view is View.FRONTAL]
-        alone += [views_of([film])[0].view is view for film, view in zip(films, views, strict=True)]
+        alone += [views_of([image])[0].view is view for image, view in zip(images, views, strict=True)]
     return float(np.mean(frontal)), float(np.mean(together)), float(np.mean(alone))
 
 
 def print_confidence(name: str, cases: Iterable[Case]) -> None:
-    """How often films told with a certain confidence are right, for films as they are."""
+    """How often images told with a certain confidence are right, for images as they are."""
     told = [
         (guess.confidence, guess.view is view)
         for case in cases
-        for guess, (_, view) in zip(views_of([film for film, _ in case]), case, strict=True)
+        for guess, (_, view) in zip(views_of([image for image, _ in case]), case, strict=True)
     ]
     for low, high in pairwise(BANDS):
         inside = [one for one in told if low <= one[0] < high]
         if inside:
             mean, right = np.mean(inside, axis=0)
             print(
-                f"{name}, confidence {low} to {min(high, 1)}: {len(inside)} films, mean {mean:.3f}, right {right:.1%}"
+                f"{name}, confidence {low} to {min(high, 1)}: {len(inside)} images, mean {mean:.3f}, right {right:.1%}"
             )
 
 
@@ -123,7 +123,9 @@ def main() -> None:
             groups |= real_cases(options.root, options.truth, options.seed)
     except CxrlabError as error:
         parser.exit(1, f"{error}\n")
-    print("| films | change | studies | frontal right | all films right | each film alone |\n|---|---|--:|--:|--:|--:|")
+    print(
+        "| images | change | studies | frontal right | all images right | each image alone |\n|---|---|--:|--:|--:|--:|"
+    )
     for change, function in CHANGES.items():
         for name, cases in groups.items():
             values = " | ".join(f"{share:.1%}" for share in shares(cases, function))

@@ -1,4 +1,4 @@
-"""What may lie in the repository: no patient's film, no weights but the built-in ones, nothing large."""
+"""What may lie in the repository: no patient's image, no weights but the built-in ones, nothing large."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def tracked() -> list[Path]:
     return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
 
 
-def test_no_films_weights_or_archives_are_kept() -> None:
+def test_no_images_weights_or_archives_are_kept() -> None:
     """Fixtures are drawn when a test needs them; pictures belong to the documents and show phantoms."""
     for path in tracked():
         place = path.relative_to(ROOT)

@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = {
     "experiments/burned_in_text.py": ("--n", "3", "--sizes", "192"),
-    "experiments/film_hashes.py": ("--n", "6"),
+    "experiments/image_hashes.py": ("--n", "6"),
     "experiments/guarded_server.py": ("--rehearse", "--out", "guarded"),
     "experiments/interval_coverage.py": ("--pool", "40", "--runs", "4", "--patients", "5", "10", "--trials", "50"),
     "experiments/learnability.py": ("--n", "60", "--size", "32", "--epochs", "1", "--batch", "32", "--shifted"),
@@ -41,7 +41,7 @@ SMALL = {
     "experiments/sections_roundtrip.py": ("--root", str(ROOT / "tests/data/sections/openi")),
     "experiments/builtin_scores.py": ("--rehearse", "--out", "scores"),
     "experiments/build_builtin.py": ("general", "encoder", "reporter", "--rehearse", "--weights", "weights"),
-    "experiments/sight.py": ("--rehearse", "--tower", "fresh:tiny", "--out", "sight"),
+    "experiments/sight.py": ("--rehearse", "--vision-encoder", "fresh:tiny", "--out", "sight"),
     "experiments/iu_xray.py": (
         "--rehearse",
         "--encoder",
@@ -77,7 +77,7 @@ SMALL = {
 }
 EXPECTED = {
     "experiments/burned_in_text.py": "| shifted | 192 |",
-    "experiments/film_hashes.py": "| ours (waves, 256 bits) |",
+    "experiments/image_hashes.py": "| ours (waves, 256 bits) |",
     "experiments/guarded_server.py": "| knockoff | 20 | 16 |",
     "experiments/interval_coverage.py": "| 10 | ",
     "experiments/learnability.py": "pleural effusion (left)",
@@ -94,10 +94,10 @@ EXPECTED = {
     "experiments/builtin_scores.py": "| untrained | text_to_image |",
     "experiments/build_builtin.py": "all built-in weights: 2",
     "experiments/iu_xray.py": "retrieval after stage 1",
-    "experiments/sight.py": "held-out films: F1 ",
+    "experiments/sight.py": "held-out images: F1 ",
     "benchmarks/attack_speed.py": "same report word for word 2 of 2",
     "benchmarks/finetune_speed.py": "1.2 times the samples a second of the plain Trainer",
-    "benchmarks/imports.py": "20 films:",
+    "benchmarks/imports.py": "20 images:",
     "benchmarks/install.py": "under 35 packages",
     "benchmarks/phantom.py": "CPU ms a study",
     "benchmarks/preference_speed.py": "aimed at 0.7 times the memory of TRL at most",

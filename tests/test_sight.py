@@ -1,4 +1,4 @@
-"""What the towers' first lesson is made of: masks as cells, moved with their film, and told by side."""
+"""What the vision encoders' first lesson is made of: masks as cells, moved with their image, and told by side."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def test_a_mask_comes_back_as_the_patches_that_it_touches(sight: Any) -> None:
     assert sight._patches(sight._opened(packed)).nonzero().tolist() == [[0, 0, 2 * 8 + 6]]
 
 
-def test_a_film_and_its_masks_are_moved_together(sight: Any) -> None:
+def test_a_image_and_its_masks_are_moved_together(sight: Any) -> None:
     """A bright square and its own mask: after any move the patches that it covers are the bright ones."""
-    film = torch.zeros(1, 128, 128)
-    film[0, 48:80, 16:48] = 1.0
-    cells = torch.from_numpy(sight._cells(film[0].numpy() > 0, 32))[None, None]
+    image = torch.zeros(1, 128, 128)
+    image[0, 48:80, 16:48] = 1.0
+    cells = torch.from_numpy(sight._cells(image[0].numpy() > 0, 32))[None, None]
     for seed in range(20):
         seeds = torch.tensor([seed])
-        moved = sight.augment(film, seeds, sight.MOVED)
+        moved = sight.augment(image, seeds, sight.MOVED)
         covered = sight._patches(sight.augment(sight._opened(cells), seeds, sight.MOVED))[0, 0].view(8, 8)
         light = moved[0].view(8, 16, 8, 16).mean((1, 3))
         assert covered[light > 0.2].all() and not covered[light == 0.0].any()
@@ -51,7 +51,7 @@ def test_a_kind_on_both_sides_is_bilateral(sight: Any) -> None:
 
 
 def test_heads_that_say_the_truth_lose_little_and_the_opposite_much(sight: Any) -> None:
-    """One film with a left nodule on patch 5; scores of 9 for what is true and -9 for what is not."""
+    """One image with a left nodule on patch 5; scores of 9 for what is true and -9 for what is not."""
     kind = DRAWN.index("nodule")
     covered = torch.zeros(1, sight.KINDS, 64, dtype=torch.bool)
     covered[0, kind, 5] = True

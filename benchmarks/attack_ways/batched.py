@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from attack_ways.subjects import Films, Strength
+from attack_ways.subjects import Images, Strength
 from torch import Tensor
 
 from cxrlab.attacks.budget import Budget
@@ -14,23 +14,23 @@ from cxrlab.attacks.task import Task
 from cxrlab.models.hf.wrapper import HfModel
 
 
-def attack(model: HfModel, films: Films, strength: Strength, batch: int) -> Tensor:
-    """Films after the attack, [N, 1, H, W] on the processor.
+def attack(model: HfModel, images: Images, strength: Strength, batch: int) -> Tensor:
+    """Images after the attack, [N, 1, H, W] on the processor.
 
-    Nothing is written for any film: the verdict of an attack is no part of what is compared, so that `perturb` runs
+    Nothing is written for any image: the verdict of an attack is no part of what is compared, so that `perturb` runs
     without the call around it.
 
     Args:
         model: What is attacked.
-        films: With their reports.
+        images: With their reports.
         strength: Of the attack.
-        batch: Films at once.
+        batch: Images at once.
     """
     settings = AttackSettings(steps=strength.steps, step_size=strength.share, random_start=False, keep="last")
     found = []
-    for start in range(0, len(films), batch):
-        some = films[start : start + batch]
-        aim = RaiseReportLoss(model, some.reports, some.indications, [""] * len(some), lambda images, rows: [])
+    for start in range(0, len(images), batch):
+        some = images[start : start + batch]
+        aim = RaiseReportLoss(model, some.reports, some.indications, [""] * len(some), lambda all_images, rows: [])
         keys = tuple(map(str, range(start, start + len(some))))
         task = Task(aim, some.images.to(model.device), Budget(strength.eps), keys, seed=0)
         found.append(Pgd(settings).perturb(task).cpu())

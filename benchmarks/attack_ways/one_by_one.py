@@ -1,14 +1,15 @@
-"""PGD as published attacks on vision-language models run it: one film at a time, through the whole model's own loss.
+"""PGD as published attacks on vision-language models run it: one image at a time, through the whole model's own loss.
 
 Taken from how the evaluation code of Robust CLIP (chs20/RobustVLM) attacks a LLaVA:
 
-    once a film    prompt and report are cut into tokens together, the labels of the prompt are blanked
-    each step      the range of the film is checked on the device, it is normalised, the whole sequence goes through the
-                   model with labels (so that logits are made for every token), and autograd goes back to the film
+    once an image    prompt and report are cut into tokens together, the labels of the prompt are blanked
+    each step      the range of the image is checked on the device, it is normalised, the whole sequence goes through
+    the model with labels (so that logits are made for every token), and autograd goes back to the image
 
-Tower frozen, other weights as they are loaded (they ask for gradients; autograd leaves them out, their activations are
-kept); the cache of keys and values at the model's default. Three things are in its favour here: attention is SDPA where
-it had the slower eager one, films are given as tensors and not read and resized, and there is no momentum. Films stay
+VisionEncoder frozen, other weights as they are loaded (they ask for gradients; autograd leaves them out, their
+activations are kept); the cache of keys and values at the model's default. Three things are in its favour here:
+attention is SDPA where
+it had the slower eager one, images are given as tensors and not read and resized, and there is no momentum. Images stay
 float32 in every precision, which costs nothing; the published code rounds them to that of the weights.
 """
 
@@ -19,32 +20,32 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
-from attack_ways.subjects import Films, Strength
+from attack_ways.subjects import Images, Strength
 from torch import Tensor
 
 from cxrlab.models.hf.prompting import prompt_text, report_text
 
 
-def attack(model: Any, processor: Any, prompts: Sequence[str], films: Films, strength: Strength) -> Tensor:
-    """Films after the attack, [N, 1, H, W] on the processor.
+def attack(model: Any, processor: Any, prompts: Sequence[str], images: Images, strength: Strength) -> Tensor:
+    """Images after the attack, [N, 1, H, W] on the processor.
 
     Args:
         model: A LLaVA of transformers.
         processor: Its own.
-        prompts: One a film.
-        films: With their reports.
+        prompts: One an image.
+        images: With their reports.
         strength: Of the attack.
     """
     found = []
     with _weights_as_loaded(model):
-        for film, prompt, report in zip(films.images, prompts, films.reports, strict=True):
+        for image, prompt, report in zip(images.images, prompts, images.reports, strict=True):
             loss = OneLoss(model, processor, prompt, report)
-            found.append(_perturbed(loss, film[None].to(model.device), strength).cpu())
+            found.append(_perturbed(loss, image[None].to(model.device), strength).cpu())
     return torch.cat(found)
 
 
 class OneLoss:
-    """A film into the model's own loss of one report."""
+    """An image into the model's own loss of one report."""
 
     def __init__(self, model: Any, processor: Any, prompt: str, report: str) -> None:
         self.model = model
@@ -61,11 +62,11 @@ class OneLoss:
             torch.tensor(values, device=model.device).view(3, 1, 1) for values in (scale.image_mean, scale.image_std)
         )
 
-    def __call__(self, film: Tensor) -> Tensor:
-        """Of a film [1, 1, H, W]: mean of −log p over the tokens of the report."""
-        if not (film.min() >= 0 and film.max() <= 1):
-            raise ValueError("a film must be in [0, 1]")
-        pixels = (film - self.mean) / self.std
+    def __call__(self, image: Tensor) -> Tensor:
+        """Of an image [1, 1, H, W]: mean of −log p over the tokens of the report."""
+        if not (image.min() >= 0 and image.max() <= 1):
+            raise ValueError("an image must be in [0, 1]")
+        pixels = (image - self.mean) / self.std
         out = self.model(
             input_ids=self.ids,
             attention_mask=self.mask,
@@ -77,21 +78,21 @@ class OneLoss:
 
 
 def _perturbed(loss: OneLoss, clean: Tensor, strength: Strength) -> Tensor:
-    """The last film of so many steps, each brought back into the ball."""
-    film = clean.clone()
+    """The last image of so many steps, each brought back into the ball."""
+    image = clean.clone()
     for _ in range(strength.steps):
-        film.requires_grad_()
+        image.requires_grad_()
         with torch.enable_grad():
-            value = loss(film)
-        (slope,) = torch.autograd.grad(value, film)
+            value = loss(image)
+        (slope,) = torch.autograd.grad(value, image)
         with torch.no_grad():
-            film = film + strength.length * slope.sign()
-            film = torch.minimum(torch.maximum(film, clean - strength.eps), clean + strength.eps).clamp(0, 1)
-    return film.detach()
+            image = image + strength.length * slope.sign()
+            image = torch.minimum(torch.maximum(image, clean - strength.eps), clean + strength.eps).clamp(0, 1)
+    return image.detach()
 
 
 def _weights_as_loaded(model: Any) -> ExitStack:
-    """Everything but the tower asks for gradients until this is left."""
+    """Everything but the vision encoder asks for gradients until this is left."""
     left = ExitStack()
     left.callback(model.requires_grad_, False)
     model.requires_grad_(True)

@@ -1,4 +1,4 @@
-"""What is attacked: models in two precisions, films with their reports, and how strong the attack is."""
+"""What is attacked: models in two precisions, images with their reports, and how strong the attack is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cxrlab.models.builtin import builtin_folder
 from cxrlab.models.hf.checkpoint import Checkpoint, open_checkpoint, open_processor
 from cxrlab.models.hf.wrapper import HfModel
 from cxrlab.models.loading import Loading
-from cxrlab.models.parts import load_language_model, load_tower
+from cxrlab.models.parts import load_language_model, load_vision_encoder
 from cxrlab.models.prompts import load_prompts
 
 SEED = 7
@@ -45,8 +45,8 @@ class Strength:
 
 
 @dataclass(frozen=True, eq=False)
-class Films:
-    """Films [N, 1, H, W] float32 in [0, 1] with reports and indications."""
+class Images:
+    """Images [N, 1, H, W] float32 in [0, 1] with reports and indications."""
 
     images: Tensor
     reports: tuple[str, ...]
@@ -55,11 +55,11 @@ class Films:
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, part: slice) -> Films:
-        return Films(self.images[part], self.reports[part], self.indications[part])
+    def __getitem__(self, part: slice) -> Images:
+        return Images(self.images[part], self.reports[part], self.indications[part])
 
 
-def phantoms(count: int, side: int, seed: int = SEED) -> Films:
+def phantoms(count: int, side: int, seed: int = SEED) -> Images:
     """Drawn on the spot, each with the report of its findings."""
     with tempfile.TemporaryDirectory() as place:
         config = PhantomConfig(n=count, size=side, seed=seed, masks=False, workers=0 if count > 16 else 1)
@@ -70,7 +70,7 @@ def phantoms(count: int, side: int, seed: int = SEED) -> Films:
             images.append(torch.from_numpy(load_image(corpus.path / study.images[0].path)))
             reports.append(study.sections.findings or "")
             indications.append(study.sections.indication)
-    return Films(torch.stack(images)[:, None], tuple(reports), tuple(indications))
+    return Images(torch.stack(images)[:, None], tuple(reports), tuple(indications))
 
 
 def reporter(device: str) -> Checkpoint:
@@ -80,8 +80,10 @@ def reporter(device: str) -> Checkpoint:
 
 def tiny(device: str) -> Checkpoint:
     """A LLaVA that says nothing but that it works."""
-    tower, language = load_tower("fresh:tiny"), load_language_model("fresh:tiny", seed=1)
-    model, processor = assemble_llava(tower.model, language.model, language.tokenizer, tower.image_processor, 2)
+    vision_encoder, language = load_vision_encoder("fresh:tiny"), load_language_model("fresh:tiny", seed=1)
+    model, processor = assemble_llava(
+        vision_encoder.model, language.model, language.tokenizer, vision_encoder.image_processor, 2
+    )
     return Checkpoint(model.to(device).eval(), processor, processor.tokenizer, None, Path())
 
 
@@ -93,7 +95,7 @@ def billion(device: str) -> Checkpoint:
     ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
     torch.manual_seed(SEED)
     with torch.device(device):
-        tower = Dinov2Model(
+        vision_encoder = Dinov2Model(
             Dinov2Config(
                 hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, image_size=518, patch_size=14,
                 use_mask_token=False,
@@ -106,7 +108,7 @@ def billion(device: str) -> Checkpoint:
                 **ids,
             )
         )  # fmt: skip
-    model, processor = assemble_llava(tower, language, tokenizer, build_image_processor(518), SEED)
+    model, processor = assemble_llava(vision_encoder, language, tokenizer, build_image_processor(518), SEED)
     return Checkpoint(model.to(device).eval(), processor, tokenizer, None, Path())
 
 

@@ -22,7 +22,7 @@ from cxrlab.preference.train_config import LossSettings
 from cxrlab.training.config import Optimisation
 from cxrlab.training.engine import Engine, Job, fit
 from cxrlab.training.feature_store import open_features
-from cxrlab.training.films import FilmFile, open_films
+from cxrlab.training.images import ImageFile, open_images
 from cxrlab.training.lora import add_adapters
 from cxrlab.training.order import Part, plan
 from cxrlab.training.reporter import ReporterLoss
@@ -41,7 +41,7 @@ def train(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as place:
         cache = Path(place) / "cache"
-        rows = twins(model, processor, pairs, cache, kept=args.way != "films")
+        rows = twins(model, processor, pairs, cache, kept=args.way != "images")
         reporter = ReporterLoss(model, processor.image_processor)
         reference = reference_log_probabilities(reporter, rows, cache, precision="float32", batch_size=args.batch)
         rows = replace(rows, reference=reference)
@@ -50,14 +50,14 @@ def train(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
         module = PreferenceLoss(reporter, LossSettings("dpo")).eval()
         loss = first_loss(module, rows, args.batch)
         if args.way.endswith("checkpointed"):
-            checkpointed(model, tower_frozen=True)
+            checkpointed(model, vision_encoder_frozen=True)
         clock = Clock(args.warm, args.window)
         run_engine(module, rows, clock, Path(place) / "run", args)
     return told(clock, loss, before, prepared)
 
 
 def twins(model: Any, processor: Any, pairs: list[dict[str, str]], cache: Path, *, kept: bool) -> TwinRows:
-    """Both reports of every pair with their film, or with what the tower sees in it where that is kept."""
+    """Both reports of every pair with their image, or with what the vision encoder sees in it where that is kept."""
     token = int(model.config.image_token_id)
     tokens = tokenise(
         processor,
@@ -65,12 +65,12 @@ def twins(model: Any, processor: Any, pairs: list[dict[str, str]], cache: Path, 
         [pair["prompt"] for pair in pairs for _ in range(2)],
         [pair[name] for pair in pairs for name in ("chosen", "rejected")],
     )
-    films = open_films([FilmFile(Path(pair["film"])) for pair in pairs], processor.image_processor, cache)
+    images = open_images([ImageFile(Path(pair["image"])) for pair in pairs], processor.image_processor, cache)
     wanted, cpu = "on" if kept else "off", torch.device("cpu")
-    features = open_features(model, films, cache, cache=wanted, most_gb=40, dtype=torch.float32, device=cpu)
+    features = open_features(model, images, cache, cache=wanted, most_gb=40, dtype=torch.float32, device=cpu)
     fixed = (image_tokens(model), token, processor.tokenizer.pad_token_id, 1024)
     reports = ReportRows(tokens, np.repeat(np.arange(len(pairs)), 2), None, None, *fixed)
-    return TwinRows(reports, films, features)
+    return TwinRows(reports, images, features)
 
 
 def first_loss(module: PreferenceLoss, rows: TwinRows, size: int) -> float:

@@ -45,14 +45,14 @@ def train(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def dataset(processor: Any, file: Path) -> Any:
-    """The pairs as texts, their films as files that its own processor reads."""
+    """The pairs as texts, their images as files that its own processor reads."""
     begin, end = processor.tokenizer.bos_token, processor.tokenizer.eos_token
     rows = [
         {
             "prompt": begin + prompt_text(processor, pair["prompt"]),
             "chosen": report_text(processor, pair["chosen"]) + end,
             "rejected": report_text(processor, pair["rejected"]) + end,
-            "images": [pair["film"]],
+            "images": [pair["image"]],
         }
         for pair in json.loads(file.read_text())
     ]

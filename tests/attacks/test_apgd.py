@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from planted_aims import CrossEntropy, Linear, Margin, Valley, films, names, right_now, small_net
+from planted_aims import CrossEntropy, Linear, Margin, Valley, images, names, right_now, small_net
 
 from cxrlab.attacks.apgd import Apgd, checkpoints
 from cxrlab.attacks.budget import Budget, Norm
@@ -31,56 +31,56 @@ def test_the_first_step_is_twice_the_radius() -> None:
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_the_best_film_is_kept_and_is_no_worse_than_the_start(norm: Norm) -> None:
+def test_the_best_image_is_kept_and_is_no_worse_than_the_start(norm: Norm) -> None:
     """Also where the start is the best that there is: the top of the valley."""
-    images, budget = films(8), Budget(0.05 if norm == "linf" else 0.4, norm)
+    all_images, budget = images(8), Budget(0.05 if norm == "linf" else 0.4, norm)
     plain = Apgd(AttackSettings(steps=5, random_start=False))
-    top = plain(Valley(images), images, budget, keys=names(8))
-    assert torch.equal(top.images, images) and bool((top.end == 0).all())
-    found = plain(CrossEntropy(NET, right_now(NET, images)), images, budget, keys=names(8))
+    top = plain(Valley(all_images), all_images, budget, keys=names(8))
+    assert torch.equal(top.images, all_images) and bool((top.end == 0).all())
+    found = plain(CrossEntropy(NET, right_now(NET, all_images)), all_images, budget, keys=names(8))
     assert bool((found.end > found.start).all()) and found.passes.tolist() == [6] * 8
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_halved_steps_come_nearer_to_a_top_inside_the_ball_than_steps_of_one_length(norm: Norm) -> None:
-    """The top lies 0.37 ε from the clean film; steps of ε / 4 end about ε / 8 beside it, pixel by pixel."""
-    images = 0.25 + 0.5 * films(4)
+    """The top lies 0.37 ε from the clean image; steps of ε / 4 end about ε / 8 beside it, pixel by pixel."""
+    all_images = 0.25 + 0.5 * images(4)
     eps = 0.05 if norm == "linf" else 0.4
-    aim = Valley(images + 0.37 * eps * (1 if norm == "linf" else 1 / 8))
+    aim = Valley(all_images + 0.37 * eps * (1 if norm == "linf" else 1 / 8))
     ends = {
-        kind.name: kind(AttackSettings(steps=40, keep="best"))(aim, images, Budget(eps, norm), keys=names(4)).end
+        kind.name: kind(AttackSettings(steps=40, keep="best"))(aim, all_images, Budget(eps, norm), keys=names(4)).end
         for kind in (Apgd, Pgd)
     }
     assert bool((ends["apgd"] > 0.25 * ends["pgd"]).all())
     assert bool((ends["pgd"] < 0).all())
 
 
-def test_each_film_has_its_own_step() -> None:
-    """One film climbs all the way with its first step; its neighbour must halve it, and fares as it would alone."""
-    images = 0.25 + 0.5 * films(2)
-    aim = images + torch.tensor([0.5, 0.013]).reshape(2, 1, 1, 1)
+def test_each_image_has_its_own_step() -> None:
+    """One image climbs all the way with its first step; its neighbour must halve it, and fares as it would alone."""
+    all_images = 0.25 + 0.5 * images(2)
+    aim = all_images + torch.tensor([0.5, 0.013]).reshape(2, 1, 1, 1)
     run = Apgd(AttackSettings(steps=20, random_start=False))
-    both = run(Valley(aim), images, Budget(0.05), keys=names(2))
-    alone = run(Valley(aim[1:]), images[1:], Budget(0.05), keys=names(2)[1:])
-    assert torch.allclose(both.images[0], images[0] + 0.05, atol=1e-6)
+    both = run(Valley(aim), all_images, Budget(0.05), keys=names(2))
+    alone = run(Valley(aim[1:]), all_images[1:], Budget(0.05), keys=names(2)[1:])
+    assert torch.allclose(both.images[0], all_images[0] + 0.05, atol=1e-6)
     assert torch.equal(both.images[1:], alone.images)
     assert float(both.end[1]) > -64 * 0.003**2
 
 
-def test_early_exit_spends_fewer_passes_and_loses_no_broken_film() -> None:
-    images = films(12, seed=2)
+def test_early_exit_spends_fewer_passes_and_loses_no_broken_image() -> None:
+    all_images = images(12, seed=2)
     for kind, restarts in ((Margin, 1), (Margin, 3), (CrossEntropy, 3)):
-        aim, settings = kind(NET, right_now(NET, images)), AttackSettings(steps=6, restarts=restarts)
-        stay = Apgd(settings)(aim, images, Budget(0.03), keys=names(12))
-        leave = Apgd(replace(settings, early_exit=True))(aim, images, Budget(0.03), keys=names(12))
+        aim, settings = kind(NET, right_now(NET, all_images)), AttackSettings(steps=6, restarts=restarts)
+        stay = Apgd(settings)(aim, all_images, Budget(0.03), keys=names(12))
+        leave = Apgd(replace(settings, early_exit=True))(aim, all_images, Budget(0.03), keys=names(12))
         assert stay.passes.tolist() == [7 * restarts] * 12
         assert 0 < int(stay.broken.sum()) < 12 and bool((leave.broken | ~stay.broken).all())
         assert int(leave.passes.sum()) < int(stay.passes.sum())
 
 
 def test_more_restarts_are_never_worse() -> None:
-    images = films(8)
-    aim = CrossEntropy(NET, right_now(NET, images))
-    one = Apgd(AttackSettings(steps=3))(aim, images, Budget(0.4, "l2"), keys=names(8))
-    three = Apgd(AttackSettings(steps=3, restarts=3))(aim, images, Budget(0.4, "l2"), keys=names(8))
+    all_images = images(8)
+    aim = CrossEntropy(NET, right_now(NET, all_images))
+    one = Apgd(AttackSettings(steps=3))(aim, all_images, Budget(0.4, "l2"), keys=names(8))
+    three = Apgd(AttackSettings(steps=3, restarts=3))(aim, all_images, Budget(0.4, "l2"), keys=names(8))
     assert bool((three.end >= one.end).all()) and bool((three.end > one.end).any())

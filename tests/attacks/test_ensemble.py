@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from planted_aims import QUICK, CrossEntropy, Margin, Words, attack, films, names, right_now, small_net
+from planted_aims import QUICK, CrossEntropy, Margin, Words, attack, images, names, right_now, small_net
 
 from cxrlab.attacks.base import Perturbed
 from cxrlab.attacks.budget import Budget, Norm
@@ -34,24 +34,24 @@ def test_members_are_what_the_objective_allows() -> None:
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 @pytest.mark.parametrize("kind", [Margin, CrossEntropy, Words])
 def test_it_is_never_worse_than_a_member_with_the_same_seed(norm: Norm, kind: type[Margin]) -> None:
-    images, budget = films(8), Budget(GRIDS[norm][3], norm)
-    aim = kind(NET, right_now(NET, images))
-    whole = Ensemble(QUICK)(aim, images, budget, keys=names(8), seed=4)
+    all_images, budget = images(8), Budget(GRIDS[norm][3], norm)
+    aim = kind(NET, right_now(NET, all_images))
+    whole = Ensemble(QUICK)(aim, all_images, budget, keys=names(8), seed=4)
     for name in default_members(aim):
-        assert no_worse(whole, attack(name)(aim, images, budget, keys=names(8), seed=4)), name
+        assert no_worse(whole, attack(name)(aim, all_images, budget, keys=names(8), seed=4)), name
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 @pytest.mark.parametrize("early_exit", [False, True])
 @pytest.mark.parametrize("kind", [Margin, CrossEntropy])
 def test_the_worst_case_never_falls_as_the_radius_grows(norm: Norm, early_exit: bool, kind: type[Margin]) -> None:
-    """Each radius begins at the films of the one before. Losses of other batches differ in the last places."""
-    images = films(10, seed=1)
-    aim = kind(NET, right_now(NET, images))
+    """Each radius begins at the images of the one before. Losses of other batches differ in the last places."""
+    all_images = images(10, seed=1)
+    aim = kind(NET, right_now(NET, all_images))
     run, before = Ensemble(replace(QUICK, steps=2, early_exit=early_exit)), None
     for eps in GRIDS[norm]:
         begin = None if before is None else before.images
-        found = run(aim, images, Budget(eps, norm), keys=names(10), begin=begin)
+        found = run(aim, all_images, Budget(eps, norm), keys=names(10), begin=begin)
         if before is not None:
             assert bool((found.broken | ~before.broken).all())
             alike = found.broken == before.broken
@@ -63,32 +63,32 @@ def test_the_worst_case_never_falls_as_the_radius_grows(norm: Norm, early_exit: 
 
 
 def test_a_weak_member_cannot_spoil_a_good_start() -> None:
-    """One step of fgsm from the clean film is worse than twenty of apgd; the start is kept bit by bit."""
-    images, budget = films(6), Budget(0.4, "l2")
-    aim = CrossEntropy(NET, right_now(NET, images))
-    strong = attack("apgd", AttackSettings(steps=20))(aim, images, budget, keys=names(6))
-    found = Ensemble(QUICK, members=("fgsm",))(aim, images, budget, keys=names(6), begin=strong.images)
+    """One step of fgsm from the clean image is worse than twenty of apgd; the start is kept bit by bit."""
+    all_images, budget = images(6), Budget(0.4, "l2")
+    aim = CrossEntropy(NET, right_now(NET, all_images))
+    strong = attack("apgd", AttackSettings(steps=20))(aim, all_images, budget, keys=names(6))
+    found = Ensemble(QUICK, members=("fgsm",))(aim, all_images, budget, keys=names(6), begin=strong.images)
     assert torch.equal(found.images, strong.images) and torch.equal(found.end, strong.end)
 
 
 def test_with_early_exit_a_member_sees_only_what_is_left() -> None:
-    """A film that fgsm breaks costs 1 + 1 + 1 passes: the start, the gradient, the film that it found."""
-    images, budget = films(12, seed=2), Budget(0.03)
-    aim = Margin(NET, right_now(NET, images))
-    first = attack("fgsm")(aim, images, budget, keys=names(12))
-    stay = Ensemble(QUICK)(aim, images, budget, keys=names(12))
-    leave = Ensemble(replace(QUICK, early_exit=True))(aim, images, budget, keys=names(12))
+    """An image that fgsm breaks costs 1 + 1 + 1 passes: the start, the gradient, the image that it found."""
+    all_images, budget = images(12, seed=2), Budget(0.03)
+    aim = Margin(NET, right_now(NET, all_images))
+    first = attack("fgsm")(aim, all_images, budget, keys=names(12))
+    stay = Ensemble(QUICK)(aim, all_images, budget, keys=names(12))
+    leave = Ensemble(replace(QUICK, early_exit=True))(aim, all_images, budget, keys=names(12))
     assert 0 < int(first.broken.sum()) < 12
     assert bool((leave.passes[first.broken] == 3).all()) and torch.equal(leave.broken, stay.broken)
     assert torch.equal(leave.images[first.broken], first.images[first.broken])
-    # 5 films compared, 1 gradient of fgsm, 2 runs of pgd with 3 steps and a look, 2 of apgd with 4 passes, 6 queries.
+    # 5 images compared, 1 gradient of fgsm, 2 runs of pgd with 3 steps and a look, 2 of apgd with 4 passes, 6 queries.
     assert stay.passes.tolist() == [5 + 1 + 2 * 4 + 2 * 4 + 6] * 12
 
 
 def test_members_that_do_not_exist_or_cannot_work_are_refused() -> None:
-    images = films(1)
-    labels = right_now(NET, images)
+    all_images = images(1)
+    labels = right_now(NET, all_images)
     with pytest.raises(UnknownName, match="fgsn"):
-        Ensemble(members=("fgsn",))(Margin(NET, labels), images, Budget(0.1), keys=names(1))
+        Ensemble(members=("fgsn",))(Margin(NET, labels), all_images, Budget(0.1), keys=names(1))
     with pytest.raises(ConfigError, match="'pgd' follows gradients"):
-        Ensemble(members=("pgd",))(Words(NET, labels), images, Budget(0.1), keys=names(1))
+        Ensemble(members=("pgd",))(Words(NET, labels), all_images, Budget(0.1), keys=names(1))

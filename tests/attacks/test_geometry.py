@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted_aims import films
+from planted_aims import images
 
 from cxrlab.attacks.budget import Norm
 from cxrlab.attacks.geometry import inside, lengths, project, random_change, random_edge, shorten, steepest
@@ -15,7 +15,7 @@ from cxrlab.core.randomness import generator
 NORMS: tuple[Norm, ...] = ("linf", "l2")
 
 
-def test_a_film_outside_is_brought_to_the_edge_of_the_ball() -> None:
+def test_a_image_outside_is_brought_to_the_edge_of_the_ball() -> None:
     """From 0.5: ±0.3 and 0 cut to 0.1 for l∞; the change (0.3, 0.4) has length 0.5, a fifth of it length 0.1."""
     clean = torch.full((1, 1, 1, 2), 0.5)
     far = clean + torch.tensor([0.3, -0.4])
@@ -24,9 +24,9 @@ def test_a_film_outside_is_brought_to_the_edge_of_the_ball() -> None:
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_a_film_of_the_ball_comes_back_bit_by_bit(norm: Norm) -> None:
-    """Or a start at the film of a smaller radius would not score as that film did."""
-    clean = films(6)
+def test_a_image_of_the_ball_comes_back_bit_by_bit(norm: Norm) -> None:
+    """Or a start at the image of a smaller radius would not score as that image did."""
+    clean = images(6)
     sources = [generator(number) for number in range(6)]
     within = inside(clean + random_change(clean.shape, 0.03, norm, sources), clean, 0.03, norm)
     assert not torch.equal(within, clean)
@@ -37,9 +37,9 @@ def test_a_film_of_the_ball_comes_back_bit_by_bit(norm: Norm) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(eps=st.floats(1e-7, 0.9), norm=st.sampled_from(NORMS), far=st.floats(1e-3, 1e6), seed=st.integers(0, 99))
-def test_no_film_is_outside_by_a_single_bit(eps: float, norm: Norm, far: float, seed: int) -> None:
-    clean = films(3, seed=seed)
-    found = inside(clean + far * (films(3, seed=seed + 1) - 0.5), clean, eps, norm)
+def test_no_image_is_outside_by_a_single_bit(eps: float, norm: Norm, far: float, seed: int) -> None:
+    clean = images(3, seed=seed)
+    found = inside(clean + far * (images(3, seed=seed + 1) - 0.5), clean, eps, norm)
     assert bool((lengths(found.double() - clean.double(), norm) <= eps).all())
     assert bool(((found >= 0) & (found <= 1)).all())
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from planted_aims import CrossEntropy, Linear, Margin, Valley, films, names, right_now, small_net
+from planted_aims import CrossEntropy, Linear, Margin, Valley, images, names, right_now, small_net
 from torch import Tensor
 
 from cxrlab.attacks.budget import Budget, Norm
@@ -37,21 +37,21 @@ def test_fgsm_for_l2_goes_along_the_gradient() -> None:
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_pgd_of_one_whole_step_from_the_clean_film_is_fgsm_bit_by_bit(norm: Norm) -> None:
-    images = films(8, channels=3)
-    aim = CrossEntropy(net := small_net(channels=3), right_now(net, images))
+def test_pgd_of_one_whole_step_from_the_clean_image_is_fgsm_bit_by_bit(norm: Norm) -> None:
+    all_images = images(8, channels=3)
+    aim = CrossEntropy(net := small_net(channels=3), right_now(net, all_images))
     budget = Budget(0.03 if norm == "linf" else 0.4, norm)
-    one = Pgd(AttackSettings(steps=1, step_size=1.0, random_start=False))(aim, images, budget, keys=names(8))
-    assert torch.equal(one.images, Fgsm()(aim, images, budget, keys=names(8)).images)
-    first = MiFgsm(AttackSettings(steps=1))(aim, images, budget, keys=names(8))
+    one = Pgd(AttackSettings(steps=1, step_size=1.0, random_start=False))(aim, all_images, budget, keys=names(8))
+    assert torch.equal(one.images, Fgsm()(aim, all_images, budget, keys=names(8)).images)
+    first = MiFgsm(AttackSettings(steps=1))(aim, all_images, budget, keys=names(8))
     assert torch.allclose(first.images, one.images, atol=1e-7)
 
 
 def test_pgd_on_a_linear_model_ends_in_the_corner_of_the_ball() -> None:
-    """Five steps of ε / 4 reach x + ε · sign(w) from anywhere in the ball that they can: the clean film."""
-    images, weights = 0.25 + 0.5 * films(4), films(1)[0] - 0.5
-    found = Pgd(PLAIN)(Linear(weights), images, Budget(0.125), keys=names(4))
-    assert torch.allclose(found.images, images + 0.125 * weights.sign(), atol=1e-7)
+    """Five steps of ε / 4 reach x + ε · sign(w) from anywhere in the ball that they can: the clean image."""
+    all_images, weights = 0.25 + 0.5 * images(4), images(1)[0] - 0.5
+    found = Pgd(PLAIN)(Linear(weights), all_images, Budget(0.125), keys=names(4))
+    assert torch.allclose(found.images, all_images + 0.125 * weights.sign(), atol=1e-7)
     assert found.passes.tolist() == [5] * 4
 
 
@@ -84,7 +84,7 @@ def test_momentum_weighs_gradients_by_their_direction_alone() -> None:
     assert found.images.flatten().tolist() == [0.5, 0.75]
 
 
-def test_a_film_that_is_broken_leaves_and_spends_no_more() -> None:
+def test_a_image_that_is_broken_leaves_and_spends_no_more() -> None:
     """Loss: sum of the pixels, from 2; each step adds 4 · ε / 4 = 0.1. Broken above 2.15: after two of five steps."""
     images, aim = torch.full((2, 1, 2, 2), 0.5), Linear(torch.ones(1, 2, 2), above=2.15)
     images[1] = 0.4  # from 1.6 to 2 at most: never broken
@@ -97,14 +97,14 @@ def test_a_film_that_is_broken_leaves_and_spends_no_more() -> None:
 
 @pytest.mark.parametrize("keep", ["last", "best"])
 @pytest.mark.parametrize("restarts", [1, 3])
-def test_leaving_early_never_loses_a_broken_film_and_spends_less(keep: str, restarts: int) -> None:
+def test_leaving_early_never_loses_a_broken_image_and_spends_less(keep: str, restarts: int) -> None:
     """A loss that tells, and one where an answer must be asked for."""
-    images = films(12, seed=2)
+    all_images = images(12, seed=2)
     settings = AttackSettings(steps=6, restarts=restarts, keep=keep)  # type: ignore[arg-type]
     for kind in (Margin, CrossEntropy):
-        aim = kind(NET, right_now(NET, images))
-        stay = Pgd(settings)(aim, images, Budget(0.03), keys=names(12))
-        leave = Pgd(replace(settings, early_exit=True))(aim, images, Budget(0.03), keys=names(12))
+        aim = kind(NET, right_now(NET, all_images))
+        stay = Pgd(settings)(aim, all_images, Budget(0.03), keys=names(12))
+        leave = Pgd(replace(settings, early_exit=True))(aim, all_images, Budget(0.03), keys=names(12))
         assert 0 < int(stay.broken.sum()) < 12
         assert bool((leave.broken | ~stay.broken).all())
         if kind is Margin:
@@ -112,27 +112,27 @@ def test_leaving_early_never_loses_a_broken_film_and_spends_less(keep: str, rest
 
 
 def test_restarts_keep_the_best_and_the_best_step_is_no_worse_than_the_last() -> None:
-    images, budget = films(6), Budget(0.05)
-    aim = Valley((images + 0.037).clamp(0, 1))
-    last = Pgd(AttackSettings(steps=7, step_size=0.9))(aim, images, budget, keys=names(6))
-    best = Pgd(AttackSettings(steps=7, step_size=0.9, keep="best"))(aim, images, budget, keys=names(6))
-    three = Pgd(AttackSettings(steps=7, step_size=0.9, restarts=3))(aim, images, budget, keys=names(6))
+    all_images, budget = images(6), Budget(0.05)
+    aim = Valley((all_images + 0.037).clamp(0, 1))
+    last = Pgd(AttackSettings(steps=7, step_size=0.9))(aim, all_images, budget, keys=names(6))
+    best = Pgd(AttackSettings(steps=7, step_size=0.9, keep="best"))(aim, all_images, budget, keys=names(6))
+    three = Pgd(AttackSettings(steps=7, step_size=0.9, restarts=3))(aim, all_images, budget, keys=names(6))
     assert bool((best.end >= last.end).all()) and bool((best.end > last.end).any())
     assert bool((three.end >= last.end).all()) and bool((three.end > last.end).any())
     assert three.passes.tolist() == [3 * 8] * 6 and best.passes.tolist() == [8] * 6
 
 
-def test_films_to_begin_from_go_before_a_random_start() -> None:
-    """One step of nothing but ε / 1000: the film is where it began."""
-    images = films(3)
-    begin = (images + 0.02).clamp(0, 1)
+def test_images_to_begin_from_go_before_a_random_start() -> None:
+    """One step of nothing but ε / 1000: the image is where it began."""
+    all_images = images(3)
+    begin = (all_images + 0.02).clamp(0, 1)
     for attack in (Pgd, MiFgsm):
         run = attack(AttackSettings(steps=1, step_size=0.001))
-        found = run(Linear(torch.zeros(1, 8, 8)), images, Budget(0.05), keys=names(3), begin=begin)
+        found = run(Linear(torch.zeros(1, 8, 8)), all_images, Budget(0.05), keys=names(3), begin=begin)
         assert torch.allclose(found.images, begin, atol=1e-7)
 
 
 def test_gradients_that_are_zero_everywhere_are_counted() -> None:
-    images = films(2)
-    found = Pgd(PLAIN)(Linear(torch.zeros(1, 8, 8)), images, Budget(0.05), keys=names(2))
-    assert found.zero_gradients.tolist() == [1.0, 1.0] and torch.equal(found.images, images)
+    all_images = images(2)
+    found = Pgd(PLAIN)(Linear(torch.zeros(1, 8, 8)), all_images, Budget(0.05), keys=names(2))
+    assert found.zero_gradients.tolist() == [1.0, 1.0] and torch.equal(found.images, all_images)

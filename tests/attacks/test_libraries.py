@@ -1,4 +1,4 @@
-"""The same attacks in foolbox and torchattacks, on a classifier with random weights: the same films come out.
+"""The same attacks in foolbox and torchattacks, on a classifier with random weights: the same images come out.
 
 Where a gradient is near 0, its sign may differ between two sums of the same numbers, and with it a whole step. The net
 is smooth, so that such pixels are rare, and the seed below has none.
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from planted_aims import CrossEntropy, films, names, right_now, small_net
+from planted_aims import CrossEntropy, images, names, right_now, small_net
 from torch import Tensor
 
 from cxrlab.attacks.apgd import Apgd
@@ -21,7 +21,7 @@ from cxrlab.attacks.gradient import Fgsm, MiFgsm, Pgd
 
 NET = small_net(channels=3)
 # Pixels at the ends of the range among them, where clipping matters.
-IMAGES = (1.2 * films(12, channels=3, seed=1) - 0.1).clamp(0, 1)
+IMAGES = (1.2 * images(12, channels=3, seed=1) - 0.1).clamp(0, 1)
 LABELS = right_now(NET, IMAGES)
 PLAIN = AttackSettings(steps=10, step_size=0.25, random_start=False)
 EPS: dict[Norm, float] = {"linf": 8 / 255, "l2": 0.5}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from planted_aims import films
+from planted_aims import images
 from tiny_models import save_tiny_llava
 from torch import Tensor
 
@@ -31,7 +31,7 @@ BOTH = "There is a small left pleural effusion. There is cardiomegaly."
 
 
 class Priced:
-    """Each report has a price; the loss is that price times the mean of the film."""
+    """Each report has a price; the loss is that price times the mean of the image."""
 
     def __init__(self, prices: dict[str, float]) -> None:
         self.prices = prices
@@ -43,19 +43,19 @@ class Priced:
 
 
 def grey(*values: float) -> Tensor:
-    """Even films."""
+    """Even images."""
     return torch.tensor(values).reshape(-1, 1, 1, 1).expand(-1, 1, 2, 2).clone()
 
 
 def writes(*reports: str) -> Callable[[Tensor, Sequence[int]], list[str]]:
-    """Row → report, whatever the film."""
+    """Row → report, whatever the image."""
     return lambda images, rows: [reports[row] for row in rows]
 
 
 def test_the_true_report_becomes_unlikely_and_changed_findings_break() -> None:
     model = Priced({EFFUSION: 4.0, NORMAL: 2.0})
     aim = RaiseReportLoss(model, [NORMAL, EFFUSION], ["cough", None], [NORMAL, NORMAL], writes(NORMAL, EFFUSION))
-    # Film 1 comes first: rows, not places, decide the report.
+    # Image 1 comes first: rows, not places, decide the report.
     assert aim.losses(grey(0.5, 0.25), [1, 0]).tolist() == [4 * 0.5, 2 * 0.25]
     assert model.reasons == [None, "cough"]
     assert aim.broken(grey(0.5, 0.25), [1, 0]).tolist() == [True, False]
@@ -77,7 +77,7 @@ def test_a_chosen_report_becomes_likely_and_its_findings_alone_count() -> None:
 def test_a_report_without_a_finding_becomes_likelier_than_the_one_with_it() -> None:
     model = Priced({BOTH: 4.0, "There is cardiomegaly. There is no pleural effusion.": 1.0})
     aim = remove_finding(model, [BOTH], ["pleural effusion"], [None], writes("There is cardiomegaly."))
-    # What he wants is as likely as 1, what he does not want as 4: 4 − 1 on a white film.
+    # What he wants is as likely as 1, what he does not want as 4: 4 − 1 on a white image.
     assert aim.losses(grey(1.0), [0]).tolist() == [3.0] and aim.broken(grey(1.0), [0]).tolist() == [True]
     assert aim.name == "remove"
 
@@ -92,7 +92,7 @@ def test_a_report_with_an_invented_finding_becomes_likelier_than_the_one_without
 
 
 def answers(truths: Sequence[Sequence[float]], before: Sequence[int]) -> WrongAnswers:
-    """Margins of both labels are 4 · (mean of the film − ½) and its opposite."""
+    """Margins of both labels are 4 · (mean of the image − ½) and its opposite."""
 
     def margins(images: Tensor, rows: Sequence[int]) -> Tensor:
         lean = 4 * (images.mean(dim=(1, 2, 3)) - 0.5)
@@ -196,32 +196,32 @@ def aims_on(model: Any, count: int) -> dict[str, Objective]:
 
 
 def test_losses_are_those_of_the_model(llava: Any) -> None:
-    images = films(3, 32)
+    all_images = images(3, 32)
     aims = aims_on(llava, 3)
     with torch.no_grad():
-        true = llava.losses(images, [BOTH] * 3)
-        without = llava.losses(images, [without_finding(BOTH, "cardiomegaly")] * 3)
-        margins = llava.yes_margins(images, "Is there edema?")
-        found = {name: aim.losses(images, [0, 1, 2]) for name, aim in aims.items()}
+        true = llava.losses(all_images, [BOTH] * 3)
+        without = llava.losses(all_images, [without_finding(BOTH, "cardiomegaly")] * 3)
+        margins = llava.yes_margins(all_images, "Is there edema?")
+        found = {name: aim.losses(all_images, [0, 1, 2]) for name, aim in aims.items()}
     assert torch.allclose(found["report"], true) and torch.allclose(found["target"], -true)
     assert torch.allclose(found["remove"], true - without)
     assert torch.allclose(found["answers"], torch.nn.functional.softplus(-margins))
 
 
-def test_sixteen_films_at_once_are_sixteen_films(llava: Any) -> None:
-    """Losses, gradients and reports of a film do not depend on its batch."""
-    images, rows = films(16, 32), range(16)
+def test_sixteen_images_at_once_are_sixteen_images(llava: Any) -> None:
+    """Losses, gradients and reports of an image do not depend on its batch."""
+    all_images, rows = images(16, 32), range(16)
     for name, aim in aims_on(llava, 16).items():
-        asked = images.clone().requires_grad_()
+        asked = all_images.clone().requires_grad_()
         losses = aim.losses(asked, rows)
         (slope,) = torch.autograd.grad(losses.sum(), asked)
         assert bool(slope.isfinite().all()) and bool((slope.flatten(1).abs().amax(dim=1) > 0).all()), name
         for row in (0, 7, 15):
-            one = images[row : row + 1].clone().requires_grad_()
+            one = all_images[row : row + 1].clone().requires_grad_()
             alone = aim.losses(one, [row])
             (own,) = torch.autograd.grad(alone.sum(), one)
             assert alone.item() == pytest.approx(losses[row].item(), rel=1e-4, abs=2e-5), name
             assert torch.allclose(own[0], slope[row], rtol=1e-3, atol=1e-3 * float(slope[row].abs().max())), name
     write = reports_of(llava)
-    together = write(images, rows)
-    assert [write(images[row : row + 1], [row])[0] for row in (0, 7, 15)] == [together[row] for row in (0, 7, 15)]
+    together = write(all_images, rows)
+    assert [write(all_images[row : row + 1], [row])[0] for row in (0, 7, 15)] == [together[row] for row in (0, 7, 15)]

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from planted_aims import Linear, Margin, Words, films, names, right_now, small_net
+from planted_aims import Linear, Margin, Words, images, names, right_now, small_net
 from torch import Tensor
 
 from cxrlab.attacks.budget import Budget, Norm
@@ -20,24 +20,24 @@ SEARCHES = (RandomSearch, Square, RandomSearchByReport, SquareByReport)
 @pytest.mark.parametrize("kind", SEARCHES)
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_a_search_spends_its_queries_and_raises_the_loss(kind: type[RandomSearch], norm: Norm) -> None:
-    images, budget = films(6), Budget(0.1 if norm == "linf" else 1.0, norm)
-    aim = (Margin if kind.needs_scores else Words)(NET, right_now(NET, images))
-    found = kind(AttackSettings(queries=60))(aim, images, budget, keys=names(6))
+    all_images, budget = images(6), Budget(0.1 if norm == "linf" else 1.0, norm)
+    aim = (Margin if kind.needs_scores else Words)(NET, right_now(NET, all_images))
+    found = kind(AttackSettings(queries=60))(aim, all_images, budget, keys=names(6))
     assert found.passes.tolist() == [60] * 6
-    # Words have few values: not every film comes to the next of them.
+    # Words have few values: not every image comes to the next of them.
     rose = found.end > found.start
     assert bool(rose.all()) if kind.needs_scores else bool(rose.any()) and bool((found.end >= found.start).all())
 
 
 @pytest.mark.parametrize("kind", SEARCHES)
 @pytest.mark.parametrize("queries", [1, 40])
-def test_early_exit_spends_fewer_queries_and_loses_no_broken_film(kind: type[RandomSearch], queries: int) -> None:
+def test_early_exit_spends_fewer_queries_and_loses_no_broken_image(kind: type[RandomSearch], queries: int) -> None:
     """By report an answer is asked for besides; it is a query as well, and never one too many."""
-    images, budget = films(8, seed=2), Budget(0.12)
-    aim = (Margin if kind.needs_scores else Words)(NET, right_now(NET, images))
+    all_images, budget = images(8, seed=2), Budget(0.12)
+    aim = (Margin if kind.needs_scores else Words)(NET, right_now(NET, all_images))
     settings = AttackSettings(queries=queries)
-    stay = kind(settings)(aim, images, budget, keys=names(8))
-    leave = kind(replace(settings, early_exit=True))(aim, images, budget, keys=names(8))
+    stay = kind(settings)(aim, all_images, budget, keys=names(8))
+    leave = kind(replace(settings, early_exit=True))(aim, all_images, budget, keys=names(8))
     assert int(leave.passes.max()) <= queries
     if queries > 1:
         assert int(stay.broken.sum()) > 0
@@ -48,7 +48,7 @@ def test_early_exit_spends_fewer_queries_and_loses_no_broken_film(kind: type[Ran
 
 
 class Flat(Linear):
-    """No film is better than another."""
+    """No image is better than another."""
 
     scores = False
 
@@ -60,20 +60,22 @@ class Flat(Linear):
 
 
 def test_by_report_a_search_walks_on_where_the_words_stay_the_same() -> None:
-    """By scores it would stay at the clean film."""
-    images = films(2)
+    """By scores it would stay at the clean image."""
+    all_images = images(2)
     aim = Flat(torch.ones(1, 8, 8))
-    found = RandomSearchByReport(AttackSettings(queries=10))(aim, images, Budget(0.1), keys=names(2))
+    found = RandomSearchByReport(AttackSettings(queries=10))(aim, all_images, Budget(0.1), keys=names(2))
     assert bool((found.linf > 0.04).all())
     aim.scores = True
-    assert torch.equal(RandomSearch(AttackSettings(queries=10))(aim, images, Budget(0.1), keys=names(2)).images, images)
+    assert torch.equal(
+        RandomSearch(AttackSettings(queries=10))(aim, all_images, Budget(0.1), keys=names(2)).images, all_images
+    )
 
 
 def test_a_search_that_is_given_a_start_begins_there() -> None:
-    images = films(3)
-    begin = (images + 0.05).clamp(0, 1)
+    all_images = images(3)
+    begin = (all_images + 0.05).clamp(0, 1)
     for kind in (RandomSearch, Square):
         found = kind(AttackSettings(queries=1))(
-            Linear(torch.ones(1, 8, 8)), images, Budget(0.1), keys=names(3), begin=begin
+            Linear(torch.ones(1, 8, 8)), all_images, Budget(0.1), keys=names(3), begin=begin
         )
         assert torch.equal(found.images, begin)

@@ -10,8 +10,8 @@ from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.randomness import generator
 from cxrlab.core.vocabulary import View
 from cxrlab.data.phantom.anatomy import at_visit, draw_anatomy
-from cxrlab.data.phantom.film import draw_exposure
 from cxrlab.data.phantom.frame import Frame
+from cxrlab.data.phantom.image import draw_exposure
 from cxrlab.data.phantom.presets import PRESETS
 from cxrlab.data.phantom.thorax import Thorax
 
@@ -45,7 +45,7 @@ def test_a_finding_is_kept_with_a_rim_of_two_hundredths_of_the_width() -> None:
     assert kept.sum() == 29 and kept[40, 57:64].all() and kept[37:44, 60].all() and not kept[37, 61]
 
 
-def test_several_findings_are_all_kept_up_to_the_rim_of_the_film() -> None:
+def test_several_findings_are_all_kept_up_to_the_rim_of_the_image() -> None:
     """A quarter of the disc of 29 in the corner is 11 pixels (4 + 3 + 3 + 1); masks may be of any number type."""
     first, second = np.zeros((90, 150), dtype=np.uint8), np.zeros((90, 150), dtype=np.float32)
     first[0, 0], second[60, 100] = 255, 1.0
@@ -65,7 +65,7 @@ def test_off_findings_needs_masks_that_mark_something() -> None:
 def test_an_empty_region_is_refused() -> None:
     with pytest.raises(DataError, match="covered by findings"):
         region_mask("off-findings", (8, 8), [np.ones((8, 8))])
-    with pytest.raises(ConfigError, match="no pixel of a film of 30 x 20"):
+    with pytest.raises(ConfigError, match="no pixel of an image of 30 x 20"):
         region_mask("border:0.01", (20, 30))
     with pytest.raises(ConfigError, match="no pixel"):
         region_mask("patch:0.5,0,0.501,1", (20, 30))
@@ -85,8 +85,8 @@ def test_the_stencil_holds_the_lungs_of_phantoms_and_leaves_room_outside(preset:
         assert outside[lungs].mean() < 0.05
 
 
-def test_the_stencil_stretches_with_the_film() -> None:
-    """Given in shares: on a film of another shape it takes the same share."""
+def test_the_stencil_stretches_with_the_image() -> None:
+    """Given in shares: on an image of another shape it takes the same share."""
     assert region_mask("off-lungs", (300, 200)).mean() == pytest.approx(
         region_mask("off-lungs", (96, 96)).mean(), abs=0.01
     )

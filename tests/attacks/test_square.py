@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
-from planted_aims import Linear, films, names
+from planted_aims import Linear, images, names
 from torch import Tensor
 
 from cxrlab.attacks.budget import Budget, Norm
@@ -15,7 +15,7 @@ from cxrlab.core.randomness import generator
 
 
 class Watched(Linear):
-    """Remembers every film that it is shown."""
+    """Remembers every image that it is shown."""
 
     def __init__(self, weights: Tensor) -> None:
         super().__init__(weights)
@@ -27,7 +27,7 @@ class Watched(Linear):
 
 
 def test_squares_shrink_as_published() -> None:
-    """0.8 of the film, halved after 10, 50, 200 … 8000 of 10,000 queries."""
+    """0.8 of the image, halved after 10, 50, 200 … 8000 of 10,000 queries."""
     spent = (0, 10, 11, 50, 51, 201, 501, 1001, 2001, 4001, 6001, 8001, 9999)
     halvings = (0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9)
     for number, halved in zip(spent, halvings, strict=True):
@@ -36,19 +36,19 @@ def test_squares_shrink_as_published() -> None:
 
 def test_the_search_begins_with_stripes_at_the_ends_of_the_ball() -> None:
     """Each column of each channel goes up or down as a whole, and columns differ."""
-    images = 0.25 + 0.5 * films(2, channels=3)
-    found = Square(AttackSettings(queries=1))(Linear(torch.ones(3, 8, 8)), images, Budget(0.125), keys=names(2))
-    change = found.images - images
+    all_images = 0.25 + 0.5 * images(2, channels=3)
+    found = Square(AttackSettings(queries=1))(Linear(torch.ones(3, 8, 8)), all_images, Budget(0.125), keys=names(2))
+    change = found.images - all_images
     assert torch.allclose(change.abs(), torch.full_like(change, 0.125), atol=1e-6)
     assert torch.equal(change.sign(), change.sign()[:, :, :1].expand(-1, -1, 8, -1))
     assert 0 < int((change[0, 0, 0] > 0).sum()) < 8 or 0 < int((change[1, 0, 0] > 0).sum()) < 8
 
 
-def test_a_proposal_differs_from_the_best_film_in_one_square() -> None:
-    """Of side round(√(share · 64)), at either end of the ball; a film grey enough is not cut."""
+def test_a_proposal_differs_from_the_best_image_in_one_square() -> None:
+    """Of side round(√(share · 64)), at either end of the ball; an image grey enough is not cut."""
     images, aim = torch.full((1, 1, 8, 8), 0.5), Watched(torch.zeros(1, 8, 8))
     Square(AttackSettings(queries=50))(aim, images, Budget(0.125), keys=["a"])
-    stripes = aim.shown[1]  # after the clean film; nothing is better, so that it stays the best
+    stripes = aim.shown[1]  # after the clean image; nothing is better, so that it stays the best
     for query, tried in enumerate(aim.shown[2:-2], start=1):
         side = max(round((covered(query / 50) * 64) ** 0.5), 1)
         rows, columns = torch.nonzero((tried - stripes)[0, 0].abs() > 0, as_tuple=True)

@@ -1,40 +1,40 @@
 from __future__ import annotations
 
 import torch
-from planted_aims import Linear, Valley, films, names
+from planted_aims import Linear, Valley, images, names
 
 from cxrlab.attacks.budget import Budget
 from cxrlab.attacks.task import Best, Task
 
 
-def test_a_part_knows_its_films_by_the_rows_of_the_whole() -> None:
-    """Each film has a valley of its own: a row too far would score another film's."""
-    images, region = films(5), torch.zeros(5, 1, 8, 8)
+def test_a_part_knows_its_images_by_the_rows_of_the_whole() -> None:
+    """Each image has a valley of its own: a row too far would score another image's."""
+    all_images, region = images(5), torch.zeros(5, 1, 8, 8)
     region[3] = 1
-    task = Task(Valley(films(5, seed=1)), images, Budget(0.1), tuple(names(5)), 0, region, images + 0.05)
+    task = Task(Valley(images(5, seed=1)), all_images, Budget(0.1), tuple(names(5)), 0, region, all_images + 0.05)
     part = task.part([3, 1])
-    assert part.keys == ("film3", "film1") and part.warm and torch.equal(part.begin, task.begin[[3, 1]])
-    assert torch.equal(part.losses(images[[3, 1]], [0, 1]), task.value(images)[[3, 1]])
-    assert torch.equal(part.losses(images[[1]], [1]), task.value(images)[[1]])
-    assert torch.equal(part.random_films([0], "x"), task.random_films([3], "x"))
-    assert torch.equal(part.random_films([1], "x")[0], images[1])
+    assert part.keys == ("image3", "image1") and part.warm and torch.equal(part.begin, task.begin[[3, 1]])
+    assert torch.equal(part.losses(all_images[[3, 1]], [0, 1]), task.value(all_images)[[3, 1]])
+    assert torch.equal(part.losses(all_images[[1]], [1]), task.value(all_images)[[1]])
+    assert torch.equal(part.random_images([0], "x"), task.random_images([3], "x"))
+    assert torch.equal(part.random_images([1], "x")[0], all_images[1])
     assert part.passes().tolist() == [1, 2] and task.passes().tolist() == [0] * 5
     task.absorb(part, [3, 1])
     assert task.passes().tolist() == [0, 2, 0, 1, 0]
 
 
-def test_gradients_are_each_films_own_and_zero_ones_are_counted() -> None:
-    """Loss w · x: the gradient is w for every film, 0 outside of the region; that is not a gradient of 0."""
-    images, weights, region = films(3), films(1, seed=4)[0], torch.zeros(1, 1, 8, 8)
-    task = Task(Linear(weights), images, Budget(0.1), tuple(names(3)), 0, region)
-    _, slope = task.gradients(images[[2]], [2])
+def test_gradients_are_each_images_own_and_zero_ones_are_counted() -> None:
+    """Loss w · x: the gradient is w for every image, 0 outside of the region; that is not a gradient of 0."""
+    all_images, weights, region = images(3), images(1, seed=4)[0], torch.zeros(1, 1, 8, 8)
+    task = Task(Linear(weights), all_images, Budget(0.1), tuple(names(3)), 0, region)
+    _, slope = task.gradients(all_images[[2]], [2])
     assert not bool(slope.any()) and task.zero_gradients()[2] == 0 and bool(task.zero_gradients()[:2].isnan().all())
-    free = Task(Linear(weights), images, Budget(0.1), tuple(names(3)), 0)
-    assert torch.allclose(free.gradients(images, free.rows)[1], weights.expand(3, -1, -1, -1))
+    free = Task(Linear(weights), all_images, Budget(0.1), tuple(names(3)), 0)
+    assert torch.allclose(free.gradients(all_images, free.rows)[1], weights.expand(3, -1, -1, -1))
 
 
-def test_a_broken_film_is_better_than_a_higher_loss() -> None:
-    task = Task(Linear(torch.ones(1, 8, 8)), films(2), Budget(0.1), tuple(names(2)), 0)
+def test_a_broken_image_is_better_than_a_higher_loss() -> None:
+    task = Task(Linear(torch.ones(1, 8, 8)), images(2), Budget(0.1), tuple(names(2)), 0)
     best, tried = Best(task), [torch.full((2, 1, 8, 8), number / 10) for number in range(4)]
     broken = torch.tensor([True, False])
     assert best.take(tried[0], torch.tensor([5.0, 5.0], dtype=torch.float64), [0, 1]).tolist() == [True, True]

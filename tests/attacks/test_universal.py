@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from planted_aims import Linear, Margin, Words, films, names, right_now, small_net
+from planted_aims import Linear, Margin, Words, images, names, right_now, small_net
 
 from cxrlab.attacks.budget import Budget, Norm
 from cxrlab.attacks.config import AttackSettings
@@ -17,10 +17,10 @@ NET = small_net()
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_on_a_linear_model_the_change_is_the_best_one_for_unseen_films_too(norm: Norm) -> None:
-    """It is ε · sign(w), or ε · w / |w|; on films away from black and white it raises every loss by ε · |w|."""
-    weights, eps = films(1, seed=9)[0] - 0.5, 0.1
-    seen, unseen = 0.25 + 0.5 * films(20), 0.25 + 0.5 * films(5, seed=1)
+def test_on_a_linear_model_the_change_is_the_best_one_for_unseen_images_too(norm: Norm) -> None:
+    """It is ε · sign(w), or ε · w / |w|; on images away from black and white it raises every loss by ε · |w|."""
+    weights, eps = images(1, seed=9)[0] - 0.5, 0.1
+    seen, unseen = 0.25 + 0.5 * images(20), 0.25 + 0.5 * images(5, seed=1)
     change = make_universal(Linear(weights), seen, Budget(eps, norm), AttackSettings(), keys=names(20))
     best = weights.sign() if norm == "linf" else weights / weights.norm()
     assert torch.allclose(change[0], eps * best, atol=1e-6)
@@ -33,56 +33,56 @@ def test_on_a_linear_model_the_change_is_the_best_one_for_unseen_films_too(norm:
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_the_change_fits_the_ball_and_does_not_depend_on_the_order_of_films(norm: Norm) -> None:
-    images, keys = films(24), names(24)
-    labels, budget = right_now(NET, images), Budget(0.05 if norm == "linf" else 0.5, norm)
-    change = make_universal(Margin(NET, labels), images, budget, AttackSettings(), keys=keys, seed=3)
+def test_the_change_fits_the_ball_and_does_not_depend_on_the_order_of_images(norm: Norm) -> None:
+    all_images, keys = images(24), names(24)
+    labels, budget = right_now(NET, all_images), Budget(0.05 if norm == "linf" else 0.5, norm)
+    change = make_universal(Margin(NET, labels), all_images, budget, AttackSettings(), keys=keys, seed=3)
     turned = make_universal(
-        Margin(NET, labels.flip(0)), images.flip(0), budget, AttackSettings(), keys=keys[::-1], seed=3
+        Margin(NET, labels.flip(0)), all_images.flip(0), budget, AttackSettings(), keys=keys[::-1], seed=3
     )
-    other = make_universal(Margin(NET, labels), images, budget, AttackSettings(), keys=keys, seed=4)
+    other = make_universal(Margin(NET, labels), all_images, budget, AttackSettings(), keys=keys, seed=4)
     assert change.shape == (1, 1, 8, 8) and float(lengths(change, norm)) <= budget.eps + 1e-6
     assert torch.allclose(change, turned, atol=1e-5) and not torch.allclose(change, other, atol=1e-5)
 
 
 def test_it_raises_the_mean_loss_of_a_net_and_keeps_to_its_region() -> None:
-    images = films(24)
-    aim = Margin(NET, right_now(NET, images))
+    all_images = images(24)
+    aim = Margin(NET, right_now(NET, all_images))
     region = torch.zeros(1, 1, 8, 8)
     region[..., 2:6] = 1
-    change = make_universal(aim, images, Budget(0.1), AttackSettings(), keys=names(24), region=region)
+    change = make_universal(aim, all_images, Budget(0.1), AttackSettings(), keys=names(24), region=region)
     assert not bool(change[region == 0].any())
-    found = Universal(change=change)(aim, images, Budget(0.1), keys=names(24))
+    found = Universal(change=change)(aim, all_images, Budget(0.1), keys=names(24))
     assert float(found.end.mean()) > float(found.start.mean())
 
 
 def test_what_it_needs_is_said() -> None:
-    images = films(2)
-    labels = right_now(NET, images)
+    all_images = images(2)
+    labels = right_now(NET, all_images)
     with pytest.raises(ConfigError, match="make_universal"):
-        Universal()(Margin(NET, labels), images, Budget(0.1), keys=names(2))
+        Universal()(Margin(NET, labels), all_images, Budget(0.1), keys=names(2))
     with pytest.raises(DataError, match="does not fit"):
-        Universal(change=torch.zeros(1, 1, 4, 4))(Margin(NET, labels), images, Budget(0.1), keys=names(2))
+        Universal(change=torch.zeros(1, 1, 4, 4))(Margin(NET, labels), all_images, Budget(0.1), keys=names(2))
     with pytest.raises(ConfigError, match="gradients"):
-        make_universal(Words(NET, labels), images, Budget(0.1), AttackSettings(), keys=names(2))
+        make_universal(Words(NET, labels), all_images, Budget(0.1), AttackSettings(), keys=names(2))
     with pytest.raises(DataError, match="float32"):
-        make_universal(Margin(NET, labels), images.half(), Budget(0.1), AttackSettings(), keys=names(2))
+        make_universal(Margin(NET, labels), all_images.half(), Budget(0.1), AttackSettings(), keys=names(2))
 
 
 def test_images_that_do_not_fit_at_once_give_the_same_change() -> None:
     """A step follows the mean over sixteen images, however many of them are looked at together."""
-    images, labels = films(24), right_now(NET, films(24))
+    all_images, labels = images(24), right_now(NET, images(24))
 
     class Small(Margin):
-        def losses(self, images: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
-            if len(images) > 5:
+        def losses(self, all_images: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
+            if len(all_images) > 5:
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-            return super().losses(images, rows)
+            return super().losses(all_images, rows)
 
     size = BatchSize(16)
     aims = {Small(NET, labels): size, Margin(NET, labels): None}
     found = [
-        make_universal(aim, images, Budget(0.1), AttackSettings(), keys=names(24), batch_size=at_once)
+        make_universal(aim, all_images, Budget(0.1), AttackSettings(), keys=names(24), batch_size=at_once)
         for aim, at_once in aims.items()
     ]
     assert size.now == 4 and torch.allclose(*found, atol=1e-6)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from burned_text import burn
 from corpora import toy_corpus
-from dicom_films import write_film
+from dicom_images import write_image
 
 from cxrlab.cli.main import main
 from cxrlab.core.codec import encode_png
@@ -26,13 +26,13 @@ def test_check_prints_numbers_and_writes_a_page(tmp_path: Path, capsys: pytest.C
     corpus, out = toy_corpus(tmp_path / "c").path, tmp_path / "run"
     assert main(["data", "check", str(corpus), "--duplicates", "--out", str(out), "--workers", "1", "--quiet"]) == 0
     text = capsys.readouterr().out
-    assert "no problems" in text and "same report" in text and "film width" in text and "page.html" in text
+    assert "no problems" in text and "same report" in text and "image width" in text and "page.html" in text
     assert state(out) == "finished"
     assert json.loads((out / "statistics.json").read_text())["splits"] == {"train": 2, "val": 2, "test": 2}
     assert json.loads((out / "check.json").read_text())["ok"] is True
-    # The six toy reports have the same words; every film is another.
+    # The six toy reports have the same words; every image is another.
     found = json.loads((out / "duplicates.json").read_text())
-    assert found["reports"]["exact"] == [[f"s{k}" for k in range(6)]] and found["films"]["exact"] == []
+    assert found["reports"]["exact"] == [[f"s{k}" for k in range(6)]] and found["images"]["exact"] == []
     page = (out / "page.html").read_text()
     assert "Data card: c" in page and "Views, sex and age" in page and "data:image/png" in page
 
@@ -101,22 +101,24 @@ def test_a_finished_run_is_not_written_over(tmp_path: Path, capsys: pytest.Captu
 
 def test_scrub_tells_and_blanks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What is found is told by name and count; copies are announced with a warning to look at them."""
-    films = tmp_path / "films"
-    write_film(films / "a.dcm", PatientName="SECRET^ANNA", ImageComments="SECRET")
-    (films / "b.png").write_bytes(encode_png(burn(GROUND, "SECRET ANNA", 16, (0.0, 0.0)).film))
-    assert main(["data", "scrub", str(films), "--out", str(tmp_path / "told"), "--quiet"]) == 0
+    images = tmp_path / "images"
+    write_image(images / "a.dcm", PatientName="SECRET^ANNA", ImageComments="SECRET")
+    (images / "b.png").write_bytes(encode_png(burn(GROUND, "SECRET ANNA", 16, (0.0, 0.0)).image))
+    assert main(["data", "scrub", str(images), "--out", str(tmp_path / "told"), "--quiet"]) == 0
     told = capsys.readouterr()
-    assert "PatientName" in told.out and "films with burned-in text" in told.out and "SECRET" not in told.out + told.err
-    assert main(["data", "scrub", str(films), "--blank", "--out", str(tmp_path / "done"), "--json", "--quiet"]) == 0
+    assert (
+        "PatientName" in told.out and "images with burned-in text" in told.out and "SECRET" not in told.out + told.err
+    )
+    assert main(["data", "scrub", str(images), "--blank", "--out", str(tmp_path / "done"), "--json", "--quiet"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["states"] == {"cleaned": 2} and (tmp_path / "done" / "cleaned" / "b.png").is_file()
 
 
-def test_scrub_fails_where_a_film_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scrub_fails_where_a_image_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 1, with the reason counted."""
-    (tmp_path / "films").mkdir()
-    (tmp_path / "films" / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    assert main(["data", "scrub", str(tmp_path / "films"), "--out", str(tmp_path / "run"), "--quiet"]) == 1
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    assert main(["data", "scrub", str(tmp_path / "images"), "--out", str(tmp_path / "run"), "--quiet"]) == 1
     assert "cannot be read or decoded in full" in capsys.readouterr().out
 
 
@@ -126,6 +128,6 @@ def test_many_kinds_of_elements_are_cut_short(tmp_path: Path, capsys: pytest.Cap
              "StationName", "OperatorsName", "StudyDescription", "SeriesDescription", "PatientAddress",
              "PatientBirthDate", "Manufacturer")  # fmt: skip
     values = {name: "20200101" if name.endswith("Date") else "101010" for name in names}
-    write_film(tmp_path / "films" / "a.dcm", **values)
-    assert main(["data", "scrub", str(tmp_path / "films"), "--out", str(tmp_path / "run"), "--quiet"]) == 0
+    write_image(tmp_path / "images" / "a.dcm", **values)
+    assert main(["data", "scrub", str(tmp_path / "images"), "--out", str(tmp_path / "run"), "--quiet"]) == 0
     assert "and 3 more kinds in" in capsys.readouterr().out

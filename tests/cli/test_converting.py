@@ -16,16 +16,25 @@ def test_an_encoder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = open_clip_folder(tmp_path / "in")
     assert main(["models", "convert", "open-clip", str(source), "--out", str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out
-    assert "ProjectedDualEncoder" in said and "films of 42 px" in said and "1 tensors not needed" in said
+    assert "ProjectedDualEncoder" in said and "images of 42 px" in said and "1 tensors not needed" in said
 
 
 def test_a_report_model_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The tower may lie elsewhere; its text tower is listed as not needed, with the reason."""
+    """The vision encoder may lie elsewhere; its text encoder is listed as not needed, with the reason."""
     source, base = llava_rad_folder(tmp_path / "in"), vicuna_folder(tmp_path / "vicuna")
-    tower = open_clip_folder(tmp_path / "tower")
+    vision_encoder = open_clip_folder(tmp_path / "vision_encoder")
     for path in source.glob("biomedclip*"):
         path.unlink()
-    words = ["--base", str(base), "--tower", str(tower), "--keep-adapter", "--json", "--out", str(tmp_path / "out")]
+    words = [
+        "--base",
+        str(base),
+        "--vision-encoder",
+        str(vision_encoder),
+        "--keep-adapter",
+        "--json",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     assert main(["models", "convert", "llava-rad", str(source), *words]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["model"] == "LlavaForConditionalGeneration" and told["image"] == 42

@@ -46,7 +46,7 @@ REACHED = "the gate let it pass"
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A phantom corpus, the same with a card that no longer says so, a folder of its films, and files of studies."""
+    """A phantom corpus, the same with a card that no longer says so, a folder of its images, and files of studies."""
     here = tmp_path_factory.mktemp("egress")
     make_phantom(PhantomConfig(n=24, size=32, seed=3, workers=1), here / "drawn")
     shutil.copytree(here / "drawn", here / "patients")
@@ -81,7 +81,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 # Words of each command; `{model}` is the address, `{patients}` a corpus of patients, `{drawn}` one of nobody.
-FILMS = {
+IMAGES = {
     "generate": "generate --model {model} --data {patients}",
     "prefer sample": "prefer sample --model {model} --data {patients}",
     "robustness": "robustness --model {model} --data {patients} --attacks noise",
@@ -97,7 +97,7 @@ FILMS = {
     "defend": "defend --victim {model} --data {patients} --defences quota --budget 4",
     "defend, asked with": "defend --victim {model} --data {drawn} --defences quota --budget 4 --pool corpus:{patients}",
     "explain": "explain --model {model} --data {patients} --study {study}",
-    "explain, a file": "explain --model {model} --image {film}",
+    "explain, a file": "explain --model {model} --image {image}",
     "pointing": "pointing --model {model} --data {patients}",
 }
 TEXTS = {
@@ -114,19 +114,19 @@ WEIGHTS = {
     "train encoder": "train encoder --start {model} --data {patients}",
 }
 
-NO_WEIGHTS = ("cannot be a start", "has no vision tower", "does not name a dual encoder", "(asked for by")
+NO_WEIGHTS = ("cannot be a start", "has no vision encoder", "does not name a dual encoder", "(asked for by")
 
 
 def run(words: str, folders: dict[str, Path], out: Path, model: str = AWAY, *more: str) -> int:
     study = load_corpus(folders["patients"]).ids("test")[0]
-    film = next((folders["patients"] / "images").iterdir())
-    places = {**folders, "analysis": folders["analysis.yaml"], "model": "{model}", "study": study, "film": film}
+    image = next((folders["patients"] / "images").iterdir())
+    places = {**folders, "analysis": folders["analysis.yaml"], "model": "{model}", "study": study, "image": image}
     filled = [word.format(**places).replace("{model}", model) for word in words.split()]
     authorised = MAY_TEST if filled[0] in ("robustness", "extract", "defend") else ()
     return main([*filled, *authorised, *more, "--out", str(out)])
 
 
-@pytest.mark.parametrize("words", [*FILMS.values(), *TEXTS.values()], ids=[*FILMS, *TEXTS])
+@pytest.mark.parametrize("words", [*IMAGES.values(), *TEXTS.values()], ids=[*IMAGES, *TEXTS])
 def test_without_leave_nothing_is_sent_and_nothing_is_left_behind(
     words: str, folders: dict[str, Path], wire: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -146,12 +146,12 @@ def test_commands_that_need_weights_take_no_address(
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in FILMS if name.startswith(("generate", "robustness", "extract", "def"))]
+    "name", [name for name in IMAGES if name.startswith(("generate", "robustness", "extract", "def"))]
 )
 def test_with_leave_the_gate_lets_pass_and_the_run_keeps_who_gave_it(
     name: str, folders: dict[str, Path], wire: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(FILMS[name], folders, tmp_path / "out", AWAY, "--loading.connection.may-leave", LEAVE) == 1
+    assert run(IMAGES[name], folders, tmp_path / "out", AWAY, "--loading.connection.may-leave", LEAVE) == 1
     said = capsys.readouterr().err
     assert SENTENCE not in said
     if "smoothed" in name:
@@ -180,7 +180,7 @@ def test_with_leave_reports_pass_too_and_the_corpus_keeps_who_gave_it(
 def test_leave_says_who_and_why(
     leave: str, folders: dict[str, Path], wire: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(FILMS["generate"], folders, tmp_path / "out", AWAY, "--loading.connection.may-leave", leave) == 1
+    assert run(IMAGES["generate"], folders, tmp_path / "out", AWAY, "--loading.connection.may-leave", leave) == 1
     assert SENTENCE in capsys.readouterr().err and wire == []
 
 
@@ -194,7 +194,7 @@ def test_leave_is_that_of_the_run_for_as_long_as_it_goes_on(
         (LEAVE, ("--loading.connection.tries", "1"), REACHED),
         ("Somebody else, for fun", (), "holds a run with other settings (--loading.connection.may-leave was"),
     ):
-        assert run(FILMS["generate"], folders, tmp_path / "out", AWAY, flag, leave, *more) == 1
+        assert run(IMAGES["generate"], folders, tmp_path / "out", AWAY, flag, leave, *more) == 1
         assert told in capsys.readouterr().err
 
 
@@ -229,7 +229,7 @@ def test_leave_is_that_of_the_run_for_as_long_as_it_goes_on(
 def test_what_is_not_plainly_this_machine_is_elsewhere(
     address: str, folders: dict[str, Path], wire: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(FILMS["generate"], folders, tmp_path / "out", address) == 1
+    assert run(IMAGES["generate"], folders, tmp_path / "out", address) == 1
     assert SENTENCE in capsys.readouterr().err and wire == [] and not (tmp_path / "out").exists()
 
 
@@ -241,14 +241,14 @@ def test_what_is_not_plainly_this_machine_is_elsewhere(
 def test_this_machine_needs_no_leave(
     address: str, folders: dict[str, Path], wire: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(FILMS["generate"], folders, tmp_path / "out", address) == 1
+    assert run(IMAGES["generate"], folders, tmp_path / "out", address) == 1
     assert REACHED in capsys.readouterr().err and is_loopback(address)
 
 
 def test_what_no_patient_is_behind_needs_no_leave(
     folders: dict[str, Path], wire: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(FILMS["generate"].replace("patients", "drawn"), folders, tmp_path / "out") == 1
+    assert run(IMAGES["generate"].replace("patients", "drawn"), folders, tmp_path / "out") == 1
     assert REACHED in capsys.readouterr().err
 
 
@@ -257,7 +257,7 @@ def test_an_address_inside_another_name_is_no_address(
     name: str, folders: dict[str, Path], wire: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Such names are opened on this machine or not at all."""
-    assert run(FILMS["generate"], folders, tmp_path / "out", name.format(AWAY)) == 1
+    assert run(IMAGES["generate"], folders, tmp_path / "out", name.format(AWAY)) == 1
     assert wire == [] and "Traceback" not in capsys.readouterr().err
 
 
@@ -307,12 +307,12 @@ def test_what_is_made_of_corpora_is_synthetic_only_when_all_of_them_are(
         assert done.card.synthetic is (name == "drawn")
 
 
-@pytest.mark.parametrize("name", [*FILMS, *TEXTS])
+@pytest.mark.parametrize("name", [*IMAGES, *TEXTS])
 def test_plain_http_to_another_machine_needs_a_flag(
     name: str, folders: dict[str, Path], wire: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also where leave was given: the sentence names the flag, which allows it."""
-    words = {**FILMS, **TEXTS}[name]
+    words = {**IMAGES, **TEXTS}[name]
     if name == "study":
         plain = yaml.safe_load((folders["analysis_allowed.yaml"]).read_text()) | {"processed": PLAIN}
         file = tmp_path / "analysis.yaml"

@@ -13,7 +13,7 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.data.phantom.corpus import make_phantom
 
 
-def test_generate_tells_how_many_reports_and_how_many_films_are_missing(
+def test_generate_tells_how_many_reports_and_how_many_images_are_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     corpus = make_phantom(PhantomConfig(n=20, size=32, masks=False, workers=1), tmp_path / "corpus").path
@@ -22,7 +22,7 @@ def test_generate_tells_how_many_reports_and_how_many_films_are_missing(
     words = ["generate", "--model", "stub:normal", "--data", str(corpus), "--split", "train"]
     words += ["--out", str(tmp_path / "run")]
     assert main(words) == 1
-    assert f"1 of {len(ids)} studies have no readable frontal film" in capsys.readouterr().err
+    assert f"1 of {len(ids)} studies have no readable frontal image" in capsys.readouterr().err
     assert main([*words, "--allow-missing"]) == 0
     file, summary = (tmp_path / "run" / name for name in ("predictions.jsonl", "summary.json"))
     assert capsys.readouterr().out == f"{len(ids) - 1} reports in {file}; without a report: 1, see {summary}\n"
@@ -85,7 +85,7 @@ def test_what_cannot_work_is_said_before_a_folder_is_made(
     assert said in capsys.readouterr().err and not (tmp_path / "run").exists()
 
 
-def test_score_prints_whether_the_film_matters(
+def test_score_prints_whether_the_image_matters(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["generate", "--model", "stub:normal", "--data", str(corpus), "--split", "train", "--out"]
@@ -95,6 +95,6 @@ def test_score_prints_whether_the_film_matters(
     asked = ["score", "--references", str(corpus), "--metrics", "findings.f1", "--quiet", "--predictions"]
     assert main([*asked, str(tmp_path / "run")]) == 0
     told = capsys.readouterr().out
-    assert "This model does not look at the film" in told and "swapped  0.000" in told and "100 %" in told
+    assert "This model does not look at the image" in told and "swapped  0.000" in told and "100 %" in told
     assert main([*asked, str(tmp_path / "without")]) == 0
-    assert "whether the film matters was not measured" in capsys.readouterr().out
+    assert "whether the image matters was not measured" in capsys.readouterr().out

@@ -35,18 +35,18 @@ class Size:
     names: tuple[str, ...] = ("a", "b")
 
 
-def draw(films: list[Path], config: Size, out: Path, *, fast: bool = False) -> Result:
-    """Draw films.
+def draw(images: list[Path], config: Size, out: Path, *, fast: bool = False) -> Result:
+    """Draw images.
 
     Slowly.
 
     Args:
-        films: What to draw.
+        images: What to draw.
         config: Settings.
         out: Where to.
         fast: Hurry, 100 % of the time.
     """
-    return Result(f"drew {len(films)}", {"films": films, "config": config, "out": out, "fast": fast})
+    return Result(f"drew {len(images)}", {"images": images, "config": config, "out": out, "fast": fast})
 
 
 def loop() -> None:
@@ -88,7 +88,7 @@ def table(monkeypatch: pytest.MonkeyPatch) -> None:
         room,
         "COMMANDS",
         {
-            "art draw": Command("draw films", f"{__name__}:draw", "cxrlab art draw a.png --out b", ("films",)),
+            "art draw": Command("draw images", f"{__name__}:draw", "cxrlab art draw a.png --out b", ("images",)),
             "art check": Command("check", f"{__name__}:checked", "cxrlab art check", ("folder",)),
             "loop": Command("loop", f"{__name__}:loop", "cxrlab loop"),
             "fail": Command("fail", f"{__name__}:fail", "cxrlab fail data", ("kind",)),
@@ -121,7 +121,7 @@ def test_flags_reach_the_function(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, *words)
     assert code == 0
     assert json.loads(out) == {
-        "films": ["a.png", "b.png"],
+        "images": ["a.png", "b.png"],
         "config": {"width": 8, "max_height": 3.0, "masks": False, "names": ["x", "y"]},
         "out": "o",
         "fast": True,
@@ -164,8 +164,8 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "art", "draw", "--help")
     assert code == 0
     for part in (
-        "usage: cxrlab art draw FILM… --out PATH [flags]",
-        "Draw films.\n\nSlowly.",
+        "usage: cxrlab art draw IMAGE… --out PATH [flags]",
+        "Draw images.\n\nSlowly.",
         "In pixels. (default: 8)",
         "--masks, --no-masks",
         "(default: a,b)",
@@ -179,7 +179,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["help"]])
 def test_the_overview_lists_every_command(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     code, out, _ = run(capsys, *words)
-    assert code == 0 and "art draw   draw films" in out and "  fail" in out
+    assert code == 0 and "art draw   draw images" in out and "  fail" in out
 
 
 @pytest.mark.parametrize("words", [["art", "--help"], ["help", "art"]])
@@ -197,7 +197,7 @@ def test_the_overview_of_a_group(capsys: pytest.CaptureFixture[str], words: list
         (["art", "drow"], "'art' has no command 'drow'. Did you mean 'draw'? Choose one of: check, draw."),
         (["art", "draw", "a", "--out", "o", "--widht", "3"], "has no flag --widht. Did you mean '--width'"),
         (["art", "draw", "a", "--out"], "argument --out: expected one argument; see 'cxrlab art draw --help'."),
-        (["art", "draw", "--out", "o"], "FILM… is missing; for example: cxrlab art draw a.png --out b."),
+        (["art", "draw", "--out", "o"], "IMAGE… is missing; for example: cxrlab art draw a.png --out b."),
         (["art", "draw", "a"], "--out is missing; for example:"),
         (["art", "check", "a", "b"], "'b' belongs to no flag"),
         (["art", "draw", "a", "--out", "o", "--width", "x"], "width is 'x'; it must be a whole number."),
@@ -219,12 +219,12 @@ def test_a_slip_is_answered_in_one_sentence(capsys: pytest.CaptureFixture[str], 
 
 def test_several_slips_are_told_together(capsys: pytest.CaptureFixture[str]) -> None:
     _, _, err = run(capsys, "art", "draw", "--width", "x", "--max-height", "y")
-    assert "4 problems with the settings:" in err and "FILM… is missing" in err and "--out is missing" in err
+    assert "4 problems with the settings:" in err and "IMAGE… is missing" in err and "--out is missing" in err
     assert "width is 'x'" in err and "--max-height is 'y'" in err
 
 
 def test_words_after_two_dashes_are_no_flags(capsys: pytest.CaptureFixture[str]) -> None:
-    assert json.loads(run(capsys, "art", "draw", "--out", "o", "--json", "--", "--odd")[1])["films"] == ["--odd"]
+    assert json.loads(run(capsys, "art", "draw", "--out", "o", "--json", "--", "--odd")[1])["images"] == ["--odd"]
 
 
 @pytest.mark.parametrize(

@@ -31,14 +31,14 @@ def said(capsys: pytest.CaptureFixture[str], words: str) -> str:
     ("words", "flags"),
     [
         (DETECT + "--n 0", ["--n"]),
-        (DETECT + "--detector.film-bound 3", ["--detector.film-bound"]),
-        (DETECT + "--detector.film-bound abc", ["--detector.film-bound"]),
+        (DETECT + "--detector.image-bound 3", ["--detector.image-bound"]),
+        (DETECT + "--detector.image-bound abc", ["--detector.image-bound"]),
         (DETECT + "--detector.window 200", ["--detector.window", "--detector.account-queries"]),
         (DETECT + "--detector.accounts 20", ["--detector.accounts", "--detector.account-bound"]),
         (DETECT + "--calibrate test", ["--calibrate", "--held-out"]),
         (DETECT + "--detectors bogus", ["--detectors"]),
         (DEFEND + "--settings.gate-bound 2", ["--settings.gate-bound"]),
-        (DEFEND + "--settings.films-per-window 0", ["--settings.films-per-window"]),
+        (DEFEND + "--settings.images-per-window 0", ["--settings.images-per-window"]),
         (DEFEND + "--defences bogus", ["--defences"]),
         (EXTRACT + "--fitting.lora-rank -1", ["--fitting.lora-rank"]),
         (EXTRACT + "--policy.groups 1", ["--policy.groups"]),
@@ -46,7 +46,7 @@ def said(capsys: pytest.CaptureFixture[str], words: str) -> str:
         (EXTRACT + "--defence-settings.gate-bound 2", ["--defence-settings.gate-bound"]),
         (EXTRACT + "--defence bogus", ["--defence"]),
         ("serve --model stub:normal --guarding.account-queries 2", ["--guarding.account-queries"]),
-        ("serve --model stub:normal --guarding.film-bound 2", ["--guarding.film-bound"]),
+        ("serve --model stub:normal --guarding.image-bound 2", ["--guarding.image-bound"]),
         ("serve --model stub:normal --limits.pixels 0", ["--limits.pixels"]),
         (ROBUSTNESS + "--decoding.strategy sample", ["--decoding.strategy"]),
         (ROBUSTNESS + "--smoothing.copies 1", ["--smoothing.copies"]),
@@ -74,7 +74,7 @@ def phantoms(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_what_detect_suggests_for_few_films_works(
+def test_what_detect_suggests_for_few_images_works(
     capsys: pytest.CaptureFixture[str], phantoms: Path, tmp_path: Path
 ) -> None:
     words = f"detect --benign {phantoms} --encoder pixels --detectors prada,mmd,coverage --n 120 --quiet"
@@ -88,7 +88,7 @@ def test_what_detect_suggests_for_few_films_works(
     ("command", "group"),
     [(DEFEND.replace(" --data x", ""), "settings"), (EXTRACT.replace(" --data x", ""), "defence-settings")],
 )
-def test_what_a_gate_suggests_for_few_films_is_a_flag_that_works(
+def test_what_a_gate_suggests_for_few_images_is_a_flag_that_works(
     capsys: pytest.CaptureFixture[str], phantoms: Path, tmp_path: Path, command: str, group: str
 ) -> None:
     from cxrlab.extraction.defence.config import DefenceSettings

@@ -21,14 +21,14 @@ def words(tmp_path: Path, *more: str) -> list[str]:
     return [*given, "--trials", "20", "--attack.queries", "3", *more]
 
 
-def test_a_model_of_words_alone_from_films_to_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_of_words_alone_from_images_to_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = words(
         tmp_path, "--attacks", "pgd,random-report,noise", "--eps", "2/255", "--only-labels", "pleural effusion"
     )
     assert main(told) == 0
     out = capsys.readouterr().out
     assert "stub:normal gives no gradients, so that pgd is left out; its robustness against them is not known." in out
-    assert "does not look at the film" in out or "not shown to look at the film" in out
+    assert "does not look at the image" in out or "not shown to look at the image" in out
     rows = {line.split()[0]: line.split() for line in out.splitlines() if line.strip()}
     # Two of four studies have an effusion that a constant report denies; it never changes.
     found = json.loads((tmp_path / "run" / "robustness.json").read_text())

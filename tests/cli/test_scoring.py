@@ -58,7 +58,7 @@ def test_json_is_the_content_of_scores_json(files: Path, capsys: pytest.CaptureF
         (("--predictions", "nowhere.txt"), "nowhere.txt does not exist"),
         ((), "give --predictions"),
         (("--predictions", "{p}", "--metrics", "blue4:coco"), "there is no metric 'blue4:coco'"),
-        (("--predictions", "{p}", "--unit", "film"), "--unit|unit"),
+        (("--predictions", "{p}", "--unit", "image"), "--unit|unit"),
         (("--predictions", "{p}", "--section", "finding"), "not a section"),
         (("--predictions", "{short}"), "both need equally many"),
         (("--predictions", "{p}", "--metrics", ""), "--metrics is empty"),

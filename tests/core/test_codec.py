@@ -63,10 +63,10 @@ def test_a_mask_takes_one_bit_a_pixel() -> None:
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.99])
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
 def test_a_cut_file_is_refused_by_name(kind: str, share: float) -> None:
-    """A film that lost its end would otherwise be read with grey rows."""
+    """An image that lost its end would otherwise be read with grey rows."""
     data = saved(Image.fromarray(picture("grey", 200, 200)), kind)
-    with pytest.raises(DataError, match=r"^films/a\.png "):
-        decode(data[: int(len(data) * share)], "films/a.png")
+    with pytest.raises(DataError, match=r"^images/a\.png "):
+        decode(data[: int(len(data) * share)], "images/a.png")
 
 
 @pytest.mark.parametrize("lost", [1, 4, 12, 13, 20])
@@ -78,7 +78,7 @@ def test_even_the_last_bytes_of_a_png_are_missed(lost: int) -> None:
 
 
 def test_a_flipped_bit_is_noticed() -> None:
-    """Each chunk has a checksum; the picture library alone may decode a wrong film."""
+    """Each chunk has a checksum; the picture library alone may decode a wrong image."""
     data = bytearray(encode_png(picture("grey")))
     data[len(data) // 2] ^= 4
     with pytest.raises(DataError, match="checksum"):

@@ -17,7 +17,7 @@ from cxrlab.core.examples import Example
     ],
 )
 def test_the_json_form_leads_back(example: Example) -> None:
-    """A normal film (empty truth) and an unknown one (None) stay apart on the way."""
+    """A normal image (empty truth) and an unknown one (None) stay apart on the way."""
     assert Example.from_json(example.to_json()) == example
 
 

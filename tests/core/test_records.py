@@ -73,7 +73,7 @@ def test_a_study_survives_its_json_form(study: Study) -> None:
     assert Study.from_json(study.to_json()) == study
 
 
-def test_unknown_findings_and_a_normal_film_stay_apart() -> None:
+def test_unknown_findings_and_a_normal_image_stay_apart() -> None:
     """None is 'nobody looked', an empty list is 'looked and found nothing'."""
     assert "findings" not in Study("s", "p").to_json()
     assert Study("s", "p", findings=()).to_json()["findings"] == []
@@ -251,7 +251,7 @@ def test_sections_by_name() -> None:
 
 
 def test_labels_of_a_complete_list_are_all_fourteen() -> None:
-    """Exact truth: what is not named is absent, and a device alone is still a normal film."""
+    """Exact truth: what is not named is absent, and a device alone is still a normal image."""
     labels = chexpert_labels([Finding("pacemaker")], complete=True)
     assert len(labels) == 14
     assert labels["Support Devices"] == 1 and labels["No Finding"] == 1 and labels["Edema"] == 0

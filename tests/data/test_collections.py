@@ -15,7 +15,7 @@ def test_two_forms_of_one_collection_are_not_external_to_each_other() -> None:
     """Both ways round, whatever the corpora are called."""
     iu, openi = card("iu-xray", "indiana"), card("openi", "indiana")
     for seen, tested in ((iu, openi), (openi, iu)):
-        with pytest.raises(DataError, match="is not external: its films come from indiana"):
+        with pytest.raises(DataError, match="is not external: its images come from indiana"):
             check_external(seen, tested)
 
 

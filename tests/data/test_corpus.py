@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import CARD, drawn, film, toy_corpus
+from corpora import CARD, drawn, image, toy_corpus
 
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
 from cxrlab.core.records import ImageFile
@@ -18,11 +18,11 @@ from cxrlab.data.corpus import load_corpus
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
-    """Records, films and masks survive the folder; counts are in the card."""
+    """Records, images and masks survive the folder; counts are in the card."""
     corpus = toy_corpus(tmp_path / "c")
     assert [study.id for study in corpus] == [f"s{n}" for n in range(6)]
     assert corpus["s4"] == drawn(4).study == list(corpus.studies())[4]
-    assert np.array_equal(corpus.image(corpus["s2"]), film(2).astype(np.float32) / np.float32(255))
+    assert np.array_equal(corpus.image(corpus["s2"]), image(2).astype(np.float32) / np.float32(255))
     assert corpus.image(corpus["s2"], size=16).shape == (16, 16)
     assert corpus.rgb(corpus["s2"]).shape == (24, 24, 3)
     mask = corpus.mask(corpus["s2"], 0)
@@ -91,27 +91,27 @@ def test_a_bad_line_is_named_with_its_number(tmp_path: Path, line: str, message:
     assert str(caught.value).startswith(f"{corpus.file}:2")
 
 
-def test_films_elsewhere_are_reached_through_links_inside(tmp_path: Path) -> None:
-    """A path stays inside the folder by its words; a link there may lead to a film of another disk."""
+def test_images_elsewhere_are_reached_through_links_inside(tmp_path: Path) -> None:
+    """A path stays inside the folder by its words; a link there may lead to an image of another disk."""
     corpus = toy_corpus(tmp_path / "c", count=1)
-    film_file = tmp_path / "c" / "images" / "s0.png"
-    film_file.rename(tmp_path / "film.png")
-    film_file.symlink_to(tmp_path / "film.png")
+    image_file = tmp_path / "c" / "images" / "s0.png"
+    image_file.rename(tmp_path / "image.png")
+    image_file.symlink_to(tmp_path / "image.png")
     assert corpus.image(corpus["s0"]).shape == (24, 24)
 
 
 def test_a_study_made_in_memory_stays_inside_too(tmp_path: Path) -> None:
     """A study need not come from the file; its path is asked again before anything is opened."""
     corpus = toy_corpus(tmp_path / "c", count=1)
-    (tmp_path / "c" / "images" / "s0.png").rename(tmp_path / "film.png")
-    outside = dataclasses.replace(corpus["s0"], images=(ImageFile("../film.png"),), masks={"0": "../film.png"})
+    (tmp_path / "c" / "images" / "s0.png").rename(tmp_path / "image.png")
+    outside = dataclasses.replace(corpus["s0"], images=(ImageFile("../image.png"),), masks={"0": "../image.png"})
     with pytest.raises(DataError, match="leaves the corpus folder"):
         corpus.image(outside)
     with pytest.raises(DataError, match="leaves the corpus folder"):
         corpus.mask(outside, 0)
 
 
-def test_a_missing_film_is_named_with_its_line(tmp_path: Path) -> None:
+def test_a_missing_image_is_named_with_its_line(tmp_path: Path) -> None:
     """Nothing takes its place."""
     corpus = toy_corpus(tmp_path / "c")
     (corpus.path / "images" / "s3.png").unlink()

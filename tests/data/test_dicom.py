@@ -1,4 +1,4 @@
-"""DICOM films: every convention of a header ends in the same picture, and what is broken is refused by name."""
+"""DICOM images: every convention of a header ends in the same picture, and what is broken is refused by name."""
 
 from __future__ import annotations
 
@@ -41,35 +41,35 @@ RAMP = np.arange(64, dtype=np.uint16).reshape(8, 8) * 65  # 0 … 4095, in equal
 
 
 def header(pixels: np.ndarray, **tags: Any) -> Dataset:
-    """A minimal 12-bit MONOCHROME2 film; tags replace or add elements."""
-    film = Dataset()
-    film.SOPClassUID = "1.2.840.10008.5.1.4.1.1.1.1"
-    film.SOPInstanceUID = "1.2.3.4"
-    film.Rows, film.Columns = pixels.shape[:2]
-    film.SamplesPerPixel = 1
-    film.PhotometricInterpretation = "MONOCHROME2"
-    film.BitsAllocated = pixels.dtype.itemsize * 8
-    film.BitsStored = 12 if pixels.dtype.itemsize == 2 else 8
-    film.HighBit = film.BitsStored - 1
-    film.PixelRepresentation = int(pixels.dtype.kind == "i")
-    film.PixelData = pixels.tobytes()
+    """A minimal 12-bit MONOCHROME2 image; tags replace or add elements."""
+    image = Dataset()
+    image.SOPClassUID = "1.2.840.10008.5.1.4.1.1.1.1"
+    image.SOPInstanceUID = "1.2.3.4"
+    image.Rows, image.Columns = pixels.shape[:2]
+    image.SamplesPerPixel = 1
+    image.PhotometricInterpretation = "MONOCHROME2"
+    image.BitsAllocated = pixels.dtype.itemsize * 8
+    image.BitsStored = 12 if pixels.dtype.itemsize == 2 else 8
+    image.HighBit = image.BitsStored - 1
+    image.PixelRepresentation = int(pixels.dtype.kind == "i")
+    image.PixelData = pixels.tobytes()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some tests need values that the standard forbids
         for name, value in tags.items():
-            setattr(film, name, value)
-    film["PixelData"].VR = "OW"
-    return film
+            setattr(image, name, value)
+    image["PixelData"].VR = "OW"
+    return image
 
 
-def written(film: Dataset, syntax: str = ExplicitVRLittleEndian, *, preamble: bool = True) -> bytes:
-    film.file_meta = FileMetaDataset()
-    film.file_meta.TransferSyntaxUID = syntax
-    film.file_meta.MediaStorageSOPClassUID = film.SOPClassUID
-    film.file_meta.MediaStorageSOPInstanceUID = film.SOPInstanceUID
+def written(image: Dataset, syntax: str = ExplicitVRLittleEndian, *, preamble: bool = True) -> bytes:
+    image.file_meta = FileMetaDataset()
+    image.file_meta.TransferSyntaxUID = syntax
+    image.file_meta.MediaStorageSOPClassUID = image.SOPClassUID
+    image.file_meta.MediaStorageSOPInstanceUID = image.SOPInstanceUID
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        dcmwrite(buffer, film, enforce_file_format=preamble)
+        dcmwrite(buffer, image, enforce_file_format=preamble)
     return buffer.getvalue()
 
 
@@ -83,9 +83,9 @@ FUZZED = written(header(RAMP, **WINDOW, RescaleSlope=1, RescaleIntercept=0, Pixe
 
 def test_a_window_over_the_whole_range_is_the_stored_ramp() -> None:
     """Centre 2048 and width 4096 map 0 to 0 and 4095 to 1, linearly (PS3.3 C.11.2.1.2)."""
-    film = shown(**WINDOW)
-    assert film.dtype == np.float32 and film.shape == (8, 8)
-    assert np.allclose(film, RAMP / 4095, atol=1e-6)
+    image = shown(**WINDOW)
+    assert image.dtype == np.float32 and image.shape == (8, 8)
+    assert np.allclose(image, RAMP / 4095, atol=1e-6)
 
 
 def test_monochrome1_is_turned() -> None:
@@ -104,8 +104,8 @@ def test_inverse_shape_and_monochrome1_turn_it_once() -> None:
 @pytest.mark.parametrize("shape", ["LINEAR", "LINEAR_EXACT", "SIGMOID"])
 def test_windows_agree_with_pydicom(shape: str) -> None:
     """An independent implementation of the same formula, brought from its output range to [0, 1]."""
-    film = header(RAMP, WindowCenter=1500, WindowWidth=900, VOILUTFunction=shape)
-    expected = apply_windowing(RAMP, film) / 4095
+    image = header(RAMP, WindowCenter=1500, WindowWidth=900, VOILUTFunction=shape)
+    expected = apply_windowing(RAMP, image) / 4095
     assert np.allclose(shown(WindowCenter=1500, WindowWidth=900, VOILUTFunction=shape), expected, atol=1e-6)
 
 
@@ -117,21 +117,21 @@ def test_the_standards_own_examples_of_a_linear_window() -> None:
 
 
 def test_the_first_of_several_windows_is_used() -> None:
-    """Viewers open a film with its first window."""
+    """Viewers open an image with its first window."""
     several = shown(WindowCenter=[2048, 100], WindowWidth=[4096, 50])
     assert np.array_equal(several, shown(**WINDOW))
 
 
 def test_the_rescale_comes_before_the_window() -> None:
     """With slope 2 and intercept -1000 the window that spans the values is centred at 3096, 8192 wide."""
-    film = shown(RescaleSlope=2, RescaleIntercept=-1000, WindowCenter=3095.5, WindowWidth=8191)
-    assert np.allclose(film, RAMP / 4095, atol=1e-3)
+    image = shown(RescaleSlope=2, RescaleIntercept=-1000, WindowCenter=3095.5, WindowWidth=8191)
+    assert np.allclose(image, RAMP / 4095, atol=1e-3)
 
 
 def test_signed_values() -> None:
     """Stored -2048 … 2047 with a window around 0 is the same ramp."""
-    film = shown(RAMP.astype(np.int16) - 2048, WindowCenter=0, WindowWidth=4096)
-    assert np.allclose(film, RAMP / 4095, atol=1e-6)
+    image = shown(RAMP.astype(np.int16) - 2048, WindowCenter=0, WindowWidth=4096)
+    assert np.allclose(image, RAMP / 4095, atol=1e-6)
 
 
 def test_a_lookup_table_goes_before_a_window() -> None:
@@ -140,14 +140,14 @@ def test_a_lookup_table_goes_before_a_window() -> None:
     table.LUTDescriptor = [4096, 0, 16]
     table.LUTData = np.minimum(np.arange(4096) * 2, 4095).astype("<u2").tobytes()
     table["LUTData"].VR = "OW"
-    film = shown(VOILUTSequence=Sequence([table]), WindowCenter=1, WindowWidth=1)
-    assert np.allclose(film, np.minimum(RAMP * 2.0, 4095) / 4095, atol=1e-6)
+    image = shown(VOILUTSequence=Sequence([table]), WindowCenter=1, WindowWidth=1)
+    assert np.allclose(image, np.minimum(RAMP * 2.0, 4095) / 4095, atol=1e-6)
 
 
-def test_without_a_window_a_deep_film_is_stretched() -> None:
+def test_without_a_window_a_deep_image_is_stretched() -> None:
     """Values 1000 … 1063 use a sixty-fourth of 12 bits; undisturbed they would show as flat grey."""
-    film = shown(np.arange(1000, 1064, dtype=np.uint16).reshape(8, 8))
-    assert film.min() == 0.0 and film.max() == 1.0 and abs(float(film.mean()) - 0.5) < 0.01
+    image = shown(np.arange(1000, 1064, dtype=np.uint16).reshape(8, 8))
+    assert image.min() == 0.0 and image.max() == 1.0 and abs(float(image.mean()) - 0.5) < 0.01
 
 
 EIGHT = np.arange(50, 114, dtype=np.uint8).reshape(8, 8)
@@ -167,19 +167,19 @@ EIGHT = np.arange(50, 114, dtype=np.uint8).reshape(8, 8)
     ],
 )
 def test_without_a_usable_window_eight_bits_are_taken_as_they_are(tags: dict[str, Any]) -> None:
-    """8-bit films were prepared for a screen; stretching them would change their exposure. A width of 0 or a number
+    """8-bit images were prepared for a screen; stretching them would change their exposure. A width of 0 or a number
     that is none makes no window, and a rescale that changes nothing is none."""
     assert np.allclose(shown(EIGHT, **tags), EIGHT / 255, atol=1e-6)
 
 
 def test_a_rescale_that_changes_eight_bits_means_that_they_were_not_ready() -> None:
     """With slope 2 the values 100 … 226 are in a unit of their own and are stretched over the screen."""
-    film = shown(EIGHT, RescaleSlope=2, RescaleIntercept=0)
-    assert film.min() == 0.0 and film.max() == 1.0
+    image = shown(EIGHT, RescaleSlope=2, RescaleIntercept=0)
+    assert image.min() == 0.0 and image.max() == 1.0
 
 
 def test_a_range_too_wide_for_numbers_is_refused() -> None:
-    """Ends of -1.6e308 and 1.6e308 are finite and their difference is not: 0 / 0 would be a film of NaN."""
+    """Ends of -1.6e308 and 1.6e308 are finite and their difference is not: 0 / 0 would be an image of NaN."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         data = written(header(RAMP, RescaleSlope="8e304", RescaleIntercept="-1.64e308"))
@@ -204,15 +204,15 @@ def test_a_table_of_bytes_is_unpacked_by_its_bits() -> None:
         packed = falling.astype(np.uint8).tobytes() + b"\0" * (entries % 2)
         wide = falling.astype("<u2").tobytes()
         for data in (packed, wide):
-            film = shown(pixels, VOILUTSequence=lookup(entries, data, 8))
-            assert np.allclose(film, (255 - np.minimum(pixels, 62)) / 255, atol=1e-6)
+            image = shown(pixels, VOILUTSequence=lookup(entries, data, 8))
+            assert np.allclose(image, (255 - np.minimum(pixels, 62)) / 255, atol=1e-6)
 
 
 def test_values_outside_a_table_take_its_ends() -> None:
     """The table begins at 1000 and has 3 entries: everything darker is the first, everything brighter the last."""
     table = lookup(3, np.array([10, 20, 40], "<u2").tobytes(), 16, first=1000)
-    film = shown(np.array([[0, 1000, 1001, 1002, 4095]], np.uint16), VOILUTSequence=table)
-    assert np.allclose(film, [[0.25, 0.25, 0.5, 1.0, 1.0]])
+    image = shown(np.array([[0, 1000, 1001, 1002, 4095]], np.uint16), VOILUTSequence=table)
+    assert np.allclose(image, [[0.25, 0.25, 0.5, 1.0, 1.0]])
 
 
 @pytest.mark.parametrize("where", ["VOILUTSequence", "ModalityLUTSequence"])
@@ -244,17 +244,17 @@ def test_a_deflated_file_is_refused_before_it_is_unpacked() -> None:
 
 
 def test_padding_is_black_and_does_not_count() -> None:
-    """A bright padding border must neither glow nor squeeze the film's own range."""
+    """A bright padding border must neither glow nor squeeze the image's own range."""
     pixels = RAMP.copy()
     pixels[0] = 4095
-    film = shown(pixels, PixelPaddingValue=4095)
-    assert (film[0] == 0).all() and film[7, 6] == 1.0
+    image = shown(pixels, PixelPaddingValue=4095)
+    assert (image[0] == 0).all() and image[7, 6] == 1.0
     turned = shown(pixels, PixelPaddingValue=4000, PixelPaddingRangeLimit=4095, PhotometricInterpretation="MONOCHROME1")
     assert (turned[0] == 0).all()
 
 
 def test_overlay_bits_above_the_stored_ones_are_dropped() -> None:
-    """Old files keep drawings in bits 12–15; left in, they would be the brightest thing on the film."""
+    """Old files keep drawings in bits 12–15; left in, they would be the brightest thing on the image."""
     pixels = RAMP.copy()
     pixels[3, 3] |= 0x8000
     assert np.array_equal(shown(pixels, **WINDOW), shown(**WINDOW))
@@ -264,25 +264,25 @@ def test_colour_becomes_luminance() -> None:
     """Pure red, green and blue weigh 0.299, 0.587 and 0.114."""
     pixels = np.zeros((1, 4, 3), np.uint8)
     pixels[0, [0, 1, 2], [0, 1, 2]] = 255
-    film = shown(pixels, SamplesPerPixel=3, PhotometricInterpretation="RGB", PlanarConfiguration=0)
-    assert np.allclose(film, [[0.299, 0.587, 0.114, 0.0]], atol=1e-6)
+    image = shown(pixels, SamplesPerPixel=3, PhotometricInterpretation="RGB", PlanarConfiguration=0)
+    assert np.allclose(image, [[0.299, 0.587, 0.114, 0.0]], atol=1e-6)
 
 
 @pytest.mark.parametrize("syntax", [RLELossless, JPEG2000Lossless])
 def test_lossless_compression_changes_nothing(syntax: str) -> None:
-    """The same film, compressed, must decode to the same picture."""
+    """The same image, compressed, must decode to the same picture."""
     noise = np.random.default_rng(0).integers(0, 4096, (80, 64), dtype=np.uint16)
-    film = header(noise, **WINDOW)
-    plain = decode_dicom(written(film), "a.dcm")
-    film.compress(syntax, generate_instance_uid=False)
-    assert np.array_equal(decode_dicom(written(film, syntax), "a.dcm"), plain)
+    image = header(noise, **WINDOW)
+    plain = decode_dicom(written(image), "a.dcm")
+    image.compress(syntax, generate_instance_uid=False)
+    assert np.array_equal(decode_dicom(written(image, syntax), "a.dcm"), plain)
 
 
 def encapsulated(pixels: np.ndarray, stream: bytes, syntax: str, **tags: Any) -> bytes:
-    film = header(pixels, **tags, PixelData=encapsulate([stream]))
-    film["PixelData"].VR = "OB"
-    film["PixelData"].is_undefined_length = True
-    return written(film, syntax)
+    image = header(pixels, **tags, PixelData=encapsulate([stream]))
+    image["PixelData"].VR = "OB"
+    image["PixelData"].is_undefined_length = True
+    return written(image, syntax)
 
 
 def lossless_jpeg(pixels: np.ndarray) -> bytes:
@@ -335,7 +335,7 @@ def test_jpeg_ls_changes_nothing() -> None:
 
 
 def test_jpeg_baseline_is_close() -> None:
-    """Lossy at quality 95: within a few grey steps on a smooth film."""
+    """Lossy at quality 95: within a few grey steps on a smooth image."""
     smooth = np.tile(np.arange(64, dtype=np.uint8) * 4, (64, 1))
     buffer = io.BytesIO()
     Image.fromarray(smooth).save(buffer, "JPEG", quality=95)
@@ -363,11 +363,11 @@ def test_other_bytes_are_not_taken_for_dicom(data: bytes) -> None:
 def test_a_cut_file_is_refused_by_name(share: float) -> None:
     """Wherever the download stopped, the message names the file."""
     data = written(header(np.tile(RAMP, (8, 8)), **WINDOW))
-    with pytest.raises(DataError, match=r"^films/a\.dcm "):
-        decode_dicom(data[: int(len(data) * share)], "films/a.dcm")
+    with pytest.raises(DataError, match=r"^images/a\.dcm "):
+        decode_dicom(data[: int(len(data) * share)], "images/a.dcm")
 
 
-def test_what_is_no_single_film_is_refused() -> None:
+def test_what_is_no_single_image_is_refused() -> None:
     """No pixels, several frames, no size, one grey value: each has its own sentence."""
     cases: list[tuple[dict[str, Any], str]] = [
         ({"PixelData": None}, "without pixels"),
@@ -376,35 +376,35 @@ def test_what_is_no_single_film_is_refused() -> None:
         ({"Rows": 60000, "Columns": 60000}, "limit"),
     ]
     for tags, message in cases:
-        film = header(RAMP)
+        image = header(RAMP)
         for name, value in tags.items():
-            delattr(film, name) if value is None else setattr(film, name, value)
+            delattr(image, name) if value is None else setattr(image, name, value)
         with pytest.raises(DataError, match=message):
-            decode_dicom(written(film), "a.dcm")
+            decode_dicom(written(image), "a.dcm")
     with pytest.raises(DataError, match="single grey value"):
         shown(np.full((8, 8), 700, np.uint16))
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_damaged_bytes_give_a_film_or_a_sentence(data: st.DataObject) -> None:
-    """Whatever bytes are changed, no other exception comes out, and a film is finite and in [0, 1]."""
-    film = bytearray(FUZZED)
+def test_damaged_bytes_give_a_image_or_a_sentence(data: st.DataObject) -> None:
+    """Whatever bytes are changed, no other exception comes out, and an image is finite and in [0, 1]."""
+    image = bytearray(FUZZED)
     for _ in range(data.draw(st.integers(1, 6))):
-        film[data.draw(st.integers(0, len(film) - 1))] = data.draw(st.integers(0, 255))
+        image[data.draw(st.integers(0, len(image) - 1))] = data.draw(st.integers(0, 255))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            shown_film = decode_dicom(bytes(film), "a.dcm")
-            dicom_info(bytes(film), "a.dcm")
+            shown_image = decode_dicom(bytes(image), "a.dcm")
+            dicom_info(bytes(image), "a.dcm")
         except DataError as error:
             assert str(error).startswith("a.dcm ")
         else:
-            assert np.isfinite(shown_film).all() and shown_film.min() >= 0.0 and shown_film.max() <= 1.0
+            assert np.isfinite(shown_image).all() and shown_image.min() >= 0.0 and shown_image.max() <= 1.0
 
 
 def test_a_rescale_that_gives_nothing_is_refused() -> None:
-    """A film of NaN would poison every mean that it enters."""
+    """An image of NaN would poison every mean that it enters."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         data = written(header(RAMP, RescaleSlope="nan", RescaleIntercept="0"))
@@ -414,15 +414,15 @@ def test_a_rescale_that_gives_nothing_is_refused() -> None:
 
 def test_a_palette_is_looked_up() -> None:
     """Index 1 is pure green in the tables, so its luminance is 0.587; index 0 is black."""
-    film = header(np.array([[0, 1]], np.uint8), PhotometricInterpretation="PALETTE COLOR")
+    image = header(np.array([[0, 1]], np.uint8), PhotometricInterpretation="PALETTE COLOR")
     for name, words in (("Red", [0, 0]), ("Green", [0, 65535]), ("Blue", [0, 0])):
-        setattr(film, f"{name}PaletteColorLookupTableDescriptor", [2, 0, 16])
-        setattr(film, f"{name}PaletteColorLookupTableData", np.array(words, "<u2").tobytes())
-    assert np.allclose(decode_dicom(written(film), "a.dcm"), [[0.0, 0.587]], atol=1e-3)
+        setattr(image, f"{name}PaletteColorLookupTableDescriptor", [2, 0, 16])
+        setattr(image, f"{name}PaletteColorLookupTableData", np.array(words, "<u2").tobytes())
+    assert np.allclose(decode_dicom(written(image), "a.dcm"), [[0.0, 0.587]], atol=1e-3)
 
 
 def test_dicom_through_the_common_door(tmp_path: Path) -> None:
-    """A DICOM file without an ending is told by its content, as a film and in three channels."""
+    """A DICOM file without an ending is told by its content, as an image and in three channels."""
     path = tmp_path / "1.2.840.113"
     path.write_bytes(written(header(RAMP, **WINDOW)))
     assert np.allclose(load_image(path), RAMP / 4095, atol=1e-6)
@@ -431,19 +431,19 @@ def test_dicom_through_the_common_door(tmp_path: Path) -> None:
 
 def test_scrambled_compressed_pixels_are_refused() -> None:
     """A decoder's own exception must not reach the user."""
-    film = header(RAMP)
-    written(film)
-    film.compress(RLELossless, generate_instance_uid=False)
-    film.PixelData = film.PixelData[:20] + bytes(len(film.PixelData) - 20)
+    image = header(RAMP)
+    written(image)
+    image.compress(RLELossless, generate_instance_uid=False)
+    image.PixelData = image.PixelData[:20] + bytes(len(image.PixelData) - 20)
     with pytest.raises(DataError, match="cannot be decoded"):
-        decode_dicom(written(film, RLELossless), "a.dcm")
+        decode_dicom(written(image, RLELossless), "a.dcm")
 
 
 def test_info_reads_what_a_corpus_needs_and_no_name() -> None:
     """View, age in years, sex and spacing; the record has no place for a name."""
-    film = header(RAMP, ViewPosition="AP", PatientAge="018M", PatientSex="F", ImagerPixelSpacing=[0.14, 0.14])
-    film.PatientName = "Someone^Real"
-    info = dicom_info(written(film), "a.dcm")
+    image = header(RAMP, ViewPosition="AP", PatientAge="018M", PatientSex="F", ImagerPixelSpacing=[0.14, 0.14])
+    image.PatientName = "Someone^Real"
+    info = dicom_info(written(image), "a.dcm")
     assert (info.view, info.age, info.sex, info.rows, info.spacing_mm) == (View.AP, 1.5, "F", 8, 0.14)
     assert "Someone" not in repr(info)
 
@@ -453,23 +453,23 @@ def test_info_reads_what_a_corpus_needs_and_no_name() -> None:
     [("PA", View.PA), ("LL", View.LATERAL), ("LATERAL", View.LATERAL), ("AP LLD", View.OTHER), ("", None)],
 )
 def test_views(position: str, view: View | None) -> None:
-    """Decubitus films are neither plain AP nor lateral; an empty word is unknown, not frontal."""
+    """Decubitus images are neither plain AP nor lateral; an empty word is unknown, not frontal."""
     assert dicom_info(written(header(RAMP, ViewPosition=position)), "a").view is view
 
 
 @pytest.mark.parametrize(("text", "years"), [("062Y", 62.0), ("62", 62.0), ("006M", 0.5), ("", None), ("old", None)])
 def test_ages(text: str, years: float | None) -> None:
     """Some archives leave the unit out and mean years."""
-    film = header(RAMP)
+    image = header(RAMP)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        film.PatientAge = text
-    assert dicom_info(written(film), "a").age == years
+        image.PatientAge = text
+    assert dicom_info(written(image), "a").age == years
 
 
 @pytest.mark.real_data
-def test_real_films() -> None:
-    """Two published JPEG-compressed films that differ in one tag alone, MONOCHROME1 and MONOCHROME2:
+def test_real_images() -> None:
+    """Two published JPEG-compressed images that differ in one tag alone, MONOCHROME1 and MONOCHROME2:
     one is the negative of the other, and in the true one the mediastinum is brighter than the right lung."""
     root = os.environ.get("CXRLAB_REAL_DATA")
     if not root or not (Path(root) / "dicom").is_dir():
@@ -477,7 +477,7 @@ def test_real_films() -> None:
     files = {file.name: file.read_bytes() for file in (Path(root) / "dicom").glob("*.dcm")}
     negative = decode_dicom(files.pop("Fake_MONOHR1.dcm"), "negative")
     name, data = next(iter(files.items()))
-    film = decode_dicom(data, name)
-    assert film.shape == (dicom_info(data, name).rows, dicom_info(data, name).columns)
-    assert np.allclose(film, 1 - negative, atol=1e-6)
-    assert film[400:640, 460:560].mean() > film[400:640, 150:330].mean() + 0.1
+    image = decode_dicom(data, name)
+    assert image.shape == (dicom_info(data, name).rows, dicom_info(data, name).columns)
+    assert np.allclose(image, 1 - negative, atol=1e-6)
+    assert image[400:640, 460:560].mean() > image[400:640, 150:330].mean() + 0.1

@@ -25,8 +25,8 @@ def png(path: Path, array: np.ndarray) -> Path:
 
 def test_eight_bits(tmp_path: Path) -> None:
     """Exactly the stored value over 255."""
-    film = load_image(png(tmp_path / "a.png", GREY))
-    assert film.dtype == np.float32 and np.array_equal(film, GREY.astype(np.float32) / np.float32(255))
+    image = load_image(png(tmp_path / "a.png", GREY))
+    assert image.dtype == np.float32 and np.array_equal(image, GREY.astype(np.float32) / np.float32(255))
 
 
 def test_the_name_does_not_decide_the_format(tmp_path: Path) -> None:
@@ -34,14 +34,14 @@ def test_the_name_does_not_decide_the_format(tmp_path: Path) -> None:
     Image.fromarray(GREY).save(tmp_path / "a.jpg")
     os.rename(tmp_path / "a.jpg", tmp_path / "a.png")
     assert load_image(tmp_path / "a.png").shape == (30, 20)
-    assert np.array_equal(load_image(png(tmp_path / "film", GREY)), load_image(png(tmp_path / "film.png", GREY)))
+    assert np.array_equal(load_image(png(tmp_path / "image", GREY)), load_image(png(tmp_path / "image.png", GREY)))
 
 
 @pytest.mark.parametrize(
     ("brightest", "most"), [(65535, 65535), (40000, 65535), (4095, 4095), (3000, 4095), (1023, 1023)]
 )
 def test_sixteen_bits_are_scaled_by_their_true_depth(tmp_path: Path, brightest: int, most: int) -> None:
-    """A 12-bit film stored unscaled in 16 bits must not come out sixteen times too dark."""
+    """A 12-bit image stored unscaled in 16 bits must not come out sixteen times too dark."""
     array = np.linspace(0, brightest, 600).astype(np.uint16).reshape(30, 20)
     assert np.isclose(load_image(png(tmp_path / "a.png", array)).max(), brightest / most, atol=1e-6)
 
@@ -119,7 +119,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_the_same_picture_has_one_plain_form() -> None:
-    """Grey as 8 bits, as three equal channels or as 16 bits unscaled; colour stays colour; another film differs."""
+    """Grey as 8 bits, as three equal channels or as 16 bits unscaled; colour stays colour; another image differs."""
     grey = np.array([[0, 7], [128, 255]], np.uint8)
     same = [grey, np.repeat(grey[..., None], 3, axis=2), grey.astype(np.uint16) * 257, grey.astype(np.float32) / 255]
     assert all(np.array_equal(eight_bits(picture), grey) for picture in same)

@@ -1,4 +1,4 @@
-"""The import engine: linked or copied films, notes, splits, and the same bytes after a kill at any moment."""
+"""The import engine: linked or copied images, notes, splits, and the same bytes after a kill at any moment."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NIH = Path(__file__).parent / "sources" / "fixtures" / "nih_cxr14"
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """NIH's layout with three of its twelve films on disk."""
+    """NIH's layout with three of its twelve images on disk."""
     folder = tmp_path / "nih"
     shutil.copytree(NIH, folder)
     for number, name in enumerate(("00000001_000", "00000002_000", "00000003_010")):
@@ -43,19 +43,19 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def test_films_are_linked_and_can_be_read(root: Path, tmp_path: Path) -> None:
+def test_images_are_linked_and_can_be_read(root: Path, tmp_path: Path) -> None:
     """One link leads to the source folder; nothing of it is copied or changed."""
     before = content(root)
     corpus = import_corpus("nih-cxr14", ImportConfig(root), tmp_path / "c")
     assert os.readlink(tmp_path / "c" / "images") == str(root)
-    film = corpus.image(corpus["00000002_000"])
-    assert film.shape == (8, 8) and np.allclose(film, 49 / 255)
+    image = corpus.image(corpus["00000002_000"])
+    assert image.shape == (8, 8) and np.allclose(image, 49 / 255)
     assert content(root) == before
     assert corpus.card.counts["images"] == 3 and corpus.card.collections == ("nih-clinical-center",)
     assert set(check_corpus(tmp_path / "c").counts) <= {"study without images"}
 
 
-def test_copied_films_make_the_same_corpus_without_the_source(root: Path, tmp_path: Path) -> None:
+def test_copied_images_make_the_same_corpus_without_the_source(root: Path, tmp_path: Path) -> None:
     linked = import_corpus("nih-cxr14", ImportConfig(root), tmp_path / "linked")
     copied = import_corpus("nih-cxr14", ImportConfig(root, copy=True), tmp_path / "copied")
     assert linked.file.read_bytes() == copied.file.read_bytes()
@@ -65,8 +65,8 @@ def test_copied_films_make_the_same_corpus_without_the_source(root: Path, tmp_pa
         linked.image(linked["00000001_000"])
 
 
-def test_a_film_that_is_not_there_is_set_apart_and_counted(root: Path, tmp_path: Path) -> None:
-    """Nine of twelve films are missing: their studies stay, with the film as the source lists it."""
+def test_a_image_that_is_not_there_is_set_apart_and_counted(root: Path, tmp_path: Path) -> None:
+    """Nine of twelve images are missing: their studies stay, with the image as the source lists it."""
     corpus = import_corpus("nih-cxr14", ImportConfig(root), tmp_path / "c")
     study = corpus["00000009_000"]
     assert study.images == () and study.absent_images == (ImageFile("images/images/00000009_000.png", View.PA),)
@@ -116,7 +116,7 @@ def test_a_kill_in_the_middle_is_resumed_byte_for_byte(root: Path, tmp_path: Pat
 
 
 def test_another_source_folder_does_not_continue_a_corpus(root: Path, tmp_path: Path) -> None:
-    """The films would come from elsewhere than the first half's."""
+    """The images would come from elsewhere than the first half's."""
     folder = tmp_path / "c"
     corpus = import_corpus("nih-cxr14", ImportConfig(root), folder)
     (folder / "card.yaml").rename(folder / PARTIAL)
@@ -173,13 +173,13 @@ def test_the_card_tells_which_tables_a_corpus_is_made_from(tmp_path: Path, name:
 
 
 def test_a_corpus_is_not_made_inside_its_source(root: Path) -> None:
-    """Copied films would be met again as films of the source, and the link would lead in circles."""
+    """Copied images would be met again as images of the source, and the link would lead in circles."""
     with pytest.raises(ConfigError, match="lies in the source folder"):
         import_corpus("nih-cxr14", ImportConfig(root), root / "images" / ".." / "corpus")
     assert not (root / "corpus").exists()
 
 
-def test_a_folder_in_the_place_of_a_film_is_no_film(root: Path, tmp_path: Path) -> None:
+def test_a_folder_in_the_place_of_a_image_is_no_image(root: Path, tmp_path: Path) -> None:
     (root / "images" / "00000009_000.png").mkdir()
     corpus = import_corpus("nih-cxr14", ImportConfig(root, copy=True), tmp_path / "c")
     assert corpus["00000009_000"].images == ()
@@ -234,7 +234,7 @@ def test_an_unknown_name_and_a_wrong_folder_are_sentences(tmp_path: Path) -> Non
         import_corpus("nih-cxr", ImportConfig(tmp_path), tmp_path / "c")
     with pytest.raises(DataError, match="does not exist"):
         import_corpus("nih-cxr14", ImportConfig(tmp_path / "none"), tmp_path / "c")
-    with pytest.raises(DataError, match="the table of films"):
+    with pytest.raises(DataError, match="the table of images"):
         import_corpus("nih-cxr14", ImportConfig(tmp_path), tmp_path / "c")
     with pytest.raises(ConfigError, match="reports='x' means nothing to nih-cxr14"):
         import_corpus("nih-cxr14", ImportConfig(NIH, reports=Path("x")), tmp_path / "c")

@@ -32,8 +32,8 @@ def test_a_sheet_has_its_grid(tmp_path: Path) -> None:
     assert (tmp_path / "sheet.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_the_films_themselves_are_on_it(tmp_path: Path) -> None:
-    """At the film's own size the pixels are copied unchanged: the first film stands somewhere on the page."""
+def test_the_images_themselves_are_on_it(tmp_path: Path) -> None:
+    """At the image's own size the pixels are copied unchanged: the first image stands somewhere on the page."""
     corpus = toy_corpus(tmp_path / "c", count=1)
     shown = np.kron(np.arange(16, dtype=np.uint8).reshape(4, 4) * 16, np.ones((8, 8), np.uint8))
     Image.fromarray(shown).save(corpus.path / "images" / "s0.png")
@@ -65,7 +65,7 @@ def test_masks_are_outlined_outside(tmp_path: Path) -> None:
     assert not (plain == colour).all(-1).any() and (marked == colour).all(-1).sum() > 6 * 60
 
 
-def test_a_film_that_cannot_be_read_is_shown_as_such(tmp_path: Path) -> None:
+def test_a_image_that_cannot_be_read_is_shown_as_such(tmp_path: Path) -> None:
     """No blank takes its place: the tile says so in red on paper grey."""
     corpus = toy_corpus(tmp_path / "c", count=1)
     (corpus.path / "images" / "s0.png").write_bytes(b"x")
@@ -73,8 +73,8 @@ def test_a_film_that_cannot_be_read_is_shown_as_such(tmp_path: Path) -> None:
     assert ((page[..., 0] - page[..., 1]) > 80).sum() > 20
 
 
-def test_a_study_without_a_film_is_no_alarm(tmp_path: Path) -> None:
-    """A table that lists films which are not in the folder is no defect: nothing in red, nothing counted."""
+def test_a_study_without_a_image_is_no_alarm(tmp_path: Path) -> None:
+    """A table that lists images which are not in the folder is no defect: nothing in red, nothing counted."""
     sheet = contact_sheet(corpus(tmp_path / "c", [study(0, views=())]), SheetConfig(size=200), tmp_path / "s.png")
     page = pixels(sheet).astype(int)
     assert sheet.unreadable == 0 and ((page[..., 0] - page[..., 1]) > 80).sum() == 0
@@ -86,31 +86,31 @@ def test_accents_are_drawn_as_plain_letters() -> None:
 
 
 def test_what_cannot_be_read_is_counted(tmp_path: Path) -> None:
-    """Two studies of six: one without its film, one without its mask; both are on the sheet and in the sentence."""
+    """Two studies of six: one without its image, one without its mask; both are on the sheet and in the sentence."""
     corpus = toy_corpus(tmp_path / "c")
     (corpus.path / "images" / "s0.png").unlink()
     (corpus.path / "masks" / "s0_0.png").unlink()
     (corpus.path / "masks" / "s3_0.png").write_bytes(b"x")
     sheet = contact_sheet(corpus, SheetConfig(size=200, masks=True), tmp_path / "s.png")
     assert sheet == Sheet(tmp_path / "s.png", shown=6, unreadable=2)
-    assert "6 studies, 2 of them with a film or mask that cannot be read" in str(sheet)
+    assert "6 studies, 2 of them with an image or mask that cannot be read" in str(sheet)
     assert contact_sheet(corpus, SheetConfig(size=32), tmp_path / "s.png").unreadable == 1
     (corpus.path / "images" / "s0.png").write_bytes((corpus.path / "images" / "s1.png").read_bytes())
     assert str(contact_sheet(corpus, SheetConfig(size=32), tmp_path / "s.png")).endswith("s.png: 6 studies")
 
 
-def test_a_mask_that_cannot_be_read_is_said_on_the_film(tmp_path: Path) -> None:
-    """The film stays, without that outline, and a red line of text tells why."""
+def test_a_mask_that_cannot_be_read_is_said_on_the_image(tmp_path: Path) -> None:
+    """The image stays, without that outline, and a red line of text tells why."""
     corpus = toy_corpus(tmp_path / "c", count=1)
     (corpus.path / "masks" / "s0_0.png").unlink()
     page = pixels(contact_sheet(corpus, SheetConfig(size=200, masks=True), tmp_path / "s.png")).astype(int)
     assert ((page[..., 0] - page[..., 1]) > 80).sum() > 20
-    film = page[40:200, 10:200]
-    assert film.std() > 20 and not (film == np.array(OUTLINES[0])).all(-1).any()
+    image = page[40:200, 10:200]
+    assert image.std() > 20 and not (image == np.array(OUTLINES[0])).all(-1).any()
 
 
 def test_a_sheet_too_large_is_refused_before_it_is_drawn(tmp_path: Path) -> None:
-    """60 films of 2048 pixels in 8 columns would be 17,244 pixels wide and about as high: over 200 million."""
+    """60 images of 2048 pixels in 8 columns would be 17,244 pixels wide and about as high: over 200 million."""
     corpus = toy_corpus(tmp_path / "c", count=60)
     with pytest.raises(ConfigError, match=r"60 pictures of 2048 pixels would be 17,\d{3} x .* fewer \(n\)"):
         contact_sheet(corpus, SheetConfig(n=60, size=2048), tmp_path / "s.png")
@@ -128,7 +128,7 @@ def test_a_sheet_too_large_is_refused_before_it_is_drawn(tmp_path: Path) -> None
     ],
 )
 def test_whatever_is_known_is_written(tmp_path: Path, change: dict[str, object]) -> None:
-    """Corpora know different things of a study; each leaves ink under the film, and a long text is cut."""
+    """Corpora know different things of a study; each leaves ink under the image, and a long text is cut."""
     corpus = toy_corpus(tmp_path / "c", count=1, changes={0: {**change, "masks": {}}})
     page = pixels(contact_sheet(corpus, SheetConfig(size=100), tmp_path / "s.png"))
     assert (page[-40:].min(axis=(0, 2)) < 120).any() and page.shape[0] < 400

@@ -10,7 +10,7 @@ from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ScenesConfig
 from cxrlab.data.scenes import make_scenes
-from cxrlab.data.views import film_of, frontal, shown
+from cxrlab.data.views import frontal, image_of, shown
 
 
 def study(*views: View | None) -> Study:
@@ -28,7 +28,7 @@ def study(*views: View | None) -> Study:
         ((View.LATERAL, View.PA, View.PA), 1),  # the first of several
     ],
 )
-def test_the_frontal_film_is_chosen(views: tuple[View, ...], index: int) -> None:
+def test_the_frontal_image_is_chosen(views: tuple[View, ...], index: int) -> None:
     assert frontal(study(*views)) == index
 
 
@@ -40,7 +40,7 @@ def test_a_report_is_shown_in_grey_and_a_caption_in_colour(tmp_path: Path) -> No
         shown(replace(study(), caption="A red disc."))
     corpus = make_scenes(ScenesConfig(n=1, size=32, seed=1, workers=1), tmp_path / "scenes")
     one = next(iter(corpus))
-    assert film_of(corpus, one).shape == (32, 32, 3) and film_of(corpus, one, 16).shape == (16, 16, 3)
+    assert image_of(corpus, one).shape == (32, 32, 3) and image_of(corpus, one, 16).shape == (16, 16, 3)
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,6 @@ def test_a_report_is_shown_in_grey_and_a_caption_in_colour(tmp_path: Path) -> No
         ((None, View.LATERAL), "unknown, lateral.*State the view"),
     ],
 )
-def test_a_lateral_film_never_stands_in_for_a_frontal_one(views: tuple[View | None, ...], said: str) -> None:
+def test_a_lateral_image_never_stands_in_for_a_frontal_one(views: tuple[View | None, ...], said: str) -> None:
     with pytest.raises(DataError, match=said):
         frontal(study(*views))

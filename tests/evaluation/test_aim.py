@@ -14,7 +14,7 @@ WHOLE = Grid(2, 2, 0.0, 0.0, 8.0, 8.0)
 
 
 def mask(*boxes: tuple[int, int, int, int]) -> Any:
-    """True in each box of rows [a, b) and columns [c, d) of an 8 x 8 film."""
+    """True in each box of rows [a, b) and columns [c, d) of an 8 x 8 image."""
     found = np.zeros((8, 8), bool)
     for a, b, c, d in boxes:
         found[a:b, c:d] = True
@@ -68,7 +68,7 @@ def test_the_hottest_pixel_may_lie_half_a_cell_beside() -> None:
     assert aim_of_pixels(values, where, 3.0).mass == 0.0
 
 
-def test_growing_is_a_square_that_stays_on_the_film() -> None:
+def test_growing_is_a_square_that_stays_on_the_image() -> None:
     assert np.array_equal(grown(mask((0, 1, 7, 8)), 2), mask((0, 3, 5, 8)))
     assert np.array_equal(grown(mask((3, 4, 3, 4)), 0), mask((3, 4, 3, 4)))
     assert grown(mask((3, 4, 3, 4)), 99).all() and not grown(mask(), 3).any()

@@ -15,7 +15,7 @@ from cxrlab.core.memory import RECORD, BatchSize
 from cxrlab.core.protocols import Capabilities, Generated
 from cxrlab.core.records import Report
 from cxrlab.core.runs import Run
-from cxrlab.evaluation.answering import ANSWERS, WINDOW, Films, Writer, answer_all, prediction, try_longest
+from cxrlab.evaluation.answering import ANSWERS, WINDOW, Images, Writer, answer_all, prediction, try_longest
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.stub import Stub
 
@@ -43,30 +43,31 @@ class Listener:
 
 
 @pytest.fixture(scope="module")
-def films(tmp_path_factory: pytest.TempPathFactory) -> Films:
+def images(tmp_path_factory: pytest.TempPathFactory) -> Images:
     """Studies whose indications have very different lengths, without order."""
     changes = {n: {"sections": Report(indication="x" * (n * 37 % 50))} for n in range(COUNT)}
-    return Films(toy_corpus(tmp_path_factory.mktemp("toy") / "corpus", COUNT, changes))
+    return Images(toy_corpus(tmp_path_factory.mktemp("toy") / "corpus", COUNT, changes))
 
 
-def run_all(films: Films, folder: Path, size: int = 2) -> tuple[Listener, list[str]]:
+def run_all(images: Images, folder: Path, size: int = 2) -> tuple[Listener, list[str]]:
     model = Listener()
-    ids = list(films.corpus.ids())
+    ids = list(images.corpus.ids())
     with Run.open(folder, {"made": "for a test"}) as run:
         assert (
-            answer_all(run, "predictions.jsonl", Writer(model, Decoding()), films, ids, BatchSize(size), "asking") == ()
+            answer_all(run, "predictions.jsonl", Writer(model, Decoding()), images, ids, BatchSize(size), "asking")
+            == ()
         )
     lines = (folder / "predictions.jsonl").read_text().splitlines()
     return model, [json.loads(line)["id"] for line in lines]
 
 
 def test_batches_hold_prompts_of_like_length_and_the_file_keeps_the_order_of_the_corpus(
-    films: Films, tmp_path: Path
+    images: Images, tmp_path: Path
 ) -> None:
-    model, written = run_all(films, tmp_path / "run")
-    assert written == list(films.corpus.ids())
+    model, written = run_all(images, tmp_path / "run")
+    assert written == list(images.corpus.ids())
     padded = sum(max(map(len, batch)) * len(batch) - sum(map(len, batch)) for batch in model.batches)
-    unsorted = [films.indication(key) or "" for key in films.corpus.ids()]
+    unsorted = [images.indication(key) or "" for key in images.corpus.ids()]
     pairs = [unsorted[n : n + 2] for n in range(0, COUNT, 2)]
     plain = sum(max(map(len, pair)) * len(pair) - sum(map(len, pair)) for pair in pairs)
     assert padded < plain / 3
@@ -74,37 +75,37 @@ def test_batches_hold_prompts_of_like_length_and_the_file_keeps_the_order_of_the
 
 
 @pytest.mark.parametrize("kept", range(0, COUNT, 5))
-def test_a_run_that_was_stopped_anywhere_ends_with_the_same_bytes(films: Films, tmp_path: Path, kept: int) -> None:
+def test_a_run_that_was_stopped_anywhere_ends_with_the_same_bytes(images: Images, tmp_path: Path, kept: int) -> None:
     """A batch that was begun is answered in the same company again, and nothing before it is asked twice."""
-    _, _ = run_all(films, tmp_path / "whole")
+    _, _ = run_all(images, tmp_path / "whole")
     whole = (tmp_path / "whole" / "predictions.jsonl").read_bytes()
     stopped = tmp_path / "stopped"
     with pytest.raises(KeyboardInterrupt), Run.open(stopped, {"made": "for a test"}) as run:
         for line in whole.splitlines()[:kept]:
             run.append("predictions.jsonl", json.loads(line))
         raise KeyboardInterrupt
-    model, _ = run_all(films, stopped)
+    model, _ = run_all(images, stopped)
     assert (stopped / "predictions.jsonl").read_bytes() == whole
     assert sum(map(len, model.batches)) <= COUNT - kept // (2 * WINDOW) * 2 * WINDOW
 
 
-def test_the_longest_prompt_is_tried_first(films: Films) -> None:
+def test_the_longest_prompt_is_tried_first(images: Images) -> None:
     """What would fail after hours fails at the door; a model that costs money is not asked for nothing."""
-    model, ids = Listener(), list(films.corpus.ids())
-    try_longest(Writer(model, Decoding()), films, ids)
-    longest = max((films.indication(key) or "" for key in ids), key=len)
+    model, ids = Listener(), list(images.corpus.ids())
+    try_longest(Writer(model, Decoding()), images, ids)
+    longest = max((images.indication(key) or "" for key in ids), key=len)
     assert model.batches == [[longest]] and longest == "x" * 49
     model.capabilities = Capabilities(black_box=True)
-    try_longest(Writer(model, Decoding()), films, ids)
+    try_longest(Writer(model, Decoding()), images, ids)
     assert len(model.batches) == 1
 
 
-def test_a_film_that_cannot_be_read_is_not_tried(tmp_path: Path) -> None:
+def test_a_image_that_cannot_be_read_is_not_tried(tmp_path: Path) -> None:
     corpus = toy_corpus(tmp_path / "corpus", 2)
     for key in corpus.ids():
         (corpus.path / corpus[key].images[0].path).unlink()
     model = Listener()
-    try_longest(Writer(model, Decoding()), Films(corpus), list(corpus.ids()))
+    try_longest(Writer(model, Decoding()), Images(corpus), list(corpus.ids()))
     assert model.batches == []
 
 
@@ -139,7 +140,7 @@ class Small(Listener):
         return answers
 
 
-def answer(films: Films, folder: Path, model: Listener, size: int, stop_at: int | None = None) -> bytes:
+def answer(images: Images, folder: Path, model: Listener, size: int, stop_at: int | None = None) -> bytes:
     """Answers with a run that may be stopped at a batch; the file's bytes."""
     if stop_at is not None:
         asked = model.answers
@@ -151,15 +152,15 @@ def answer(films: Films, folder: Path, model: Listener, size: int, stop_at: int 
 
         model.answers = answers  # type: ignore[method-assign]
     with suppress(KeyboardInterrupt), Run.open(folder, {"made": "for a test"}) as run:
-        writer, ids = Writer(model, Decoding()), list(films.corpus.ids())
-        answer_all(run, "predictions.jsonl", writer, films, ids, BatchSize(size, folder), "asking")
+        writer, ids = Writer(model, Decoding()), list(images.corpus.ids())
+        answer_all(run, "predictions.jsonl", writer, images, ids, BatchSize(size, folder), "asking")
     return (folder / "predictions.jsonl").read_bytes()
 
 
-def test_what_does_not_fit_is_answered_as_with_the_smaller_batch_from_the_start(films: Films, tmp_path: Path) -> None:
+def test_what_does_not_fit_is_answered_as_with_the_smaller_batch_from_the_start(images: Images, tmp_path: Path) -> None:
     """Down to the grouping, which stands in the answers: 8 and 4 fail in the first window, 2 are left."""
     model = Small(2 * 49)
-    assert answer(films, tmp_path / "halved", model, 8) == answer(films, tmp_path / "small", Small(2 * 49), 2)
+    assert answer(images, tmp_path / "halved", model, 8) == answer(images, tmp_path / "small", Small(2 * 49), 2)
     sizes = [len(batch) for batch in model.batches]
     assert sizes.count(8) < WINDOW and sizes[sizes.index(2) :].count(4) == 0
     record = json.loads((tmp_path / "halved" / RECORD).read_text())["batch_size"]
@@ -168,23 +169,23 @@ def test_what_does_not_fit_is_answered_as_with_the_smaller_batch_from_the_start(
 
 @pytest.mark.parametrize("stop_at", [3, 9, 15, 17, 35])
 def test_a_run_that_was_stopped_after_a_batch_was_halved_goes_on_with_the_small_one(
-    films: Films, tmp_path: Path, stop_at: int
+    images: Images, tmp_path: Path, stop_at: int
 ) -> None:
     """Two at once fit in the first window and not in the second; the bytes are those of a run that was not stopped."""
-    straight = answer(films, tmp_path / "straight", Small(97), 2)
-    answer(films, tmp_path / "stopped", Small(97), 2, stop_at)
+    straight = answer(images, tmp_path / "straight", Small(97), 2)
+    answer(images, tmp_path / "stopped", Small(97), 2, stop_at)
     halved = (tmp_path / "stopped" / RECORD).exists()
     again = Small(97)
-    assert answer(films, tmp_path / "stopped", again, 2) == straight
+    assert answer(images, tmp_path / "stopped", again, 2) == straight
     assert not halved or max(map(len, again.batches)) == 1
 
 
-def test_a_film_that_does_not_fit_alone_is_an_error_and_what_was_written_stays(films: Films, tmp_path: Path) -> None:
+def test_a_image_that_does_not_fit_alone_is_an_error_and_what_was_written_stays(images: Images, tmp_path: Path) -> None:
     with pytest.raises(OutOfMemory, match="GPU memory ran out even with a batch of 1"):
-        answer(films, tmp_path / "run", Small(48), 1)
+        answer(images, tmp_path / "run", Small(48), 1)
     assert (tmp_path / "run" / "predictions.jsonl").read_text().count("\n") == 3 * WINDOW
 
 
-def test_a_single_film_that_does_not_fit_is_told_before_the_run_begins(films: Films) -> None:
+def test_a_single_image_that_does_not_fit_is_told_before_the_run_begins(images: Images) -> None:
     with pytest.raises(OutOfMemory, match="batch of 1"):
-        try_longest(Writer(Small(48), Decoding()), films, list(films.corpus.ids()))
+        try_longest(Writer(Small(48), Decoding()), images, list(images.corpus.ids()))

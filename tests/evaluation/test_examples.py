@@ -22,7 +22,7 @@ def test_the_choice_follows_the_seed_and_keeps_the_order() -> None:
     assert choose(ids, 99, seed=7) == ids
 
 
-def test_an_example_carries_film_truth_and_reference(phantom: Path, tmp_path: Path) -> None:
+def test_an_example_carries_image_truth_and_reference(phantom: Path, tmp_path: Path) -> None:
     corpus = load_corpus(phantom)
     normal = next(study for study in corpus if not any(finding.present for finding in study.findings or ()))
     ill = next(study for study in corpus if any(finding.present for finding in study.findings or ()))
@@ -37,7 +37,7 @@ def test_an_example_carries_film_truth_and_reference(phantom: Path, tmp_path: Pa
 
 
 def test_what_is_kept_stays_and_the_unreadable_is_passed_over(phantom: Path, tmp_path: Path) -> None:
-    """A study mended later takes the place that was left for it; no film is overwritten by another."""
+    """A study mended later takes the place that was left for it; no image is overwritten by another."""
     corpus = load_corpus(phantom)
     ids = corpus.ids()[:3]
     with Run.open(tmp_path / "run", {}) as run:

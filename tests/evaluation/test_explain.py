@@ -32,16 +32,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def film(tmp_path: Path) -> Path:
-    path = tmp_path / "film.png"
+def image(tmp_path: Path) -> Path:
+    path = tmp_path / "image.png"
     path.write_bytes(encode_png(np.random.default_rng(0).integers(0, 255, (40, 56), dtype=np.uint8)))
     return path
 
 
-def test_a_word_gives_pictures_arrays_and_a_record(folder: Path, film: Path, tmp_path: Path) -> None:
+def test_a_word_gives_pictures_arrays_and_a_record(folder: Path, image: Path, tmp_path: Path) -> None:
     """Both occurrences of the word, each map in its own resolution."""
     maps = ("max-mean", "layer:-1", "gradient", "sheet")
-    config = ExplainConfig(f"hf:{folder}", image=film, report=TEXT, word=("Effusion",), maps=maps)
+    config = ExplainConfig(f"hf:{folder}", image=image, report=TEXT, word=("Effusion",), maps=maps)
     done = explain(config, tmp_path / "run")
     (word,) = done.words
     assert (word.word, word.spans) == ("effusion", ((11, 19), (30, 38)))
@@ -54,16 +54,16 @@ def test_a_word_gives_pictures_arrays_and_a_record(folder: Path, film: Path, tmp
     assert json.loads((tmp_path / "run" / "explain.json").read_text())["words"][0]["spans"] == [[11, 19], [30, 38]]
 
 
-def test_every_word_by_default_and_a_finished_run_is_read_back(folder: Path, film: Path, tmp_path: Path) -> None:
-    config = ExplainConfig(f"hf:{folder}", image=film, report=TEXT, maps=("max-mean",))
+def test_every_word_by_default_and_a_finished_run_is_read_back(folder: Path, image: Path, tmp_path: Path) -> None:
+    config = ExplainConfig(f"hf:{folder}", image=image, report=TEXT, maps=("max-mean",))
     done = explain(config, tmp_path / "run")
     assert [word.word for word in done.words] == ["small", "left", "effusion", "no", "right"]
     before = content(tmp_path / "run")
     assert explain(config, tmp_path / "run") == done and content(tmp_path / "run") == before
 
 
-def test_the_same_settings_give_the_same_numbers(folder: Path, film: Path, tmp_path: Path) -> None:
-    config = ExplainConfig(f"hf:{folder}", image=film, report=TEXT, word=("left",))
+def test_the_same_settings_give_the_same_numbers(folder: Path, image: Path, tmp_path: Path) -> None:
+    config = ExplainConfig(f"hf:{folder}", image=image, report=TEXT, word=("left",))
     for name in ("one", "two"):
         explain(config, tmp_path / name)
     one, two = (content(tmp_path / name / "explain") for name in ("one", "two"))
@@ -71,7 +71,7 @@ def test_the_same_settings_give_the_same_numbers(folder: Path, film: Path, tmp_p
 
 
 def test_the_models_own_report_of_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The study's film and indication; words that share a file name are told apart."""
+    """The study's image and indication; words that share a file name are told apart."""
     model = PlantedModel("Large LEFT-sided effusion, left sided.")
     monkeypatch.setattr(room, "open_model", lambda name, loading, shown: model)
     toy_corpus(tmp_path / "c")
@@ -79,7 +79,7 @@ def test_the_models_own_report_of_a_study(tmp_path: Path, monkeypatch: pytest.Mo
     subject = room._Subject("s2", np.eye(32, dtype=np.float32), None, Shown("c", synthetic=True))
     monkeypatch.setattr(room, "_subject", lambda config: subject)
     done = explain(asked, tmp_path / "run")
-    assert (done.film, done.written_by) == ("s2", "model")
+    assert (done.image, done.written_by) == ("s2", "model")
     words = {word.word: word.picture for word in done.words}
     assert words["left-sided"] == "explain/left-sided.png" and model.asked == 1
     phrase = ExplainConfig(
@@ -90,7 +90,7 @@ def test_the_models_own_report_of_a_study(tmp_path: Path, monkeypatch: pytest.Mo
     assert both.overview is None  # a sheet alone has no map to show
 
 
-def test_a_study_brings_its_film_and_indication(tmp_path: Path) -> None:
+def test_a_study_brings_its_image_and_indication(tmp_path: Path) -> None:
     from cxrlab.core.records import Report
 
     toy_corpus(tmp_path / "c", changes={1: {"sections": Report(indication="dyspnea")}})
@@ -113,30 +113,30 @@ def test_a_study_brings_its_film_and_indication(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_leaves_no_run_behind(
-    changes: dict[str, Any], error: type[Exception], message: str, folder: Path, film: Path, tmp_path: Path
+    changes: dict[str, Any], error: type[Exception], message: str, folder: Path, image: Path, tmp_path: Path
 ) -> None:
-    values: dict[str, Any] = {"model": f"hf:{folder}", "image": film, "report": TEXT, **changes}
+    values: dict[str, Any] = {"model": f"hf:{folder}", "image": image, "report": TEXT, **changes}
     with pytest.raises(error, match=message):
         explain(ExplainConfig(**values), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_a_model_of_tiles_gives_gradients_but_no_attention(film: Path, tmp_path: Path) -> None:
+def test_a_model_of_tiles_gives_gradients_but_no_attention(image: Path, tmp_path: Path) -> None:
     model = f"hf:{save_tiny('llava_next', tmp_path / 'model')}"
-    with pytest.raises(ConfigError, match="no attention on one grid of the film.*--maps gradient"):
-        explain(ExplainConfig(model, image=film, report=TEXT, word=("left",)), tmp_path / "run")
+    with pytest.raises(ConfigError, match="no attention on one grid of the image.*--maps gradient"):
+        explain(ExplainConfig(model, image=image, report=TEXT, word=("left",)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    done = explain(ExplainConfig(model, image=film, report=TEXT, word=("left",), maps=("gradient",)), tmp_path / "run")
+    done = explain(ExplainConfig(model, image=image, report=TEXT, word=("left",), maps=("gradient",)), tmp_path / "run")
     assert done.grid is None and np.load(tmp_path / "run/explain/left.gradient.npy").shape == (1, 40, 56)
 
 
-def test_a_wordless_report_is_refused(film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wordless_report_is_refused(image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "open_model", lambda name, loading, shown: PlantedModel(" ... "))
     with pytest.raises(DataError, match="the model wrote a report without a word"):
-        explain(ExplainConfig("planted:one", image=film, maps=("layer:1",)), tmp_path / "run")
+        explain(ExplainConfig("planted:one", image=image, maps=("layer:1",)), tmp_path / "run")
     with pytest.raises(DataError, match="--report is a text without a word"):
         explain(
-            ExplainConfig("planted:one", image=film, maps=("layer:1",), report="...", word=("x",)), tmp_path / "run"
+            ExplainConfig("planted:one", image=image, maps=("layer:1",), report="...", word=("x",)), tmp_path / "run"
         )
     assert not (tmp_path / "run").exists()
 
@@ -148,17 +148,17 @@ def test_a_captioned_picture_is_explained_in_its_colours(folder: Path, tmp_path:
     config = ExplainConfig(f"hf:{folder}", data=corpus.path, study=study.id, report="red disc", maps=("gradient",))
     explain(config, tmp_path / "run")
     page = decode((tmp_path / "run" / "explain" / "red.png").read_bytes(), "red").astype(int)
-    film = page[10:330, 10:330]  # the first panel is the film alone
-    assert np.ptp(film, axis=2).max() > 30
+    image = page[10:330, 10:330]  # the first panel is the image alone
+    assert np.ptp(image, axis=2).max() > 30
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({}, "name one film"),
-        ({"image": Path("a"), "data": Path("b"), "study": "s"}, "name one film"),
-        ({"data": Path("b")}, "name one film"),
-        ({"image": Path("a"), "study": "s"}, "name one film"),
+        ({}, "name one image"),
+        ({"image": Path("a"), "data": Path("b"), "study": "s"}, "name one image"),
+        ({"data": Path("b")}, "name one image"),
+        ({"image": Path("a"), "study": "s"}, "name one image"),
         ({"image": Path("a"), "report": " "}, "--report is empty"),
         ({"image": Path("a"), "maps": ()}, "maps is empty"),
         ({"image": Path("a"), "alpha": 0.0}, "alpha=0.0"),

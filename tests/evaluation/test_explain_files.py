@@ -44,8 +44,8 @@ def test_a_word_cannot_lead_out_of_the_folder(word: str, tmp_path: Path) -> None
     assert {path.name for path in tmp_path.iterdir()} == {"run"}
 
 
-def test_the_overview_of_a_large_film_is_small(tmp_path: Path) -> None:
-    """Six panels of 200 pixels a row, however large the film."""
+def test_the_overview_of_a_large_image_is_small(tmp_path: Path) -> None:
+    """Six panels of 200 pixels a row, however large the image."""
     with Run.open(tmp_path / "run", {}) as run:
         writer = WordWriter(run, np.zeros((1200, 900), np.float32), [parse_map("gradient")], 0.5)
         writer.write("left", [(0, 4)], [maps(0.5, 1200, 900)])

@@ -30,7 +30,7 @@ def test_a_library_of_the_same_collection_is_refused_before_anything_is_made(
     """Open-I is one collection with IU X-ray: a model that looks among one is not tested externally on the other."""
     call_it(own_phantom, "indiana")
     asked = GenerateConfig(f"retrieval:{own_phantom}", own_phantom, split="val", external=True)
-    with pytest.raises(DataError, match="is not external: its films come from indiana"):
+    with pytest.raises(DataError, match="is not external: its images come from indiana"):
         generate(asked, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     done = generate(GenerateConfig(f"retrieval:{phantom}", own_phantom, "val", n=2, external=True), tmp_path / "run")

@@ -31,11 +31,11 @@ def predictions(run: Path) -> list[Prediction]:
     return [Prediction.from_json(json.loads(line)) for line in (run / PREDICTIONS).read_text().splitlines()]
 
 
-def break_film(corpus: Path, study_id: str) -> tuple[Path, bytes]:
-    film = corpus / load_corpus(corpus)[study_id].images[0].path
-    whole = film.read_bytes()
-    film.write_bytes(whole[: len(whole) // 2])
-    return film, whole
+def break_image(corpus: Path, study_id: str) -> tuple[Path, bytes]:
+    image = corpus / load_corpus(corpus)[study_id].images[0].path
+    whole = image.read_bytes()
+    image.write_bytes(whole[: len(whole) // 2])
+    return image, whole
 
 
 def test_captioned_pictures_are_shown_in_colour(phantom: Path, tmp_path: Path) -> None:
@@ -131,26 +131,26 @@ def test_a_killed_run_goes_on_where_it_stopped_and_ends_with_the_same_bytes(phan
     assert (killed / "examples.jsonl").read_bytes() == (tmp_path / "whole" / "examples.jsonl").read_bytes()
 
 
-def test_an_unreadable_film_is_counted_listed_and_fails_the_run(own_phantom: Path, tmp_path: Path) -> None:
+def test_an_unreadable_image_is_counted_listed_and_fails_the_run(own_phantom: Path, tmp_path: Path) -> None:
     ids = load_corpus(own_phantom).ids("val")
-    film, whole = break_film(own_phantom, ids[2])
+    image, whole = break_image(own_phantom, ids[2])
     run = tmp_path / "run"
-    with pytest.raises(DataError, match=f"1 of {len(ids)} studies .*{film.name}.*--allow-missing"):
+    with pytest.raises(DataError, match=f"1 of {len(ids)} studies .*{image.name}.*--allow-missing"):
         generate(config(own_phantom, examples=len(ids)), run)
     assert [item.id for item in predictions(run)] == [key for key in ids if key != ids[2]]
     listed = json.loads((run / SUMMARY).read_text())["missing"]
-    assert [item["id"] for item in listed] == [ids[2]] and film.name in listed[0]["reason"]
+    assert [item["id"] for item in listed] == [ids[2]] and image.name in listed[0]["reason"]
     assert state(run) == "interrupted"
-    film.write_bytes(whole)  # mended: the same command now completes the run
+    image.write_bytes(whole)  # mended: the same command now completes the run
     done = generate(config(own_phantom, examples=len(ids)), run)
     assert {item.id for item in predictions(run)} == set(ids) and done.missing == ()
     assert state(run) == "finished"
 
 
-def test_missing_films_can_be_allowed(own_phantom: Path, tmp_path: Path) -> None:
+def test_missing_images_can_be_allowed(own_phantom: Path, tmp_path: Path) -> None:
     ids = load_corpus(own_phantom).ids("val")
-    film, _ = break_film(own_phantom, ids[0])
-    film.unlink()
+    image, _ = break_image(own_phantom, ids[0])
+    image.unlink()
     with pytest.raises(DataError, match="does not exist"):
         generate(config(own_phantom), tmp_path / "run")
     done = generate(config(own_phantom, allow_missing=True), tmp_path / "run")
@@ -158,9 +158,9 @@ def test_missing_films_can_be_allowed(own_phantom: Path, tmp_path: Path) -> None
     assert state(tmp_path / "run") == "finished"
 
 
-def test_when_every_film_is_missing_the_mean_is_unknown(own_phantom: Path, tmp_path: Path) -> None:
+def test_when_every_image_is_missing_the_mean_is_unknown(own_phantom: Path, tmp_path: Path) -> None:
     for study_id in load_corpus(own_phantom).ids("val"):
-        break_film(own_phantom, study_id)
+        break_image(own_phantom, study_id)
     generate(config(own_phantom, model="stub:normal", allow_missing=True), tmp_path / "run")
     summary = json.loads((tmp_path / "run" / SUMMARY).read_text())
     assert summary["predictions"] == 0 and summary["mean_words"] is None

@@ -32,28 +32,28 @@ def measured(
 def test_a_constant_report_is_called_blind_in_every_word() -> None:
     """Few patients will do, since not one report changed; that they are few is said."""
     found = measured([EFFUSION] * 4, {"noise": [EFFUSION] * 4, "swapped": [EFFUSION] * 4})
-    assert found.verdict == "blind" and "word for word the same with noise and swapped films" in found.sentence
+    assert found.verdict == "blind" and "word for word the same with noise and swapped images" in found.sentence
     assert "few patients (4)" in found.sentence
-    assert [film.unchanged for film in found.wrong.values()] == [1.0, 1.0]
-    assert {film.difference for film in found.wrong.values()} == {0.0}
+    assert [image.unchanged for image in found.wrong.values()] == [1.0, 1.0]
+    assert {image.difference for image in found.wrong.values()} == {0.0}
 
 
 def test_a_perfect_reader_is_seen_to_look() -> None:
-    """Right films: every finding. Swapped: those of the other half, so nothing fits. F1 falls from 1 to 0."""
+    """Right images: every finding. Swapped: those of the other half, so nothing fits. F1 falls from 1 to 0."""
     right = [EFFUSION, NODULE] * 20
     found = measured(right, {"blank": [NONE] * 40, "swapped": [NODULE, EFFUSION] * 20})
     share = 1 - 0.025 ** (1 / 40)  # of patients unlike these forty, at most
     assert found.right[METRIC] == pytest.approx((1.0, 1.0 - share, 1.0))
-    for film in found.wrong.values():
-        assert film.metrics[METRIC] == 0.0 and film.difference == 1.0
-        assert film.interval == pytest.approx((1.0 - 2 * share, 1.0))
-        assert film.unchanged == 0.0 and film.beaten is True
+    for image in found.wrong.values():
+        assert image.metrics[METRIC] == 0.0 and image.difference == 1.0
+        assert image.interval == pytest.approx((1.0 - 2 * share, 1.0))
+        assert image.unchanged == 0.0 and image.beaten is True
     assert found.verdict == "looks" and "few" not in found.sentence
-    assert "1.000 against 0.000 with blank films and 0.000 with swapped films" in found.sentence
+    assert "1.000 against 0.000 with blank images and 0.000 with swapped images" in found.sentence
 
 
 def test_words_that_change_without_meaning_anything_do_not_deceive() -> None:
-    """A model that writes one of two reports by chance, whatever the film, is no better with the right one."""
+    """A model that writes one of two reports by chance, whatever the image, is no better with the right one."""
     rng = np.random.default_rng(1)
     right, swapped = ([(EFFUSION, NODULE)[n] for n in rng.integers(2, size=60)] for _ in range(2))
     found = measured(right, {"swapped": swapped})
@@ -62,9 +62,9 @@ def test_words_that_change_without_meaning_anything_do_not_deceive() -> None:
 
 
 def test_a_model_that_gets_nothing_right_is_not_judged_by_what_it_gets_right() -> None:
-    """Its words change with the film, so it may well look; a score of 0 against 0 cannot tell."""
+    """Its words change with the image, so it may well look; a score of 0 against 0 cannot tell."""
     found = measured([NONE] * 40, {"swapped": [NONE, "Normal chest."] * 20})
-    assert found.verdict == "unclear" and "50% with swapped films" in found.sentence
+    assert found.verdict == "unclear" and "50% with swapped images" in found.sentence
 
 
 def test_from_few_patients_a_difference_that_is_not_there_cannot_be_told() -> None:
@@ -73,21 +73,21 @@ def test_from_few_patients_a_difference_that_is_not_there_cannot_be_told() -> No
     assert found.verdict == "unclear" and "4 studies of 2 patients" in found.sentence
 
 
-def test_few_patients_are_said_where_the_film_seems_to_matter() -> None:
+def test_few_patients_are_said_where_the_image_seems_to_matter() -> None:
     found = measured([EFFUSION, NODULE] * 5, {"swapped": [NODULE, EFFUSION] * 5})
     assert found.verdict == "looks" and "few patients (10)" in found.sentence
 
 
 def test_a_model_that_knows_a_chest_but_not_whose_is_not_said_to_look() -> None:
-    """On noise it is silent, on any chest it tells of an effusion: the swapped film decides."""
+    """On noise it is silent, on any chest it tells of an effusion: the swapped image decides."""
     found = measured([EFFUSION] * 40, {"noise": [NONE] * 40, "swapped": [EFFUSION, EFFUSION + " No nodule."] * 20})
     assert found.wrong["noise"].beaten is True and found.verdict == "blind"
 
 
-def test_a_film_that_does_no_harm_is_named() -> None:
+def test_a_image_that_does_no_harm_is_named() -> None:
     right = [EFFUSION, NODULE] * 20
     found = measured(right, {"noise": right, "swapped": [NODULE, EFFUSION] * 20})
-    assert found.verdict == "looks" and "no worse with noise films" in found.sentence
+    assert found.verdict == "looks" and "no worse with noise images" in found.sentence
 
 
 def test_only_studies_that_have_every_answer_count() -> None:
@@ -103,7 +103,7 @@ def test_only_studies_that_have_every_answer_count() -> None:
 def test_one_patient_gives_no_interval_and_no_verdict() -> None:
     found = measured([EFFUSION], {"swapped": [NODULE]})
     assert found.wrong["swapped"].beaten is None and found.verdict == "unclear"
-    same = measured([NONE], {"noise": [NONE], "blank": [NONE]})  # a normal film, and a reader who is silent on noise
+    same = measured([NONE], {"noise": [NONE], "blank": [NONE]})  # a normal image, and a reader who is silent on noise
     assert same.verdict == "unclear" and "1 study of 1 patient." in same.sentence
 
 
@@ -139,7 +139,7 @@ def test_a_run_without_controls_or_a_file_has_none(phantom: Path, runs: Path) ->
         assert sheet.image_dependence is None and sheet.to_json()["controls"] == {"image_dependence": {}}
 
 
-def test_other_answers_to_wrong_films_are_other_inputs(phantom: Path, runs: Path, tmp_path: Path) -> None:
+def test_other_answers_to_wrong_images_are_other_inputs(phantom: Path, runs: Path, tmp_path: Path) -> None:
     """A finished scoring is not taken for one of texts that have changed since."""
     asked = ScoreConfig(phantom, runs / "nearest", metrics=("findings.f1",), trials=10)
     run_score(asked, tmp_path / "scored")

@@ -13,7 +13,7 @@ from cxrlab.core.connection import Connection
 from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.protocols import ImageToText
 from cxrlab.data.corpus import load_corpus
-from cxrlab.evaluation.loading import load_model, train_films
+from cxrlab.evaluation.loading import load_model, train_images
 from cxrlab.models.names import KINDS
 
 
@@ -40,24 +40,24 @@ def test_every_kind_loads_by_name_alone(kind: str, phantom: Path, tmp_path: Path
 def test_an_address_loads_by_name_alone(kind: str, phantom: Path) -> None:
     """Where it can be reached it answers; a server that speaks no TLS has nothing to say to https."""
     corpus = load_corpus(phantom)
-    film = corpus.image(next(corpus.studies()))
+    image = corpus.image(next(corpus.studies()))
     with ChatServer(lambda body: "Clear lungs.") as server:
         address = server.address().replace("http:", f"{kind}:")
         model = cxrlab.load_model(address, connection=Connection(tries=1))
         assert isinstance(model, ImageToText) and model.name == address
         if kind == "http":
-            assert [one.text for one in model.generate([film])] == ["Clear lungs."]
+            assert [one.text for one in model.generate([image])] == ["Clear lungs."]
             return
         with pytest.raises(RunError, match="https://127.0.0.1"):
-            model.generate([film])
+            model.generate([image])
 
 
-def test_only_films_of_the_train_split_are_looked_among(phantom: Path) -> None:
+def test_only_images_of_the_train_split_are_looked_among(phantom: Path) -> None:
     corpus = load_corpus(phantom)
-    films = list(train_films(str(phantom)))
-    assert [film.id for film in films] == list(corpus.ids("train"))
+    images = list(train_images(str(phantom)))
+    assert [image.id for image in images] == list(corpus.ids("train"))
     tested = {study.patient for split in ("val", "test") for study in corpus.studies(split)}
-    assert tested and not tested & {film.patient for film in films}
+    assert tested and not tested & {image.patient for image in images}
 
 
 def test_a_study_without_findings_text_is_passed_over(own_phantom: Path) -> None:
@@ -65,16 +65,16 @@ def test_a_study_without_findings_text_is_passed_over(own_phantom: Path) -> None
     all_train = list(corpus.ids("train"))
     first, second = (list(corpus.ids()).index(key) for key in all_train[:2])
     rewrite(own_phantom, {first: {"sections": {"findings": "  "}}, second: {"sections": None}})
-    assert [film.id for film in train_films(str(own_phantom))] == all_train[2:]
+    assert [image.id for image in train_images(str(own_phantom))] == all_train[2:]
 
 
-def test_a_study_without_a_frontal_film_is_passed_over(own_phantom: Path) -> None:
-    """Real corpora hold studies with lateral films alone; training passes over them too."""
+def test_a_study_without_a_frontal_image_is_passed_over(own_phantom: Path) -> None:
+    """Real corpora hold studies with lateral images alone; training passes over them too."""
     corpus = load_corpus(own_phantom)
     first, *others = corpus.ids("train")
-    films = [{"path": image.path, "view": "lateral"} for image in corpus[first].images]
-    rewrite(own_phantom, {list(corpus.ids()).index(first): {"images": films}})
-    assert [film.id for film in train_films(str(own_phantom))] == others
+    images = [{"path": image.path, "view": "lateral"} for image in corpus[first].images]
+    rewrite(own_phantom, {list(corpus.ids()).index(first): {"images": images}})
+    assert [radiograph.id for radiograph in train_images(str(own_phantom))] == others
 
 
 def test_what_is_passed_over_is_counted_on_standard_error(
@@ -86,7 +86,7 @@ def test_what_is_passed_over_is_counted_on_standard_error(
     line = list(corpus.ids()).index
     rewrite(own_phantom, {line(first): {"images": [{"path": corpus[first].images[0].path}]}})
     rewrite(own_phantom, {line(second): {"sections": None}})
-    assert [film.id for film in train_films(str(own_phantom))] == others
+    assert [image.id for image in train_images(str(own_phantom))] == others
     told = capsys.readouterr().err
     assert f"2 of {len(others) + 2} train studies are left out" in told
     assert "no findings text: 1" in told and "no image known to be frontal: 1" in told
@@ -107,10 +107,10 @@ def test_an_empty_train_split_is_told(own_phantom: Path) -> None:
         load_model(f"retrieval:{own_phantom}")
 
 
-def test_an_unreadable_film_is_named_and_not_left_out(own_phantom: Path) -> None:
+def test_an_unreadable_image_is_named_and_not_left_out(own_phantom: Path) -> None:
     study = next(load_corpus(own_phantom).studies("train"))
-    film = own_phantom / study.images[0].path
-    film.write_bytes(film.read_bytes()[:60])
+    image = own_phantom / study.images[0].path
+    image.write_bytes(image.read_bytes()[:60])
     with pytest.raises(DataError, match=study.images[0].path):
         load_model(f"retrieval:{own_phantom}")
 

@@ -26,21 +26,21 @@ def test_hotter_is_lighter_in_even_steps() -> None:
     assert tenths.max() < 0.2 * steps.sum() and tenths.min() > 0.04 * steps.sum()
 
 
-def test_a_cold_pixel_shows_the_film_and_the_hottest_is_covered_by_alpha() -> None:
-    film = np.full((1, 2), 0.4, np.float32)
-    shown = laid_over(film, np.array([[0.0, 5.0]], np.float32), alpha=0.5)
+def test_a_cold_pixel_shows_the_image_and_the_hottest_is_covered_by_alpha() -> None:
+    image = np.full((1, 2), 0.4, np.float32)
+    shown = laid_over(image, np.array([[0.0, 5.0]], np.float32), alpha=0.5)
     assert shown[0, 0].tolist() == [102, 102, 102]
     hot = colours(np.float32(1.0)).astype(float)
     assert np.abs(shown[0, 1] - (0.5 * 102 + 0.5 * hot)).max() <= 0.5
 
 
-def test_without_heat_the_film_is_unchanged() -> None:
-    film = np.random.default_rng(0).integers(0, 256, (5, 7, 3)).astype(np.float32) / 255
-    assert np.array_equal(laid_over(film, np.zeros((5, 7), np.float32), 0.7), np.rint(film * 255).astype(np.uint8))
+def test_without_heat_the_image_is_unchanged() -> None:
+    image = np.random.default_rng(0).integers(0, 256, (5, 7, 3)).astype(np.float32) / 255
+    assert np.array_equal(laid_over(image, np.zeros((5, 7), np.float32), 0.7), np.rint(image * 255).astype(np.uint8))
 
 
 def test_panels_are_a_picture_that_is_the_same_every_time() -> None:
-    """Wide and tall films, with and without heat, a caption that does not fit and letters that the font lacks."""
+    """Wide and tall images, with and without heat, a caption that does not fit and letters that the font lacks."""
     rng = np.random.default_rng(1)
     rows = [
         [Panel(rng.random((20, 10)).astype(np.float32), None, "a very long caption " * 20)],
@@ -52,8 +52,8 @@ def test_panels_are_a_picture_that_is_the_same_every_time() -> None:
     assert page.ndim == 3 and page.shape[1] > 2 * 64 and page.shape[0] > 2 * 64
 
 
-def test_a_caption_stands_right_under_a_wide_film() -> None:
-    """A film four times as wide as high leaves no empty square above its caption."""
+def test_a_caption_stands_right_under_a_wide_image() -> None:
+    """An image four times as wide as high leaves no empty square above its caption."""
     wide = Panel(np.zeros((40, 160), np.float32), None, "left")
     page = decode(panels_png([[wide], [wide]], size=320), "page")
     assert page.shape[0] < 2 * (80 + 22 + 10) + 20

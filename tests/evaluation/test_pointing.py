@@ -36,7 +36,7 @@ def box(top: int, left: int, side: int = 8) -> Any:
 
 
 def corpus(path: Path, bright: Any = None, count: int = 3, **changes: Any) -> Path:
-    """Films with one bright square; the nodule's mask is the patch in row 1, column 2 of 4 x 4."""
+    """Images with one bright square; the nodule's mask is the patch in row 1, column 2 of 4 x 4."""
     with CorpusWriter(path, CARD) as writer:
         for number in range(count):
             values = {
@@ -49,8 +49,8 @@ def corpus(path: Path, bright: Any = None, count: int = 3, **changes: Any) -> Pa
                 "masks": {"0": f"masks/{number}.png"},
             }
             mask = box(8, 16)
-            film = (bright if bright is not None else mask).astype(np.uint8) * 250
-            files = {f"images/{number}.png": encode_png(film), f"masks/{number}.png": encode_png(mask)}
+            image = (bright if bright is not None else mask).astype(np.uint8) * 250
+            files = {f"images/{number}.png": encode_png(image), f"masks/{number}.png": encode_png(mask)}
             writer.add(Study(**{**values, **changes}), files)
     writer.finish()
     return path
@@ -87,7 +87,7 @@ def test_only_what_is_told_with_kind_and_side_counts(tmp_path: Path, planted: Pl
     """A nodule on the other side, or another finding, gives nothing to point at."""
     for number, report in enumerate(("Nodule in the right upper lobe.", "Left effusion.", "No left nodule.")):
         planted.report = report
-        with pytest.raises(DataError, match="none of the 3 findings with a mask on 3 films is told"):
+        with pytest.raises(DataError, match="none of the 3 findings with a mask on 3 images is told"):
             pointing(config(corpus(tmp_path / f"c{number}")), tmp_path / f"run{number}")
     table = pointing(config(tmp_path / "c0", report="reference"), tmp_path / "run")
     assert table.told == 3 and planted.asked == 9
@@ -105,11 +105,11 @@ def test_two_findings_of_a_kind_are_one_with_both_masks(tmp_path: Path, planted:
     assert pointing(config(path), tmp_path / "run").present == 1
 
 
-def test_masks_belong_to_the_first_film(tmp_path: Path, planted: PlantedModel) -> None:
-    """Where the frontal film is the second, nothing can be scored."""
-    films = (ImageFile("images/0.png", View.LATERAL), ImageFile("images/0.png", View.PA))
+def test_masks_belong_to_the_first_image(tmp_path: Path, planted: PlantedModel) -> None:
+    """Where the frontal image is the second, nothing can be scored."""
+    images = (ImageFile("images/0.png", View.LATERAL), ImageFile("images/0.png", View.PA))
     with pytest.raises(DataError, match="none of the 0 findings"):
-        pointing(config(corpus(tmp_path / "c", count=1, images=films)), tmp_path / "run")
+        pointing(config(corpus(tmp_path / "c", count=1, images=images)), tmp_path / "run")
 
 
 def test_a_stopped_run_ends_with_the_same_bytes(

@@ -57,5 +57,5 @@ def test_one_patient_has_no_interval_and_it_survives_the_file(tmp_path: Path) ->
 
 
 def test_nothing_told_is_said() -> None:
-    with pytest.raises(DataError, match="none of the 1 findings with a mask on 1 films"):
+    with pytest.raises(DataError, match="none of the 1 findings with a mask on 1 images"):
         table_of([line("a")], NAMES, CONFIG)

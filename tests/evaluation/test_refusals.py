@@ -17,7 +17,7 @@ from cxrlab.core.records import Report
 from cxrlab.core.runs import Run
 from cxrlab.data.corpus import Corpus
 from cxrlab.evaluation import generate as room
-from cxrlab.evaluation.answering import Films, Writer, answer_all, prediction
+from cxrlab.evaluation.answering import Images, Writer, answer_all, prediction
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY, generate
 from cxrlab.models.decoding import Decoding
@@ -82,7 +82,7 @@ def test_a_refused_study_is_missing_and_the_next_run_asks_for_it_alone(
 def test_unreadable_and_refused_are_told_apart(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (corpus.path / corpus["s1"].images[0].path).unlink()
     monkeypatch.setattr(room, "open_model", lambda *given: Guarded("reason 3", "reason 4"))
-    told = "1 of 7 studies have no readable frontal film and the model refused to write on 2 of 7 studies"
+    told = "1 of 7 studies have no readable frontal image and the model refused to write on 2 of 7 studies"
     with pytest.raises(DataError, match=told):
         generate(settings(corpus), tmp_path / "run")
 
@@ -90,16 +90,16 @@ def test_unreadable_and_refused_are_told_apart(corpus: Corpus, tmp_path: Path, m
 def test_a_control_that_is_refused_has_no_answers(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Right films are answered, wrong ones with the same reasons are not: nothing stands in the controls' files."""
+    """Right images are answered, wrong ones with the same reasons are not: nothing stands in the controls' files."""
     model = Guarded()
     monkeypatch.setattr(room, "open_model", lambda *given: model)
 
-    def after_the_right_films(images: Sequence[Any], indications: Sequence[str | None]) -> list[Generated]:
+    def after_the_right_images(images: Sequence[Any], indications: Sequence[str | None]) -> list[Generated]:
         if len(model.asked) >= COUNT:
             model.refused = {f"reason {k}" for k in range(COUNT)}
         return Guarded.generate(model, images, indications)
 
-    model.generate = after_the_right_films  # type: ignore[method-assign, assignment]
+    model.generate = after_the_right_images  # type: ignore[method-assign, assignment]
     done = generate(settings(corpus, control_studies=COUNT), tmp_path / "run")
     assert done.predictions == COUNT and dict(done.controls) == {"noise": 0, "blank": 0, "swapped": 0}
     assert SAID not in "".join(file.read_text() for file in (tmp_path / "run").glob("*.jsonl"))
@@ -115,7 +115,9 @@ def test_of_several_answers_the_refused_ones_are_left_out(corpus: Corpus, tmp_pa
             return [[refusal, Generated("first"), Generated("second")] for _ in images]
 
     with Run.open(tmp_path / "run", {"made": "for a test"}) as run:
-        lost = answer_all(run, "c.jsonl", Writer(Drawing(), Decoding()), Films(corpus), ["s0"], BatchSize(1), "drawing")
+        lost = answer_all(
+            run, "c.jsonl", Writer(Drawing(), Decoding()), Images(corpus), ["s0"], BatchSize(1), "drawing"
+        )
     line = json.loads((tmp_path / "run" / "c.jsonl").read_text())
     assert lost == () and line == prediction("s0", [Generated("first"), Generated("second")]).to_json()
 
@@ -138,9 +140,9 @@ def test_answers_that_cost_are_on_file_batch_by_batch(corpus: Corpus, tmp_path: 
     model.generate = dying  # type: ignore[method-assign, assignment]
     ids = list(corpus.ids())
     with pytest.raises(KeyboardInterrupt), Run.open(tmp_path / "run", {"made": "for a test"}) as run:
-        answer_all(run, PREDICTIONS, Writer(model, Decoding()), Films(corpus), ids, BatchSize(2), "asking")
+        answer_all(run, PREDICTIONS, Writer(model, Decoding()), Images(corpus), ids, BatchSize(2), "asking")
     assert list(written(tmp_path / "run")) == ids[:4]
     again = Guarded()
     with Run.open(tmp_path / "run", {"made": "for a test"}) as run:
-        answer_all(run, PREDICTIONS, Writer(again, Decoding()), Films(corpus), ids, BatchSize(2), "asking")
+        answer_all(run, PREDICTIONS, Writer(again, Decoding()), Images(corpus), ids, BatchSize(2), "asking")
     assert again.asked == ["reason 4", "reason 5", "reason 6"] and list(written(tmp_path / "run")) == ids

@@ -19,7 +19,7 @@ from cxrlab.cli.main import main
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.corpus import load_corpus
-from cxrlab.data.views import film_of
+from cxrlab.data.views import image_of
 from cxrlab.evaluation import embedding
 from cxrlab.evaluation import retrieve as module
 from cxrlab.evaluation.config import RetrieveConfig
@@ -29,21 +29,21 @@ from cxrlab.findings.present import NOTHING_PRESENT
 
 
 class Known:
-    """Knows each train film by its pixels: it finds its own report, or with `shift` that of the next study."""
+    """Knows each train image by its pixels: it finds its own report, or with `shift` that of the next study."""
 
     name = "known"
 
     def __init__(self, corpus: Path, shift: int = 0) -> None:
         opened = load_corpus(corpus)
         studies = list(opened.studies("train"))
-        self.films = {opened.image(study).tobytes(): k for k, study in enumerate(studies)}
+        self.images = {opened.image(study).tobytes(): k for k, study in enumerate(studies)}
         self.texts = {study.sections.findings.strip(): k for k, study in enumerate(studies)}  # type: ignore[union-attr]
         self.count, self.shift, self.asked = len(studies), shift, 0
 
     def embed_images(self, images: Sequence[Any]) -> np.ndarray:
         self.asked += len(images)
         return np.eye(self.count + 1, dtype=np.float32)[
-            [(self.films[i.tobytes()] + self.shift) % self.count for i in images]
+            [(self.images[i.tobytes()] + self.shift) % self.count for i in images]
         ]
 
     def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
@@ -93,7 +93,7 @@ def test_an_encoder_that_is_always_wrong_finds_nothing(phantom: Path, tmp_path: 
 
 
 def test_the_same_words_and_the_same_findings_count(own_phantom: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    """Study 1 gets the words of study 0 in other spelling, study 2 its findings: film 0 may find any of them."""
+    """Study 1 gets the words of study 0 in other spelling, study 2 its findings: image 0 may find any of them."""
     file = own_phantom / "studies.jsonl"
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     train = [line for line in lines if line["split"] == "train"]
@@ -124,10 +124,10 @@ def test_an_encoder_of_present_statements_is_shown_those_alone(phantom: Path) ->
 def test_an_encoder_that_gives_no_numbers_is_told(
     known: Known, phantom: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Such texts would be found by every film, and such films told as unreadable."""
+    """Such texts would be found by every image, and such images told as unreadable."""
     given = getattr(Known, kind)
     monkeypatch.setattr(Known, kind, lambda self, asked: given(self, asked) * np.float32("nan"))
-    with pytest.raises(DataError, match=f"no numbers for the {kind[6:-1].replace('image', 'film')} of study"):
+    with pytest.raises(DataError, match=f"no numbers for the {kind[6:-1].replace('image', 'image')} of study"):
         retrieve(config(phantom, allow_missing=True), tmp_path / "run")
     assert not (tmp_path / "run" / "retrieval.json").exists()
 
@@ -156,14 +156,14 @@ def test_a_stopped_run_embeds_only_what_is_missing(
         assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
 
 
-def test_films_that_cannot_be_read(known: Known, own_phantom: Path, tmp_path: Path) -> None:
+def test_images_that_cannot_be_read(known: Known, own_phantom: Path, tmp_path: Path) -> None:
     opened = load_corpus(own_phantom)
     broken = next(opened.studies("train"))
-    (own_phantom / broken.images[0].path).write_bytes(b"no film")
-    with pytest.raises(DataError, match=f"1 of {known.count} studies have no readable film .*'{broken.id}'"):
+    (own_phantom / broken.images[0].path).write_bytes(b"no image")
+    with pytest.raises(DataError, match=f"1 of {known.count} studies have no readable image .*'{broken.id}'"):
         retrieve(config(own_phantom), tmp_path / "run")
     found = retrieve(config(own_phantom, allow_missing=True), tmp_path / "run")  # goes on where it stopped
-    assert found.without_film == 1 and found.gallery == known.count - 1
+    assert found.without_image == 1 and found.gallery == known.count - 1
 
 
 def test_studies_without_text_are_left_out_and_counted(known: Known, own_phantom: Path, tmp_path: Path) -> None:
@@ -196,10 +196,10 @@ def test_a_damaged_block_is_named(known: Known, phantom: Path, tmp_path: Path) -
     run = tmp_path / "run"
     retrieve(config(phantom), run)
     (run / "status.json").write_text('{"state": "interrupted", "at": "x"}\n')
-    block = run / "vectors" / "films_000000.npy"
+    block = run / "vectors" / "images_000000.npy"
     for content in (b"nonsense", b""):
         block.write_bytes(content)
-        with pytest.raises(DataError, match="films_000000.npy"):
+        with pytest.raises(DataError, match="images_000000.npy"):
             retrieve(config(phantom), run)
     np.save(block, np.zeros((3, 4), np.float32))
     with pytest.raises(DataError, match="rows were expected"):
@@ -225,7 +225,7 @@ def test_the_command_with_a_real_encoder(phantom: Path, tmp_path: Path, capsys: 
     assert main([*words, "--json"]) == 0 and json.loads(capsys.readouterr().out)["gallery"] == found.gallery
 
 
-def test_a_wrong_wording_is_told_before_films_are_embedded(known: Known, phantom: Path, tmp_path: Path) -> None:
+def test_a_wrong_wording_is_told_before_images_are_embedded(known: Known, phantom: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="report/1"):
         retrieve(config(phantom, zero_shot="repot/1"), tmp_path / "run")
     assert known.asked == 0 and not (tmp_path / "run").exists()
@@ -239,7 +239,7 @@ def test_a_picture_is_shown_in_colour_with_its_caption(tmp_path: Path) -> None:
     study = next(load_corpus(scenes.path).studies())
     found = entry_of(study, "findings")
     assert found is not None and found.text == study.caption and found.exact is None
-    assert film_of(load_corpus(scenes.path), study).shape == (32, 32, 3)
+    assert image_of(load_corpus(scenes.path), study).shape == (32, 32, 3)
 
 
 def test_an_empty_split_is_told(known: Known, own_phantom: Path, tmp_path: Path) -> None:

@@ -48,10 +48,10 @@ PERFECT = [(text, text) for _, text in STUDIES]
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    """Six studies s0…s5, two of each split; s2 and s5 are the test split and s5 has two films."""
-    films = (ImageFile("images/s5.png", View.AP), ImageFile("images/s5.png", View.LATERAL))
+    """Six studies s0…s5, two of each split; s2 and s5 are the test split and s5 has two images."""
+    images = (ImageFile("images/s5.png", View.AP), ImageFile("images/s5.png", View.LATERAL))
     changes = {
-        5: {"images": films, "sex": "M", "sections": Report(findings="Clear.", impression="Fine.", indication="Cough")}
+        5: {"images": images, "sex": "M", "sections": Report(findings="Clear.", impression="Fine.", indication="Cough")}
     }
     return toy_corpus(tmp_path / "corpus", changes=changes).path
 
@@ -156,8 +156,8 @@ def test_a_corpus_gives_text_truth_patient_and_context(corpus: Path) -> None:
         load_inputs(corpus, dict.fromkeys(("s2", "s5", "s0", "s3"), "x"), split="test")
 
 
-def test_the_section_is_chosen_and_the_films_truth_measures_findings_alone(corpus: Path) -> None:
-    """An impression repeats only part of what the film shows."""
+def test_the_section_is_chosen_and_the_images_truth_measures_findings_alone(corpus: Path) -> None:
+    """An impression repeats only part of what the image shows."""
     said = {"s2": "y", "s5": "x"}
     one = load_inputs(corpus, said, section="impression").pairs[1]
     assert (one.reference, one.findings) == ("Fine.", None)
@@ -173,16 +173,16 @@ def test_the_file_of_a_corpus_is_as_good_as_the_corpus(corpus: Path) -> None:
     assert load_inputs(corpus / "studies.jsonl", said) == load_inputs(corpus, said)
 
 
-def test_films_of_a_study_are_scored_one_by_one(corpus: Path) -> None:
+def test_images_of_a_study_are_scored_one_by_one(corpus: Path) -> None:
     inputs = load_inputs(corpus, {"s5#1": "b", "s2#0": "c", "s5#0": "a"})
     assert [(pair.id, pair.candidate, pair.patient) for pair in inputs.pairs] == [
         ("s2#0", "c", "p2"), ("s5#0", "a", "p5"), ("s5#1", "b", "p5"),
     ]  # fmt: skip
     assert [item.view for item in inputs.attributes] == ["PA", "AP", "lateral"]
     assert inputs == load_inputs(corpus, {"s5#1": "b", "s2#0": "c", "s5#0": "a"}, unit="image")
-    with pytest.raises(DataError, match=r"film 2 of study 's5', which has 2"):
+    with pytest.raises(DataError, match=r"image 2 of study 's5', which has 2"):
         load_inputs(corpus, {"s5#2": "b", "s2#0": "c"})
-    with pytest.raises(DataError, match="whole studies .* and for single films"):
+    with pytest.raises(DataError, match="whole studies .* and for single images"):
         load_inputs(corpus, {"s5#1": "b", "s2": "c"})
     with pytest.raises(DataError, match="belongs to a reference"):
         load_inputs(corpus, {"s5#1": "b", "s2#0": "c"}, unit="study")
@@ -191,8 +191,8 @@ def test_films_of_a_study_are_scored_one_by_one(corpus: Path) -> None:
 def test_the_unit_that_was_asked_for_is_the_unit_that_is_scored() -> None:
     with pytest.raises(DataError, match="'a' in the predictions is a whole study; --unit image"):
         load_inputs({"a": "A"}, {"a": "x"}, unit="image")
-    with pytest.raises(ConfigError, match="the unit is 'film'; choose one of auto, study, image"):
-        load_inputs({"a": "A"}, {"a": "x"}, unit="film")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="the unit is 'image'; choose one of auto, study, image"):
+        load_inputs({"a": "A"}, {"a": "x"}, unit="image")  # type: ignore[arg-type]
 
 
 def test_the_digest_sees_what_the_slices_are_made_by(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_a_run_says_what_it_was_asked_for(corpus: Path, tmp_path: Path) -> None:
         load_inputs(corpus, corpus)
 
 
-def test_a_study_whose_film_could_not_be_read_is_missing(corpus: Path, tmp_path: Path) -> None:
+def test_a_study_whose_image_could_not_be_read_is_missing(corpus: Path, tmp_path: Path) -> None:
     (corpus / "images" / "s2.png").unlink()
     generate(GenerateConfig("stub:normal", corpus, allow_missing=True), tmp_path / "run")
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["allow_missing"] is True

@@ -22,7 +22,7 @@ from cxrlab.models.stub import Stub
 REPORT = "Small left effusion."
 
 
-def film() -> Any:
+def image() -> Any:
     """Black but for the patch in row 1, column 2 of 4 x 4."""
     found = np.zeros((32, 32), np.float32)
     found[8:16, 16:24] = 0.9
@@ -33,7 +33,7 @@ def test_planted_attention_comes_out_as_it_was_planted() -> None:
     """Head 1 puts 0.75 on the bright cell, head 2 half of itself on all 16: the mean is 3/8 + 1/64 there, 1/64 else."""
     model = cast(HfModel, PlantedModel(REPORT))
     names = [parse_map(name) for name in ("max-mean", "relative:layer:1", "sheet")]
-    (found,) = part_maps(model, film(), REPORT, [[(11, 19)]], names)
+    (found,) = part_maps(model, image(), REPORT, [[(11, 19)]], names)
     flat = np.full((4, 4), 1 / 64, np.float32)
     flat[1, 2] += 0.375
     assert np.allclose(found.values["max-mean"], flat)
@@ -44,7 +44,7 @@ def test_planted_attention_comes_out_as_it_was_planted() -> None:
     assert painted.shape == (32, 32) and painted.argmax() in (11 * 32 + 19, 11 * 32 + 20, 12 * 32 + 19, 12 * 32 + 20)
 
 
-def test_gradient_maps_are_sizes_smoothed_at_the_size_of_the_film(tmp_path: Any) -> None:
+def test_gradient_maps_are_sizes_smoothed_at_the_size_of_the_image(tmp_path: Any) -> None:
     model = HfModel.load(str(save_tiny("llava", tmp_path)), None, Loading(attention="eager"))
     image = np.random.default_rng(0).random((40, 30)).astype(np.float32)
     names = [parse_map(name) for name in ("input-gradient", "max-mean", "gradient", "integrated-gradient")]

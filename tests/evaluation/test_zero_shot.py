@@ -73,14 +73,14 @@ def test_an_unknown_name_is_told_with_those_that_exist() -> None:
 
 
 def test_margins_are_differences_of_cosines_to_the_mean_of_each_side() -> None:
-    """'There is' points along x, 'there is no' along y: a film at 30° is nearer to presence by cos 30° − sin 30°."""
+    """'There is' points along x, 'there is no' along y: an image at 30° is nearer to presence by cos 30° − sin 30°."""
 
     def embed(texts: Sequence[str]) -> np.ndarray:
         return np.array([[0.0, 1.0] if " no " in text else [1.0, 0.0] for text in texts], np.float32)
 
-    film = np.array([[math.cos(math.pi / 6), math.sin(math.pi / 6)]], np.float32)
-    assert margins(film, ["edema"], PLAIN, embed)[0, 0] == pytest.approx(math.sqrt(0.75) - 0.5, abs=1e-6)
-    assert margins(film, [], PLAIN, embed).shape == (1, 0)
+    image = np.array([[math.cos(math.pi / 6), math.sin(math.pi / 6)]], np.float32)
+    assert margins(image, ["edema"], PLAIN, embed)[0, 0] == pytest.approx(math.sqrt(0.75) - 0.5, abs=1e-6)
+    assert margins(image, [], PLAIN, embed).shape == (1, 0)
 
 
 def test_only_what_is_known_both_ways_is_asked() -> None:

@@ -21,7 +21,7 @@ from cxrlab.extraction.pools import Pool, open_pool
 from cxrlab.extraction.records import Picture, Query
 from cxrlab.extraction.rounds import run_attack
 
-SILENT = "I can only help with chest films."
+SILENT = "I can only help with chest radiographs."
 
 
 class Halves(Pool):
@@ -176,8 +176,8 @@ def test_a_surrogate_is_trained_at_each_quarter(tmp_path: Path) -> None:
     rows = [row for k in range(6) for _, row in read_jsonl(tmp_path / "rounds" / str(k) / "rewards.jsonl")]
     assert [row["key"] for row in rows] == [one.key for one in asked]
     assert [row["loss"] for row in rows[:4]] == [None] * 4
-    films = [one.pixels.astype(np.float32) / 255 for one in asked[4:]]
-    expected = 1 - np.exp(-learner.line.losses(films, [""] * 8).numpy())
+    images = [one.pixels.astype(np.float32) / 255 for one in asked[4:]]
+    expected = 1 - np.exp(-learner.line.losses(images, [""] * 8).numpy())
     assert [row["loss"] for row in rows[4:]] == pytest.approx(expected.tolist(), rel=1e-5)
 
 
@@ -248,13 +248,13 @@ def test_unreadable_pictures_are_not_among_the_candidates(tmp_path: Path) -> Non
 
 
 def test_candidates_of_a_mixture_are_all_that_its_readable_pictures_make(tmp_path: Path) -> None:
-    """A share of a third, three films and six others would make nine pictures; of both one cannot be read.
+    """A share of a third, three images and six others would make nine pictures; of both one cannot be read.
 
-    With two films it is eight, of which six are others; with five others it is seven.
+    With two images it is eight, of which six are others; with five others it is seven.
     """
-    films, others = (folder_of(tmp_path / name, part) for name, part in
-                     (("films", pool().draw(2)), ("others", pool().draw(5, skip=2))))  # fmt: skip
-    opened = open_pool(f"mix:1/3:folder:{films}+folder:{others}", size=8, seed=3)
+    images, others = (folder_of(tmp_path / name, part) for name, part in
+                     (("images", pool().draw(2)), ("others", pool().draw(5, skip=2))))  # fmt: skip
+    opened = open_pool(f"mix:1/3:folder:{images}+folder:{others}", size=8, seed=3)
     assert opened.count == 9
     attack, asked = helper.attack_on(tmp_path / "run", adaptive(6), varied, pool=opened)
     assert len(_candidates(attack)) == 7

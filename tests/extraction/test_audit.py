@@ -58,7 +58,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     start = saved_llava(folder / "start")
     optimisation = Optimisation(learning_rate=1e-2, schedule="constant", steps=40, batch_size=8, max_length=400, seed=1)
     settings = FinetuneConfig(
-        lessons, start=f"hf:{start}", indication=False, lora_rank=0, train_tower=True, optimisation=optimisation
+        lessons,
+        start=f"hf:{start}",
+        indication=False,
+        lora_rank=0,
+        train_vision_encoder=True,
+        optimisation=optimisation,
     )
     finetune(settings, folder / "taught")
     base = ExtractConfig(
@@ -143,7 +148,7 @@ def test_ada_steal_in_three_rounds(ada_steal: tuple[dict[str, Any], Path]) -> No
 
 
 def test_a_guide_moves_pictures_from_the_first_round_on(world: World) -> None:
-    """The tower of the phantoms' encoder as guide: no surrogate is trained between rounds, and the page is told."""
+    """The encoder of the phantoms' encoder as guide: no surrogate is trained between rounds, and the page is told."""
     guided = Alignment(guide="builtin:encoder", eps="0.1")
     found, folder = world.audit("guided", method="ada-steal", budget=4, rounds=2, alignment=guided)
     check_contract(found, "ada-steal", 4, 4)
@@ -260,7 +265,7 @@ def test_an_audit_over_http_gets_the_answers_of_the_local_victim(world: World, t
 def test_a_stopped_account_ends_the_audit_before_the_budget_does(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """4 films of the measurement and 6 questions pass; 8 refusals in a row end it at question 14, always."""
+    """4 images of the measurement and 6 questions pass; 8 refusals in a row end it at question 14, always."""
     from cxrlab.extraction import audit
 
     guard = Doorman(10)

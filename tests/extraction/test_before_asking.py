@@ -32,7 +32,7 @@ from cxrlab.models.loading import Loading
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return effusions(tmp_path_factory.mktemp("data") / "films", 4)
+    return effusions(tmp_path_factory.mktemp("data") / "images", 4)
 
 
 def settings(data: Path, **changes: Any) -> ExtractConfig:
@@ -91,10 +91,10 @@ def test_a_pool_that_would_end_in_the_middle_is_refused(data: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("pool", ["corpus:{}@test", "mix:0.5:corpus:{}@test+noise"])
-def test_nobody_is_graded_on_the_films_that_were_asked(data: Path, tmp_path: Path, pool: str) -> None:
+def test_nobody_is_graded_on_the_images_that_were_asked(data: Path, tmp_path: Path, pool: str) -> None:
     with pytest.raises(DataError, match="asked and graded on the same ones"):
         checked(settings(data, pool=pool.format(data)))
-    copied = shutil.copytree(data, tmp_path / "copied")  # another folder, the same films
+    copied = shutil.copytree(data, tmp_path / "copied")  # another folder, the same images
     with pytest.raises(DataError, match="asked and graded on the same ones"):
         checked(settings(data, pool=pool.format(copied)))
     others = effusions(tmp_path / "others", 3)
@@ -102,7 +102,7 @@ def test_nobody_is_graded_on_the_films_that_were_asked(data: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("pool", ["folder:{}", "mix:0.5:folder:{}+noise"])
-def test_a_folder_that_holds_those_films_is_refused_too(data: Path, tmp_path: Path, pool: str) -> None:
+def test_a_folder_that_holds_those_images_is_refused_too(data: Path, tmp_path: Path, pool: str) -> None:
     others = tmp_path / "others"
     others.mkdir()
     for number in range(20):
@@ -123,7 +123,7 @@ def test_an_address_is_refused_before_anything_connects(data: Path, monkeypatch:
         with pytest.raises(ConfigError, match="needs its owner's leave"):
             begin(away, data / "run")
     named = replace(away, i_am_authorised="Dr Owner, yearly test")
-    with pytest.raises(ConfigError, match=f"{data} may hold patients' data"):  # it is measured on those films
+    with pytest.raises(ConfigError, match=f"{data} may hold patients' data"):  # it is measured on those images
         audit.extract(named, data / "run")
     may_leave = Loading(connection=Connection(may_leave="Dr Owner, for this test"))
     with pytest.raises(AssertionError, match="connected"):
@@ -131,7 +131,7 @@ def test_an_address_is_refused_before_anything_connects(data: Path, monkeypatch:
     monkeypatch.setenv("CXRLAB_API_KEY", "sk-of-the-oracle")
     with pytest.raises(ConfigError, match="CXRLAB_API_KEY would be sent to 10.0.0.1 and to words.example"):
         audit.extract(replace(named, loading=may_leave, oracle="https://words.example/v1#m"), data / "run")
-    with pytest.raises(ConfigError, match="may hold patients' data"):  # leave for the model is none for the films
+    with pytest.raises(ConfigError, match="may hold patients' data"):  # leave for the model is none for the images
         audit.write_victim(named, data / "run")
 
 

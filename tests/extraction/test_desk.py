@@ -172,10 +172,10 @@ def test_a_picture_that_cannot_be_kept_is_not_asked(tmp_path: Path) -> None:
 def test_a_refusal_is_settled_as_one(tmp_path: Path) -> None:
     class Guarded(Victim):
         def generate(self, images: Sequence[Any], indications: Sequence[str | None] | None = None) -> list[Generated]:
-            return [Generated("Not a chest film.", extra={"refused": True}) for _ in images]
+            return [Generated("Not a chest radiograph.", extra={"refused": True}) for _ in images]
 
     with opened(tmp_path) as ledger:
-        assert Desk(Guarded(), ledger, tmp_path).ask(helper.pictures(1), 0, 0) == ["Not a chest film."]
+        assert Desk(Guarded(), ledger, tmp_path).ask(helper.pictures(1), 0, 0) == ["Not a chest radiograph."]
         assert [(one.refused, one.tokens) for one in ledger.queries()] == [(True, None)]
         assert ledger.spent == 1
 

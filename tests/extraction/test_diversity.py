@@ -80,7 +80,7 @@ def test_nothing_asked_is_unknown_and_not_zero():
 
 
 def test_rounds_are_told_apart_and_refusals_left_out():
-    answers = [(0, NORMAL, False), (0, NORMAL, False), (1, LEFT, False), (1, RIGHT, False), (1, "No film.", True)]
+    answers = [(0, NORMAL, False), (0, NORMAL, False), (1, LEFT, False), (1, RIGHT, False), (1, "No image.", True)]
     queries = [Query(i, r, f"k{i}", "", report, refused) for i, (r, report, refused) in enumerate(answers)]
     found = diversity_by_round(queries)
     assert (found["n"], found["refused"], found["distinct_finding_sets"]) == (4, 1, 3)

@@ -76,6 +76,6 @@ def test_parts_that_cannot_be_are_told(kind: Any, changes: dict[str, Any], told:
         kind(**changes)
 
 
-def test_a_ceiling_asks_with_films() -> None:
-    assert config(method="in-domain", pool="corpus:films").method == "in-domain"
+def test_a_ceiling_asks_with_images() -> None:
+    assert config(method="in-domain", pool="corpus:images").method == "in-domain"
     assert config(method="knockoff", budget=2).rounds == 3  # which Knockoff has no use for

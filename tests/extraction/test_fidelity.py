@@ -20,7 +20,7 @@ FEW = FidelityConfig(metrics=("findings.f1", "errors.significant", "crimson:rule
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
     """Eight studies with an effusion, of four patients."""
-    return effusions(tmp_path / "corpus", 8, films_a_patient=2)
+    return effusions(tmp_path / "corpus", 8, images_a_patient=2)
 
 
 def test_values_ratio_and_fidelity_worked_out_by_hand(corpus: Path, tmp_path: Path) -> None:

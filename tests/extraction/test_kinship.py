@@ -22,17 +22,17 @@ def made(tmp_path: Path) -> Any:
     return make
 
 
-def test_the_tower_and_the_language_model_of_the_victim_are_found_behind_its_adapters(made: Any) -> None:
-    tower, words, other = made("tower"), made("words"), made("other")
-    made("aligned", encoder=tower, language_model=words)
+def test_the_vision_encoder_and_the_language_model_of_the_victim_are_found_behind_its_adapters(made: Any) -> None:
+    vision_encoder, words, other = made("vision_encoder"), made("words"), made("other")
+    made("aligned", encoder=vision_encoder, language_model=words)
     victim = made("victim", base="hf:../aligned", start="hf:../aligned")
-    assert shared_parts(victim, f"parts:{tower}+{words}") == [tower, words]
-    assert shared_parts(victim, f"parts:{tower}+{other}") == [tower]
+    assert shared_parts(victim, f"parts:{vision_encoder}+{words}") == [vision_encoder, words]
+    assert shared_parts(victim, f"parts:{vision_encoder}+{other}") == [vision_encoder]
     assert shared_parts(victim, f"parts:fresh:tiny+{other}") == []
     assert shared_parts(victim, other) == []
-    assert shared_parts(victim, made("cousin", encoder=tower, language_model=other)) == [tower]
+    assert shared_parts(victim, made("cousin", encoder=vision_encoder, language_model=other)) == [vision_encoder]
     assert shared_parts(victim, victim) == [victim]  # and not its origins beside it
-    assert shared_parts(victim, other, tower) == [tower]  # what the guide has counts too
+    assert shared_parts(victim, other, vision_encoder) == [vision_encoder]  # what the guide has counts too
 
 
 def test_untrained_weights_are_nobodys_and_a_circle_ends(made: Any) -> None:

@@ -68,8 +68,8 @@ def test_pictures_come_nearer_to_their_own_report(guide: Likeness, direction: An
     encoder = load_encoder("builtin:encoder")
 
     def likeness(pictures: list[Picture]) -> Any:
-        films = [one.pixels.astype(np.float32) / 255 for one in pictures]
-        return encoder.embed_images(films) @ encoder.embed_texts(REPORTS).T
+        images = [one.pixels.astype(np.float32) / 255 for one in pictures]
+        return encoder.embed_images(images) @ encoder.embed_texts(REPORTS).T
 
     gained = way * (likeness(found) - likeness(grey(3)))
     assert (np.diag(gained) > 0.02).all()

@@ -45,7 +45,7 @@ PATIENT = Asking(connection=Connection(tries=1, timeout_s=5.0, concurrency=1))
 
 
 def good(prompt: str) -> str:
-    """Two lines on what was asked: the one that fits, and one that no part of a film is in."""
+    """Two lines on what was asked: the one that fits, and one that no part of an image is in."""
     question = ASKED[prompt]
     text = (ABNORMAL if question.kind == "abnormal" else NORMAL)[question.category]
     return f"1. {text}\n2. Nobody knows what this means."

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import film, toy_corpus
+from corpora import image, toy_corpus
 
 from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import ConfigError, DataError, UnknownName
@@ -93,7 +93,7 @@ def test_cifar_is_passed_once_a_draw_and_only_what_is_drawn_is_decoded(
 
 
 def test_colour_is_luminance_and_shapes_are_squeezed() -> None:
-    """Pure red is 0.299 of white: 76.245 of 255; a film half black and half white stays so when it is squeezed."""
+    """Pure red is 0.299 of white: 76.245 of 255; an image half black and half white stays so when it is squeezed."""
     red = np.zeros((8, 8, 3), np.uint8)
     red[..., 0] = 255
     assert (square(red, 8) == 76).all()
@@ -132,11 +132,11 @@ def test_scenes_are_not_those_of_a_corpus_with_the_same_seed() -> None:
         len(pool)
 
 
-def test_films_of_a_split_and_a_split_without_any(tmp_path: Path) -> None:
+def test_images_of_a_split_and_a_split_without_any(tmp_path: Path) -> None:
     corpus = toy_corpus(tmp_path / "toy", count=5)
     pool = open_pool(f"corpus:{corpus.path}@test", size=24, seed=1)
     (one,) = pool.draw(1)
-    assert (one.key, one.in_domain) == ("s2", True) and np.array_equal(one.pixels, film(2))
+    assert (one.key, one.in_domain) == ("s2", True) and np.array_equal(one.pixels, image(2))
     assert sorted(keys(open_pool(f"corpus:{corpus.path}", size=24, seed=1), 2)) == ["s0", "s3"]
     only = toy_corpus(tmp_path / "one", count=1)
     with pytest.raises(DataError, match="no study in its val split"):
@@ -144,13 +144,13 @@ def test_films_of_a_split_and_a_split_without_any(tmp_path: Path) -> None:
 
 
 def test_a_mixture_keeps_its_share_in_every_prefix(tmp_path: Path, photos: Path) -> None:
-    corpus = toy_corpus(tmp_path / "toy", count=9)  # three films in train
+    corpus = toy_corpus(tmp_path / "toy", count=9)  # three images in train
     pool = open_pool(f"mix:0.3:corpus:{corpus.path}+scenes", size=8, seed=1)
     drawn = pool.draw(10)
     for n in range(11):
         assert sum(bool(one.in_domain) for one in drawn[:n]) == n * 3 // 10
     assert [one.key for one in pool.draw(4, skip=5)] == [one.key for one in drawn[5:9]]
-    # The fourth film would be due at picture 14, where 4.2 is reached first: 13 pictures can be drawn.
+    # The fourth image would be due at picture 14, where 4.2 is reached first: 13 pictures can be drawn.
     assert pool.count == 13 and len(pool.draw(13)) == 13
     with pytest.raises(DataError, match="holds 13 pictures, but 14"):
         pool.draw(14)

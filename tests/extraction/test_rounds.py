@@ -66,9 +66,9 @@ class Logistic:
         return w
 
 
-def flat(film: Any) -> NDArray[np.float64]:
+def flat(image: Any) -> NDArray[np.float64]:
     """[65]: pixels around 0, and 1."""
-    return np.append(np.asarray(film, float).ravel() - 0.5, 1.0)
+    return np.append(np.asarray(image, float).ravel() - 0.5, 1.0)
 
 
 def test_a_linear_victim_is_recovered_by_enough_queries(tmp_path: Path) -> None:

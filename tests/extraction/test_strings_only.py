@@ -141,7 +141,7 @@ FORBIDDEN = {
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_no_attack_opens_a_victim_for_itself(name: str) -> None:
-    """The settings name the victim; attacking code has nothing by which to load it, nor its films, nor the ledger."""
+    """The settings name the victim; attacking code has nothing by which to load it, nor its images, nor the ledger."""
     tree = ast.parse((Path(extraction.__file__).parent / f"{name}.py").read_text())
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     imported |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}

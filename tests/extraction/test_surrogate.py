@@ -39,12 +39,16 @@ def learner(start: Path, fitting: Fitting = FITTING, seed: int = 1) -> LlavaLear
 
 def test_names() -> None:
     assert parse_surrogate("hf:some/folder+more") == Parts(start="hf:some/folder+more")
-    assert parse_surrogate("parts:hf:tower+builtin:general") == Parts(None, "hf:tower", "builtin:general")
+    assert parse_surrogate("parts:hf:vision encoder+builtin:general") == Parts(
+        None, "hf:vision_encoder", "builtin:general"
+    )
 
 
-@pytest.mark.parametrize("name", ["parts:", "parts:hf:tower", "parts:+builtin:general", "parts:hf:tower+"])
+@pytest.mark.parametrize(
+    "name", ["parts:", "parts:hf:vision_encoder", "parts:+builtin:general", "parts:hf:vision encoder+"]
+)
 def test_half_a_surrogate_is_told(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"write parts:TOWER\+LANGUAGE_MODEL"):
+    with pytest.raises(ConfigError, match=r"write parts:VISION_ENCODER\+LANGUAGE_MODEL"):
         parse_surrogate(name)
 
 
@@ -77,7 +81,7 @@ def test_steps_between_rounds(start: Path, transcript: Path, fitting: Fitting, b
 def test_settings_reach_the_training(start: Path, transcript: Path) -> None:
     config = learner(start, Fitting(lora_rank=4, batch_size=2), seed=9)._config(transcript, between_rounds=False)
     assert (config.data, config.start, config.indication) == (transcript, f"hf:{start}", False)
-    assert (config.lora_rank, config.lora_alpha, config.train_tower) == (4, 8.0, False)
+    assert (config.lora_rank, config.lora_alpha, config.train_vision_encoder) == (4, 8.0, False)
     told = config.optimisation
     assert (told.seed, told.batch_size, told.epochs, told.schedule, told.learning_rate) == (9, 2, 15, "constant", 3e-3)
 

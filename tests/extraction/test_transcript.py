@@ -18,7 +18,7 @@ from cxrlab.extraction.records import Query, fingerprint
 from cxrlab.extraction.transcript import NothingLearnt, write_transcript
 
 LARGE, CLEAR = "There is mild cardiomegaly.", "The lungs are clear."
-REFUSAL = "I can only help with chest films."
+REFUSAL = "I can only help with chest radiographs."
 
 
 def asked(run: Path, reports: Sequence[str]) -> list[Query]:
@@ -32,7 +32,7 @@ def asked(run: Path, reports: Sequence[str]) -> list[Query]:
     return found
 
 
-def test_a_picture_stands_for_a_film_and_the_answer_for_its_report(tmp_path: Path) -> None:
+def test_a_picture_stands_for_a_image_and_the_answer_for_its_report(tmp_path: Path) -> None:
     queries = asked(tmp_path, [LARGE, CLEAR])
     corpus = write_transcript(queries, tmp_path, tmp_path / "t", victim="the victim")
     studies = list(corpus.studies("train"))
@@ -44,7 +44,7 @@ def test_a_picture_stands_for_a_film_and_the_answer_for_its_report(tmp_path: Pat
     assert not any(study.labels or study.findings for study in studies)  # the attacker has words alone
 
 
-def test_what_says_nothing_of_a_film_is_left_out(tmp_path: Path) -> None:
+def test_what_says_nothing_of_a_image_is_left_out(tmp_path: Path) -> None:
     queries = asked(tmp_path, [REFUSAL, LARGE, "", CLEAR])
     corpus = write_transcript(queries, tmp_path, tmp_path / "t", victim="v")
     assert corpus.ids() == ("q000001", "q000003")

@@ -36,7 +36,7 @@ def examples(visits: list[Visit]) -> dict[str, list[Finding]]:
 
 
 @pytest.fixture
-def film() -> type[Visit]:
+def image() -> type[Visit]:
     """A visit of a plain patient with the given findings."""
 
     def make(*findings: Finding, days: int | None = None, view: View = View.PA) -> Visit:

@@ -35,8 +35,8 @@ def test_visit_count_is_what_is_drawn(patients):
 def test_the_share_of_normal_studies_is_the_one_asked_for(share):
     """3,000 patients give some 5,500 studies: a standard error near 0.9 % with visits in chains."""
     config = CaseConfig(normal=share)
-    films = [not visit.present for i in range(3000) for visit in draw_patient(3, f"p{i}", config).visits]
-    assert abs(sum(films) / len(films) - share) < 0.025 * (0 < share < 1) + 1e-9
+    images = [not visit.present for i in range(3000) for visit in draw_patient(3, f"p{i}", config).visits]
+    assert abs(sum(images) / len(images) - share) < 0.025 * (0 < share < 1) + 1e-9
 
 
 def test_every_observation_is_common_enough_to_be_learned(visits):
@@ -58,7 +58,7 @@ def test_heart_failure_signs_occur_together(visits):
                 assert cells[True, True] * cells[False, False] > 2 * cells[True, False] * cells[False, True]
 
 
-def test_four_films_in_ten_are_ap_and_intensive_care_has_no_other(visits):
+def test_four_images_in_ten_are_ap_and_intensive_care_has_no_other(visits):
     """A patient in intensive care is not brought to the upright stand."""
     assert abs(sum(v.view is View.AP for v in visits) / len(visits) - 0.40) < 0.03
     assert {v.view for v in visits if v.context == "critical care"} == {View.AP}
@@ -91,7 +91,7 @@ def test_present_findings_stand_before_resolved_ones_and_nine_is_the_most(visits
         assert len({key(f) for f in visit.findings}) == len(flags)
 
 
-def test_first_films_are_compared_with_nothing_and_later_ones_with_the_film_before(patients):
+def test_first_images_are_compared_with_nothing_and_later_ones_with_the_image_before(patients):
     """Each change word agrees with what severity or size really did."""
     seen = Counter()
     for case in patients:
@@ -212,7 +212,7 @@ def test_nothing_stays_longer_than_its_course_allows(patients):
     assert longest["pneumothorax"] > 10 and longest["rib fracture"] > 60
 
 
-def test_a_normal_film_waits_until_everything_could_have_gone(patients):
+def test_a_normal_image_waits_until_everything_could_have_gone(patients):
     """Pairs of an abnormal film and a normal one: the interval gives way."""
     count = 0
     for case in patients:

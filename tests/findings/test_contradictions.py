@@ -57,7 +57,7 @@ def test_no_side_meets_nothing():
     assert not sides_meet(None, LEFT) and not sides_meet(None, None) and sides_meet(BOTH, RIGHT)
 
 
-def test_no_drawn_film_contradicts_itself(visits):
+def test_no_drawn_image_contradicts_itself(visits):
     """Courses over time must not lead into a contradiction either."""
     for visit in visits:
         for index, finding in enumerate(visit.present):

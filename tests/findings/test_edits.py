@@ -102,8 +102,8 @@ def test_another_order_keeps_every_sentence(edited):
         assert Counter(words(edit.candidate)) == Counter(words(edit.reference))
 
 
-def test_numbered_and_headed_text_keeps_its_order(film):
-    visit = film()
+def test_numbered_and_headed_text_keeps_its_order(image):
+    visit = image()
     for text in ("1. No edema. 2. Heart normal.", "Lungs: No edema. Heart: Normal.", "No edema."):
         assert sentence_order(Told(visit, 1, "x", text, (), frozenset())) is None
 
@@ -113,11 +113,11 @@ def test_masks_are_added_and_nothing_is_lost(edited):
         assert re.sub(r"(XXXX|___)\.? ?", "", edit.candidate).strip() == edit.reference
 
 
-def test_a_sentence_under_a_heading_is_not_taken_out_alone(film):
+def test_a_sentence_under_a_heading_is_not_taken_out_alone(image):
     """ "Lungs: Heart: normal." would no longer be a report."""
     effusion = Finding("pleural effusion", side=Side.LEFT, severity=Severity.MILD)
     text = "Pleura: Small left pleural effusion. Heart: Normal size."
-    told = Told(film(effusion), 1, "x", text, (Finding(**{**vars(effusion), "span": (8, 35)}),), frozenset())
+    told = Told(image(effusion), 1, "x", text, (Finding(**{**vars(effusion), "span": (8, 35)}),), frozenset())
     assert told.sentences and omission(told) is None
 
 

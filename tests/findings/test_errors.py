@@ -127,26 +127,26 @@ def test_a_number_of_mistakes_is_kept_where_the_visit_offers_as_many(visits):
         assert draw_plan(generator(2, "plan"), visit, count=0) == Plan()
 
 
-def test_a_normal_film_can_only_be_overread(visits):
+def test_a_normal_image_can_only_be_overread(visits):
     normal = next(v for v in visits if not v.findings)
     plan = draw_plan(generator(3, "plan"), normal, count=8)
     assert all(mistake.was is None for mistake in plan.mistakes)
     assert 1 <= plan.count(ErrorKind.FALSE_FINDING) <= 3 and plan.count(ErrorKind.FALSE_COMPARISON) <= 1
 
 
-def test_a_claimed_change_comes_with_a_claimed_prior(film):
+def test_a_claimed_change_comes_with_a_claimed_prior(image):
     effusion = Finding("pleural effusion", side=Side.LEFT, severity=Severity.MILD)
     plan = Plan((Mistake(ErrorKind.FALSE_COMPARISON, effusion, replace(effusion, change=Change.NEW)),))
-    case = mistaken(film(effusion), 1, "x", plan)
+    case = mistaken(image(effusion), 1, "x", plan)
     assert case.candidate.findings[0].change is Change.NEW
     assert "4 weeks" in case.candidate.report.comparison, "30 days, in the narrator's words"
 
 
-def test_a_plan_of_another_visit_is_refused(film):
+def test_a_plan_of_another_visit_is_refused(image):
     effusion = Finding("pleural effusion", side=Side.LEFT, severity=Severity.MILD)
     plan = Plan((Mistake(ErrorKind.OMITTED_FINDING, effusion, None),))
     with pytest.raises(DataError, match="pleural effusion"):
-        mistaken(film(), 1, "x", plan)
+        mistaken(image(), 1, "x", plan)
 
 
 def test_two_mistakes_about_one_finding_are_refused():

@@ -20,28 +20,28 @@ def text(visit, seed, lexicon="A"):
     return impression(visit, Words(load_lexicon(lexicon), generator(seed)))
 
 
-def test_the_most_important_finding_comes_first(film):
+def test_the_most_important_finding_comes_first(image):
     """A pneumothorax matters more than three chronic things listed before it."""
     for seed in range(40):
-        first = re.split(r"(?<=\.)\s", text(film(SCOLIOSIS, AORTA, LOW, PNEUMOTHORAX), seed))
+        first = re.split(r"(?<=\.)\s", text(image(SCOLIOSIS, AORTA, LOW, PNEUMOTHORAX), seed))
         assert "pneumothora" in " ".join(first[:2])
 
 
-def test_nothing_acute_is_said_beside_chronic_things_only(film):
-    chronic = [text(film(SCOLIOSIS, AORTA), seed) for seed in range(60)]
+def test_nothing_acute_is_said_beside_chronic_things_only(image):
+    chronic = [text(image(SCOLIOSIS, AORTA), seed) for seed in range(60)]
     assert any(NO_ACUTE.search(row) for row in chronic)
-    acute = [text(film(SCOLIOSIS, PNEUMOTHORAX), seed) for seed in range(60)]
+    acute = [text(image(SCOLIOSIS, PNEUMOTHORAX), seed) for seed in range(60)]
     assert not any(NO_ACUTE.search(row) for row in acute)
 
 
-def test_a_normal_film_has_a_normal_impression(film):
+def test_a_normal_image_has_a_normal_impression(image):
     allowed = load_lexicon("A").impression_normal
-    assert all(text(film(), seed).lower().rstrip(".") in allowed for seed in range(30))
+    assert all(text(image(), seed).lower().rstrip(".") in allowed for seed in range(30))
 
 
-def test_a_resolved_finding_may_be_told_but_the_film_is_normal(film):
+def test_a_resolved_finding_may_be_told_but_the_image_is_normal(image):
     gone = Finding("edema", Presence.ABSENT, change=Change.RESOLVED)
-    rows = [text(film(gone, days=4), seed) for seed in range(60)]
+    rows = [text(image(gone, days=4), seed) for seed in range(60)]
     assert any("edema" in row for row in rows) and any("edema" not in row for row in rows)
 
 
@@ -59,7 +59,7 @@ def test_a_tube_in_the_wrong_place_outweighs_one_in_the_right_place():
 
 
 @pytest.mark.parametrize("lexicon", ["A", "B"])
-def test_nothing_that_matters_is_left_out(film, examples, lexicon):
+def test_nothing_that_matters_is_left_out(image, examples, lexicon):
     """Nine findings, eight of which must be told: each has its own word in every impression."""
     words = {
         "A": ("pneumothora", "mass", "nodul", "cavit", "consolidat", "pneumon|infectious", "edema", "effusion"),
@@ -70,7 +70,7 @@ def test_nothing_that_matters_is_left_out(film, examples, lexicon):
     present = [examples[name][0] for name in names]
     present.append(Finding("pleural effusion", side=Side.LEFT, severity=Severity.MODERATE))
     for seed in range(30):
-        told = text(film(SCOLIOSIS, *present), seed, lexicon)
+        told = text(image(SCOLIOSIS, *present), seed, lexicon)
         assert all(re.search(word, told, re.I) for word in words[lexicon]), told
 
 
@@ -81,12 +81,12 @@ def test_importance_begins_at_a_grade():
 
 
 @pytest.mark.parametrize("tip", ["high", "right main bronchus"])
-def test_a_misplaced_tube_is_always_told(film, tip):
+def test_a_misplaced_tube_is_always_told(image, tip):
     tube = Finding("endotracheal tube", tip=tip, tip_mm=80.0 if tip == "high" else None)
     others = [Finding("atelectasis", side=s, location="lower zone", severity=Severity.SEVERE) for s in Side]
     effusion = Finding("pleural effusion", side=Side.LEFT, severity=Severity.SEVERE)
     for seed in range(40):
-        told = text(film(*others, effusion, PNEUMOTHORAX, tube), seed)
+        told = text(image(*others, effusion, PNEUMOTHORAX, tube), seed)
         assert re.search("(?i)endotracheal|ET tube", told) and re.search("high|bronchus", told), told
 
 
@@ -95,9 +95,9 @@ def rib(number, side=Side.LEFT, **fields):
 
 
 @pytest.mark.parametrize(("lexicon", "ribs"), [("A", "fourth, fifth, and seventh"), ("B", "4th, 5th, and 7th")])
-def test_broken_ribs_of_one_side_share_a_line(film, lexicon, ribs):
+def test_broken_ribs_of_one_side_share_a_line(image, lexicon, ribs):
     for seed in range(30):
-        told = text(film(rib(7), rib(4), rib(5)), seed, lexicon)
+        told = text(image(rib(7), rib(4), rib(5)), seed, lexicon)
         assert f"left {ribs} rib" in told.lower(), told
         assert len(re.findall(r"\bribs?\b", told)) == 1
 
@@ -110,11 +110,11 @@ def test_only_what_is_alike_is_grouped():
     assert [len(line) for line in grouped(findings)] == [2, 1, 1, 1, 1]
 
 
-def test_devices_and_side_findings_are_not_announced_as_disease(film):
+def test_devices_and_side_findings_are_not_announced_as_disease(image):
     """'Study positive for a chest tube' is no diagnosis, a scoliosis nothing to be emphasised."""
     tube = Finding("chest tube", side=Side.LEFT, tip="apex")
     disease = re.compile("positive for|findings of|presence of|picture of|demonstration of|emphasised", re.I)
     for lexicon in ("A", "B"):
         for finding in (tube, SCOLIOSIS, LOW, Finding("sternal wires")):
-            assert not any(disease.search(text(film(finding), seed, lexicon)) for seed in range(60))
-        assert any(disease.search(text(film(PNEUMOTHORAX), seed, lexicon)) for seed in range(60))
+            assert not any(disease.search(text(image(finding), seed, lexicon)) for seed in range(60))
+        assert any(disease.search(text(image(PNEUMOTHORAX), seed, lexicon)) for seed in range(60))

@@ -105,7 +105,7 @@ OVERCLAIMS = [
 
 
 @pytest.mark.parametrize("lexicon", ["A", "B"])
-def test_no_text_claims_what_a_film_cannot_show(lexicon):
+def test_no_text_claims_what_a_image_cannot_show(lexicon):
     """The left dome stands lower; a ratio means nothing on AP films; free gas needs an upright patient."""
     texts = [text for text in templates(load_lexicon(lexicon)) if any(re.search(p, text) for p in OVERCLAIMS)]
     assert texts == []

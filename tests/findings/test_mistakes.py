@@ -98,7 +98,7 @@ def test_of_a_resolved_finding_only_the_change_can_be_lost():
     assert [(m.kind, m.told) for m in slips(gone)] == [(LOST, None)]
 
 
-def test_a_tube_that_leaves_the_film_does_not_contradict_the_stomach():
+def test_a_tube_that_leaves_the_image_does_not_contradict_the_stomach():
     tips = {m.told.tip for m in slips(Finding("enteric tube", tip="stomach")) if m.kind is PLACE}
     assert tips == {"distal esophagus"}
 

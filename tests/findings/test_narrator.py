@@ -173,7 +173,7 @@ def test_negatives_are_true_and_stand_where_their_span_says(told, lexicon):
 
 
 @BOTH_LEXICONS
-def test_no_section_contradicts_the_film(told, lexicon):
+def test_no_section_contradicts_the_image(told, lexicon):
     for visit, narration in told[lexicon]:
         present = {f.observation for f in visit.present}
         for names, pattern in FORBIDDEN:
@@ -183,7 +183,7 @@ def test_no_section_contradicts_the_film(told, lexicon):
 
 
 @BOTH_LEXICONS
-def test_a_first_film_is_compared_with_nothing(told, lexicon):
+def test_a_first_image_is_compared_with_nothing(told, lexicon):
     pattern = re.compile(
         r"\b(prior|previous(ly)?|interval|unchanged|stable|earlier (image|exam)|last time|as before)\b", re.I
     )
@@ -250,7 +250,7 @@ def test_no_sentence_is_written_by_both_lexicons(told):
 
 
 @BOTH_LEXICONS
-def test_every_entry_of_the_lexicon_can_be_spoken(examples, film, monkeypatch, lexicon):
+def test_every_entry_of_the_lexicon_can_be_spoken(examples, image, monkeypatch, lexicon):
     """An entry that no report can reach is dead text; all of them turn up in some 9,000 reports."""
     spoken = set()
     choose = Words.pick
@@ -266,13 +266,13 @@ def test_every_entry_of_the_lexicon_can_be_spoken(examples, film, monkeypatch, l
         for change in (None, *Change):
             for repeat in range(44):
                 finding = _changed(rows[repeat % len(rows)], change, possible=repeat % 3 == 0)
-                visit = film(finding, days=None if change is None else 9, view=[View.PA, View.AP][repeat % 2])
+                visit = image(finding, days=None if change is None else 9, view=[View.PA, View.AP][repeat % 2])
                 context = list(load_lexicon(lexicon).indications)[number % 9]
                 narrate(replace(visit, context=context), 5, f"n{number}", lexicon)
                 number += 1
     for repeat in range(300):
-        narrate(film(view=View.AP), 5, f"normal{repeat}", lexicon)
-        narrate(film(*examples["rib fracture"][:14]), 5, f"ribs{repeat}", lexicon)
+        narrate(image(view=View.AP), 5, f"normal{repeat}", lexicon)
+        narrate(image(*examples["rib fracture"][:14]), 5, f"ribs{repeat}", lexicon)
     missing = set(templates(load_lexicon(lexicon))) - spoken - set(load_lexicon(lexicon).zones.values())
     assert not missing
 
@@ -289,9 +289,9 @@ def _changed(finding, change, possible):
     return replace(finding, change=change, certainty=certainty)
 
 
-def test_an_unknown_lexicon_is_refused(film):
+def test_an_unknown_lexicon_is_refused(image):
     with pytest.raises(UnknownName, match="'Z' is not a lexicon"):
-        narrate(film(), 1, "s", "Z")
+        narrate(image(), 1, "s", "Z")
 
 
 def test_styles_look_different(visits):

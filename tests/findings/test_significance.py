@@ -115,7 +115,7 @@ def test_an_unknown_observation_is_named():
         ("pneumonia", None, False),
     ],
 )
-def test_the_reason_for_the_film_asks_by_whole_words(name, indication, asked):
+def test_the_reason_for_the_image_asks_by_whole_words(name, indication, asked):
     """ "line" stands inside "decline" and "tube" inside "tuberculin"; neither asks after a catheter."""
     assert asked_for(name, indication) is asked
 

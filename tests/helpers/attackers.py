@@ -60,12 +60,12 @@ class Line:
         self.writes = writes
 
     def losses(self, images: Any, reports: Sequence[str], indications: Sequence[str | None] | None = None) -> Any:
-        films = images if isinstance(images, torch.Tensor) else torch.from_numpy(np.stack(images))[:, None]
-        assert len(films) == len(reports)
-        return (films[:, 0] * self.weights).sum((1, 2)) + 3.0
+        radiographs = images if isinstance(images, torch.Tensor) else torch.from_numpy(np.stack(images))[:, None]
+        assert len(radiographs) == len(reports)
+        return (radiographs[:, 0] * self.weights).sum((1, 2)) + 3.0
 
-    def answers(self, films: Sequence[Any], indications: Any = None, decoding: Any = None) -> list[list[Generated]]:
-        return [[Generated(self.writes)] for _ in films]
+    def answers(self, images: Sequence[Any], indications: Any = None, decoding: Any = None) -> list[list[Generated]]:
+        return [[Generated(self.writes)] for _ in images]
 
 
 class LineLearner:

@@ -63,7 +63,7 @@ def against() -> dict[str, Any]:
     one = {"a": 0.375, "b": 0.5, "difference": 0.125, "low": 0.0625, "high": 0.1875, "p_holm": 0.25, "drop": drop}
     way = {"asked.accuracy": measure(0.6875), "flip_rate": measure(0.5), "ratios": {"asked.accuracy": measure(0.4375)}}
     return {
-        "sentence": "On clean films the two are equal.",
+        "sentence": "On clean images the two are equal.",
         "equal_clean": True,
         "n": 40,
         "patients": 31,
@@ -79,7 +79,7 @@ def audit(**changed: Any) -> dict[str, Any]:
         "models": {"builtin:reporter": model()},
         "threat": "The attacker reads gradients.",
         "warnings": ["Few patients."],
-        "controls": {"image_dependence": {"a": {"verdict": "looks", "sentence": "Right films are better."}}},
+        "controls": {"image_dependence": {"a": {"verdict": "looks", "sentence": "Right images are better."}}},
         "protocol": {"norm": "linf"},
         **changed,
     }

@@ -1,4 +1,4 @@
-"""Letters burned into films by a picture library, as consoles and printers do it."""
+"""Letters burned into images by a picture library, as consoles and printers do it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from cxrlab.data.scrub.burned_in import TextBox
 
 @dataclass(frozen=True)
 class Burned:
-    """A film with text: its pixels, uint8 [H, W], and which of them are ink."""
+    """An image with text: its pixels, uint8 [H, W], and which of them are ink."""
 
-    film: np.ndarray
+    image: np.ndarray
     ink: np.ndarray
 
     def covered(self, boxes: tuple[TextBox, ...]) -> float:
@@ -38,13 +38,13 @@ def letters(words: str, size: int, quarter_turns: int = 0) -> np.ndarray:
 
 
 def burn(
-    film: np.ndarray, words: str, size: int, place: tuple[float, float], ink: int | None = None, turns: int = 0,
+    image: np.ndarray, words: str, size: int, place: tuple[float, float], ink: int | None = None, turns: int = 0,
     plate: int | None = None,
 ) -> Burned:  # fmt: skip
-    """Write words on a copy of a film.
+    """Write words on a copy of an image.
 
     Args:
-        film: uint8 [H, W].
+        image: uint8 [H, W].
         words: What to write.
         size: Of the letters, in points of the font.
         place: Where the box of ink stands: 0 is the left or upper edge, 1 the right or lower one.
@@ -55,15 +55,15 @@ def burn(
     cover = letters(words, size, turns)
     height, width = cover.shape
     margin = 3
-    left = margin + round(place[0] * (film.shape[1] - width - 2 * margin))
-    top = margin + round(place[1] * (film.shape[0] - height - 2 * margin))
-    out = film.copy()
+    left = margin + round(place[0] * (image.shape[1] - width - 2 * margin))
+    top = margin + round(place[1] * (image.shape[0] - height - 2 * margin))
+    out = image.copy()
     if plate is not None:
         out[max(0, top - 2) : top + height + 2, max(0, left - 2) : left + width + 2] = plate
     area = out[top : top + height, left : left + width]
     if ink is None:
         ink = 255 if np.median(area) < 128 else 0
     area[:] = np.rint(area * (1 - cover) + ink * cover).astype(np.uint8)
-    mask = np.zeros(film.shape, bool)
+    mask = np.zeros(image.shape, bool)
     mask[top : top + height, left : left + width] = cover > 0.5
     return Burned(out, mask)

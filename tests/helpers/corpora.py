@@ -18,12 +18,12 @@ from cxrlab.data.writer import CorpusWriter
 CARD = Card("toy", source="made by a test", licence="none", citation="none", settings={"seed": 7})
 
 
-def film(number: int, side: int = 24) -> np.ndarray:
+def image(number: int, side: int = 24) -> np.ndarray:
     return np.random.default_rng(number).integers(0, 256, (side, side), dtype=np.uint8)
 
 
 def drawn(number: int, **changes: object) -> Drawn:
-    """Study number k of its own patient: one film, one finding with a mask, one label."""
+    """Study number k of its own patient: one image, one finding with a mask, one label."""
     name = f"s{number}"
     mask = np.zeros((24, 24), bool)
     mask[4:12, 6:15] = True
@@ -39,7 +39,7 @@ def drawn(number: int, **changes: object) -> Drawn:
         findings=(Finding("pleural effusion", side=Side.LEFT, severity=Severity.MILD),),
         masks={"0": f"masks/{name}_0.png"},
     )
-    files = {f"images/{name}.png": encode_png(film(number)), f"masks/{name}_0.png": encode_png(mask)}
+    files = {f"images/{name}.png": encode_png(image(number)), f"masks/{name}_0.png": encode_png(mask)}
     return Drawn(dataclasses.replace(study, **changes), files)
 
 

@@ -15,12 +15,12 @@ CONFIG = PhantomConfig(n=12, size=64, seed=5)
 
 
 def fingerprint() -> dict[str, object]:
-    """The drawing number, mean grey of each film's quarters in hundredths, and a digest of truth and words."""
+    """The drawing number, mean grey of each image's quarters in hundredths, and a digest of truth and words."""
     drawn = [one for order in orders(CONFIG) for one in draw_studies(CONFIG, order)]
     greys = []
     for one in drawn:
-        film = np.asarray(Image.open(io.BytesIO(one.files[one.study.images[0].path]))) / 255
-        quarters = film.reshape(2, 32, 2, 32).mean((1, 3)).ravel()
+        image = np.asarray(Image.open(io.BytesIO(one.files[one.study.images[0].path]))) / 255
+        quarters = image.reshape(2, 32, 2, 32).mean((1, 3)).ravel()
         greys.append([round(float(grey), 2) for grey in quarters])
     words = "\n".join(repr(one.study.to_json()) for one in drawn)
     return {"drawing": DRAWING, "greys": greys, "words": hashlib.sha256(words.encode()).hexdigest()}

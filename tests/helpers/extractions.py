@@ -123,16 +123,16 @@ def watched(at: int | None, flagged: dict[str, Any] | None = None) -> dict[str, 
 
 
 def detection(**changed: Any) -> dict[str, Any]:
-    """Content of detection.json: a gate whose bound by film holds, mmd with too few accounts, prada broken."""
+    """Content of detection.json: a gate whose bound by image holds, mmd with too few accounts, prada broken."""
     gate = {
-        **{"per_film": True, "bound": {"account": 0.01, "film": 0.002}, "queries": 100},
-        "false_positives": {"account": share(0.0, 0.0, 0.009, 400), "film": share(0.0004, 0.0001, 0.0012, 5000)},
+        **{"per_image": True, "bound": {"account": 0.01, "image": 0.002}, "queries": 100},
+        "false_positives": {"account": share(0.0, 0.0, 0.009, 400), "image": share(0.0004, 0.0001, 0.0012, 5000)},
     }
     mmd = {"bound": {"account": 0.01}, "queries": 100, "false_positives": {"account": share(0.0, 0.0, 0.07, 50)}}
     prada = {"bound": {"account": 0.01}, "queries": 100, "false_positives": {"account": share(0.2, 0.1, 0.34, 50)}}
     queries = {"chest-gate": watched(3, share(0.98, 0.96, 0.99, 900)), "mmd": watched(64), "prada": watched(None)}
     return {
-        "benign": {"data": "corpora/x", "held_out": "test", "held_out_films": 5000},
+        "benign": {"data": "corpora/x", "held_out": "test", "held_out_images": 5000},
         **{"encoder": "builtin:encoder", "metric": FINDINGS},
         "detectors": {"chest-gate": gate, "mmd": mmd, "prada": prada},
         "streams": {"knockoff": {"path": "runs/knockoff", "queries": 900, "accounts": 1, "detectors": queries}},
@@ -169,7 +169,7 @@ def defence(**changed: Any) -> dict[str, Any]:
     gate = defended(plain=attack(0.02, -0.5, -0.3, refused=1490), adaptive=dressed)
     coarse = defended(plain=attack(0.2, -0.35, -0.15), adaptive=attack(0.22, -0.33, -0.13, rewrite=True))
     quota = defended(harms=("refuses 12.0% of benign requests at the stated use",), plain=attack(0.3, -0.25, -0.05))
-    quota["benign"]["quota"] = {"answers": 100, "by_films_per_window": {"60": 0.12}, "share_refused": 0.12}
+    quota["benign"]["quota"] = {"answers": 100, "by_images_per_window": {"60": 0.12}, "share_refused": 0.12}
     mark = {"z": 5.7446, "p": 2.4e-7, "n_choices": 11, "green": 11, "gamma": 0.25, "rate": 1.0}
     nothing = {"z": None, "p": 1.0, "n_choices": 0, "green": 0, "gamma": 0.25, "rate": None}
     watermark = defended(plain=attack(0.45, -0.1, 0.1))

@@ -1,4 +1,4 @@
-"""Evidence of an audit by hand: a few studies, a few films, numbers that can be counted on fingers."""
+"""Evidence of an audit by hand: a few studies, a few images, numbers that can be counted on fingers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cxrlab.robustness.conditions import parse_condition
-from cxrlab.robustness.evidence import Answer, AttackTrace, FilmAnswer, StudyTruth, answer_id
+from cxrlab.robustness.evidence import Answer, AttackTrace, ImageAnswer, StudyTruth, answer_id
 from cxrlab.robustness.outcomes import Audit
 from cxrlab.robustness.tables import Evidence, gather
 
@@ -25,21 +25,21 @@ def truth(study: str, reference: str | None = None, patient: str = "", **labels:
     return StudyTruth(study, patient or f"p-{study}", reference, None, {names[key]: labels[key] for key in labels})
 
 
-def film(report: str | None = None, e: float | None = None, o: float | None = None, **more: Any) -> FilmAnswer:
-    """What is said of one film; `e` and `o` are probabilities of effusion and oedema."""
+def image(report: str | None = None, e: float | None = None, o: float | None = None, **more: Any) -> ImageAnswer:
+    """What is said of one image; `e` and `o` are probabilities of effusion and oedema."""
     given = {EFFUSION: e, OEDEMA: o}
     probs = {name: value for name, value in given.items() if value is not None}
-    return FilmAnswer(report=report, label_probs=probs, **more)
+    return ImageAnswer(report=report, label_probs=probs, **more)
 
 
 def lines(
-    model: str, condition: str, films: Mapping[str, FilmAnswer], crafted_on: str | None = None, **more: Any
+    model: str, condition: str, images: Mapping[str, ImageAnswer], crafted_on: str | None = None, **more: Any
 ) -> list[Answer]:
     """One line a study; an attack is made for the model itself unless said otherwise."""
     made = crafted_on or (model if parse_condition(condition).kind == "attack" else None)
     return [
         Answer(answer_id(model, condition, study, made), model, condition, study, said, made, **more)
-        for study, said in films.items()
+        for study, said in images.items()
     ]
 
 

@@ -18,11 +18,11 @@ from PIL import Image
 from pydicom import dcmwrite
 from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.uid import DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian, RLELossless
-from serving_models import film_of
+from serving_models import image_of
 
 PLANTED = "quokka"
-FILM = film_of(5, 24)
-SHOWN = Image.fromarray(FILM)
+IMAGE = image_of(5, 24)
+SHOWN = Image.fromarray(IMAGE)
 PNG_START = b"\x89PNG\r\n\x1a\n"
 GREY, COLOUR, PALETTE, GREY_ALPHA, COLOUR_ALPHA = 0, 2, 3, 4, 6
 
@@ -51,7 +51,7 @@ def png(*chunks: bytes) -> bytes:
     return b"".join([PNG_START, *chunks, chunk(b"IEND")])
 
 
-ROWS = zlib.compress(b"".join(b"\0" + row.tobytes() for row in FILM))
+ROWS = zlib.compress(b"".join(b"\0" + row.tobytes() for row in IMAGE))
 PIXELS = chunk(b"IDAT", ROWS)
 HEAD = head(24, 24)
 EMPTY = chunk(b"IDAT", zlib.compress(b""))
@@ -111,13 +111,13 @@ def damaged_pngs() -> Pictures:
         "png sent as text": whole.replace(b"\r\n", b"\n"),
         "png whose chunk is longer than the file": png(HEAD, struct.pack(">I", 10**6) + b"IDAT" + ROWS),
         "png whose chunk is as long as can be": png(HEAD, struct.pack(">I", 2**32 - 1) + b"IDAT" + ROWS),
-        "animated png": saved(SHOWN, "PNG", save_all=True, append_images=[Image.fromarray(film_of(6, 24))]),
+        "animated png": saved(SHOWN, "PNG", save_all=True, append_images=[Image.fromarray(image_of(6, 24))]),
         "packed png": gzip.compress(whole),
     }
 
 
 def _jpeg(**settings: Any) -> bytes:
-    return saved(Image.fromarray(film_of(5, 64)), "JPEG", **settings)
+    return saved(Image.fromarray(image_of(5, 64)), "JPEG", **settings)
 
 
 def _claimed(height: int, width: int, precision: int = 8, parts: int = 1) -> bytes:
@@ -164,8 +164,8 @@ def jpegs() -> Pictures:
 
 
 def other_formats() -> Pictures:
-    """Films in formats that are not taken, and files that are no pictures."""
-    other = Image.fromarray(film_of(6, 24))
+    """Images in formats that are not taken, and files that are no pictures."""
+    other = Image.fromarray(image_of(6, 24))
     pages = {"save_all": True, "append_images": [other]}
     svg = f'<svg xmlns="http://www.w3.org/2000/svg"><text>{PLANTED}</text></svg>'
     entity = f'<!DOCTYPE svg [<!ENTITY x SYSTEM "file:///etc/passwd">]>{svg.replace(PLANTED, "&x;")}'
@@ -208,22 +208,28 @@ def other_formats() -> Pictures:
 
 
 def dicom(change: Callable[[Any], None] | None = None, **elements: Any) -> bytes:
-    """A DICOM film of 24 x 24 with these elements, changed, as a file."""
+    """A DICOM image of 24 x 24 with these elements, changed, as a file."""
     meta = FileMetaDataset()
     meta.TransferSyntaxUID = ExplicitVRLittleEndian
     meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID = "1.2.840.10008.5.1.4.1.1.1.1", "1.2.3"
-    film = FileDataset("", {}, file_meta=meta, preamble=bytes(128))
-    film.SOPClassUID, film.SOPInstanceUID = meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID
-    film.PatientName, film.PhotometricInterpretation = f"{PLANTED}^JANE", "MONOCHROME2"
-    film.Rows = film.Columns = 24
-    film.SamplesPerPixel, film.BitsAllocated, film.BitsStored, film.HighBit, film.PixelRepresentation = 1, 8, 8, 7, 0
-    film.PixelData = FILM.tobytes()
+    image = FileDataset("", {}, file_meta=meta, preamble=bytes(128))
+    image.SOPClassUID, image.SOPInstanceUID = meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID
+    image.PatientName, image.PhotometricInterpretation = f"{PLANTED}^JANE", "MONOCHROME2"
+    image.Rows = image.Columns = 24
+    image.SamplesPerPixel, image.BitsAllocated, image.BitsStored, image.HighBit, image.PixelRepresentation = (
+        1,
+        8,
+        8,
+        7,
+        0,
+    )
+    image.PixelData = IMAGE.tobytes()
     for name, value in elements.items():
-        setattr(film, name, value)
+        setattr(image, name, value)
     if change is not None:
-        change(film)
+        change(image)
     stream = io.BytesIO()
-    dcmwrite(stream, film, enforce_file_format=True)
+    dcmwrite(stream, image, enforce_file_format=True)
     return stream.getvalue()
 
 
@@ -244,22 +250,22 @@ def _with(data: bytes, tag: int, kind: bytes, value: bytes) -> bytes:
 _ROWS, _PIXELS = 0x00280010, 0x7FE00010
 
 
-def _segmented(film: Any) -> None:
+def _segmented(image: Any) -> None:
     """Tables of colours of which six bytes stand for 65,535 entries each."""
-    film.PhotometricInterpretation = "PALETTE COLOR"
+    image.PhotometricInterpretation = "PALETTE COLOR"
     for colour in ("Red", "Green", "Blue"):
-        setattr(film, f"{colour}PaletteColorLookupTableDescriptor", [0, 0, 16])
+        setattr(image, f"{colour}PaletteColorLookupTableDescriptor", [0, 0, 16])
         table = struct.pack("<HHH", 0, 1, 5) + struct.pack("<HHH", 1, 65_535, 9) * 5000
-        setattr(film, f"Segmented{colour}PaletteColorLookupTableData", table)
+        setattr(image, f"Segmented{colour}PaletteColorLookupTableData", table)
 
 
-def _no_pixels(film: Any) -> None:
-    del film.PixelData
+def _no_pixels(image: Any) -> None:
+    del image.PixelData
 
 
 def _syntax(uid: str) -> Callable[[Any], None]:
-    def change(film: Any) -> None:
-        film.file_meta.TransferSyntaxUID = uid
+    def change(image: Any) -> None:
+        image.file_meta.TransferSyntaxUID = uid
 
     return change
 
@@ -272,7 +278,7 @@ def dicoms() -> Pictures:
     items = struct.pack("<HHI", 0xFFFE, 0xE000, 0) * 500
     one_bit = {"BitsAllocated": 1, "BitsStored": 1, "HighBit": 0}
     return {
-        "dicom of compressed pixels": dicom(lambda film: film.compress(RLELossless)),
+        "dicom of compressed pixels": dicom(lambda image: image.compress(RLELossless)),
         "dicom that says it is compressed": plain.replace(b"1.2.840.10008.1.2.1\0", b"1.2.840.10008.1.2.5\0"),
         "deflated dicom": dicom(_syntax(DeflatedExplicitVRLittleEndian)),
         "dicom of an unknown syntax": plain.replace(b"1.2.840.10008.1.2.1\0", b"1.2.840.99999.1.2.1\0"),
@@ -281,11 +287,11 @@ def dicoms() -> Pictures:
         "dicom without rows": dicom(Rows=0),
         "dicom without pixels": dicom(_no_pixels),
         "dicom of too few pixels": dicom(PixelData=bytes(100)),
-        "dicom of two films": dicom(PixelData=FILM.tobytes() * 2),
-        "dicom of two films that says so": dicom(NumberOfFrames=2, PixelData=FILM.tobytes() * 2),
-        "dicom of a thousand million films": dicom(NumberOfFrames=10**9),
-        "dicom of less than no films": dicom(NumberOfFrames=-1),
-        "dicom of eight films of one bit": dicom(**one_bit),
+        "dicom of two images": dicom(PixelData=IMAGE.tobytes() * 2),
+        "dicom of two images that says so": dicom(NumberOfFrames=2, PixelData=IMAGE.tobytes() * 2),
+        "dicom of a thousand million images": dicom(NumberOfFrames=10**9),
+        "dicom of less than no images": dicom(NumberOfFrames=-1),
+        "dicom of eight images of one bit": dicom(**one_bit),
         "dicom of no bits": dicom(BitsAllocated=0),
         "dicom of sixty-four bits": dicom(BitsAllocated=64, BitsStored=64, HighBit=63),
         "dicom of no colours": dicom(SamplesPerPixel=0),
@@ -295,7 +301,7 @@ def dicoms() -> Pictures:
         "dicom whose pixels are data sets": _with(plain, _PIXELS, b"SQ", items),
         "dicom whose pixels are words": _with(plain, _PIXELS, b"UT", PLANTED.encode() * 90),
         "dicom whose rows are words": _with(plain, _ROWS, b"LO", f"{PLANTED} {PLANTED} ".encode()),
-        "dicom of a long header": dicom(lambda film: film.add_new(0x00091001, "OB", bytes(300_000))),
+        "dicom of a long header": dicom(lambda image: image.add_new(0x00091001, "OB", bytes(300_000))),
         "dicom in dicom in dicom": plain[:start] + nested + plain[start:],
         "dicom of infinite brightness": dicom(RescaleSlope="1e308", RescaleIntercept="1e308", PixelRepresentation=0),
         "dicom of one grey": dicom(BitsAllocated=16, BitsStored=16, HighBit=15, PixelData=bytes(24 * 24 * 2)),
@@ -313,17 +319,19 @@ def hostile_pictures() -> Iterable[tuple[str, bytes]]:
 
 
 def odd_pictures() -> Pictures:
-    """Films that carry something beside the film, which is passed over; each must be answered."""
+    """Images that carry something beside the image, which is passed over; each must be answered."""
     exif = Image.Exif()
     exif[0x0131] = PLANTED
     texts = png(HEAD, chunk(b"tEXt", b"Comment\0" + PLANTED.encode()), chunk(b"eXIf", b"MM\0*"), PIXELS)
     return {
         "jpeg with notes of a camera": _jpeg(exif=exif, icc_profile=PLANTED.encode() * 9, comment=PLANTED),
-        "jpeg of several pictures": saved(Image.fromarray(film_of(5, 64)), "MPO", save_all=True, append_images=[SHOWN]),
+        "jpeg of several pictures": saved(
+            Image.fromarray(image_of(5, 64)), "MPO", save_all=True, append_images=[SHOWN]
+        ),
         "png with texts": texts,
         "png and then zeros": png(HEAD, PIXELS) + bytes(500_000),
         "png whose stream goes on for megabytes": png(HEAD, chunk(b"IDAT", zlib.compress(bytes(50_000_000), 9))),
         "dicom and then words": dicom() + PLANTED.encode() * 50,
-        "16-bit png": saved(Image.fromarray(FILM.astype(np.uint16) * 16), "PNG"),
+        "16-bit png": saved(Image.fromarray(IMAGE.astype(np.uint16) * 16), "PNG"),
         "transparent png": saved(SHOWN.convert("LA"), "PNG"),
     }

@@ -17,7 +17,7 @@ FAST = Optimisation(batch_size=4, steps=6, max_length=400, log_every=2, save_eve
 
 
 def phantoms(folder: Path, n: int = 40, size: int = 32) -> Path:
-    """A corpus of n films of 32 pixels."""
+    """A corpus of n images of 32 pixels."""
     make_phantom(PhantomConfig(n=n, size=size, seed=3, workers=1, masks=False), folder)
     return folder
 

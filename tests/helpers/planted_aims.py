@@ -16,13 +16,13 @@ from cxrlab.attacks.universal import Universal
 QUICK = AttackSettings(steps=3, queries=6, restarts=2)
 
 
-def films(count: int, size: int = 8, channels: int = 1, seed: int = 0) -> Tensor:
+def images(count: int, size: int = 8, channels: int = 1, seed: int = 0) -> Tensor:
     """Even noise in [0, 1]."""
     return torch.rand(count, channels, size, size, generator=torch.Generator().manual_seed(seed))
 
 
 def names(count: int) -> list[str]:
-    return [f"film{number}" for number in range(count)]
+    return [f"image{number}" for number in range(count)]
 
 
 class Linear(Objective):
@@ -46,7 +46,7 @@ class Linear(Objective):
 
 
 class Valley(Objective):
-    """Loss −|x − aim|²: highest at one film."""
+    """Loss −|x − aim|²: highest at one image."""
 
     name = "valley"
 

@@ -46,10 +46,10 @@ class _Net(torch.nn.Module):
 
 
 class PlantedModel:
-    """As much of a model as explaining needs; films of 32 x 32 pixels, 4 x 4 patches.
+    """As much of a model as explaining needs; images of 32 x 32 pixels, 4 x 4 patches.
 
     Args:
-        report: What it writes for every film.
+        report: What it writes for every image.
         name: Its name.
     """
 

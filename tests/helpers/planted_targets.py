@@ -19,7 +19,7 @@ from cxrlab.core.vocabulary import Severity, Side, View
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.writer import CorpusWriter
 from cxrlab.robustness.cases import Case
-from cxrlab.robustness.evidence import FilmAnswer
+from cxrlab.robustness.evidence import ImageAnswer
 from cxrlab.robustness.labels import AskedLabel, labels_in
 from cxrlab.robustness.targets import Target, truth_table, wrong_answers
 
@@ -27,19 +27,19 @@ SIDE = 16
 NAME = "pleural effusion"
 THERE, ABSENT = "There is a small left pleural effusion.", "No pleural effusion."
 SIGN = np.where(np.random.default_rng(5).random((SIDE, SIDE)) > 0.5, 1.0, -1.0)
-MARK = 10 / 255  # how far a film with the finding leans along the pattern, and one without it against it
+MARK = 10 / 255  # how far an image with the finding leans along the pattern, and one without it against it
 GAIN = 200.0
 
 
 def leaning_corpus(path: Path, count: int = 40) -> Corpus:
-    """Films of which every other one has an effusion: grey noise that leans along a pattern, or against it."""
+    """Images of which every other one has an effusion: grey noise that leans along a pattern, or against it."""
     with CorpusWriter(path, CARD) as writer:
         for number in range(count):
             there = number % 2 == 0
             rng = np.random.default_rng(number)
             grey = 0.5 + rng.uniform(-0.2, 0.2, (SIDE, SIDE))
             grey -= SIGN * (grey * SIGN).mean()  # nothing but the mark leans
-            film = grey + (MARK if there else -MARK) * SIGN
+            image = grey + (MARK if there else -MARK) * SIGN
             found = (Finding(NAME, side=Side.LEFT, severity=Severity.MILD),) if there else ()
             study = Study(
                 id=f"s{number:03d}",
@@ -50,7 +50,7 @@ def leaning_corpus(path: Path, count: int = 40) -> Corpus:
                 labels={"Pleural Effusion": int(there)},
                 findings=found,
             )
-            writer.add(study, {f"images/s{number:03d}.png": encode_png(np.round(film * 255).astype(np.uint8))})
+            writer.add(study, {f"images/s{number:03d}.png": encode_png(np.round(image * 255).astype(np.uint8))})
     return writer.finish()
 
 
@@ -83,15 +83,15 @@ class Leaning(Target):
             for margin, sure in zip(margins.tolist(), chosen, strict=True)
         ]
 
-    def examine(self, films: Tensor, cases: Sequence[Case]) -> list[FilmAnswer]:
+    def examine(self, images: Tensor, cases: Sequence[Case]) -> list[ImageAnswer]:
         self.calls += 1
         with torch.no_grad():
-            losses = self.losses(films, [case.reference or "" for case in cases], [None] * len(cases)).tolist()
-            probs = torch.sigmoid(self.margin(films)).tolist()
+            losses = self.losses(images, [case.reference or "" for case in cases], [None] * len(cases)).tolist()
+            probs = torch.sigmoid(self.margin(images)).tolist()
         from cxrlab.findings.reader import read
 
         return [
-            FilmAnswer(
+            ImageAnswer(
                 report=said.text,
                 mean_logprob=said.mean_logprob,
                 tokens=said.tokens,
@@ -99,20 +99,20 @@ class Leaning(Target):
                 label_probs={NAME: p} if self.scores else {},
                 labels=labels_in(read(said.text).findings, self.labels),
             )
-            for said, loss, p in zip(self.write(films), losses, probs, strict=True)
+            for said, loss, p in zip(self.write(images), losses, probs, strict=True)
         ]
 
-    def objective(self, aim: str, cases: Sequence[Case], clean: Sequence[FilmAnswer], films: Tensor) -> Objective:
+    def objective(self, aim: str, cases: Sequence[Case], clean: Sequence[ImageAnswer], images: Tensor) -> Objective:
         before = [answer.report or "" for answer in clean]
-        writes = lambda images, rows: [said.text for said in self.write(images)]  # noqa: E731
+        writes = lambda all_images, rows: [said.text for said in self.write(all_images)]  # noqa: E731
         if not self.scores:
             return self.by_words(cases, clean)
         if aim == "answers":
-            margins = lambda images, rows: self.margin(images)[:, None]  # noqa: E731
+            margins = lambda all_images, rows: self.margin(all_images)[:, None]  # noqa: E731
             return WrongAnswers(margins, truth_table(cases, self.labels), wrong_answers(cases, clean))
         return RaiseReportLoss(self, [case.reference or "" for case in cases], [None] * len(cases), before, writes)
 
-    def by_words(self, cases: Sequence[Case], clean: Sequence[FilmAnswer]) -> Objective:
+    def by_words(self, cases: Sequence[Case], clean: Sequence[ImageAnswer]) -> Objective:
         truths = [frozenset({NAME}) if case.truth[NAME] else frozenset() for case in cases]
         writes = lambda images, rows: [said.text for said in self.write(images)]  # noqa: E731
         return ReportHarm(truths, [answer.report or "" for answer in clean], writes)

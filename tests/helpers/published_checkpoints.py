@@ -35,7 +35,7 @@ class Draw:
 def timm_trunk(
     seed: int = 0, side: int = 3, layers: int = 3, width: int = WIDTH, scaled: bool = True
 ) -> dict[str, Tensor]:
-    """Tensors of a timm ViT for films of `side` × 14 pixels, with LayerScale where `scaled`."""
+    """Tensors of a timm ViT for images of `side` × 14 pixels, with LayerScale where `scaled`."""
     draw = Draw(seed)
     tensors = {
         "cls_token": draw(1, 1, width),

@@ -1,4 +1,4 @@
-"""Servers for tests, on a free port of this machine, and models whose answers tell which film they were asked about."""
+"""Servers for tests, on a free port of this machine, and models whose answers tell which image they were asked about."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from cxrlab.serving.server import Server
 NAME = "planted:echo"
 
 
-def code_of(film: Any) -> int:
-    """A number that stands for a film of these tests: the sum of its 8-bit values."""
-    return int(np.asarray(film, np.int64).sum())
+def code_of(image: Any) -> int:
+    """A number that stands for an image of these tests: the sum of its 8-bit values."""
+    return int(np.asarray(image, np.int64).sum())
 
 
 class Echo:
-    """Tells the film's number and the indication; a film whose first pixel is white makes its whole batch fail."""
+    """Tells the image's number and the indication; an image whose first pixel is white makes its whole batch fail."""
 
     def __init__(self, delay_s: float = 0.0) -> None:
         self.delay_s, self.batches, self.threads = delay_s, list[int](), set[int]()
@@ -38,7 +38,7 @@ class Echo:
         self.held.set()
 
     def generate(self, images: Sequence[Any], indications: Sequence[str | None] | None = None) -> list[Generated]:
-        """One line a film."""
+        """One line an image."""
         self.batches.append(len(images))
         self.threads.add(threading.get_ident())
         self.held.wait(20)
@@ -47,7 +47,7 @@ class Echo:
             raise RuntimeError("planted failure of SECRET-REPORT")
         reasons = indications or [None] * len(images)
         return [
-            Generated(f"film {code_of(to_uint8(image))} for {reason}")
+            Generated(f"image {code_of(to_uint8(image))} for {reason}")
             for image, reason in zip(images, reasons, strict=True)
         ]
 
@@ -75,22 +75,24 @@ def served(out: Path, config: ServeConfig | None = None, **given: Any) -> Iterat
         yield server
 
 
-def film_of(number: int, size: int = 16) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """A film of noise; the same number gives the same film, and its first pixel is black."""
-    film = np.random.default_rng(number).integers(0, 256, (size, size), dtype=np.uint8)
-    film[0, 0] = 0
-    return film
+def image_of(number: int, size: int = 16) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """An image of noise; the same number gives the same image, and its first pixel is black."""
+    image = np.random.default_rng(number).integers(0, 256, (size, size), dtype=np.uint8)
+    image[0, 0] = 0
+    return image
 
 
-def url_of(film: Any) -> str:
-    """A film as a data URL."""
-    return "data:image/png;base64," + base64.b64encode(encode_png(film)).decode()
+def url_of(image: Any) -> str:
+    """An image as a data URL."""
+    return "data:image/png;base64," + base64.b64encode(encode_png(image)).decode()
 
 
-def asking(film: Any = None, text: str | None = None, *, url: str | None = None, model: str = NAME, **more: Any) -> Any:
+def asking(
+    image: Any = None, text: str | None = None, *, url: str | None = None, model: str = NAME, **more: Any
+) -> Any:
     """A request with a picture."""
     parts: list[dict[str, Any]] = [] if text is None else [{"type": "text", "text": text}]
-    where = url if url is not None else url_of(film if film is not None else film_of(0))
+    where = url if url is not None else url_of(image if image is not None else image_of(0))
     parts.append({"type": "image_url", "image_url": {"url": where}})
     return {"model": model, "messages": [{"role": "user", "content": parts}], **more}
 

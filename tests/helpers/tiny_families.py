@@ -39,14 +39,14 @@ VISION = {
 }
 GREY = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 
-# What follows is how each family's published template reads, cut down to one film and its question.
+# What follows is how each family's published template reads, cut down to one image and its question.
 VICUNA = (
     "{% for m in messages %}{{ 'USER: ' if m.role == 'user' else ' ASSISTANT: ' }}"
     "{% for c in m.content %}{% if c.type == 'image' %}<image>\n{% else %}{{ c.text }}{% endif %}{% endfor %}"
     "{% if m.role == 'assistant' %}</s>{% endif %}{% endfor %}{% if add_generation_prompt %} ASSISTANT:{% endif %}"
 )
 CHAT = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% for c in m.content %}{% if c.type == 'image' %}FILM"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% for c in m.content %}{% if c.type == 'image' %}IMAGE"
     "{% else %}{{ c.text }}{% endif %}{% endfor %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
@@ -100,7 +100,7 @@ def llava_next() -> tuple[Any, Any]:
     )
 
     words = tokenizer({"image_token": IMAGE})
-    films = LlavaNextImageProcessorPil(
+    images = LlavaNextImageProcessorPil(
         size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE}, image_grid_pinpoints=TILES
     )
     config = LlavaNextConfig(
@@ -111,7 +111,7 @@ def llava_next() -> tuple[Any, Any]:
         image_seq_length=(SIDE // PATCH) ** 2,
     )
     processor = LlavaNextProcessor(
-        films,
+        images,
         words,
         patch_size=PATCH,
         vision_feature_select_strategy="default",
@@ -134,7 +134,7 @@ def llava_onevision() -> tuple[Any, Any]:
     words = tokenizer(
         {"image_token": IMAGE, "video_token": "<video>"}, "<|im_start|>", "<|im_end|>", begins=False, ends="<|im_end|>"
     )
-    films = LlavaOnevisionImageProcessorPil(size={"height": SIDE, "width": SIDE}, image_grid_pinpoints=TILES, **GREY)
+    images = LlavaOnevisionImageProcessorPil(size={"height": SIDE, "width": SIDE}, image_grid_pinpoints=TILES, **GREY)
     config = LlavaOnevisionConfig(
         vision_config=SiglipVisionConfig(**VISION, vision_use_head=False),
         text_config=Qwen2Config(**TEXT, **ids(words)),
@@ -143,11 +143,11 @@ def llava_onevision() -> tuple[Any, Any]:
         image_grid_pinpoints=TILES,
     )
     processor = still(LlavaOnevisionProcessor)(
-        films,
+        images,
         words,
         num_image_tokens=(SIDE // PATCH) ** 2,
         vision_feature_select_strategy="full",
-        chat_template=CHAT.replace("FILM", "<image>\n"),
+        chat_template=CHAT.replace("IMAGE", "<image>\n"),
     )
     return LlavaOnevisionForConditionalGeneration(config), processor
 
@@ -162,8 +162,8 @@ def idefics2() -> tuple[Any, Any]:
     )
 
     words = tokenizer({})  # the processor adds the family's tokens
-    films = Idefics2ImageProcessorPil(size={"shortest_edge": 24, "longest_edge": 40}, do_image_splitting=False)
-    processor = Idefics2Processor(films, words, image_seq_len=4, chat_template=IDEFICS)
+    images = Idefics2ImageProcessorPil(size={"shortest_edge": 24, "longest_edge": 40}, do_image_splitting=False)
+    processor = Idefics2Processor(images, words, image_seq_len=4, chat_template=IDEFICS)
     config = Idefics2Config(
         vision_config={**VISION, "image_size": 40},
         perceiver_config={
@@ -192,8 +192,8 @@ def idefics3() -> tuple[Any, Any]:
     places = [f"<row_{row}_col_{column}>" for row in range(1, 4) for column in range(1, 4)]
     marks = ("<fake_token_around_image>", "<end_of_utterance>", "<global-img>")
     words = tokenizer({"image_token": IMAGE}, *marks, *places)
-    films = Idefics3ImageProcessorPil(size={"longest_edge": 2 * SIDE}, max_image_size={"longest_edge": SIDE})
-    processor = Idefics3Processor(films, words, image_seq_len=4, chat_template=IDEFICS)
+    images = Idefics3ImageProcessorPil(size={"longest_edge": 2 * SIDE}, max_image_size={"longest_edge": SIDE})
+    processor = Idefics3Processor(images, words, image_seq_len=4, chat_template=IDEFICS)
     config = Idefics3Config(
         vision_config=VISION,
         text_config=LlamaConfig(**TEXT, **ids(words)),
@@ -214,9 +214,9 @@ def paligemma() -> tuple[Any, Any]:
     )
 
     words = tokenizer({"image_token": IMAGE})
-    films = SiglipImageProcessorPil(size={"height": SIDE, "width": SIDE})
-    films.image_seq_length = (SIDE // PATCH) ** 2
-    processor = PaliGemmaProcessor(films, words)
+    images = SiglipImageProcessorPil(size={"height": SIDE, "width": SIDE})
+    images.image_seq_length = (SIDE // PATCH) ** 2
+    processor = PaliGemmaProcessor(images, words)
     config = PaliGemmaConfig(
         vision_config=SiglipVisionConfig(**VISION, projection_dim=WIDTH, vision_use_head=False),
         text_config=GemmaConfig(**TEXT, **ids(words)),
@@ -242,8 +242,8 @@ def gemma3() -> tuple[Any, Any]:
         "<start_of_turn>",
         "<end_of_turn>",
     )
-    films = Gemma3ImageProcessorPil(size={"height": SIDE, "width": SIDE})
-    processor = Gemma3Processor(films, words, image_seq_length=4, chat_template=GEMMA)
+    images = Gemma3ImageProcessorPil(size={"height": SIDE, "width": SIDE})
+    processor = Gemma3Processor(images, words, image_seq_length=4, chat_template=GEMMA)
     config = Gemma3Config(
         vision_config=SiglipVisionConfig(**VISION, vision_use_head=False),
         text_config=Gemma3TextConfig(**TEXT, **ids(words), query_pre_attn_scalar=16, sliding_window=512),
@@ -272,11 +272,11 @@ def qwen2_5_vl() -> tuple[Any, Any]:
         begins=False,
         ends="<|im_end|>",
     )
-    films = Qwen2VLImageProcessorPil(
+    images = Qwen2VLImageProcessorPil(
         patch_size=PATCH, size={"shortest_edge": (2 * PATCH) ** 2, "longest_edge": 12 * (2 * PATCH) ** 2}
     )
-    seen = CHAT.replace("FILM", "<|vision_start|><|image_pad|><|vision_end|>")
-    processor = still(Qwen2_5_VLProcessor)(films, words, chat_template=seen)
+    seen = CHAT.replace("IMAGE", "<|vision_start|><|image_pad|><|vision_end|>")
+    processor = still(Qwen2_5_VLProcessor)(images, words, chat_template=seen)
     start, end = words.convert_tokens_to_ids(["<|vision_start|>", "<|vision_end|>"])
     rotary = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
     config = Qwen2_5_VLConfig(
@@ -323,7 +323,7 @@ def ids(words: Any) -> dict[str, Any]:
 
 
 def tiny(family: str, seed: int = 0) -> tuple[Any, Any]:
-    """(model, processor) of a family, evaluation mode, with weights lively enough that the film matters."""
+    """(model, processor) of a family, evaluation mode, with weights lively enough that the image matters."""
     torch.manual_seed(seed)
     try:
         model, processor = FAMILIES[family]()

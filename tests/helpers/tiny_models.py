@@ -15,7 +15,7 @@ from cxrlab.models.building import (
     build_image_processor,
     build_language_model,
     build_text_encoder,
-    build_tower,
+    build_vision_encoder,
     train_tokenizer,
 )
 
@@ -42,7 +42,7 @@ def tiny_llava(seed: int = 0, size: Size = TINY) -> tuple[Any, Any]:
     """(model, processor), evaluation mode."""
     tokenizer = tiny_tokenizer()
     model, processor = assemble_llava(
-        build_tower(size, seed),
+        build_vision_encoder(size, seed),
         build_language_model(tokenizer, size, seed + 1),
         tokenizer,
         build_image_processor(size.image),
@@ -72,6 +72,6 @@ def tiny_dual_encoder(seed: int = 0, size: Size = TINY) -> tuple[Any, Any, Any]:
     """(model, tokenizer, image processor), evaluation mode."""
     tokenizer = tiny_tokenizer()
     model = build_dual_encoder(
-        build_tower(size, seed), build_text_encoder(tokenizer, size, seed + 1), size.shared, seed
+        build_vision_encoder(size, seed), build_text_encoder(tokenizer, size, seed + 1), size.shared, seed
     )
     return model.eval(), tokenizer, build_image_processor(size.image)

@@ -23,10 +23,10 @@ class LeaningModel:
         self.sizes: list[int] = []
 
     def margin(self, images: Any) -> Tensor:
-        films = torch.stack(
-            [torch.as_tensor(np.asarray(film) if not isinstance(film, Tensor) else film) for film in images]
+        radiographs = torch.stack(
+            [torch.as_tensor(np.asarray(image) if not isinstance(image, Tensor) else image) for image in images]
         )
-        flat = films.reshape(len(films), -1, *SIGN.shape).mean(dim=1)
+        flat = radiographs.reshape(len(radiographs), -1, *SIGN.shape).mean(dim=1)
         return GAIN * (flat * torch.tensor(SIGN, dtype=torch.float32)).mean(dim=(1, 2))
 
     def yes_margins(self, images: Any, questions: Sequence[str] | str) -> Tensor:

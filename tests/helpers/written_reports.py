@@ -15,11 +15,11 @@ CLEAR = "The lungs are clear."
 CHANGED = "There is a large right pneumothorax."
 
 
-def effusions(path: Path, count: int, normal: Sequence[int] = (), films_a_patient: int = 1) -> Path:
+def effusions(path: Path, count: int, normal: Sequence[int] = (), images_a_patient: int = 1) -> Path:
     """A corpus of test studies s0, s1, …: a small left effusion in each but the normal ones."""
     healthy = {"findings": (), "masks": {}, "labels": {}, "sections": Report(findings=CLEAR)}
     changes: dict[int, dict[str, object]] = {
-        k: {"split": "test", "patient": f"p{k // films_a_patient}"} | (healthy if k in normal else {})
+        k: {"split": "test", "patient": f"p{k // images_a_patient}"} | (healthy if k in normal else {})
         for k in range(count)
     }
     return toy_corpus(path, count, changes).path

@@ -45,7 +45,7 @@ def test_one_kind_alone_has_no_area(truth: list[bool]) -> None:
 
 
 def test_the_interval_holds_the_value_and_widens_with_fewer_patients() -> None:
-    """The same 200 cases as 200 patients or as 10: films of one patient say the same thing twice."""
+    """The same 200 cases as 200 patients or as 10: images of one patient say the same thing twice."""
     rng = np.random.default_rng(5)
     patient = np.arange(200) // 20
     truth = patient % 2 == 0

@@ -105,7 +105,7 @@ def test_a_misplaced_tip_is_not_passed_over_and_a_good_one_may_be() -> None:
     assert kinds(tube("above carina"), tube(None)) == [] == kinds(tube(None), tube("above carina"))
 
 
-def test_two_good_tips_differ_a_little_and_a_tube_beyond_the_film_is_in_the_stomach() -> None:
+def test_two_good_tips_differ_a_little_and_a_tube_beyond_the_image_is_in_the_stomach() -> None:
     line = lambda tip: [Finding("central venous catheter", tip=tip)]  # noqa: E731
     assert kinds(line("superior vena cava"), line("cavoatrial junction")) == [("incorrect_location", False)]
     tube = lambda tip: [Finding("enteric tube", tip=tip)]  # noqa: E731

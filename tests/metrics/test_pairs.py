@@ -52,8 +52,8 @@ def test_exact_findings_are_a_reference_even_where_the_text_is_empty(family: str
             assert tally.by_pair[0] == tally.metric.identity, tally.metric.name
 
 
-def test_silence_about_a_film_that_is_known_to_be_normal_is_no_report() -> None:
-    """The exact list of a normal film is empty; saying nothing makes no error and earns nothing."""
+def test_silence_about_a_image_that_is_known_to_be_normal_is_no_report() -> None:
+    """The exact list of a normal image is empty; saying nothing makes no error and earns nothing."""
     batch = Batch([Pair("a", "", "", findings=()), Pair("b", "", "The lungs are clear.", findings=())])
     for tally in ready()["rules"].tallies(batch):
         assert tally.by_pair.tolist() == [0, 1], tally.metric.name

@@ -28,7 +28,7 @@ def test_the_place_is_counted_from_one() -> None:
 
 
 def test_any_candidate_with_the_same_key_counts() -> None:
-    """The film's own report is last, but the nearest one has the same words."""
+    """The image's own report is last, but the nearest one has the same words."""
     gallery = unit([[0, 1], [1, 0.1], [1, 0.3]])
     assert first_right(unit([[1, 0]]), keys(5), gallery, keys(5, 5, 1)).tolist() == [1]
 
@@ -114,7 +114,7 @@ def test_an_order_that_never_looks_finds_what_is_common() -> None:
     assert math.isnan(blind(keys(7), held, 1))
 
 
-def test_an_encoder_that_gives_every_film_one_vector_cannot_beat_it() -> None:
+def test_an_encoder_that_gives_every_image_one_vector_cannot_beat_it() -> None:
     """All queries see the same order, whichever it is."""
     rng = np.random.default_rng(5)
     held = rng.integers(0, 4, 30)

@@ -84,7 +84,7 @@ def test_clinical_gives_part_of_the_credit_for_a_related_word() -> None:
 
 
 @pytest.mark.parametrize("said", ["", "___", "the the the the", "The ferry leaves at seven."])
-def test_a_candidate_that_says_nothing_of_the_film_earns_nothing(said: str) -> None:
+def test_a_candidate_that_says_nothing_of_the_image_earns_nothing(said: str) -> None:
     """Against a normal reference it makes no error; it is no report either."""
     batch = Batch([Pair("a", "The lungs are clear. No pleural effusion.", said)])
     assert [tally.value for tally in RuleScores().tallies(batch)] == [0, 0, 0]

@@ -1,4 +1,4 @@
-"""The second family of parts: another tower, language model and tokenizer, which every later step accepts."""
+"""The second family of parts: another vision encoder, language model and tokenizer, which every later step accepts."""
 
 from __future__ import annotations
 
@@ -21,18 +21,20 @@ from cxrlab.models.building_outsider import (
     OUTSIDER,
     OutsiderSize,
     build_outsider_language_model,
-    build_outsider_tower,
+    build_outsider_vision_encoder,
     train_word_pieces,
 )
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf.wrapper import HfModel
-from cxrlab.models.parts import Fresh, fresh_tokenizer, load_language_model, load_tower, outsider_tokenizer
+from cxrlab.models.parts import Fresh, fresh_tokenizer, load_language_model, load_vision_encoder, outsider_tokenizer
 from cxrlab.models.text_parts import load_text_encoder
 from cxrlab.training.config import FinetuneConfig, Optimisation
 from cxrlab.training.finetune import finetune
 from cxrlab.training.reports import image_tokens
 
-SMALL = OutsiderSize(image=32, tower=2, tower_width=32, language=2, language_width=64, inner=32, head=16, sharing=2)
+SMALL = OutsiderSize(
+    image=32, vision_encoder=2, vision_encoder_width=32, language=2, language_width=64, inner=32, head=16, sharing=2
+)
 REPORT = "Small left pleural effusion. Moderate cardiomegaly."
 
 
@@ -42,8 +44,11 @@ def tokenizer() -> Any:
 
 
 def small_llava() -> tuple[Any, Any]:
-    tower, language = build_outsider_tower(SMALL, 1), build_outsider_language_model(tokenizer(), SMALL, 2)
-    return assemble_llava(tower, language, tokenizer(), build_image_processor(SMALL.image), 3)
+    vision_encoder, language = (
+        build_outsider_vision_encoder(SMALL, 1),
+        build_outsider_language_model(tokenizer(), SMALL, 2),
+    )
+    return assemble_llava(vision_encoder, language, tokenizer(), build_image_processor(SMALL.image), 3)
 
 
 def pieces_of(words: str, of: Any) -> list[str]:
@@ -80,19 +85,22 @@ def test_it_has_not_read_what_a_victim_was_taught() -> None:
 
 
 def test_the_parts_are_of_other_families_and_small() -> None:
-    tower, language = load_tower("fresh:outsider", seed=1), load_language_model("fresh:outsider", seed=1)
-    assert tower.model.config.model_type == "clip_vision_model" and language.model.config.model_type == "qwen2"
-    weights = sum(value.numel() for part in (tower, language) for value in part.model.parameters())
+    vision_encoder, language = (
+        load_vision_encoder("fresh:outsider", seed=1),
+        load_language_model("fresh:outsider", seed=1),
+    )
+    assert vision_encoder.model.config.model_type == "clip_vision_model" and language.model.config.model_type == "qwen2"
+    weights = sum(value.numel() for part in (vision_encoder, language) for value in part.model.parameters())
     assert 2 * weights < 11_500_000  # bytes in bfloat16, with room for a projector and the tokenizer
-    again = load_tower("fresh:outsider", seed=1).model.state_dict()
-    assert all(torch.equal(value, again[name]) for name, value in tower.model.state_dict().items())
+    again = load_vision_encoder("fresh:outsider", seed=1).model.state_dict()
+    assert all(torch.equal(value, again[name]) for name, value in vision_encoder.model.state_dict().items())
 
 
 def test_processor_and_training_count_the_patches_alike() -> None:
     """4 x 4 patches of 8 pixels; the class token is dropped."""
     model, processor = small_llava()
-    film = np.zeros((40, 30, 3), np.uint8)
-    ids = processor(text=f"{IMAGE}\nFindings:", images=film, return_tensors="pt")["input_ids"][0].tolist()
+    image = np.zeros((40, 30, 3), np.uint8)
+    ids = processor(text=f"{IMAGE}\nFindings:", images=image, return_tensors="pt")["input_ids"][0].tolist()
     assert ids.count(model.config.image_token_id) == image_tokens(model) == SMALL.image_tokens == 16
     pixels = torch.zeros(1, 3, 32, 32)
     assert model.model.vision_tower(pixels, output_hidden_states=True).hidden_states[-2].shape == (1, 17, 32)
@@ -102,8 +110,8 @@ def test_parts_come_out_of_a_folder_again(tmp_path: Path) -> None:
     model, processor = small_llava()
     model.save_pretrained(tmp_path)
     processor.save_pretrained(tmp_path)
-    tower, language = load_tower(f"hf:{tmp_path}"), load_language_model(f"hf:{tmp_path}")
-    found, wanted = tower.model.state_dict(), model.model.vision_tower.state_dict()
+    vision_encoder, language = load_vision_encoder(f"hf:{tmp_path}"), load_language_model(f"hf:{tmp_path}")
+    found, wanted = vision_encoder.model.state_dict(), model.model.vision_tower.state_dict()
     assert found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in wanted)
     assert language.tokenizer.get_vocab() == tokenizer().get_vocab()
     assert language.tokenizer(REPORT)["input_ids"] == tokenizer()(REPORT)["input_ids"]
@@ -114,14 +122,14 @@ def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The checkpoint of two steps with adapters, from random parts."""
     small = Fresh(
         SMALL.image,
-        partial(build_outsider_tower, SMALL),
+        partial(build_outsider_vision_encoder, SMALL),
         tokenizer,
         lambda words, seed: build_outsider_language_model(words, SMALL, seed),
     )
     monkeypatch.setattr(parts, "FRESH", {"outsider": small})
     settings = Optimisation(steps=2, batch_size=2, max_length=256, precision="float32", workers=0)
     config = FinetuneConfig(
-        toy_corpus(tmp_path / "films").path,
+        toy_corpus(tmp_path / "images").path,
         encoder="fresh:outsider",
         language_model="fresh:outsider",
         indication=False,
@@ -136,18 +144,18 @@ def test_it_is_trained_loaded_asked_and_attacked_like_any_other(tuned: Path) -> 
     """Adapters stand on the language model alone, an answer is written, and the loss reaches the pixels."""
     model = HfModel.load(str(tuned))
     assert model.capabilities.gradients and model.model.config.text_config.model_type == "qwen2"
-    film = torch.full((1, 40, 40), 0.5, requires_grad=True)
-    torch.autograd.backward([model.losses([film], [REPORT]).sum()])
-    assert film.grad is not None and float(film.grad.abs().sum()) > 0
+    image = torch.full((1, 40, 40), 0.5, requires_grad=True)
+    torch.autograd.backward([model.losses([image], [REPORT]).sum()])
+    assert image.grad is not None and float(image.grad.abs().sum()) > 0
     decoding = Decoding(strategy="diverse", beams=4, groups=2, diversity_penalty=0.2, max_new_tokens=3)
-    assert len(model.answers([film.detach()], decoding=decoding)[0]) >= 1
+    assert len(model.answers([image.detach()], decoding=decoding)[0]) >= 1
     adapters = [name for name in load_file(tuned / "adapter_model.safetensors") if "lora_A" in name]
     assert len(adapters) == SMALL.language * 7 and all(".language_model.layers." in name for name in adapters)
     assert "vision" not in json.loads((tuned / "adapter_config.json").read_text())["target_modules"]
 
 
 def test_sizes_that_do_not_fit_and_a_text_encoder_that_is_not_there() -> None:
-    for wrong in ({"patch": 12}, {"tower_width": 100}, {"language_width": 100}, {"sharing": 3}):
+    for wrong in ({"patch": 12}, {"vision_encoder_width": 100}, {"language_width": 100}, {"sharing": 3}):
         with pytest.raises(ConfigError, match="does not divide"):
             replace(OUTSIDER, **wrong)
     with pytest.raises(UnknownName, match=r"'fresh:outsider' is no text encoder.* Sizes: phantom, tiny"):

@@ -15,11 +15,11 @@ from cxrlab.models import builtin
 from cxrlab.models.builtin import ALIGNED, ENCODER, GENERAL, OUTSIDER, PROJECTOR, REPORTER, builtin_folder
 from cxrlab.models.model_card import ModelCard, write_model_card
 from cxrlab.models.names import load_encoder, load_model
-from cxrlab.models.parts import load_language_model, load_tower
+from cxrlab.models.parts import load_language_model, load_vision_encoder
 from cxrlab.training.config import FinetuneConfig
 from cxrlab.training.finetune import choose_trained
 
-FILM = np.linspace(0.0, 1.0, 48 * 40, dtype=np.float32).reshape(48, 40)
+IMAGE = np.linspace(0.0, 1.0, 48 * 40, dtype=np.float32).reshape(48, 40)
 
 
 @pytest.fixture
@@ -43,12 +43,15 @@ SHAPES = {"weight": (32, 32), "bias": (32,)}
 
 
 def test_the_aligned_model_is_put_together_from_its_neighbours_once(weights: Path, tmp_path: Path) -> None:
-    """Tower of the encoder, language model of the general one, projector of its own."""
+    """VisionEncoder of the encoder, language model of the general one, projector of its own."""
     folder = builtin_folder(ALIGNED)
     assert folder.parent == tmp_path / "cache" and builtin_folder(ALIGNED) == folder
     model = load_model("builtin:aligned", list).model  # type: ignore[attr-defined]
-    tower, language = load_tower("builtin:encoder").model, load_language_model("builtin:general").model
-    for ours, theirs in ((model.model.vision_tower, tower), (model.model.language_model, language.model)):
+    vision_encoder, language = (
+        load_vision_encoder("builtin:encoder").model,
+        load_language_model("builtin:general").model,
+    )
+    for ours, theirs in ((model.model.vision_tower, vision_encoder), (model.model.language_model, language.model)):
         found = dict(ours.named_parameters())
         assert found and all(
             torch.equal(found[name], value.bfloat16().float()) for name, value in theirs.named_parameters()
@@ -110,13 +113,13 @@ def test_the_reporter_stands_on_the_aligned_model(weights: Path, tmp_path: Path)
     assert reporter.name == "builtin:reporter" and reporter.collections == ("phantom",)  # type: ignore[attr-defined]
     base = load_model("builtin:aligned", list)
     text = ["The heart is normal in size."]
-    assert float(reporter.losses([FILM], text)) != pytest.approx(float(base.losses([FILM], text)))  # type: ignore[attr-defined]
-    assert len(reporter.generate([FILM])) == 1
+    assert float(reporter.losses([IMAGE], text)) != pytest.approx(float(base.losses([IMAGE], text)))  # type: ignore[attr-defined]
+    assert len(reporter.generate([IMAGE])) == 1
 
 
 def test_the_encoder_embeds_by_its_name(weights: Path) -> None:
     encoder = load_encoder("builtin:encoder")
-    assert encoder.name == "builtin:encoder" and encoder.embed_images([FILM]).shape == (1, 16)
+    assert encoder.name == "builtin:encoder" and encoder.embed_images([IMAGE]).shape == (1, 16)
 
 
 def test_names_that_lead_nowhere(weights: Path) -> None:

@@ -19,13 +19,13 @@ from cxrlab.models.builtin import NAMES, WEIGHTS, has_weights
 from cxrlab.models.model_card import read_model_card
 from cxrlab.models.names import load_encoder, load_model
 
-FILMS = 40
+IMAGES = 40
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    """Films of patients whom no recipe has drawn."""
-    config = PhantomConfig(n=FILMS, size=128, seed=777, masks=False, workers=1)
+    """Images of patients whom no recipe has drawn."""
+    config = PhantomConfig(n=IMAGES, size=128, seed=777, masks=False, workers=1)
     return make_phantom(config, tmp_path_factory.mktemp("held_out") / "corpus")
 
 
@@ -61,22 +61,22 @@ def test_the_reporter_names_what_is_there_and_its_side(corpus: Corpus) -> None:
         truth = Counter((one.observation, one.side) for one in study.findings or () if one.present)
         said = Counter((one.observation, one.side) for one in read(answer.text) if one.present)
         hits, both = hits + (truth & said).total(), both + (truth + said).total()
-    assert both > 2 * FILMS and 2 * hits / both > 0.7
+    assert both > 2 * IMAGES and 2 * hits / both > 0.7
 
 
-def test_the_encoder_puts_a_film_beside_its_report(corpus: Corpus) -> None:
+def test_the_encoder_puts_a_image_beside_its_report(corpus: Corpus) -> None:
     studies = [study for study in corpus.studies() if any(one.present for one in study.findings or ())]
     encoder = load_encoder("builtin:encoder")
-    films = encoder.embed_images([corpus.image(study) for study in studies])
+    images = encoder.embed_images([corpus.image(study) for study in studies])
     reports = [(study.sections.findings if study.sections else None) or "" for study in studies]
     texts = encoder.embed_texts([present_sentences(report) for report in reports])
-    best = np.argsort(-films @ texts.T, axis=1)[:, :5]
+    best = np.argsort(-images @ texts.T, axis=1)[:, :5]
     assert (best == np.arange(len(studies))[:, None]).any(1).mean() > 0.8
 
 
 def test_the_outsider_describes_what_it_was_taught_to_see() -> None:
     """Colour and height of one object, seven by three of them; it stands for a model with general pretraining."""
-    scenes = [draw_scene(777, number, 128) for number in range(FILMS)]
+    scenes = [draw_scene(777, number, 128) for number in range(IMAGES)]
     single = [(scene.image, scene.objects[0]) for scene in scenes if len(scene.objects) == 1]
     model = load_model("builtin:outsider", list)
     answers = model.generate([image.astype(np.float32) / 255 for image, _ in single])

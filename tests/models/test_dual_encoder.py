@@ -1,4 +1,4 @@
-"""Contrastive encoders: any folder of transformers that has both towers, and one sentence for every other."""
+"""Contrastive encoders: any folder of transformers that has both encoders, and one sentence for every other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cxrlab.models.names import load_encoder
 
 CPU = Loading(device="cpu")
 RNG = np.random.default_rng(1)
-FILMS = [RNG.random(shape, dtype=np.float32) for shape in ((40, 40), (25, 60), (32, 32, 3), (70, 20))]
+IMAGES = [RNG.random(shape, dtype=np.float32) for shape in ((40, 40), (25, 60), (32, 32, 3), (70, 20))]
 TEXTS = ["The lungs are clear.", "", "Small left pleural effusion with adjacent atelectasis. " * 3, "no effusion"]
 
 
@@ -65,7 +65,7 @@ def test_it_is_an_embedder_and_says_what_it_has_learnt_from(encoder: DualEncoder
 @pytest.mark.parametrize("kind", ["dual", "clip"])
 def test_vectors_have_length_one_and_do_not_depend_on_company(kind: str, folder: Path, tmp_path: Path) -> None:
     one = load_encoder(f"hf:{folder if kind == 'dual' else clip_folder(tmp_path / 'clip')}", CPU)
-    for embed, things in ((one.embed_images, FILMS), (one.embed_texts, TEXTS)):
+    for embed, things in ((one.embed_images, IMAGES), (one.embed_texts, TEXTS)):
         together = embed(things)  # type: ignore[operator]
         assert together.dtype == np.float32 and together.shape == (4, one.dimensions)
         np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1.0, atol=1e-5)
@@ -74,13 +74,13 @@ def test_vectors_have_length_one_and_do_not_depend_on_company(kind: str, folder:
         assert embed([]).shape == (0, one.dimensions)  # type: ignore[operator]
 
 
-def test_more_films_than_go_through_at_once_keep_their_order(encoder: DualEncoder) -> None:
-    films = [np.full((32, 32), value, np.float32) for value in np.linspace(0, 1, 70)]
-    np.testing.assert_allclose(encoder.embed_images(films)[69], encoder.embed_images(films[69:])[0], atol=1e-5)
+def test_more_images_than_go_through_at_once_keep_their_order(encoder: DualEncoder) -> None:
+    images = [np.full((32, 32), value, np.float32) for value in np.linspace(0, 1, 70)]
+    np.testing.assert_allclose(encoder.embed_images(images)[69], encoder.embed_images(images[69:])[0], atol=1e-5)
 
 
 def test_the_model_is_given_what_transformers_would_give_it(encoder: DualEncoder) -> None:
-    """An 8-bit film through the image processor and the model's own forward pass."""
+    """An 8-bit image through the image processor and the model's own forward pass."""
     levels = RNG.integers(0, 256, (32, 32), dtype=np.uint8)
     pixels = encoder.image_processor(images=np.repeat(levels[..., None], 3, 2), return_tensors="pt")["pixel_values"]
     inputs = encoder.tokenizer(TEXTS[:1], return_tensors="pt")
@@ -93,19 +93,19 @@ def test_the_model_is_given_what_transformers_would_give_it(encoder: DualEncoder
 
 def test_gradients_reach_the_pixels(encoder: DualEncoder) -> None:
     """The directional derivative against a finite difference of the same size that attacks use."""
-    film = torch.rand(1, 48, 40, generator=torch.Generator().manual_seed(2)).mul(0.8).add(0.1).requires_grad_()
+    image = torch.rand(1, 48, 40, generator=torch.Generator().manual_seed(2)).mul(0.8).add(0.1).requires_grad_()
     text = encoder.text_vectors(["effusion"])
-    similarity = (encoder.image_vectors(film) * text).sum()
+    similarity = (encoder.image_vectors(image) * text).sum()
     similarity.backward()  # type: ignore[no-untyped-call]
-    assert film.grad is not None
-    step = 1e-2 * film.grad / film.grad.norm()
+    assert image.grad is not None
+    step = 1e-2 * image.grad / image.grad.norm()
     with torch.no_grad():
-        ends = [(encoder.image_vectors(film + sign * step) * text).sum().item() for sign in (1, -1)]
-    assert (ends[0] - ends[1]) / 2e-2 == pytest.approx(film.grad.norm().item(), rel=0.05)
+        ends = [(encoder.image_vectors(image + sign * step) * text).sum().item() for sign in (1, -1)]
+    assert (ends[0] - ends[1]) / 2e-2 == pytest.approx(image.grad.norm().item(), rel=0.05)
 
 
-def test_a_text_is_cut_where_the_tower_ends(tmp_path: Path) -> None:
-    """24 places in the text tower: what comes after them changes nothing, what comes before does."""
+def test_a_text_is_cut_where_the_vision_encoder_ends(tmp_path: Path) -> None:
+    """24 places in the text encoder: what comes after them changes nothing, what comes before does."""
     one = load_encoder(f"hf:{clip_folder(tmp_path / 'clip')}", CPU)
     assert one.longest == 24
     long = "clear " * 40
@@ -155,7 +155,7 @@ def test_what_a_folder_lacks_is_one_sentence(
 
 
 def test_a_report_model_is_no_encoder(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="'llava', which does not turn both films and texts into"):
+    with pytest.raises(DataError, match="'llava', which does not turn both images and texts into"):
         load_encoder(f"hf:{save_tiny_llava(tmp_path / 'llava')}", CPU)
 
 
@@ -194,7 +194,7 @@ def test_names(folder: Path) -> None:
         load_encoder("hf:nowhere/at-all/here", CPU)
 
 
-def test_films_that_are_none_are_refused(encoder: DualEncoder) -> None:
+def test_images_that_are_none_are_refused(encoder: DualEncoder) -> None:
     with pytest.raises(DataError, match="must be in"):
         encoder.embed_images([np.full((8, 8), 200.0, np.float32)])
     with pytest.raises(DataError, match="no text"):
@@ -203,5 +203,5 @@ def test_films_that_are_none_are_refused(encoder: DualEncoder) -> None:
 
 def test_half_precision_gives_nearly_the_same(folder: Path, encoder: DualEncoder) -> None:
     half = load_encoder(f"hf:{folder}", Loading(device="cpu", dtype="bfloat16"))
-    found = half.embed_images(FILMS)
-    assert found.dtype == np.float32 and (found * encoder.embed_images(FILMS)).sum(1).min() > 0.99
+    found = half.embed_images(IMAGES)
+    assert found.dtype == np.float32 and (found * encoder.embed_images(IMAGES)).sum(1).min() > 0.99

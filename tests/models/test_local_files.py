@@ -18,7 +18,7 @@ from cxrlab.models.hf.text import HfText  # noqa: E402
 from cxrlab.models.hf.wrapper import HfModel  # noqa: E402
 from cxrlab.models.local_files import first_line, load_tokenizer, quiet_loading, refused_code  # noqa: E402
 from cxrlab.models.names import load_encoder  # noqa: E402
-from cxrlab.models.parts import load_language_model, load_tower  # noqa: E402
+from cxrlab.models.parts import load_language_model, load_vision_encoder  # noqa: E402
 from cxrlab.models.text_parts import load_text_encoder  # noqa: E402
 from cxrlab.models.token_encoder import LocalTokenEncoder  # noqa: E402
 
@@ -93,7 +93,7 @@ LOADERS: dict[str, Callable[[Path], object]] = {
     "token encoder": lambda folder: LocalTokenEncoder(poisoned(bert_folder(folder)), 2),
     "text encoder": lambda folder: load_text_encoder(f"hf:{poisoned(bert_folder(folder))}"),
     "dual encoder": lambda folder: load_encoder(f"hf:{dual_encoder(folder)}"),
-    "vision encoder of a dual encoder": lambda folder: load_tower(f"hf:{dual_encoder(folder)}"),
+    "vision encoder of a dual encoder": lambda folder: load_vision_encoder(f"hf:{dual_encoder(folder)}"),
     "language model of a LLaVA": lambda folder: load_language_model(f"hf:{poisoned(save_tiny_llava(folder))}"),
     "tensors": lambda folder: read_tensors(poisoned(save_causal(folder)) / "pytorch_model.bin"),
 }

@@ -16,7 +16,7 @@ from cxrlab.models.merge import MergeConfig, merge
 from cxrlab.models.model_card import ModelCard, read_model_card, write_model_card
 
 REPORTS = ["No effusion.", "The lungs are clear. The heart is normal in size."]
-FILMS = torch.rand(2, 32, 32, generator=torch.Generator().manual_seed(0))
+IMAGES = torch.rand(2, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +49,10 @@ def test_the_merged_model_is_the_base_with_its_adapter(adapter: Path, tmp_path: 
     done = merge(adapter, tmp_path / "merged")
     before, after = HfModel.load(str(adapter)), HfModel.load(str(tmp_path / "merged"))
     assert not any("lora" in name for name, _ in after.model.named_parameters())
-    ours, theirs = (m.log_probabilities(FILMS, REPORTS, ["pain", None]).values for m in (before, after))
+    ours, theirs = (m.log_probabilities(IMAGES, REPORTS, ["pain", None]).values for m in (before, after))
     torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
     base = HfModel.load(str(adapter.parent / "base"), loading=Loading(prompts="plain/1"))
-    assert float((base.log_probabilities(FILMS, REPORTS, ["pain", None]).values - theirs).abs().max()) > 1e-2
+    assert float((base.log_probabilities(IMAGES, REPORTS, ["pain", None]).values - theirs).abs().max()) > 1e-2
     assert after.prompts.name == "plain/1" and done.parameters == sum(p.numel() for p in after.model.parameters())
     card = read_model_card(tmp_path / "merged")
     assert card == ModelCard("finetune", "plain/1", ("phantom",), None, extra={"seed": 3, "merged_onto": "hf:../base"})

@@ -35,7 +35,7 @@ def library(corpus: str) -> Iterable[Exemplar]:
     [
         ("stub:normal", "stub", "normal"),
         ("retrieval:corpora/a", "retrieval", "corpora/a"),
-        ("retrieval:C:\\films", "retrieval", "C:\\films"),  # split at the first colon only
+        ("retrieval:C:\\images", "retrieval", "C:\\images"),  # split at the first colon only
         ("http://localhost:8000/v1#m", "http", "http://localhost:8000/v1#m"),  # an address is taken whole
         ("https://host/v1#a:b", "https", "https://host/v1#a:b"),
     ],
@@ -68,15 +68,15 @@ def test_a_name_without_a_kind_is_told_how_to_be_written(name: str, told: tuple[
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if ARGUMENTS[kind] is not None])
-def test_every_kind_loads_and_answers_each_film(kind: str, tmp_path: Path) -> None:
-    """The protocol of every row: its name leads back to it, and one answer comes for each film, whatever its size."""
+def test_every_kind_loads_and_answers_each_image(kind: str, tmp_path: Path) -> None:
+    """The protocol of every row: its name leads back to it, and one answer comes for each image, whatever its size."""
     save_tiny_llava(tmp_path / "llava")
     with ChatServer() as server:
         name = str(ARGUMENTS[kind]).format(tmp=tmp_path, server=server.address())
         model = load_model(name, library)
         assert isinstance(model, ImageToText) and model.name == name
-        films = [np.zeros((8, 8), np.float32), np.full((30, 17), 0.5, np.float32)]
-        answers = model.generate(films, ["cough", None])
+        images = [np.zeros((8, 8), np.float32), np.full((30, 17), 0.5, np.float32)]
+        answers = model.generate(images, ["cough", None])
         assert [type(answer.text) for answer in answers] == [str, str]
         assert model.generate([]) == []
 
@@ -100,9 +100,9 @@ def test_a_slip_of_the_pen_is_met_with_the_nearest_kind() -> None:
 
 
 def test_the_list_shows_at_least_one_name_for_every_kind() -> None:
-    """Models of films and of text, each said to be what it is."""
+    """Models of images and of text, each said to be what it is."""
     shown = [(row["reads"], row["name"].partition(":")[0]) for row in list_models()]
-    tables = (("films", KINDS), ("text", TEXT_KINDS), ("films and text", ENCODER_KINDS))
+    tables = (("images", KINDS), ("text", TEXT_KINDS), ("images and text", ENCODER_KINDS))
     assert set(shown) == {(reads, kind) for reads, kinds in tables for kind in kinds if kind != "https"}
-    assert shown.count(("films", "http")) == shown.count(("text", "http")) == 1  # with https, once in each
+    assert shown.count(("images", "http")) == shown.count(("text", "http")) == 1  # with https, once in each
     assert all(row["does"] for row in list_models())

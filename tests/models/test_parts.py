@@ -1,4 +1,4 @@
-"""Towers and language models by name, out of folders of several kinds."""
+"""VisionEncoders and language models by name, out of folders of several kinds."""
 
 from __future__ import annotations
 
@@ -14,10 +14,17 @@ from tiny_models import tiny_dual_encoder, tiny_llava, tiny_tokenizer
 
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, UnknownName
 from cxrlab.models import parts
-from cxrlab.models.building import IMAGE, PHANTOM, TINY, build_image_processor, build_language_model, build_tower
+from cxrlab.models.building import (
+    IMAGE,
+    PHANTOM,
+    TINY,
+    build_image_processor,
+    build_language_model,
+    build_vision_encoder,
+)
 from cxrlab.models.model_card import ModelCard, write_model_card
 from cxrlab.models.names import load_encoder
-from cxrlab.models.parts import fresh_tokenizer, load_language_model, load_tower
+from cxrlab.models.parts import fresh_tokenizer, load_language_model, load_vision_encoder
 from cxrlab.models.text_parts import load_text_encoder
 
 
@@ -36,20 +43,20 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for part in (dual, tokenizer, image_processor):
         part.save_pretrained(top / "dual")
     write_model_card(ModelCard("encoder", collections=("phantom",)), top / "dual")
-    build_tower(TINY, 3).save_pretrained(top / "tower")
-    build_image_processor(32).save_pretrained(top / "tower")
+    build_vision_encoder(TINY, 3).save_pretrained(top / "vision_encoder")
+    build_image_processor(32).save_pretrained(top / "vision_encoder")
     build_language_model(tiny_tokenizer(), TINY, 4).save_pretrained(top / "language")
     tiny_tokenizer().save_pretrained(top / "language")
     return top
 
 
-@pytest.mark.parametrize("kind", ["llava", "dual", "tower"])
-def test_a_tower_comes_out_of_every_kind_of_folder(folders: Path, kind: str) -> None:
-    """All three hold the tower of seed 3."""
-    tower = load_tower(f"hf:{folders / kind}")
-    assert same(tower.model, build_tower(TINY, 3)) and not tower.model.training
-    assert tower.image_processor.size["height"] == 32
-    assert tower.collections == (("phantom",) if kind == "dual" else ())
+@pytest.mark.parametrize("kind", ["llava", "dual", "vision_encoder"])
+def test_a_vision_encoder_comes_out_of_every_kind_of_folder(folders: Path, kind: str) -> None:
+    """All three hold the vision encoder of seed 3."""
+    vision_encoder = load_vision_encoder(f"hf:{folders / kind}")
+    assert same(vision_encoder.model, build_vision_encoder(TINY, 3)) and not vision_encoder.model.training
+    assert vision_encoder.image_processor.size["height"] == 32
+    assert vision_encoder.collections == (("phantom",) if kind == "dual" else ())
 
 
 @pytest.mark.parametrize("kind", ["llava", "language"])
@@ -65,11 +72,11 @@ def test_a_language_model_comes_out_of_a_llava_and_of_its_own_folder(folders: Pa
 def test_the_run_folder_of_a_training_is_as_good_as_the_checkpoint_in_it(folders: Path, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "checkpoint").symlink_to(folders / "llava")
-    assert same(load_tower(f"hf:{tmp_path / 'run'}").model, build_tower(TINY, 3))
+    assert same(load_vision_encoder(f"hf:{tmp_path / 'run'}").model, build_vision_encoder(TINY, 3))
 
 
 def test_fresh_parts_are_decided_by_the_seed() -> None:
-    one, again, other = (load_tower("fresh:tiny", seed=seed).model for seed in (1, 1, 2))
+    one, again, other = (load_vision_encoder("fresh:tiny", seed=seed).model for seed in (1, 1, 2))
     assert same(one, again) and not same(one, other)
     first, second = (load_language_model("fresh:tiny", seed=5) for _ in range(2))
     assert same(first.model, second.model) and first.tokenizer.get_vocab() == second.tokenizer.get_vocab()
@@ -87,7 +94,7 @@ def test_tokens_that_a_llava_needs_are_added(tmp_path: Path) -> None:
     )
     plain.save_pretrained(tmp_path)
     build_language_model(plain, TINY, 4).save_pretrained(tmp_path)
-    before = load_tower("fresh:tiny")
+    before = load_vision_encoder("fresh:tiny")
     language = load_language_model(f"hf:{tmp_path}")
     assert before is not None and len(language.tokenizer) == 64
     assert language.tokenizer.pad_token_id is not None
@@ -107,7 +114,7 @@ def test_a_language_model_without_its_head_is_refused(tmp_path: Path) -> None:
         load_language_model(f"hf:{tmp_path}")
 
 
-@pytest.mark.parametrize("load", [load_tower, load_language_model, load_text_encoder, load_encoder])
+@pytest.mark.parametrize("load", [load_vision_encoder, load_language_model, load_text_encoder, load_encoder])
 def test_code_that_comes_with_a_part_is_never_run_and_nobody_is_asked(
     load: Any, folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,20 +136,23 @@ def test_code_that_comes_with_a_part_is_never_run_and_nobody_is_asked(
 
 
 def test_precision_is_chosen(folders: Path) -> None:
-    assert next(load_tower(f"hf:{folders / 'tower'}", dtype="bfloat16").model.parameters()).dtype is torch.bfloat16
+    assert (
+        next(load_vision_encoder(f"hf:{folders / 'vision_encoder'}", dtype="bfloat16").model.parameters()).dtype
+        is torch.bfloat16
+    )
 
 
 @pytest.mark.parametrize(
     ("load", "name", "kind", "said"),
     [
-        (load_tower, "tiny", ConfigError, "does not name a vision tower"),
-        (load_tower, "fersh:tiny", UnknownName, "Did you mean 'fresh'"),
-        (load_tower, "fresh:huge", UnknownName, "There are: phantom, tiny, outsider"),
+        (load_vision_encoder, "tiny", ConfigError, "does not name a vision encoder"),
+        (load_vision_encoder, "fersh:tiny", UnknownName, "Did you mean 'fresh'"),
+        (load_vision_encoder, "fresh:huge", UnknownName, "There are: phantom, tiny, outsider"),
         (load_language_model, "hf:nowhere/at/all", CxrlabError, "nowhere/at/all"),
-        (load_tower, "hf:{}/language", DataError, "'llama', which has not a vision tower"),
+        (load_vision_encoder, "hf:{}/language", DataError, "'llama', which has not a vision encoder"),
         (load_language_model, "hf:{}/dual", DataError, "which has not a language model"),
-        (load_language_model, "hf:{}/tower", DataError, "'dinov2', which has not a language model"),
-        (load_tower, "hf:{}", DataError, "has no config.json"),
+        (load_language_model, "hf:{}/vision encoder", DataError, "'dinov2', which has not a language model"),
+        (load_vision_encoder, "hf:{}", DataError, "has no config.json"),
     ],
 )
 def test_a_wrong_kind_is_one_sentence(folders: Path, load: Any, name: str, kind: type[Exception], said: str) -> None:
@@ -150,7 +160,7 @@ def test_a_wrong_kind_is_one_sentence(folders: Path, load: Any, name: str, kind:
         load(name.format(folders))
 
 
-def test_a_tower_without_a_class_token_is_refused(tmp_path: Path) -> None:
+def test_a_vision_encoder_without_a_class_token_is_refused(tmp_path: Path) -> None:
     """The first patch would be dropped in its place, and every other shifted."""
     from transformers import SiglipVisionConfig, SiglipVisionModel
 
@@ -160,13 +170,13 @@ def test_a_tower_without_a_class_token_is_refused(tmp_path: Path) -> None:
     SiglipVisionModel(config).save_pretrained(tmp_path)
     build_image_processor(32).save_pretrained(tmp_path)
     with pytest.raises(DataError, match="4 tokens for 4 patches; one class token"):
-        load_tower(f"hf:{tmp_path}")
+        load_vision_encoder(f"hf:{tmp_path}")
 
 
-def test_a_tower_without_an_image_processor_is_refused(tmp_path: Path) -> None:
-    build_tower(TINY, 3).save_pretrained(tmp_path)
+def test_a_vision_encoder_without_an_image_processor_is_refused(tmp_path: Path) -> None:
+    build_vision_encoder(TINY, 3).save_pretrained(tmp_path)
     with pytest.raises(DataError, match="no image processor"):
-        load_tower(f"hf:{tmp_path}")
+        load_vision_encoder(f"hf:{tmp_path}")
 
 
 def test_a_fresh_tokenizer_is_the_same_when_made_anew_and_nobody_else_gets_what_one_adds() -> None:

@@ -7,16 +7,16 @@ from cxrlab.core.errors import UnknownName
 from cxrlab.models.stub import REPORTS, Stub
 
 
-def test_the_same_words_for_every_film() -> None:
-    films = [np.zeros((4, 4), np.float32), np.ones((9, 5), np.float32), np.eye(6, dtype=np.float32)]
-    texts = [answer.text for answer in Stub("normal").generate(films)]
+def test_the_same_words_for_every_image() -> None:
+    images = [np.zeros((4, 4), np.float32), np.ones((9, 5), np.float32), np.eye(6, dtype=np.float32)]
+    texts = [answer.text for answer in Stub("normal").generate(images)]
     assert len(texts) == 3 and len(set(texts)) == 1
 
 
 def test_the_normal_report_says_clear_lungs_and_the_empty_one_nothing() -> None:
-    film = np.zeros((4, 4), np.float32)
-    assert "lungs are clear" in Stub("normal").generate([film])[0].text
-    assert Stub("empty").generate([film])[0].text == ""
+    image = np.zeros((4, 4), np.float32)
+    assert "lungs are clear" in Stub("normal").generate([image])[0].text
+    assert Stub("empty").generate([image])[0].text == ""
 
 
 def test_it_promises_no_gradients_and_no_probabilities() -> None:

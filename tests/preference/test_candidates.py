@@ -101,7 +101,7 @@ def test_folders_without_candidates_and_unfinished_runs_are_refused(tmp_path: Pa
     with pytest.raises(DataError, match="has not finished.*run its command again"):
         CandidateFiles([tmp_path / "run"])
     assert CandidateFiles([tmp_path / "run" / CANDIDATES]).ids() == ("a",), "the file itself may be named"
-    (tmp_path / "run" / "summary.json").write_text('{"missing": [{"id": "b", "reason": "no film"}]}')
+    (tmp_path / "run" / "summary.json").write_text('{"missing": [{"id": "b", "reason": "no image"}]}')
     with pytest.raises(DataError, match=r"summary\.json.*--allow-missing") as caught:
         CandidateFiles([tmp_path / "run"])
     assert "to finish it" not in str(caught.value)

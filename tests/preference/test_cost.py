@@ -100,7 +100,7 @@ def test_calibration_error_by_hand() -> None:
     assert calibration_error(np.array([1.0, 0.0]), np.array([True, False])) == 0.0
 
 
-def test_reports_look_for_their_films(room: dict[str, Any]) -> None:
+def test_reports_look_for_their_images(room: dict[str, Any]) -> None:
     told = room["found"]["retrieval"]
     assert told["gallery"] == SMALL.n and told["encoder"] == "builtin:encoder"
     for side in ("before", "after"):

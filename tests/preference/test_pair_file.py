@@ -81,11 +81,11 @@ def test_a_torn_line_is_named(config: PreferConfig, tmp_path: Path) -> None:
     refused(config, tmp_path, rf"pairs\.jsonl:{number} is not valid JSON .* ends in the middle", pairs=file)
 
 
-def test_a_missing_film_is_told_with_the_row_that_needs_it(config: PreferConfig, tmp_path: Path) -> None:
+def test_a_missing_image_is_told_with_the_row_that_needs_it(config: PreferConfig, tmp_path: Path) -> None:
     data = shutil.copytree(config.data, tmp_path / "corpus")
     lost = pair_lines(config.data)[4]["id"]
     (data / "images" / f"{lost}.png").unlink()
-    refused(config, tmp_path, rf"pairs\.jsonl:5: the film of study '{lost}' is not there", data=data)
+    refused(config, tmp_path, rf"pairs\.jsonl:5: the image of study '{lost}' is not there", data=data)
 
 
 def test_files_without_a_row_or_that_are_not_there(config: PreferConfig, tmp_path: Path) -> None:
@@ -111,12 +111,12 @@ def test_too_few_pairs_for_a_step_are_refused(config: PreferConfig, tmp_path: Pa
     refused(config, tmp_path, "a step takes 4 samples .* and the data have 3", n=3)
 
 
-def test_a_pair_is_chosen_then_rejected_of_one_film(config: PreferConfig) -> None:
+def test_a_pair_is_chosen_then_rejected_of_one_image(config: PreferConfig) -> None:
     rows, judged = pair_lines(config.data), read_judged(config.pairs, config.data, paired=True)
     samples = judged.source.samples
     assert judged.desirable is None and len(judged) == len(rows)
     assert [one.report for one in samples] == [row[name] for row in rows for name in ("chosen", "rejected")]
-    assert all(one.film == other.film for one, other in zip(samples[::2], samples[1::2], strict=True))
+    assert all(one.image == other.image for one, other in zip(samples[::2], samples[1::2], strict=True))
 
 
 def test_pairs_may_be_read_as_single_reports(config: PreferConfig) -> None:
@@ -136,7 +136,7 @@ def test_a_strange_report_is_of_another_study(config: PreferConfig, tmp_path: Pa
     strange = [one.report for one in samples[1::2]]
     for own, other in zip(samples[::2], strange, strict=True):
         assert other.split()[0] != own.id and other in {row["report"] for row in rows}
-    assert all(one.film == other.film for one, other in zip(samples[::2], samples[1::2], strict=True))
+    assert all(one.image == other.image for one, other in zip(samples[::2], samples[1::2], strict=True))
     assert len(set(strange)) >= 6
 
 

@@ -211,7 +211,9 @@ def test_weights_that_are_spread_over_processes_are_not_watched(
     assert not (tmp_path / "run").exists()
 
 
-def test_kept_features_equal_films_through_the_tower(config: PreferConfig, aligned: Path, tmp_path: Path) -> None:
+def test_kept_features_equal_images_through_the_vision_encoder(
+    config: PreferConfig, aligned: Path, tmp_path: Path
+) -> None:
     prefer(with_(config, cache_features="off", cache=tmp_path / "cache"), tmp_path / "run")
     assert not list((tmp_path / "cache").glob("features-*")) and list(config.cache.glob("features-*"))  # type: ignore[union-attr]
     assert losses(tmp_path / "run") == pytest.approx(losses(aligned), rel=1e-5)
@@ -219,24 +221,24 @@ def test_kept_features_equal_films_through_the_tower(config: PreferConfig, align
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_a_film_is_looked_at_once_for_both_reports(
+def test_a_image_is_looked_at_once_for_both_reports(
     config: PreferConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
 ) -> None:
-    """Six steps of four pairs and the reference of every pair: so many films are projected, and so many go through the
-    tower, or none where features are kept."""
+    """Six steps of four pairs and the reference of every pair: so many images are projected, and so many go through the
+    vision encoder, or none where features are kept."""
     seen: list[int] = []
     projected: list[int] = []
-    tower, project = reporter.tower_features, ReporterLoss._project
+    vision_encoder, project = reporter.vision_encoder_features, ReporterLoss._project
 
     def counted(model: Any, pixels: torch.Tensor) -> torch.Tensor:
         seen.append(len(pixels))
-        return tower(model, pixels)
+        return vision_encoder(model, pixels)
 
     def noted(self: ReporterLoss, features: torch.Tensor) -> torch.Tensor:
         projected.append(len(features))
         return project(self, features)
 
-    monkeypatch.setattr(reporter, "tower_features", counted)
+    monkeypatch.setattr(reporter, "vision_encoder_features", counted)
     monkeypatch.setattr(ReporterLoss, "_project", noted)
     prefer(with_(config, cache_features="on" if kept else "off", cache=tmp_path / "cache"), tmp_path / "run")
     pairs = len(pair_lines(config.data))
@@ -298,16 +300,16 @@ def test_the_checkpoint_opens_with_the_log_probabilities_of_the_training(
     corpus = load_corpus(config.data)
     model = load_model(f"hf:{tmp_path / 'run' / 'checkpoint'}", lambda: pytest.fail("no library is needed"))
     assert isinstance(model, HfModel)
-    films = [corpus.image(corpus[sample.id]) for sample in samples]
+    images = [corpus.image(corpus[sample.id]) for sample in samples]
     with torch.no_grad():
         found = model.log_probabilities(
-            films, [sample.report for sample in samples], [sample.indication for sample in samples]
+            images, [sample.report for sample in samples], [sample.indication for sample in samples]
         ).sums
     assert found.tolist() == pytest.approx(expected.tolist(), rel=1e-4)
     start = HfModel.load(str(tuned / "checkpoint") if kind == "on an adapter" else config.start.removeprefix("hf:"))
     with torch.no_grad():
         before = start.log_probabilities(
-            films, [sample.report for sample in samples], [sample.indication for sample in samples]
+            images, [sample.report for sample in samples], [sample.indication for sample in samples]
         ).sums
     assert job.rows.reference[items, 0].tolist() == pytest.approx(before[: len(items)].tolist(), rel=1e-4)
     assert float((found - before).abs().max()) > 0.01  # it has moved

@@ -17,7 +17,7 @@ from cxrlab.preference import reference
 from cxrlab.preference.objective import Text, log_probabilities
 from cxrlab.preference.reference import reference_log_probabilities
 from cxrlab.preference.rows import TwinRows
-from cxrlab.training.films import FilmFile, open_films
+from cxrlab.training.images import ImageFile, open_images
 from cxrlab.training.lora import add_adapters
 from cxrlab.training.reporter import ReporterLoss
 from cxrlab.training.reports import image_tokens
@@ -41,8 +41,8 @@ def parts(tmp_path: Path) -> tuple[ReporterLoss, TwinRows]:
     for number in range(N):
         path = tmp_path / f"{number}.png"
         path.write_bytes(encode_png(np.random.default_rng(number).integers(0, 256, (32, 32), dtype=np.uint8)))
-        files.append(FilmFile(path))
-    films = open_films(files, processor.image_processor, tmp_path / "films")
+        files.append(ImageFile(path))
+    images = open_images(files, processor.image_processor, tmp_path / "images")
     token = int(model.config.image_token_id)
     reports = [WORDS[(3 * number + twin) % 4] for number in range(N) for twin in range(2)]
     tokens = tokenise(processor, token, ["Findings:"] * len(reports), reports)
@@ -52,7 +52,7 @@ def parts(tmp_path: Path) -> tuple[ReporterLoss, TwinRows]:
         for name, value in peft.named_parameters():
             if "lora_B" in name:
                 value.fill_(0.05)
-    return ReporterLoss(model, processor.image_processor), TwinRows(rows, films)
+    return ReporterLoss(model, processor.image_processor), TwinRows(rows, images)
 
 
 def one_by_one(reporter: ReporterLoss, rows: TwinRows) -> np.ndarray[Any, Any]:
@@ -61,7 +61,7 @@ def one_by_one(reporter: ReporterLoss, rows: TwinRows) -> np.ndarray[Any, Any]:
     for item in range(N):
         batch = rows.__getitems__([item])
         with torch.no_grad():
-            found.append(log_probabilities(reporter, Text.of(batch), None, batch["films"], copies=2)[0].numpy())
+            found.append(log_probabilities(reporter, Text.of(batch), None, batch["images"], copies=2)[0].numpy())
     return np.stack(found)
 
 

@@ -132,18 +132,18 @@ def test_one_answer_is_a_candidate_too(model: str, phantom: Path, tmp_path: Path
 
 def test_a_model_that_cannot_draw_is_refused_before_a_folder_is_made(phantom: Path, tmp_path: Path) -> None:
     for name in ("stub:normal", f"retrieval:{phantom}"):
-        with pytest.raises(ConfigError, match=f"'{name}' cannot draw several reports for one film; name a model with"):
+        with pytest.raises(ConfigError, match=f"'{name}' cannot draw several reports for one image; name a model with"):
             sample(config(name, phantom), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_an_unreadable_film_is_listed_and_fails_the_run(model: str, tmp_path: Path) -> None:
+def test_an_unreadable_image_is_listed_and_fails_the_run(model: str, tmp_path: Path) -> None:
     from corpora import toy_corpus
 
     corpus = toy_corpus(tmp_path / "toy", 9)
     (corpus.path / corpus["s3"].images[0].path).unlink()
     asked = config(model, corpus.path, n=None)
-    with pytest.raises(DataError, match="1 of 3 studies have no readable frontal film .*--allow-missing"):
+    with pytest.raises(DataError, match="1 of 3 studies have no readable frontal image .*--allow-missing"):
         sample(asked, tmp_path / "run")
     assert [record["id"] for record in records(tmp_path / "run")] == ["s0", "s6"]
     done = sample(config(model, corpus.path, n=None, allow_missing=True), tmp_path / "run")

@@ -1,7 +1,7 @@
-"""Twenty steps beside TRL's trainers: the same model, films, batches and schedule give the same losses and weights.
+"""Twenty steps beside TRL's trainers: the same model, images, batches and schedule give the same losses and weights.
 
-Ours sees each film once a pair by stored features, has the reference on disk and pads on the right without a mask; TRL
-runs the tower for both reports and again for the reference. What comes out must not tell them apart.
+Ours sees each image once a pair by stored features, has the reference on disk and pads on the right without a mask; TRL
+runs the vision encoder for both reports and again for the reference. What comes out must not tell them apart.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cxrlab.preference.train_config import LossSettings
 from cxrlab.training.config import Optimisation
 from cxrlab.training.engine import Job, fit
 from cxrlab.training.feature_store import open_features
-from cxrlab.training.films import FilmFile, open_films
+from cxrlab.training.images import ImageFile, open_images
 from cxrlab.training.lora import add_adapters
 from cxrlab.training.order import Order
 from cxrlab.training.pixels import to_pixels
@@ -43,8 +43,8 @@ datasets = pytest.importorskip("datasets")
 
 STEPS, BATCH, RATE, WARM = 20, 4, 1e-2, 0.1
 RANK, ALPHA = 4, 8.0
-SIZE = replace(TINY, tower=3, language=3, width=48)
-SIDE = 40  # pixels of a film; the tower takes 32
+SIZE = replace(TINY, vision_encoder=3, language=3, width=48)
+SIDE = 40  # pixels of an image; the vision encoder takes 32
 PROMPTS = ("Findings:", "Provide a description of the findings in the radiology image.")
 REPORTS = (
     "Both lungs are clear.",
@@ -54,7 +54,7 @@ REPORTS = (
     "No edema.",
     "Endotracheal tube with the tip above the carina.",
 )
-ITEMS = 12  # films, each with a prompt and two reports
+ITEMS = 12  # images, each with a prompt and two reports
 
 
 def asked(number: int) -> str:
@@ -62,19 +62,19 @@ def asked(number: int) -> str:
 
 
 def good(number: int) -> bool:
-    """Whether the first report of a film is a good one."""
+    """Whether the first report of an image is a good one."""
     return number % 3 != 1
 
 
 def told(number: int) -> tuple[str, str]:
-    """Two reports for a film, the first of one kind and the second of another: something that can be learnt."""
+    """Two reports for an image, the first of one kind and the second of another: something that can be learnt."""
     return REPORTS[number % 3], REPORTS[3 + number // 2 % 3]
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Smooth films: noise would be all alike to a tower."""
-    folder, found = tmp_path_factory.mktemp("films"), []
+    """Smooth images: noise would be all alike to a vision encoder."""
+    folder, found = tmp_path_factory.mktemp("images"), []
     for number in range(ITEMS):
         coarse = np.random.default_rng(number).integers(0, 256, (5, 5), dtype=np.uint8)
         found.append(folder / f"{number}.png")
@@ -111,7 +111,7 @@ class Given(Order):
 
 
 def their_rows(processor: Any, files: list[Path], paired: bool) -> Any:
-    """The films with prompts and reports as plain texts, special tokens written out: TRL adds none of its own here."""
+    """The images with prompts and reports as plain texts, special tokens written out: TRL adds none of its own here."""
     begin, end = processor.tokenizer.bos_token, processor.tokenizer.eos_token
     found = []
     for number, file in enumerate(files):
@@ -217,16 +217,16 @@ class Ours:
 def prepare_ours(files: list[Path], folder: Path, case: Case, before: dict[str, Tensor], notes: Notes) -> Ours:
     """The same model and adapters; the reference is computed before these are put on."""
     model, processor = frozen(case)
-    films = open_films([FilmFile(file) for file in files], processor.image_processor, folder)
+    images = open_images([ImageFile(file) for file in files], processor.image_processor, folder)
     cpu = torch.device("cpu")
-    features = open_features(model, films, folder, cache="on", most_gb=1, dtype=torch.float32, device=cpu)
+    features = open_features(model, images, folder, cache="on", most_gb=1, dtype=torch.float32, device=cpu)
     items, reports, order = _twins(case.loss.paired, notes.rows)
     token = int(model.config.image_token_id)
     tokens = tokenise(processor, token, [asked(number) for number in items for _ in range(2)], reports)
     fixed = {"image_tokens": image_tokens(model), "image_token": token, "pad": processor.tokenizer.pad_token_id}
     twins = ReportRows(tokens, np.repeat(items, 2), None, None, **fixed, max_length=400)
     desirable = None if case.loss.paired else np.array([good(number) for number in items])
-    rows = TwinRows(twins, films, features, desirable=desirable)
+    rows = TwinRows(twins, images, features, desirable=desirable)
     reporter = ReporterLoss(model, processor.image_processor)
     reference = reference_log_probabilities(reporter, rows, folder, precision="float32", batch_size=5)
     holder = add_adapters(model, RANK, ALPHA, 0.0, train_projector=False) if case.adapters else model
@@ -241,7 +241,7 @@ def prepare_ours(files: list[Path], folder: Path, case: Case, before: dict[str, 
 def _twins(paired: bool, rows: list[int]) -> tuple[list[int], list[str], tuple[int, ...]]:
     """Items, their reports by twos, and in which order TRL took them.
 
-    Without pairs TRL gives each film the report of the one before it in the batch, the first that of the last; an item
+    Without pairs TRL gives each image the report of the one before it in the batch, the first that of the last; an item
     that comes again in other company is then a row of its own.
     """
     if paired:
@@ -271,9 +271,11 @@ def check_same_words(ours: Ours, notes: Notes) -> None:
                 assert not learnt.view(ids.shape)[row, length:].any()
         if not paired:
             assert torch.equal(mine["desirable"], batch["label"])
-        films = ours.rows.films
-        assert films is not None
-        pixels = to_pixels(torch.from_numpy(films[ours.rows.reports.film_of[2 * np.asarray(items)]]), films.processor)
+        images = ours.rows.images
+        assert images is not None
+        pixels = to_pixels(
+            torch.from_numpy(images[ours.rows.reports.image_of[2 * np.asarray(items)]]), images.processor
+        )
         assert torch.allclose(batch["pixel_values"], pixels.repeat(2 if paired else 1, 1, 1, 1), atol=1e-6)
 
 

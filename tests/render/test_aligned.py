@@ -64,7 +64,7 @@ def test_a_step_that_is_no_better_than_the_start_is_told(tmp_path: Path, score: 
     chosen = {**preference()["selection"], "score": score, "start_score": 0.6}
     shown = page(tmp_path, preference(selection=chosen))
     assert (
-        f"No step pleased the judge more than the start on the films that were watched: {score:.3f}" in shown
+        f"No step pleased the judge more than the start on the images that were watched: {score:.3f}" in shown
     ) is told
 
 

@@ -31,7 +31,7 @@ NUMBERS: dict[str, Any] = {
     "texts": {"findings": SPREAD},
     "masked": {"XXXX": 2},
     "with_text": 4,
-    "films": {
+    "images": {
         "read": 4,
         "width": SPREAD,
         "height": SPREAD,
@@ -41,7 +41,7 @@ NUMBERS: dict[str, Any] = {
         "colour": 1,
         "suspects": {"nearly black": 1, "nearly white": 0},
     },
-    "absent_films": 7,
+    "absent_images": 7,
     "repeats": {"same report": {"groups": 12, "members": 34, "across_splits": 5}},
     "dropped": {NASTY: 2},
     "remarks": {"view not told": 6},
@@ -57,7 +57,7 @@ def page(folder: Path, statistics: Any, check: Any = None) -> str:
 
 
 def test_every_number_is_on_the_page(tmp_path: Path) -> None:
-    """Counts by split, shares, states of labels, lengths, odd films, repeats, notes."""
+    """Counts by split, shares, states of labels, lengths, odd images, repeats, notes."""
     text = page(tmp_path / "r", NUMBERS)
     for words in (
         "Views, sex and age", "no split", "75.0 %", "Labels of the corpus's own", "XXXX in 2 studies",
@@ -68,11 +68,11 @@ def test_every_number_is_on_the_page(tmp_path: Path) -> None:
     assert "nearly white" not in text and "have boxes" not in text
 
 
-def test_films_that_are_only_listed_priors_and_boxes_are_told(tmp_path: Path) -> None:
+def test_images_that_are_only_listed_priors_and_boxes_are_told(tmp_path: Path) -> None:
     """A corpus of tables alone is no empty page."""
-    numbers = {**NUMBERS, "films": {"read": 0, "width": None}, "with_prior": 3, "with_boxes": 2}
+    numbers = {**NUMBERS, "images": {"read": 0, "width": None}, "with_prior": 3, "with_boxes": 2}
     text = page(tmp_path / "r", numbers)
-    assert "No film was read; 7 are listed by the source." in text
+    assert "No image was read; 7 are listed by the source." in text
     assert "3 studies name an earlier one of the same patient; 2 studies have boxes." in text
 
 
@@ -101,9 +101,9 @@ def test_defects_come_first_with_an_example(tmp_path: Path) -> None:
     assert text.index("<h2>Defects</h2>") < text.index("<h2>Views, sex and age</h2>")
 
 
-@pytest.mark.parametrize("numbers", [{"splits": {}}, {"films": {"read": 0, "width": None}}, {"texts": {"report": {}}}])
+@pytest.mark.parametrize("numbers", [{"splits": {}}, {"images": {"read": 0, "width": None}}, {"texts": {"report": {}}}])
 def test_what_is_not_there_is_left_out(tmp_path: Path, numbers: Any) -> None:
-    """An empty corpus, films that nobody could read, a text without numbers."""
+    """An empty corpus, images that nobody could read, a text without numbers."""
     assert "<h2>Labels" not in page(tmp_path / "r", numbers)
 
 
@@ -115,7 +115,7 @@ def test_a_run_without_statistics_has_no_card(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"splits": {"train": "many"}}, {"labels": {"Edema": 3}}, {"films": {"read": "all"}}, {"texts": []}]
+    "wrong", [{"splits": {"train": "many"}}, {"labels": {"Edema": 3}}, {"images": {"read": "all"}}, {"texts": []}]
 )
 def test_a_word_for_a_number_is_refused_by_name(tmp_path: Path, wrong: Any) -> None:
     """The page is not drawn from a file that somebody has changed."""

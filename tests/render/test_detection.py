@@ -39,12 +39,12 @@ def test_a_bound_holds_only_where_the_whole_interval_is_within(
 
 def test_false_alarms_stand_with_bound_interval_n_and_a_word(tmp_path: Path) -> None:
     shown = page(tmp_path, detection())
-    rows = re.findall(r"<tr><td>(?:chest-gate|mmd|prada)</td><td>(?:film|account).*?</tr>", shown)
+    rows = re.findall(r"<tr><td>(?:chest-gate|mmd|prada)</td><td>(?:image|account).*?</tr>", shown)
     assert len(rows) == 4
-    account, film, mmd, prada = rows
+    account, image, mmd, prada = rows
     assert "✓ holds" in account and "account of 100 queries" in account
     for wanted in ("✓ holds", ">0.002<", "0.0004", "0.0001 to 0.0012", ">5,000<"):
-        assert wanted in film
+        assert wanted in image
     assert "? not shown to hold" in mmd and "0.0000 to 0.0700" in mmd and "✗ broken" in prada
     assert "⚠ Warning.</b> prada flags more benign accounts" in shown
 
@@ -85,5 +85,5 @@ def test_the_sentence_names_what_is_known_of_the_detector() -> None:
 
 def test_without_a_stream_false_alarms_alone_are_shown(tmp_path: Path) -> None:
     shown = page(tmp_path, detection(streams={}, warnings=[]))
-    assert "False alarms on benign films" in shown
+    assert "False alarms on benign images" in shown
     assert ("Detected after" in shown) is False and ("Warning." in shown) is False

@@ -23,14 +23,14 @@ def page(folder: Path, name: str, found: dict[str, Any]) -> str:
 
 def explained(count: int = 1, picture: str = "explain/left.png") -> dict[str, Any]:
     word = {"word": "<left>", "spans": [[0, 4]], "image_share": [0.25], "log_probability": [], "picture": picture}
-    return {"film": "s1", "report": "A & B", "written_by": "model", "maps": ["max-mean"], "words": [word] * count}
+    return {"image": "s1", "report": "A & B", "written_by": "model", "maps": ["max-mean"], "words": [word] * count}
 
 
 def test_words_stand_with_their_pictures_and_cannot_become_markup(tmp_path: Path) -> None:
     shown = page(tmp_path, "explain.json", explained())
     assert (
         "Where the model looked" in shown
-        and "&lt;left&gt;; attention on the film: 25%" in shown
+        and "&lt;left&gt;; attention on the image: 25%" in shown
         and "A &amp; B" in shown
     )
     assert shown.count("data:image/png") == 1 and "<left>" not in shown

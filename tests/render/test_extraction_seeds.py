@@ -68,7 +68,7 @@ def test_the_curve_leaves_out_what_was_measured_once(tmp_path: Path) -> None:
     assert ("none, queries" in shown) is False
 
 
-def test_wins_and_texts_without_a_film(tmp_path: Path) -> None:
+def test_wins_and_texts_without_a_image(tmp_path: Path) -> None:
     shown = page(tmp_path, extraction_seeds())
     wins = shown[shown.index("Report against report") :]
     assert "ada against knockoff" in wins and "0.550" in wins and "+0.350" in wins
@@ -83,7 +83,7 @@ def test_a_study_of_a_few_figures_makes_a_page(tmp_path: Path) -> None:
         "Which brings more",
         "Over the queries",
         "Report against report",
-        "Texts without a film",
+        "Texts without an image",
         "published",
     ):
         assert (f"<h3>{absent}" in shown) is False

@@ -47,13 +47,13 @@ def test_names_and_values_are_escaped() -> None:
 
 def test_a_picture_carries_its_bytes() -> None:
     png = encode_png(np.zeros((2, 2), np.uint8))
-    assert 'src="data:image/png;base64,iVBOR' in picture(png, "a film", "a.png")
-    assert 'src="data:image/jpeg;' in picture(b"\xff\xd8\xff\xe0", "a film", "a.jpg")
+    assert 'src="data:image/png;base64,iVBOR' in picture(png, "an image", "a.png")
+    assert 'src="data:image/jpeg;' in picture(b"\xff\xd8\xff\xe0", "an image", "a.jpg")
 
 
 def test_what_is_no_picture_is_named() -> None:
     with pytest.raises(DataError, match=r"thumbs/0\.png is not a PNG"):
-        picture(b"<svg onload=x>", "a film", "thumbs/0.png")
+        picture(b"<svg onload=x>", "an image", "thumbs/0.png")
 
 
 @pytest.mark.parametrize(("share", "width"), [(0.0, "0.0%"), (0.5, "50.0%"), (1.0, "100.0%"), (7.0, "100.0%")])

@@ -33,9 +33,9 @@ def page(tmp_path: Path, *found: dict[str, Any] | None) -> str:
 
 def test_verdict_figures_and_the_rest_are_shown(tmp_path: Path) -> None:
     shown = page(tmp_path, FOUND)
-    assert "Does the film matter?" in shown and "<p class=bad>It does &lt;not&gt; look.</p>" in shown
+    assert "Does the image matter?" in shown and "<p class=bad>It does &lt;not&gt; look.</p>" in shown
     assert "0.500" in shown and "0.400 to 0.600" in shown and "75 %" in shown
-    assert 'style="left:45.0%"' in shown, "the tick of the noise film"
+    assert 'style="left:45.0%"' in shown, "the tick of the noise image"
     assert "1 more metrics" in shown and "0.250" in shown
     assert shown.count("–") >= 2, "what is unknown is a dash, not a zero"
 
@@ -49,7 +49,7 @@ def test_a_run_that_looks_is_green_and_one_without_the_control_is_named(tmp_path
 
 
 def test_without_any_control_there_is_no_section(tmp_path: Path) -> None:
-    assert "Does the film matter?" not in page(tmp_path, {}, None)
+    assert "Does the image matter?" not in page(tmp_path, {}, None)
 
 
 @pytest.mark.parametrize("broken", [{"sentence": 3}, {"right": []}, {"wrong": {"noise": {"unchanged": "all"}}}])

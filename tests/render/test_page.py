@@ -100,7 +100,7 @@ def test_reports_of_several_models_stand_side_by_side(make_run) -> None:
     assert_self_contained(reader)
 
 
-def test_a_normal_film_says_so_and_an_unknown_one_says_nothing(make_run) -> None:
+def test_a_normal_image_says_so_and_an_unknown_one_says_nothing(make_run) -> None:
     normal = make_run("a", examples=(Example("s1", "thumbs/0.png", truth=()),))
     unknown = make_run("b", examples=(Example("s1", "thumbs/0.png", truth=None),))
     assert "no finding" in read(write_page([normal])).text
@@ -112,7 +112,7 @@ def test_an_empty_report_is_shown_as_empty(make_run) -> None:
     assert "(no words)" in read(write_page([run])).text
 
 
-def test_counts_findings_missing_films_and_steps_are_shown(make_run) -> None:
+def test_counts_findings_missing_images_and_steps_are_shown(make_run) -> None:
     sheet = encode_png(np.zeros((3, 3), np.uint8))
     summary = {
         "corpus": {

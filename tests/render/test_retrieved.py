@@ -36,9 +36,9 @@ def found(value: float | None = 0.25) -> dict[str, Any]:
 def test_recall_stands_beside_chance_both_ways(tmp_path: Path) -> None:
     shown = page(tmp_path, found())
     assert (
-        "Do films find their reports?" in shown and "0.125 to 0.500" in shown and "0.062" in shown and "0.375" in shown
+        "Do images find their reports?" in shown and "0.125 to 0.500" in shown and "0.062" in shown and "0.375" in shown
     )
-    assert "film finds report" in shown and "report finds film" in shown and "width:25.0%" in shown
+    assert "image finds report" in shown and "report finds image" in shown and "width:25.0%" in shown
     assert "same &lt;b&gt;" in shown and "8 different reports" in shown and "Zero-shot" not in shown
 
 

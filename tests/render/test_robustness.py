@@ -21,17 +21,17 @@ from cxrlab.render.triptychs import MOST, marked
 NASTY = "<script>alert(1)</script>"
 
 
-def page(folder: Path, found: dict[str, Any], films: tuple[dict[str, Any], ...] = ()) -> str:
+def page(folder: Path, found: dict[str, Any], images: tuple[dict[str, Any], ...] = ()) -> str:
     with Run.open(folder / "run", {"model": "builtin:reporter"}, seed=7) as run:
         run.write("robustness.json", found)
         for name in ("clean", "x10", "pgd"):
             run.write(f"triptychs/s1_{name}.png", encode_png(np.full((4, 4), 128, np.uint8)))
-        for film in films:
-            run.append("triptychs.jsonl", film)
+        for image in images:
+            run.append("triptychs.jsonl", image)
     return write_page([folder / "run"], allow_unfinished=not found).read_text()
 
 
-def film(**changed: Any) -> dict[str, Any]:
+def image(**changed: Any) -> dict[str, Any]:
     return {
         "id": "s1",
         "model": "a",
@@ -69,7 +69,7 @@ def test_the_threat_comes_first_then_what_takes_the_ground_from_every_figure(tmp
     places = [shown.index(words) for words in order]
     assert places == sorted(places)
     assert shown.count("It scores the same on noise.") == 1 and "✓ looks" not in shown
-    assert "✓ looks at the film" in page(tmp_path / "other", audit())
+    assert "✓ looks at the image" in page(tmp_path / "other", audit())
 
 
 def test_many_warnings_are_folded(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_every_condition_stands_with_float_and_eight_bits(tmp_path: Path) -> Non
     assert "worst case at 2/255" in shown and "0.719" in shown  # 0.71875 of the studies are harmed
 
 
-def test_a_film_beyond_its_radius_is_told(tmp_path: Path) -> None:
+def test_a_image_beyond_its_radius_is_told(tmp_path: Path) -> None:
     far = {"linf": {"mean": 2 / 255, "max": 3 / 255}}
     found = audit(models={"m": model(attacks={"pgd@2/255": condition(0.5, realised=far)})})
     assert "beyond its radius" not in page(tmp_path / "kept", audit(models={"m": model(attacks={})}))
@@ -101,15 +101,15 @@ def test_models_are_held_against_each_other_with_corrected_tests(tmp_path: Path)
     two = {"builtin:reporter": model(), "builtin:tuned": model("b")}
     shown = page(tmp_path, audit(models=two, comparison={"a:b": against()}))
     part = shown[shown.index("Models against each other") :]
-    for wanted in ("✓ On clean films the two are equal.", "40 studies of 31 patients", "0.250", "0.094", "&lt; 0.001"):
+    for wanted in ("✓ On clean images the two are equal.", "40 studies of 31 patients", "0.250", "0.094", "&lt; 0.001"):
         assert wanted in part
     # The interval of the difference leaves out zero, but only the drop survives the correction.
     assert "▲&nbsp;+0.188" in part and "▲&nbsp;+0.125" not in part and "+0.125" in part
     assert "harm × 0.44" in part and ">17<" in part
 
 
-def test_reports_are_shown_with_films_marks_and_flips(tmp_path: Path) -> None:
-    shown = page(tmp_path, audit(), (film(),))
+def test_reports_are_shown_with_images_marks_and_flips(tmp_path: Path) -> None:
+    shown = page(tmp_path, audit(), (image(),))
     assert shown.count("<figure><img") == 3 and "mid grey is no change" in shown
     assert "<mark class=lost>Mild edema</mark><sup>− lost</sup>." in shown
     assert "<mark class=new>Left nodule</mark><sup>+ new</sup>." in shown
@@ -143,7 +143,7 @@ def test_whatever_a_file_says_is_shown_and_never_obeyed(tmp_path: Path) -> None:
         controls={"image_dependence": {NASTY: {"verdict": "blind", "sentence": NASTY}}},
         protocol={NASTY: NASTY},
     )
-    words = film(id=NASTY, model=NASTY, condition=NASTY, label_flips=[{"label": NASTY}], before=NASTY, reference=NASTY)
+    words = image(id=NASTY, model=NASTY, condition=NASTY, label_flips=[{"label": NASTY}], before=NASTY, reference=NASTY)
     shown = page(tmp_path, told, (words,))
     assert "<script" not in shown and shown.count("&lt;script&gt;") > 15
 
@@ -151,7 +151,7 @@ def test_whatever_a_file_says_is_shown_and_never_obeyed(tmp_path: Path) -> None:
 def test_absent_parts_leave_the_rest_and_a_dash(tmp_path: Path) -> None:
     lone = model(attacks={"pgd@2/255": {"asked.accuracy": measure(None), "flip_rate": None}}, clean={})
     lone["labels"] = {"pgd@2/255": {"edema": {**label_row(), "positives": None}}}
-    shown = page(tmp_path, {"models": {"m": lone}}, (film(clean=None, spans=None, label_flips=None, after=None),))
+    shown = page(tmp_path, {"models": {"m": lone}}, (image(clean=None, spans=None, label_flips=None, after=None),))
     assert '<td class="number">–</td>' in shown and "nan" not in shown and "None" not in shown
     assert "Threat" not in shown and "Models against each other" not in shown
     for number, empty in enumerate(({}, {"models": {}}, {"models": {"m": {}}}, {"models": {"m": {"key": "a"}}})):
@@ -171,8 +171,8 @@ def test_twelve_models_keep_to_a_page(tmp_path: Path) -> None:
     assert "11 other models" in shown and "6 of 12 models drawn" in shown and len(shown) < 2.5 * few
 
 
-def test_more_films_than_a_page_carries_are_counted(tmp_path: Path) -> None:
-    shown = page(tmp_path, audit(), tuple(film(id=f"s{number}") for number in range(MOST + 2)))
+def test_more_images_than_a_page_carries_are_counted(tmp_path: Path) -> None:
+    shown = page(tmp_path, audit(), tuple(image(id=f"s{number}") for number in range(MOST + 2)))
     assert shown.count("<article class=marked>") == MOST and "2 more in triptychs.jsonl" in shown
 
 

@@ -17,8 +17,8 @@ def test_a_figure_is_xml_and_its_points_land_where_they_should() -> None:
     assert drawn.tag == f"{SVG}svg" and drawn[0].get("fill") == "#fff"
     # Left edge 50, right edge 264 - 14 = 250; top 34 is 1, base 180 - 46 = 134 is 0: 100 pixels high, 200 wide.
     lines = {line.get("stroke-dasharray"): line.get("points") for line in drawn.iter(f"{SVG}polyline")}
-    assert lines[None] == "50.0,46.5 250.0,84.0"  # 0.875 on the clean film, 0.5 at 4/255
-    assert lines["5 4"] == "50.0,46.5 250.0,46.5"  # the control, whose clean film is taken from the model
+    assert lines[None] == "50.0,46.5 250.0,84.0"  # 0.875 on the clean image, 0.5 at 4/255
+    assert lines["5 4"] == "50.0,46.5 250.0,46.5"  # the control, whose clean image is taken from the model
     shades = [one.get("points") for one in drawn.iter(f"{SVG}polygon") if one.get("fill-opacity")]
     assert "50.0,34.0 250.0,59.0 250.0,109.0 50.0,59.0" in shades
     words = [one.text for one in drawn.iter(f"{SVG}text")]

@@ -20,7 +20,7 @@ def rehearsal(**changes: Any) -> dict[str, Any]:
         "threat": "Threat model: who asks sees words alone.",
         "guard": {"detectors": ["chest-gate", "perturbation"], "defence": None},
         "benign": {
-            "films": 500,
+            "images": 500,
             "accounts": 5,
             "clients": 8,
             "stopped": 0,
@@ -29,7 +29,7 @@ def rehearsal(**changes: Any) -> dict[str, Any]:
             "answered": share(0.998, 0.989, 1.0, 500),
             "same_words": share(1.0, 0.993, 1.0, 499),
         },
-        "alone": {"films": 20, "seconds": 15.0, "per_second": 1.33},
+        "alone": {"images": 20, "seconds": 15.0, "per_second": 1.33},
         "attacks": {
             "scenes": {"queries": 40, "reports": 0, "stopped_at": 3},
             "noise": {"queries": 40, "reports": 40, "stopped_at": None},
@@ -52,7 +52,7 @@ def row(shown: str, first: str) -> str:
 
 def test_who_is_answered_stands_with_interval_and_n(tmp_path: Path) -> None:
     shown = page(tmp_path, rehearsal())
-    answered = row(shown, "films answered")
+    answered = row(shown, "images answered")
     assert all(part in answered for part in ("0.998", "0.9890", "1.0000", ">500<"))
     assert "4.99" in row(shown, "answers a second, 8 at once")
     assert "1.33" in row(shown, "answers a second, one by one")
@@ -83,5 +83,5 @@ def test_a_page_without_a_rehearsal_has_no_such_section(tmp_path: Path) -> None:
 
 
 def test_another_shape_is_refused_with_the_key(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="rehearsal.json: 'benign.films' is 'many'"):
-        page(tmp_path, rehearsal(benign={"films": "many"}))
+    with pytest.raises(DataError, match="rehearsal.json: 'benign.images' is 'many'"):
+        page(tmp_path, rehearsal(benign={"images": "many"}))

@@ -57,7 +57,7 @@ def test_a_planted_vulnerable_model_is_broken_and_noise_of_the_same_size_is_not(
     found = room.audit(settings(corpus), tmp_path / "run")
     model = found["models"]["planted:a"]
     assert model["clean"]["asked.accuracy"]["value"] == 1
-    # The lean is 10/255: a radius of 4 cannot turn it round, one of 16 does so on every film.
+    # The lean is 10/255: a radius of 4 cannot turn it round, one of 16 does so on every image.
     assert model["attacks"]["pgd@4/255"]["flip_rate"]["value"] == 0
     assert model["attacks"]["pgd@16/255"]["flip_rate"]["value"] == 1
     assert model["attacks"]["pgd@16/255"]["findings.f1"]["value"] == 0
@@ -75,7 +75,7 @@ def test_a_planted_blind_model_is_flagged_by_the_control(
     found = room.audit(settings(corpus), tmp_path / "run")
     assert found["models"]["planted:a"]["attacks"]["pgd@16/255"]["flip_rate"]["value"] == 0  # looks robust
     assert found["controls"]["image_dependence"]["a"]["verdict"] == "blind"
-    assert "does not look at the film" in found["warnings"][0]
+    assert "does not look at the image" in found["warnings"][0]
 
 
 def test_a_planted_gradient_masked_model_is_flagged_by_the_self_checks(
@@ -94,7 +94,7 @@ def test_a_planted_gradient_masked_model_is_flagged_by_the_self_checks(
 def test_a_random_model_is_flagged(corpus: Corpus, use: Callable[..., None], tmp_path: Path) -> None:
     use(planted.Random)
     found = room.audit(settings(corpus, n=6, attacks=("noise",), control_studies=0), tmp_path / "run")
-    assert any("the same film gets different answers" in line for line in found["warnings"])
+    assert any("the same image gets different answers" in line for line in found["warnings"])
 
 
 def test_a_model_of_words_alone_gets_black_box_attacks_and_a_sentence(
@@ -129,12 +129,12 @@ def test_a_stopped_audit_ends_with_the_same_bytes(
     examine = planted.Leaning.examine
     left = calls
 
-    def stopping(self: Any, films: Any, cases: Any) -> Any:
+    def stopping(self: Any, images: Any, cases: Any) -> Any:
         nonlocal left
         left -= 1
         if left < 0:
             raise KeyboardInterrupt
-        return examine(self, films, cases)
+        return examine(self, images, cases)
 
     monkeypatch.setattr(planted.Leaning, "examine", stopping)
     with pytest.raises(KeyboardInterrupt):
@@ -156,11 +156,11 @@ def test_batches_do_not_change_what_is_found(corpus: Corpus, use: Callable[..., 
         lines.append({record["id"]: record for _, record in read_jsonl(folder / "answers.jsonl")})
     assert lines[0].keys() == lines[1].keys()
     for key, one in lines[0].items():
-        assert one["film"]["report"] == lines[1][key]["film"]["report"]
-        assert one["film"]["loss"] == pytest.approx(lines[1][key]["film"]["loss"], rel=1e-4, abs=1e-6)
+        assert one["image"]["report"] == lines[1][key]["image"]["report"]
+        assert one["image"]["loss"] == pytest.approx(lines[1][key]["image"]["loss"], rel=1e-4, abs=1e-6)
 
 
-def test_films_made_for_one_model_are_shown_to_the_other(
+def test_images_made_for_one_model_are_shown_to_the_other(
     corpus: Corpus, use: Callable[..., None], tmp_path: Path
 ) -> None:
     use(planted.Leaning, planted.Masked)
@@ -201,10 +201,10 @@ def test_what_makes_no_sense_is_refused_with_a_sentence(corpus: Corpus, changes:
         settings(corpus, **changes)
 
 
-def test_the_worst_case_is_never_better_than_the_clean_film(
+def test_the_worst_case_is_never_better_than_the_clean_image(
     corpus: Corpus, use: Callable[..., None], tmp_path: Path
 ) -> None:
-    """Noise can mend by chance; an attacker who finds nothing worse leaves the film as it is."""
+    """Noise can mend by chance; an attacker who finds nothing worse leaves the image as it is."""
     use(planted.Random)
     found = room.audit(settings(corpus, n=20, attacks=("noise",), eps=("1/255",), control_studies=0), tmp_path / "run")
     model = found["models"]["planted:a"]
@@ -212,7 +212,7 @@ def test_the_worst_case_is_never_better_than_the_clean_film(
 
 
 def test_every_radius_begins_anew(corpus: Corpus, use: Callable[..., None], tmp_path: Path) -> None:
-    """`passes` is then all that a film has cost: the same alone and behind a smaller radius."""
+    """`passes` is then all that an image has cost: the same alone and behind a smaller radius."""
     use(planted.Leaning)
     lines = []
     for name, eps in (("alone", ("16/255",)), ("behind", ("4/255", "16/255"))):
@@ -247,7 +247,7 @@ def test_a_condition_means_the_same_aim_for_every_model(
     assert "pgd@4/255" not in found["comparison"]["a:b"]["conditions"]
 
 
-def test_a_film_that_cannot_be_read_is_told_before_the_first_attack(use: Callable[..., None], tmp_path: Path) -> None:
+def test_a_image_that_cannot_be_read_is_told_before_the_first_attack(use: Callable[..., None], tmp_path: Path) -> None:
     spoilt = planted.leaning_corpus(tmp_path / "corpus", 6)
     (spoilt.path / "images" / "s004.png").write_bytes(b"junk")
     use(planted.Leaning)

@@ -6,19 +6,19 @@ import math
 from typing import Any
 
 import pytest
-from hand_evidence import EFFUSION, NORMAL, OEDEMA, audit, film, lines, truth
+from hand_evidence import EFFUSION, NORMAL, OEDEMA, audit, image, lines, truth
 
 from cxrlab.robustness.by_label import ALL, by_label
 
 STUDIES = [truth("s1", e=1, o=0), truth("s2", e=0), truth("s3", e=1, o=1)]
-BEFORE = {"s1": film(e=0.9, o=0.2), "s2": film(e=0.1), "s3": film(e=0.8, o=0.7)}
-AFTER = {"s1": film(e=0.2, o=0.2), "s2": film(e=0.4), "s3": film(e=0.6, o=0.1)}
+BEFORE = {"s1": image(e=0.9, o=0.2), "s2": image(e=0.1), "s3": image(e=0.8, o=0.7)}
+AFTER = {"s1": image(e=0.2, o=0.2), "s2": image(e=0.4), "s3": image(e=0.6, o=0.1)}
 
 
 def table(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     """The table of an attack."""
     made = audit(STUDIES, lines("a", "clean", before), lines("a", "pgd@2/255", after))
-    now, clean = made.tables("a")["pgd@2/255"].film, made.evidence.clean("a").film
+    now, clean = made.tables("a")["pgd@2/255"].image, made.evidence.clean("a").image
     return by_label(made.evidence, now, clean, made.resamples)
 
 
@@ -45,14 +45,14 @@ def test_a_fall_has_an_interval_that_holds_it() -> None:
 
 def test_both_columns_are_over_the_same_answers() -> None:
     """The third study is not asked about effusion any more: it leaves the original column as well."""
-    row = table(BEFORE, {**AFTER, "s3": film(o=0.1)})[EFFUSION]
+    row = table(BEFORE, {**AFTER, "s3": image(o=0.1)})[EFFUSION]
     assert row["n"] == 3
     assert row["asked"]["n"] == 2
     assert row["asked"]["confidence"]["original"]["value"] == pytest.approx(0.9)
 
 
 def test_reports_have_a_column_of_their_own() -> None:
-    told = [film(NORMAL, labels={EFFUSION: value}) for value in (1, 0)]
+    told = [image(NORMAL, labels={EFFUSION: value}) for value in (1, 0)]
     found = table(dict.fromkeys(BEFORE, told[0]), dict.fromkeys(BEFORE, told[1]))
     row = found[EFFUSION]["written"]["accuracy"]
     assert (row["original"]["value"], row["perturbed"]["value"]) == pytest.approx((2 / 3, 1 / 3))

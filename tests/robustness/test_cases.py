@@ -12,7 +12,7 @@ from corpora import toy_corpus
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.records import Report
-from cxrlab.robustness.cases import Cases, film_tensor, refuse_without_reference, stacked
+from cxrlab.robustness.cases import Cases, image_tensor, refuse_without_reference, stacked
 from cxrlab.robustness.config import RobustnessConfig
 
 NO_TEXT: dict[str, object] = {"sections": Report(indication="Cough.")}
@@ -35,26 +35,26 @@ def test_text_truth_and_labels_are_gathered(tmp_path: Path) -> None:
     assert [case.id for case in found.of(["s0"])] == ["s0"] and found.of(["s0"])[0].truth["pleural effusion"] == 1
 
 
-def test_films_and_masks_have_one_size(tmp_path: Path) -> None:
+def test_images_and_masks_have_one_size(tmp_path: Path) -> None:
     """A mask of 8 × 9 pixels; at half the size 4 × 5 pixels hold some of it, and at most the ring around them."""
     for number, size in enumerate((None, 12)):
-        found = cases(tmp_path / str(number), ["s0", "s1"], {1: HEALTHY}, film_size=size)
-        film, masks = found.film(found.all[0]), found.finding_masks(found.all[0])
-        assert film.dtype == np.float32 and film.shape == (size or 24, size or 24)
-        assert [mask.shape for mask in masks] == [film.shape]
+        found = cases(tmp_path / str(number), ["s0", "s1"], {1: HEALTHY}, image_size=size)
+        image, masks = found.image(found.all[0]), found.finding_masks(found.all[0])
+        assert image.dtype == np.float32 and image.shape == (size or 24, size or 24)
+        assert [mask.shape for mask in masks] == [image.shape]
         inside = masks[0] != 0
         assert inside.sum() == 72 if size is None else inside[2:6, 3:8].all() and inside.sum() <= 6 * 7
         assert found.finding_masks(found.all[1]) == []
 
 
-def test_a_film_becomes_a_tensor_of_its_channels() -> None:
+def test_a_image_becomes_a_tensor_of_its_channels() -> None:
     grey, colour = np.zeros((3, 5), np.float64), np.zeros((3, 5, 3), np.float32)
-    assert film_tensor(grey).shape == (1, 3, 5) and film_tensor(colour).shape == (3, 3, 5)
-    assert film_tensor(grey).dtype == torch.float32
+    assert image_tensor(grey).shape == (1, 3, 5) and image_tensor(colour).shape == (3, 3, 5)
+    assert image_tensor(grey).dtype == torch.float32
     assert stacked([grey, colour, grey]) == [[0, 2], [1]]
 
 
-def test_studies_without_a_report_are_told_before_the_first_film(tmp_path: Path) -> None:
+def test_studies_without_a_report_are_told_before_the_first_image(tmp_path: Path) -> None:
     found = cases(tmp_path / "c", ["s0", "s1"], {1: {**NO_TEXT, **HEALTHY}})
     refuse_without_reference(found.all[:1], "findings")
     with pytest.raises(DataError, match=r"1 of 2 studies have no text in their section 'findings' .*'s1'.*against own"):

@@ -19,9 +19,9 @@ def test_right_answers_with_their_radius_abstentions_and_unknown_labels(tmp_path
     """Of five known labels: two right with all votes, one right with few, one wrong, one without an answer."""
     truths = [hand.truth("s1", e=1, o=0), hand.truth("s2", e=1, o=0), hand.truth("s3", e=0)]
     clean = {
-        "s1": hand.film(e=1.0, o=0.0),
-        "s2": hand.film(e=0.85, o=0.95),  # 17 of 20 are enough for a short radius; 19 say that there is oedema
-        "s3": hand.film(e=0.5, o=1.0),  # ten of twenty tell nothing; of oedema nothing is known
+        "s1": hand.image(e=1.0, o=0.0),
+        "s2": hand.image(e=0.85, o=0.95),  # 17 of 20 are enough for a short radius; 19 say that there is oedema
+        "s3": hand.image(e=0.5, o=1.0),  # ten of twenty tell nothing; of oedema nothing is known
     }
     with Run.open(tmp_path / "run", {}) as run:
         for _ in range(2):  # what is on file is not written again

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hand_evidence import AIR, LEFT, NORMAL, audit, film, lines, truth
+from hand_evidence import AIR, LEFT, NORMAL, audit, image, lines, truth
 
 from cxrlab.metrics.statistics.bootstrap import Estimate
 from cxrlab.metrics.statistics.counts import holm
@@ -22,7 +22,7 @@ STUDIES = [truth(study, NORMAL, e=1) for study in NAMES]
 
 def answers(right: int) -> dict[str, Any]:
     """Answers about effusion, which all have; the first `right` are right."""
-    return {study: film(e=0.9 if place < right else 0.2) for place, study in enumerate(NAMES)}
+    return {study: image(e=0.9 if place < right else 0.2) for place, study in enumerate(NAMES)}
 
 
 def two(a_clean: int, a_attacked: int, b_clean: int, b_attacked: int) -> Audit:
@@ -60,7 +60,7 @@ def test_p_is_exact_for_few_patients() -> None:
 def test_the_smallest_detectable_difference_is_2_8_standard_errors() -> None:
     made = two(8, 2, 6, 4)
     row = compare_models(made, "a", "b")["conditions"][PGD]["asked.accuracy"]
-    draws = [made.outcome(made.tables(model)[PGD]).film["asked.accuracy"].estimate.draws for model in "ab"]
+    draws = [made.outcome(made.tables(model)[PGD]).image["asked.accuracy"].estimate.draws for model in "ab"]
     assert row["smallest_detectable"] == pytest.approx(2.8 * np.std(draws[1] - draws[0], ddof=1))
 
 
@@ -70,7 +70,7 @@ def test_equal_models_leave_nothing_to_test() -> None:
     assert found["conditions"][PGD]["asked.accuracy"]["difference"] == 0
     assert math.isnan(found["conditions"][PGD]["asked.accuracy"]["p_holm"])
     assert found["equal_clean"] is False, "eight patients alike do not show that all are"
-    assert found["sentence"].startswith("On clean films the two are not shown to be equal within 0.02")
+    assert found["sentence"].startswith("On clean images the two are not shown to be equal within 0.02")
 
 
 def test_flips_are_counted_by_study() -> None:
@@ -81,12 +81,12 @@ def test_flips_are_counted_by_study() -> None:
 
 
 def test_flips_of_reports_come_before_those_of_answers() -> None:
-    clean = {study: film(NORMAL, e=0.9) for study in NAMES}
+    clean = {study: image(NORMAL, e=0.9) for study in NAMES}
     made = audit(
         STUDIES,
         *(lines(model, "clean", clean) for model in "ab"),
-        lines("a", PGD, {**clean, "s1": film(AIR), "s2": film(AIR)}),
-        lines("b", PGD, {**clean, "s2": film(AIR), "s3": film(AIR)}),
+        lines("a", PGD, {**clean, "s1": image(AIR), "s2": image(AIR)}),
+        lines("b", PGD, {**clean, "s2": image(AIR), "s3": image(AIR)}),
     )
     row = compare_models(made, "a", "b")["flips"][PGD]
     assert (row["of"], row["only_a"], row["only_b"], row["both"], row["p"]) == ("reports", 1, 1, 1, 1.0)
@@ -106,13 +106,13 @@ def test_unequal_starts_are_told_and_matched() -> None:
 
 def test_reports_are_matched_where_both_make_no_significant_error() -> None:
     """b is wrong about s1 when clean, so s1 is left out, though only there a is harmed."""
-    clean = {study: film(NORMAL) for study in NAMES}
+    clean = {study: image(NORMAL) for study in NAMES}
     made = audit(
         STUDIES,
         lines("a", "clean", clean),
-        lines("b", "clean", {**clean, "s1": film(LEFT), "s2": film(LEFT)}),
-        lines("a", PGD, {**clean, "s1": film(AIR)}),
-        lines("b", PGD, {**clean, "s8": film(AIR)}),
+        lines("b", "clean", {**clean, "s1": image(LEFT), "s2": image(LEFT)}),
+        lines("a", PGD, {**clean, "s1": image(AIR)}),
+        lines("b", PGD, {**clean, "s8": image(AIR)}),
     )
     matched = compare_models(made, "a", "b")["matched"]
     row = matched["conditions"][PGD]["errors.significant"]
@@ -127,14 +127,14 @@ def test_equal_within_the_margin_means_the_whole_interval() -> None:
     """
     names = [f"s{number}" for number in range(200)]
     labels = [truth(study, patient=f"p{place}", e=1) for place, study in enumerate(names)]
-    good = {study: film(e=0.9) for study in names}
+    good = {study: image(e=0.9) for study in names}
     found = compare_models(audit(labels, *(lines(model, "clean", good) for model in "ab")), "a", "b")
     assert list(found["clean"]["asked.accuracy"].values()) == pytest.approx([0, -0.0183, 0.0183], abs=1e-4)
     assert found["equal_clean"] is True and found["matched"] is None
-    assert found["sentence"].startswith("On clean films the two are equal within 0.02")
+    assert found["sentence"].startswith("On clean images the two are equal within 0.02")
     few = names[:1] + names[100:101]
-    scant = [lines(model, "clean", {study: film(e=0.9) for study in few}) for model in "ab"]
-    scant[1] = lines("b", "clean", {few[0]: film(e=0.9), few[1]: film(e=0.1)})
+    scant = [lines(model, "clean", {study: image(e=0.9) for study in few}) for model in "ab"]
+    scant[1] = lines("b", "clean", {few[0]: image(e=0.9), few[1]: image(e=0.1)})
     wide = compare_models(audit([labels[0], labels[100]], *scant), "a", "b")
     assert wide["equal_clean"] is False
 
@@ -164,9 +164,9 @@ def test_all_pairs_are_one_family() -> None:
 def test_what_is_swapped_for_a_drop_is_the_drop(name: str) -> None:
     """One of two effusions is missed under attack: F1 falls from 1 to 2/3, errors rise from 0 to 1/2."""
     studies = [truth("s1", LEFT), truth("s2", LEFT)]
-    clean = {"s1": film(LEFT), "s2": film(LEFT)}
-    made = audit(studies, lines("a", "clean", clean), lines("a", PGD, {**clean, "s2": film(NORMAL)}))
-    before, after = made.clean("a").film[name], made.outcome(made.tables("a")[PGD]).film[name]
+    clean = {"s1": image(LEFT), "s2": image(LEFT)}
+    made = audit(studies, lines("a", "clean", clean), lines("a", PGD, {**clean, "s2": image(NORMAL)}))
+    before, after = made.clean("a").image[name], made.outcome(made.tables("a")[PGD]).image[name]
     found = drop_tally(before, after)
     assert found is not None
     assert found.value == pytest.approx({"findings.f1": 2 / 3 - 1, "errors.significant": 1 / 2}[name])

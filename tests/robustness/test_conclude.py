@@ -1,4 +1,4 @@
-"""The content of robustness.json, from a handful of films."""
+"""The content of robustness.json, from a handful of images."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hand_evidence import AIR, NORMAL, evidence, film, lines, trace, truth
+from hand_evidence import AIR, NORMAL, evidence, image, lines, trace, truth
 
 from cxrlab.core.jsonl import JsonlAppender
 from cxrlab.robustness.conclude import conclude, conclude_folder
 
 STUDIES = [truth("s1", NORMAL, e=0), truth("s2", NORMAL, e=1), truth("s3", NORMAL, e=1)]
 PGD = "pgd@2/255"
-CLEAN = {"s1": film(NORMAL, e=0.1), "s2": film(NORMAL, e=0.9), "s3": film(NORMAL, e=0.9)}
-TURNED = {**CLEAN, "s1": film(AIR, e=0.8)}
-ROUNDED = film(AIR, e=0.5)
+CLEAN = {"s1": image(NORMAL, e=0.1), "s2": image(NORMAL, e=0.9), "s3": image(NORMAL, e=0.9)}
+TURNED = {**CLEAN, "s1": image(AIR, e=0.8)}
+ROUNDED = image(AIR, e=0.5)
 
 
 def two_models() -> list[Any]:
-    """Model a is attacked, corrupted and shown rounded films; b is as a, but unharmed."""
+    """Model a is attacked, corrupted and shown rounded images; b is as a, but unharmed."""
     return [
         lines("a", "clean", CLEAN),
         lines("a", PGD, TURNED, attack=trace(0.004), uint8=ROUNDED),
@@ -47,7 +47,7 @@ def test_a_condition_holds_values_differences_and_what_the_attack_was(found: dic
     assert (row["passes"], row["broken"], row["zero_gradients"]) == (20, 1, 0)
 
 
-def test_rounded_films_are_told_apart(found: dict[str, Any]) -> None:
+def test_rounded_images_are_told_apart(found: dict[str, Any]) -> None:
     """Rounded, all three reports speak of air, and 0.5 is no yes: one of three answers is right, two fewer."""
     row = found["models"]["hf:one"]["attacks"][PGD]["uint8"]
     assert row["flip_rate"]["value"] == 1
@@ -56,8 +56,8 @@ def test_rounded_films_are_told_apart(found: dict[str, Any]) -> None:
     assert "clean_uint8" not in found["models"]["hf:one"]
 
 
-def test_rounded_films_are_held_against_rounded_clean_films_where_there_are_any() -> None:
-    """The clean films already speak of air once rounded, so that nothing is flipped there."""
+def test_rounded_images_are_held_against_rounded_clean_images_where_there_are_any() -> None:
+    """The clean images already speak of air once rounded, so that nothing is flipped there."""
     clean = lines("a", "clean", CLEAN, uint8=ROUNDED)
     said = evidence(STUDIES, clean, lines("a", PGD, TURNED, uint8=ROUNDED))
     model = conclude(said, trials=50)["models"]["a"]
@@ -102,7 +102,7 @@ def test_a_folder_says_the_same_as_its_lines(found: dict[str, Any], tmp_path: Pa
 
 
 def test_an_encoder_alone_has_answers_and_no_reports() -> None:
-    asked = {study: film(e=0.9) for study in CLEAN}
+    asked = {study: image(e=0.9) for study in CLEAN}
     found = conclude(evidence(STUDIES, lines("a", "clean", asked), lines("a", PGD, asked)), trials=50)
     row = found["models"]["a"]["attacks"][PGD]
     assert row["findings.f1"] == {"value": None, "low": None, "high": None, "n": 0} | {
@@ -113,7 +113,7 @@ def test_an_encoder_alone_has_answers_and_no_reports() -> None:
 
 
 def test_a_black_box_has_reports_and_the_confidence_of_reports() -> None:
-    told = {study: film(NORMAL, mean_logprob=0.0) for study in CLEAN}
+    told = {study: image(NORMAL, mean_logprob=0.0) for study in CLEAN}
     found = conclude(evidence(STUDIES, lines("a", "clean", told), lines("a", "square@0.01", told)), trials=50)
     row = found["models"]["a"]["attacks"]["square@0.01"]
     assert row["asked.accuracy"]["value"] is None

@@ -1,4 +1,4 @@
-"""Wrong films tell who does not look: by reports, and by closed answers alone."""
+"""Wrong images tell who does not look: by reports, and by closed answers alone."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from cxrlab.core.runs import Run
 from cxrlab.data.corpus import Corpus
 from cxrlab.robustness.cases import Case, Cases
 from cxrlab.robustness.config import RobustnessConfig
-from cxrlab.robustness.controls import CONTROLS, examine_wrong_films, image_dependence
-from cxrlab.robustness.evidence import FilmAnswer
+from cxrlab.robustness.controls import CONTROLS, examine_wrong_images, image_dependence
+from cxrlab.robustness.evidence import ImageAnswer
 
 
 class Answers(planted.Leaning):
@@ -24,8 +24,8 @@ class Answers(planted.Leaning):
 
     writes_reports = False
 
-    def examine(self, films: Tensor, cases: Sequence[Case]) -> list[FilmAnswer]:
-        return [FilmAnswer(label_probs=one.label_probs) for one in super().examine(films, cases)]
+    def examine(self, images: Tensor, cases: Sequence[Case]) -> list[ImageAnswer]:
+        return [ImageAnswer(label_probs=one.label_probs) for one in super().examine(images, cases)]
 
 
 class BlindAnswers(Answers, planted.Blind):
@@ -42,36 +42,36 @@ def verdict(corpus: Corpus, out: Path, kind: type[planted.Leaning], **changes: A
     config = RobustnessConfig(model="planted", data=corpus.path, **settings)
     cases = Cases(corpus, list(corpus.ids("test")), config)
     target = kind("a", "planted", cases.labels)
-    clean = {("a", case.id): target.examine(_film(cases, case), [case])[0] for case in cases.all}
+    clean = {("a", case.id): target.examine(_image(cases, case), [case])[0] for case in cases.all}
     with Run.open(out, config) as run:
-        examine_wrong_films(run, cases, [target], config)
-        examine_wrong_films(run, cases, [target], config)  # what is on file is not asked again
+        examine_wrong_images(run, cases, [target], config)
+        examine_wrong_images(run, cases, [target], config)  # what is on file is not asked again
         return image_dependence(run, cases, clean, [target], config)["a"], run
 
 
-def _film(cases: Cases, case: Case) -> Tensor:
-    from cxrlab.robustness.cases import film_tensor
+def _image(cases: Cases, case: Case) -> Tensor:
+    from cxrlab.robustness.cases import image_tensor
 
-    return film_tensor(cases.film(case))[None]
+    return image_tensor(cases.image(case))[None]
 
 
 def test_answers_alone_tell_who_looks(corpus: Corpus, tmp_path: Path) -> None:
     found, run = verdict(corpus, tmp_path / "run", Answers)
     assert found["verdict"] == "looks" and "reports" not in found and found["asked"]["right"] == 1.0
     swapped = found["asked"]["wrong"]["swapped"]
-    # Another patient's film has the finding as often as not.
+    # Another patient's image has the finding as often as not.
     assert 0.3 < swapped["value"] < 0.7 and swapped["difference"] == pytest.approx(1 - swapped["value"])
     assert 0 < swapped["low"] <= swapped["difference"] <= swapped["high"]
     lines = [record for _, record in read_jsonl(run.path(CONTROLS))]
     assert len(lines) == len({line["id"] for line in lines}) == 3 * 40
 
 
-def test_answers_that_ignore_the_film_are_blind(corpus: Corpus, tmp_path: Path) -> None:
-    """Half of them are right, with any film: always the same answer."""
+def test_answers_that_ignore_the_image_are_blind(corpus: Corpus, tmp_path: Path) -> None:
+    """Half of them are right, with any image: always the same answer."""
     found, _ = verdict(corpus, tmp_path / "run", BlindAnswers)
     assert found["verdict"] == "blind" and found["asked"]["right"] == 0.5
     assert {row["value"] for row in found["asked"]["wrong"].values()} == {0.5}
-    assert "0.500 with swapped films" in found["sentence"]
+    assert "0.500 with swapped images" in found["sentence"]
 
 
 def test_blind_reports_beside_blind_answers_make_one_verdict(corpus: Corpus, tmp_path: Path) -> None:
@@ -87,4 +87,4 @@ def test_few_patients_are_no_proof_of_blindness(corpus: Corpus, tmp_path: Path) 
 
 def test_without_controls_nothing_is_claimed(corpus: Corpus, tmp_path: Path) -> None:
     found, _ = verdict(corpus, tmp_path / "run", Answers, control_studies=0)
-    assert found == {"verdict": "unclear", "sentence": "No wrong film was shown."}
+    assert found == {"verdict": "unclear", "sentence": "No wrong image was shown."}

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import pytest
-from hand_evidence import audit, film, lines, truth
+from hand_evidence import audit, image, lines, truth
 
 from cxrlab.robustness.curves import curves
 
 STUDIES = [truth("s1", e=1), truth("s2", e=1)]
 
 
-def test_points_rise_from_the_clean_films() -> None:
+def test_points_rise_from_the_clean_images() -> None:
     """Both right when clean, one at 2/255, none at 4/255; the file names the larger size first."""
     made = audit(
         STUDIES,
-        lines("a", "clean", {"s1": film(e=0.9), "s2": film(e=0.9)}),
-        lines("a", "pgd@4/255", {"s1": film(e=0.1), "s2": film(e=0.1)}),
-        lines("a", "pgd@2/255", {"s1": film(e=0.1), "s2": film(e=0.9)}),
-        lines("a", "blur@2", {"s1": film(e=0.9), "s2": film(e=0.9)}),
+        lines("a", "clean", {"s1": image(e=0.9), "s2": image(e=0.9)}),
+        lines("a", "pgd@4/255", {"s1": image(e=0.1), "s2": image(e=0.1)}),
+        lines("a", "pgd@2/255", {"s1": image(e=0.1), "s2": image(e=0.9)}),
+        lines("a", "blur@2", {"s1": image(e=0.9), "s2": image(e=0.9)}),
     )
-    found = curves(made.clean("a").film, [made.outcome(table) for table in made.tables("a").values()])
+    found = curves(made.clean("a").image, [made.outcome(table) for table in made.tables("a").values()])
     assert set(found["asked.accuracy"]) == {"pgd", "worst"}
     points = found["asked.accuracy"]["pgd"]
     assert [point[:2] for point in points] == [[0.0, 1.0], [pytest.approx(2 / 255), 0.5], [pytest.approx(4 / 255), 0.0]]

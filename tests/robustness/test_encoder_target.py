@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from planted_aims import films
+from planted_aims import images
 
 from cxrlab.evaluation.zero_shot import load_sentences, margins
 from cxrlab.metrics.auroc import auroc
@@ -32,10 +32,10 @@ def case(name: str, **truth: int) -> Case:
 
 def test_probabilities_agree_with_zero_shot_classification(target: EncoderTarget) -> None:
     """The logistic of the scaled margin: the same sign against one half, and the same area under the curve."""
-    shown, names = films(24, 32), [label.name for label in CHEXPERT]
+    shown, names = images(24, 32), [label.name for label in CHEXPERT]
     said = target.examine(shown, [case(str(number)) for number in range(24)])
     probs = np.array([[one.label_probs[name] for name in names] for one in said])
-    vectors = np.concatenate([target.encoder.image_vectors(film[None]).numpy() for film in shown])
+    vectors = np.concatenate([target.encoder.image_vectors(image[None]).numpy() for image in shown])
     known = margins(vectors, names, load_sentences("report/1"), target.encoder.embed_texts)
     assert ((probs > 0.5) == (known > 0)).all()
     assert probs == pytest.approx(1 / (1 + np.exp(-target.encoder.scale * known)), abs=1e-5)
@@ -48,14 +48,14 @@ def test_probabilities_agree_with_zero_shot_classification(target: EncoderTarget
 def test_a_label_of_several_names_is_as_near_as_the_nearest(encoder_folder: Path) -> None:
     label = next(one for one in asked_labels("nih", "own") if len(one.sentences) > 1)
     encoder = load_encoder(f"hf:{encoder_folder}", Loading(device="cpu"))
-    found = EncoderTarget("a", "tiny", [label], encoder, "report/1").margins(films(3, 32), range(3))
-    vectors = encoder.image_vectors(films(3, 32)).numpy()
+    found = EncoderTarget("a", "tiny", [label], encoder, "report/1").margins(images(3, 32), range(3))
+    vectors = encoder.image_vectors(images(3, 32)).numpy()
     known = margins(vectors, label.sentences, load_sentences("report/1"), encoder.embed_texts).max(axis=1)
     assert found[:, 0].tolist() == pytest.approx((encoder.scale * known).tolist(), abs=1e-4)
 
 
-def test_both_aims_have_gradients_and_know_their_films(target: EncoderTarget) -> None:
-    shown, cases = films(2, 32), [case("s1", Edema=1), case("s2", Edema=0)]
+def test_both_aims_have_gradients_and_know_their_images(target: EncoderTarget) -> None:
+    shown, cases = images(2, 32), [case("s1", Edema=1), case("s2", Edema=0)]
     clean = target.examine(shown, cases)
     answers = target.objective("answers", cases, clean, shown)
     moved = target.objective("embedding", cases, clean, shown)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hand_evidence import AIR, BABBLE, LEFT, NORMAL, RIGHT, audit, film, lines, truth
+from hand_evidence import AIR, BABBLE, LEFT, NORMAL, RIGHT, audit, image, lines, truth
 
 from cxrlab.robustness.quantities import Quantity
 
@@ -17,9 +17,9 @@ AFTER = dict(zip("123456", (NORMAL, AIR, NORMAL, RIGHT, BABBLE, RIGHT), strict=T
 def attacked(before: dict[str, str], after: dict[str, str]) -> dict[str, Quantity]:
     """Quantities of the reports after, against those before."""
     kept = [study for study in STUDIES if study.id[1:] in before]
-    films = [{f"s{key}": film(text) for key, text in said.items()} for said in (before, after)]
-    made = audit(kept, lines("a", "clean", films[0]), lines("a", "pgd@2/255", films[1]))
-    return dict(made.outcome(made.tables("a")["pgd@2/255"]).film)
+    images = [{f"s{key}": image(text) for key, text in said.items()} for said in (before, after)]
+    made = audit(kept, lines("a", "clean", images[0]), lines("a", "pgd@2/255", images[1]))
+    return dict(made.outcome(made.tables("a")["pgd@2/255"]).image)
 
 
 def test_reports_by_hand() -> None:
@@ -85,10 +85,10 @@ def test_devices_alone_leave_a_report_normal_though_its_findings_differ() -> Non
 def test_answers_by_hand() -> None:
     """Clean yes, yes, no, no; then no, yes, yes, no. The fifth label is unknown and does not count."""
     known = [truth("s1", e=1, o=1), truth("s2", e=0, o=0), truth("s3", e=1)]
-    before = {"s1": film(e=0.9, o=0.8), "s2": film(e=0.2, o=0.1), "s3": film(e=0.9, o=0.9)}
-    after = {"s1": film(e=0.4, o=0.8), "s2": film(e=0.6, o=0.1), "s3": film(e=0.9, o=0.1)}
+    before = {"s1": image(e=0.9, o=0.8), "s2": image(e=0.2, o=0.1), "s3": image(e=0.9, o=0.9)}
+    after = {"s1": image(e=0.4, o=0.8), "s2": image(e=0.6, o=0.1), "s3": image(e=0.9, o=0.1)}
     made = audit(known, lines("a", "clean", before), lines("a", "fgsm@0.01", after))
-    found = made.outcome(made.tables("a")["fgsm@0.01"]).film
+    found = made.outcome(made.tables("a")["fgsm@0.01"]).image
     assert (found["asked.flips"].value, found["asked.flips"].n) == (pytest.approx(2 / 5), 5)
     assert (found["asked.flips.yes_to_no"].value, found["asked.flips.yes_to_no"].n) == (pytest.approx(1 / 3), 3)
     assert (found["asked.flips.no_to_yes"].value, found["asked.flips.no_to_yes"].n) == (pytest.approx(1 / 2), 2)

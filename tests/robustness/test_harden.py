@@ -1,4 +1,4 @@
-"""Hardening of a tiny tower on a few phantoms: what it gains, what it leaves alone, and how it goes on."""
+"""Hardening of a tiny vision encoder on a few phantoms: what it gains, what it leaves alone, and how it goes on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import cxrlab
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, RunError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.corpus import load_corpus
-from cxrlab.data.views import film_of
+from cxrlab.data.views import image_of
 from cxrlab.models.loading import Loading
 from cxrlab.models.model_card import ModelCard, read_model_card, write_model_card
 from cxrlab.models.names import load_encoder
@@ -28,7 +28,7 @@ from cxrlab.robustness import harden_steps
 from cxrlab.robustness.harden import harden
 from cxrlab.robustness.harden_config import HardenConfig
 from cxrlab.robustness.harden_steps import batch_of, planned_steps, rate_at, squared_distances
-from cxrlab.robustness.tower_sight import open_sight
+from cxrlab.robustness.vision_encoder_sight import open_sight
 
 CPU = Loading(device="cpu")
 CARD = ModelCard("finetune", "llava-rad/1", ("scenes",), extra={"seed": 3})
@@ -42,7 +42,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> HardenConfig:
-    """Forty steps of four films."""
+    """Forty steps of four images."""
     top = tmp_path_factory.mktemp("harden")
     start = saved_llava(top / "start")
     write_model_card(CARD, start)
@@ -73,7 +73,7 @@ def measured(out: Path) -> dict[str, Any]:
 
 
 def test_an_attack_moves_the_features_less_and_clean_ones_stay_near(config: HardenConfig, done: Path) -> None:
-    """The means in harden.json are those of the films in measured.jsonl, of which there are as many as it says."""
+    """The means in harden.json are those of the images in measured.jsonl, of which there are as many as it says."""
     found = measured(done)
     before, after, clean = found["attacked"]["before"], found["attacked"]["after"], found["clean"]
     assert after["distance"] < 0.7 * before["distance"] and after["cosine"] > before["cosine"]
@@ -84,8 +84,8 @@ def test_an_attack_moves_the_features_less_and_clean_ones_stay_near(config: Hard
     assert before["share"] == pytest.approx(before["distance"] * len(lines) / sum(line["length"] for line in lines))
 
 
-def test_only_the_tower_has_learnt(config: HardenConfig, done: Path) -> None:
-    """Language model and projector are the same bit for bit; so is the tower's last layer, which LLaVA never uses."""
+def test_only_the_vision_encoder_has_learnt(config: HardenConfig, done: Path) -> None:
+    """Language model and projector are the same bit for bit; so is the encoder's last layer, which LLaVA never uses."""
     old, new = weights(start_of(config)), weights(done / "checkpoint")
     assert old.keys() == new.keys()
     changed = {name for name in old if not torch.equal(old[name], new[name])}
@@ -95,13 +95,16 @@ def test_only_the_tower_has_learnt(config: HardenConfig, done: Path) -> None:
 def test_the_result_opens_by_name_and_writes_a_report(config: HardenConfig, done: Path) -> None:
     corpus = load_corpus(config.data)
     model: Any = cxrlab.load_model(f"hf:{done / 'checkpoint'}", device="cpu")
-    answer = model.generate([film_of(corpus, corpus[corpus.ids("val")[0]])])[0]
+    answer = model.generate([image_of(corpus, corpus[corpus.ids("val")[0]])])[0]
     assert isinstance(answer.text, str) and answer.tokens is not None
     assert model.collections == ("scenes", "phantom")
     card = read_model_card(done / "checkpoint")
     assert card is not None and card.prompts == "llava-rad/1" and card.stage == "finetune" and card.extra["seed"] == 3
     assert card.trained_on == "synthetic"
-    assert card.extra["hardened_tower"]["eps"] == "32/255" and card.extra["hardened_tower"]["steps"] == 40
+    assert (
+        card.extra["hardened_vision_encoder"]["eps"] == "32/255"
+        and card.extra["hardened_vision_encoder"]["steps"] == 40
+    )
 
 
 def test_the_history_has_losses_that_add_up(done: Path) -> None:
@@ -150,7 +153,7 @@ def test_a_finished_run_is_left_as_it_is_and_other_settings_are_refused(config: 
         harden(replace(config, eps="2/255"), done)
 
 
-def test_an_encoder_is_hardened_without_its_text_tower(config: HardenConfig, tmp_path: Path) -> None:
+def test_an_encoder_is_hardened_without_its_text_vision_encoder(config: HardenConfig, tmp_path: Path) -> None:
     """Its texts keep their vectors bit for bit; a model without a card gets none."""
     model, tokenizer, image_processor = tiny_dual_encoder()
     for part in (model, tokenizer, image_processor):
@@ -166,35 +169,39 @@ def test_an_encoder_is_hardened_without_its_text_tower(config: HardenConfig, tmp
                if not torch.equal(old, changed[name]))  # fmt: skip
 
 
-def test_the_tower_sees_what_its_projector_is_given(config: HardenConfig) -> None:
+def test_the_vision_encoder_sees_what_its_projector_is_given(config: HardenConfig) -> None:
     """The features are those of the layer that LLaVA's config names, class token dropped."""
     sight = open_sight(config.model, CPU)
-    films = torch.rand(2, 1, 32, 32)
-    found = sight(films)
+    images = torch.rand(2, 1, 32, 32)
+    found = sight(images)
     processor = sight.image_processor
     mean, deviation = (torch.tensor(values).view(3, 1, 1) for values in (processor.image_mean, processor.image_std))
-    layers = sight.tower((films.expand(-1, 3, -1, -1) - mean) / deviation, output_hidden_states=True).hidden_states
+    layers = sight.vision_encoder(
+        (images.expand(-1, 3, -1, -1) - mean) / deviation, output_hidden_states=True
+    ).hidden_states
     assert torch.allclose(found, layers[sight.model.config.vision_feature_layer][:, 1:], atol=1e-5)
 
 
-def test_gemma_has_a_tower_by_itself_and_models_of_tiles_are_refused(config: HardenConfig, tmp_path: Path) -> None:
-    """A film of 32 pixels in patches of 8: 16 of them reach the projector, before it pools them."""
+def test_gemma_has_a_vision_encoder_by_itself_and_models_of_tiles_are_refused(
+    config: HardenConfig, tmp_path: Path
+) -> None:
+    """An image of 32 pixels in patches of 8: 16 of them reach the projector, before it pools them."""
     sight = open_sight(f"hf:{save_tiny('gemma3', tmp_path / 'gemma')}", CPU)
     assert sight(torch.rand(2, 1, 32, 32)).shape[:2] == (2, 16)
-    for family, said in (("llava_next", "one square of pixels a film"), ("qwen2_5_vl", "not apart from the rest")):
+    for family, said in (("llava_next", "one square of pixels an image"), ("qwen2_5_vl", "not apart from the rest")):
         with pytest.raises(ConfigError, match=said):
             harden(replace(config, model=f"hf:{save_tiny(family, tmp_path / family)}"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_the_copy_stays_when_the_tower_learns(config: HardenConfig) -> None:
+def test_the_copy_stays_when_the_vision_encoder_learns(config: HardenConfig) -> None:
     sight = open_sight(config.model, CPU)
-    films = torch.rand(1, 1, 32, 32)
+    images = torch.rand(1, 1, 32, 32)
     with torch.no_grad():
-        before, old = sight.frozen(), sight(films)
-        for value in sight.tower.parameters():
+        before, old = sight.frozen(), sight(images)
+        for value in sight.vision_encoder.parameters():
             value.mul_(0.5)
-        assert torch.equal(before(films), old) and not torch.allclose(sight(films), old)
+        assert torch.equal(before(images), old) and not torch.allclose(sight(images), old)
 
 
 def test_a_distance_that_a_person_can_check() -> None:
@@ -203,8 +210,8 @@ def test_a_distance_that_a_person_can_check() -> None:
     assert squared_distances(torch.tensor([[[3.0, 4.0], [0.0, 1.0]]]), wanted).tolist() == [13.0]
 
 
-def test_every_pass_goes_over_all_films_in_an_order_of_its_own() -> None:
-    """Six films in batches of four: three batches are two passes."""
+def test_every_pass_goes_over_all_images_in_an_order_of_its_own() -> None:
+    """Six images in batches of four: three batches are two passes."""
     seen = [number for step in range(3) for number in batch_of(step, 6, 4, seed=7)]
     assert sorted(seen[:6]) == sorted(seen[6:]) == list(range(6)) and seen[:6] != seen[6:]
 
@@ -215,7 +222,7 @@ def test_the_learning_rate_rises_and_falls() -> None:
 
 
 def test_steps_are_counted_from_epochs(config: HardenConfig) -> None:
-    assert planned_steps(replace(config, steps=None, epochs=3), 10) == 8  # 30 films in batches of 4
+    assert planned_steps(replace(config, steps=None, epochs=3), 10) == 8  # 30 images in batches of 4
 
 
 @pytest.mark.parametrize(
@@ -234,12 +241,12 @@ def test_settings_out_of_range_are_refused(config: HardenConfig, changes: dict[s
 
 
 def test_what_cannot_be_hardened_is_told_before_a_folder_is_made(config: HardenConfig, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="'stub:normal' has no vision tower"):
+    with pytest.raises(ConfigError, match="'stub:normal' has no vision encoder"):
         harden(replace(config, model="stub:normal"), tmp_path / "run")
     lines = (config.data / "studies.jsonl").read_text().replace('"val"', '"test"')
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "studies.jsonl").write_text(lines)
     (tmp_path / "corpus" / "card.yaml").write_text((config.data / "card.yaml").read_text())
-    with pytest.raises(DataError, match="no frontal film in its val split"):
+    with pytest.raises(DataError, match="no frontal image in its val split"):
         harden(replace(config, data=tmp_path / "corpus"), tmp_path / "run")
     assert not (tmp_path / "run").exists()

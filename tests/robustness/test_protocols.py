@@ -32,7 +32,7 @@ TESTED = 7
 
 @pytest.fixture(scope="module")
 def phantoms(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    """Twelve films of 64 pixels; the first seven patients are the official test list."""
+    """Twelve images of 64 pixels; the first seven patients are the official test list."""
     folder = tmp_path_factory.mktemp("phantoms")
     drawn = make_phantom(PhantomConfig(n=12, size=64, seed=5, workers=1), folder / "drawn")
     patients = list(dict.fromkeys(study.patient for study in drawn))
@@ -46,13 +46,13 @@ def phantoms(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 
 def settings(name: str, corpus: Corpus, model: str, **changes: Any) -> RobustnessConfig:
-    """A shipped file with fewer attacks, films of their own size and a small model."""
+    """A shipped file with fewer attacks, images of their own size and a small model."""
     rows, _ = read_yaml(CONFIGS / f"{name}.yaml")
     found, problems = nested(RobustnessConfig, {**rows, "model": model, "data": str(corpus.path)}, name)
     raise_problems(problems)
     assert found is not None
     small: dict[str, Any] = {
-        "attacks": ("pgd", "noise"), "eps": ("4/255",), "corruptions": ("gamma",), "severities": (3,), "film_size": 64,
+        "attacks": ("pgd", "noise"), "eps": ("4/255",), "corruptions": ("gamma",), "severities": (3,), "image_size": 64,
         "attack": AttackSettings(steps=1), "trials": 20, "triptychs": 0, "control_studies": 2, "controls": ("blank",),
         "loading": Loading(device="cpu"), "decoding": Decoding(max_new_tokens=4), "transfer": False, "uint8": False,
     }  # fmt: skip

@@ -6,19 +6,19 @@ import math
 
 import numpy as np
 import pytest
-from hand_evidence import NORMAL, audit, film, lines, truth
+from hand_evidence import NORMAL, audit, image, lines, truth
 
 from cxrlab.metrics.auroc import auroc
 from cxrlab.robustness.quantities import change, direction_of, mean_auroc
 
 # s2 knows nothing of oedema; what is answered about it there must not count.
 STUDIES = [truth("s1", e=1, o=0), truth("s2", e=0), truth("s3", e=1, o=1)]
-SAID = {"s1": film(e=0.9, o=0.2), "s2": film(e=0.6, o=0.99), "s3": film(e=0.3, o=0.7)}
+SAID = {"s1": image(e=0.9, o=0.2), "s2": image(e=0.6, o=0.99), "s3": image(e=0.3, o=0.7)}
 
 
 def test_answers_by_hand() -> None:
     """Five known pairs: 0.9 for 1, 0.2 for 0, 0.6 for 0, 0.3 for 1, 0.7 for 1; the second study's 0.99 is unknown."""
-    found = audit(STUDIES, lines("a", "clean", SAID)).clean("a").film
+    found = audit(STUDIES, lines("a", "clean", SAID)).clean("a").image
     assert found["asked.accuracy"].value == pytest.approx(3 / 5)
     assert found["asked.confidence"].value == pytest.approx((0.9 + 0.8 + 0.6 + 0.7 + 0.7) / 5)
     assert found["asked.truth"].value == pytest.approx((0.9 + 0.8 + 0.4 + 0.3 + 0.7) / 5)
@@ -28,19 +28,19 @@ def test_answers_by_hand() -> None:
 
 def test_the_area_is_the_mean_over_labels_that_have_both_kinds() -> None:
     """Effusion: positives 0.9 and 0.3 against 0.6, one of two in order. Oedema: 0.7 against 0.2, in order."""
-    found = audit(STUDIES, lines("a", "clean", SAID)).clean("a").film["asked.auroc"]
+    found = audit(STUDIES, lines("a", "clean", SAID)).clean("a").image["asked.auroc"]
     assert found.value == pytest.approx((0.5 + 1.0) / 2)
     assert found.n == 5
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_areas_of_resamples_are_those_of_the_metric(seed: int) -> None:
-    """Ties, unknown labels and several films a patient, against `metrics.auroc` label by label."""
+    """Ties, unknown labels and several images a patient, against `metrics.auroc` label by label."""
     rng = np.random.default_rng(seed)
     probs, known = rng.integers(0, 6, (40, 3)) / 5, (rng.random((40, 3)) < 0.4).astype(float)
     known[rng.random((40, 3)) < 0.2] = np.nan
     patients = [truth(f"s{row}", patient=f"p{row // 2}", e=1) for row in range(40)]
-    made = audit(patients, lines("a", "clean", {study.id: film(e=0.5) for study in patients}), trials=20)
+    made = audit(patients, lines("a", "clean", {study.id: image(e=0.5) for study in patients}), trials=20)
     found = mean_auroc(probs, known, made.resamples)
     weights = next(made.resamples.weights())[1][:, made.resamples.clusters.codes]
     areas = []
@@ -51,7 +51,7 @@ def test_areas_of_resamples_are_those_of_the_metric(seed: int) -> None:
 
 
 def test_a_model_that_is_not_asked_has_no_answers_and_no_zeros() -> None:
-    found = audit(STUDIES, lines("a", "clean", {study: film(NORMAL) for study in SAID})).clean("a").film
+    found = audit(STUDIES, lines("a", "clean", {study: image(NORMAL) for study in SAID})).clean("a").image
     for name in ("asked.accuracy", "asked.confidence", "asked.ece", "asked.auroc"):
         assert math.isnan(found[name].value)
         assert found[name].n == 0
@@ -59,7 +59,7 @@ def test_a_model_that_is_not_asked_has_no_answers_and_no_zeros() -> None:
 
 
 def test_a_model_that_writes_nothing_has_no_report_metrics() -> None:
-    found = audit(STUDIES, lines("a", "clean", SAID)).clean("a").film
+    found = audit(STUDIES, lines("a", "clean", SAID)).clean("a").image
     for name in ("findings.f1", "errors.significant", "written.accuracy", "report.confidence", "report.loss"):
         assert math.isnan(found[name].value)
         assert found[name].n == 0
@@ -68,10 +68,10 @@ def test_a_model_that_writes_nothing_has_no_report_metrics() -> None:
 def test_what_is_written_by_hand() -> None:
     """Labels read off two reports: right, wrong, right on what is known; confidence e^-0.5 and e^-1."""
     said = {
-        "s1": film(NORMAL, labels={"pleural effusion": 1, "edema": 1}, mean_logprob=-0.5, loss=1.0),
-        "s2": film(NORMAL, labels={"pleural effusion": 0, "edema": 1}, mean_logprob=-1.0, loss=2.0),
+        "s1": image(NORMAL, labels={"pleural effusion": 1, "edema": 1}, mean_logprob=-0.5, loss=1.0),
+        "s2": image(NORMAL, labels={"pleural effusion": 0, "edema": 1}, mean_logprob=-1.0, loss=2.0),
     }
-    found = audit(STUDIES[:2], lines("a", "clean", said)).clean("a").film
+    found = audit(STUDIES[:2], lines("a", "clean", said)).clean("a").image
     assert found["written.accuracy"].value == pytest.approx(2 / 3)
     assert found["written.accuracy"].n == 3
     assert found["report.confidence"].value == pytest.approx((math.exp(-0.5) + math.exp(-1)) / 2)
@@ -80,8 +80,8 @@ def test_what_is_written_by_hand() -> None:
 
 def test_one_patient_gives_a_value_and_no_interval() -> None:
     both = [truth("s1", patient="p", e=1), truth("s2", patient="p", e=0)]
-    said = lines("a", "clean", {"s1": film(e=0.9), "s2": film(e=0.9)})
-    found = audit(both, said).clean("a").film["asked.accuracy"]
+    said = lines("a", "clean", {"s1": image(e=0.9), "s2": image(e=0.9)})
+    found = audit(both, said).clean("a").image["asked.accuracy"]
     assert found.value == 0.5
     assert np.isnan(found.interval()).all()
     assert found.to_json()["n"] == 2
@@ -89,10 +89,10 @@ def test_one_patient_gives_a_value_and_no_interval() -> None:
 
 def test_a_change_is_after_less_before_resample_by_resample() -> None:
     """Clean three of five right, attacked none: -0.6, and every resample of a fall everywhere is below 0."""
-    turned = {"s1": film(e=0.1, o=0.9), "s2": film(e=0.7), "s3": film(e=0.2, o=0.1)}
+    turned = {"s1": image(e=0.1, o=0.9), "s2": image(e=0.7), "s3": image(e=0.2, o=0.1)}
     made = audit(STUDIES, lines("a", "clean", SAID), lines("a", "pgd@2/255", turned))
-    before = made.clean("a").film["asked.accuracy"]
-    after = made.outcome(made.tables("a")["pgd@2/255"]).film["asked.accuracy"]
+    before = made.clean("a").image["asked.accuracy"]
+    after = made.outcome(made.tables("a")["pgd@2/255"]).image["asked.accuracy"]
     found = change(after, before)
     assert found.value == pytest.approx(-0.6)
     np.testing.assert_allclose(found.draws, after.estimate.draws - before.estimate.draws)

@@ -26,12 +26,12 @@ class Served:
     """Sees the lean of the planted corpus; gives words, no scores, no gradients and no choice of words.
 
     Args:
-        guard: Whether a film [H, W] is refused.
+        guard: Whether an image [H, W] is refused.
     """
 
     name, capabilities = HERE, Capabilities(batch=True, black_box=True)
 
-    def __init__(self, guard: Callable[[Any], bool] = lambda film: False) -> None:
+    def __init__(self, guard: Callable[[Any], bool] = lambda image: False) -> None:
         self.guard = guard
         self.shown = 0
 
@@ -39,9 +39,9 @@ class Served:
         self.shown += len(images)
         return [
             Generated(SAID, extra={REFUSED: True})
-            if self.guard(film)
-            else Generated(planted.THERE if (film * planted.SIGN).mean() > 0 else planted.ABSENT)
-            for film in images
+            if self.guard(image)
+            else Generated(planted.THERE if (image * planted.SIGN).mean() > 0 else planted.ABSENT)
+            for image in images
         ]
 
 
@@ -69,14 +69,14 @@ def audited(
     return audit(RobustnessConfig(**{**plain, **changes}), out)
 
 
-def lean(film: Any) -> float:
-    return float((film * planted.SIGN).mean())
+def lean(image: Any) -> float:
+    return float((image * planted.SIGN).mean())
 
 
-def was_changed(film: Any) -> bool:
-    """Films of the corpus lean by 10/255 and hold whole grey levels; perturbed and wrong ones do not."""
-    whole = np.abs(film * 255 - np.round(film * 255)).max() < 1e-3
-    return not whole or abs(abs(lean(film)) - planted.MARK) > 2 / 255
+def was_changed(image: Any) -> bool:
+    """Images of the corpus lean by 10/255 and hold whole grey levels; perturbed and wrong ones do not."""
+    whole = np.abs(image * 255 - np.round(image * 255)).max() < 1e-3
+    return not whole or abs(abs(lean(image)) - planted.MARK) > 2 / 255
 
 
 def test_black_box_attacks_reach_a_model_that_gives_words_alone(
@@ -96,9 +96,9 @@ def test_black_box_attacks_reach_a_model_that_gives_words_alone(
 def test_a_refused_attack_is_no_success_and_no_report(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A guard that knows every film that is not the corpus's own: clean films are answered, nothing else is.
+    """A guard that knows every image that is not the corpus's own: clean images are answered, nothing else is.
 
-    Its sentence denies an effusion; read as a report it would turn half of the films round.
+    Its sentence denies an effusion; read as a report it would turn half of the images round.
     """
     found = audited(corpus, tmp_path / "run", Served(was_changed), monkeypatch)
     model = found["models"][HERE]
@@ -108,28 +108,28 @@ def test_a_refused_attack_is_no_success_and_no_report(
         assert not row["broken"] and row["flip_rate"]["n"] == row["findings.f1"]["n"] < 24
         assert not row["flip_rate"]["value"]
     lines = [record for _, record in read_jsonl(tmp_path / "run" / "answers.jsonl")]
-    refused = [one for one in lines if one["film"].get("refused")]
-    assert refused and all("report" not in one["film"] and "labels" not in one["film"] for one in refused)
+    refused = [one for one in lines if one["image"].get("refused")]
+    assert refused and all("report" not in one["image"] and "labels" not in one["image"] for one in refused)
     assert SAID not in (tmp_path / "run" / "answers.jsonl").read_text()
-    assert f"refused to write on {len(refused)} of {len(lines)} films (0 of them clean)" in " ".join(found["warnings"])
+    assert f"refused to write on {len(refused)} of {len(lines)} images (0 of them clean)" in " ".join(found["warnings"])
 
 
-def test_a_clean_film_that_is_refused_leaves_nothing_to_compare_with(
+def test_a_clean_image_that_is_refused_leaves_nothing_to_compare_with(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every film with the finding is refused, changed or not: twelve are left, and no attack on the others counts."""
-    found = audited(corpus, tmp_path / "run", Served(lambda film: lean(film) > 0), monkeypatch, control_studies=0)
+    """Every image with the finding is refused, changed or not: twelve are left, and no attack on the others counts."""
+    found = audited(corpus, tmp_path / "run", Served(lambda image: lean(image) > 0), monkeypatch, control_studies=0)
     model = found["models"][HERE]
     assert model["clean"]["findings.f1"]["n"] == 12
-    assert model["attacks"]["square-report@96/255"]["broken"] == 0, "a film that was turned round is refused"
+    assert model["attacks"]["square-report@96/255"]["broken"] == 0, "an image that was turned round is refused"
     assert "(12 of them clean)" in " ".join(found["warnings"])
 
 
-def test_wrong_films_that_are_refused_do_not_hide_what_the_others_tell(
+def test_wrong_images_that_are_refused_do_not_hide_what_the_others_tell(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Noise and grey are refused by a gate; films of other patients pass and tell that the model looks."""
-    gate = Served(lambda film: not 0.05 < float(film.std()) < 0.2)
+    """Noise and grey are refused by a gate; images of other patients pass and tell that the model looks."""
+    gate = Served(lambda image: not 0.05 < float(image.std()) < 0.2)
     found = audited(corpus, tmp_path / "run", gate, monkeypatch, attacks=("noise",))
     looks = found["controls"]["image_dependence"]["a"]
     assert set(looks["reports"]["wrong"]) == {"swapped"} and looks["reports"]["n"] == 24

@@ -17,12 +17,12 @@ from cxrlab.robustness.self_checks import attack_doubts, randomness_doubt
 def attacked(
     condition: str, *ends: float, start: float = 1.0, zero: float = 0.0, model: str = "a", made_for: str | None = ""
 ) -> list[Answer]:
-    """A film each, with the loss that the attack reached."""
+    """An image each, with the loss that the attack reached."""
     found = []
     for number, end in enumerate(ends):
         trace = replace(hand.trace(), start=start, end=end, zero_gradients=zero)
         crafted = model if made_for == "" else made_for
-        found += hand.lines(model, condition, {f"s{number}": hand.film()}, crafted, attack=trace)
+        found += hand.lines(model, condition, {f"s{number}": hand.image()}, crafted, attack=trace)
     return [replace(one, crafted_on=None) for one in found] if made_for is None else found
 
 
@@ -68,11 +68,11 @@ def test_gradients_that_are_zero_everywhere_are_masked() -> None:
     (told,) = doubts(attacked("fgsm@1/255", 1.0, 1.0, zero=0.5), attacked("pgd@1/255", 2.0, 2.0, zero=0.05))
     assert told.startswith("model A: 50% of the gradients under fgsm@1/255 are 0 in every pixel (1 conditions in all)")
     assert not doubts(attacked("square@1/255", 1.0, zero=float("nan")))  # none was taken
-    # A wish that makes no sense on a film has nothing to gain there.
+    # A wish that makes no sense on an image has nothing to gain there.
     assert not doubts(attacked("pgd:remove@1/255", 0.0, start=0.0, zero=1.0))
 
 
-def test_films_that_were_made_for_another_model_count_for_that_one() -> None:
+def test_images_that_were_made_for_another_model_count_for_that_one() -> None:
     assert not doubts(
         attacked("fgsm@1/255", 1.0, zero=1.0, model="b"), attacked("fgsm@1/255", 1.0, zero=1.0, made_for="b")
     )
@@ -82,8 +82,8 @@ def test_films_that_were_made_for_another_model_count_for_that_one() -> None:
     ("kind", "random"), [(planted.Leaning, False), (planted.Random, True), (planted.WordsAlone, False)]
 )
 def test_a_model_that_answers_differently_each_time_is_told(kind: type[planted.Leaning], random: bool) -> None:
-    films = torch.full((2, 1, planted.SIDE, planted.SIDE), 0.5)
+    images = torch.full((2, 1, planted.SIDE, planted.SIDE), 0.5)
     cases = [Case(name, name, None, planted.THERE, None, {planted.NAME: 1}) for name in ("s1", "s2")]
-    told = randomness_doubt(kind("a", "planted"), cases, films)
+    told = randomness_doubt(kind("a", "planted"), cases, images)
     assert (told is not None) == random
     assert told is None or "losses differ by up to" in told

@@ -11,7 +11,7 @@ from typing import Any
 import planted_targets as planted
 import pytest
 import torch
-from planted_aims import films
+from planted_aims import images
 from voting import LeaningModel
 
 from cxrlab.attacks.config import AttackSettings
@@ -45,7 +45,7 @@ def case(name: str, there: int = 1) -> Case:
 
 
 def leaning(*leans: float) -> torch.Tensor:
-    """Grey films that lean along the pattern by so much; an even grey would lean a little by itself."""
+    """Grey images that lean along the pattern by so much; an even grey would lean a little by itself."""
     sign = torch.tensor(planted.SIGN, dtype=torch.float32)
     return 0.5 + (torch.tensor(leans).reshape(-1, 1, 1, 1) - 0.5 * sign.mean()) * sign
 
@@ -64,7 +64,7 @@ def test_probabilities_are_the_votes_of_the_smoothed_model_and_reports_are_its_o
     )
 
 
-def test_a_film_alone_and_in_company_gets_the_same_votes_in_batches_of_eight() -> None:
+def test_a_image_alone_and_in_company_gets_the_same_votes_in_batches_of_eight() -> None:
     model = LeaningModel()
     target = smoothed(model)
     shown, names = leaning(*(0.001 * number for number in range(-4, 5))), [f"s{number}" for number in range(9)]
@@ -100,7 +100,7 @@ def test_the_attacker_follows_the_mean_probability_of_the_first_copies() -> None
 def test_gradients_through_many_copies_of_a_real_model_take_a_batch_at_a_time(llava: HfModel) -> None:
     """What is thrown away and made again on the way back gives the gradient of everything at once."""
     labels = [one for one in asked_labels("observations", "drawn") if one.name in ("edema", "nodule")]
-    shown = films(2, 32)
+    shown = images(2, 32)
     slopes = []
     for size in (5, 64):
         config = settings(smoothing=SmoothingSettings(20, 4, 0.01, size))

@@ -1,4 +1,4 @@
-"""Films made once and shown to several models, each with the losses of its own."""
+"""Images made once and shown to several models, each with the losses of its own."""
 
 from __future__ import annotations
 
@@ -88,20 +88,20 @@ def test_a_first_model_without_the_aim_does_not_stop_the_others(audited: Any) ->
     assert found["models"]["planted:b"]["attacks"]["pgd@16/255"]["flip_rate"]["value"] == 1
 
 
-def test_one_change_for_all_films_is_made_of_another_split(audited: Any, corpus: Corpus, tmp_path: Path) -> None:
-    """What turns a film with the finding leaves one without it as it is: the mean loss still rises to its bound."""
+def test_one_change_for_all_images_is_made_of_another_split(audited: Any, corpus: Corpus, tmp_path: Path) -> None:
+    """What turns an image with the finding leaves one without it as it is: the mean loss still rises to its bound."""
     with CorpusWriter(tmp_path / "both", corpus.card) as writer:
         for study in corpus.studies():
             for split, name in (("train", f"t{study.id}"), ("test", study.id)):
                 text = None if split == "train" else study.sections
                 image = dataclasses.replace(study.images[0], path=f"images/{name}.png")
                 if split == "train" and not study.labels["Pleural Effusion"]:
-                    continue  # made of films with the finding alone
+                    continue  # made of images with the finding alone
                 copy = dataclasses.replace(
                     study, id=name, patient=f"{split}{study.patient}", split=split, images=(image,), sections=text
                 )
-                film = np.round(corpus.image(study) * 255).astype(np.uint8)
-                writer.add(copy, {image.path: encode_png(film)})
+                radiograph = np.round(corpus.image(study) * 255).astype(np.uint8)
+                writer.add(copy, {image.path: encode_png(radiograph)})
     both = writer.finish()
     found, lines = audited(
         planted.Leaning, data=both.path, attacks=("universal",), aims=("answers",), control_studies=0,
@@ -115,8 +115,8 @@ def test_one_change_for_all_films_is_made_of_another_split(audited: Any, corpus:
     assert np.allclose(change[0, 0], -16 / 255 * planted.SIGN, atol=1e-6)  # studies without reports serve this aim
 
 
-def test_a_split_without_films_for_it_is_told(audited: Any) -> None:
-    with pytest.raises(DataError, match="the train split has no film of 16 × 16 pixels"):
+def test_a_split_without_images_for_it_is_told(audited: Any) -> None:
+    with pytest.raises(DataError, match="the train split has no image of 16 × 16 pixels"):
         audited(planted.Leaning, attacks=("universal",), aims=("answers",))
 
 
@@ -151,7 +151,7 @@ def test_a_batch_that_does_not_fit_is_attacked_in_halves_with_the_same_result(
 def test_a_stopped_sweep_remembers_the_batch_that_fits(
     audited: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(room, "examine_wrong_films", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(room, "examine_wrong_images", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         audited(Small, attacks=("pgd",), batch_size=4, control_studies=2)
     monkeypatch.undo()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from planted_aims import films
+from planted_aims import images
 from torch import Tensor
 
 from cxrlab.attacks.ensemble import default_members
@@ -16,7 +16,7 @@ from cxrlab.findings.questions import question_about
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf.wrapper import HfModel
 from cxrlab.robustness.cases import Case
-from cxrlab.robustness.evidence import FilmAnswer
+from cxrlab.robustness.evidence import ImageAnswer
 from cxrlab.robustness.labels import asked_labels
 from cxrlab.robustness.targets import ReportTarget, WordsTarget, truth_table, wrong_answers
 from cxrlab.robustness.wishes import Wishes
@@ -36,7 +36,7 @@ def reporter(model: Any, against: str = "reference", labels: Any = LABELS) -> Re
 
 def test_everything_that_is_on_file_is_what_the_model_says(llava: HfModel) -> None:
     """Report and its confidence, loss of the reference, probabilities; a study without a reference has no loss."""
-    shown, cases = films(3, 32), [case("s1", Edema=1), case("s2", None, Edema=0), case("s3")]
+    shown, cases = images(3, 32), [case("s1", Edema=1), case("s2", None, Edema=0), case("s3")]
     target = reporter(llava)
     said = target.examine(shown, cases)
     wrote = llava.answers(shown, ["cough", None, None], SHORT)
@@ -61,11 +61,11 @@ def test_everything_that_is_on_file_is_what_the_model_says(llava: HfModel) -> No
 def test_a_model_that_is_asked_nothing_has_no_aim_on_answers(llava: HfModel) -> None:
     target = reporter(llava, labels=asked_labels("chexpert", "none")[:2])
     assert "answers" not in target.aims
-    assert target.examine(films(1, 32), [case("s1")])[0].label_probs == {}
+    assert target.examine(images(1, 32), [case("s1")])[0].label_probs == {}
 
 
 def test_an_attack_is_against_the_reference_or_against_its_own_words(llava: HfModel) -> None:
-    shown, cases = films(2, 32), [case("s2"), case("s3")]
+    shown, cases = images(2, 32), [case("s2"), case("s3")]
     for against in ("reference", "own"):
         target = reporter(llava, against)
         clean = target.examine(shown, cases)
@@ -73,7 +73,7 @@ def test_an_attack_is_against_the_reference_or_against_its_own_words(llava: HfMo
         texts = [TOLD] * 2 if against == "reference" else [one.report or "" for one in clean]
         with torch.no_grad():
             assert torch.allclose(aim.losses(shown, [0, 1]), llava.losses(shown, texts), atol=1e-5)
-        assert not aim.broken(shown, [0, 1]).any()  # the clean film itself says what it said
+        assert not aim.broken(shown, [0, 1]).any()  # the clean image itself says what it said
 
 
 class Closed(HfModel):
@@ -85,7 +85,7 @@ class Closed(HfModel):
 
 
 def test_without_gradients_no_attack_of_an_ensemble_asks_for_them(llava: HfModel) -> None:
-    target, cases, shown = reporter(Closed(llava)), [case("s1", Edema=1)], films(1, 32)
+    target, cases, shown = reporter(Closed(llava)), [case("s1", Edema=1)], images(1, 32)
     clean = target.examine(shown, cases)
     for aim in target.aims:
         objective = target.objective(aim, cases, clean, shown)
@@ -110,7 +110,7 @@ def grey(value: float) -> Tensor:
     return torch.full((1, 1, 4, 4), value)
 
 
-def test_words_alone_are_read_and_the_last_films_are_not_asked_about_twice() -> None:
+def test_words_alone_are_read_and_the_last_images_are_not_asked_about_twice() -> None:
     model = Counting()
     target = WordsTarget("a", "words", asked_labels("chexpert", "drawn"), model, Decoding())
     dark, light, cases = grey(0.25), grey(0.75), [case("s1")]
@@ -124,7 +124,7 @@ def test_words_alone_are_read_and_the_last_films_are_not_asked_about_twice() -> 
     target.forget()
     target.examine(dark, cases)
     assert model.asked == 3
-    # The same film of another study may have another indication.
+    # The same image of another study may have another indication.
     target.examine(dark, [case("s2")])
     assert model.asked == 4
 
@@ -135,5 +135,5 @@ def test_truths_and_wrong_answers_leave_out_what_is_unknown() -> None:
     table = truth_table(cases, LABELS)
     assert table[:, names.index("Edema")].tolist() == [1.0, 0.0]
     assert table[0, names.index("Lung Lesion")].isnan() and table[1, names.index("Lung Lesion")] == 1
-    said = [FilmAnswer(label_probs={"Edema": 0.5, "Lung Lesion": 0.9})] * 2
+    said = [ImageAnswer(label_probs={"Edema": 0.5, "Lung Lesion": 0.9})] * 2
     assert wrong_answers(cases, said) == [1, 0]  # one half is no yes

@@ -1,4 +1,4 @@
-"""Films made for one model and shown to another."""
+"""Images made for one model and shown to another."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from hand_evidence import audit, film, lines, truth
+from hand_evidence import audit, image, lines, truth
 
 from cxrlab.robustness.transfer import transfer
 
@@ -16,11 +16,11 @@ PGD = "pgd@2/255"
 
 
 def answers(right: int) -> dict[str, Any]:
-    return {study: film(e=0.9 if place < right else 0.2) for place, study in enumerate(NAMES)}
+    return {study: image(e=0.9 if place < right else 0.2) for place, study in enumerate(NAMES)}
 
 
 def moved(own: int, foreign: int) -> dict[str, Any]:
-    """What becomes of b, right about all eight when clean, under its own films and under those of a."""
+    """What becomes of b, right about all eight when clean, under its own images and under those of a."""
     made = audit(
         STUDIES,
         lines("a", "clean", answers(8)),
@@ -32,7 +32,7 @@ def moved(own: int, foreign: int) -> dict[str, Any]:
 
 
 def test_the_share_of_harm_by_hand() -> None:
-    """Its own films take six of eight answers, those of a three: half of the harm goes along."""
+    """Its own images take six of eight answers, those of a three: half of the harm goes along."""
     found = moved(own=2, foreign=5)
     assert set(found) == {"a_to_b"}
     row = found["a_to_b"]

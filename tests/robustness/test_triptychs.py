@@ -12,19 +12,19 @@ import torch
 from cxrlab.core.codec import decode
 from cxrlab.core.runs import Run
 from cxrlab.robustness.cases import Case
-from cxrlab.robustness.triptychs import changed_spans, keep_film, triptych
+from cxrlab.robustness.triptychs import changed_spans, keep_image, triptych
 
 CONDITION = "pgd:answers@2/255"
 
 
 def keep(run: Run, study: str, clean: float, perturbed: float) -> None:
-    films = (torch.full((1, 1, 4, 4), value) for value in (clean, perturbed))
-    keep_film(run, {study}, CONDITION, "a", [Case(study, "p", None, None, None)], *films)
+    images = (torch.full((1, 1, 4, 4), value) for value in (clean, perturbed))
+    keep_image(run, {study}, CONDITION, "a", [Case(study, "p", None, None, None)], *images)
 
 
 def shown(run: Run, study: str) -> dict[str, str]:
-    before = hand.lines("a", "clean", {study: hand.film(hand.LEFT, e=0.75, o=0.25)})[0]
-    after = hand.lines("a", CONDITION, {study: hand.film(hand.RIGHT, e=0.25, o=0.25)}, attack=hand.trace(0.25))[0]
+    before = hand.lines("a", "clean", {study: hand.image(hand.LEFT, e=0.75, o=0.25)})[0]
+    after = hand.lines("a", CONDITION, {study: hand.image(hand.RIGHT, e=0.25, o=0.25)}, attack=hand.trace(0.25))[0]
     line = triptych(run, hand.truth(study, hand.LEFT, e=1), before, after)
     assert line is not None
     return dict(line)
@@ -35,9 +35,9 @@ def level(run: Run, name: str) -> int:
     return int(np.unique(decode(run.path(name).read_bytes(), name)).item())
 
 
-def test_a_line_has_films_words_and_flips(tmp_path: Path) -> None:
+def test_a_line_has_images_words_and_flips(tmp_path: Path) -> None:
     with Run.open(tmp_path / "run", {}) as run:
-        assert triptych(run, hand.truth("s1"), *(hand.lines("a", "clean", {"s1": hand.film()}) * 2)) is None
+        assert triptych(run, hand.truth("s1"), *(hand.lines("a", "clean", {"s1": hand.image()}) * 2)) is None
         keep(run, "s1", 0.25, 0.3)
         line = shown(run, "s1")
         # A difference of 0.05 is shown as mid grey plus ten times that: 0.5 + 0.5.
@@ -70,7 +70,7 @@ def test_no_study_id_leads_out_of_the_folder(tmp_path: Path, study: str) -> None
     assert {(tmp_path / "run" / line[name]) for name in ("clean", "difference", "perturbed")} == pictures
 
 
-def test_two_studies_whose_names_look_alike_have_films_of_their_own(tmp_path: Path) -> None:
+def test_two_studies_whose_names_look_alike_have_images_of_their_own(tmp_path: Path) -> None:
     with Run.open(tmp_path / "run", {}) as run:
         for number, study in enumerate(("a/b", "a_b", "a b", "a" * 90, "a" * 91)):
             keep(run, study, 0.2 * number, 0.2 * number)

@@ -1,4 +1,4 @@
-"""Wishes film by film: what makes no sense on a film leaves it alone."""
+"""Wishes image by image: what makes no sense on an image leaves it alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AIR, CLEAR = "There is pneumothorax.", "The lungs are clear."
 
 
 class Lengths:
-    """The loss of a report is the number of its letters, and rises with the film."""
+    """The loss of a report is the number of its letters, and rises with the image."""
 
     def losses(self, images: Tensor, reports: Sequence[str], indications: Sequence[str | None]) -> Tensor:
         return torch.tensor([float(len(text)) for text in reports]) * images.flatten(1).mean(dim=1)

@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 import pytest
-from hand_evidence import AIR, LEFT, NORMAL, audit, film, lines, truth
+from hand_evidence import AIR, LEFT, NORMAL, audit, image, lines, truth
 
 from cxrlab.robustness.outcomes import Audit
 from cxrlab.robustness.worst_case import smallest_harmful, wrong_answers
 
 STUDIES = [truth("s1", NORMAL, e=1, o=1), truth("s2", NORMAL, e=0, o=0), truth("s3", NORMAL, e=1, o=1)]
-CLEAN = {"s1": film(NORMAL, 0.9, 0.9), "s2": film(NORMAL, 0.1, 0.1), "s3": film(NORMAL, 0.9, 0.9)}
+CLEAN = {"s1": image(NORMAL, 0.9, 0.9), "s2": image(NORMAL, 0.1, 0.1), "s3": image(NORMAL, 0.9, 0.9)}
 BOTH = f"{LEFT} {AIR}"
 
 
@@ -21,10 +21,10 @@ def four_attacks() -> Audit:
     return audit(
         STUDIES,
         lines("a", "clean", CLEAN),
-        lines("a", "fgsm@1/255", {**CLEAN, "s1": film(LEFT, 0.9, 0.9)}),
-        lines("a", "noise@1/255", {**CLEAN, "s2": film(NORMAL, 0.7, 0.1)}),
-        lines("a", "pgd@2/255", {**CLEAN, "s1": film(NORMAL, 0.2, 0.9), "s2": film(BOTH, 0.1, 0.1)}),
-        lines("a", "blur@5", {study: film(BOTH, 1 - value.label_probs["edema"]) for study, value in CLEAN.items()}),
+        lines("a", "fgsm@1/255", {**CLEAN, "s1": image(LEFT, 0.9, 0.9)}),
+        lines("a", "noise@1/255", {**CLEAN, "s2": image(NORMAL, 0.7, 0.1)}),
+        lines("a", "pgd@2/255", {**CLEAN, "s1": image(NORMAL, 0.2, 0.9), "s2": image(BOTH, 0.1, 0.1)}),
+        lines("a", "blur@5", {study: image(BOTH, 1 - value.label_probs["edema"]) for study, value in CLEAN.items()}),
     )
 
 
@@ -33,15 +33,15 @@ def test_each_study_takes_its_own_worst() -> None:
     small, large = made.worst("a").values()
     assert [table.condition.text for table in (small, large)] == ["worst@1/255", "worst@2/255"]
     texts = made.evidence.texts
-    assert [texts[number] for number in small.film.reports] == [LEFT, NORMAL, NORMAL]
-    assert [texts[number] for number in large.film.reports] == [LEFT, BOTH, NORMAL]
-    assert wrong_answers(small.film, made.evidence.truth).tolist() == [0, 1, 0]
-    assert wrong_answers(large.film, made.evidence.truth).tolist() == [1, 1, 0]
+    assert [texts[number] for number in small.image.reports] == [LEFT, NORMAL, NORMAL]
+    assert [texts[number] for number in large.image.reports] == [LEFT, BOTH, NORMAL]
+    assert wrong_answers(small.image, made.evidence.truth).tolist() == [0, 1, 0]
+    assert wrong_answers(large.image, made.evidence.truth).tolist() == [1, 1, 0]
 
 
-def test_corruptions_and_films_made_for_others_are_left_out() -> None:
-    """Blur turns everything, and so would a film made for b: neither enters the worst case of a."""
-    turned = {study: film(BOTH, 0.5) for study in CLEAN}
+def test_corruptions_and_images_made_for_others_are_left_out() -> None:
+    """Blur turns everything, and so would an image made for b: neither enters the worst case of a."""
+    turned = {study: image(BOTH, 0.5) for study in CLEAN}
     made = audit(
         STUDIES,
         lines("a", "clean", CLEAN),
@@ -50,16 +50,16 @@ def test_corruptions_and_films_made_for_others_are_left_out() -> None:
         lines("a", "fgsm@1/255", turned, crafted_on="b"),
         lines("a", "blur@5", turned),
     )
-    worst = made.outcome(made.worst("a")["worst@1/255"]).film
+    worst = made.outcome(made.worst("a")["worst@1/255"]).image
     assert worst["asked.accuracy"].value == 1
     assert worst["flip_rate"].value == 0
 
 
 def test_equal_harm_is_told_apart_by_loss_and_by_the_probability_of_the_truth() -> None:
-    low = {study: film(NORMAL, 0.8, 0.8, loss=1.0) for study in CLEAN}
-    high = {study: film(NORMAL, 0.6, 0.8, loss=2.0) for study in CLEAN}
+    low = {study: image(NORMAL, 0.8, 0.8, loss=1.0) for study in CLEAN}
+    high = {study: image(NORMAL, 0.6, 0.8, loss=2.0) for study in CLEAN}
     made = audit(STUDIES, lines("a", "clean", CLEAN), lines("a", "x@0.1", low), lines("a", "y@0.1", high))
-    found = made.worst("a")["worst@0.1"].film
+    found = made.worst("a")["worst@0.1"].image
     assert found.loss.tolist() == [2.0, 2.0, 2.0]
     # s2 knows both to be absent: 0.8 is the more wrong of the two answers; the others know both to be present.
     assert found.probs[:, 0].tolist() == [0.6, 0.8, 0.6]
@@ -71,11 +71,11 @@ def test_the_worst_never_gets_better_with_size(seed: int) -> None:
     rng = np.random.default_rng(seed)
 
     def at_random() -> dict[str, object]:
-        return {study: film(str(rng.choice([NORMAL, LEFT, BOTH])), *rng.random(2)) for study in CLEAN}
+        return {study: image(str(rng.choice([NORMAL, LEFT, BOTH])), *rng.random(2)) for study in CLEAN}
 
     several = [lines("a", f"{name}@{size}/255", at_random()) for name in ("fgsm", "pgd") for size in (1, 2, 4, 8)]
     made = audit(STUDIES, lines("a", "clean", CLEAN), *several)
-    found = [made.outcome(table).film for table in made.worst("a").values()]
+    found = [made.outcome(table).image for table in made.worst("a").values()]
     errors = [one["errors.significant"].value for one in found]
     accuracy = [one["asked.accuracy"].value for one in found]
     assert errors == sorted(errors)
@@ -92,14 +92,14 @@ def test_the_smallest_harmful_size_by_hand() -> None:
 
 
 def test_harm_that_never_reaches_half_has_no_median() -> None:
-    made = audit(STUDIES, lines("a", "clean", CLEAN), lines("a", "fgsm@1/255", {**CLEAN, "s1": film(LEFT)}))
+    made = audit(STUDIES, lines("a", "clean", CLEAN), lines("a", "fgsm@1/255", {**CLEAN, "s1": image(LEFT)}))
     found = smallest_harmful(made.evidence.clean("a"), made.worst("a"), made.scores.errors, "harmed", made.resamples)
     assert found.median is None
 
 
 def test_harm_that_cannot_be_told_is_not_no_harm() -> None:
     """An encoder writes no reports: nothing is known of their errors."""
-    asked = {study: film(e=0.9) for study in CLEAN}
+    asked = {study: image(e=0.9) for study in CLEAN}
     made = audit(STUDIES, lines("a", "clean", asked), lines("a", "fgsm@1/255", asked))
     found = smallest_harmful(made.evidence.clean("a"), made.worst("a"), made.scores.errors, "harmed", made.resamples)
     assert np.isnan(found.by_study).all()
@@ -117,11 +117,11 @@ def test_one_size_written_in_two_ways_is_one_size() -> None:
 def test_without_a_reference_the_report_that_changed_most_is_the_worst() -> None:
     """NIH publishes no reports: errors are not defined, and the first condition by name must not win for that."""
     bare = [truth("s1", None, e=1), truth("s2", None, e=1)]
-    said = {study: film(NORMAL, 0.9) for study in ("s1", "s2")}
+    said = {study: image(NORMAL, 0.9) for study in ("s1", "s2")}
     made = audit(
         bare,
         lines("a", "clean", said),
         lines("a", "noise@1/255", said),
-        lines("a", "pgd@1/255", {"s1": film(BOTH, 0.9), "s2": film(LEFT, 0.9)}),
+        lines("a", "pgd@1/255", {"s1": image(BOTH, 0.9), "s2": image(LEFT, 0.9)}),
     )
-    assert made.outcome(made.worst("a")["worst@1/255"]).film["flip_rate"].value == 1
+    assert made.outcome(made.worst("a")["worst@1/255"]).image["flip_rate"].value == 1

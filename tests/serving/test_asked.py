@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from serving_models import asking, film_of, url_of
+from serving_models import asking, image_of, url_of
 
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.prompts import load_prompts, prompt_names
@@ -14,7 +14,7 @@ from cxrlab.serving.asked import Asked, understand
 from cxrlab.serving.config import Limits
 from cxrlab.serving.refusals import Refused
 
-FILM = film_of(1)
+IMAGE = image_of(1)
 
 
 def understood(request: Any, **limits: int) -> Asked:
@@ -25,9 +25,9 @@ def texts(*contents: tuple[str, Any], **more: Any) -> dict[str, Any]:
     return {"model": "m", "messages": [{"role": role, "content": content} for role, content in contents], **more}
 
 
-def test_a_film_with_its_indication() -> None:
-    found = understood(asking(FILM, "Cough  for a week."))
-    assert found.picture == url_of(FILM) and found.text == "Cough for a week."
+def test_a_image_with_its_indication() -> None:
+    found = understood(asking(IMAGE, "Cough  for a week."))
+    assert found.picture == url_of(IMAGE) and found.text == "Cough for a week."
     assert found.decoding is None and (found.choices, found.streamed) == (1, False)
 
 
@@ -35,31 +35,31 @@ def test_a_film_with_its_indication() -> None:
 def test_the_indication_is_found_in_the_words_of_every_prompt(row: str) -> None:
     """Our own client asks in the words of a row; the model here puts the indication into its own."""
     prompts = load_prompts(row)
-    assert understood(asking(FILM, prompts.ask(None) or None)).text is None
+    assert understood(asking(IMAGE, prompts.ask(None) or None)).text is None
     if "{indication}" in prompts.findings:
-        assert understood(asking(FILM, prompts.ask("Fever."))).text == "Fever."
+        assert understood(asking(IMAGE, prompts.ask("Fever."))).text == "Fever."
 
 
-def test_a_film_without_a_word_has_no_indication() -> None:
-    assert understood(asking(FILM)).text is None and understood(asking(FILM, "  ")).text is None
+def test_a_image_without_a_word_has_no_indication() -> None:
+    assert understood(asking(IMAGE)).text is None and understood(asking(IMAGE, "  ")).text is None
 
 
-def test_beside_a_film_only_the_last_user_message_counts() -> None:
-    request = asking(FILM, "Now.")
+def test_beside_a_image_only_the_last_user_message_counts() -> None:
+    request = asking(IMAGE, "Now.")
     earlier = [
         {"role": "system", "content": "You are a pirate."},
-        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url_of(film_of(2))}}]},
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url_of(image_of(2))}}]},
         {"role": "assistant", "content": "Normal."},
     ]
     request["messages"] = earlier + request["messages"]
     found = understood(request)
-    assert found.picture == url_of(FILM) and found.text == "Now."
+    assert found.picture == url_of(IMAGE) and found.text == "Now."
 
 
 def test_a_picture_may_stand_as_text_in_its_part() -> None:
-    request = asking(FILM)
-    request["messages"][0]["content"][0]["image_url"] = url_of(FILM)
-    assert understood(request).picture == url_of(FILM)
+    request = asking(IMAGE)
+    request["messages"][0]["content"][0]["image_url"] = url_of(IMAGE)
+    assert understood(request).picture == url_of(IMAGE)
 
 
 def test_text_alone_is_one_prompt() -> None:
@@ -86,16 +86,16 @@ def test_text_alone_is_one_prompt() -> None:
     ],
 )
 def test_how_words_are_chosen(settings: dict[str, Any], decoding: Decoding | None) -> None:
-    assert understood(asking(FILM, **settings)).decoding == decoding
+    assert understood(asking(IMAGE, **settings)).decoding == decoding
 
 
 def test_without_a_seed_each_request_draws_its_own() -> None:
-    drawn = [understood(asking(FILM, temperature=1.0)).decoding for _ in range(2)]
+    drawn = [understood(asking(IMAGE, temperature=1.0)).decoding for _ in range(2)]
     assert drawn[0] is not None and drawn[0] != drawn[1]
 
 
 def test_streaming_and_its_usage() -> None:
-    found = understood(asking(FILM, stream=True, stream_options={"include_usage": True}))
+    found = understood(asking(IMAGE, stream=True, stream_options={"include_usage": True}))
     assert found.streamed and found.usage_streamed
 
 
@@ -120,21 +120,21 @@ WRONG: list[tuple[Any, int, str]] = [
     (texts(("system", "x")), 400, "role 'user'"),
     (texts(("user", None)), 400, "neither a picture nor a word"),
     (texts(("user", " ")), 400, "neither a picture nor a word"),
-    (asking(FILM, temperature="hot"), 400, "'temperature' is text"),
-    (asking(FILM, temperature=2.5), 400, "'temperature' is 2.5"),
-    (asking(FILM, temperature=-0.1), 400, "'temperature' is -0.1"),
-    (asking(FILM, temperature=True), 400, "'temperature' is True"),
-    (asking(FILM, top_p=0), 400, "'top_p' is 0"),
-    (asking(FILM, n=0), 400, "'n' is 0"),
-    (asking(FILM, n=1.5), 400, "'n' is 1.5"),
-    (asking(FILM, n="2"), 400, "'n' is text"),
-    (asking(FILM, n=9), 400, "n=9 is more than the 8"),
-    (asking(FILM, max_tokens=0), 400, "'max_tokens' is 0"),
-    (asking(FILM, max_tokens=10**9), 400, "1,000,000,000 tokens"),
-    (asking(FILM, seed=2**63), 400, "'seed' is 9223372036854775808"),
-    (asking(FILM, stream="yes"), 400, "'stream' is text"),
-    (asking(FILM, stream_options=[]), 400, "'stream_options' is a list"),
-    (asking(FILM, "half \ud800"), 400, "half a character"),
+    (asking(IMAGE, temperature="hot"), 400, "'temperature' is text"),
+    (asking(IMAGE, temperature=2.5), 400, "'temperature' is 2.5"),
+    (asking(IMAGE, temperature=-0.1), 400, "'temperature' is -0.1"),
+    (asking(IMAGE, temperature=True), 400, "'temperature' is True"),
+    (asking(IMAGE, top_p=0), 400, "'top_p' is 0"),
+    (asking(IMAGE, n=0), 400, "'n' is 0"),
+    (asking(IMAGE, n=1.5), 400, "'n' is 1.5"),
+    (asking(IMAGE, n="2"), 400, "'n' is text"),
+    (asking(IMAGE, n=9), 400, "n=9 is more than the 8"),
+    (asking(IMAGE, max_tokens=0), 400, "'max_tokens' is 0"),
+    (asking(IMAGE, max_tokens=10**9), 400, "1,000,000,000 tokens"),
+    (asking(IMAGE, seed=2**63), 400, "'seed' is 9223372036854775808"),
+    (asking(IMAGE, stream="yes"), 400, "'stream' is text"),
+    (asking(IMAGE, stream_options=[]), 400, "'stream_options' is a list"),
+    (asking(IMAGE, "half \ud800"), 400, "half a character"),
     (texts(("user", "x" * 200_001)), 413, "200,001 characters"),
     (texts(*[("user", "x")] * 65), 413, "65 messages"),
 ]
@@ -148,8 +148,8 @@ def test_what_is_wrong_is_said_in_a_sentence(request_: Any, status: int, words: 
     assert len(told.value.message) < 300
 
 
-def test_two_films_in_one_question() -> None:
-    request = asking(FILM)
+def test_two_images_in_one_question() -> None:
+    request = asking(IMAGE)
     request["messages"][0]["content"] *= 2
     with pytest.raises(Refused, match="invalid") as told:
         understood(request)
@@ -171,7 +171,7 @@ def test_two_films_in_one_question() -> None:
         (b'{"a":' * 20_000, 400, "nested too deeply"),
         (b"[[],[],[]]" + b"," * 100_000, 413, "100,000 commas"),
         (b'{"n": ' + b"9" * 5000 + b"}", 400, "not valid JSON"),
-        (json.dumps(asking(FILM)).encode()[:-1] + b', "n": 1e999}', 400, "'n' is inf"),
+        (json.dumps(asking(IMAGE)).encode()[:-1] + b', "n": 1e999}', 400, "'n' is inf"),
     ],
 )
 def test_bytes_that_are_no_request(body: bytes, status: int, words: str) -> None:

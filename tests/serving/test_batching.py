@@ -134,7 +134,7 @@ def test_an_outcome_that_is_an_error_is_nobody_elses() -> None:
 
 
 def test_too_few_answers_are_a_failure_and_not_a_shift() -> None:
-    """A model that forgets one of two films must not give the second film's report to the first."""
+    """A model that forgets one of two images must not give the second image's report to the first."""
 
     def ask(questions: Sequence[int]) -> Sequence[Outcome]:
         return [[Generated(str(number))] for number in questions if number != 1]

@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
-from serving_models import NAME, Echo, asking, code_of, film_of, post, said, served
+from serving_models import NAME, Echo, asking, code_of, image_of, post, said, served
 
 from cxrlab.core.codec import to_uint8
 from cxrlab.core.protocols import Capabilities, Generated
@@ -152,12 +152,12 @@ def test_one_client_leaves_half_of_the_bytes_to_others() -> None:
 
 
 class Drawing(Echo):
-    """Draws: each answer names its film, its seed and its number. It notes how many answers each call wrote."""
+    """Draws: each answer names its image, its seed and its number. It notes how many answers each call wrote."""
 
     def __init__(self) -> None:
         super().__init__()
         self.capabilities = Capabilities(batch=True)
-        self.calls: list[tuple[int, ...]] = []  # the film of each answer
+        self.calls: list[tuple[int, ...]] = []  # the image of each answer
 
     def answers(self, images: Any, indications: Any = None, decoding: Decoding | None = None) -> list[list[Generated]]:
         """All answers at once."""
@@ -165,11 +165,13 @@ class Drawing(Echo):
 
     def answers_from(self, images: Any, indications: Any, decoding: Decoding, first: int) -> list[list[Generated]]:
         """Some of them."""
-        films = [code_of(to_uint8(image)) for image in images]
-        self.calls.append(tuple(film for film in films for _ in range(decoding.answers)))
+        radiographs = [code_of(to_uint8(image)) for image in images]
+        self.calls.append(tuple(radiograph for radiograph in radiographs for _ in range(decoding.answers)))
         assert self.held.wait(20)
         numbers = range(first, first + decoding.answers)
-        return [[Generated(f"{film} {decoding.seed} {number}") for number in numbers] for film in films]
+        return [
+            [Generated(f"{radiograph} {decoding.seed} {number}") for number in numbers] for radiograph in radiographs
+        ]
 
 
 @pytest.fixture
@@ -194,11 +196,11 @@ def test_one_account_does_not_starve_another(tmp_path: Path, keys: dict[str, dic
         model.held.clear()
         drawn = {"n": 8, "temperature": 1.0}
         many = [
-            pool.submit(post, server, asking(film_of(number), seed=number, **drawn), headers=keys["greedy"])
+            pool.submit(post, server, asking(image_of(number), seed=number, **drawn), headers=keys["greedy"])
             for number in range(12)
         ]
         wait_for(lambda: server.service.batcher.waiting == 11 * 8)
-        alone = pool.submit(post, server, asking(film_of(99)), headers=keys["modest"])
+        alone = pool.submit(post, server, asking(image_of(99)), headers=keys["modest"])
         wait_for(lambda: server.service.batcher.waiting == 11 * 8 + 1)
         lines = httpx.get(f"{server.address}/metrics", headers=keys["modest"]).text.splitlines()
         assert 'cxrlab_account_queue_length{account="greedy"} 88' in lines
@@ -208,11 +210,11 @@ def test_one_account_does_not_starve_another(tmp_path: Path, keys: dict[str, dic
             assert not [line for line in lines if header["Authorization"].removeprefix("Bearer ") in line]
         model.held.set()
         said(alone.result())
-        order = [film for call in model.calls for film in call]
-        assert order.index(code_of(film_of(99))) == 8
+        order = [image for call in model.calls for image in call]
+        assert order.index(code_of(image_of(99))) == 8
         for number, future in enumerate(many):
-            film = code_of(film_of(number))
-            assert texts(future.result()) == [f"{film} {number} {answer}" for answer in range(8)]
+            image = code_of(image_of(number))
+            assert texts(future.result()) == [f"{image} {number} {answer}" for answer in range(8)]
 
 
 def test_answers_drawn_in_parts_are_those_drawn_at_once(tmp_path: Path, keys: dict[str, dict[str, str]]) -> None:
@@ -220,18 +222,18 @@ def test_answers_drawn_in_parts_are_those_drawn_at_once(tmp_path: Path, keys: di
     config = keyed(tmp_path, max_batch=4)
     with served(tmp_path / "out", config, model=model) as server, ThreadPoolExecutor(3) as pool:
         model.held.clear()
-        first = pool.submit(post, server, asking(film_of(0)), headers=keys["modest"])
+        first = pool.submit(post, server, asking(image_of(0)), headers=keys["modest"])
         wait_for(lambda: model.calls)
-        request = asking(film_of(1), n=6, temperature=1.0, seed=3)
+        request = asking(image_of(1), n=6, temperature=1.0, seed=3)
         many = pool.submit(post, server, request, headers=keys["greedy"])
         wait_for(lambda: server.service.batcher.waiting == 6)
-        other = pool.submit(post, server, asking(film_of(2), n=2, temperature=1.0, seed=4), headers=keys["modest"])
+        other = pool.submit(post, server, asking(image_of(2), n=2, temperature=1.0, seed=4), headers=keys["modest"])
         wait_for(lambda: server.service.batcher.waiting == 8)
         model.held.set()
         assert said(first.result()) and len(texts(other.result())) == 2
-        film, between = code_of(film_of(1)), code_of(film_of(2))
-        assert texts(many.result()) == [f"{film} 3 {number}" for number in range(6)]
-        assert model.calls[1:] == [(film,) * 2, (between,) * 2, (film,) * 4]
+        image, between = code_of(image_of(1)), code_of(image_of(2))
+        assert texts(many.result()) == [f"{image} 3 {number}" for number in range(6)]
+        assert model.calls[1:] == [(image,) * 2, (between,) * 2, (image,) * 4]
 
 
 def test_an_account_has_so_many_requests_under_way(tmp_path: Path, keys: dict[str, dict[str, str]]) -> None:
@@ -239,16 +241,16 @@ def test_an_account_has_so_many_requests_under_way(tmp_path: Path, keys: dict[st
     config = keyed(tmp_path, allowance=Allowance(requests_in_flight=2))
     with served(tmp_path / "out", config, model=model) as server, ThreadPoolExecutor(4) as pool:
         model.held.clear()
-        many = [pool.submit(post, server, asking(film_of(k)), headers=keys["greedy"]) for k in range(2)]
+        many = [pool.submit(post, server, asking(image_of(k)), headers=keys["greedy"]) for k in range(2)]
         wait_for(lambda: server.service.under_way == 2)
-        third = post(server, asking(film_of(3)), headers=keys["greedy"])
+        third = post(server, asking(image_of(3)), headers=keys["greedy"])
         assert third.status_code == 429 and third.json()["error"]["code"] == "too_many_in_flight"
         assert int(third.headers["retry-after"]) >= 1
-        other = pool.submit(post, server, asking(film_of(4)), headers=keys["modest"])
+        other = pool.submit(post, server, asking(image_of(4)), headers=keys["modest"])
         wait_for(lambda: server.service.under_way == 3)
         model.held.set()
         assert [future.result().status_code for future in (*many, other)] == [200] * 3
-        assert post(server, asking(film_of(3)), headers=keys["greedy"]).status_code == 200
+        assert post(server, asking(image_of(3)), headers=keys["greedy"]).status_code == 200
         assert not server.service.in_flight
 
 
@@ -270,10 +272,10 @@ def test_without_keys_addresses_are_the_clients(tmp_path: Path) -> None:
         httpx.Client(transport=httpx.HTTPTransport(local_address="127.0.0.2"), timeout=30) as elsewhere,
     ):
         model.held.clear()
-        first = pool.submit(post, server, asking(film_of(1)))
+        first = pool.submit(post, server, asking(image_of(1)))
         wait_for(lambda: server.service.under_way == 1)
-        assert post(server, asking(film_of(2))).status_code == 429
-        other = pool.submit(elsewhere.post, f"{server.url}/chat/completions", json=asking(film_of(2)))
+        assert post(server, asking(image_of(2))).status_code == 429
+        other = pool.submit(elsewhere.post, f"{server.url}/chat/completions", json=asking(image_of(2)))
         wait_for(lambda: server.service.under_way == 2)
         text = httpx.get(f"{server.address}/metrics").text
         assert 'cxrlab_account_in_flight{account="anybody"} 2' in text and "127.0.0" not in text
@@ -306,7 +308,7 @@ def test_slow_bodies_take_no_place_of_other_accounts(tmp_path: Path, keys: dict[
             assert status(wires.enter_context(slow_body(server, {"Authorization": "Bearer no"}))) == 401
         assert server.service.receiving == 3, "no byte of a stranger's body is read"
         for number in range(3):
-            assert said(post(server, asking(film_of(number)), headers=keys["modest"]))
+            assert said(post(server, asking(image_of(number)), headers=keys["modest"]))
         assert server.service.receiving == 3 and all(wire.fileno() >= 0 for wire in slow)
 
 

@@ -1,4 +1,4 @@
-"""The guard: chest films pass, other pictures do not, whoever sends many of those is stopped, and stays so."""
+"""The guard: chest radiographs pass, other pictures do not, whoever sends many of those is stopped, and stays so."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from chest_films import frontal_films
+from chest_images import frontal_images
 
 from cxrlab.core.codec import encode_png, to_uint8
 from cxrlab.core.errors import ConfigError, DataError, RunError
@@ -29,8 +29,8 @@ FINDINGS = "There is a small left pleural effusion. The heart is normal in size.
 
 
 @pytest.fixture(scope="module")
-def films() -> tuple[np.ndarray, ...]:
-    return tuple(to_uint8(film) for film in frontal_films(CALIBRATED + HELD_OUT, 64))
+def images() -> tuple[np.ndarray, ...]:
+    return tuple(to_uint8(image) for image in frontal_images(CALIBRATED + HELD_OUT, 64))
 
 
 @pytest.fixture(scope="module")
@@ -39,17 +39,17 @@ def scenes() -> list[np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory, films: tuple[np.ndarray, ...]) -> GuardConfig:
-    """A guard whose bounds are so loose that 96 films will do."""
+def config(tmp_path_factory: pytest.TempPathFactory, images: tuple[np.ndarray, ...]) -> GuardConfig:
+    """A guard whose bounds are so loose that 96 images will do."""
     folder = tmp_path_factory.mktemp("benign") / "corpus"
-    with CorpusWriter(folder, Card("films", source="a test", licence="none", synthetic=True)) as writer:
-        for number, film in enumerate(films):
+    with CorpusWriter(folder, Card("images", source="a test", licence="none", synthetic=True)) as writer:
+        for number, radiograph in enumerate(images):
             image = ImageFile(f"images/{number}.png", View.PA)
             split = "train" if number < CALIBRATED else "test"
             study = Study(f"s{number}", f"p{number}", (image,), sections=Report(findings=FINDINGS), split=split)
-            writer.add(study, {image.path: encode_png(film)})
+            writer.add(study, {image.path: encode_png(radiograph)})
     writer.finish()
-    return GuardConfig(benign=folder, film_bound=0.05, account_bound=0.05, account_queries=20)
+    return GuardConfig(benign=folder, image_bound=0.05, account_bound=0.05, account_queries=20)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(tmp_path: Path, kept: Path) -> Path:
-    """A folder without a book, but with what was measured of the films by an earlier test."""
+    """A folder without a book, but with what was measured of the images by an earlier test."""
     folder = tmp_path / "store"
     folder.symlink_to(kept)
     (folder / "guard.sqlite").unlink(missing_ok=True)
@@ -71,12 +71,12 @@ def codes(guard: Guard, pictures: list[np.ndarray], account: str) -> list[str | 
     return [one.code if one else None for one in seen]
 
 
-def test_films_pass_and_scenes_are_refused_until_their_account_is_stopped(
-    config: GuardConfig, store: Path, films: tuple[np.ndarray, ...], scenes: list[np.ndarray]
+def test_images_pass_and_scenes_are_refused_until_their_account_is_stopped(
+    config: GuardConfig, store: Path, images: tuple[np.ndarray, ...], scenes: list[np.ndarray]
 ) -> None:
     """Each scene is flagged; the alarm rings at the third, which the rule sets, and then nothing passes any more."""
     guard = open_guard(config, store)
-    held_out = list(films[CALIBRATED:])
+    held_out = list(images[CALIBRATED:])
     assert codes(guard, held_out, "clinic").count(None) >= HELD_OUT - 2
     assert codes(guard, [*scenes[:4], held_out[0]], "thief") == [
         "refused_by_guard",
@@ -101,25 +101,25 @@ def test_one_flagged_picture_stops_nobody(config: GuardConfig, store: Path, scen
 
 
 def test_a_stop_outlives_the_server_until_somebody_forgives(
-    config: GuardConfig, store: Path, films: tuple[np.ndarray, ...], scenes: list[np.ndarray]
+    config: GuardConfig, store: Path, images: tuple[np.ndarray, ...], scenes: list[np.ndarray]
 ) -> None:
     first = open_guard(config, store)
     codes(first, scenes[:3], "thief")
     first.close()
     second = open_guard(config, store)
-    assert codes(second, [films[-1]], "thief") == ["account_stopped"]
+    assert codes(second, [images[-1]], "thief") == ["account_stopped"]
     assert second.forgive("thief") and not second.forgive("thief")
-    assert codes(second, [*scenes[:2], films[-1]], "thief") == ["refused_by_guard", "refused_by_guard", None]
+    assert codes(second, [*scenes[:2], images[-1]], "thief") == ["refused_by_guard", "refused_by_guard", None]
 
 
 def test_forgiven_by_another_process_it_begins_anew(
-    config: GuardConfig, store: Path, films: tuple[np.ndarray, ...], scenes: list[np.ndarray]
+    config: GuardConfig, store: Path, images: tuple[np.ndarray, ...], scenes: list[np.ndarray]
 ) -> None:
     guard = open_guard(config, store)
     codes(guard, scenes[:3], "thief")
     with StopBook(store) as elsewhere:
         assert "thief" in elsewhere and elsewhere.strike("thief")
-    assert codes(guard, [films[-1], *scenes[:3]], "thief") == [
+    assert codes(guard, [images[-1], *scenes[:3]], "thief") == [
         None,
         "refused_by_guard",
         "refused_by_guard",
@@ -139,8 +139,8 @@ def test_many_threads_stop_an_account_once(config: GuardConfig, store: Path, sce
     assert [stop.account for stop in guard.stops()] == ["thief"]
 
 
-def test_refusals_say_nothing_of_a_film() -> None:
-    """A copy learns from answers that speak of a film; a refusal must not be one of them."""
+def test_refusals_say_nothing_of_a_image() -> None:
+    """A copy learns from answers that speak of an image; a refusal must not be one of them."""
     assert len(_MESSAGES) == 2
     for message in _MESSAGES.values():
         assert not read(message).speaks
@@ -172,7 +172,7 @@ def test_a_report_that_would_change_is_not_handed_out_nor_told_to_a_log(store: P
     [
         ({"defence": "gate"}, "none that chooses words.*plain, coarse, watermark"),
         ({"detectors": ("chestgate",)}, "Did you mean 'chest-gate'"),
-        ({"film_bound": 0.0}, "film_bound"),
+        ({"image_bound": 0.0}, "image_bound"),
         ({"calibrate": ("train", "val", "test")}, "calibrate names every split"),
         ({"account_queries": 5}, "account_queries=5"),
     ],
@@ -182,10 +182,10 @@ def test_settings_that_cannot_be_are_told(changes: dict[str, object], told: str)
         GuardConfig(**changes)  # type: ignore[arg-type]
 
 
-def test_a_guard_without_films_or_with_too_few_is_refused(config: GuardConfig, store: Path) -> None:
-    with pytest.raises(ConfigError, match="benign films; name a corpus"):
+def test_a_guard_without_images_or_with_too_few_is_refused(config: GuardConfig, store: Path) -> None:
+    with pytest.raises(ConfigError, match="benign images; name a corpus"):
         open_guard(GuardConfig(), store)
-    with pytest.raises(DataError, match="96 benign films are too few.*film_bound"):
+    with pytest.raises(DataError, match="96 benign images are too few.*image_bound"):
         open_guard(GuardConfig(benign=config.benign), store)
 
 

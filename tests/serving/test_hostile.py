@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
-from hostile_pictures import FILM, PLANTED, odd_pictures
+from hostile_pictures import IMAGE, PLANTED, odd_pictures
 from hostile_requests import KEY_HERE, MODEL, Hostile, answerable, hostile_requests
 from serve_process import Serving, serve
-from serving_models import asking, film_of, said, url_of
+from serving_models import asking, image_of, said, url_of
 
 from cxrlab.core.codec import decode
 from cxrlab.data.images import eight_bits
@@ -30,7 +30,7 @@ from cxrlab.serving.pictures import check_picture, decode_picture
 CASES, ODD, ODD_PICTURES = hostile_requests(), answerable(), odd_pictures()
 LEAST = 200
 # Enough for allocators that keep what was freed: it ends 3 to 6 MB higher, and stays there for as long as one sends.
-# One film of the largest size would be 25 MB, one body of the largest size 32 MB.
+# One image of the largest size would be 25 MB, one body of the largest size 32 MB.
 MOST_GROWTH_MB = 12.0
 SECONDS = 1.5  # for a head or a body to come
 ROUNDS = 3
@@ -60,8 +60,8 @@ class Target(NamedTuple):
         return {"Authorization": f"Bearer {self.key}"}
 
     def report(self) -> str:
-        """The report for a good film."""
-        request = asking(FILM, f"{PLANTED} and cough", model=MODEL)
+        """The report for a good image."""
+        request = asking(IMAGE, f"{PLANTED} and cough", model=MODEL)
         return said(self.client.post("/v1/chat/completions", json=request, headers=self.headers))
 
     def send(self, case: Hostile) -> Answer:
@@ -169,7 +169,7 @@ def test_what_only_looks_like_an_attack_is_answered(target: Target, name: str) -
 
 
 @pytest.mark.parametrize("name", ODD_PICTURES)
-def test_what_a_picture_carries_beside_the_film_changes_no_pixel(name: str) -> None:
+def test_what_a_picture_carries_beside_the_image_changes_no_pixel(name: str) -> None:
     data = ODD_PICTURES[name]
     shown = decode_picture(check_picture(data, Limits()))
     if not name.startswith("dicom"):
@@ -196,7 +196,7 @@ def test_memory_files_and_threads_are_flat_and_the_server_is_well(target: Target
 
 def test_the_log_holds_nothing_of_what_was_sent_or_answered(target: Target, answers: dict[str, Answer]) -> None:
     report = target.report()
-    film = url_of(FILM).partition(",")[2]
+    image = url_of(IMAGE).partition(",")[2]
     for text in (target.serving.log, target.log_file.read_text("utf-8")):
         lines = [json.loads(line) for line in text.splitlines()]
         assert len(lines) > len(CASES) // 2
@@ -204,7 +204,7 @@ def test_the_log_holds_nothing_of_what_was_sent_or_answered(target: Target, answ
         assert not [line for line in lines if line["event"] == "failure" or line.get("status", 0) >= 500]
         for secret in (target.key, PLANTED, "passwd", "169.254", "example.org", "Ignore all", "base64", "cough"):
             assert secret not in text.replace(PLANTED.upper(), PLANTED), secret
-        pieces = [film[start : start + 24] for start in range(0, len(film) - 24, 24)]
+        pieces = [image[start : start + 24] for start in range(0, len(image) - 24, 24)]
         assert not [piece for piece in pieces if piece in text]
         assert not [words for words in report.split(". ") if words.strip(".") in text]
 
@@ -242,7 +242,7 @@ def test_clients_that_read_nothing_make_way_and_are_dropped(tmp_path: Path) -> N
             return False
 
         settled(answers)
-        assert said(serving.post(asking(film_of(1), model=MODEL)))
+        assert said(serving.post(asking(image_of(1), model=MODEL)))
         settled(lambda: connections(serving) <= 2)
 
 
@@ -263,8 +263,8 @@ def test_requests_in_one_packet_are_answered_in_their_order(target: Target) -> N
         )
         return f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\n{head}{close}\r\n".encode() + body
 
-    broken = "data:;base64," + base64.b64encode(b"no film").decode()
-    requests = [asking(FILM, model=MODEL), asking(url=broken, model=MODEL), asking(FILM, model=MODEL, n=2)]
+    broken = "data:;base64," + base64.b64encode(b"no image").decode()
+    requests = [asking(IMAGE, model=MODEL), asking(url=broken, model=MODEL), asking(IMAGE, model=MODEL, n=2)]
     with socket.create_connection(("127.0.0.1", target.serving.port), timeout=20) as wire:
         wire.sendall(b"".join(posted(one, one is requests[-1]) for one in requests))
         got = b""

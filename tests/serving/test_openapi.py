@@ -57,7 +57,7 @@ def test_the_description_lists_every_route(description: Any) -> None:
 def test_no_request_of_the_description_makes_the_server_fail(
     description: Any, path: str, method: str, mode: GenerationMode
 ) -> None:
-    """Most requests name the model, and half hold a film: else they would end at the name or at a made-up picture."""
+    """Most requests name the model, and half hold an image: else they would end at the name or at a made-up picture."""
     seen: Counter[int] = Counter()
     cases = description[path][method].as_strategy(generation_mode=mode)
 

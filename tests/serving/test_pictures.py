@@ -1,4 +1,4 @@
-"""Pictures from strangers: what is a film comes through as it is, what is a trap is refused by its header."""
+"""Pictures from strangers: what is an image comes through as it is, what is a trap is refused by its header."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pydicom
 import pytest
-from dicom_films import write_film
+from dicom_images import write_image
 from PIL import Image
-from serving_models import film_of, url_of
+from serving_models import image_of, url_of
 
 from cxrlab.core.codec import encode_jpeg, encode_png
 from cxrlab.data.images import eight_bits, load_image, read_picture
@@ -23,7 +23,7 @@ from cxrlab.serving.config import Limits
 from cxrlab.serving.pictures import check_picture, decode_picture, picture_bytes
 from cxrlab.serving.refusals import Refused
 
-FILM = film_of(3, 24)
+IMAGE = image_of(3, 24)
 LIMITS = Limits()
 
 
@@ -48,18 +48,18 @@ def claimed_png(width: int, height: int, content: bytes = b"") -> bytes:
 
 
 @pytest.mark.parametrize("prefix", ["data:image/png;base64,", "data:;base64,", "data:image/png;charset=x;base64,", ""])
-def test_a_film_comes_through_pixel_by_pixel(prefix: str) -> None:
-    text = prefix + base64.b64encode(encode_png(FILM)).decode()
-    assert np.array_equal(shown(picture_bytes(text)), FILM)
+def test_a_image_comes_through_pixel_by_pixel(prefix: str) -> None:
+    text = prefix + base64.b64encode(encode_png(IMAGE)).decode()
+    assert np.array_equal(shown(picture_bytes(text)), IMAGE)
 
 
 def test_it_is_what_a_model_on_this_machine_would_see(tmp_path: Path) -> None:
-    """8-bit films give the very numbers that `load_image` gives; deeper ones are rounded to 8 bits."""
-    for name, data in (("grey.png", encode_png(FILM)), ("film.jpg", encode_jpeg(FILM))):
+    """8-bit images give the very numbers that `load_image` gives; deeper ones are rounded to 8 bits."""
+    for name, data in (("grey.png", encode_png(IMAGE)), ("image.jpg", encode_jpeg(IMAGE))):
         (tmp_path / name).write_bytes(data)
         assert np.array_equal(shown(data) / np.float32(255), load_image(tmp_path / name)), name
-    assert np.array_equal(shown(encode_png(np.repeat(FILM[..., None], 3, 2))), FILM), "three equal channels are one"
-    deep = encode_png(FILM.astype(np.uint16) * 16)  # twelve bits
+    assert np.array_equal(shown(encode_png(np.repeat(IMAGE[..., None], 3, 2))), IMAGE), "three equal channels are one"
+    deep = encode_png(IMAGE.astype(np.uint16) * 16)  # twelve bits
     (tmp_path / "deep.png").write_bytes(deep)
     found = shown(deep)
     assert found.dtype == np.uint8 and np.array_equal(found, eight_bits(read_picture(tmp_path / "deep.png")))
@@ -67,8 +67,8 @@ def test_it_is_what_a_model_on_this_machine_would_see(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["1", "P", "LA", "RGBA", "RGB"])
-def test_every_mode_becomes_one_grey_film(mode: str) -> None:
-    assert shown(saved(Image.fromarray(FILM).convert(mode), "PNG")).shape == FILM.shape
+def test_every_mode_becomes_one_grey_image(mode: str) -> None:
+    assert shown(saved(Image.fromarray(IMAGE).convert(mode), "PNG")).shape == IMAGE.shape
 
 
 def test_colour_becomes_luminance() -> None:
@@ -80,8 +80,8 @@ def test_colour_becomes_luminance() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "http://127.0.0.1/film.png",
-        "https://example.org/film.png",
+        "http://127.0.0.1/image.png",
+        "https://example.org/image.png",
         "file:///etc/passwd",
         "ftp://x/y",
         " HTTP://x/y",
@@ -116,31 +116,31 @@ def test_the_largest_allowed_size_passes_the_header() -> None:
 
 def many_scans(count: int) -> bytes:
     """A progressive JPEG with its scans repeated."""
-    data = saved(Image.fromarray(film_of(1, 64)), "JPEG", progressive=True)
+    data = saved(Image.fromarray(image_of(1, 64)), "JPEG", progressive=True)
     start = data.rindex(b"\xff\xda")
     return data[:start] + data[start:-2] * count + b"\xff\xd9"
 
 
 def test_a_jpeg_of_very_many_scans_is_refused() -> None:
-    assert shown(saved(Image.fromarray(film_of(1, 64)), "JPEG", progressive=True)).shape == (64, 64)
+    assert shown(saved(Image.fromarray(image_of(1, 64)), "JPEG", progressive=True)).shape == (64, 64)
     with pytest.raises(Refused, match="too_large") as told:
         check_picture(many_scans(500), LIMITS)
     assert "32 scans" in told.value.message
 
 
 def animated() -> bytes:
-    frames = [Image.fromarray(film_of(n)) for n in range(3)]
+    frames = [Image.fromarray(image_of(n)) for n in range(3)]
     return saved(frames[0], "PNG", save_all=True, append_images=frames[1:])
 
 
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (encode_png(FILM)[:-30], "cut short"),
-        (encode_jpeg(film_of(1, 64))[:400], "damaged or cut short"),
+        (encode_png(IMAGE)[:-30], "cut short"),
+        (encode_jpeg(image_of(1, 64))[:400], "damaged or cut short"),
         (b"GIF89a" + bytes(50), "not a readable PNG or JPEG"),
-        (saved(Image.fromarray(FILM), "BMP"), "not a readable PNG or JPEG"),
-        (saved(Image.fromarray(FILM), "TIFF"), "not a readable PNG or JPEG"),
+        (saved(Image.fromarray(IMAGE), "BMP"), "not a readable PNG or JPEG"),
+        (saved(Image.fromarray(IMAGE), "TIFF"), "not a readable PNG or JPEG"),
         (b"%PDF-1.7", "not a readable PNG or JPEG"),
         (claimed_png(100, 100), "damaged or cut short"),
         (claimed_png(0, 5), ""),
@@ -148,43 +148,43 @@ def animated() -> bytes:
     ],
     ids=["cut png", "cut jpeg", "gif", "bmp", "tiff", "pdf", "empty png", "no width", "animated"],
 )
-def test_what_is_no_whole_film_is_refused(data: bytes, words: str) -> None:
+def test_what_is_no_whole_image_is_refused(data: bytes, words: str) -> None:
     with pytest.raises(Refused) as told:
         shown(data)
     assert told.value.status == 400 and words in told.value.message
 
 
 def dicom(tmp_path: Path, change: Any = None, **elements: object) -> bytes:
-    write_film(tmp_path / "film.dcm", 24, 24, **elements)
-    film = pydicom.dcmread(tmp_path / "film.dcm")
-    film.PixelData = FILM.tobytes()
+    write_image(tmp_path / "image.dcm", 24, 24, **elements)
+    image = pydicom.dcmread(tmp_path / "image.dcm")
+    image.PixelData = IMAGE.tobytes()
     if change is not None:
-        change(film)
-    film.save_as(tmp_path / "film.dcm", enforce_file_format=True)
-    return (tmp_path / "film.dcm").read_bytes()
+        change(image)
+    image.save_as(tmp_path / "image.dcm", enforce_file_format=True)
+    return (tmp_path / "image.dcm").read_bytes()
 
 
-def test_a_plain_dicom_film_is_taken(tmp_path: Path) -> None:
+def test_a_plain_dicom_image_is_taken(tmp_path: Path) -> None:
     data = dicom(tmp_path)
-    assert np.array_equal(shown(data), FILM)
-    assert np.array_equal(shown(data + bytes(5000)), FILM), "what follows the pixels is not read"
+    assert np.array_equal(shown(data), IMAGE)
+    assert np.array_equal(shown(data + bytes(5000)), IMAGE), "what follows the pixels is not read"
 
 
 def test_dicom_that_could_hide_more_is_refused(tmp_path: Path) -> None:
-    def compressed(film: Any) -> None:
-        film.compress(pydicom.uid.RLELossless)
+    def compressed(image: Any) -> None:
+        image.compress(pydicom.uid.RLELossless)
 
-    def long_header(film: Any) -> None:
-        film.add_new(0x00091001, "OB", bytes(300_000))
+    def long_header(image: Any) -> None:
+        image.add_new(0x00091001, "OB", bytes(300_000))
 
-    def too_many(film: Any) -> None:
-        film.Rows = film.Columns = 6000
+    def too_many(image: Any) -> None:
+        image.Rows = image.Columns = 6000
 
-    def no_pixels(film: Any) -> None:
-        del film.PixelData
+    def no_pixels(image: Any) -> None:
+        del image.PixelData
 
-    def deflated(film: Any) -> None:
-        film.file_meta.TransferSyntaxUID = pydicom.uid.DeflatedExplicitVRLittleEndian
+    def deflated(image: Any) -> None:
+        image.file_meta.TransferSyntaxUID = pydicom.uid.DeflatedExplicitVRLittleEndian
 
     for change, words in (
         (compressed, "compressed"),
@@ -199,7 +199,7 @@ def test_dicom_that_could_hide_more_is_refused(tmp_path: Path) -> None:
 
 
 def test_dicom_damaged_at_any_place_is_a_sentence(tmp_path: Path) -> None:
-    """Every eighth byte changed in turn, and every length cut: a film or a refusal, never another exception."""
+    """Every eighth byte changed in turn, and every length cut: an image or a refusal, never another exception."""
     data = dicom(tmp_path, PatientName="DOE^JANE")
     warnings.simplefilter("error")  # the parser's warnings quote the patient's name, and must reach nobody
     for place in range(128, len(data), 8):
@@ -211,4 +211,4 @@ def test_dicom_damaged_at_any_place_is_a_sentence(tmp_path: Path) -> None:
 
 
 def test_the_url_of_the_helper_is_read() -> None:
-    assert np.array_equal(shown(picture_bytes(url_of(FILM))), FILM)
+    assert np.array_equal(shown(picture_bytes(url_of(IMAGE))), IMAGE)

@@ -25,7 +25,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def config(corpus: Path, **changes: Any) -> RehearseConfig:
-    guarding = GuardConfig(film_bound=0.1, account_bound=0.4, account_queries=20)
+    guarding = GuardConfig(image_bound=0.1, account_bound=0.4, account_queries=20)
     values = {"n": 6, "accounts": 2, "clients": 4, "alone": 2, "queries": 8, "size": 64, "guarding": guarding}
     return RehearseConfig("stub:normal", corpus, **{**values, **changes})
 
@@ -34,7 +34,7 @@ def lines(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "rehearsal.jsonl").read_text().splitlines()]
 
 
-def test_films_pass_in_the_models_own_words_and_scenes_are_cut_off_at_the_third(corpus: Path, tmp_path: Path) -> None:
+def test_images_pass_in_the_models_own_words_and_scenes_are_cut_off_at_the_third(corpus: Path, tmp_path: Path) -> None:
     """A detector must flag three of an account's pictures before it is stopped, and every scene is flagged."""
     found = rehearse(config(corpus), tmp_path / "run")
     assert (found["benign"]["answered"]["value"], found["benign"]["answered"]["n"]) == (1.0, 6)
@@ -92,8 +92,8 @@ def test_the_split_that_sets_thresholds_cannot_try_them(corpus: Path) -> None:
         config(corpus, split="val")
 
 
-def test_too_few_films_for_the_bound_are_told(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="film_bound|films"):
+def test_too_few_images_for_the_bound_are_told(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="image_bound|images"):
         rehearse(config(corpus, guarding=GuardConfig()), tmp_path / "run")
 
 
@@ -101,11 +101,11 @@ def test_the_command_tells_its_threat_model_first(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["serve", "rehearse", "--model", "stub:normal", "--data", str(corpus), "--n", "4", "--queries", "5"]
-    words += ["--size", "64", "--guarding.film-bound", "0.1", "--guarding.account-bound", "0.4"]
+    words += ["--size", "64", "--guarding.image-bound", "0.1", "--guarding.account-bound", "0.4"]
     words += ["--guarding.account-queries", "20"]
     assert main([*words, "--out", str(tmp_path / "run")]) == 0
     said = capsys.readouterr().out
     assert said.startswith("Threat model: who asks sends pictures and sees words alone;")
-    assert "benign films answered" in said and "1.0000 [0.3976, 1.0000] of 4" in said
+    assert "benign images answered" in said and "1.0000 [0.3976, 1.0000] of 4" in said
     row = next(line for line in said.splitlines() if line.startswith("scenes"))
     assert row.split()[1] == "3" and row.split()[-2:] == ["0", "3"]

@@ -204,7 +204,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             structured, prompts=9, kills=(3, 3),
         ),
         "oracle": Role(
-            ("extract", "--victim", "stub:normal", "--data", str(effusions(here / "films", 2, normal=(1,))),
+            ("extract", "--victim", "stub:normal", "--data", str(effusions(here / "images", 2, normal=(1,))),
              "--surrogate", f"hf:{saved_llava(here / 'llava')}", "--pool", "noise", "--budget", "2", "--rounds", "2",
              "--size", "16", "--map-sentences", "0", "--consulting.count", str(ASKED_FOR), "--fitting.steps", "1",
              "--fitting.lora-rank", "0", "--fitting.max-length", "400", "--measure.metrics", "rougeL:coco",

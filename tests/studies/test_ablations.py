@@ -26,7 +26,7 @@ from cxrlab.studies.study_corpora import corpus_folders, make_corpora, with_fold
 BASE: dict[str, Any] = {
     "corpora": {"drawn": {"phantom": {"n": 60, "size": 32, "seed": 3, "workers": 1, "masks": False}}},
     "test": "drawn",
-    "tower": "fresh:tiny",
+    "vision_encoder": "fresh:tiny",
     "language_model": "fresh:tiny",
     "encoder": {
         "data": "drawn",
@@ -76,16 +76,18 @@ def test_what_variants_share_is_trained_once(tmp_path: Path) -> None:
 
 def test_each_stage_starts_from_the_one_before(tmp_path: Path) -> None:
     encoder, align, finetune = planned(tmp_path).parts[:3]
-    assert encoder.config.tower == "fresh:tiny"
+    assert encoder.config.vision_encoder == "fresh:tiny"
     assert align.config.encoder == f"hf:{tmp_path}/seed1/full/encoder/checkpoint"
     assert finetune.config.start == str(tmp_path / "seed1/full/align")
     assert finetune.config.data == tmp_path / "corpora" / "drawn"
 
 
 def test_a_stage_that_is_left_out_hands_its_start_on(tmp_path: Path) -> None:
-    """No stage 1: the tower itself; no stage 2: encoder and language model; a whole model stands for both."""
+    """No stage 1: the vision encoder itself; no stage 2: encoder and language model; a whole model stands for both."""
     rows = variants(
-        a={"stages": [2, 3], "tower": "hf:other"}, b={"stages": [1, 3]}, c={"stages": [2, 3], "model": "hf:whole"}
+        a={"stages": [2, 3], "vision_encoder": "hf:other"},
+        b={"stages": [1, 3]},
+        c={"stages": [2, 3], "model": "hf:whole"},
     )
     parts = {part.folder: part.config for part in planned(tmp_path, variants=rows).parts}
     assert parts["seed1/a/align"].encoder == "hf:other"
@@ -116,7 +118,7 @@ def test_null_takes_a_setting_out(tmp_path: Path) -> None:
         ({"variants": variants(a={"stages": [3, 2]})}, "in order"),
         ({"variants": variants(a={"stages": [2], "finetune": {"n": 3}})}, "does not run"),
         ({"variants": variants(a={"model": "hf:x"})}, "whole model"),
-        ({"variants": variants(a={"tover": "x"})}, "Did you mean 'tower'"),
+        ({"variants": variants(a={"tover": "x"})}, "Did you mean 'vision encoder'"),
         ({"variants": variants(scores={})}, "folder of its own"),
         ({"variants": {"a/b": {"changes": "x"}, "c": {"changes": "y"}}}, "letters, digits"),
         ({"test": "drown"}, "Did you mean 'drawn'"),
@@ -161,7 +163,7 @@ def test_the_shipped_studies_can_be_planned(tmp_path: Path, name: str, rows: int
 
 
 def test_the_study_of_the_built_in_models_can_be_planned(tmp_path: Path) -> None:
-    """Of each seed: a projector for five towers (rows that change nothing before it share that of the full recipe),
+    """Of each seed: a projector for five encoders (rows that change nothing before it share that of the full recipe),
     adapters for seven rows, an encoder for one.
     """
     one = read_study(find_study("ablations_builtin")).config
@@ -307,7 +309,7 @@ def test_a_test_split_without_a_study_is_refused_before_anything_is_trained(tmp_
 def test_a_start_that_is_not_there_is_told_before_anything_is_trained(tmp_path: Path) -> None:
     """The last row's encoder would otherwise be missed when all the others are done."""
     pytest.importorskip("torch")
-    rows = variants(other={"stages": [2, 3], "tower": f"hf:{tmp_path}/nowhere"})
+    rows = variants(other={"stages": [2, 3], "vision_encoder": f"hf:{tmp_path}/nowhere"})
     with pytest.raises(DataError, match="nowhere"):
         run_ablations(config(variants=rows), tmp_path / "study")
     assert not (tmp_path / "study").exists()

@@ -186,7 +186,7 @@ def test_the_shipped_study_asks_with_the_same_settings_but_for_what_a_variant_sa
     usual = replace(guided.alignment, guide=None, picture="original")
     assert replace(guided, alignment=usual, shares=ada.shares) == ada
     assert (ada.budget, ada.rounds, ada.alignment.eps, ada.alignment.direction) == (1500, 3, "0.2", "towards")
-    assert [attacks[name].alignment.eps for name in ("natural", "tenth", "half", "films", "noise")] == ["0.05"] * 5
+    assert [attacks[name].alignment.eps for name in ("natural", "tenth", "half", "images", "noise")] == ["0.05"] * 5
     assert attacks["no-oracle"].oracle == "none" and attacks["weak"].oracle == "rules-weak"
 
 

@@ -19,7 +19,7 @@ from cxrlab.studies.extraction_study import run_extraction_study
 from cxrlab.studies.parts import Part
 
 GREEDY = {"strategy": "greedy", "max_new_tokens": 4}
-BOUNDS = {"film_bound": 0.4, "account_bound": 0.4, "account_queries": 12, "accounts": 3, "window": 4, "least": 6}
+BOUNDS = {"image_bound": 0.4, "account_bound": 0.4, "account_queries": 12, "accounts": 3, "window": 4, "least": 6}
 
 
 def config(start: str, **changes: Any) -> ExtractionStudyConfig:
@@ -53,7 +53,7 @@ def config(start: str, **changes: Any) -> ExtractionStudyConfig:
         "detect": {"variants": ["ada", "same"], "detectors": ["chest-gate"], "encoder": "none", "detector": BOUNDS},
         "defend": {
             **{"variant": "knockoff", "defences": ["coarse"], "adaptive": False, "n": 3, "trials": 20},
-            "settings": {"benign_films": 4},
+            "settings": {"benign_images": 4},
         },
     }
     return ExtractionStudyConfig(**{**base, **changes})
@@ -158,8 +158,8 @@ def test_a_model_that_is_not_there_is_told_before_anything_is_drawn(tmp_path: Pa
 
 
 def test_a_pool_that_is_too_small_is_told_before_anything_is_trained(tiny: str, tmp_path: Path) -> None:
-    """Forty films, of which the train split holds twenty-five."""
-    rows = {"films": {"changes": "x", "extract": {"method": "in-domain", "pool": "corpus:drawn", "budget": 50}}}
+    """Forty images, of which the train split holds twenty-five."""
+    rows = {"images": {"changes": "x", "extract": {"method": "in-domain", "pool": "corpus:drawn", "budget": 50}}}
     bare: dict[str, Any] = {"tables": {}, "contrasts": (), "pairwise": (), "controls": (), "detect": {}, "defend": {}}
     with pytest.raises(DataError, match=r"the pool 'corpus:.*drawn' holds 25 pictures, but an attack asks 50"):
         run_extraction_study(config(tiny, variants=rows, **bare), tmp_path / "study")

@@ -17,7 +17,7 @@ from cxrlab.studies import tour, tour_models
 from cxrlab.studies.config import TourConfig, TourSize
 from cxrlab.studies.tour import STEPS_OF_THE_TOUR, TOTAL_S, Scale, run_tour
 
-# A tour in a second: the films few and small, the steps with models left out (tests/tour takes them).
+# A tour in a second: the images few and small, the steps with models left out (tests/tour takes them).
 TINY = Scale(phantoms=60, phantom_size=32, scenes=3, scene_size=32, sheet=2, examples=2)
 
 
@@ -209,7 +209,7 @@ def test_a_corpus_with_a_defect_stops_the_tour(tmp_path: Path) -> None:
         Run.open(tmp_path / "tour", TourConfig(quick=True), seed=7) as run,
         pytest.raises(DataError, match="missing image"),
     ):
-        tour.check_films(tour.Stage(run, TourConfig(quick=True), TINY))
+        tour.check_images(tour.Stage(run, TourConfig(quick=True), TINY))
     assert not json.loads((tmp_path / "tour" / "check.json").read_text())["ok"]  # written down before it stops
 
 

@@ -65,7 +65,7 @@ def test_models_are_trained_written_with_and_looked_into_or_it_is_said_why_not(t
     out, done, _ = toured
     page = (out / "page.html").read_text()
     sections = (
-        "Do films find their reports?",
+        "Do images find their reports?",
         "Do the maps point at the finding?",
         "Where the model looked",
         "Served behind an address",

@@ -16,7 +16,7 @@ from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.runs import state
 from cxrlab.models.hf.wrapper import HfModel
 from cxrlab.models.model_card import read_model_card
-from cxrlab.models.parts import load_language_model, load_tower
+from cxrlab.models.parts import load_language_model, load_vision_encoder
 from cxrlab.training.align import align
 from cxrlab.training.config import AlignConfig
 
@@ -45,10 +45,13 @@ def tensors(out: Path) -> dict[str, torch.Tensor]:
 
 
 def test_only_the_projector_moves(config: AlignConfig, aligned: Path) -> None:
-    """Tower and language model are those of the seed, bit by bit; the summary counts what was trained."""
+    """VisionEncoder and language model are those of the seed, bit by bit; the summary counts what was trained."""
     model = HfModel.load(str(aligned / "checkpoint")).model.model
-    tower, language = load_tower("fresh:tiny", seed=5).model, load_language_model("fresh:tiny", seed=6).model
-    for found, part in ((model.vision_tower, tower), (model.language_model, language.model)):
+    vision_encoder, language = (
+        load_vision_encoder("fresh:tiny", seed=5).model,
+        load_language_model("fresh:tiny", seed=6).model,
+    )
+    for found, part in ((model.vision_tower, vision_encoder), (model.language_model, language.model)):
         stored = found.state_dict()
         assert all(torch.equal(stored[name], value) for name, value in part.state_dict().items())
     done = align(config, aligned)
@@ -80,8 +83,8 @@ def test_the_loss_is_that_of_the_wrapper(config: AlignConfig, tmp_path: Path) ->
 
     model = HfModel.load(str(tmp_path / "run" / "checkpoint"))
     samples = read_source(Also(config.data), 20, 5).samples
-    films = [load_image(sample.film.path) for sample in samples if sample.film]
-    encoded = model.encode(films, [""] * 20, [sample.report for sample in samples])
+    images = [load_image(sample.image.path) for sample in samples if sample.image]
+    encoded = model.encode(images, [""] * 20, [sample.report for sample in samples])
     from cxrlab.models.hf.scoring import report_log_probs
 
     with torch.no_grad():
@@ -89,13 +92,13 @@ def test_the_loss_is_that_of_the_wrapper(config: AlignConfig, tmp_path: Path) ->
     assert losses(tmp_path / "run")[0] == pytest.approx(float(-scores.values.sum() / scores.mask.sum()), rel=1e-4)
 
 
-def test_same_seed_same_bytes_with_features_or_films(config: AlignConfig, aligned: Path, tmp_path: Path) -> None:
-    """A second run has the same bytes; one that runs the tower at every step differs by rounding alone."""
+def test_same_seed_same_bytes_with_features_or_images(config: AlignConfig, aligned: Path, tmp_path: Path) -> None:
+    """A second run has the same bytes; one that runs the vision encoder at every step differs by rounding alone."""
     align(config, tmp_path / "again")
     assert (tmp_path / "again/checkpoint/model.safetensors").read_bytes() == (
         aligned / "checkpoint/model.safetensors"
     ).read_bytes()
-    align(dataclasses.replace(config, cache_features="off", cache_films="off"), tmp_path / "pixels")
+    align(dataclasses.replace(config, cache_features="off", cache_images="off"), tmp_path / "pixels")
     one, other = tensors(aligned), tensors(tmp_path / "pixels")
     assert all(torch.allclose(one[name], other[name], atol=1e-5) for name in one)
 
@@ -126,14 +129,14 @@ def test_a_whole_model_may_be_the_start(config: AlignConfig, aligned: Path, tmp_
     assert not torch.equal(tensors(aligned)[name], tensors(tmp_path / "run")[name])
 
 
-def test_words_without_films_teach_a_projector_nothing(config: AlignConfig) -> None:
-    for words in ({"films": False}, {"films": False, "told": True}):
+def test_words_without_images_teach_a_projector_nothing(config: AlignConfig) -> None:
+    for words in ({"images": False}, {"images": False, "told": True}):
         with pytest.raises(ConfigError, match="also, 'words': a projector alone learns nothing from words"):
             dataclasses.replace(config, also={"words": {"data": str(config.data), **words}})
 
 
-def test_films_that_are_scenes_are_learnt_beside(config: AlignConfig, tmp_path: Path) -> None:
-    """Captioned pictures in colour beside grey films."""
+def test_images_that_are_scenes_are_learnt_beside(config: AlignConfig, tmp_path: Path) -> None:
+    """Captioned pictures in colour beside grey images."""
     from cxrlab.data.config import ScenesConfig
     from cxrlab.data.scenes import make_scenes
 

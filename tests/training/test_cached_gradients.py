@@ -9,22 +9,22 @@ from torch import Tensor, nn
 from cxrlab.training.cached_gradients import backward_in_pieces
 from cxrlab.training.contrastive_loss import Pairs, symmetric_loss
 
-FILMS, REPORTS = torch.arange(12), torch.tensor([1, 2, 3, 4, 1, 5, 6, 2, 7, 8, 9, 3])
+IMAGES, REPORTS = torch.arange(12), torch.tensor([1, 2, 3, 4, 1, 5, 6, 2, 7, 8, 9, 3])
 
 
-class Towers(nn.Module):
+class VisionEncoders(nn.Module):
     def __init__(self, dropout: float) -> None:
         super().__init__()
         torch.manual_seed(3)
-        self.film, self.text, self.dropout = nn.Linear(5, 4), nn.Linear(7, 4), nn.Dropout(dropout)
+        self.image, self.text, self.dropout = nn.Linear(5, 4), nn.Linear(7, 4), nn.Dropout(dropout)
         self.scale = nn.Parameter(torch.tensor(1.0))
 
-    def forward(self, films: Tensor, texts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.film(self.dropout(films)), self.text(texts), self.scale
+    def forward(self, images: Tensor, texts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.image(self.dropout(images)), self.text(texts), self.scale
 
 
 def loss_of(images: Tensor, texts: Tensor, scale: Tensor) -> Tensor:
-    return symmetric_loss(Pairs(images, texts, FILMS, REPORTS), scale)
+    return symmetric_loss(Pairs(images, texts, IMAGES, REPORTS), scale)
 
 
 def data() -> tuple[Tensor, Tensor]:
@@ -32,17 +32,17 @@ def data() -> tuple[Tensor, Tensor]:
     return torch.randn(12, 5), torch.randn(12, 7)
 
 
-def gradients(towers: Towers) -> list[Tensor]:
-    return [parameter.grad for parameter in towers.parameters() if parameter.grad is not None]
+def gradients(vision_encoders: VisionEncoders) -> list[Tensor]:
+    return [parameter.grad for parameter in vision_encoders.parameters() if parameter.grad is not None]
 
 
 @pytest.mark.parametrize("sizes", [(12,), (4, 4, 4), (5, 5, 2), (1,) * 12])
 def test_pieces_give_the_gradient_of_the_whole_batch(sizes: tuple[int, ...]) -> None:
-    films, texts = data()
-    whole, parts = Towers(0.0), Towers(0.0)
-    loss = loss_of(*whole(films, texts))
+    images, texts = data()
+    whole, parts = VisionEncoders(0.0), VisionEncoders(0.0)
+    loss = loss_of(*whole(images, texts))
     loss.backward()  # type: ignore[no-untyped-call]
-    pieces = list(zip(films.split(list(sizes)), texts.split(list(sizes)), strict=True))
+    pieces = list(zip(images.split(list(sizes)), texts.split(list(sizes)), strict=True))
     told = backward_in_pieces(pieces, lambda piece: parts(*piece), loss_of)
     torch.testing.assert_close(told, loss.detach(), rtol=0, atol=1e-6)
     assert len(gradients(parts)) == 5
@@ -52,21 +52,21 @@ def test_pieces_give_the_gradient_of_the_whole_batch(sizes: tuple[int, ...]) -> 
 
 def test_the_mean_over_small_batches_is_another_gradient() -> None:
     """Why this file exists: with three batches of four each pair meets three others, not eleven."""
-    films, texts = data()
-    whole, small = Towers(0.0), Towers(0.0)
-    loss_of(*whole(films, texts)).backward()  # type: ignore[no-untyped-call]
+    radiographs, texts = data()
+    whole, small = VisionEncoders(0.0), VisionEncoders(0.0)
+    loss_of(*whole(radiographs, texts)).backward()  # type: ignore[no-untyped-call]
     for rows in torch.arange(12).split(4):
-        images, reports, scale = small(films[rows], texts[rows])
-        (symmetric_loss(Pairs(images, reports, FILMS[rows], REPORTS[rows]), scale) / 3).backward()  # type: ignore[no-untyped-call]
+        images, reports, scale = small(radiographs[rows], texts[rows])
+        (symmetric_loss(Pairs(images, reports, IMAGES[rows], REPORTS[rows]), scale) / 3).backward()  # type: ignore[no-untyped-call]
     assert (gradients(small)[1] - gradients(whole)[1]).abs().max() > 1e-2
 
 
 def test_dropout_draws_the_same_in_both_passes() -> None:
     """The gradient is then that of one pass over the pieces with these draws, and the generator stands where that
     pass leaves it."""
-    films, texts = data()
-    pieces = list(zip(films.split(4), texts.split(4), strict=True))
-    plain, cached = Towers(0.5), Towers(0.5)
+    images, texts = data()
+    pieces = list(zip(images.split(4), texts.split(4), strict=True))
+    plain, cached = VisionEncoders(0.5), VisionEncoders(0.5)
     torch.manual_seed(9)
     vectors = [plain(*piece) for piece in pieces]
     after = torch.get_rng_state()
@@ -81,8 +81,8 @@ def test_dropout_draws_the_same_in_both_passes() -> None:
 
 
 def test_processes_exchange_gradients_with_the_last_piece_alone() -> None:
-    films, texts = data()
-    towers, held = Towers(0.0), []
+    images, texts = data()
+    vision_encoders, held = VisionEncoders(0.0), []
 
     class Alone:
         def __enter__(self) -> None:
@@ -91,6 +91,6 @@ def test_processes_exchange_gradients_with_the_last_piece_alone() -> None:
         def __exit__(self, *_: object) -> None:
             held.append("exit")
 
-    pieces = list(zip(films.split(4), texts.split(4), strict=True))
-    backward_in_pieces(pieces, lambda piece: towers(*piece), loss_of, alone=Alone)
+    pieces = list(zip(images.split(4), texts.split(4), strict=True))
+    backward_in_pieces(pieces, lambda piece: vision_encoders(*piece), loss_of, alone=Alone)
     assert held == ["enter", "exit"] * 2

@@ -76,8 +76,8 @@ def test_settings_out_of_range_are_refused(changes: dict[str, float], said: str)
         ({"start": "runs/a", "encoder": "fresh:tiny"}, "contradict each other"),
         ({"start": "a", "lora_rank": -1}, "lora_rank=-1"),
         ({"start": "a", "lora_dropout": 1.0}, "lora_dropout=1.0"),
-        ({"start": "a", "train_tower": True, "cache_features": "on"}, "contradict each other"),
-        ({"start": "a", "augmentation": Augmentation()}, "augmentation without train_tower"),
+        ({"start": "a", "train_vision_encoder": True, "cache_features": "on"}, "contradict each other"),
+        ({"start": "a", "augmentation": Augmentation()}, "augmentation without train_vision_encoder"),
         ({"start": "a", "n": 0}, "n=0"),
         ({"start": "a", "cache_gb": -1.0}, "cache_gb"),
         ({"start": "a", "also": {"x": {"data": "c", "weight": 0}}}, "weight=0"),
@@ -89,15 +89,17 @@ def test_contradictions_are_refused(changes: dict[str, object], said: str) -> No
         FinetuneConfig(data=Path("c"), **changes)  # type: ignore[arg-type]
 
 
-def test_films_are_varied_by_what_the_file_names_alone(tmp_path: Path) -> None:
+def test_images_are_varied_by_what_the_file_names_alone(tmp_path: Path) -> None:
     """Off by default: a file that asks for a shift gets a shift, and none of the strengths of stage 1."""
     file = tmp_path / "a.yaml"
-    file.write_text("data: c\nstart: hf:x\ntrain_tower: true\naugmentation: {shift: 0.1}\n")
+    file.write_text("data: c\nstart: hf:x\ntrain_vision_encoder: true\naugmentation: {shift: 0.1}\n")
     assert config_from(FinetuneConfig, file).augmentation == replace(NONE, shift=0.1)
 
 
 def test_further_corpora_come_from_the_file(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
-    file.write_text("data: c\nstart: hf:x\nalso:\n  scenes: {data: s, weight: 0.5}\n  words: {data: c, films: false}\n")
+    file.write_text(
+        "data: c\nstart: hf:x\nalso:\n  scenes: {data: s, weight: 0.5}\n  words: {data: c, images: false}\n"
+    )
     found = also_of(config_from(FinetuneConfig, file).also)
-    assert found["scenes"].weight == 0.5 and found["scenes"].films and not found["words"].films
+    assert found["scenes"].weight == 0.5 and found["scenes"].images and not found["words"].images

@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[2]
 ZERO = torch.tensor(0.0)  # log of the scale: cosines as they are
 
 
-def pairs(images: Tensor, texts: Tensor, reports: list[int] | None = None, films: list[int] | None = None) -> Pairs:
+def pairs(images: Tensor, texts: Tensor, reports: list[int] | None = None, image_ids: list[int] | None = None) -> Pairs:
     numbers = list(range(len(images)))
-    return Pairs(images, texts, torch.tensor(films or numbers), torch.tensor(reports or numbers))
+    return Pairs(images, texts, torch.tensor(image_ids or numbers), torch.tensor(reports or numbers))
 
 
 def test_equal_similarities_leave_chance() -> None:
@@ -38,15 +38,15 @@ def test_own_report_at_cosine_one_and_others_at_zero() -> None:
 
 
 def test_both_directions_count_half() -> None:
-    """Film 1 is at 45° to both texts, so rows and columns differ: worked out from the 2 × 2 table of cosines."""
+    """Image 1 is at 45° to both texts, so rows and columns differ: worked out from the 2 × 2 table of cosines."""
     half = math.sqrt(0.5)
     images = torch.tensor([[half, half], [0.0, 1.0]])
     texts = torch.eye(2)
     table = [[half, half], [0.0, 1.0]]
-    by_film = [math.log(sum(map(math.exp, row))) - row[k] for k, row in enumerate(table)]
+    by_image = [math.log(sum(map(math.exp, row))) - row[k] for k, row in enumerate(table)]
     columns = list(zip(*table, strict=True))
     by_text = [math.log(sum(map(math.exp, column))) - column[k] for k, column in enumerate(columns)]
-    wanted = (sum(by_film) / 2 + sum(by_text) / 2) / 2
+    wanted = (sum(by_image) / 2 + sum(by_text) / 2) / 2
     assert symmetric_loss(pairs(images, texts), ZERO).item() == pytest.approx(wanted)
 
 
@@ -57,10 +57,10 @@ def test_pairs_with_the_same_report_are_no_negatives() -> None:
     assert loss.item() == pytest.approx((2 * math.log(2) + math.log(3)) / 3)
 
 
-def test_the_same_film_twice_is_no_negative() -> None:
-    """One study seen twice with two wordings: neither text is wrong for the film."""
+def test_the_same_image_twice_is_no_negative() -> None:
+    """One study seen twice with two wordings: neither text is wrong for the image."""
     axes = torch.eye(6)
-    loss = symmetric_loss(pairs(axes[:3], axes[3:], films=[4, 4, 5]), ZERO)
+    loss = symmetric_loss(pairs(axes[:3], axes[3:], image_ids=[4, 4, 5]), ZERO)
     assert loss.item() == pytest.approx((2 * math.log(2) + math.log(3)) / 3)
 
 

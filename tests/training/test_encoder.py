@@ -1,4 +1,4 @@
-"""Stage 1 end to end on tiny towers and 64 phantoms of 32 pixels."""
+"""Stage 1 end to end on tiny vision encoders and 64 phantoms of 32 pixels."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def start(drops: Path) -> Path:
 
 def config(corpus: Path, **changes: Any) -> EncoderConfig:
     optimisation = replace(SHORT, **changes.pop("optimisation", {}))
-    parts = {} if "start" in changes else {"tower": "fresh:tiny", "text_encoder": "fresh:tiny"}
+    parts = {} if "start" in changes else {"vision_encoder": "fresh:tiny", "text_encoder": "fresh:tiny"}
     return EncoderConfig(corpus, **{**parts, "shared": 16, "optimisation": optimisation, **changes})
 
 
@@ -72,21 +72,21 @@ def stored(out: Path) -> bytes:
 
 
 def recall_at_one(encoder: Any, corpus: Path) -> float:
-    """Of the train films, those that find their own report first; all reports here are different."""
+    """Of the train images, those that find their own report first; all reports here are different."""
     from cxrlab.data.corpus import load_corpus
 
     opened = load_corpus(corpus)
     studies = list(opened.studies("train"))
-    films = encoder.embed_images([opened.image(study) for study in studies])
+    images = encoder.embed_images([opened.image(study) for study in studies])
     texts = encoder.embed_texts([study.sections.findings for study in studies if study.sections])
-    return float(((films @ texts.T).argmax(1) == range(len(studies))).mean())
+    return float(((images @ texts.T).argmax(1) == range(len(studies))).mean())
 
 
-def test_it_learns_to_tell_films_by_their_reports(corpus: Path, start: Path, tmp_path: Path) -> None:
-    """Guessing among 16 costs ln 16 = 2.77; the loss must end well below, and recall on the 52 train films above
+def test_it_learns_to_tell_images_by_their_reports(corpus: Path, start: Path, tmp_path: Path) -> None:
+    """Guessing among 16 costs ln 16 = 2.77; the loss must end well below, and recall on the 52 train images above
     three times chance, 1/52. What is written opens as an encoder that knows where it comes from."""
     settings = {"warmup": 0.05, "steps": 200, "batch_size": 16, "log_every": 10}
-    parts = {"tower": f"hf:{start}", "text_encoder": f"hf:{start}", "text_head": "biomedclip"}
+    parts = {"vision_encoder": f"hf:{start}", "text_encoder": f"hf:{start}", "text_head": "biomedclip"}
     done = train_encoder(config(corpus, **parts, augmentation=NONE, optimisation=settings), tmp_path / "run")
     found = losses(tmp_path / "run")
     assert found[0] > 2.7 and found[-1] < 2.0 and done.loss == found[-1]
@@ -98,7 +98,7 @@ def test_it_learns_to_tell_films_by_their_reports(corpus: Path, start: Path, tmp
 
 
 def test_a_stopped_run_ends_with_the_same_bytes(corpus: Path, drops: Path, tmp_path: Path) -> None:
-    """Films varied, dropout on, in two pieces, stopped between two checkpoints by the evaluation that it calls."""
+    """Images varied, dropout on, in two pieces, stopped between two checkpoints by the evaluation that it calls."""
     wanted = config(corpus, start=f"hf:{drops}", optimisation={"evaluate_every": 1, "batch_size": 4, "accumulate": 2})
     train_encoder(wanted, tmp_path / "straight", lambda model, step: {"scale": float(model.logit_scale.detach())})
 
@@ -137,7 +137,7 @@ def test_a_run_does_not_go_on_with_other_words(corpus: Path, drops: Path, tmp_pa
 
 @pytest.mark.slow
 def test_pieces_are_the_large_batch_and_so_are_two_processes(corpus: Path, start: Path, tmp_path: Path) -> None:
-    """16 pairs at once, 2 × 8 in pieces, and 8 + 8 in two processes: the same losses step by step, films varied. Small
+    """16 pairs at once, 2 × 8 in pieces, and 8 + 8 in two processes: the same losses step by step, images varied. Small
     batches by themselves would give ln 8 instead of ln 16 at the start."""
     base = config(corpus, start=f"hf:{start}", cache=tmp_path / "cache", optimisation={"batch_size": 16})
     train_encoder(base, tmp_path / "one")
@@ -179,29 +179,29 @@ def test_pieces_are_the_large_batch_and_so_are_two_processes(corpus: Path, start
 
 
 def test_another_seed_is_another_training_and_the_same_is_the_same(corpus: Path, drops: Path, tmp_path: Path) -> None:
-    parts = {"tower": f"hf:{drops}", "text_encoder": f"hf:{drops}"}
+    parts = {"vision_encoder": f"hf:{drops}", "text_encoder": f"hf:{drops}"}
     for name, seed in (("a", 7), ("b", 7), ("c", 8)):
         train_encoder(config(corpus, **parts, optimisation={"steps": 2, "seed": seed}), tmp_path / name)
     assert stored(tmp_path / "a") == stored(tmp_path / "b") != stored(tmp_path / "c")
 
 
-def test_a_tower_with_parts_that_nothing_uses(corpus: Path, start: Path, tmp_path: Path) -> None:
+def test_a_vision_encoder_with_parts_that_nothing_uses(corpus: Path, start: Path, tmp_path: Path) -> None:
     """DINOv2's mask token has no gradient: it stays as it is and is named."""
     from transformers import Dinov2Config, Dinov2Model
 
     from cxrlab.models.building import build_image_processor
 
     torch.manual_seed(0)
-    tower = Dinov2Model(
+    vision_encoder = Dinov2Model(
         Dinov2Config(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=32, patch_size=16)
     )
-    tower.save_pretrained(tmp_path / "tower")
-    build_image_processor(32).save_pretrained(tmp_path / "tower")
-    parts = {"tower": f"hf:{tmp_path / 'tower'}", "text_encoder": f"hf:{start}"}
+    vision_encoder.save_pretrained(tmp_path / "vision_encoder")
+    build_image_processor(32).save_pretrained(tmp_path / "vision_encoder")
+    parts = {"vision_encoder": f"hf:{tmp_path / 'vision_encoder'}", "text_encoder": f"hf:{start}"}
     done = train_encoder(config(corpus, **parts, optimisation={"steps": 1}), tmp_path / "run")
     assert done.extra["not_trained"] == ["vision_model.embeddings.mask_token"]
     assert done.parameters - done.trained_parameters == 32
-    before = tower.state_dict()["embeddings.mask_token"]
+    before = vision_encoder.state_dict()["embeddings.mask_token"]
     after = load_file(tmp_path / "run" / "checkpoint" / "model.safetensors")["vision_model.embeddings.mask_token"]
     assert torch.equal(before, after)
 
@@ -248,7 +248,7 @@ def test_a_corpus_that_teaches_nothing_is_refused(damage: Any, told: str, corpus
         ({"optimisation": {"batch_size": 1}}, "nothing to compare"),
         ({"optimisation": {"batch_size": 500}}, "a step takes 500"),
         ({"image_size": 64}, "image_size=32"),
-        ({"tower": "fresh:huge"}, "There are: phantom, tiny, outsider"),
+        ({"vision_encoder": "fresh:huge"}, "There are: phantom, tiny, outsider"),
         ({"text_encoder": "fresh:huge"}, "Sizes: phantom, tiny"),
         ({"text_encoder": "bert"}, "KIND:ARGUMENT"),
         ({"start": "stub:normal"}, "does not name a dual encoder"),
@@ -257,7 +257,7 @@ def test_a_corpus_that_teaches_nothing_is_refused(damage: Any, told: str, corpus
 def test_settings_that_cannot_work_are_told_before_the_run(
     changes: dict[str, Any], told: str, corpus: Path, start: Path, tmp_path: Path
 ) -> None:
-    parts = {} if "start" in changes else {"tower": f"hf:{start}", "text_encoder": f"hf:{start}"}
+    parts = {} if "start" in changes else {"vision_encoder": f"hf:{start}", "text_encoder": f"hf:{start}"}
     with pytest.raises(CxrlabError, match=told):
         train_encoder(config(corpus, **{**parts, **changes}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -265,19 +265,19 @@ def test_settings_that_cannot_work_are_told_before_the_run(
 
 def test_configs_that_contradict_themselves(corpus: Path) -> None:
     for changes, told in (
-        ({"tower": None}, "there is no start"),
-        ({"tower": "fresh:tiny", "text_encoder": "fresh:tiny", "start": "hf:x"}, "contradict"),
+        ({"vision_encoder": None}, "there is no start"),
+        ({"vision_encoder": "fresh:tiny", "text_encoder": "fresh:tiny", "start": "hf:x"}, "contradict"),
         ({"n": 0}, "n=0"),
         ({"cache_gb": -1.0}, "cache_gb"),
-        ({"tower": "fresh:tiny", "also": {"words": {"data": "x", "films": False}}}, "a film and a report"),
-        ({"tower": "fresh:tiny", "optimisation": Optimisation(compiled=True)}, "no language model"),
+        ({"vision_encoder": "fresh:tiny", "also": {"words": {"data": "x", "images": False}}}, "an image and a report"),
+        ({"vision_encoder": "fresh:tiny", "optimisation": Optimisation(compiled=True)}, "no language model"),
     ):
         with pytest.raises(ConfigError, match=told):
             EncoderConfig(corpus, **{"text_encoder": "fresh:tiny", **changes})
 
 
-def test_a_second_corpus_in_colour_and_a_second_text_of_one_film(corpus: Path, start: Path, tmp_path: Path) -> None:
-    """Scenes have three channels and captions; the same corpus again is the same films."""
+def test_a_second_corpus_in_colour_and_a_second_text_of_one_image(corpus: Path, start: Path, tmp_path: Path) -> None:
+    """Scenes have three channels and captions; the same corpus again is the same images."""
     from cxrlab.data.config import ScenesConfig
     from cxrlab.data.scenes import make_scenes
 
@@ -288,7 +288,7 @@ def test_a_second_corpus_in_colour_and_a_second_text_of_one_film(corpus: Path, s
 
 
 def test_sentences_that_deny_may_be_left_out(corpus: Path, start: Path, tmp_path: Path) -> None:
-    """Normal films then share one text, so there are fewer different texts; captions of pictures stay whole."""
+    """Normal images then share one text, so there are fewer different texts; captions of pictures stay whole."""
     from cxrlab.data.corpus import load_corpus
     from cxrlab.findings.present import present_sentences
 
@@ -303,7 +303,7 @@ def test_sentences_that_deny_may_be_left_out(corpus: Path, start: Path, tmp_path
 
 
 def test_fresh_parts_are_put_together(corpus: Path, tmp_path: Path) -> None:
-    """Random towers by seed, with a tokenizer of the narrator's words; bfloat16 and checkpointing change no shape."""
+    """Random encoders by seed, with a tokenizer of the narrator's words; bfloat16 and checkpointing change no shape."""
     settings = {"steps": 1, "precision": "bfloat16", "gradient_checkpointing": True}
     done = train_encoder(config(corpus, optimisation=settings), tmp_path / "run")
     assert done.steps == 1 and done.extra["not_trained"] == [] and done.loss > 1
@@ -327,7 +327,7 @@ def test_the_command_says_what_guessing_would_cost(
     assert json.loads((tmp_path / "run" / "environment.json").read_text())["seed"] == 9
 
 
-def test_a_text_encoder_that_cannot_stand_beside_a_tower(corpus: Path, start: Path, tmp_path: Path) -> None:
+def test_a_text_encoder_that_cannot_stand_beside_a_vision_encoder(corpus: Path, start: Path, tmp_path: Path) -> None:
     """DistilBERT has no vector for a whole text: one sentence, before the run folder is made."""
     from transformers import DistilBertConfig, DistilBertModel
 
@@ -336,7 +336,7 @@ def test_a_text_encoder_that_cannot_stand_beside_a_tower(corpus: Path, start: Pa
         DistilBertConfig(vocab_size=len(tokenizer), dim=16, n_layers=1, n_heads=2, hidden_dim=32)
     ).save_pretrained(tmp_path / "text")
     tokenizer.save_pretrained(tmp_path / "text")
-    parts = {"tower": f"hf:{start}", "text_encoder": f"hf:{tmp_path / 'text'}"}
+    parts = {"vision_encoder": f"hf:{start}", "text_encoder": f"hf:{tmp_path / 'text'}"}
     with pytest.raises(ConfigError, match="do not work as a pair"):
         train_encoder(config(corpus, **parts), tmp_path / "run")
     assert not (tmp_path / "run").exists()

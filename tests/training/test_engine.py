@@ -293,18 +293,18 @@ def test_a_run_does_not_go_on_with_another_number_of_processes(tmp_path: Path) -
 
 
 class Unreadable(ToyRows):
-    """A film that cannot be read any more."""
+    """An image that cannot be read any more."""
 
     def __getitems__(self, rows: list[int]) -> Any:
-        raise DataError("films/7.png is empty (0 bytes); fetch or write it again.")
+        raise DataError("images/7.png is empty (0 bytes); fetch or write it again.")
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_film_that_cannot_be_read_any_more_is_one_sentence(tmp_path: Path, workers: int) -> None:
+def test_a_image_that_cannot_be_read_any_more_is_one_sentence(tmp_path: Path, workers: int) -> None:
     """Also from a process of the loader, which wraps what it raises into a traceback."""
     with pytest.raises(DataError) as error:
         train_toy(tmp_path, rows=Unreadable(), workers=workers)
-    assert str(error.value) == "films/7.png is empty (0 bytes); fetch or write it again."
+    assert str(error.value) == "images/7.png is empty (0 bytes); fetch or write it again."
 
 
 def test_a_resume_with_other_settings_is_refused(tmp_path: Path) -> None:

@@ -51,10 +51,10 @@ def samples(config: FinetuneConfig, n: int = 8) -> tuple[Sample, ...]:
 def loss(folder: Path, config: FinetuneConfig, *, indication: bool = True) -> float:
     """Mean loss of a few reports as the wrapper scores them."""
     model, chosen = HfModel.load(str(folder)), samples(config)
-    films = [load_image(sample.film.path) for sample in chosen if sample.film]
+    images = [load_image(sample.image.path) for sample in chosen if sample.image]
     reasons = [sample.indication for sample in chosen] if indication else None
     with torch.no_grad():
-        return float(model.losses(films, [sample.report for sample in chosen], reasons).mean())
+        return float(model.losses(images, [sample.report for sample in chosen], reasons).mean())
 
 
 def test_the_adapter_opens_on_its_base_and_has_learnt(config: FinetuneConfig, tuned: Path) -> None:
@@ -102,11 +102,11 @@ def test_without_adapters_the_whole_language_model_is_trained(config: FinetuneCo
     [
         ({}, {"lora", "projector"}),
         ({"train_projector": False}, {"lora"}),
-        ({"train_tower": True}, {"lora", "projector", "tower"}),
+        ({"train_vision_encoder": True}, {"lora", "projector", "vision_encoder"}),
         ({"lora_rank": 0}, {"language", "projector"}),
         ({"lora_rank": 0, "train_projector": False}, {"language"}),
         ({"lora_rank": 0, "train_language": False}, {"projector"}),
-        ({"lora_rank": 0, "train_language": False, "train_tower": True}, {"projector", "tower"}),
+        ({"lora_rank": 0, "train_language": False, "train_vision_encoder": True}, {"projector", "vision_encoder"}),
     ],
 )
 def test_what_is_trained_is_what_the_settings_say(config: FinetuneConfig, changes: Any, parts: set[str]) -> None:
@@ -116,20 +116,20 @@ def test_what_is_trained_is_what_the_settings_say(config: FinetuneConfig, change
     told = trained_weights(model, dataclasses.replace(config, **changes))
     choose_trained(model, dataclasses.replace(config, **changes))
     found, count = set(), sum(value.numel() for value in model.parameters() if value.requires_grad)
-    assert count == told or ("tower" in parts and told - 20_000 < count < told)
+    assert count == told or ("vision_encoder" in parts and told - 20_000 < count < told)
     for name, value in model.named_parameters():
         if value.requires_grad:
             found.add(
                 "lora" if "lora_" in name
                 else "projector" if "projector" in name
-                else "tower" if "vision_tower" in name
+                else "vision_encoder" if "vision_tower" in name
                 else "language"
             )  # fmt: skip
     assert found == parts
 
 
-def test_a_trained_tower_is_written_whole(config: FinetuneConfig, tmp_path: Path) -> None:
-    finetune(dataclasses.replace(config, train_tower=True), tmp_path / "run")
+def test_a_trained_vision_encoder_is_written_whole(config: FinetuneConfig, tmp_path: Path) -> None:
+    finetune(dataclasses.replace(config, train_vision_encoder=True), tmp_path / "run")
     old = load_file(config.data.parent / "start" / "model.safetensors")
     new = load_file(tmp_path / "run" / "checkpoint" / "model.safetensors")
     assert old.keys() == new.keys()
@@ -141,7 +141,7 @@ def test_layers_behind_the_features_are_not_trained(config: FinetuneConfig) -> N
     from tiny_models import tiny_llava
 
     model, _ = tiny_llava()
-    choose_trained(model, dataclasses.replace(config, train_tower=True))
+    choose_trained(model, dataclasses.replace(config, train_vision_encoder=True))
     layers = [
         any(value.requires_grad for value in layer.parameters()) for layer in model.model.vision_tower.encoder.layer
     ]
@@ -149,7 +149,7 @@ def test_layers_behind_the_features_are_not_trained(config: FinetuneConfig) -> N
 
 
 def test_a_run_does_not_go_on_with_other_data(config: FinetuneConfig, tmp_path: Path) -> None:
-    """The config names the folder; its films and words may have changed since the run was stopped."""
+    """The config names the folder; its images and words may have changed since the run was stopped."""
     corpus = shutil.copytree(config.data, tmp_path / "corpus")
     mine = stopped(dataclasses.replace(config, data=corpus), tmp_path / "run", 4)
     studies = (corpus / "studies.jsonl").read_text().replace("eart", "EART")
@@ -234,18 +234,18 @@ def test_a_run_that_was_killed_after_its_summary_is_ended_not_repeated(
     assert state(out) == "finished" and not (out / "steps").exists()
 
 
-def test_a_film_with_two_texts_is_decoded_once(config: FinetuneConfig, tmp_path: Path) -> None:
+def test_a_image_with_two_texts_is_decoded_once(config: FinetuneConfig, tmp_path: Path) -> None:
     """As LLaVA-Rad learns the rules' and the model's text of one corpus."""
     both = dataclasses.replace(config, also={"again": {"data": str(config.data)}}, cache=tmp_path / "cache")
     done = finetune(both, tmp_path / "run")
-    films = [folder for folder in (tmp_path / "cache").iterdir() if folder.name.startswith("films-")]
-    (state_of,) = (json.loads((folder / "state.json").read_text()) for folder in films)
+    images = [folder for folder in (tmp_path / "cache").iterdir() if folder.name.startswith("images-")]
+    (state_of,) = (json.loads((folder / "state.json").read_text()) for folder in images)
     assert 2 * state_of["shape"][0] == done.rows
 
 
-def test_films_are_varied_for_a_tower_that_is_trained(config: FinetuneConfig, tmp_path: Path) -> None:
-    """The loss of the first step differs from that of the films as they are; a stopped run ends with the same bytes."""
-    plain = dataclasses.replace(config, train_tower=True, lora_rank=0)
+def test_images_are_varied_for_a_vision_encoder_that_is_trained(config: FinetuneConfig, tmp_path: Path) -> None:
+    """The loss of the first step differs from that of the images as they are; a stopped run ends with the same bytes."""
+    plain = dataclasses.replace(config, train_vision_encoder=True, lora_rank=0)
     varied = dataclasses.replace(plain, augmentation=Augmentation())
     for name, mine in (("plain", plain), ("varied", varied)):
         finetune(mine, tmp_path / name)
@@ -275,10 +275,10 @@ def test_compiled_layers_learn_the_same(
     assert losses(tmp_path / "run") == pytest.approx(losses(tuned), abs=1e-5)
 
 
-def test_words_alone_and_told_are_learnt_beside_films(config: FinetuneConfig, tmp_path: Path) -> None:
+def test_words_alone_and_told_are_learnt_beside_images(config: FinetuneConfig, tmp_path: Path) -> None:
     """The general model's diet."""
     data = str(config.data)
-    also = {"words": {"data": data, "films": False}, "told": {"data": data, "films": False, "told": True}}
+    also = {"words": {"data": data, "images": False}, "told": {"data": data, "images": False, "told": True}}
     done = finetune(dataclasses.replace(config, also=also), tmp_path / "run")
     assert done.rows == 3 * len(read_source(Also(config.data)).samples)
     with pytest.raises(ConfigError, match="also, 'words': a language model that is left as it is learns nothing"):
@@ -296,9 +296,9 @@ def test_closed_questions_are_learnt_beside_reports(config: FinetuneConfig, tmp_
     done = finetune(dataclasses.replace(config, also=also), tmp_path / "run")
     assert done.rows == len(asked) + len(read_source(Also(config.data)).samples)
     model = HfModel.load(str(tmp_path / "run" / "checkpoint"))
-    film = np.zeros((32, 32), np.float32)
+    image = np.zeros((32, 32), np.float32)
     first = asked[0].question
-    assert first is not None and 0.0 < float(model.probability_of_yes([film], [first])) < 1.0
+    assert first is not None and 0.0 < float(model.probability_of_yes([image], [first])) < 1.0
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_too_little_memory_is_told_before_the_run_is_made(
 
 
 def test_the_indication_stands_in_the_prompt_or_does_not(config: FinetuneConfig, tuned: Path, tmp_path: Path) -> None:
-    """Without it samples are shorter by its words; the model's answers depend on the film either way."""
+    """Without it samples are shorter by its words; the model's answers depend on the image either way."""
     without = finetune(dataclasses.replace(config, indication=False), tmp_path / "run")
     with_ = finetune(config, tuned)
     assert without.extra["mean_sample"] < with_.extra["mean_sample"]

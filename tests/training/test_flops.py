@@ -24,7 +24,10 @@ NOTHING = Shape(0, 0, 0, 0, 0, (0, 0), 0, 0, 0, 0)
         (replace(NOTHING, layers=2, width=8), 6 * 2 * 8 * 10**2),  # half the square, three times
         (replace(NOTHING, output=100), 4 * 100 * 3),  # at the three report tokens alone
         (replace(NOTHING, projector=(7, 5), image_tokens=4), (4 * 7 + 6 * 5) * 4),  # no gradient below the first layer
-        (replace(NOTHING, tower=100, tower_layers=1, tower_width=8, image_tokens=4), 2 * 100 * 5 + 4 * 8 * 25),
+        (
+            replace(NOTHING, vision_encoder=100, vision_encoder_layers=1, vision_encoder_width=8, image_tokens=4),
+            2 * 100 * 5 + 4 * 8 * 25,
+        ),
     ],
 )
 def test_each_term_by_hand(shape: Shape, expected: int) -> None:
@@ -42,15 +45,15 @@ def adapted() -> object:
 
 
 def test_the_shape_of_a_model_counts_its_own_weights() -> None:
-    """Width 32: four square matrices and three of 32 x 85 in each of two layers; the tower's last layer is not used."""
+    """Width 32: four square matrices and three of 32 x 85 in each of two layers; the encoder's last layer is not used."""
     shape = shape_of(adapted(), features_kept=False)
     assert shape.linear == 2 * (4 * 32 * 32 + 3 * 32 * 85)
     assert shape.adapters == 2 * 4 * (4 * (32 + 32) + 3 * (32 + 85))
     assert shape.projector == (32 * 32, 32 * 32)
-    assert (shape.tower, shape.tower_layers) == (12 * 32 * 32, TINY.tower - 1)
+    assert (shape.vision_encoder, shape.vision_encoder_layers) == (12 * 32 * 32, TINY.vision_encoder - 1)
     assert shape.image_tokens == TINY.image_tokens
     kept = shape_of(adapted(), features_kept=True)
-    assert (kept.tower, kept.tower_layers) == (0, 0) and kept.linear == shape.linear
+    assert (kept.vision_encoder, kept.vision_encoder_layers) == (0, 0) and kept.linear == shape.linear
 
 
 def test_the_forward_pass_is_what_torch_counts() -> None:

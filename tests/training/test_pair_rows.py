@@ -11,7 +11,7 @@ import torch
 from tiny_models import tiny_tokenizer
 
 from cxrlab.core.errors import DataError
-from cxrlab.training.films import FilmFile, Films
+from cxrlab.training.images import ImageFile, Images
 from cxrlab.training.pair_rows import PairRows, Texts, tokenise
 
 REPORTS = [
@@ -24,17 +24,19 @@ REPORTS = [
 
 def rows(longest: int = 64) -> PairRows:
     store = np.arange(3 * 4 * 4, dtype=np.uint8).reshape(3, 4, 4)
-    films = Films((FilmFile(Path("a")), FilmFile(Path("b")), FilmFile(Path("c"))), None, "key", (4, 4), store=store)
+    images = Images(
+        (ImageFile(Path("a")), ImageFile(Path("b")), ImageFile(Path("c"))), None, "key", (4, 4), store=store
+    )
     texts = tokenise(tiny_tokenizer(), REPORTS, longest)
-    return PairRows(films, np.array([0, 1, 2, 1]), texts, tiny_tokenizer().pad_token_id)
+    return PairRows(images, np.array([0, 1, 2, 1]), texts, tiny_tokenizer().pad_token_id)
 
 
 def test_a_batch_is_what_the_tokenizer_gives() -> None:
     batch = rows().__getitems__([3, 0])
     theirs = tiny_tokenizer()([REPORTS[3], REPORTS[0]], padding=True, return_tensors="pt")
     assert torch.equal(batch["ids"], theirs["input_ids"]) and torch.equal(batch["mask"], theirs["attention_mask"])
-    assert torch.equal(batch["films"][1], torch.arange(16, dtype=torch.uint8).reshape(4, 4))
-    assert batch["rows"].tolist() == [3, 0] and batch["film_keys"].tolist() == [1, 0]
+    assert torch.equal(batch["images"][1], torch.arange(16, dtype=torch.uint8).reshape(4, 4))
+    assert batch["rows"].tolist() == [3, 0] and batch["image_keys"].tolist() == [1, 0]
 
 
 def test_a_batch_may_be_rounded_up_and_its_mask_tells(tmp_path: Path) -> None:
@@ -45,12 +47,12 @@ def test_a_batch_may_be_rounded_up_and_its_mask_tells(tmp_path: Path) -> None:
     assert torch.equal(other["ids"][:, :length], one["ids"]) and int(other["mask"].sum()) == length
 
 
-def test_other_films_or_words_have_another_key() -> None:
+def test_other_images_or_words_have_another_key() -> None:
     """What a stopped run compares before it goes on."""
     whole = rows()
-    moved = replace(whole, film_of=np.array([0, 1, 2, 2]))
+    moved = replace(whole, image_of=np.array([0, 1, 2, 2]))
     other = replace(whole, texts=tokenise(tiny_tokenizer(), [*REPORTS[:3], "Normal."], 64))
-    refilmed = replace(whole, films=replace(whole.films, key="another"))
+    refilmed = replace(whole, images=replace(whole.images, key="another"))
     assert len({whole.key, moved.key, other.key, refilmed.key}) == 4 and whole.key == rows().key
 
 
@@ -67,10 +69,10 @@ def test_reports_that_are_equal_as_far_as_they_are_read_share_a_key() -> None:
     assert rows().texts.cut == 0
 
 
-def test_films_and_reports_must_be_as_many() -> None:
+def test_images_and_reports_must_be_as_many() -> None:
     whole = rows()
-    with pytest.raises(DataError, match="2 films stand beside 4 reports"):
-        PairRows(whole.films, np.array([0, 1]), whole.texts, 0)
+    with pytest.raises(DataError, match="2 images stand beside 4 reports"):
+        PairRows(whole.images, np.array([0, 1]), whole.texts, 0)
 
 
 def test_no_report_makes_no_tokens() -> None:

@@ -14,9 +14,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import ConfigError
 from cxrlab.models.building import assemble_llava
-from cxrlab.models.parts import load_tower
-from cxrlab.training.feature_store import open_features, tower_key
-from cxrlab.training.films import FilmFile, Films, open_films
+from cxrlab.models.parts import load_vision_encoder
+from cxrlab.training.feature_store import open_features, vision_encoder_key
+from cxrlab.training.images import ImageFile, Images, open_images
 from cxrlab.training.lora import add_adapters, language_linears
 from cxrlab.training.pixels import to_pixels
 from cxrlab.training.reporter import ReporterLoss
@@ -33,20 +33,20 @@ def parts() -> tuple[Any, Any]:
 
 
 @pytest.fixture
-def films(tmp_path: Path, parts: tuple[Any, Any]) -> Films:
+def images(tmp_path: Path, parts: tuple[Any, Any]) -> Images:
     files = []
     for number in range(3):
         path = tmp_path / f"{number}.png"
         path.write_bytes(encode_png(np.random.default_rng(number).integers(0, 256, (40, 40), dtype=np.uint8)))
-        files.append(FilmFile(path))
-    return open_films(files, parts[1].image_processor, tmp_path / "cache")
+        files.append(ImageFile(path))
+    return open_images(files, parts[1].image_processor, tmp_path / "cache")
 
 
-def rows_of(parts: tuple[Any, Any], films: Films, features: Any = None) -> ReportRows:
+def rows_of(parts: tuple[Any, Any], images: Images, features: Any = None) -> ReportRows:
     model, processor = parts
     tokens = tokenise(processor, model.config.image_token_id, PROMPTS, REPORTS)
-    film_of = np.array([0, 1, -1, 2])
-    return ReportRows(tokens, film_of, films, features, 4, model.config.image_token_id, 0, 200)
+    image_of = np.array([0, 1, -1, 2])
+    return ReportRows(tokens, image_of, images, features, 4, model.config.image_token_id, 0, 200)
 
 
 def loss_of(module: ReporterLoss, rows: ReportRows, numbers: list[int]) -> torch.Tensor:
@@ -56,76 +56,76 @@ def loss_of(module: ReporterLoss, rows: ReportRows, numbers: list[int]) -> torch
     return found
 
 
-def own_loss(parts: tuple[Any, Any], films: Films, rows: ReportRows, number: int) -> torch.Tensor:
+def own_loss(parts: tuple[Any, Any], images: Images, rows: ReportRows, number: int) -> torch.Tensor:
     """Sum of -log p over the report by the model's own forward pass, pixels, mask and all."""
     model, processor = parts
     batch = rows.__getitems__([number])
     labels = torch.full(batch["input_ids"].numel() and batch["input_ids"].shape, -100)
     labels.view(-1)[batch["places"] + 1] = batch["targets"]
     inputs: dict[str, Any] = {"input_ids": batch["input_ids"], "attention_mask": torch.ones_like(batch["input_ids"])}
-    if rows.film_of[number] >= 0:
+    if rows.image_of[number] >= 0:
         inputs["pixel_values"] = to_pixels(
-            torch.from_numpy(films[[int(rows.film_of[number])]]), processor.image_processor
+            torch.from_numpy(images[[int(rows.image_of[number])]]), processor.image_processor
         )
     found: torch.Tensor = model(**inputs, labels=labels).loss * int(batch["items"])
     return found
 
 
-def test_it_is_the_models_own_loss(parts: tuple[Any, Any], films: Films) -> None:
+def test_it_is_the_models_own_loss(parts: tuple[Any, Any], images: Images) -> None:
     """One by one through transformers' own forward pass with pixels and mask; in one padded batch through ours."""
-    rows = rows_of(parts, films)
+    rows = rows_of(parts, images)
     module = ReporterLoss(parts[0], parts[1].image_processor).eval()
     with torch.no_grad():
-        expected = sum(own_loss(parts, films, rows, number) for number in range(4))
+        expected = sum(own_loss(parts, images, rows, number) for number in range(4))
         given = loss_of(module, rows, [0, 1, 2, 3])
     assert float(given) == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_features_stand_in_for_pixels(parts: tuple[Any, Any], films: Films, tmp_path: Path) -> None:
-    features = open_features(parts[0], films, tmp_path / "f", cache="on", most_gb=1, dtype=torch.float32, device=CPU)
+def test_features_stand_in_for_pixels(parts: tuple[Any, Any], images: Images, tmp_path: Path) -> None:
+    features = open_features(parts[0], images, tmp_path / "f", cache="on", most_gb=1, dtype=torch.float32, device=CPU)
     module = ReporterLoss(parts[0], parts[1].image_processor).eval()
     with torch.no_grad():
-        pixels = loss_of(module, rows_of(parts, films), [3, 1, 0])
-        stored = loss_of(module, rows_of(parts, films, features), [3, 1, 0])
+        pixels = loss_of(module, rows_of(parts, images), [3, 1, 0])
+        stored = loss_of(module, rows_of(parts, images, features), [3, 1, 0])
     assert torch.allclose(pixels, stored, atol=1e-5)
 
 
-def test_stored_features_are_used_again_and_only_for_the_same_tower(
-    parts: tuple[Any, Any], films: Films, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_stored_features_are_used_again_and_only_for_the_same_vision_encoder(
+    parts: tuple[Any, Any], images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {"cache": "on", "most_gb": 1, "dtype": torch.bfloat16, "device": CPU}
-    first = open_features(parts[0], films, tmp_path / "f", **settings)
-    again = open_features(parts[0], films, tmp_path / "f", **settings)
+    first = open_features(parts[0], images, tmp_path / "f", **settings)
+    again = open_features(parts[0], images, tmp_path / "f", **settings)
     assert first is not None and again is not None and first[np.array([2])].dtype is torch.bfloat16
     assert torch.equal(first[np.array([0, 2])], again[np.array([0, 2])])
-    before = tower_key(parts[0])
+    before = vision_encoder_key(parts[0])
     with torch.no_grad():
         next(parts[0].model.vision_tower.parameters()).add_(1e-3)
-    assert tower_key(parts[0]) != before
-    open_features(parts[0], films, tmp_path / "f", **settings)
+    assert vision_encoder_key(parts[0]) != before
+    open_features(parts[0], images, tmp_path / "f", **settings)
     assert len(list((tmp_path / "f").iterdir())) == 2
-    assert open_features(parts[0], films, tmp_path / "g", **{**settings, "cache": "off"}) is None
-    assert open_features(parts[0], films, tmp_path / "g", **{**settings, "cache": "auto", "most_gb": 0}) is None
+    assert open_features(parts[0], images, tmp_path / "g", **{**settings, "cache": "off"}) is None
+    assert open_features(parts[0], images, tmp_path / "g", **{**settings, "cache": "auto", "most_gb": 0}) is None
 
 
-def test_image_tokens_without_films_are_an_error(parts: tuple[Any, Any], films: Films) -> None:
-    """A model must never learn a report without its film."""
-    batch = rows_of(parts, films).__getitems__([0, 1])
+def test_image_tokens_without_images_are_an_error(parts: tuple[Any, Any], images: Images) -> None:
+    """A model must never learn a report without its image."""
+    batch = rows_of(parts, images).__getitems__([0, 1])
     batch.pop("items")
-    batch.pop("films")
+    batch.pop("images")
     with pytest.raises(ValueError, match="8 image tokens do not match"):
         ReporterLoss(parts[0], parts[1].image_processor)(**batch)
 
 
-def test_a_batch_of_words_alone_still_gives_the_projector_a_gradient(parts: tuple[Any, Any], films: Films) -> None:
+def test_a_batch_of_words_alone_still_gives_the_projector_a_gradient(parts: tuple[Any, Any], images: Images) -> None:
     """Processes that train together wait for the gradient of every trained parameter; here it is zero."""
     module = ReporterLoss(parts[0], parts[1].image_processor)
-    loss_of(module, rows_of(parts, films), [2]).backward()
+    loss_of(module, rows_of(parts, images), [2]).backward()
     gradients = [value.grad for value in parts[0].model.multi_modal_projector.parameters()]
     assert all(gradient is not None and not gradient.any() for gradient in gradients)
 
 
-def test_a_frozen_tower_stays_in_evaluation_mode(parts: tuple[Any, Any]) -> None:
+def test_a_frozen_vision_encoder_stays_in_evaluation_mode(parts: tuple[Any, Any]) -> None:
     module = ReporterLoss(parts[0], parts[1].image_processor)
     parts[0].model.vision_tower.requires_grad_(False)
     module.train()
@@ -134,23 +134,25 @@ def test_a_frozen_tower_stays_in_evaluation_mode(parts: tuple[Any, Any]) -> None
     assert module.train().model.model.vision_tower.training
 
 
-def test_a_trained_tower_gets_a_gradient_and_a_frozen_one_none(parts: tuple[Any, Any], films: Films) -> None:
+def test_a_trained_vision_encoder_gets_a_gradient_and_a_frozen_one_none(parts: tuple[Any, Any], images: Images) -> None:
     for trained in (True, False):
         parts[0].zero_grad()
         parts[0].model.vision_tower.requires_grad_(trained)
-        loss_of(ReporterLoss(parts[0], parts[1].image_processor), rows_of(parts, films), [0]).backward()
+        loss_of(ReporterLoss(parts[0], parts[1].image_processor), rows_of(parts, images), [0]).backward()
         weight = parts[0].model.vision_tower.embeddings.patch_embeddings.projection.weight
         assert (weight.grad is not None and bool(weight.grad.any())) is trained
 
 
 def test_adapters_stand_on_the_language_model_alone(parts: tuple[Any, Any]) -> None:
-    """The tower has linear layers of its own, two of the projector, and one head: none may be wrapped."""
+    """The vision encoder has linear layers of its own, two of the projector, and one head: none may be wrapped."""
     from peft.tuners.lora import LoraLayer
 
     model = parts[0]
     linears = set(language_linears(model))
-    towers = [n for n, m in model.named_modules() if isinstance(m, torch.nn.Linear) and "language_model" not in n]
-    assert len(towers) > 3
+    vision_encoders = [
+        n for n, m in model.named_modules() if isinstance(m, torch.nn.Linear) and "language_model" not in n
+    ]
+    assert len(vision_encoders) > 3
     peft = add_adapters(model, 4, 8.0, 0.0, train_projector=True)
     wrapped = {name for name, module in model.named_modules() if isinstance(module, LoraLayer)}
     assert wrapped == linears and len(linears) == 2 * 7
@@ -167,8 +169,8 @@ def test_language_models_with_other_names(kind: str, inner: dict[str, int], laye
     """Phi's layers are called otherwise and are all found; GPT-2 is laid out otherwise, which is told."""
     small = {"vocab_size": len(tiny_tokenizer()), "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = AutoConfig.for_model(kind, **small, **inner, bos_token_id=1, eos_token_id=2)
-    tower, language = load_tower("fresh:tiny"), AutoModelForCausalLM.from_config(config)
-    whole = (tower.model, language, tiny_tokenizer(), tower.image_processor, 0)
+    vision_encoder, language = load_vision_encoder("fresh:tiny"), AutoModelForCausalLM.from_config(config)
+    whole = (vision_encoder.model, language, tiny_tokenizer(), vision_encoder.image_processor, 0)
     if layers is None:
         with pytest.raises(ConfigError, match="type 'gpt2' cannot stand in a LLaVA"):
             assemble_llava(*whole)
@@ -179,9 +181,9 @@ def test_language_models_with_other_names(kind: str, inner: dict[str, int], laye
     assert all(".language_model." in name for name in adapted)
 
 
-def test_new_adapters_change_nothing_and_merged_ones_equal_trained_ones(parts: tuple[Any, Any], films: Films) -> None:
+def test_new_adapters_change_nothing_and_merged_ones_equal_trained_ones(parts: tuple[Any, Any], images: Images) -> None:
     """B starts at zero; after training, weights with the adapters added in give the same loss."""
-    rows = rows_of(parts, films)
+    rows = rows_of(parts, images)
     module = ReporterLoss(parts[0], parts[1].image_processor)
     with torch.no_grad():
         before = loss_of(module.eval(), rows, [0, 1, 2])
@@ -201,8 +203,8 @@ def test_new_adapters_change_nothing_and_merged_ones_equal_trained_ones(parts: t
         assert torch.allclose(loss_of(merged, rows, [0, 1, 2]), after, rtol=1e-5)
 
 
-def test_checkpointed_activations_give_the_same_gradient(parts: tuple[Any, Any], films: Films) -> None:
-    rows = rows_of(parts, films)
+def test_checkpointed_activations_give_the_same_gradient(parts: tuple[Any, Any], images: Images) -> None:
+    rows = rows_of(parts, images)
     module = ReporterLoss(parts[0], parts[1].image_processor).train()
     projector = parts[0].model.multi_modal_projector.linear_1.weight
     gradients = []

@@ -18,24 +18,26 @@ from cxrlab.training.samples import read_source
 TRAIN = (0, 3, 6, 9)
 
 
-def test_the_train_split_is_read_with_film_indication_and_report(tmp_path: Path) -> None:
+def test_the_train_split_is_read_with_image_indication_and_report(tmp_path: Path) -> None:
     told = Report(indication="Dyspnea.", findings=" Clear lungs. \n")
     toy_corpus(tmp_path / "c", 12, {3: {"sections": told}})
     source = read_source(Also(tmp_path / "c"))
     assert [sample.id for sample in source.samples] == [f"s{number}" for number in TRAIN]
     second = source.samples[1]
     assert (second.indication, second.report) == ("Dyspnea.", "Clear lungs.")
-    assert second.film is not None and second.film.path == tmp_path / "c" / "images" / "s3.png" and not second.film.rgb
+    assert (
+        second.image is not None and second.image.path == tmp_path / "c" / "images" / "s3.png" and not second.image.rgb
+    )
     assert source.weight == 1.0 and not source.left_out
 
 
-def test_studies_without_film_or_text_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_studies_without_image_or_text_are_left_out_and_counted(tmp_path: Path) -> None:
     lateral = (ImageFile("images/s0.png", View.LATERAL),)
     changes = {0: {"images": lateral}, 3: {"images": ()}, 6: {"sections": None}}
     toy_corpus(tmp_path / "c", 12, changes)
     source = read_source(Also(tmp_path / "c"))
     assert [sample.id for sample in source.samples] == ["s9"]
-    assert source.left_out == {"no frontal film": 1, "no film": 1, "no text": 1}
+    assert source.left_out == {"no frontal image": 1, "no image": 1, "no text": 1}
 
 
 def test_unknown_views_and_missing_splits_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -43,7 +45,7 @@ def test_unknown_views_and_missing_splits_are_left_out_and_counted(tmp_path: Pat
     toy_corpus(tmp_path / "c", 12, {0: {"images": (ImageFile("images/s0.png"),)}, 1: {"split": None}})
     source = read_source(Also(tmp_path / "c"))
     assert [sample.id for sample in source.samples] == ["s3", "s6", "s9"]
-    assert source.left_out == {"no frontal film, and an image whose view is unknown": 1, "no split": 1}
+    assert source.left_out == {"no frontal image, and an image whose view is unknown": 1, "no split": 1}
     toy_corpus(tmp_path / "d", 3, dict.fromkeys(range(3), {"split": None}))
     with pytest.raises(DataError, match=r"no study in its train split \(splits there: none\)"):
         read_source(Also(tmp_path / "d"))
@@ -71,13 +73,13 @@ def test_a_caption_is_the_text_of_a_picture_and_its_colours_are_kept(tmp_path: P
     picture = {"caption": "A red disc.", "sections": None, "images": (ImageFile("images/s3.png", View.OTHER),)}
     toy_corpus(tmp_path / "c", 12, {3: picture})
     second = read_source(Also(tmp_path / "c")).samples[1]
-    assert second.report == "A red disc." and second.film is not None and second.film.rgb
+    assert second.report == "A red disc." and second.image is not None and second.image.rgb
 
 
-def test_words_alone_need_no_film_and_are_learnt_from_all_the_same(tmp_path: Path) -> None:
+def test_words_alone_need_no_image_and_are_learnt_from_all_the_same(tmp_path: Path) -> None:
     toy_corpus(tmp_path / "c", 12, {3: {"images": ()}})
-    source = read_source(Also(tmp_path / "c", films=False, weight=0.5))
-    assert len(source.samples) == 4 and all(sample.film is None for sample in source.samples)
+    source = read_source(Also(tmp_path / "c", images=False, weight=0.5))
+    assert len(source.samples) == 4 and all(sample.image is None for sample in source.samples)
     assert source.collections == read_source(Also(tmp_path / "c")).collections != () and source.weight == 0.5
 
 
@@ -116,37 +118,37 @@ def test_questions_are_answered_from_findings_or_labels(tmp_path: Path) -> None:
     told = [(sample.id, sample.question, sample.report) for sample in source.samples]
     assert told[0] == ("s0", question_about("edema"), YES) and (told[1][0], told[1][2]) == ("s0", NO)
     assert told[2:] == [("s3", question_about("Edema"), NO), ("s9", question_about("Pneumothorax"), YES)]
-    assert source.left_out == {"no answer known": 1} and all(sample.film for sample in source.samples)
+    assert source.left_out == {"no answer known": 1} and all(sample.image for sample in source.samples)
     assert read_source(Also(tmp_path / "c", questions=True), seed=0).samples == source.samples
     with pytest.raises(ConfigError, match="learns no text"):
-        Also(tmp_path / "c", questions=True, films=False)
+        Also(tmp_path / "c", questions=True, images=False)
 
 
-def test_what_is_present_may_be_told_in_place_of_the_film(tmp_path: Path) -> None:
+def test_what_is_present_may_be_told_in_place_of_the_image(tmp_path: Path) -> None:
     """From exact findings where there are any, in an order that the report does not have; else read from the text."""
     exact = tuple(Finding(name) for name in ("cardiomegaly", "edema", "mass", "scoliosis", "emphysema"))
     read = Report(findings="Small left pleural effusion. No pneumothorax.")
     toy_corpus(tmp_path / "c", 12, {0: {"findings": exact}, 3: {"sections": read, "findings": None, "images": ()}})
-    source = read_source(Also(tmp_path / "c", films=False, told=True))
+    source = read_source(Also(tmp_path / "c", images=False, told=True))
     first, second = source.samples[:2]
-    assert first.told is not None and first.film is None
+    assert first.told is not None and first.image is None
     names = first.told.split("; ")
     assert sorted(names) == sorted(one.observation for one in exact)
     assert second.told == "mild left pleural effusion"
     assert names != [one.observation for one in exact]
-    assert first.told == read_source(Also(tmp_path / "c", films=False, told=True)).samples[0].told
+    assert first.told == read_source(Also(tmp_path / "c", images=False, told=True)).samples[0].told
 
 
 def test_nothing_is_told_of_a_picture_and_nothing_twice(tmp_path: Path) -> None:
     twice = Report(findings="The heart is enlarged. Cardiomegaly again.")
     picture = {"caption": "A soft haze on the right.", "sections": None}
     toy_corpus(tmp_path / "c", 12, {0: picture, 3: {"sections": twice, "findings": None}})
-    source = read_source(Also(tmp_path / "c", films=False, told=True))
+    source = read_source(Also(tmp_path / "c", images=False, told=True))
     assert source.left_out == {"a picture's caption, of which nothing can be told": 1}
     assert source.samples[0].id == "s3" and source.samples[0].told == "cardiomegaly"
 
 
-@pytest.mark.parametrize("also", [{"told": True}, {"told": True, "films": False, "questions": True}])
-def test_telling_stands_in_the_place_of_films(also: dict[str, bool]) -> None:
+@pytest.mark.parametrize("also", [{"told": True}, {"told": True, "images": False, "questions": True}])
+def test_telling_stands_in_the_place_of_images(also: dict[str, bool]) -> None:
     with pytest.raises(ConfigError, match="told=true"):
         Also(Path("c"), **also)  # type: ignore[arg-type]

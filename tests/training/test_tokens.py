@@ -27,13 +27,13 @@ def rows_of(parts: tuple[Any, Any], asked: list[str | None], reports: tuple[str,
     model, processor = parts
     tokens = tokenise(processor, model.config.image_token_id, asked, reports)
     numbers = np.cumsum([one is not None for one in asked]) - 1
-    film_of = np.where([one is not None for one in asked], numbers, -1)
+    image_of = np.where([one is not None for one in asked], numbers, -1)
     settings = {"image_tokens": 4, "image_token": model.config.image_token_id, "pad": 0, "max_length": 200, **named}
-    return ReportRows(tokens, film_of.astype(np.int64), None, None, **settings)
+    return ReportRows(tokens, image_of.astype(np.int64), None, None, **settings)
 
 
 def test_a_sample_is_what_inference_scores(parts: tuple[Any, Any]) -> None:
-    """Prompt with its widened film and report, token by token as the wrapper's encoder writes them."""
+    """Prompt with its widened image and report, token by token as the wrapper's encoder writes them."""
     _, processor = parts
     rows = rows_of(parts, [PROMPT] * 3, REPORTS)
     expander = Expander(processor, parts[0].config.image_token_id)
@@ -45,7 +45,7 @@ def test_a_sample_is_what_inference_scores(parts: tuple[Any, Any]) -> None:
 
 
 def test_only_the_report_and_its_end_are_learnt(parts: tuple[Any, Any]) -> None:
-    """The places before a target are the last of the prompt up to the last but one of the report: never the film."""
+    """The places before a target are the last of the prompt up to the last but one of the report: never the image."""
     rows = rows_of(parts, [PROMPT] * 3, REPORTS)
     batch = rows.__getitems__([2, 0, 1])
     ids, length = batch["input_ids"], batch["input_ids"].shape[1]
@@ -64,24 +64,24 @@ def test_only_the_report_and_its_end_are_learnt(parts: tuple[Any, Any]) -> None:
     assert int(batch["items"]) == len(batch["targets"]) == sum(len(report_ids(parts[1], one)) for one in REPORTS)
 
 
-def test_words_alone_have_neither_film_nor_prompt(parts: tuple[Any, Any]) -> None:
+def test_words_alone_have_neither_image_nor_prompt(parts: tuple[Any, Any]) -> None:
     rows = rows_of(parts, [None, PROMPT], REPORTS[:2])
     batch = rows.__getitems__([0, 1])
     assert (batch["input_ids"] == parts[0].config.image_token_id).sum(1).tolist() == [0, 4]
     assert batch["input_ids"][0, 0] == parts[1].tokenizer.bos_token_id
-    assert rows.film_of.tolist() == [-1, 0]
+    assert rows.image_of.tolist() == [-1, 0]
     assert "image_places" in batch and len(batch["image_places"]) == 4
 
 
-def test_what_is_told_stands_where_the_film_would(parts: tuple[Any, Any]) -> None:
+def test_what_is_told_stands_where_the_image_would(parts: tuple[Any, Any]) -> None:
     model, processor = parts
     tokens = tokenise(processor, model.config.image_token_id, [PROMPT] * 2, REPORTS[:2], ["mild edema <image>", None])
     assert tokens.images.tolist() == [-1, 1]
     first, second = (tokens.ids[tokens.starts[row] : tokens.starts[row + 1]].tolist() for row in range(2))
     words = processor.tokenizer.decode(first[: tokens.prompts[0]])
     assert words.startswith("<s>mild edema <image>\nProvide a description")
-    film = processor.tokenizer.decode(second[: tokens.prompts[1]])
-    assert words.partition("\n")[2] == film.partition("\n")[2]
+    image = processor.tokenizer.decode(second[: tokens.prompts[1]])
+    assert words.partition("\n")[2] == image.partition("\n")[2]
 
 
 def test_a_long_report_is_cut_at_its_end_and_counted(parts: tuple[Any, Any]) -> None:
@@ -92,13 +92,13 @@ def test_a_long_report_is_cut_at_its_end_and_counted(parts: tuple[Any, Any]) -> 
     assert cut.__getitems__([1])["input_ids"].tolist() == whole.__getitems__([1])["input_ids"][:, :limit].tolist()
 
 
-def test_a_length_that_cuts_the_film_is_refused_with_the_number(parts: tuple[Any, Any]) -> None:
+def test_a_length_that_cuts_the_image_is_refused_with_the_number(parts: tuple[Any, Any]) -> None:
     with pytest.raises(ConfigError, match=r"max_length=10 cuts into the 4 image tokens .* Use max_length >= "):
         rows_of(parts, [PROMPT] * 3, REPORTS, max_length=10)
 
 
 def test_special_tokens_typed_by_people_stay_words(parts: tuple[Any, Any]) -> None:
-    """An indication or report that says <image> or </s> must not add a film or end the report."""
+    """An indication or report that says <image> or </s> must not add an image or end the report."""
     rows = rows_of(parts, [f"{PROMPT} <image>"], ("Tube <image> seen. </s> Clear.",))
     batch = rows.__getitems__([0])
     assert int((batch["input_ids"] == parts[0].config.image_token_id).sum()) == 4

@@ -1,1 +1,1 @@
-"""Films in, perturbed films out: mechanisms without verdicts, for audits of models that one owns or may test."""
+"""Images in, perturbed images out: mechanisms without verdicts, for audits of models that one owns or may test."""

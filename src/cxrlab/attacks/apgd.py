@@ -1,6 +1,6 @@
-"""APGD (Croce and Hein, 2020): gradient steps whose length each film finds for itself.
+"""APGD (Croce and Hein, 2020): gradient steps whose length each image finds for itself.
 
-A step begins at twice the radius. At checkpoints, which come closer and closer, a film whose loss rose in too few
+A step begins at twice the radius. At checkpoints, which come closer and closer, an image whose loss rose in too few
 steps, or whose best loss stood still, goes back to its best point and halves its step.
 """
 
@@ -21,7 +21,7 @@ _RISING = 0.75  # share of the steps between two checkpoints that must raise the
 
 
 class Apgd(Attack):
-    """Gradient steps with momentum and a step size of their own; the best film is kept."""
+    """Gradient steps with momentum and a step size of their own; the best image is kept."""
 
     name: ClassVar[str] = "apgd"
 
@@ -29,7 +29,7 @@ class Apgd(Attack):
         self.settings = settings or AttackSettings()
 
     def perturb(self, task: Task) -> Tensor:
-        """`steps` + 1 passes a film for each restart."""
+        """`steps` + 1 passes an image for each restart."""
         best, left = Best(task), task.rows
         compared = self.settings.early_exit and self.settings.restarts > 1
         for restart in range(self.settings.restarts):
@@ -43,7 +43,7 @@ class Apgd(Attack):
         return best.images
 
     def _climb(self, task: Task, rows: list[int], restart: int) -> tuple[Tensor, Tensor]:
-        """One run over some films of the task; (best films, their losses)."""
+        """One run over some images of the task; (best images, their losses)."""
         walk = _Walk(task, rows, self._begin(task, rows, restart))
         windows = checkpoints(self.settings.steps)
         for number in range(1, self.settings.steps + 1):
@@ -59,7 +59,7 @@ class Apgd(Attack):
 
     def _begin(self, task: Task, rows: list[int], restart: int) -> Tensor:
         if restart > 0 or (self.settings.random_start and not task.warm):
-            return task.random_films(rows, self.name, restart, edge=True)
+            return task.random_images(rows, self.name, restart, edge=True)
         return task.begin[rows]
 
 
@@ -79,12 +79,12 @@ def checkpoints(steps: int) -> dict[int, int]:
 
 
 class _Walk:
-    """Films on their way, each with its own step; those that are done stay where they were best."""
+    """Images on their way, each with its own step; those that are done stay where they were best."""
 
     def __init__(self, task: Task, rows: list[int], begin: Tensor) -> None:
         self.task, self.rows = task, rows
-        self.active = list(range(len(rows)))  # places in `rows` of the films that still move
-        self.films, self.before = begin.clone(), begin.clone()
+        self.active = list(range(len(rows)))  # places in `rows` of the images that still move
+        self.images, self.before = begin.clone(), begin.clone()
         self.losses, self.slope = task.gradients(begin, rows)
         self.best, self.best_losses, self.best_slope = begin.clone(), self.losses.clone(), self.slope.clone()
         self.length = torch.full((len(rows), 1, 1, 1), 2 * task.budget.eps, dtype=begin.dtype, device=begin.device)
@@ -93,37 +93,37 @@ class _Walk:
         self.halved = torch.ones(len(rows), dtype=torch.bool)
 
     def leave(self) -> None:
-        """Let the films go whose loss says that they are broken."""
+        """Let the images go whose loss says that they are broken."""
         done = self.task.reached(self.losses[self.active], self._chosen()).tolist()
         for place, gone in zip(self.active, done, strict=True):
             if gone:
-                self.best[place], self.best_losses[place] = self.films[place], self.losses[place]
+                self.best[place], self.best_losses[place] = self.images[place], self.losses[place]
         self.active = [place for place, gone in zip(self.active, done, strict=True) if not gone]
 
     def step(self, new: float) -> None:
-        """Move: `new` of the way to where the gradient leads, the rest as the film moved before."""
+        """Move: `new` of the way to where the gradient leads, the rest as the image moved before."""
         task, active, chosen = self.task, self.active, self._chosen()
-        here = self.films[active]
+        here = self.images[active]
         drift = here - self.before[active]
         self.before[active] = here
         ahead = task.project(here + self.length[active] * steepest(self.slope[active], task.budget.norm), chosen)
-        self.films[active] = task.project(here + new * (ahead - here) + (1 - new) * drift, chosen)
+        self.images[active] = task.project(here + new * (ahead - here) + (1 - new) * drift, chosen)
 
     def look(self, *, last: bool) -> None:
-        """Losses and gradients where the films are now; the last step needs no gradient."""
+        """Losses and gradients where the images are now; the last step needs no gradient."""
         active, chosen = self.active, self._chosen()
         if last:
-            losses = self.task.losses(self.films[active], chosen)
+            losses = self.task.losses(self.images[active], chosen)
         else:
-            losses, self.slope[active] = self.task.gradients(self.films[active], chosen)
+            losses, self.slope[active] = self.task.gradients(self.images[active], chosen)
         self.rises[active] += (losses > self.losses[active]).long()
         self.losses[active] = losses
         better = [place for place in active if self.losses[place] > self.best_losses[place]]
         self.best_losses[better] = self.losses[better]
-        self.best[better], self.best_slope[better] = self.films[better], self.slope[better]
+        self.best[better], self.best_slope[better] = self.images[better], self.slope[better]
 
     def judge(self, window: int) -> None:
-        """Halve the step of the films that got nowhere, and send them back to their best point."""
+        """Halve the step of the images that got nowhere, and send them back to their best point."""
         active = torch.as_tensor(self.active)
         restless = self.rises[active] <= _RISING * window
         still = ~self.halved[active] & (self.best_losses[active] <= self.mark[active])
@@ -132,8 +132,8 @@ class _Walk:
         self.rises[active] = 0
         back = active[restless | still].tolist()
         self.length[back] /= 2
-        self.films[back], self.slope[back] = self.best[back], self.best_slope[back]
+        self.images[back], self.slope[back] = self.best[back], self.best_slope[back]
 
     def _chosen(self) -> list[int]:
-        """Rows in the task of the films that still move."""
+        """Rows in the task of the images that still move."""
         return [self.rows[place] for place in self.active]

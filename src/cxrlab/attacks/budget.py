@@ -1,4 +1,4 @@
-"""How far a film may be changed: a norm and a radius ε, in units of the pixel range [0, 1]."""
+"""How far an image may be changed: a norm and a radius ε, in units of the pixel range [0, 1]."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FRACTION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*/\s*(\d+(?:\.\d+)?)\s*")
 
 @dataclass(frozen=True)
 class Budget:
-    """A ball around a film.
+    """A ball around an image.
 
     Args:
         eps: Its radius. For `linf` the most that a single pixel may change, where black is 0 and white 1; for `l2` the

@@ -16,15 +16,15 @@ class AttackSettings:
     Args:
         steps: Gradient steps of pgd, apgd and mi-fgsm.
         step_size: Length of a step of pgd as a share of ε; mi-fgsm takes ε / steps, apgd finds its own.
-        restarts: Times that pgd and apgd begin anew; the best film of all is kept.
-        random_start: Begin pgd and apgd at a random film of the ball; false begins at the clean film. Films that are
+        restarts: Times that pgd and apgd begin anew; the best image of all is kept.
+        random_start: Begin pgd and apgd at a random image of the ball; false begins at the clean image. Images that are
             given to begin from go before it.
         keep: last is what pgd is published with; best keeps the step with the highest loss.
         momentum: Decay of the sum of gradients of mi-fgsm.
-        early_exit: A film that is broken is left as it is and leaves the batch. False goes on to the end of the
+        early_exit: An image that is broken is left as it is and leaves the batch. False goes on to the end of the
             budget, which shows how far confidence can be pushed.
-        queries: Films that a black-box attack may show for each film.
-        universal_films: Films of another split that a universal perturbation is made of.
+        queries: Images that a black-box attack may show for each image.
+        universal_images: Images of another split that a universal perturbation is made of.
         universal_epochs: Times that it looks at each of them.
     """
 
@@ -36,11 +36,11 @@ class AttackSettings:
     momentum: float = 1.0
     early_exit: bool = False
     queries: int = 200
-    universal_films: int = 64
+    universal_images: int = 64
     universal_epochs: int = 5
 
     def __post_init__(self) -> None:
-        for name in ("steps", "restarts", "queries", "universal_films", "universal_epochs"):
+        for name in ("steps", "restarts", "queries", "universal_images", "universal_epochs"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)} is not usable; give a whole number of at least 1.")
         if not (math.isfinite(self.step_size) and 0 < self.step_size <= 2):

@@ -1,4 +1,4 @@
-"""The worst case of several attacks, film by film."""
+"""The worst case of several attacks, image by image."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _BY_REPORT = ("square-report", "random-report")
 
 
 class Ensemble(Attack):
-    """Several attacks, each with the same seed; of their films and the one to begin from, the worst is kept.
+    """Several attacks, each with the same seed; of their images and the one to begin from, the worst is kept.
 
-    A film that breaks the model is worse than any that does not; otherwise the higher loss is. With `early_exit` an
-    attack sees only the films that none before it has broken.
+    An image that breaks the model is worse than any that does not; otherwise the higher loss is. With `early_exit` an
+    attack sees only the images that none before it has broken.
 
     Args:
         settings: Of every member.
@@ -39,7 +39,7 @@ class Ensemble(Attack):
         self.members = None if members is None else tuple(members)
 
     def perturb(self, task: Task) -> Tensor:
-        """The passes of every member, and one or two a film to compare each of its films."""
+        """The passes of every member, and one or two an image to compare each of its images."""
         members = [self._member(name, task.objective) for name in self.members or default_members(task.objective)]
         best = Best(task)
         left = self._compare(task, best, task.begin, task.rows)

@@ -1,6 +1,6 @@
-"""Balls, steps and starts in pixel space, film by film.
+"""Balls, steps and starts in pixel space, image by image.
 
-Films are tensors [B, C, H, W] float32 in [0, 1]; lengths are taken over all of C, H and W of a film.
+Images are tensors [B, C, H, W] float32 in [0, 1]; lengths are taken over all of C, H and W of an image.
 """
 
 from __future__ import annotations
@@ -21,54 +21,54 @@ _TINY = 1e-12
 
 
 def lengths(change: Tensor, norm: Norm) -> Tensor:
-    """Size of each film's change, [B] float64."""
+    """Size of each image's change, [B] float64."""
     flat = change.flatten(1).double()
     return flat.abs().amax(dim=1) if norm == "linf" else flat.norm(dim=1)
 
 
 def project(candidate: Tensor, clean: Tensor, eps: float, norm: Norm) -> Tensor:
-    """The nearest film to `candidate` in the ball around `clean`, then cut to [0, 1].
+    """The nearest image to `candidate` in the ball around `clean`, then cut to [0, 1].
 
-    Cutting moves every pixel towards the clean film, which is inside, so that the result stays in the ball.
+    Cutting moves every pixel towards the clean image, which is inside, so that the result stays in the ball.
     """
     if norm == "linf":
         return torch.minimum(torch.maximum(candidate, clean - eps), clean + eps).clamp(0, 1)
     change = candidate.double() - clean.double()
     size = lengths(change, norm)
-    nearer = clean + (change * _per_film(eps / size.clamp(min=_TINY))).to(clean.dtype)
-    # A film of the ball is given back bit by bit: `clean + (candidate - clean)` would round.
-    return torch.where(_per_film(size <= eps), candidate, nearer).clamp(0, 1)
+    nearer = clean + (change * _per_image(eps / size.clamp(min=_TINY))).to(clean.dtype)
+    # An image of the ball is given back bit by bit: `clean + (candidate - clean)` would round.
+    return torch.where(_per_image(size <= eps), candidate, nearer).clamp(0, 1)
 
 
 def shorten(change: Tensor, eps: float, norm: Norm) -> Tensor:
-    """The nearest change of at most the length ε, whatever film it will be added to."""
+    """The nearest change of at most the length ε, whatever image it will be added to."""
     if norm == "linf":
         return change.clamp(-eps, eps)
     size = lengths(change, norm).clamp(min=_TINY)
-    return change * _per_film((eps / size).clamp(max=1.0).to(change.dtype))
+    return change * _per_image((eps / size).clamp(max=1.0).to(change.dtype))
 
 
 def inside(candidate: Tensor, clean: Tensor, eps: float, norm: Norm) -> Tensor:
-    """The film nearest to `candidate` whose difference to `clean` is within the ball, exactly.
+    """The image nearest to `candidate` whose difference to `clean` is within the ball, exactly.
 
     `clean + eps` is rounded to float32, so that its distance from `clean` may exceed ε in the last place.
     """
-    film = project(candidate, clean, eps, norm)
+    image = project(candidate, clean, eps, norm)
     if norm == "linf":
         low, high = clean.double() - eps, clean.double() + eps
         lowest, highest = low.float(), high.float()
         # Rounded to the wrong side of the exact bound: the next number on the right side.
         lowest = torch.where(lowest.double() < low, torch.nextafter(lowest, torch.ones_like(clean)), lowest)
         highest = torch.where(highest.double() > high, torch.nextafter(highest, torch.zeros_like(clean)), highest)
-        return torch.minimum(torch.maximum(film, lowest), highest).clamp(0, 1)
+        return torch.minimum(torch.maximum(image, lowest), highest).clamp(0, 1)
     for _ in range(8):
-        over = lengths(film.double() - clean.double(), norm) > eps
+        over = lengths(image.double() - clean.double(), norm) > eps
         if not bool(over.any()):
             break
-        # A step of a millionth of the change, and one place of every number, towards the clean film.
-        closer = torch.nextafter(clean + (film - clean) * (1 - 1e-6), clean)
-        film = torch.where(_per_film(over), closer, film)
-    return film
+        # A step of a millionth of the change, and one place of every number, towards the clean image.
+        closer = torch.nextafter(clean + (image - clean) * (1 - 1e-6), clean)
+        image = torch.where(_per_image(over), closer, image)
+    return image
 
 
 def steepest(gradient: Tensor, norm: Norm) -> Tensor:
@@ -77,17 +77,17 @@ def steepest(gradient: Tensor, norm: Norm) -> Tensor:
         return gradient.sign()
     size = lengths(gradient, norm)
     # However small a gradient is, its direction has length 1.
-    return (gradient.double() / _per_film(torch.where(size > 0, size, 1.0))).to(gradient.dtype)
+    return (gradient.double() / _per_image(torch.where(size > 0, size, 1.0))).to(gradient.dtype)
 
 
 def random_change(shape: Sequence[int], eps: float, norm: Norm, generators: Sequence[Generator]) -> Tensor:
-    """One change a film, uniform in the ball, each from its own generator; [B, C, H, W] float32."""
+    """One change an image, uniform in the ball, each from its own generator; [B, C, H, W] float32."""
     made = np.stack([_uniform_in_ball(tuple(shape[1:]), eps, norm, generator) for generator in generators])
     return torch.from_numpy(made.astype(np.float32))
 
 
 def random_edge(shape: Sequence[int], eps: float, norm: Norm, generators: Sequence[Generator]) -> Tensor:
-    """One change a film whose length is ε: even numbers of [-1, 1], or a direction drawn evenly, stretched to it."""
+    """One change an image whose length is ε: even numbers of [-1, 1], or a direction drawn evenly, stretched to it."""
     made = np.stack([_on_sphere(tuple(shape[1:]), eps, norm, generator) for generator in generators])
     return torch.from_numpy(made.astype(np.float32))
 
@@ -111,6 +111,6 @@ def _direction(shape: tuple[int, ...], generator: Generator) -> np.ndarray:
     return np.asarray(drawn / max(float(np.linalg.norm(drawn)), _TINY))
 
 
-def _per_film(values: Tensor) -> Tensor:
+def _per_image(values: Tensor) -> Tensor:
     """[B] → [B, 1, 1, 1]."""
     return values.reshape(-1, 1, 1, 1)

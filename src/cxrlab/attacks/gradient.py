@@ -1,6 +1,6 @@
 """Attacks that follow the gradient: FGSM, PGD and MI-FGSM.
 
-FGSM takes one step of length ε. PGD takes many short ones, each brought back into the ball, from a random film of it.
+FGSM takes one step of length ε. PGD takes many short ones, each brought back into the ball, from a random image of it.
 MI-FGSM steps along a decaying sum of the gradients, each divided by its mean absolute value.
 """
 
@@ -28,9 +28,9 @@ class Fgsm(Attack):
         self.settings = settings or AttackSettings()
 
     def perturb(self, task: Task) -> Tensor:
-        """One pass a film: at the clean one, or where that one has no slope at a random film of its ball."""
+        """One pass an image: at the clean one, or where that one has no slope at a random image of its ball."""
         flat = task.objective.flat_at_clean
-        _, slope = task.gradients(task.random_films(task.rows, self.name) if flat else task.clean, task.rows)
+        _, slope = task.gradients(task.random_images(task.rows, self.name) if flat else task.clean, task.rows)
         return task.project(task.clean + task.budget.eps * steepest(slope, task.budget.norm))
 
 
@@ -43,7 +43,7 @@ class Pgd(Attack):
         self.settings = settings or AttackSettings()
 
     def perturb(self, task: Task) -> Tensor:
-        """`steps` passes a film for each restart, and one to compare restarts."""
+        """`steps` passes an image for each restart, and one to compare restarts."""
         settings = self.settings
         if settings.restarts == 1:
             return self._climb(task, task.rows, 0)
@@ -61,8 +61,8 @@ class Pgd(Attack):
         return best.images
 
     def _climb(self, task: Task, rows: list[int], restart: int) -> Tensor:
-        """One run over some films of the task; [len(rows), C, H, W]."""
-        begin = task.random_films(rows, self.name, restart) if self._random(task, restart) else task.begin[rows]
+        """One run over some images of the task; [len(rows), C, H, W]."""
+        begin = task.random_images(rows, self.name, restart) if self._random(task, restart) else task.begin[rows]
         state = _State(task, rows, begin)
         for _ in range(self.settings.steps):
             if not state.active:
@@ -80,17 +80,17 @@ class Pgd(Attack):
         return restart > 0 or (self.settings.random_start and not task.warm)
 
     def step(self, task: Task, rows: list[int], slope: Tensor) -> Tensor:
-        """What is added to the films of these rows."""
+        """What is added to the images of these rows."""
         return self.settings.step_size * task.budget.eps * steepest(slope, task.budget.norm)
 
 
 class MiFgsm(Pgd):
-    """PGD from the clean film along a decaying sum of gradients."""
+    """PGD from the clean image along a decaying sum of gradients."""
 
     name: ClassVar[str] = "mi-fgsm"
 
     def perturb(self, task: Task) -> Tensor:
-        """`steps` passes a film; it has no restarts, since it begins where the clean film is."""
+        """`steps` passes an image; it has no restarts, since it begins where the clean image is."""
         self._sums = torch.zeros_like(task.clean)
         return self._climb(task, task.rows, 0)
 
@@ -105,21 +105,21 @@ class MiFgsm(Pgd):
 
 
 class _State:
-    """Films on their way, those that are done among them."""
+    """Images on their way, those that are done among them."""
 
     def __init__(self, task: Task, rows: list[int], begin: Tensor) -> None:
         self.task, self.rows, self.images = task, rows, begin.clone()
-        self.active = list(range(len(rows)))  # places in `rows` of the films that still move
+        self.active = list(range(len(rows)))  # places in `rows` of the images that still move
         self.stayed: list[int] = []  # of those last asked, the places of the ones that did not leave
         self._best = begin.clone()
         self._losses = torch.full((len(rows),), -torch.inf, dtype=torch.float64)
 
     def current(self) -> tuple[Tensor, list[int]]:
-        """Films that still move, and their rows in the task."""
+        """Images that still move, and their rows in the task."""
         return self.images[self.active], [self.rows[place] for place in self.active]
 
     def leave(self, losses: Tensor, *, keep_best: bool, early: bool) -> bool:
-        """Note the losses of the films that move, and let those go that are broken; False when none is left."""
+        """Note the losses of the images that move, and let those go that are broken; False when none is left."""
         if keep_best:
             self._note(losses)
         chosen = [self.rows[place] for place in self.active]
@@ -129,11 +129,11 @@ class _State:
         return bool(self.active)
 
     def move(self, images: Tensor) -> None:
-        """Where the films that still move are now."""
+        """Where the images that still move are now."""
         self.images[self.active] = images.detach()
 
     def finish(self, *, keep_best: bool) -> Tensor:
-        """The films at the end; with `keep_best` each at its highest loss, the last one asked for it too."""
+        """The images at the end; with `keep_best` each at its highest loss, the last one asked for it too."""
         if not keep_best:
             return self.images
         if self.active:

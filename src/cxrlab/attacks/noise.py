@@ -12,7 +12,7 @@ from cxrlab.attacks.task import Task
 
 
 class Noise(Attack):
-    """A film drawn evenly from the ball around the clean one."""
+    """An image drawn evenly from the ball around the clean one."""
 
     name: ClassVar[str] = "noise"
     white_box: ClassVar[bool] = False
@@ -24,4 +24,4 @@ class Noise(Attack):
 
     def perturb(self, task: Task) -> Tensor:
         """No pass at all."""
-        return task.random_films(task.rows, self.name)
+        return task.random_images(task.rows, self.name)

@@ -1,7 +1,7 @@
-"""What an attacker wants: a number for each film that rises as he comes nearer, and a verdict whether he is there.
+"""What an attacker wants: a number for each image that rises as he comes nearer, and a verdict whether he is there.
 
-An objective knows its films by their rows: row 3 has the report, question or label of the fourth film that the
-objective was made for. An attack hands over images with the rows that they stand for, so that films which are done can
+An objective knows its images by their rows: row 3 has the report, question or label of the fourth image that the
+objective was made for. An attack hands over images with the rows that they stand for, so that images which are done can
 leave the batch.
 """
 
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 
 class Objective(ABC):
-    """One aim for a batch of films.
+    """One aim for a batch of images.
 
     Attributes:
         name: In one word, for conditions and pages (`report`, `answers`).
         gradients: Whether `losses` can be differentiated with respect to the images.
         scores: Whether `losses` tells more than the answer's words do; False where only reports come back.
-        flat_at_clean: Whether the gradient is 0 at every clean film, so that whoever follows it has to begin beside it.
+        flat_at_clean: Whether the gradient is 0 at every clean image, so that whoever follows it has to begin beside
+            it.
     """
 
     name: str = ""
@@ -32,11 +33,11 @@ class Objective(ABC):
 
     @abstractmethod
     def losses(self, images: Tensor, rows: Sequence[int]) -> Tensor:
-        """One number a film [B], higher is nearer to the aim; films do not influence each other.
+        """One number an image [B], higher is nearer to the aim; images do not influence each other.
 
         Args:
             images: [B, C, H, W] float32 in [0, 1].
-            rows: Which films of the objective they are.
+            rows: Which images of the objective they are.
         """
 
     @abstractmethod

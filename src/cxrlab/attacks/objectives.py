@@ -1,13 +1,13 @@
-"""Aims on report models and encoders: what an attacker of a chest film model would want.
+"""Aims on report models and encoders: what an attacker of a chest radiograph model would want.
 
     RaiseReportLoss    make the true report unlikely
     LowerReportLoss    make a chosen report likely
     ContrastReports    make one report likelier than another: remove or invent a finding
     WrongAnswers       make closed answers, or zero-shot classes, wrong
-    MoveEmbedding      move a film's vector away from where it was
+    MoveEmbedding      move an image's vector away from where it was
     ReportHarm         the same as the first where only words come back
 
-Whether a film is broken is decided by what the model says to it, never by a loss that rose.
+Whether an image is broken is decided by what the model says to it, never by a loss that rose.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cxrlab.findings.reader import read
 
 if TYPE_CHECKING:
     Rows = Sequence[int]
-    # Images and the rows that they stand for → one report a film.
+    # Images and the rows that they stand for → one report an image.
     Writes = Callable[[Tensor, Rows], Sequence[str]]
     # A report and its row → whether the aim is reached.
     Verdict = Callable[[str, int], bool]
@@ -50,7 +50,7 @@ class _ByReport(Objective):
         self._writes, self._verdict = writes, verdict
 
     def broken(self, images: Tensor, rows: Rows) -> Tensor:
-        """By the report that is written for each film."""
+        """By the report that is written for each image."""
         reports = self._writes(images, rows)
         return torch.tensor([self._verdict(text, row) for text, row in zip(reports, rows, strict=True)])
 
@@ -60,9 +60,9 @@ class RaiseReportLoss(_ByReport):
 
     Args:
         model: An `HfModel`, or what has its `losses(images, reports, indications)`.
-        reports: The true report of each film.
-        indications: Of each film.
-        before: What the model wrote for each clean film.
+        reports: The true report of each image.
+        indications: Of each image.
+        before: What the model wrote for each clean image.
         writes: How it writes.
     """
 
@@ -90,8 +90,8 @@ class LowerReportLoss(_ByReport):
 
     Args:
         model: As above.
-        targets: The chosen report of each film.
-        indications: Of each film.
+        targets: The chosen report of each image.
+        indications: Of each image.
         writes: How the model writes.
     """
 
@@ -112,9 +112,9 @@ class ContrastReports(_ByReport):
 
     Args:
         model: As above.
-        wanted: The report that the attacker wants, of each film.
+        wanted: The report that the attacker wants, of each image.
         unwanted: The one that he does not want.
-        indications: Of each film.
+        indications: Of each image.
         writes: How the model writes.
         verdict: Whether a written report is what he wants.
     """
@@ -145,8 +145,8 @@ def remove_finding(
     Args:
         model: As above.
         reports: Reports that name the finding.
-        names: The observation to remove, of each film.
-        indications: Of each film.
+        names: The observation to remove, of each image.
+        indications: Of each image.
         writes: How the model writes.
     """
     without = [without_finding(text, name) for text, name in zip(reports, names, strict=True)]
@@ -175,7 +175,7 @@ class WrongAnswers(Objective):
     Args:
         margins: Images and rows → [B, labels], above 0 for present.
         truths: [N, labels], 1 for present, 0 for absent, not-a-number for unknown.
-        wrong_before: Wrong answers to each clean film; broken when there are more.
+        wrong_before: Wrong answers to each clean image; broken when there are more.
         verdicts: Margins of the answers that are given in the end, where an attack has to follow others; those above
             when None.
     """
@@ -188,7 +188,7 @@ class WrongAnswers(Objective):
         self._margins, self._truths, self._before, self._verdicts = margins, truths, wrong_before, verdicts
 
     def losses(self, images: Tensor, rows: Rows) -> Tensor:
-        """Mean of −log p(right answer) over the known labels of each film."""
+        """Mean of −log p(right answer) over the known labels of each image."""
         margins = self._margins(images, rows)
         signs = self._signs(margins, rows)
         known = signs != 0
@@ -196,7 +196,7 @@ class WrongAnswers(Objective):
         return values.sum(dim=1) / known.sum(dim=1).clamp(min=1)
 
     def broken(self, images: Tensor, rows: Rows) -> Tensor:
-        """By the answers to each film."""
+        """By the answers to each image."""
         with torch.no_grad():
             margins = (self._verdicts or self._margins)(images, rows)
         signs = self._signs(margins, rows)
@@ -215,14 +215,14 @@ class WrongAnswers(Objective):
 
 
 class MoveEmbedding(Objective):
-    """A film's vector moves away from where the clean film's is.
+    """An image's vector moves away from where the clean image's is.
 
-    The clean film itself is where the cosine is highest: no slope leads away from it, so attacks begin beside it.
+    The clean image itself is where the cosine is highest: no slope leads away from it, so attacks begin beside it.
 
     Args:
         vectors: Images → rows of length 1, [B, D]; differentiable.
-        homes: Vectors of the clean films, [N, D].
-        far: Cosine below which a film is broken.
+        homes: Vectors of the clean images, [N, D].
+        far: Cosine below which an image is broken.
     """
 
     name = "embedding"
@@ -232,7 +232,7 @@ class MoveEmbedding(Objective):
         self._vectors, self._homes, self._far = vectors, homes.detach(), far
 
     def losses(self, images: Tensor, rows: Rows) -> Tensor:
-        """Minus the cosine between the film's vector and the clean one's, in [-1, 1]."""
+        """Minus the cosine between the image's vector and the clean one's, in [-1, 1]."""
         return -(self._vectors(images) * self._homes[list(rows)]).sum(dim=1)
 
     def broken(self, images: Tensor, rows: Rows) -> Tensor:
@@ -249,8 +249,8 @@ class ReportHarm(_ByReport):
     """How much the written report's findings differ from the true ones; for models that give words alone.
 
     Args:
-        truths: Observations that are there, of each film.
-        before: What the model wrote for each clean film.
+        truths: Observations that are there, of each image.
+        before: What the model wrote for each clean image.
         writes: How the model writes.
     """
 

@@ -1,6 +1,6 @@
 """Search without gradients: try a change, keep it if the loss rises.
 
-The simplest attack of this kind tries wide waves and flat patches. It needs a number for each film that it shows; its
+The simplest attack of this kind tries wide waves and flat patches. It needs a number for each image that it shows; its
 second form takes the number from the words of the report.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
 
 _STEP = 0.5  # length of a tried change as a share of ε
-_WAVES = 4  # highest frequency of a wave, in periods across the film
+_WAVES = 4  # highest frequency of a wave, in periods across the image
 
 
 class RandomSearch(Attack):
@@ -34,52 +34,52 @@ class RandomSearch(Attack):
         self.settings = settings or AttackSettings()
 
     def perturb(self, task: Task) -> Tensor:
-        """`queries` passes a film, or fewer with `early_exit`."""
+        """`queries` passes an image, or fewer with `early_exit`."""
         rows, sources = task.rows, task.generators(task.rows, self.name)
-        films = task.begin.clone() if task.warm else task.project(self.first(task, sources))
-        losses = task.losses(films, rows)
-        left = self._left(task, self._gone(task, films, losses, rows, rows), rows)
+        images = task.begin.clone() if task.warm else task.project(self.first(task, sources))
+        losses = task.losses(images, rows)
+        left = self._left(task, self._gone(task, images, losses, rows, rows), rows)
         for query in range(1, self.settings.queries):
             if not left:
                 break
             drawn = [sources[row] for row in left]
-            tried = task.project(self.propose(task, films[left], left, drawn, query / self.settings.queries), left)
+            tried = task.project(self.propose(task, images[left], left, drawn, query / self.settings.queries), left)
             found = task.losses(tried, left)
             rose = found > losses[left]
             gone = self._gone(task, tried, found, left, [row for row, up in zip(left, rose, strict=True) if up])
             # Words seldom change: searches by report keep what does no worse, or they would stand still.
             better = gone | (rose if self.needs_scores else found >= losses[left])
             kept = torch.as_tensor(left)[better].tolist()
-            films[kept], losses[kept] = tried[better.to(tried.device)], found[better]
+            images[kept], losses[kept] = tried[better.to(tried.device)], found[better]
             left = self._left(task, gone, left)
-        return films
+        return images
 
     def first(self, task: Task, sources: Sequence[Generator]) -> Tensor:
-        """Where the search begins, unless films to begin from are given."""
+        """Where the search begins, unless images to begin from are given."""
         return task.clean
 
-    def propose(self, task: Task, films: Tensor, rows: list[int], sources: list[Generator], done: float) -> Tensor:
-        """The next films to try.
+    def propose(self, task: Task, images: Tensor, rows: list[int], sources: list[Generator], done: float) -> Tensor:
+        """The next images to try.
 
         Args:
             task: What is attacked.
-            films: The best so far of these rows.
-            rows: Films of the task that are still searched.
+            images: The best so far of these rows.
+            rows: Images of the task that are still searched.
             sources: A generator for each of them.
             done: Share of the queries that is spent.
         """
-        shape = films.shape[1:]
+        shape = images.shape[1:]
         change = np.stack(
             [_patch(source, shape) if source.random() < 0.5 else _wave(source, shape) for source in sources]
         )
         if task.budget.norm == "l2":
             change /= np.linalg.norm(change.reshape(len(change), -1), axis=1).reshape(-1, 1, 1, 1)
-        return films + _STEP * task.budget.eps * torch.from_numpy(change).to(films)
+        return images + _STEP * task.budget.eps * torch.from_numpy(change).to(images)
 
-    def _gone(self, task: Task, films: Tensor, losses: Tensor, rows: list[int], rose: list[int]) -> Tensor:
-        """Which films are broken and need no more queries, [len(rows)] bool.
+    def _gone(self, task: Task, images: Tensor, losses: Tensor, rows: list[int], rose: list[int]) -> Tensor:
+        """Which images are broken and need no more queries, [len(rows)] bool.
 
-        Where losses do not tell, an attack by report asks for the films whose loss rose, within its queries; an answer
+        Where losses do not tell, an attack by report asks for the images whose loss rose, within its queries; an answer
         costs many scores, so that the others do not ask.
         """
         gone = torch.zeros(len(rows), dtype=torch.bool)
@@ -90,11 +90,11 @@ class RandomSearch(Attack):
         passes = task.passes()
         asked = [place for place, row in enumerate(rows) if row in rose and passes[row] < self.settings.queries]
         if asked and not self.needs_scores:
-            gone[asked] = task.broken(films[asked], [rows[place] for place in asked])
+            gone[asked] = task.broken(images[asked], [rows[place] for place in asked])
         return gone
 
     def _left(self, task: Task, gone: Tensor, rows: list[int]) -> list[int]:
-        """Films that are not broken and have queries left."""
+        """Images that are not broken and have queries left."""
         spent = task.passes()[rows] >= self.settings.queries
         return torch.as_tensor(rows)[~gone & ~spent].tolist()
 
@@ -113,7 +113,7 @@ def signs(source: Generator, *shape: int) -> np.ndarray:
 
 
 def _patch(source: Generator, shape: Sequence[int]) -> np.ndarray:
-    """A rectangle of up to half of the film each way; each channel up or down."""
+    """A rectangle of up to half of the image each way; each channel up or down."""
     channels, height, width = shape
     tall, wide = (int(source.integers(1, max(size // 2, 1) + 1)) for size in (height, width))
     top, left = int(source.integers(0, height - tall + 1)), int(source.integers(0, width - wide + 1))
@@ -123,7 +123,7 @@ def _patch(source: Generator, shape: Sequence[int]) -> np.ndarray:
 
 
 def _wave(source: Generator, shape: Sequence[int]) -> np.ndarray:
-    """A cosine of low frequency across the film; each channel up or down."""
+    """A cosine of low frequency across the image; each channel up or down."""
     channels, height, width = shape
     down, across, phase = source.uniform(0, _WAVES), source.uniform(0, _WAVES), source.uniform(0, 2 * np.pi)
     angle = down * np.arange(height)[:, None] / height + across * np.arange(width)[None, :] / width

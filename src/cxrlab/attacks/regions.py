@@ -1,6 +1,6 @@
 """Where an attack may change pixels: `all`, `patch:…`, `border:…`, `off-lungs`, `off-findings`.
 
-Regions are given in shares of the film, so that one name serves films of every size.
+Regions are given in shares of the image, so that one name serves images of every size.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KINDS = ("all", "patch", "border", "off-lungs", "off-findings")
 _FORMS = "all, patch:LEFT,TOP,RIGHT,BOTTOM, border:SHARE, off-lungs, off-findings"
 MOST_BORDER = 0.5  # a frame this wide meets itself in the middle
 
-# Middle (x, y) and half axes (x, y) of the lung field on the left of the film, in shares of width and height; the
+# Middle (x, y) and half axes (x, y) of the lung field on the left of the image, in shares of width and height; the
 # other one is its mirror image. Fitted to phantoms of both presets, deep and shallow breaths, with room to spare.
 LUNG_MIDDLE = (0.31, 0.51)
 LUNG_AXES = (0.27, 0.44)
@@ -64,7 +64,7 @@ def region_mask(
     """1 where pixels may be changed and 0 elsewhere, [H, W] float32; never without a single 1.
 
     `off-lungs` is a stencil and not a segmentation: everything outside two fixed ellipses, wide enough for the lungs
-    of an upright frontal film. It does not look at the film. `off-findings` is everything outside the given masks,
+    of an upright frontal image. It does not look at the image. `off-findings` is everything outside the given masks,
     which are grown by 2 % of the width.
 
     Args:
@@ -93,7 +93,7 @@ def _patch(name: str, rest: str) -> tuple[float, ...]:
     numbers = _numbers(rest)
     if len(numbers) != 4 or not all(0.0 <= number <= 1.0 for number in numbers):
         raise ConfigError(
-            f"'{name}' is no patch; give left, top, right and bottom in shares of the film from 0 to 1, "
+            f"'{name}' is no patch; give left, top, right and bottom in shares of the image from 0 to 1, "
             "such as 'patch:0,0,0.2,0.2'."
         )
     left, top, right, bottom = numbers
@@ -135,7 +135,7 @@ def _border_mask(share: float, height: int, width: int) -> Mask:
 
 
 def _lung_stencil(height: int, width: int) -> Mask:
-    """Where the lungs of a frontal film are looked for, [H, W]."""
+    """Where the lungs of a frontal image are looked for, [H, W]."""
     across = (np.arange(width) + 0.5) / width
     down = ((np.arange(height) + 0.5) / height - LUNG_MIDDLE[1]) / LUNG_AXES[1]
     # Folded at the midline, both lungs lie on the left one.
@@ -149,14 +149,14 @@ def _off_findings(masks: Sequence[NDArray[np.generic]], height: int, width: int)
     for mask in masks:
         if mask.shape != (height, width):
             raise DataError(
-                f"a finding's mask is {list(mask.shape)} pixels and its film {[height, width]}; "
-                "bring the mask to the size of the film."
+                f"a finding's mask is {list(mask.shape)} pixels and its image {[height, width]}; "
+                "bring the mask to the size of the image."
             )
         found |= mask != 0
     # An empty mask would let an attack change everything under a name that promises otherwise.
     if not found.any():
         raise DataError(
-            "'off-findings' was asked for a film without masks of findings; take studies with masks or another region."
+            "'off-findings' was asked for an image without masks of findings; take studies with masks or another region."
         )
     return ~_grown(found, GROWTH * width)
 
@@ -179,7 +179,7 @@ def _grown(mask: Mask, radius: float) -> Mask:
 
 
 def _empty(name: str, kind: str, height: int, width: int) -> ConfigError | DataError:
-    film = f"a film of {width} x {height} pixels"
+    image = f"an image of {width} x {height} pixels"
     if kind == "off-findings":
-        return DataError(f"'{name}' leaves no pixel of {film}, which is covered by findings; choose another region.")
-    return ConfigError(f"'{name}' holds no pixel of {film}; make it larger or choose another region.")
+        return DataError(f"'{name}' leaves no pixel of {image}, which is covered by findings; choose another region.")
+    return ConfigError(f"'{name}' holds no pixel of {image}; make it larger or choose another region.")

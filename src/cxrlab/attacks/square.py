@@ -21,9 +21,9 @@ from cxrlab.attacks.task import Task
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-_AREA = 0.8  # share of the film that the first squares cover
+_AREA = 0.8  # share of the image that the first squares cover
 _HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # of 10,000 queries: the share is halved after each
-_TILES = 5  # tiles across the film at the start for l2
+_TILES = 5  # tiles across the image at the start for l2
 _TINY = 1e-12
 
 
@@ -43,14 +43,14 @@ class Square(RandomSearch):
             change = np.stack([_tiles(one, (channels, height, width)) for one in sources])
         return task.clean + task.budget.eps * torch.from_numpy(np.ascontiguousarray(change)).to(task.clean)
 
-    def propose(self, task: Task, films: Tensor, rows: list[int], sources: list[Generator], done: float) -> Tensor:
-        """One square a film, at a place of its own."""
-        side = math.sqrt(covered(done) * films.shape[-2] * films.shape[-1])
+    def propose(self, task: Task, images: Tensor, rows: list[int], sources: list[Generator], done: float) -> Tensor:
+        """One square an image, at a place of its own."""
+        side = math.sqrt(covered(done) * images.shape[-2] * images.shape[-1])
         if task.budget.norm == "linf":
-            return films + 2 * task.budget.eps * _squares(sources, films.shape[1:], round(side)).to(films)
-        change = (films - task.clean[rows]).double().cpu().numpy()
+            return images + 2 * task.budget.eps * _squares(sources, images.shape[1:], round(side)).to(images)
+        change = (images - task.clean[rows]).double().cpu().numpy()
         moved = [_moved(one, old, round(side), task.budget.eps) for one, old in zip(sources, change, strict=True)]
-        return task.clean[rows] + torch.from_numpy(np.stack(moved)).to(films)
+        return task.clean[rows] + torch.from_numpy(np.stack(moved)).to(images)
 
 
 class SquareByReport(Square):
@@ -62,17 +62,17 @@ class SquareByReport(Square):
 
 
 def covered(done: float) -> float:
-    """Share of the film that a square covers when this share of the queries is spent."""
+    """Share of the image that a square covers when this share of the queries is spent."""
     return float(_AREA / 2 ** bisect.bisect_left(_HALVINGS, int(done * 10_000)))
 
 
 def _squares(sources: Sequence[Generator], shape: Sequence[int], side: int) -> Tensor:
-    """[B, C, H, W]: -1 or 1 in one square of each film, by channel, and 0 outside."""
+    """[B, C, H, W]: -1 or 1 in one square of each image, by channel, and 0 outside."""
     made = np.zeros((len(sources), *shape))
     side = min(max(side, 1), *shape[1:])
-    for film, source in zip(made, sources, strict=True):
+    for image, source in zip(made, sources, strict=True):
         top, left = _corner(source, shape, side)
-        film[:, top : top + side, left : left + side] = signs(source, shape[0], 1, 1)
+        image[:, top : top + side, left : left + side] = signs(source, shape[0], 1, 1)
     return torch.from_numpy(made)
 
 
@@ -109,7 +109,7 @@ def _unit(windows: np.ndarray) -> np.ndarray:
 
 
 def _tiles(source: Generator, shape: tuple[int, int, int]) -> np.ndarray:
-    """A change of length 1: bumps side by side, with a margin where they do not fill the film."""
+    """A change of length 1: bumps side by side, with a margin where they do not fill the image."""
     made = np.zeros(shape)
     side = max(min(shape[1:]) // _TILES, 1)
     for top in range(shape[1] % side // 2, shape[1] - side + 1, side):

@@ -1,6 +1,6 @@
 """One batch under attack: what a subclass of `Attack` works with.
 
-It counts passes, watches gradients, keeps films in their ball and region, and takes films that are broken out of the
+It counts passes, watches gradients, keeps images in their ball and region, and takes images that are broken out of the
 batch.
 """
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 
 class Task:
-    """Films, aim and budget of one call.
+    """Images, aim and budget of one call.
 
     Args:
         objective: The aim.
-        clean: The films, [B, C, H, W] float32.
+        clean: The images, [B, C, H, W] float32.
         budget: The ball.
-        keys: Name of each film.
+        keys: Name of each image.
         seed: Of everything random.
         region: [B or 1, 1, H, W] of 0 and 1, or None.
-        begin: Films to begin from, or None; moved into the ball where they are outside. An objective that is flat at
-            the clean films begins at random ones in their place.
+        begin: Images to begin from, or None; moved into the ball where they are outside. An objective that is flat at
+            the clean images begins at random ones in their place.
 
     Attributes:
         warm: Whether `begin` was given.
@@ -59,39 +59,39 @@ class Task:
         self._zero = torch.zeros(len(clean), dtype=torch.long)
         if objective.flat_at_clean:
             still = (self.begin == clean).flatten(1).all(dim=1).reshape(-1, 1, 1, 1)
-            self.begin = torch.where(still, self.random_films(self.rows, "beside"), self.begin)
+            self.begin = torch.where(still, self.random_images(self.rows, "beside"), self.begin)
 
     def __len__(self) -> int:
         return len(self.clean)
 
     @property
     def rows(self) -> list[int]:
-        """Every film of the batch."""
+        """Every image of the batch."""
         return list(range(len(self)))
 
     def generators(self, rows: Rows, *names: str | int) -> list[Generator]:
-        """A source of randomness for each film, whatever batch it is in."""
+        """A source of randomness for each image, whatever batch it is in."""
         return [generator(self.seed, "attack", *names, self.keys[row]) for row in rows]
 
     def within_region(self, images: Tensor, rows: Rows | None = None) -> Tensor:
-        """The films with every pixel outside of the region as it was."""
+        """The images with every pixel outside of the region as it was."""
         if self.region is None:
             return images
         chosen = self.rows if rows is None else list(rows)
         return torch.where(self.region[chosen] > 0, images, self.clean[chosen])
 
     def project(self, images: Tensor, rows: Rows | None = None) -> Tensor:
-        """The nearest films within region, ball and range."""
+        """The nearest images within region, ball and range."""
         chosen = self.rows if rows is None else list(rows)
         return project(self.within_region(images, chosen), self.clean[chosen], self.budget.eps, self.budget.norm)
 
     def stored(self, images: Tensor, rows: Rows | None = None) -> Tensor:
-        """As `project`, and within the ball to the last bit: the films as the caller of the attack will get them."""
+        """As `project`, and within the ball to the last bit: the images as the caller of the attack will get them."""
         chosen = self.rows if rows is None else list(rows)
         return inside(self.within_region(images, chosen), self.clean[chosen], self.budget.eps, self.budget.norm)
 
-    def random_films(self, rows: Rows, *names: str | int, edge: bool = False) -> Tensor:
-        """A film drawn from the ball around each clean one, or with `edge` from its surface."""
+    def random_images(self, rows: Rows, *names: str | int, edge: bool = False) -> Tensor:
+        """An image drawn from the ball around each clean one, or with `edge` from its surface."""
         draw = random_edge if edge else random_change
         shape = (len(rows), *self.clean.shape[1:])
         change = draw(shape, self.budget.eps, self.budget.norm, self.generators(rows, *names))
@@ -103,15 +103,15 @@ class Task:
             return self.objective.losses(images, self.rows).detach().double().cpu()
 
     def losses(self, images: Tensor, rows: Rows) -> Tensor:
-        """Losses without gradients, [len(rows)] on the CPU; one pass a film."""
+        """Losses without gradients, [len(rows)] on the CPU; one pass an image."""
         self._passes[list(rows)] += 1
         with torch.no_grad():
             return self.objective.losses(images, rows).detach().double().cpu()
 
     def gradients(self, images: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-        """(losses [len(rows)] on the CPU, their gradients in the shape of the films); one pass a film.
+        """(losses [len(rows)] on the CPU, their gradients in the shape of the images); one pass an image.
 
-        The sum of the losses is differentiated: films do not influence each other, so each gets its own gradient.
+        The sum of the losses is differentiated: images do not influence each other, so each gets its own gradient.
         """
         chosen = list(rows)
         self._passes[chosen] += 1
@@ -127,23 +127,23 @@ class Task:
         return found.detach().double().cpu(), slope
 
     def broken(self, images: Tensor, rows: Rows) -> Tensor:
-        """Whether each film is broken, [len(rows)] bool on the CPU; one pass a film."""
+        """Whether each image is broken, [len(rows)] bool on the CPU; one pass an image."""
         self._passes[list(rows)] += 1
         with torch.no_grad():
             return self.objective.broken(images, rows).detach().cpu().bool()
 
     def reached(self, losses: Tensor, rows: Rows) -> Tensor:
-        """Whether losses tell that the films are broken, [len(rows)] bool; False where only an answer tells."""
+        """Whether losses tell that the images are broken, [len(rows)] bool; False where only an answer tells."""
         told = self.objective.reached(losses, rows)
         return torch.zeros(len(losses), dtype=torch.bool) if told is None else told.cpu().bool()
 
     def verdict(self, images: Tensor, losses: Tensor, rows: Rows) -> Tensor:
-        """Whether each film is broken, [len(rows)] bool: by its loss where that tells, else by one more pass."""
+        """Whether each image is broken, [len(rows)] bool: by its loss where that tells, else by one more pass."""
         told = self.objective.reached(losses, rows)
         return self.broken(images, rows) if told is None else told.cpu().bool()
 
     def part(self, rows: Rows) -> Task:
-        """The same task for some of its films, with passes of its own; see `absorb`."""
+        """The same task for some of its images, with passes of its own; see `absorb`."""
         chosen = list(rows)
         return Task(
             _Part(self.objective, chosen),
@@ -163,16 +163,16 @@ class Task:
         self._zero[chosen] += part._zero
 
     def passes(self) -> Tensor:
-        """Spent on each film so far, [B]."""
+        """Spent on each image so far, [B]."""
         return self._passes.clone()
 
     def zero_gradients(self) -> Tensor:
-        """Share of each film's gradients that were 0 everywhere, [B] float64; not-a-number without any."""
+        """Share of each image's gradients that were 0 everywhere, [B] float64; not-a-number without any."""
         return self._zero.double() / torch.where(self._gradients > 0, self._gradients, torch.nan)
 
 
 class _Part(Objective):
-    """An objective for some of its films, whose rows are counted anew."""
+    """An objective for some of its images, whose rows are counted anew."""
 
     def __init__(self, whole: Objective, rows: list[int]) -> None:
         self.whole, self.rows = whole, rows
@@ -203,10 +203,10 @@ def _slope(losses: Tensor, images: Tensor) -> Tensor:
 
 
 class Best:
-    """The best film seen of each row, by loss; a broken one is better than any that is not.
+    """The best image seen of each row, by loss; a broken one is better than any that is not.
 
     Args:
-        task: Whose films.
+        task: Whose images.
     """
 
     def __init__(self, task: Task) -> None:

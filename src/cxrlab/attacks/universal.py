@@ -1,4 +1,4 @@
-"""One change for every film: it is made from some films and added to others.
+"""One change for every image: it is made from some images and added to others.
 
 Making it needs gradients; adding it needs nothing of the model.
 """
@@ -36,19 +36,19 @@ def make_universal(
     region: Tensor | None = None,
     batch_size: BatchSize | None = None,
 ) -> Tensor:
-    """One change that raises the mean loss of the films; [1, C, H, W], no longer than ε.
+    """One change that raises the mean loss of the images; [1, C, H, W], no longer than ε.
 
-    It starts at 0, or at random where the objective is flat at the clean films, and takes a step of `step_size` · ε
-    after each batch of 16 films, `universal_epochs` times over all of them, in an order that depends on the seed and
-    the names of the films only.
+    It starts at 0, or at random where the objective is flat at the clean images, and takes a step of `step_size` · ε
+    after each batch of 16 images, `universal_epochs` times over all of them, in an order that depends on the seed and
+    the names of the images only.
 
     Args:
         objective: What the attacker wants; its rows are the places in `images`.
-        images: Films to make it from, [B, C, H, W] float32 in [0, 1]; not those that it will be measured on.
+        images: Images to make it from, [B, C, H, W] float32 in [0, 1]; not those that it will be measured on.
         budget: Its length at most.
         settings: `step_size` and `universal_epochs` are read.
-        keys: Name of each film.
-        seed: Of the order of films.
+        keys: Name of each image.
+        seed: Of the order of images.
         region: [B or 1, 1, H, W] of 0 and 1: where pixels may be changed; everywhere when None.
         batch_size: Images whose gradients are computed at once; 16 when None. A step is the same with any number.
     """
@@ -69,7 +69,7 @@ def make_universal(
 
 
 def _slopes(task: Task, change: Tensor, rows: Sequence[int]) -> Tensor:
-    """Gradient of each of these films with the change on it."""
+    """Gradient of each of these images with the change on it."""
     return task.gradients(task.project(task.clean[list(rows)] + change, rows), rows)[1]
 
 
@@ -83,14 +83,14 @@ def _start(task: Task) -> Tensor:
 
 
 def _batches(task: Task, epoch: int) -> list[list[int]]:
-    """Rows of the task in the order of one epoch, whatever order the films came in."""
+    """Rows of the task in the order of one epoch, whatever order the images came in."""
     by_name = sorted(task.rows, key=lambda row: task.keys[row])
     order = [by_name[place] for place in generator(task.seed, "attack", "universal", epoch).permutation(len(by_name))]
     return [order[begin : begin + _BATCH] for begin in range(0, len(order), _BATCH)]
 
 
 class Universal(Attack):
-    """A change that was made before, added to each film.
+    """A change that was made before, added to each image.
 
     Args:
         settings: None of them is read here; see `make_universal`.
@@ -108,12 +108,12 @@ class Universal(Attack):
         """No pass at all."""
         if self.change is None:
             raise ConfigError(
-                "the attack 'universal' was given no change to add; make one from films of another split with "
+                "the attack 'universal' was given no change to add; make one from images of another split with "
                 "make_universal and hand it over as Universal(settings, change=...)."
             )
         if self.change.shape != (1, *task.clean.shape[1:]):
             raise DataError(
-                f"the universal change {list(self.change.shape)} does not fit films {list(task.clean.shape)}; "
-                "make it from films of the same size."
+                f"the universal change {list(self.change.shape)} does not fit images {list(task.clean.shape)}; "
+                "make it from images of the same size."
             )
         return task.clean + self.change.to(task.clean)

@@ -167,7 +167,7 @@ class CommandLine:
     def with_flags(self, message: str, *, of_settings: bool = True) -> str:
         """A message in which each setting of this command is written as its flag.
 
-        Messages name settings as Python does (`film_bound=2`, `detector.film_bound`), since callers of the functions
+        Messages name settings as Python does (`image_bound=2`, `detector.image_bound`), since callers of the functions
         read them too. A sentence about a line of a file keeps the keys of that file.
 
         Args:

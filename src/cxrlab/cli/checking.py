@@ -20,10 +20,10 @@ SUMMARY = "summary.json"
 def check(corpus: Path, config: CheckConfig, out: Path | None = None) -> Result:
     """Look for every defect of a corpus and count what is in it; exit 1 when there is a defect.
 
-    Defects are unreadable films, malformed lines, patients in two splits, and text, splits or views that are missing
+    Defects are unreadable images, malformed lines, patients in two splits, and text, splits or views that are missing
     without the card saying so. The numbers are studies by
-    split, view, sex, age and label, lengths of reports, repeats, and what films look like. With --out a data card
-    with a sheet of films is written, one page that needs no network; treat it as what the corpus itself is.
+    split, view, sex, age and label, lengths of reports, repeats, and what images look like. With --out a data card
+    with a sheet of images is written, one page that needs no network; treat it as what the corpus itself is.
 
     Args:
         corpus: Folder of the corpus.
@@ -44,14 +44,14 @@ def check(corpus: Path, config: CheckConfig, out: Path | None = None) -> Result:
 
 
 def scrub(source: Path, config: ScrubConfig, out: Path) -> Result:
-    """Tell what in films may name a patient, before anything is exported: headers, notes, and burned-in text.
+    """Tell what in images may name a patient, before anything is exported: headers, notes, and burned-in text.
 
     Every DICOM, PNG and JPEG file of a corpus or folder is read. RUN/scrub.jsonl lists header elements by keyword and
     boxes of text, never a value. With --blank copies go to RUN/cleaned, with new headers and blanked text; nothing is
-    changed in place. Exit 1 when a film could not be examined or cleaned; such a film is not copied.
+    changed in place. Exit 1 when an image could not be examined or cleaned; such an image is not copied.
 
     Args:
-        source: A corpus, a folder or one film.
+        source: A corpus, a folder or one image.
         config: Settings.
         out: Run folder.
     """
@@ -65,14 +65,14 @@ def _checked(found: CheckReport) -> Result:
     text = f"{found.table()}\n{statistics_text(found.statistics)}"
     data = {**found.to_json(), "statistics": found.statistics}
     if found.duplicates is not None:
-        text += "\nwhich reports and films these are stands in duplicates.json of --out, and in --json"
+        text += "\nwhich reports and images these are stands in duplicates.json of --out, and in --json"
         data["duplicates"] = found.duplicates
     return Result(text, data, ok=found.ok)
 
 
 def statistics_text(numbers: Statistics) -> str:
     """The numbers of a corpus in a few lines; the rest stands in the JSON form."""
-    films = numbers.films
+    images = numbers.images
     studies = sum(numbers.splits.values())
     rows = [
         ["views", _counts({name: row["all"] for name, row in numbers.views.items()})],
@@ -82,11 +82,11 @@ def statistics_text(numbers: Statistics) -> str:
         ["labels", f"{len(numbers.labels)} CheXpert, {len(numbers.own_labels)} of its own"],
         *([f"{kind}, words", _spread(row)] for kind, row in numbers.texts.items()),
         ["masked words", _counts(numbers.masked)],
-        ["film width", _spread(films.width)],
-        ["film height", _spread(films.height)],
-        ["mean grey", _spread(films.mean_grey)],
-        ["films that look odd", _counts({name: count for name, count in films.suspects.items() if count})],
-        ["films not in the folder", f"{numbers.absent_films:,}" if numbers.absent_films else ""],
+        ["image width", _spread(images.width)],
+        ["image height", _spread(images.height)],
+        ["mean grey", _spread(images.mean_grey)],
+        ["images that look odd", _counts({name: count for name, count in images.suspects.items() if count})],
+        ["images not in the folder", f"{numbers.absent_images:,}" if numbers.absent_images else ""],
         *(
             [f"{kind}, groups", _repeats(row.groups, row.members, row.across_splits)]
             for kind, row in numbers.repeats.items()
@@ -132,8 +132,8 @@ def _scrub_text(found: ScrubReport, out: Path) -> str:
     states = ", ".join(f"{count:,} {state}" for state, count in found.states.items())
     lines = [f"{found.files:,} files: {states or 'none'}"]
     rows = [
-        ["films with burned-in text", f"{found.with_text:,}"],
-        ["films with a side marker", f"{found.with_markers:,}"],
+        ["images with burned-in text", f"{found.with_text:,}"],
+        ["images with a side marker", f"{found.with_markers:,}"],
         ["headers that say text is burned in", f"{found.burned_in:,}"],
         ["headers with private elements", f"{found.private:,}"],
     ]

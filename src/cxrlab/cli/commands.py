@@ -48,7 +48,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             ("folder",),
         ),
         "data make phantom": Command(
-            "synthetic chest films with reports whose truth is known",
+            "synthetic chest radiographs with reports whose truth is known",
             "cxrlab.cli.data:make_phantom",
             "cxrlab data make phantom --n 1000 --size 224 --seed 7 --out corpora/phantom",
         ),
@@ -87,7 +87,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             ("corpus",),
         ),
         "data show": Command(
-            "a contact sheet with what is known under each film",
+            "a contact sheet with what is known under each image",
             "cxrlab.cli.data:show",
             "cxrlab data show corpora/phantom --n 40 --out sheet.png",
             ("corpus",),
@@ -99,24 +99,24 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             ("corpus",),
         ),
         "data scrub": Command(
-            "what in films may name a patient, told or taken out",
+            "what in images may name a patient, told or taken out",
             "cxrlab.cli.checking:scrub",
-            "cxrlab data scrub downloads/films --blank --out runs/scrubbed",
+            "cxrlab data scrub downloads/images --blank --out runs/scrubbed",
             ("source",),
         ),
         "train encoder": Command(
-            "stage 1: films and reports in one space, by contrast",
+            "stage 1: images and reports in one space, by contrast",
             "cxrlab.cli.encoders:train",
             "cxrlab train encoder --config configs/training/encoder_phantom.yaml --data corpora/phantom "
             "--out runs/encoder",
         ),
         "train align": Command(
-            "stage 2: a projector between vision tower and language model",
+            "stage 2: a projector between vision encoder and language model",
             "cxrlab.cli.training:align",
             "cxrlab train align --config configs/training/align_phantom.yaml --data corpora/phantom --out runs/align",
         ),
         "train finetune": Command(
-            "stage 3: reports from film and indication, by adapters",
+            "stage 3: reports from image and indication, by adapters",
             "cxrlab.cli.training:finetune",
             "cxrlab train finetune --data corpora/phantom --start runs/align --out runs/finetune",
         ),
@@ -161,9 +161,9 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             ("runs",),
         ),
         "explain": Command(
-            "where a model looked when it wrote a word, over the film",
+            "where a model looked when it wrote a word, over the image",
             "cxrlab.cli.explaining:explain",
-            "cxrlab explain --model hf:runs/finetune/checkpoint --image film.png --word effusion --out runs/explained",
+            "cxrlab explain --model hf:runs/finetune/checkpoint --image image.png --word effusion --out runs/explained",
         ),
         "pointing": Command(
             "do those maps point at the finding? scored on exact masks",
@@ -181,7 +181,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "cxrlab metrics validate --benchmark phantom --n 500 --out runs/validation",
         ),
         "retrieve": Command(
-            "films find their reports and reports their films; zero-shot",
+            "images find their reports and reports their images; zero-shot",
             "cxrlab.cli.encoders:retrieve",
             "cxrlab retrieve --model hf:runs/encoder/checkpoint --data corpora/phantom --out runs/retrieval",
         ),
@@ -208,7 +208,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "--pairs runs/pairs --start builtin:reporter --out runs/aligned",
         ),
         "harden": Command(
-            "make a vision tower harder to fool: adversarial fine-tuning",
+            "make a vision encoder harder to fool: adversarial fine-tuning",
             "cxrlab.cli.hardening:harden",
             "cxrlab harden --config configs/robustness/harden_phantom.yaml --data corpora/phantom "
             "--model builtin:reporter --out runs/hardened",

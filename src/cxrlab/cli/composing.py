@@ -12,7 +12,7 @@ from cxrlab.data.composing.config import ComposeConfig
 def compose(config: ComposeConfig, out: Path | None = None, dry_run: bool = False) -> Result:
     """Merge corpora, or parts of them, into one: filters and subsets as a tree, with a table of what was taken.
 
-    Films are reached through links. A patient in two splits is an error. An interrupted composition is completed by
+    Images are reached through links. A patient in two splits is an error. An interrupted composition is completed by
     running the command again.
 
     Args:

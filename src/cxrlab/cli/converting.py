@@ -11,7 +11,7 @@ from cxrlab.models.convert.config import ConvertConfig
 def convert(layout: str, source: Path, config: ConvertConfig, out: Path) -> Result:
     """Rewrite a published checkpoint in its maker's layout as a folder that transformers loads.
 
-    llava-rad: LLaVA 1.x with an open_clip tower and LoRA. open-clip: encoders of a timm ViT and a BERT, such as
+    llava-rad: LLaVA 1.x with an open_clip encoder and LoRA. open-clip: encoders of a timm ViT and a BERT, such as
     BiomedCLIP. The result computes the same, or the conversion is refused; OUT appears whole or not at all.
 
     Args:
@@ -23,7 +23,7 @@ def convert(layout: str, source: Path, config: ConvertConfig, out: Path) -> Resu
     from cxrlab.models.convert.converting import convert as run
 
     done = run(layout, source, config, out)
-    text = f"{out}: {done.model}, {done.parameters:,} parameters, films of {done.image} px"
+    text = f"{out}: {done.model}, {done.parameters:,} parameters, images of {done.image} px"
     if done.unused:
         reasons = sorted(set(done.unused.values()))
         text += f"\n  {len(done.unused):,} tensors not needed: {'; '.join(reasons)}"

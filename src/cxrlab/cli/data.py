@@ -41,7 +41,7 @@ def list_corpora(folder: Path | None = None) -> Result:
 
 
 def make_phantom(config: PhantomConfig, out: Path) -> Result:
-    """Make a corpus of synthetic chest films with reports, exact findings and masks.
+    """Make a corpus of synthetic chest radiographs with reports, exact findings and masks.
 
     The same settings give the same bytes. An interrupted corpus is completed by running the command again.
 
@@ -88,7 +88,7 @@ def tell_about(name: str) -> Result:
 def import_data(name: str, config: ImportConfig, out: Path) -> Result:
     """Turn a downloaded data set into a corpus: official splits, sections, labels, views; every oddity counted.
 
-    Films are linked, not copied, unless --copy. An interrupted import is completed by running the command again. What
+    Images are linked, not copied, unless --copy. An interrupted import is completed by running the command again. What
     is odd about a study, or why it was left out, stands in notes.jsonl beside the studies.
 
     Args:
@@ -111,7 +111,7 @@ def import_data(name: str, config: ImportConfig, out: Path) -> Result:
             text += f"\n{title}:\n" + columns([[f"{n:,}", what] for what, n in tally.items()], "  ")
     if before:
         text += (
-            "\nIt was complete before and nothing was done; to look for new films, delete the folder and import again."
+            "\nIt was complete before and nothing was done; to look for new images, delete the folder and import again."
         )
     data = {
         "path": corpus.path,
@@ -140,7 +140,7 @@ def export(layout: str, corpus: Path, out: Path, workers: int = 0) -> Result:
 
 
 def show(corpus: Path, config: SheetConfig, out: Path) -> Result:
-    """Draw a contact sheet: films in a grid, with what is known of each beneath.
+    """Draw a contact sheet: images in a grid, with what is known of each beneath.
 
     Args:
         corpus: Folder of the corpus.

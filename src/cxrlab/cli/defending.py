@@ -57,7 +57,7 @@ def _table(found: Mapping[str, Any]) -> str:
         attacks = [_gap(row["attacks"].get(kind, {}).get("loss")) for kind in ("plain", "adaptive")]
         harm = "; ".join(row["harms"]) or "none measured"
         rows.append([name, f"{refused:.1%}", _gap(cost["difference"]["findings.f1"]), *attacks, harm])
-    note = f"behind the defence minus without it, on {found['n']} benign films; copies by findings F1"
+    note = f"behind the defence minus without it, on {found['n']} benign images; copies by findings F1"
     return "\n".join((columns(rows), note, *_probes(found["defences"])))
 
 
@@ -117,8 +117,8 @@ def _reached(copied: Mapping[str, Any]) -> str:
     if copied["ratio"] is None:
         return "an unknown share"
     ends = "" if None in (copied["low"], copied["high"]) else f" [{copied['low']:.2f}, {copied['high']:.2f}]"
-    # Not `--n`, which draws the benign films: copies are measured on what the attack file says.
+    # Not `--n`, which draws the benign images: copies are measured on what the attack file says.
     studies = (
-        "" if copied.get("n") is None else f" (measured on {copied['n']:,} studies; --n counts benign films alone)"
+        "" if copied.get("n") is None else f" (measured on {copied['n']:,} studies; --n counts benign images alone)"
     )
     return f"{copied['ratio']:.2f}{ends}{studies}"

@@ -12,16 +12,16 @@ from cxrlab.extraction.detection.config import DetectConfig
 
 
 def detect(config: DetectConfig, out: Path, streams: tuple[Path, ...] = ()) -> Result:
-    """Watch streams of queries with detectors whose thresholds come from benign films alone.
+    """Watch streams of queries with detectors whose thresholds come from benign images alone.
 
-    RUN/detection.json has for each detector its bound, the false alarms measured on held-out films, and for each stream
-    the queries until the alarm, the share of flagged films and how good the copy was at that moment;
+    RUN/detection.json has for each detector its bound, the false alarms measured on held-out images, and for each
+    stream the queries until the alarm, the share of flagged images and how good the copy was at that moment;
     RUN/detection.jsonl the scores of every query. Without a stream false alarms alone are measured.
 
     Args:
         config: Settings.
         out: The run folder.
-        streams: Run folders that 'cxrlab extract' wrote; or corpora, to see how films of another place fare.
+        streams: Run folders that 'cxrlab extract' wrote; or corpora, to see how images of another place fare.
     """
     from cxrlab.extraction.detection.watch import detect as watch_streams
 
@@ -35,22 +35,22 @@ def _detectors(found: Mapping[str, Any]) -> str:
     rows = [["detector", "judges", "bound", "false alarms measured", "n"]]
     for name, row in found["detectors"].items():
         for kind, rate in row["false_positives"].items():
-            of = kind if kind == "film" else f"accounts of {row['queries']}"
+            of = kind if kind == "image" else f"accounts of {row['queries']}"
             rows.append([name, of, f"{row['bound'][kind]:g}", _share(rate), str(rate["n"])])
     return columns(rows) + _unmeasured(found)
 
 
 def _unmeasured(found: Mapping[str, Any]) -> str:
     """Why there is no rate by account, where there is none."""
-    films, queries = found["benign"]["held_out_films"], found["settings"]["account_queries"]
-    if films >= queries:
+    images, queries = found["benign"]["held_out_images"], found["settings"]["account_queries"]
+    if images >= queries:
         return ""
-    return f"\n–: {films} held-out films do not fill one account of {queries}; false alarms by account are unknown"
+    return f"\n–: {images} held-out images do not fill one account of {queries}; false alarms by account are unknown"
 
 
 def _stream(name: str, row: Mapping[str, Any], metric: str) -> str:
     told = f"{row['queries']} queries" + (f" by {row['accounts']} accounts" if row["accounts"] > 1 else "")
-    rows = [[f"{name} ({told})", "detected at", "accounts caught", "films flagged", f"{metric} of the copy then"]]
+    rows = [[f"{name} ({told})", "detected at", "accounts caught", "images flagged", f"{metric} of the copy then"]]
     for detector, one in row["detectors"].items():
         at = "–" if one["queries_to_detect"] is None else str(one["queries_to_detect"])
         rows.append([detector, at, _share(one["detection_rate"]), _share(one["share_flagged"]), _then(one["quality"])])

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def train(config: EncoderConfig, out: Path, seed: int | None = None) -> Result:
-    """Train a vision tower and a text encoder to place each film beside its report (stage 1).
+    """Train a vision encoder and a text encoder to place each image beside its report (stage 1).
 
-    A step compares all its pairs with one another, over all pieces (--optimisation.accumulate) and processes; films
+    A step compares all its pairs with one another, over all pieces (--optimisation.accumulate) and processes; images
     with the same report are not held against each other. RUN/checkpoint is a dual encoder; name it as
     hf:RUN/checkpoint. A stopped run goes on at its last checkpoint and ends with the same weights; a finished one
     is left as it is.
@@ -26,14 +26,14 @@ def train(config: EncoderConfig, out: Path, seed: int | None = None) -> Result:
     Args:
         config: Settings.
         out: The run folder.
-        seed: In place of optimisation.seed: decides order, new weights, dropout and how films are varied.
+        seed: In place of optimisation.seed: decides order, new weights, dropout and how images are varied.
     """
     from cxrlab.training.encoder import train_encoder
 
     done = train_encoder(seeded(config, seed), out)
     compared, distinct = done.extra["compared"], done.extra["distinct_reports"]
     lines = [
-        f"{done.steps:,} steps on {done.rows:,} films with {distinct:,} different reports; the result is in "
+        f"{done.steps:,} steps on {done.rows:,} images with {distinct:,} different reports; the result is in "
         f"{out / done.checkpoint}",
         f"loss {done.loss:.3f}, where guessing among {compared:,} pairs is {math.log(compared):.3f}",
     ]
@@ -46,7 +46,7 @@ def train(config: EncoderConfig, out: Path, seed: int | None = None) -> Result:
 
 
 def retrieve(config: RetrieveConfig, out: Path) -> Result:
-    """Look for the report of each film among all reports, and for the film of each report.
+    """Look for the report of each image among all reports, and for the image of each report.
 
     Recall at 1, 5 and 10 both ways with intervals by patient, beside what a random order finds (chance) and what the
     best order finds that never looks (blind), in RUN/retrieval.json; the place of every query in RUN/ranks.jsonl;
@@ -61,7 +61,7 @@ def retrieve(config: RetrieveConfig, out: Path) -> Result:
     from cxrlab.evaluation.retrieve import retrieve as run
 
     found = run(config, out)
-    lines = [f"{found.gallery:,} films and reports ({found.distinct_texts:,} distinct) in {out / RETRIEVAL}"]
+    lines = [f"{found.gallery:,} images and reports ({found.distinct_texts:,} distinct) in {out / RETRIEVAL}"]
     for way, kinds in found.recalls.items():
         for kind, by_k in kinds.items():
             lines.append(f"{way.replace('_', ' ')}, same {kind}")

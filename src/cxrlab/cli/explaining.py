@@ -9,9 +9,9 @@ from cxrlab.evaluation.config import ExplainConfig, PointingConfig
 
 
 def explain(config: ExplainConfig, out: Path) -> Result:
-    """Lay over a film where the model looked when it wrote a word, as pictures and as arrays.
+    """Lay over an image where the model looked when it wrote a word, as pictures and as arrays.
 
-    Attention is that of the position that emits the word, to the patches of the film; a gradient says on which
+    Attention is that of the position that emits the word, to the patches of the image; a gradient says on which
     pixels the word's probability hangs. RUN/explain holds a picture and the numbers of each word, RUN/words.png
     all of them on one page, RUN/explain.json what they are.
 
@@ -31,7 +31,7 @@ def pointing(config: PointingConfig, out: Path) -> Result:
     """Score maps against the exact masks of a corpus: does the hottest place lie on the finding that the word names?
 
     RUN/pointing.json gives for each map the share of hits with its interval by patient, beside what a random cell
-    would hit, and the share of the map inside the mask beside the mask's share of the film.
+    would hit, and the share of the map inside the mask beside the mask's share of the image.
 
     Args:
         config: Settings.
@@ -52,7 +52,7 @@ def pointing(config: PointingConfig, out: Path) -> Result:
         for name, row in table.maps.items()
     ]
     note = (
-        f"localised findings (mask at most {table.localised:.0%} of the film) that the {table.report} report tells: "
-        f"{table.told} of {table.present} findings on {table.studies} films are told"
+        f"localised findings (mask at most {table.localised:.0%} of the image) that the {table.report} report tells: "
+        f"{table.told} of {table.present} findings on {table.studies} images are told"
     )
     return Result(f"{columns([head, *rows])}\n{note}", table)

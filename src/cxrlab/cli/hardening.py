@@ -1,4 +1,4 @@
-"""`cxrlab harden`: a vision tower that is harder to fool, and what that has cost it."""
+"""`cxrlab harden`: a vision encoder that is harder to fool, and what that has cost it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from cxrlab.robustness.harden_config import HardenConfig
 
 
 def harden(config: HardenConfig, out: Path) -> Result:
-    """Fine-tune a model's vision tower so that it sees in attacked films what it saw in clean ones.
+    """Fine-tune a model's vision encoder so that it sees in attacked images what it saw in clean ones.
 
-    Films alone are learnt from; projector and language model stay as they are. RUN/checkpoint is the whole model, named
-    hf:RUN/checkpoint; RUN/harden.json tells how far an attack moves the features of held-out films before and after,
-    and how near the features of clean films have stayed. What it has cost in reports is told by generate, score and
+    Images alone are learnt from; projector and language model stay as they are. RUN/checkpoint is the whole model,
+    named hf:RUN/checkpoint; RUN/harden.json tells how far an attack moves the features of held-out images before and
+    after,
+    and how near the features of clean images have stayed. What it has cost in reports is told by generate, score and
     compare on both models.
     A stopped run goes on where it stopped and ends with the same weights; a finished one is left as it is.
 
@@ -27,7 +28,7 @@ def harden(config: HardenConfig, out: Path) -> Result:
 
     done, found = run(config, out)
     lines = [
-        f"{done.steps:,} steps on {done.rows:,} films against changes of up to {config.budget.label} a pixel; the "
+        f"{done.steps:,} steps on {done.rows:,} images against changes of up to {config.budget.label} a pixel; the "
         f"result is in {out / done.checkpoint}",
         f"trained {done.trained_parameters:,} of {done.parameters:,} weights",
     ]
@@ -40,7 +41,7 @@ def harden(config: HardenConfig, out: Path) -> Result:
 
 
 def _table(measured: Mapping[str, Any]) -> str:
-    """How far features are from those of clean films before hardening."""
+    """How far features are from those of clean images before hardening."""
     attacked = measured["attacked"]
     rows = [
         ["features, against clean ones before", "distance²", "of their length²", "cosine"],
@@ -49,7 +50,7 @@ def _table(measured: Mapping[str, Any]) -> str:
         _row("clean, after", measured["clean"]),
     ]
     attack = measured["attack"]
-    told = f"means over {measured['n']} films of the {measured['split']} split; PGD of {attack['steps']} steps at "
+    told = f"means over {measured['n']} images of the {measured['split']} split; PGD of {attack['steps']} steps at "
     return f"{columns(rows)}\n{told}{attack['eps']}"
 
 

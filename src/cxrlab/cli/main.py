@@ -169,7 +169,7 @@ _SMALLER_STEPS = (
 )
 _SMALLER_MODEL = (
     ("loading.dtype", "{} bfloat16"),
-    ("film_size", "a smaller {}"),
+    ("image_size", "a smaller {}"),
     ("smoothing.batch_size", "a smaller {}"),
 )
 _FEWER_PROCESSES = (("workers", "fewer {}"),)

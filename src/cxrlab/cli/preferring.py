@@ -36,7 +36,7 @@ _RARE = ("too_low", "cut", "not_preferred", "contradicted")
 def sample(config: SampleConfig, out: Path) -> Result:
     """Draw several reports for every study of a split into RUN/candidates.jsonl.
 
-    A stopped run is continued by running the command again; a finished one is left as it is. A study whose film is
+    A stopped run is continued by running the command again; a finished one is left as it is. A study whose image is
     missing or unreadable gets none: it is listed in RUN/summary.json, and the command fails with the count unless
     --allow-missing is given.
 
@@ -55,7 +55,7 @@ def sample(config: SampleConfig, out: Path) -> Result:
     if done.truncated:
         lines.append(f"{done.truncated:,} were cut at max_new_tokens: in a pair they may be rejected, not chosen")
     if done.missing:
-        lines.append(f"without a readable frontal film: {len(done.missing):,}")
+        lines.append(f"without a readable frontal image: {len(done.missing):,}")
     return Result("\n".join(lines), done)
 
 

@@ -1,4 +1,4 @@
-"""`cxrlab robustness`: how reports, answers and confidence change when films are perturbed."""
+"""`cxrlab robustness`: how reports, answers and confidence change when images are perturbed."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ def robustness(config: RobustnessConfig, out: Path) -> Result:
     """Attack a model that you own or may test, and measure what becomes of its reports, answers and confidence.
 
     RUN/robustness.json has every quantity clean and perturbed with intervals, by label too; RUN/answers.jsonl what was
-    said of every film. With --versus the models are compared on the same films and budgets, and each is shown the films
-    made for the other. 'cxrlab page RUN' shows it all. A stopped audit is continued by running the command again.
+    said of every image. With --versus the models are compared on the same images and budgets, and each is shown the
+    images made for the other. 'cxrlab page RUN' shows it all. A stopped audit is continued by running the command
+    again.
 
     Args:
         config: Settings.

@@ -79,7 +79,7 @@ def score_table(scores: Mapping[str, Any], level: float, *, everything: bool = T
         where = " in scores.json" if kept else ""
         notes.append(f"{len(names) - len(shown)} more metrics{where}; --metrics default shows them all here")
     if reached:
-        notes.append("* a control that never saw a film scores at least as well: do not trust this number alone")
+        notes.append("* a control that never saw an image scores at least as well: do not trust this number alone")
     notes += answer_lines(scores.get("judges", {}))
     pairs = "pair" if scores["n"] == 1 else "pairs"
     lines = [f"{scores['n']:,} {pairs}: {statuses}", *_matching(scores.get("matching")), columns(rows), *notes]
@@ -106,20 +106,20 @@ def _matching(found: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def _image_dependence(scores: Mapping[str, Any], level: float) -> list[str]:
-    """What the same studies score with wrong films, and the verdict."""
+    """What the same studies score with wrong images, and the verdict."""
     found = (scores.get("controls") or {}).get("image_dependence")
     if not found:
-        return ["whether the film matters was not measured: the predictions come without answers to wrong films"]
+        return ["whether the image matters was not measured: the predictions come without answers to wrong images"]
     name = found["metric"]
     right = found["right"][name]
     rows = [
-        ["film", name, f"right is better by [{100 * level:g} %]", "same words"],
+        ["image", name, f"right is better by [{100 * level:g} %]", "same words"],
         ["right", f"{_number(right['value'])} [{_number(right['low'])}, {_number(right['high'])}]", "", ""],
     ]
-    for kind, film in found["wrong"].items():
-        gap = film["difference"]
+    for kind, image in found["wrong"].items():
+        gap = image["difference"]
         by = f"{_number(gap['value'])} [{_number(gap['low'])}, {_number(gap['high'])}]"
-        rows.append([kind, _number(film["metrics"][name]), by, f"{100 * film['unchanged']:.0f} %"])
+        rows.append([kind, _number(image["metrics"][name]), by, f"{100 * image['unchanged']:.0f} %"])
     return ["", columns(rows), found["sentence"]]
 
 

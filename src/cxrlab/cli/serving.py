@@ -14,10 +14,10 @@ from cxrlab.serving.rehearse_config import RehearseConfig
 
 
 def serve(config: ServeConfig, out: Path = Path("runs/serve")) -> None:
-    """Serve a model by the protocol of OpenAI's chat completions; films come within the request, as base64.
+    """Serve a model by the protocol of OpenAI's chat completions; images come within the request, as base64.
 
     Listens on this machine alone unless told otherwise. The log goes to the error stream, one JSON object a line, and
-    holds neither films nor reports nor keys. SIGTERM ends the server in an orderly way with exit code 0, Ctrl-C with
+    holds neither images nor reports nor keys. SIGTERM ends the server in an orderly way with exit code 0, Ctrl-C with
     130.
 
     Args:
@@ -30,10 +30,10 @@ def serve(config: ServeConfig, out: Path = Path("runs/serve")) -> None:
 
 
 def rehearse(config: RehearseConfig, out: Path) -> Result:
-    """Try a server out on this machine: benign films by honest accounts, then pictures by somebody who copies.
+    """Try a server out on this machine: benign images by honest accounts, then pictures by somebody who copies.
 
-    For models that you own or may test. RUN/rehearsal.json has the share of films that were answered, in which words
-    and how fast, and the query at which each copier was cut off; RUN/rehearsal.jsonl every film and picture.
+    For models that you own or may test. RUN/rehearsal.json has the share of images that were answered, in which words
+    and how fast, and the query at which each copier was cut off; RUN/rehearsal.jsonl every image and picture.
 
     Args:
         config: Settings.
@@ -48,7 +48,7 @@ def rehearse(config: RehearseConfig, out: Path) -> Result:
 def _benign(found: Mapping[str, Any]) -> str:
     benign, alone = found["benign"], found["alone"]
     rows = [
-        ["benign films answered", _share(benign["answered"])],
+        ["benign images answered", _share(benign["answered"])],
         ["in the words of the model itself", _share(benign["same_words"])],
         ["honest accounts stopped", f"{benign['stopped']} of {benign['accounts']}"],
         [f"answers a second, {benign['clients']} at once", f"{benign['per_second']:.2f}"],

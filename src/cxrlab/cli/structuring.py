@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def structure(corpus: Path, config: StructureConfig, out: Path) -> Result:
-    """Write a corpus with structured text beside the source's: four sections about one film, nothing invented.
+    """Write a corpus with structured text beside the source's: four sections about one image, nothing invented.
 
     Demographics, history and comparisons go, what changed is told as it is now, findings move out of a merged
     impression. The findings reader checks every text; one that says more or less than its source is asked for again
@@ -24,7 +24,7 @@ def structure(corpus: Path, config: StructureConfig, out: Path) -> Result:
     Args:
         corpus: Folder of the corpus to structure; it is left as it is.
         config: Settings.
-        out: Folder of the new corpus; films are reached through links.
+        out: Folder of the new corpus; images are reached through links.
     """
     from cxrlab.data.corpus import load_corpus
     from cxrlab.data.structuring.rules import RULES

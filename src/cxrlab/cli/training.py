@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def align(config: AlignConfig, out: Path, seed: int | None = None) -> Result:
-    """Train a new projector between a frozen vision tower and a frozen language model (stage 2).
+    """Train a new projector between a frozen vision encoder and a frozen language model (stage 2).
 
-    The film stands alone in front of the report. RUN/checkpoint is a whole LLaVA; RUN/history.jsonl has the loss. A
+    The image stands alone in front of the report. RUN/checkpoint is a whole LLaVA; RUN/history.jsonl has the loss. A
     stopped run goes on at its last checkpoint and ends with the same weights; a finished one is left as it is.
 
     Args:
@@ -30,7 +30,7 @@ def align(config: AlignConfig, out: Path, seed: int | None = None) -> Result:
 
 
 def finetune(config: FinetuneConfig, out: Path, seed: int | None = None) -> Result:
-    """Train projector and language model to write the report for film and indication (stage 3).
+    """Train projector and language model to write the report for image and indication (stage 3).
 
     RUN/checkpoint is an adapter with the projector in it, or with --lora-rank 0 a whole LLaVA; the model's name is then
     hf:RUN/checkpoint. A stopped run goes on at its last checkpoint and ends with the same weights; a finished one is

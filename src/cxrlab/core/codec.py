@@ -1,6 +1,6 @@
 """Pictures as bytes: PNG and JPEG to numpy arrays and back, and between number ranges.
 
-Encoding is deterministic (no time, no text chunks) and favours speed: a film is written once and
+Encoding is deterministic (no time, no text chunks) and favours speed: an image is written once and
 its noise does not compress anyway.
 """
 
@@ -59,7 +59,7 @@ def decode(data: bytes, name: str) -> Array:
 
     Returns:
         uint8 [H, W] or [H, W, 3], uint16 [H, W] for 16-bit grey, bool [H, W] for 1-bit pictures.
-        A palette is looked up; transparency is laid over black, as a film without exposure is
+        A palette is looked up; transparency is laid over black, as an image without exposure is
         black; an EXIF rotation is not applied, since radiographs are stored as they are shown.
     """
     if data.startswith(PNG_START):
@@ -105,7 +105,7 @@ def to_uint8(array: NDArray[np.floating]) -> NDArray[np.uint8]:
 
 
 def _check_png(data: bytes, name: str) -> None:
-    """Walk the chunks: the picture library reads a film whose last rows are lost without a word."""
+    """Walk the chunks: the picture library reads an image whose last rows are lost without a word."""
     at, kind = len(PNG_START), b""
     while kind != b"IEND":
         length, kind = int.from_bytes(data[at : at + 4], "big"), data[at + 4 : at + 8]

@@ -24,7 +24,7 @@ class Connection:
         timeout_s: Seconds without an answer after which a request is given up and tried again.
         tries: Most attempts at one request; after 429 and 5xx the next one waits, longer each time.
         concurrency: Requests under way at once.
-        may_leave: Who allowed patients' text and films to be sent to an address that is not on this machine, and why;
+        may_leave: Who allowed patients' text and images to be sent to an address that is not on this machine, and why;
             kept with the run.
         allow_insecure: Ask plain http:// addresses of other machines, too: key, text and images are sent unencrypted.
     """

@@ -1,7 +1,7 @@
 """A study as a page shows it: written into a run folder by whoever can open the corpus.
 
     examples.jsonl     one `Example` a line
-    thumbs/…           their films, small
+    thumbs/…           their images, small
 
 A page reads run folders alone, so everything it shows of a study has to be written down first.
 """
@@ -22,9 +22,9 @@ class Example(Record):
 
     Args:
         id: Of the study.
-        thumb: Path of its film inside the run folder.
+        thumb: Path of its image inside the run folder.
         heading: View, age and sex in a few words.
-        truth: What is known to be there, a few words each; empty for a normal film, None when nothing is known.
+        truth: What is known to be there, a few words each; empty for a normal image, None when nothing is known.
         reference: The findings section of its report; None when it has none.
     """
 

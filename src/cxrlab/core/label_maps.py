@@ -53,7 +53,7 @@ def _none(reason: str) -> Mapped:
 _CHEXPERT = {name: _coarse(name) for name in CHEXPERT_14}
 _ONLY_OWN = "none of this corpus's own labels; something that it does not list may still be there"
 _FIBROSIS = _is("scarring", "interstitial pattern", note="local scar or diffuse fibrosis, not told apart")
-_COPD = _is("emphysema", "hyperinflation", note="a diagnosis; either sign may be on the film")
+_COPD = _is("emphysema", "hyperinflation", note="a diagnosis; either sign may be on the image")
 _MANY_SIGNS = "a diagnosis that shows in many ways"
 _UNPLACED = "the tissue that is calcified is not named"
 _NOT_A_FINDING = "not a finding"

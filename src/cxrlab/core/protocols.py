@@ -64,7 +64,7 @@ class Generated:
 
 @runtime_checkable
 class ImageToText(Protocol):
-    """A model that writes a report for a film."""
+    """A model that writes a report for an image."""
 
     @property
     def name(self) -> str:
@@ -80,7 +80,7 @@ class ImageToText(Protocol):
         """One answer an image, in order.
 
         Args:
-            images: Films [H, W] in [0, 1]; sizes may differ.
+            images: Images [H, W] in [0, 1]; sizes may differ.
             indications: Reason for each examination, of the same length; None when there is none.
         """
         ...
@@ -88,7 +88,7 @@ class ImageToText(Protocol):
 
 @runtime_checkable
 class KnowsItsCollections(Protocol):
-    """A model that tells which collections of films it has learnt from, as cards of corpora name them."""
+    """A model that tells which collections of images it has learnt from, as cards of corpora name them."""
 
     @property
     def collections(self) -> Sequence[str]:
@@ -169,7 +169,7 @@ class TokenEncoder(Protocol):
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Turns films or texts into vectors of one space."""
+    """Turns images or texts into vectors of one space."""
 
     @property
     def name(self) -> str:
@@ -177,7 +177,7 @@ class Embedder(Protocol):
         ...
 
     def embed_images(self, images: Sequence[Image]) -> Image:
-        """Vectors [N, D] float32 of length 1 for films [H, W] in [0, 1]."""
+        """Vectors [N, D] float32 of length 1 for images [H, W] in [0, 1]."""
         ...
 
     def embed_texts(self, texts: Sequence[str]) -> Image:

@@ -3,7 +3,7 @@
 `Study → Prediction` is the main road, at whose end stand scores (`evaluation/score_sheet.py`);
 `PreferencePair` and `Query` are its two branches.
 `to_json` drops what is None or an empty mapping; `from_json` checks every field by the class's own
-table. Foreign keys of a study, film or prediction are kept in `extra`, since the contract lets
+table. Foreign keys of a study, image or prediction are kept in `extra`, since the contract lets
 others add fields; elsewhere they are refused, since a typo would silently lose data.
 """
 
@@ -41,7 +41,7 @@ SPLITS = ("train", "val", "test")
 
 @dataclass(frozen=True)
 class Finding(Record):
-    """One statement about a film: the record that drives the whole project.
+    """One statement about an image: the record that drives the whole project.
 
     Args:
         observation: A name of `vocabulary.OBSERVATIONS`.
@@ -182,8 +182,8 @@ class Box(Record):
 
     Args:
         label: What it marks, in the corpus's own words.
-        corners: Left, top, right, bottom in pixels of the film as the source stores it.
-        image: Which film of the study, counted from 0.
+        corners: Left, top, right, bottom in pixels of the image as the source stores it.
+        image: Which image of the study, counted from 0.
         reader: Who drew it, where the source tells.
     """
 
@@ -219,13 +219,13 @@ def _label(value: Any, key: str) -> int:
 
 @dataclass(frozen=True)
 class Study(Record):
-    """One visit to the X-ray room: films, text and what is known of the truth.
+    """One visit to the X-ray room: images, text and what is known of the truth.
 
     Args:
         id: Unique in the corpus.
         patient: Groups studies; a patient is never in two splits.
-        images: Films in the order of the source.
-        absent_images: Films that the source lists and that were not on disk when it was imported; None when all were.
+        images: Images in the order of the source.
+        absent_images: Images that the source lists and that were not on disk when it was imported; None when all were.
         sections: Source text by rule; None when the corpus carries no report in English.
         report: The whole text as the source delivers it, in its language; None when it comes in sections or not at all.
         split: train, val or test; None before a split was made.
@@ -235,7 +235,7 @@ class Study(Record):
         labels: CheXpert observation → 1 present, 0 absent, -1 uncertain. A missing label is unknown.
         own_labels: The corpus's own labels under its own names, with the same values.
         boxes: Rectangles that readers drew.
-        findings: Exact findings where known; None when unknown (an empty list is a normal film).
+        findings: Exact findings where known; None when unknown (an empty list is a normal image).
         masks: Index into `findings` (as text) → path of a mask image.
         structured: Text that is not the source's, by who made it: the name of a language model, `rules`, or `labels`
             (sentences from labels); never in a test split.
@@ -293,7 +293,7 @@ def chexpert_labels(findings: Sequence[Finding], *, complete: bool) -> dict[str,
     """The fourteen labels that a list of findings implies.
 
     Args:
-        findings: What is stated of a film.
+        findings: What is stated of an image.
         complete: True when the list is the whole truth, so that what it does not name is absent;
             False when it is what a report says, so that what it does not name stays unknown.
 

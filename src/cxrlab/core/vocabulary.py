@@ -1,4 +1,4 @@
-"""The one vocabulary: what can be seen on a chest film, where, how much, and how it changed.
+"""The one vocabulary: what can be seen on a chest radiograph, where, how much, and how it changed.
 
 An observation is spelled in lower-case English (`"pleural effusion"`); the fourteen CheXpert
 observations are spelled as CheXpert spells them (`"Pleural Effusion"`). The table below ties the
@@ -16,7 +16,7 @@ from cxrlab.core.errors import VocabularyError, nearest
 
 
 class Presence(StrEnum):
-    """Whether a report or a film says that a thing is there."""
+    """Whether a report or an image says that a thing is there."""
 
     PRESENT = "present"
     ABSENT = "absent"
@@ -30,7 +30,7 @@ class Certainty(StrEnum):
 
 
 class Side(StrEnum):
-    """The patient's side: the patient's right is on the left of the film."""
+    """The patient's side: the patient's right is on the left of the image."""
 
     LEFT = "left"
     RIGHT = "right"
@@ -73,7 +73,7 @@ class ErrorKind(StrEnum):
 
 
 class View(StrEnum):
-    """How the film was taken; `frontal` means PA or AP, unknown which."""
+    """How the image was taken; `frontal` means PA or AP, unknown which."""
 
     PA = "PA"
     AP = "AP"
@@ -109,7 +109,7 @@ TIPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 class Group(StrEnum):
-    """The part of the film that an observation belongs to."""
+    """The part of the image that an observation belongs to."""
 
     LUNG = "lung"
     PLEURA = "pleura"
@@ -127,7 +127,7 @@ class Observation:
 
     Args:
         name: The spelling used everywhere in the project.
-        group: Part of the film.
+        group: Part of the image.
         chexpert: The CheXpert observation that it counts towards, or None.
         sided: Whether left, right or bilateral belongs to a complete description.
         graded: Whether a severity belongs to it.

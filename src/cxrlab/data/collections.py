@@ -1,4 +1,4 @@
-"""Where films come from, and whether a corpus is foreign to what a model has learnt from.
+"""Where images come from, and whether a corpus is foreign to what a model has learnt from.
 
 Open-I and IU X-ray are two forms of one collection, as are the versions of CheXpert: a model that has
 seen one of them meets known patients in the other. Names of corpora do not tell; their cards do.
@@ -26,7 +26,7 @@ def collections_of(card: Card) -> tuple[str, ...]:
         return found
     raise DataError(
         f"the card of the corpus '{card.name}' does not name all its collections, so nobody can say whether it is "
-        "external; write 'collections: [NAME]' into its card.yaml, with the hospital that its films come from."
+        "external; write 'collections: [NAME]' into its card.yaml, with the hospital that its images come from."
     )
 
 
@@ -51,6 +51,6 @@ def refuse_shared(seen: Collection[str], tested: Collection[str], who: str, name
     """
     if shared := [one for one in tested if one in set(seen)]:
         raise DataError(
-            f"'{name}' is not external: its films come from {', '.join(shared)}, and so do those of {who}; choose a "
+            f"'{name}' is not external: its images come from {', '.join(shared)}, and so do those of {who}; choose a "
             "corpus of another collection, or do not call it external."
         )

@@ -12,7 +12,7 @@ from cxrlab.core.records import SPLITS
 from cxrlab.data.phantom.presets import PRESETS
 from cxrlab.findings.lexicon import LEXICONS
 
-# A hundred times the largest public corpus of chest films; more is a slip of the finger.
+# A hundred times the largest public corpus of chest radiographs; more is a slip of the finger.
 MOST_STUDIES = 10_000_000
 IMPORT_SPLITS = ("official", "patient", "train")
 
@@ -38,13 +38,13 @@ def _one_of(name: str, value: str, allowed: Collection[str]) -> None:
 
 @dataclass(frozen=True)
 class PhantomConfig:
-    """A corpus of synthetic chest films whose truth is known.
+    """A corpus of synthetic chest radiographs whose truth is known.
 
     Args:
         n: Number of studies, at most ten million.
-        size: Side of the square films in pixels, 32 to 2048.
+        size: Side of the square images in pixels, 32 to 2048.
         seed: The same seed gives the same bytes, whatever the number of workers.
-        preset: How films are taken: standard, or shifted (other geometry, exposure and noise).
+        preset: How images are taken: standard, or shifted (other geometry, exposure and noise).
         faint: Share of findings drawn with low contrast from when they are first seen, 0 to 1.
         normal: Share of studies without any finding, 0 to 1.
         lexicon: Words of the reports: A (training) or B (held out).
@@ -108,11 +108,11 @@ class ImportConfig:
         root: Folder of the data set as it was downloaded.
         layout: Which of several layouts to read, where a data set has more than one (see 'cxrlab data about'); found by
             itself when left out.
-        reports: Folder or zip file with the reports, where they lie apart from the films (mimic-cxr).
+        reports: Folder or zip file with the reports, where they lie apart from the images (mimic-cxr).
         projections: Table of views (indiana_projections.csv), where it lies outside the folder (iu-xray, openi).
         split: official (a study without one has none), patient (drawn by patient with the seed), or train (all of it).
         seed: For split=patient.
-        copy: Copy the films into the corpus instead of linking to the folder.
+        copy: Copy the images into the corpus instead of linking to the folder.
         workers: Processes; 0 means one per core, the most there can be.
     """
 
@@ -175,26 +175,26 @@ class CheckConfig:
     """How a corpus is checked.
 
     Args:
-        duplicates: Look for reports and films that are nearly the same; those that are the same are always counted.
-        films: Films on the sheet of the page.
-        seed: Which films are drawn for the sheet.
+        duplicates: Look for reports and images that are nearly the same; those that are the same are always counted.
+        images: Images on the sheet of the page.
+        seed: Which images are drawn for the sheet.
         workers: Processes; 0 means one per core, the most there can be.
     """
 
     duplicates: bool = False
-    films: int = 24
+    images: int = 24
     seed: int = 7
     workers: int = 0
 
     def __post_init__(self) -> None:
-        _whole("films", self.films, 1, 200)
+        _whole("images", self.images, 1, 200)
         _whole("seed", self.seed, 0)
         _whole("workers", self.workers, 0)
 
 
 @dataclass(frozen=True)
 class ScrubConfig:
-    """What is done with films that may name a patient.
+    """What is done with images that may name a patient.
 
     Args:
         blank: Write copies with new headers and blanked text; without it, findings are only listed.

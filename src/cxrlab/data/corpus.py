@@ -24,7 +24,7 @@ from cxrlab.core.jsonl import parse_line, read_jsonl, read_line, scan_jsonl
 from cxrlab.core.records import SPLITS, Study
 from cxrlab.data.bounded import read_bounded
 from cxrlab.data.card import CARD, Card, read_card
-from cxrlab.data.grey import Film
+from cxrlab.data.grey import ImageArray
 from cxrlab.data.images import load_image, load_rgb
 
 STUDIES = "studies.jsonl"
@@ -69,7 +69,7 @@ class Corpus:
         Args:
             split: train, val or test; None for all.
             without: Fields that are left at their defaults and not looked at. Exact findings take most of the time of
-                reading a study, and who needs its film and text alone need not wait for them.
+                reading a study, and who needs its image and text alone need not wait for them.
 
         A malformed line, a word outside the vocabulary or an id that was there before is a
         `DataError` with file and line.
@@ -127,16 +127,16 @@ class Corpus:
             f"{advice if held == ['none'] else ''}"
         )
 
-    def image(self, study: Study, k: int = 0, size: int | None = None) -> Film:
-        """The k-th film of a study, [H, W] in [0, 1]; fitted into size × size where a size is given."""
+    def image(self, study: Study, k: int = 0, size: int | None = None) -> ImageArray:
+        """The k-th image of a study, [H, W] in [0, 1]; fitted into size × size where a size is given."""
         return self._load(study, k, size, rgb=False)
 
-    def rgb(self, study: Study, k: int = 0, size: int | None = None) -> Film:
+    def rgb(self, study: Study, k: int = 0, size: int | None = None) -> ImageArray:
         """The k-th picture of a study in colour, [H, W, 3] in [0, 1]."""
         return self._load(study, k, size, rgb=True)
 
     def mask(self, study: Study, finding: int) -> NDArray[np.bool_] | None:
-        """Where the finding of this index lies on the first film, [H, W]; None when it has no mask."""
+        """Where the finding of this index lies on the first image, [H, W]; None when it has no mask."""
         path = study.masks.get(str(finding))
         if path is None:
             return None
@@ -146,7 +146,7 @@ class Corpus:
         except DataError as error:
             raise DataError(f"{self._place(study)}, mask {finding}: {error}") from None
 
-    def _load(self, study: Study, k: int, size: int | None, *, rgb: bool) -> Film:
+    def _load(self, study: Study, k: int, size: int | None, *, rgb: bool) -> ImageArray:
         if not 0 <= k < len(study.images):
             raise DataError(f"{self._place(study)} has {len(study.images)} images, so there is no image {k}.")
         try:
@@ -197,7 +197,7 @@ def study_of_line(values: dict[str, Any], place: str) -> Study:
 
 
 def study_files(study: Study) -> tuple[str, ...]:
-    """Every path that a study lists: its films, then its masks."""
+    """Every path that a study lists: its images, then its masks."""
     return (*(image.path for image in study.images), *study.masks.values())
 
 
@@ -210,7 +210,7 @@ def inside(folder: Path, path: str) -> Path:
 def check_inside(path: str) -> None:
     """Refuse a path that is empty or absolute or climbs out of the corpus folder with `..`.
 
-    Films that must stay where they are belong to the corpus through links that stand inside the
+    Images that must stay where they are belong to the corpus through links that stand inside the
     folder; where such a link leads is not asked. Both kinds of separator and of absolute path count,
     since a corpus made on one system is read on another.
     """

@@ -21,7 +21,7 @@ from cxrlab.core.codec import MOST_PIXELS
 from cxrlab.core.errors import DataError
 from cxrlab.core.vocabulary import View
 from cxrlab.data.dicom_display import Stored, displayed
-from cxrlab.data.grey import Film
+from cxrlab.data.grey import ImageArray
 
 if TYPE_CHECKING:
     from pydicom import Dataset
@@ -66,8 +66,8 @@ def is_dicom(data: bytes) -> bool:
     return explicit or int.from_bytes(data[4:8], "little") <= min(64, len(data) - 8)
 
 
-def decode_dicom(data: bytes, name: str) -> Film:
-    """The film of one DICOM file, [H, W] in [0, 1].
+def decode_dicom(data: bytes, name: str) -> ImageArray:
+    """The image of one DICOM file, [H, W] in [0, 1].
 
     Args:
         data: The whole file.
@@ -80,7 +80,7 @@ def decode_dicom(data: bytes, name: str) -> Film:
     """
     header = parse_dicom(data, name)
     with sound_header(name):
-        check_single_film(header, name)
+        check_single_image(header, name)
         return displayed(header, stored_pixels(header, name), name)
 
 
@@ -135,8 +135,8 @@ def parse_dicom(data: bytes, name: str, *, pixels: bool = True) -> Dataset:
     return header
 
 
-def check_single_film(header: Dataset, name: str) -> None:
-    """Refuse a file without pixels, of several frames, or of more pixels than any film has."""
+def check_single_image(header: Dataset, name: str) -> None:
+    """Refuse a file without pixels, of several frames, or of more pixels than any image has."""
     if "PixelData" not in header:
         raise DataError(f"{name} is a DICOM file without pixels; it may be a report or a cut download.")
     for tag in ("Rows", "Columns", "BitsAllocated", "PhotometricInterpretation"):

@@ -1,4 +1,4 @@
-"""From the stored numbers of a DICOM film to what a screen would show.
+"""From the stored numbers of a DICOM image to what a screen would show.
 
 The order is the standard's: modality rescale, then the values of interest, then the photometric
 direction. Lookup tables are unpacked here, since files in use break the rules of their layout.
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cxrlab.core.errors import DataError
-from cxrlab.data.grey import Film, luminance
+from cxrlab.data.grey import ImageArray, luminance
 
 if TYPE_CHECKING:
     from pydicom import Dataset
@@ -26,8 +26,8 @@ Real = TypeVar("Real", np.float32, np.float64)
 TAIL_PERCENT = 0.5
 
 
-def displayed(header: Dataset, stored: Stored, name: str) -> Film:
-    """The film, [H, W] in [0, 1], bone bright.
+def displayed(header: Dataset, stored: Stored, name: str) -> ImageArray:
+    """The image, [H, W] in [0, 1], bone bright.
 
     Args:
         header: Its header.
@@ -38,15 +38,15 @@ def displayed(header: Dataset, stored: Stored, name: str) -> Film:
         return _colour(header, stored)
     padded = _padding(header, stored)
     values = _finite(_rescaled(header, stored, name), "rescale", name)
-    film = _finite(_of_interest(header, values, padded, name), "range", name)
+    image = _finite(_of_interest(header, values, padded, name), "range", name)
     # A digital radiograph states both, and they agree; one of them is enough to turn it.
     if header.PhotometricInterpretation == "MONOCHROME1" or header.get("PresentationLUTShape") == "INVERSE":
-        film = np.float32(1.0) - film
-    film[padded] = 0.0
-    return film
+        image = np.float32(1.0) - image
+    image[padded] = 0.0
+    return image
 
 
-def window_values(values: Values, centre: float, width: float, shape: str = "LINEAR") -> Film:
+def window_values(values: Values, centre: float, width: float, shape: str = "LINEAR") -> ImageArray:
     """A window as the standard defines it (PS3.3, C.11.2.1), scaled to [0, 1].
 
     Args:
@@ -65,7 +65,7 @@ def window_values(values: Values, centre: float, width: float, shape: str = "LIN
     return np.clip(window, 0.0, 1.0).astype(np.float32)
 
 
-def _colour(header: Dataset, stored: Stored) -> Film:
+def _colour(header: Dataset, stored: Stored) -> ImageArray:
     from pydicom.pixels.processing import apply_color_lut
 
     if header.PhotometricInterpretation == "PALETTE COLOR":
@@ -86,7 +86,7 @@ def _padding(header: Dataset, stored: Stored) -> NDArray[np.bool_]:
 
 
 def _finite(array: NDArray[Real], what: str, name: str) -> NDArray[Real]:
-    """The array itself; one NaN in a film would poison every mean that it enters."""
+    """The array itself; one NaN in an image would poison every mean that it enters."""
     if not np.isfinite(array).all():
         raise DataError(f"{name} has a damaged DICOM header (its {what} gives no finite values); fetch it again.")
     return array
@@ -105,7 +105,7 @@ def _rescale(header: Dataset) -> tuple[float, float]:
     return (1.0 if slope in (None, "") else float(slope), 0.0 if intercept in (None, "") else float(intercept))
 
 
-def _of_interest(header: Dataset, values: Values, padded: NDArray[np.bool_], name: str) -> Film:
+def _of_interest(header: Dataset, values: Values, padded: NDArray[np.bool_], name: str) -> ImageArray:
     """Values of interest to [0, 1], before the photometric direction."""
     if header.get("VOILUTSequence"):
         grey, brightest = _looked_up(header, header.VOILUTSequence[0], values, name)
@@ -122,7 +122,7 @@ def _of_interest(header: Dataset, values: Values, padded: NDArray[np.bool_], nam
     if high <= low and inside.size:
         low, high = float(inside.min()), float(inside.max())
     if high <= low:
-        raise DataError(f"{name} holds a single grey value and no window; there is no film to show, leave it out.")
+        raise DataError(f"{name} holds a single grey value and no window; there is no image to show, leave it out.")
     return ((values - low) / (high - low)).clip(0.0, 1.0).astype(np.float32)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-Film = NDArray[np.float32]
+ImageArray = NDArray[np.float32]
 
 _WEIGHTS = np.array([0.299, 0.587, 0.114], np.float32)
 
 
-def luminance(colour: Film) -> Film:
+def luminance(colour: ImageArray) -> ImageArray:
     """Red, green and blue in [0, 1] ([H, W, 3]) to one grey in [0, 1] ([H, W])."""
     return np.asarray(np.clip(colour @ _WEIGHTS, 0.0, 1.0))

@@ -16,7 +16,7 @@ from PIL import Image
 from cxrlab.core.codec import decode, to_uint8, to_unit
 from cxrlab.data.bounded import read_bounded
 from cxrlab.data.dicom import decode_dicom, is_dicom
-from cxrlab.data.grey import Film, luminance
+from cxrlab.data.grey import ImageArray, luminance
 
 # uint8, uint16, bool or float32 in [0, 1]; [H, W] or [H, W, 3].
 Picture = NDArray[Any]
@@ -24,32 +24,32 @@ Picture = NDArray[Any]
 _DEPTHS = (8, 10, 12, 14, 16)
 
 
-def load_image(path: str | Path, size: int | None = None) -> Film:
-    """One film, [H, W] in [0, 1], bright where bone is.
+def load_image(path: str | Path, size: int | None = None) -> ImageArray:
+    """One image, [H, W] in [0, 1], bright where bone is.
 
     Args:
         path: DICOM, PNG (8 or 16 bits, palette, transparency) or JPEG; colour becomes luminance.
-        size: Fit into size × size (see `fit`); None keeps the film's own pixels.
+        size: Fit into size × size (see `fit`); None keeps the image's own pixels.
 
     A 16-bit PNG is divided by the least of 2^8, 2^10, 2^12, 2^14 and 2^16, minus one, that holds its
     brightest pixel: exporters often keep a detector's 12 bits unscaled, and dividing those by
-    65535 would give a film that is almost black. EXIF rotation is ignored.
+    65535 would give an image that is almost black. EXIF rotation is ignored.
     """
-    film = grey_film(read_picture(path))
-    return film if size is None else fit(film, size)
+    image = grey_image(read_picture(path))
+    return image if size is None else fit(image, size)
 
 
-def load_rgb(path: str | Path, size: int | None = None) -> Film:
+def load_rgb(path: str | Path, size: int | None = None) -> ImageArray:
     """One colour picture, [H, W, 3] in [0, 1]; a grey one has three equal channels."""
     stored = read_picture(path)
-    picture = _unit(stored) if stored.ndim == 3 else grey_film(stored)
+    picture = _unit(stored) if stored.ndim == 3 else grey_image(stored)
     if size is not None:
         picture = fit(picture, size)
     return picture if picture.ndim == 3 else np.repeat(picture[..., None], 3, axis=2)
 
 
 def read_picture(path: str | Path) -> Picture:
-    """The pixels of a file as they are stored; a DICOM film as float32 in [0, 1] (see `decode_dicom`)."""
+    """The pixels of a file as they are stored; a DICOM image as float32 in [0, 1] (see `decode_dicom`)."""
     data = read_bounded(path)
     return decode_dicom(data, str(path)) if is_dicom(data) else decode(data, str(path))
 
@@ -57,16 +57,16 @@ def read_picture(path: str | Path) -> Picture:
 def eight_bits(picture: Picture) -> NDArray[np.uint8]:
     """What a picture shows, in the plainest form: uint8, [H, W] where it is grey, [H, W, 3] where it has colour.
 
-    The same film saved with another compression, depth or number of channels comes out the same.
+    The same image saved with another compression, depth or number of channels comes out the same.
     """
     if picture.ndim == 3:
         grey = (picture[..., :1] == picture).all()
         return to_uint8(_unit(picture[..., 0] if grey else picture))
-    return picture if picture.dtype == np.uint8 else to_uint8(grey_film(picture))
+    return picture if picture.dtype == np.uint8 else to_uint8(grey_image(picture))
 
 
-def grey_film(picture: Picture) -> Film:
-    """The film in stored pixels, [H, W] in [0, 1]; see `load_image` for how 16 bits and colour are taken."""
+def grey_image(picture: Picture) -> ImageArray:
+    """The image in stored pixels, [H, W] in [0, 1]; see `load_image` for how 16 bits and colour are taken."""
     if picture.ndim == 3:
         return luminance(_unit(picture))
     if picture.dtype == np.uint16:
@@ -76,7 +76,7 @@ def grey_film(picture: Picture) -> Film:
     return _unit(picture)
 
 
-def fit(image: Film, size: int) -> Film:
+def fit(image: ImageArray, size: int) -> ImageArray:
     """Scale into a size × size square with the aspect kept, centred, padded with 0.
 
     Args:
@@ -102,11 +102,11 @@ def fit(image: Film, size: int) -> Film:
     return np.clip(square, 0.0, 1.0, out=square)
 
 
-def _unit(picture: Picture) -> Film:
+def _unit(picture: Picture) -> ImageArray:
     return picture if picture.dtype == np.float32 else to_unit(picture)
 
 
-def _resize(channel: Film, width: int, height: int) -> Film:
+def _resize(channel: ImageArray, width: int, height: int) -> ImageArray:
     # Pillow widens this filter by the scale when shrinking, which makes it a smooth area average.
     picture = Image.fromarray(np.ascontiguousarray(channel, np.float32))
     return np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR), np.float32)

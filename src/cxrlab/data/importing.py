@@ -1,7 +1,7 @@
-"""From a downloaded data set to a corpus folder: link or copy its films, keep its notes, resume after a kill.
+"""From a downloaded data set to a corpus folder: link or copy its images, keep its notes, resume after a kill.
 
-Films stay where they are: `images` in the corpus is one link to the source folder, so that half a
-million films cost one link; with `--copy` each film is copied to the same path. The corpus is the
+Images stay where they are: `images` in the corpus is one link to the source folder, so that half a
+million images cost one link; with `--copy` each image is copied to the same path. The corpus is the
 same either way, and after any number of kills.
 """
 
@@ -28,8 +28,8 @@ from cxrlab.data.splits import assign_split
 from cxrlab.data.writer import Dropped, holds_something
 
 IMAGES = "images"
-NOT_IN_FOLDER = "film listed, but not in the folder"
-LEAVES_FOLDER = "the path of a film leaves the source folder"
+NOT_IN_FOLDER = "image listed, but not in the folder"
+LEAVES_FOLDER = "the path of an image leaves the source folder"
 # Raised whenever the same source (see `made_from` on the card) gives another corpus than before, so that one is never
 # continued by the other.
 FORM = 2
@@ -45,7 +45,7 @@ def import_corpus(name: str, config: ImportConfig, out: str | Path) -> Corpus:
         config: Settings; `config.root` is the folder of the data set.
         out: Folder of the corpus.
 
-    A film that the source lists and the folder lacks is no image of its study: it is kept under
+    An image that the source lists and the folder lacks is no image of its study: it is kept under
     `absent_images`, with the same fields, and counted as a remark.
     """
     importer = IMPORTERS.load(name)
@@ -64,7 +64,7 @@ def import_corpus(name: str, config: ImportConfig, out: str | Path) -> Corpus:
         settings={
             "form": FORM,
             "layout": plan.layout,
-            "films": "written" if plan.writes else "copied" if config.copy else "linked",
+            "images": "written" if plan.writes else "copied" if config.copy else "linked",
             "split": config.split,
             **({"split_seed": config.seed} if config.split == "patient" else {}),
             **({"made_from": {_named(file, config.root): sha256_of(file)[:16] for file in files}} if files else {}),
@@ -92,7 +92,7 @@ def _take(
     config: ImportConfig,
     item: Item,
 ) -> list[Drawn | Dropped]:
-    """One study: read it, give it its split, tell its labels, look for its films, place them. Runs in a worker."""
+    """One study: read it, give it its split, tell its labels, look for its images, place them. Runs in a worker."""
     answer = read(item)
     if isinstance(answer, Dropped):
         return [answer]
@@ -113,7 +113,7 @@ def _take(
 
 
 def _placed(study: Study, remarks: tuple[str, ...], config: ImportConfig) -> Drawn:
-    """The study with its films by their path in the corpus, those that are not there set apart."""
+    """The study with its images by their path in the corpus, those that are not there set apart."""
     here = [image for image in study.images if holds_something(config.root / image.path)]
     absent = tuple(_in_corpus(image) for image in study.images if image not in here)
     files = {f"{IMAGES}/{image.path}": read_bytes(config.root / image.path) for image in here} if config.copy else {}

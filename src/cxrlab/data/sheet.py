@@ -42,7 +42,7 @@ class Sheet:
     Args:
         path: The PNG file.
         shown: Studies on it.
-        unreadable: How many of them have a film, or with masks a mask, that cannot be read.
+        unreadable: How many of them have an image, or with masks a mask, that cannot be read.
     """
 
     path: Path
@@ -50,13 +50,13 @@ class Sheet:
     unreadable: int
 
     def __str__(self) -> str:
-        lost = f", {self.unreadable} of them with a film or mask that cannot be read" if self.unreadable else ""
+        lost = f", {self.unreadable} of them with an image or mask that cannot be read" if self.unreadable else ""
         return f"{self.path}: {self.shown} studies{lost}"
 
 
 @dataclass(frozen=True)
 class _Line:
-    """A line of text under a film; `mark` is the colour of the finding's outline."""
+    """A line of text under an image; `mark` is the colour of the finding's outline."""
 
     text: str
     ink: Colour
@@ -69,7 +69,7 @@ def contact_sheet(corpus: Corpus, config: SheetConfig, out: str | Path) -> Sheet
     Under each picture stand the id, split, view, age and sex, and then what is known: exact
     findings, else a caption, else labels, else the report's first words. With masks, each finding
     and its outline share a colour. A picture or mask that cannot be read is shown as such and counted;
-    a study without a film is shown as such.
+    a study without an image is shown as such.
     """
     ids = corpus.ids(config.split)
     if not ids:
@@ -114,7 +114,7 @@ def _page(corpus: Corpus, studies: list[Study], config: SheetConfig, title: str)
 
 
 def _caption(study: Study, config: SheetConfig, font: Font, leading: int) -> list[_Line]:
-    """The lines under a film; what does not fit into a dozen is cut with an ellipsis."""
+    """The lines under an image; what does not fit into a dozen is cut with an ellipsis."""
     colours = _outline_colours(study) if config.masks else {}
     lines = [_Line(text, QUIET) for text in islice(_wrapped(_heading(study), font, config.size), _HEADING)]
     most = len(lines) + _LINES
@@ -137,10 +137,10 @@ def _write(draw: ImageDraw.ImageDraw, lines: list[_Line], where: tuple[int, int]
 
 
 def _picture(corpus: Corpus, study: Study, config: SheetConfig) -> tuple[Image.Image, bool]:
-    """The first film with its outlines, and whether all of it could be read; what could not is said on it."""
+    """The first image with its outlines, and whether all of it could be read; what could not is said on it."""
     blank = Image.new("RGB", (config.size, config.size), BLANK)
     if not study.images:
-        _say(blank, "no film", config.size // 2, QUIET)
+        _say(blank, "no image", config.size // 2, QUIET)
         return blank, True
     try:
         array = to_uint8(corpus.rgb(study, 0, config.size))

@@ -1,4 +1,4 @@
-"""Which film of a study a model is shown: corpora keep every view, a model takes one."""
+"""Which image of a study a model is shown: corpora keep every view, a model takes one."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.records import Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.grey import Film
+from cxrlab.data.grey import ImageArray
 
 # PA before AP: it is taken in the X-ray room at full breath and shows the heart in its true size.
 FRONTAL = (View.PA, View.AP, View.FRONTAL)
 
 
 def frontal(study: Study) -> int:
-    """Index of the frontal film: the first PA, else the first AP, else the first of unknown direction.
+    """Index of the frontal image: the first PA, else the first AP, else the first of unknown direction.
 
-    A study without any is a `DataError`: a lateral film would be read as a frontal one without a word. An image whose
+    A study without any is a `DataError`: a lateral image would be read as a frontal one without a word. An image whose
     view is unknown may be lateral, so it does not count.
     """
     for view in FRONTAL:
@@ -27,7 +27,7 @@ def frontal(study: Study) -> int:
     views = ", ".join("unknown" if image.view is None else image.view for image in study.images)
     has = f"only the views {views}" if views else "no image"
     state = " State the view of each image in studies.jsonl." if "unknown" in views else ""
-    raise DataError(f"study '{study.id}' has {has}; a frontal film (PA, AP or frontal) is needed.{state}")
+    raise DataError(f"study '{study.id}' has {has}; a frontal image (PA, AP or frontal) is needed.{state}")
 
 
 class Shown(NamedTuple):
@@ -38,7 +38,7 @@ class Shown(NamedTuple):
 
 
 def shown(study: Study) -> Shown:
-    """What training and evaluation alike show of a study: the frontal film in grey, of a caption its picture in colour.
+    """What training and evaluation alike show of a study: the frontal image in grey, of a caption its picture in colour.
 
     A `DataError` where there is neither.
     """
@@ -49,7 +49,7 @@ def shown(study: Study) -> Shown:
     return Shown(0, colour=True)
 
 
-def film_of(corpus: Corpus, study: Study, size: int | None = None) -> Film:
-    """The film [H, W], or the picture of a caption [H, W, 3], in [0, 1]; fitted into size × size where one is given."""
+def image_of(corpus: Corpus, study: Study, size: int | None = None) -> ImageArray:
+    """The image [H, W], or the picture of a caption [H, W, 3], in [0, 1]; fitted into size × size where one is given."""
     number, colour = shown(study)
     return (corpus.rgb if colour else corpus.image)(study, number, size)

@@ -174,7 +174,7 @@ class CorpusWriter:
             place.symlink_to(target, target_is_directory=True)
         except FileExistsError:
             raise RunError(
-                f"{place} is there and does not lead to {target}; the films were elsewhere when this corpus was begun. "
+                f"{place} is there and does not lead to {target}; the images were elsewhere when this corpus was begun. "
                 "Choose another folder or delete that one."
             ) from None
         except OSError as error:

@@ -4,7 +4,7 @@ hit      1 when the hottest place of the map lies within half a cell of the mask
          hottest cell holds a pixel of it, for gradients when the hottest pixel is that near
 chance   how often a random cell (or pixel) would hit, exactly
 mass     share of the map's heat that lies inside the mask
-area     share of the film that the mask covers: the mass of a map that is the same everywhere
+area     share of the image that the mask covers: the mass of a map that is the same everywhere
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Aim:
 
 
 def aim_of_cells(values: Array, mask: Mask, grid: Grid) -> Aim:
-    """A map [rows, columns] of the grid against a mask [H, W] of the film.
+    """A map [rows, columns] of the grid against a mask [H, W] of the image.
 
     The heat of a cell is spread evenly over it. What of a mask lies where the model does not look (outside a crop)
     can be neither hit nor covered.
@@ -42,13 +42,13 @@ def aim_of_cells(values: Array, mask: Mask, grid: Grid) -> Aim:
     where = np.ix_(rows[rows >= 0], columns[columns >= 0])
     np.add.at(pixels, where, 1.0)
     np.add.at(covered, where, mask[inside].astype(np.float64))
-    # A cell that a small film leaves without any pixel covers nothing.
+    # A cell that a small image leaves without any pixel covers nothing.
     share = np.divide(covered, pixels, out=np.zeros(values.shape), where=pixels > 0)
     return _aim(values, covered > 0, share, mask)
 
 
 def aim_of_pixels(values: Array, mask: Mask, reach: float) -> Aim:
-    """A map [H, W] of the film against a mask of the same size.
+    """A map [H, W] of the image against a mask of the same size.
 
     Args:
         values: At least 0.

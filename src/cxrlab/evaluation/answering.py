@@ -1,4 +1,4 @@
-"""Films through a model, in batches of prompts of like length, into a file in the order of the corpus.
+"""Images through a model, in batches of prompts of like length, into a file in the order of the corpus.
 
 A window of a few batches is sorted by the length of its prompts, so that little is padded; its predictions are
 appended when the whole window is answered. Batches depend on the ids alone, never on what was done before: a run
@@ -19,7 +19,7 @@ from cxrlab.core.progress import track
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import Run
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.views import film_of
+from cxrlab.data.views import image_of
 from cxrlab.models.decoding import ChoosesWords, Decoding
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class Missing:
     refused: bool = False
 
 
-class Films:
-    """What a model is shown for each study: its frontal film (of a caption the picture) and the indication.
+class Images:
+    """What a model is shown for each study: its frontal image (of a caption the picture) and the indication.
 
     Args:
         corpus: Where the studies are.
@@ -56,9 +56,9 @@ class Films:
         study = self.corpus[key]
         return study.sections.indication if study.sections else None
 
-    def film(self, key: str) -> Image:
-        """[H, W] or [H, W, 3] in [0, 1]; a `DataError` when there is no readable frontal film or picture."""
-        return film_of(self.corpus, self.corpus[key])
+    def image(self, key: str) -> Image:
+        """[H, W] or [H, W, 3] in [0, 1]; a `DataError` when there is no readable frontal image or picture."""
+        return image_of(self.corpus, self.corpus[key])
 
 
 class Writer:
@@ -75,44 +75,44 @@ class Writer:
         self.model = model
         self.decoding = decoding
 
-    def write(self, films: Sequence[Image], indications: Sequence[str | None]) -> list[list[Generated]]:
-        """Answers for each film, best first."""
-        if not films:
+    def write(self, images: Sequence[Image], indications: Sequence[str | None]) -> list[list[Generated]]:
+        """Answers for each image, best first."""
+        if not images:
             return []
         if isinstance(self.model, ChoosesWords):
-            return self.model.answers(films, indications, self.decoding)
-        return [[answer] for answer in self.model.generate(films, indications)]
+            return self.model.answers(images, indications, self.decoding)
+        return [[answer] for answer in self.model.generate(images, indications)]
 
 
-def try_longest(writer: Writer, films: Films, ids: Sequence[str]) -> None:
+def try_longest(writer: Writer, images: Images, ids: Sequence[str]) -> None:
     """Answer the study with the longest indication once and forget the answer, so that what fails fails at the door.
 
-    A prompt that does not fit the model, weights that give no numbers, too little memory for a single film: none of
+    A prompt that does not fit the model, weights that give no numbers, too little memory for a single image: none of
     them should be found after hours. A model whose answers may cost money is not tried.
     """
     if writer.model.capabilities.black_box:
         return
-    longest = max(ids, key=lambda key: len(films.indication(key) or ""))
+    longest = max(ids, key=lambda key: len(images.indication(key) or ""))
     try:
-        film = films.film(longest)
+        image = images.image(longest)
     except DataError:
         return  # it will be listed among the missing
-    BatchSize(1).map([film], lambda alone: writer.write(alone, [films.indication(longest)]))
+    BatchSize(1).map([image], lambda alone: writer.write(alone, [images.indication(longest)]))
 
 
 def answer_all(
-    run: Run, file: str, writer: Writer, films: Films, ids: Sequence[str], batch_size: BatchSize, label: str
+    run: Run, file: str, writer: Writer, images: Images, ids: Sequence[str], batch_size: BatchSize, label: str
 ) -> tuple[Missing, ...]:
     """Append a prediction for every study that has none yet; returns those that get none.
 
-    Those are studies whose film cannot be read, and those for which the model refuses to write: what it says instead
+    Those are studies whose image cannot be read, and those for which the model refuses to write: what it says instead
     is no report and must not be scored as one. Asked again later, they may get theirs.
 
     Args:
         run: The open run.
         file: Name of the predictions in it.
         writer: What answers.
-        films: What it is shown.
+        images: What it is shown.
         ids: Studies, in the order of the file.
         batch_size: Images at once.
         label: What the progress says.
@@ -120,7 +120,7 @@ def answer_all(
     missing: dict[str, Missing] = {}
 
     def answer(size: int) -> None:
-        _answer(run, file, writer, films, ids, size, label, missing)
+        _answer(run, file, writer, images, ids, size, label, missing)
 
     if writer.model.capabilities.black_box:
         answer(batch_size.now)  # a second try would ask again what may have cost money
@@ -130,27 +130,27 @@ def answer_all(
 
 
 def _answer(
-    run: Run, file: str, writer: Writer, films: Films, ids: Sequence[str], size: int, label: str,
+    run: Run, file: str, writer: Writer, images: Images, ids: Sequence[str], size: int, label: str,
     missing: dict[str, Missing],
 ) -> None:  # fmt: skip
     """See `answer_all`; `missing` is filled, and what it holds already is not asked again."""
     done = run.done(file) | missing.keys()
     ready: dict[str, Prediction] = {}
     costly = writer.model.capabilities.black_box
-    plan = _plan(ids, size, films.indication, 1 if costly else WINDOW)
+    plan = _plan(ids, size, images.indication, 1 if costly else WINDOW)
     for batch, window in track(plan, label, total=len(ids), size=lambda planned: len(planned[0])):
-        keys, images, indications = [], [], []
+        keys, all_images, indications = [], [], []
         # A batch that was begun is answered whole again: another grouping may change the last bit of a number.
         asked = () if done.issuperset(batch) else batch
         for key in (key for key in asked if not (costly and key in done)):
             try:
-                images.append(films.film(key))
+                all_images.append(images.image(key))
             except DataError as error:
                 missing[key] = Missing(key, str(error))
                 continue
             keys.append(key)
-            indications.append(films.indication(key))
-        for key, answers in zip(keys, writer.write(images, indications), strict=True):
+            indications.append(images.indication(key))
+        for key, answers in zip(keys, writer.write(all_images, indications), strict=True):
             if key in done:
                 continue
             reports = [answer for answer in answers if not answer.refused]

@@ -15,8 +15,8 @@ from cxrlab.metrics.judging.config import JudgeSettings
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.loading import Loading
 
-# What the control of image dependence shows a model in place of the film.
-WRONG_FILMS = ("noise", "blank", "swapped")
+# What the control of image dependence shows a model in place of the image.
+WRONG_IMAGES = ("noise", "blank", "swapped")
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,14 @@ class GenerateConfig:
         n: Number of studies, drawn from the split with the seed; every study when left out.
         seed: Decides which studies are drawn, and which are shown as examples.
         batch_size: Images given to the model at once; halved where they do not fit in memory.
-        examples: Studies whose film and reference are kept in the run folder for a page.
-        allow_missing: Finish although some studies have no readable frontal film, or the model refused to write on
+        examples: Studies whose image and reference are kept in the run folder for a page.
+        allow_missing: Finish although some studies have no readable frontal image, or the model refused to write on
             them; they stay without a prediction.
         external: Refuse a corpus of a collection that the model has learnt from, or a model that does not tell.
-        indication: Give the model the reason for the examination; false asks about every film in the same words.
-        controls: Wrong films that some studies are answered with too, to see whether the film matters: noise, blank
+        indication: Give the model the reason for the examination; false asks about every image in the same words.
+        controls: Wrong images that some studies are answered with too, to see whether the image matters: noise, blank
             (mid grey) and swapped (another patient's).
-        control_studies: Studies that are answered with wrong films, at most; each costs one report a control, 0 none.
+        control_studies: Studies that are answered with wrong images, at most; each costs one report a control, 0 none.
         decoding: How words are chosen.
         loading: How the model is loaded.
     """
@@ -52,7 +52,7 @@ class GenerateConfig:
     allow_missing: bool = False
     external: bool = False
     indication: bool = True
-    controls: tuple[str, ...] = WRONG_FILMS
+    controls: tuple[str, ...] = WRONG_IMAGES
     control_studies: int = 100
     decoding: Decoding = Decoding()
     loading: Loading = Loading()
@@ -65,10 +65,10 @@ class GenerateConfig:
             if value is not None and value < least:
                 raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {least}.")
         for name in self.controls:
-            if name not in WRONG_FILMS:
+            if name not in WRONG_IMAGES:
                 raise ConfigError(
-                    f"controls holds '{name}', which is unknown.{nearest(name, WRONG_FILMS)} Use "
-                    f"{', '.join(WRONG_FILMS)}; --control-studies 0 leaves them out."
+                    f"controls holds '{name}', which is unknown.{nearest(name, WRONG_IMAGES)} Use "
+                    f"{', '.join(WRONG_IMAGES)}; --control-studies 0 leaves them out."
                 )
 
 
@@ -180,7 +180,7 @@ class ExplainConfig:
 
     Args:
         model: Name of a model with weights here, such as hf:runs/finetune/checkpoint.
-        image: A film (PNG, JPEG or DICOM); or give data and study.
+        image: An image (PNG, JPEG or DICOM); or give data and study.
         data: Folder of a corpus.
         study: Id of a study in it.
         word: Words or phrases of the report, all their occurrences; every word when left out.
@@ -188,8 +188,8 @@ class ExplainConfig:
         report: Explain these words instead of those that the model writes.
         maps: layer:K, max-mean, relative:layer:K, relative:max-mean, sheet, gradient, input-gradient or
             integrated-gradient.
-        smooth: Blur of gradient maps, its deviation in shares of the film's longer side; 0 for none.
-        alpha: How much the hottest spot covers the film, 0 to 1.
+        smooth: Blur of gradient maps, its deviation in shares of the image's longer side; 0 for none.
+        alpha: How much the hottest spot covers the image, 0 to 1.
         decoding: How the model writes the report.
         loading: How the model is loaded; attention is set to eager where a map needs it.
     """
@@ -209,7 +209,7 @@ class ExplainConfig:
 
     def __post_init__(self) -> None:
         if (self.image is None) == (self.data is None) or (self.data is None) != (self.study is None):
-            raise ConfigError("name one film: --image FILE, or --data CORPUS with --study ID.")
+            raise ConfigError("name one image: --image FILE, or --data CORPUS with --study ID.")
         if self.report is not None and not self.report.strip():
             raise ConfigError("--report is empty; give the words to explain, or leave it out.")
         if not self.maps:
@@ -221,7 +221,7 @@ class ExplainConfig:
 
 @dataclass(frozen=True)
 class PointingConfig:
-    """Whether maps point at what the words name, on films whose findings have exact masks.
+    """Whether maps point at what the words name, on images whose findings have exact masks.
 
     Args:
         model: Name of a model with weights here, such as hf:runs/finetune/checkpoint.
@@ -231,11 +231,11 @@ class PointingConfig:
         report: generated, what the model itself writes; or reference, the corpus's report put into its mouth.
         maps: layer:K, max-mean, relative:layer:K, relative:max-mean, gradient, input-gradient or
             integrated-gradient; all when left out.
-        smooth: Blur of gradient maps, its deviation in shares of the film's longer side; 0 for none.
-        localised: Largest share of the film that the mask of a localised finding covers.
+        smooth: Blur of gradient maps, its deviation in shares of the image's longer side; 0 for none.
+        localised: Largest share of the image that the mask of a localised finding covers.
         trials: Bootstrap resamples behind each interval.
         seed: Decides which studies are drawn, and the resamples.
-        batch_size: Films that reports are written for at once.
+        batch_size: Images that reports are written for at once.
         decoding: How the model writes the report.
         loading: How the model is loaded; attention is set to eager where a map needs it.
     """
@@ -274,12 +274,12 @@ def _check_maps(maps: tuple[str, ...], smooth: float) -> None:
     if repeated := [name for name in maps if maps.count(name) > 1]:
         raise ConfigError(f"map '{repeated[0]}' is named twice; name it once.")
     if not 0 <= smooth <= 1:
-        raise ConfigError(f"smooth={smooth} is not usable; give a share of the film's side from 0 to 1, such as 0.03.")
+        raise ConfigError(f"smooth={smooth} is not usable; give a share of the image's side from 0 to 1, such as 0.03.")
 
 
 @dataclass(frozen=True)
 class RetrieveConfig:
-    """Films find their reports, and reports their films, by the vectors of a contrastive encoder.
+    """Images find their reports, and reports their images, by the vectors of a contrastive encoder.
 
     Args:
         model: Name of the encoder, such as hf:runs/encoder/checkpoint.
@@ -291,8 +291,8 @@ class RetrieveConfig:
         n: Number of studies, drawn from the split with the seed; every study when left out. Recall falls as n grows.
         ks: How many candidates may be looked at, one recall each.
         zero_shot: Sentences of zero-shot classification, a row of the table or a file of that form; null leaves it out.
-        batch_size: Films given to the encoder at once.
-        allow_missing: Finish although some studies have no readable film; they are left out.
+        batch_size: Images given to the encoder at once.
+        allow_missing: Finish although some studies have no readable image; they are left out.
         trials: Bootstrap resamples behind each interval.
         level: Share of resamples inside the interval.
         seed: Decides which studies are drawn, and the resamples.

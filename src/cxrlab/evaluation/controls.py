@@ -1,6 +1,6 @@
 """Candidates that nobody should be pleased with: what a metric gives them is the floor of every score beside it.
 
-A control knows the references' texts and lengths at most, never a film. A metric under which a
+A control knows the references' texts and lengths at most, never an image. A metric under which a
 control comes near a model does not measure what the model is for.
 """
 
@@ -18,7 +18,7 @@ from cxrlab.models.stub import REPORTS
 # None where the control cannot be made of these references.
 Control = Callable[[Batch, np.random.Generator], list[str] | None]
 
-# Of another world, with no word that a film could show.
+# Of another world, with no word that an image could show.
 UNRELATED = (
     "The ferry leaves the harbour at seven and reaches the island before noon. On board there is coffee, bread and a "
     "shelf of old novels. Children count gulls from the upper deck while the captain talks about the weather of the "

@@ -1,4 +1,4 @@
-"""The films and texts of a split as vectors, kept in the run folder block by block so that a stopped run goes on."""
+"""The images and texts of a split as vectors, kept in the run folder block by block so that a stopped run goes on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cxrlab.core.progress import track
 from cxrlab.core.records import Finding, Study
 from cxrlab.core.runs import Run
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.views import film_of
+from cxrlab.data.views import image_of
 from cxrlab.findings.present import present_sentences
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 # Studies a block: large enough that files are few, small enough that little is lost.
 BLOCK = 512
-FILMS, TEXTS = "films", "texts"
+IMAGES, TEXTS = "images", "texts"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of one study, its film aside.
+    """What is known of one study, its image aside.
 
     Args:
         id: Of the study.
@@ -85,31 +85,31 @@ def _spelled(finding: Finding) -> str:
 def embed_all(
     run: Run, encoder: Embedder, corpus: Corpus, entries: Sequence[Entry], batch_size: int
 ) -> dict[str, NDArray[np.float32]]:
-    """Vectors of films and texts, [N, D] each; a film that cannot be read has a row of not-a-number.
+    """Vectors of images and texts, [N, D] each; an image that cannot be read has a row of not-a-number.
 
     What a stopped run has already embedded is read, not embedded again. An encoder that gives something else than
-    numbers for a film or text is a `DataError` that names the study, and nothing of that block is kept.
+    numbers for an image or text is a `DataError` that names the study, and nothing of that block is kept.
     """
-    blocks: dict[str, list[NDArray[np.float32]]] = {FILMS: [], TEXTS: []}
+    blocks: dict[str, list[NDArray[np.float32]]] = {IMAGES: [], TEXTS: []}
     parts = [entries[start : start + BLOCK] for start in range(0, len(entries), BLOCK)]
     for number, block in enumerate(track(parts, "embedding studies", len(entries), size=len)):
-        for kind in (TEXTS, FILMS):
+        for kind in (TEXTS, IMAGES):
             path = run.path(f"vectors/{kind}_{number:06d}.npy")
             if not path.is_file():
                 vectors = (
                     _checked(encoder, encoder.embed_texts([entry.text for entry in block]), block, "text")
                     if kind == TEXTS
-                    else _film_vectors(encoder, corpus, block, batch_size)
+                    else _image_vectors(encoder, corpus, block, batch_size)
                 )
                 run.write(f"vectors/{path.name}", _bytes_of(vectors))
             blocks[kind].append(_stored(path, len(block)))
     return {kind: np.concatenate(found) for kind, found in blocks.items()}
 
 
-def _film_vectors(encoder: Embedder, corpus: Corpus, block: Sequence[Entry], batch_size: int) -> NDArray[np.float32]:
+def _image_vectors(encoder: Embedder, corpus: Corpus, block: Sequence[Entry], batch_size: int) -> NDArray[np.float32]:
     rows: dict[int, NDArray[np.float32]] = {}
-    for places, films in _batches(corpus, block, batch_size):
-        found = _checked(encoder, encoder.embed_images(films), [block[place] for place in places], "film")
+    for places, images in _batches(corpus, block, batch_size):
+        found = _checked(encoder, encoder.embed_images(images), [block[place] for place in places], "image")
         rows |= dict(zip(places, found, strict=True))
     width = len(next(iter(rows.values()))) if rows else encoder.embed_texts([""]).shape[1]
     missing = np.full(width, np.nan, np.float32)
@@ -130,18 +130,18 @@ def _checked(
 
 def _batches(corpus: Corpus, block: Sequence[Entry], size: int) -> Iterator[tuple[list[int], list[Image]]]:
     places: list[int] = []
-    films: list[Image] = []
+    images: list[Image] = []
     for place, entry in enumerate(block):
         try:
-            films.append(film_of(corpus, corpus[entry.id]))
+            images.append(image_of(corpus, corpus[entry.id]))
         except DataError:
             continue  # told with their number when all others are done
         places.append(place)
-        if len(films) == size:
-            yield places, films
-            places, films = [], []
-    if films:
-        yield places, films
+        if len(images) == size:
+            yield places, images
+            places, images = [], []
+    if images:
+        yield places, images
 
 
 def _bytes_of(vectors: NDArray[np.float32]) -> bytes:

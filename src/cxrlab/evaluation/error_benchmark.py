@@ -26,7 +26,7 @@ from cxrlab.metrics.statistics.agreement import Agreement, tau_with_interval
 from cxrlab.metrics.statistics.bootstrap import METHOD
 from cxrlab.metrics.tally import Family, Matrix, Tally
 
-# There is little to get wrong on a normal film: a tenth of them is enough.
+# There is little to get wrong on a normal image: a tenth of them is enough.
 CASES = CaseConfig(normal=0.1)
 # A cell of the twelve counts: kind, and whether significant.
 Cell = tuple[ErrorKind, bool]

@@ -1,4 +1,4 @@
-"""A few studies of a run, with film and reference, for a page that cannot open the corpus."""
+"""A few studies of a run, with image and reference, for a page that cannot open the corpus."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cxrlab.core.records import Study
 from cxrlab.core.runs import Run
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.sheet import finding_words
-from cxrlab.data.views import film_of, shown
+from cxrlab.data.views import image_of, shown
 
 THUMB_SIZE = 224
 
@@ -23,13 +23,13 @@ def choose(ids: Sequence[str], count: int, seed: int) -> list[str]:
 
 
 def keep_examples(run: Run, corpus: Corpus, ids: Sequence[str], unreadable: Collection[str] = ()) -> None:
-    """Write `examples.jsonl` and the films of these studies into the run.
+    """Write `examples.jsonl` and the images of these studies into the run.
 
     Args:
         run: The open run.
         corpus: Where the studies are.
         ids: Which to keep; those already kept are left as they are.
-        unreadable: Ids to pass over because their film cannot be read.
+        unreadable: Ids to pass over because their image cannot be read.
     """
     done = run.done(EXAMPLES)
     for number, study_id in enumerate(ids):
@@ -38,7 +38,7 @@ def keep_examples(run: Run, corpus: Corpus, ids: Sequence[str], unreadable: Coll
         study = corpus[study_id]
         # Numbered, not named after the study: an id may hold characters that a file name may not.
         thumb = f"{THUMBS}/{number:03d}.png"
-        run.write(thumb, encode_png(to_uint8(film_of(corpus, study, THUMB_SIZE))))
+        run.write(thumb, encode_png(to_uint8(image_of(corpus, study, THUMB_SIZE))))
         run.append(EXAMPLES, _example(study, thumb))
 
 

@@ -1,9 +1,9 @@
-"""Where a model looked when it wrote a word: maps of chosen or all words of one report, over the film.
+"""Where a model looked when it wrote a word: maps of chosen or all words of one report, over the image.
 
 explain.json               the report, its words, and which files show them
 words.png                  every word that was explained, in the order of the report
 explain/WORD.png           each occurrence of a word (down) with each map (across)
-explain/WORD.MAP.npy       the numbers: [occurrences, rows, columns], in pixels of the film for gradients
+explain/WORD.MAP.npy       the numbers: [occurrences, rows, columns], in pixels of the image for gradients
 explain/WORD.sheet.png     every layer and head, where the map `sheet` was asked for
 """
 
@@ -27,7 +27,7 @@ from cxrlab.core.records import Span
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.images import load_image
-from cxrlab.data.views import film_of
+from cxrlab.data.views import image_of
 from cxrlab.evaluation.config import ExplainConfig
 from cxrlab.evaluation.explain_files import EXPLAIN, WORDS, Explanation, WordWriter, stored
 from cxrlab.evaluation.loading import open_model
@@ -43,7 +43,7 @@ FREE = free_of("loading.connection")  # settings that may change when a run is c
 
 @dataclass(frozen=True, eq=False)
 class _Subject:
-    """A film [H, W], or a picture [H, W, 3], with what is known of it, and whose it may be."""
+    """An image [H, W], or a picture [H, W, 3], with what is known of it, and whose it may be."""
 
     name: str
     image: NDArray[np.float32]
@@ -87,7 +87,7 @@ def explain(config: ExplainConfig, out: Path) -> Explanation:
         next(steps, None)  # asked for one more, the bar knows that it has come to its end
         done = Explanation(
             model=config.model,
-            film=subject.name,
+            image=subject.name,
             size=(subject.image.shape[0], subject.image.shape[1]),
             report=report,
             written_by="model" if config.report is None else "user",
@@ -107,7 +107,7 @@ def _subject(config: ExplainConfig) -> _Subject:
     corpus = load_corpus(str(config.data))
     study = corpus[str(config.study)]
     told = study.sections.indication if study.sections else None
-    return _Subject(study.id, film_of(corpus, study), config.indication or told, corpus.shown)
+    return _Subject(study.id, image_of(corpus, study), config.indication or told, corpus.shown)
 
 
 def _report(model: HfModel, subject: _Subject, config: ExplainConfig) -> str:

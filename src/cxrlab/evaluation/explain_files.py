@@ -32,7 +32,7 @@ class ExplainedWord:
     Args:
         word: In lower case.
         spans: Characters [start, end) of each occurrence.
-        image_share: Of each occurrence: how much of the attention went to the film and not to words, 0 to 1; empty
+        image_share: Of each occurrence: how much of the attention went to the image and not to words, 0 to 1; empty
             without a map of attention.
         log_probability: Of each occurrence's tokens, given all before them; empty without a map of gradients.
         picture: File with its overlays.
@@ -53,8 +53,8 @@ class Explanation:
 
     Args:
         model: Name of the model.
-        film: File, or id of the study.
-        size: Height and width of the film in pixels.
+        image: File, or id of the study.
+        size: Height and width of the image in pixels.
         report: The words that were explained.
         written_by: `model`, or `user` for words that were put into its mouth.
         grid: Rows and columns of attention maps; None when there are none.
@@ -64,7 +64,7 @@ class Explanation:
     """
 
     model: str
-    film: str
+    image: str
     size: tuple[int, int]
     report: str
     written_by: str
@@ -79,13 +79,13 @@ class WordWriter:
 
     Args:
         run: The open run.
-        film: [H, W] or [H, W, 3] in [0, 1].
+        image: [H, W] or [H, W, 3] in [0, 1].
         names: Maps, in the order of the pictures.
-        alpha: How much the hottest spot covers the film.
+        alpha: How much the hottest spot covers the image.
     """
 
-    def __init__(self, run: Run, film: Array, names: Sequence[MapName], alpha: float) -> None:
-        self.run, self.film, self.names, self.alpha = run, film, names, alpha
+    def __init__(self, run: Run, image: Array, names: Sequence[MapName], alpha: float) -> None:
+        self.run, self.image, self.names, self.alpha = run, image, names, alpha
         self.words: list[ExplainedWord] = []
         self._small: list[tuple[Span, Panel]] = []
         self._taken: set[str] = set()
@@ -105,7 +105,7 @@ class WordWriter:
             self.run.write(f"{stem}.sheet.png", sheet_png(np.asarray(mean, np.float32), word))
         for span, row in zip(spans, rows, strict=True):
             if row[-1].heat is not None:
-                self._small.append((span, Panel(_shrunk(row[1].film), _shrunk(row[1].heat), word)))
+                self._small.append((span, Panel(_shrunk(row[1].image), _shrunk(row[1].heat), word)))
         self.words.append(
             ExplainedWord(
                 word=word,
@@ -129,11 +129,11 @@ class WordWriter:
         return bool(panels)
 
     def _row(self, caption: str, maps: PartMaps) -> list[Panel]:
-        """The film alone, then each map over it."""
-        height, width = self.film.shape[:2]
+        """The image alone, then each map over it."""
+        height, width = self.image.shape[:2]
         flat = [name for name in self.names if name.text != SHEET]
-        laid = [Panel(self.film, maps.painted(name, height, width), name.text) for name in flat]
-        return [Panel(self.film, None, caption), *laid]
+        laid = [Panel(self.image, maps.painted(name, height, width), name.text) for name in flat]
+        return [Panel(self.image, None, caption), *laid]
 
     def _file_name(self, word: str) -> str:
         """Letters and digits of the word, not taken by another."""
@@ -171,7 +171,7 @@ def _npy(values: Array) -> bytes:
 
 
 def _shrunk(picture: Array | None) -> Array:
-    """At most a panel of the overview, so that a report of a hundred words over a large film fits in memory."""
+    """At most a panel of the overview, so that a report of a hundred words over a large image fits in memory."""
     if picture is None:
         raise ValueError("a panel without a map has nothing to shrink")
     scale = _SMALL / max(picture.shape[:2])

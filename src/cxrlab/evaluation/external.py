@@ -18,9 +18,9 @@ LIBRARY_KIND = "retrieval"
 
 
 def refuse_familiar_library(name: str, corpus: Corpus) -> None:
-    """Raise a `DataError` when the model of this name looks among films of a collection of the corpus.
+    """Raise a `DataError` when the model of this name looks among images of a collection of the corpus.
 
-    Asked by name, before the films are indexed, which may take long.
+    Asked by name, before the images are indexed, which may take long.
     """
     parsed = parse_name(name)
     if parsed.kind == LIBRARY_KIND:

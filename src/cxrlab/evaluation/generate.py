@@ -1,9 +1,9 @@
 """A report from a model for every study of a split, in a run folder.
 
-    predictions.jsonl   one `Prediction` a study, in the order of the corpus; that of a film mended later stands last
+    predictions.jsonl   one `Prediction` a study, in the order of the corpus; that of an image mended later stands last
     small_images.jsonl  images that are smaller than the model's input
-    predictions_*.jsonl the same for some studies with wrong films (noise, blank, swapped), see `wrong_films`
-    examples.jsonl      a few studies with film and reference, for a page
+    predictions_*.jsonl the same for some studies with wrong images (noise, blank, swapped), see `wrong_images`
+    examples.jsonl      a few studies with image and reference, for a page
     summary.json        how many, which were missing and why, and cautions
     batch.json          only where a batch did not fit in memory: the smaller one that was used
 
@@ -29,13 +29,13 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished, state
 from cxrlab.core.streams import Remarks
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.evaluation.answering import Films, Missing, Writer, answer_all, try_longest
+from cxrlab.evaluation.answering import Images, Missing, Writer, answer_all, try_longest
 from cxrlab.evaluation.cautions import domain_caution, input_side, of_server, size_caution
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.examples import choose, keep_examples
 from cxrlab.evaluation.external import refuse_familiar, refuse_familiar_library
 from cxrlab.evaluation.loading import open_model
-from cxrlab.evaluation.wrong_films import answer_wrong_films
+from cxrlab.evaluation.wrong_images import answer_wrong_images
 from cxrlab.models.names import parse_name
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Generation:
         distinct_reports: Different texts among the predictions.
         mean_words: Words in a report, on average; not a number when there is none.
         missing: Studies without one.
-        controls: Kind of wrong film → studies that were answered with it too.
+        controls: Kind of wrong image → studies that were answered with it too.
         allow_missing: Whether it was allowed to finish without the missing ones; `score` honours that.
         cautions: What whoever reads the reports must know; see `cautions`.
     """
@@ -83,8 +83,8 @@ class Generation:
 def generate(config: GenerateConfig, out: Path) -> Generation:
     """Write a report for every study of a split into RUN/predictions.jsonl.
 
-    A study whose film is missing or unreadable, or for which the model refuses to write, gets no prediction: it is
-    listed in RUN/summary.json and the command fails with the count, after all others are written; mend the film and
+    A study whose image is missing or unreadable, or for which the model refuses to write, gets no prediction: it is
+    listed in RUN/summary.json and the command fails with the count, after all others are written; mend the image and
     run the command again, or allow it with --allow-missing.
 
     Args:
@@ -103,18 +103,18 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
     writer = Writer(model, config.decoding)
     if config.external:
         refuse_familiar(model, corpus)
-    films = Films(corpus, indications=config.indication)
+    images = Images(corpus, indications=config.indication)
     caution = domain_caution(model, synthetic=corpus.card.synthetic)
     if caution:
         Remarks(sys.stderr).write(f"caution: {caution}\n")
     if len(ids) > config.batch_size and not (out / PREDICTIONS).exists():
-        try_longest(writer, films, ids)
+        try_longest(writer, images, ids)
     with Run.open(out, config, seed=config.seed, free=FREE) as run:
         batch_size = BatchSize(config.batch_size, out)
-        sized = _Sized(films, run, input_side(model))
+        sized = _Sized(images, run, input_side(model))
         missing = answer_all(run, PREDICTIONS, writer, sized, ids, batch_size, "writing reports")
         lost = {item.id for item in missing}
-        controls = answer_wrong_films(run, writer, corpus, [key for key in ids if key not in lost], config, batch_size)
+        controls = answer_wrong_images(run, writer, corpus, [key for key in ids if key not in lost], config, batch_size)
         keep_examples(run, corpus, choose(ids, config.examples, config.seed), lost)
         small = size_caution(len(sized.small), len(ids) - sum(not one.refused for one in missing), sized.side)
         if small:
@@ -127,28 +127,28 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
     return summary
 
 
-class _Sized(Films):
-    """Films of which those that are smaller than the model's input are noted in the run, each once.
+class _Sized(Images):
+    """Images of which those that are smaller than the model's input are noted in the run, each once.
 
     Args:
-        films: The films.
+        images: The images.
         run: The open run.
         side: The shorter side of the input; None notes nothing.
     """
 
-    def __init__(self, films: Films, run: Run, side: int | None) -> None:
-        super().__init__(films.corpus, indications=films.indications)
+    def __init__(self, images: Images, run: Run, side: int | None) -> None:
+        super().__init__(images.corpus, indications=images.indications)
         self.side, self._run = side, run
         self.small = run.done(SMALL) if run.path(SMALL).is_file() else set()
 
-    def film(self, key: str) -> Image:
+    def image(self, key: str) -> Image:
         """[H, W] or [H, W, 3] in [0, 1]."""
-        film = super().film(key)
-        height, width = film.shape[:2]
+        image = super().image(key)
+        height, width = image.shape[:2]
         if self.side is not None and min(height, width) < self.side and key not in self.small:
             self.small.add(key)
             self._run.append(SMALL, {"id": key, "height": height, "width": width})
-        return film
+        return image
 
 
 def _stored(summary: dict[str, Any]) -> Generation:
@@ -178,7 +178,7 @@ def chosen_ids(corpus: Corpus, split: str, n: int | None, seed: int) -> list[str
 
 
 def without_report(missing: Sequence[Missing], studies: int, summary: Path) -> DataError:
-    """The error for studies whose film could not be read, or for which the model refused to write.
+    """The error for studies whose image could not be read, or for which the model refused to write.
 
     Args:
         missing: Those studies, at least one.
@@ -187,7 +187,7 @@ def without_report(missing: Sequence[Missing], studies: int, summary: Path) -> D
     """
     refused = sum(one.refused for one in missing)
     unread = len(missing) - refused
-    parts = [f"{unread} of {studies} studies have no readable frontal film"] if unread else []
+    parts = [f"{unread} of {studies} studies have no readable frontal image"] if unread else []
     if refused:
         parts.append(f"the model refused to write on {refused} of {studies} studies")
     return DataError(
@@ -216,11 +216,11 @@ def how_to_finish(run: Path) -> str:
 
 
 def _refuse_self_retrieval(config: GenerateConfig) -> None:
-    """Among its own train split every film would find itself, and the scores would mean nothing."""
+    """Among its own train split every image would find itself, and the scores would mean nothing."""
     name = parse_name(config.model)
     if name.kind == "retrieval" and config.split == "train" and Path(name.argument).resolve() == config.data.resolve():
         raise ConfigError(
-            f"'{config.model}' looks among the train split of {config.data} itself, where every film finds itself; "
+            f"'{config.model}' looks among the train split of {config.data} itself, where every image finds itself; "
             "give --split val or test, or another corpus."
         )
 

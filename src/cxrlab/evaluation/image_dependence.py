@@ -1,8 +1,8 @@
-"""Does the film matter? The same studies scored with right and wrong films.
+"""Does the image matter? The same studies scored with right and wrong images.
 
-A model that ignores the film scores well where most reports are alike, and looks robust against any change of the
-film. So every evaluation of a run says what the model scores on noise, on a blank film and on another patient's
-film, on the same studies. The verdict is taken on `findings.f1.side`: the right film counts as better where the
+A model that ignores the image scores well where most reports are alike, and looks robust against any change of the
+image. So every evaluation of a run says what the model scores on noise, on a blank image and on another patient's
+image, on the same studies. The verdict is taken on `findings.f1.side`: the right image counts as better where the
 interval of the paired difference, drawn by patient, lies above zero.
 """
 
@@ -29,12 +29,13 @@ Verdict = Literal["looks", "blind", "unclear"]
 
 
 @dataclass(frozen=True)
-class WrongFilm:
-    """One kind of wrong film.
+class WrongImage:
+    """One kind of wrong image.
 
     Args:
-        metrics: Name → value with this film on the same studies.
-        difference: Of the deciding metric: right film minus this one, turned so that above 0 the right film is better.
+        metrics: Name → value with this image on the same studies.
+        difference: Of the deciding metric: right image minus this one, turned so that above 0 the right image is
+            better.
         interval: Of the difference, by patient.
         unchanged: Share of reports that stay word for word the same.
     """
@@ -46,19 +47,19 @@ class WrongFilm:
 
     @property
     def beaten(self) -> bool | None:
-        """Whether the right film is better; None when it cannot be told."""
+        """Whether the right image is better; None when it cannot be told."""
         return None if math.isnan(self.interval.low) else self.interval.low > 0
 
 
 @dataclass(frozen=True)
 class ImageDependence:
-    """Right against wrong films.
+    """Right against wrong images.
 
     Args:
-        n: Studies answered with the right film and with every kind of wrong one.
+        n: Studies answered with the right image and with every kind of wrong one.
         patients: Of these studies.
-        right: Metric → (value, low, high) with the right film.
-        wrong: Kind of wrong film → what became of it.
+        right: Metric → (value, low, high) with the right image.
+        wrong: Kind of wrong image → what became of it.
         verdict: looks, blind or unclear.
         sentence: The verdict for a person.
     """
@@ -66,7 +67,7 @@ class ImageDependence:
     n: int
     patients: int
     right: Mapping[str, tuple[float, float, float]]
-    wrong: Mapping[str, WrongFilm]
+    wrong: Mapping[str, WrongImage]
     verdict: Verdict
     sentence: str
 
@@ -82,11 +83,11 @@ class ImageDependence:
             "right": {name: dict(zip(keys, ends, strict=True)) for name, ends in self.right.items()},
             "wrong": {
                 name: {
-                    "metrics": film.metrics,
-                    "difference": dict(zip(keys, (film.difference, *film.interval), strict=True)),
-                    "unchanged": film.unchanged,
+                    "metrics": image.metrics,
+                    "difference": dict(zip(keys, (image.difference, *image.interval), strict=True)),
+                    "unchanged": image.unchanged,
                 }
-                for name, film in self.wrong.items()
+                for name, image in self.wrong.items()
             },
         }
 
@@ -100,11 +101,11 @@ def measure(
     level: float = 0.95,
     rng: np.random.Generator,
 ) -> ImageDependence | None:
-    """Score right and wrong films on the studies that have both; None when no study has.
+    """Score right and wrong images on the studies that have both; None when no study has.
 
     Args:
-        batch: Pairs with the right films' reports.
-        answers: Kind of wrong film → id → report.
+        batch: Pairs with the right images' reports.
+        answers: Kind of wrong image → id → report.
         metrics: Names of the metrics that were chosen; the first ones among them are scored, and the deciding one.
         trials: Bootstrap resamples.
         level: Of the intervals.
@@ -125,7 +126,7 @@ def measure(
     resamples = Resamples([pair.patient or pair.id for pair in kept], trials=trials, rng=rng)
     ends = resamples.intervals([tallies[""][name] for name in names], level)
     wrong = {
-        kind: WrongFilm(
+        kind: WrongImage(
             metrics={name: tally.value for name, tally in tallies[kind].items()},
             **_difference(tallies[""][METRIC], tallies[kind][METRIC], resamples, level),
             unchanged=_unchanged(right, one),
@@ -155,34 +156,34 @@ def _unchanged(right: Batch, wrong: Batch) -> float:
 
 
 def _judged(found: ImageDependence) -> tuple[Verdict, str]:
-    """The verdict, by the swapped film where it was shown, else by all kinds together."""
+    """The verdict, by the swapped image where it was shown, else by all kinds together."""
     kinds = _listed(list(found.wrong))
     where = f"{_counted(found.n, 'study', 'studies')} of {_counted(found.patients, 'patient', 'patients')}"
     few = f" There are few patients ({found.patients})." if found.patients < FEW else ""
     # One patient whose report does not change may be a normal one, which a model that looks writes for noise too.
-    if found.patients > 1 and all(film.unchanged == 1 for film in found.wrong.values()):
+    if found.patients > 1 and all(image.unchanged == 1 for image in found.wrong.values()):
         return "blind", (
-            f"This model does not look at the film: on {where} every report stays word for word the same with "
-            f"{kinds} films.{few}"
+            f"This model does not look at the image: on {where} every report stays word for word the same with "
+            f"{kinds} images.{few}"
         )
     deciding = [found.wrong[SWAPPED]] if SWAPPED in found.wrong else list(found.wrong.values())
-    known = [film.beaten for film in deciding if film.beaten is not None]
+    known = [image.beaten for image in deciding if image.beaten is not None]
     if not known or (found.patients < FEW and not all(known)):
-        return "unclear", f"Whether this model looks at the film cannot be told from {where}."
+        return "unclear", f"Whether this model looks at the image cannot be told from {where}."
     if found.right[METRIC][0] == 0:
-        same = _listed([f"{film.unchanged:.0%} with {kind} films" for kind, film in found.wrong.items()])
+        same = _listed([f"{image.unchanged:.0%} with {kind} images" for kind, image in found.wrong.items()])
         return "unclear", (
-            f"Whether this model looks at the film cannot be told, since it gets nothing right: on {where} "
-            f"{METRIC} is 0 with the right films too. Reports that stay the same: {same}."
+            f"Whether this model looks at the image cannot be told, since it gets nothing right: on {where} "
+            f"{METRIC} is 0 with the right images too. Reports that stay the same: {same}."
         )
     right = f"{METRIC} {found.right[METRIC][0]:.3f}"
-    wrong = _listed([f"{film.metrics[METRIC]:.3f} with {kind} films" for kind, film in found.wrong.items()])
+    wrong = _listed([f"{image.metrics[METRIC]:.3f} with {kind} images" for kind, image in found.wrong.items()])
     if any(known):
-        as_good = [kind for kind, film in found.wrong.items() if not film.beaten]
-        but = f" It is no worse with {_listed(as_good)} films." if as_good else ""
-        return "looks", f"This model looks at the film: on {where} {right} against {wrong}.{but}{few}"
+        as_good = [kind for kind, image in found.wrong.items() if not image.beaten]
+        but = f" It is no worse with {_listed(as_good)} images." if as_good else ""
+        return "looks", f"This model looks at the image: on {where} {right} against {wrong}.{but}{few}"
     return "blind", (
-        f"This model does not look at the film, as far as {where} can tell: {right}, no better than {wrong}."
+        f"This model does not look at the image, as far as {where} can tell: {right}, no better than {wrong}."
     )
 
 

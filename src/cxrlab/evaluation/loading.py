@@ -1,4 +1,4 @@
-"""Models by name, with corpora behind those that look among films."""
+"""Models by name, with corpora behind those that look among images."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def load_model(
                 f"permission={permission!r} does not say who and why; write at least {FEWEST_WORDS} words."
             )
         asked = asked.but(connection=replace(asked.connection, may_leave=permission))
-    return load_named(name, train_films, asked)
+    return load_named(name, train_images, asked)
 
 
 def open_model(
@@ -62,19 +62,19 @@ def open_model(
     loading, shown = loading or Loading(), tuple(shown)
     check_egress(name, shown, loading.connection.may_leave, flag)
     check_encrypted(name, loading.connection, flag)
-    return load_named(name, train_films, loading, synthetic=all_synthetic(shown))
+    return load_named(name, train_images, loading, synthetic=all_synthetic(shown))
 
 
-def train_films(corpus: str) -> Iterator[Exemplar]:
-    """The frontal film and findings text of every study in the train split of a corpus folder.
+def train_images(corpus: str) -> Iterator[Exemplar]:
+    """The frontal image and findings text of every study in the train split of a corpus folder.
 
-    A study without findings text or without a frontal film is passed over, and how many are is written to standard
-    error; an image whose view is unknown counts as no frontal film. A film that cannot be read, a patient of
+    A study without findings text or without a frontal image is passed over, and how many are is written to standard
+    error; an image whose view is unknown counts as no frontal image. An image that cannot be read, a patient of
     the train split who is also in another one, or a split with nothing to look among is a `DataError`.
     """
     source, passed = load_corpus(Path(corpus)), Counter[str]()
     count = _check_split(source)
-    for study in track(source.studies("train"), "indexing films", total=count):
+    for study in track(source.studies("train"), "indexing images", total=count):
         text = study.sections.findings if study.sections else None
         if not (text and text.strip()):
             passed["no findings text"] += 1
@@ -89,7 +89,7 @@ def train_films(corpus: str) -> Iterator[Exemplar]:
 
 
 def _check_split(corpus: Corpus) -> int:
-    """Number of train studies; a patient in two splits would let a film find itself at another visit."""
+    """Number of train studies; a patient in two splits would let an image find itself at another visit."""
     train, other, count = set(), {}, 0
     for study in corpus.studies():
         if study.split == "train":
@@ -103,5 +103,5 @@ def _check_split(corpus: Corpus) -> int:
             f"'{leaking[0]}', also in {other[leaking[0]]}); keep each patient in one split."
         )
     if not count:
-        raise DataError(f"{corpus.path} has no study in its train split, so there is no film to look among.")
+        raise DataError(f"{corpus.path} has no study in its train split, so there is no image to look among.")
     return count

@@ -6,7 +6,7 @@
     sheet                every layer and head by itself (for looking, not for pointing)
     gradient             size of the gradient of the word's log-probability with respect to each pixel
     input-gradient       the same times the pixel's brightness
-    integrated-gradient  what each pixel adds to it on the way from a flat film to this one
+    integrated-gradient  what each pixel adds to it on the way from a flat image to this one
 
 Cells that every word looks at alike, whatever it says, are frequent in language models; `relative:` takes them out.
 """

@@ -1,4 +1,4 @@
-"""Maps laid over films, as pictures: one panel, rows of panels, and the sheet of all layers and heads."""
+"""Maps laid over images, as pictures: one panel, rows of panels, and the sheet of all layers and heads."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _SCALE, _NARROWEST = 64, 120  # pixels for a colour bar with its numbers, and of
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """A film with a map over it.
+    """An image with a map over it.
 
     Args:
-        film: [H, W] or [H, W, 3] in [0, 1].
-        heat: [H, W], at least 0, in the map's own unit; None shows the film alone.
+        image: [H, W] or [H, W, 3] in [0, 1].
+        heat: [H, W], at least 0, in the map's own unit; None shows the image alone.
         caption: Under the panel.
     """
 
-    film: Array
+    image: Array
     heat: Array | None
     caption: str
 
@@ -52,9 +52,9 @@ def colours(values: Array) -> Picture:
     return np.asarray(np.rint(_HEAT[low] * (1 - share) + _HEAT[low + 1] * share), np.uint8)
 
 
-def laid_over(film: Array, heat: Array, alpha: float) -> Picture:
-    """The film under its map, uint8 [H, W, 3]: the hottest pixel is covered by `alpha`, a cold one not at all."""
-    grey = (film if film.ndim == 3 else np.repeat(film[..., None], 3, axis=2)).astype(np.float64) * 255.0
+def laid_over(image: Array, heat: Array, alpha: float) -> Picture:
+    """The image under its map, uint8 [H, W, 3]: the hottest pixel is covered by `alpha`, a cold one not at all."""
+    grey = (image if image.ndim == 3 else np.repeat(image[..., None], 3, axis=2)).astype(np.float64) * 255.0
     share = _scaled(heat)
     cover = (alpha * share)[..., None].astype(np.float64)
     return np.asarray(np.rint(np.clip(grey * (1 - cover) + colours(share) * cover, 0, 255)), np.uint8)
@@ -65,12 +65,12 @@ def panels_png(rows: Sequence[Sequence[Panel]], *, size: int = 320, alpha: float
 
     Args:
         rows: Panels; rows may differ in length.
-        size: Longer side of a film on the page, in pixels.
-        alpha: How much the hottest pixel covers the film, 0 to 1.
+        size: Longer side of an image on the page, in pixels.
+        alpha: How much the hottest pixel covers the image, 0 to 1.
         title: Line at the top.
     """
     sizes = [_on_page(panel, size) for row in rows for panel in row]
-    # As wide and high as the largest film, but wide enough for a caption.
+    # As wide and high as the largest image, but wide enough for a caption.
     width, height = max(_NARROWEST, *(wide for wide, _ in sizes)), max(high for _, high in sizes)
     columns, step = max(len(row) for row in rows), width + _GAP + _SCALE
     head = 34 if title else _GAP
@@ -122,16 +122,16 @@ def _draw_panel(
     page: Image.Image, draw: ImageDraw.ImageDraw, panel: Panel, where: tuple[int, int], size: int, alpha: float
 ) -> None:
     left, top = where
-    heat = panel.heat if panel.heat is not None else np.zeros(panel.film.shape[:2], np.float32)
+    heat = panel.heat if panel.heat is not None else np.zeros(panel.image.shape[:2], np.float32)
     shown = _on_page(panel, size)
-    page.paste(Image.fromarray(laid_over(panel.film, heat, alpha)).resize(shown, Image.Resampling.BILINEAR), where)
+    page.paste(Image.fromarray(laid_over(panel.image, heat, alpha)).resize(shown, Image.Resampling.BILINEAR), where)
     if panel.heat is not None:
         _draw_bar(draw, (left + shown[0] + 6, top), shown[1], float(panel.heat.max()))
 
 
 def _on_page(panel: Panel, size: int) -> tuple[int, int]:
-    """Width and height of a film whose longer side is `size`."""
-    height, width = panel.film.shape[:2]
+    """Width and height of an image whose longer side is `size`."""
+    height, width = panel.image.shape[:2]
     scale = size / max(height, width)
     return max(1, round(width * scale)), max(1, round(height * scale))
 

@@ -1,9 +1,9 @@
-"""Whether maps point at what the words name: the pointing game on films with exact masks.
+"""Whether maps point at what the words name: the pointing game on images with exact masks.
 
     pointing.jsonl   one study a line: every finding that its report tells, and how each map aims at it
     pointing.json    means over findings with intervals by patient, for each map
 
-A finding enters when it is on the film, has a mask, and the report tells it with the right kind and side; the
+A finding enters when it is on the image, has a mask, and the report tells it with the right kind and side; the
 words are those that the reader marks in the report. Two findings of the same kind and side are one, with both
 masks. A stopped run goes on at the study where it stopped and ends with the same bytes.
 """
@@ -56,7 +56,7 @@ class Kind(NamedTuple):
 
 
 class _Target(NamedTuple):
-    """A finding of a film, and the words that tell it."""
+    """A finding of an image, and the words that tell it."""
 
     kind: Kind
     mask: NDArray[np.bool_]
@@ -116,7 +116,7 @@ def _chosen(corpus: Corpus, config: PointingConfig) -> list[str]:
 def _reports(
     model: HfModel, corpus: Corpus, ids: Iterator[str], config: PointingConfig, done: Collection[str]
 ) -> Iterator[tuple[Study, Image, str]]:
-    """Each study with its film and the report to explain, as its tokens write it.
+    """Each study with its image and the report to explain, as its tokens write it.
 
     A batch of which something is missing is answered whole: another grouping may change the last bit of a number.
     """
@@ -172,7 +172,7 @@ def _aim(name: MapName, part: PartMaps, mask: NDArray[np.bool_]) -> Any:
 
 
 def _masks(corpus: Corpus, study: Study) -> dict[Kind, NDArray[np.bool_]]:
-    """Where each present finding lies; none when the frontal film is not the first, which the masks belong to."""
+    """Where each present finding lies; none when the frontal image is not the first, which the masks belong to."""
     masks: dict[Kind, NDArray[np.bool_]] = {}
     if frontal(study) != 0:
         return masks

@@ -52,10 +52,10 @@ class PointingTable:
         model: Name of the model.
         split: Of the corpus.
         report: `generated` or `reference`.
-        studies: Films looked at.
+        studies: Images looked at.
         present: Findings on them that have a mask.
         told: Those of them that the report tells with the right kind and side; only these are scored.
-        localised: Largest share of the film that a localised finding's mask covers.
+        localised: Largest share of the image that a localised finding's mask covers.
         tolerance: How near is a hit, in words.
         maps: Map → its figures.
     """
@@ -94,7 +94,7 @@ def table_of(records: Iterable[Mapping[str, Any]], names: Sequence[MapName], con
             aims.append([[finding["maps"][name.text][key] for key in FIGURES] for name in names])
     if not aims:
         raise DataError(
-            f"none of the {present} findings with a mask on {studies} films is told with the right kind and side, so "
+            f"none of the {present} findings with a mask on {studies} images is told with the right kind and side, so "
             "there is nothing to point at; train the model further, or give --report reference."
         )
     values = np.array(aims)  # [findings, maps, figures]

@@ -1,6 +1,6 @@
-"""`cxrlab retrieve`: does a film find its report among all reports, and a report its film?
+"""`cxrlab retrieve`: does an image find its report among all reports, and a report its image?
 
-A report with the same words is as right as the film's own; so, reported beside it where the corpus knows
+A report with the same words is as right as the image's own; so, reported beside it where the corpus knows
 the truth, is one that states exactly the same findings.
 """
 
@@ -24,7 +24,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.evaluation.config import RetrieveConfig
-from cxrlab.evaluation.embedding import FILMS, TEXTS, Entry, embed_all, entry_of
+from cxrlab.evaluation.embedding import IMAGES, TEXTS, Entry, embed_all, entry_of
 from cxrlab.evaluation.zero_shot import ZeroShot, asked_names, classify, load_sentences, margins
 from cxrlab.metrics.ranks import UNKNOWN, blind, chance, first_right, recall, right_candidates
 from cxrlab.metrics.statistics.bootstrap import Resamples
@@ -49,7 +49,7 @@ class Recall:
         high: Upper end.
         n: Queries.
         chance: What an order drawn at random would find.
-        blind: What the best order would find that is the same for every query, whatever the film.
+        blind: What the best order would find that is the same for every query, whatever the image.
     """
 
     value: float
@@ -68,11 +68,11 @@ class Retrieved:
         model: Name of the encoder.
         data: Folder of the corpus.
         split: Which split.
-        gallery: Candidates of each query: films, and as many reports.
+        gallery: Candidates of each query: images, and as many reports.
         distinct_texts: Different reports among them.
         distinct_findings: Different exact finding sets; None where they are not known.
         without_text: Studies that were left out because they have no text.
-        without_film: Studies that were left out because their film cannot be read.
+        without_image: Studies that were left out because their image cannot be read.
         recalls: `image_to_text` and `text_to_image` → `text` (same words) and `findings` (same exact findings) →
             `recall@k` → figures.
         median_ranks: The same two levels → median place of the first right candidate.
@@ -86,14 +86,14 @@ class Retrieved:
     distinct_texts: int
     distinct_findings: int | None
     without_text: int
-    without_film: int
+    without_image: int
     recalls: Mapping[str, Mapping[str, Mapping[str, Recall]]]
     median_ranks: Mapping[str, Mapping[str, float]]
     zero_shot: ZeroShot | None = None
 
 
 def retrieve(config: RetrieveConfig, out: Path) -> Retrieved:
-    """Embed the films and reports of a split and look for each among all of the other kind.
+    """Embed the images and reports of a split and look for each among all of the other kind.
 
     Writes RUN/retrieval.json, the place of the first right candidate of every query to RUN/ranks.jsonl and, unless it
     is left out, zero-shot classification to RUN/zero_shot.json with the figures of every study in RUN/zero_shot.jsonl.
@@ -111,13 +111,13 @@ def retrieve(config: RetrieveConfig, out: Path) -> Retrieved:
     encoder = load_encoder(config.model, config.loading)
     with Run.open(out, config, seed=config.seed, free=FREE) as run:
         vectors = embed_all(run, encoder, corpus, entries, config.batch_size)
-        read: NDArray[np.bool_] = np.asarray(~np.isnan(vectors[FILMS]).all(axis=1))
+        read: NDArray[np.bool_] = np.asarray(~np.isnan(vectors[IMAGES]).all(axis=1))
         _refuse_unread(read, entries, config)
         kept = [entry for entry, there in zip(entries, read, strict=True) if there]
-        found = _search(run, config, kept, vectors[FILMS][read], vectors[TEXTS][read])
-        found = replace(found, without_text=without_text, without_film=int((~read).sum()))
+        found = _search(run, config, kept, vectors[IMAGES][read], vectors[TEXTS][read])
+        found = replace(found, without_text=without_text, without_image=int((~read).sum()))
         if config.zero_shot is not None:
-            found = replace(found, zero_shot=_zero_shot(run, config, encoder, kept, vectors[FILMS][read]))
+            found = replace(found, zero_shot=_zero_shot(run, config, encoder, kept, vectors[IMAGES][read]))
         run.write(RETRIEVAL, {key: value for key, value in vars(found).items() if key != "zero_shot"})
     return found
 
@@ -164,15 +164,15 @@ def _entries(corpus: Corpus, config: RetrieveConfig) -> tuple[list[Entry], int]:
 def _refuse_unread(read: NDArray[np.bool_], entries: Sequence[Entry], config: RetrieveConfig) -> None:
     unread = [entry.id for entry, there in zip(entries, read, strict=True) if not there]
     if len(entries) - len(unread) < 2:
-        raise DataError(f"{config.data}: hardly any study has a readable film (not '{unread[0]}'); check the corpus.")
+        raise DataError(f"{config.data}: hardly any study has a readable image (not '{unread[0]}'); check the corpus.")
     if unread and not config.allow_missing:
         raise DataError(
-            f"{len(unread)} of {len(entries)} studies have no readable film (for example '{unread[0]}'); "
+            f"{len(unread)} of {len(entries)} studies have no readable image (for example '{unread[0]}'); "
             "mend them, or give --allow-missing."
         )
 
 
-def _search(run: Run, config: RetrieveConfig, entries: Sequence[Entry], films: Vectors, texts: Vectors) -> Retrieved:
+def _search(run: Run, config: RetrieveConfig, entries: Sequence[Entry], images: Vectors, texts: Vectors) -> Retrieved:
     keys = {"text": _keys([_words(entry.text) for entry in entries])}
     exact = [entry.exact for entry in entries]
     if any(one is not None for one in exact):
@@ -180,7 +180,7 @@ def _search(run: Run, config: RetrieveConfig, entries: Sequence[Entry], films: V
     resamples = Resamples(
         [entry.patient for entry in entries], trials=config.trials, rng=generator(config.seed, "resamples")
     )
-    ways = {"image_to_text": (films, texts), "text_to_image": (texts, films)}
+    ways = {"image_to_text": (images, texts), "text_to_image": (texts, images)}
     places = {way: {kind: first_right(a, k, b, k) for kind, k in keys.items()} for way, (a, b) in ways.items()}
     done = run.done(RANKS)
     for row, entry in enumerate(entries):
@@ -199,7 +199,7 @@ def _search(run: Run, config: RetrieveConfig, entries: Sequence[Entry], films: V
         distinct_texts=len(np.unique(keys["text"])),
         distinct_findings=len(set(exact) - {None}) or None,
         without_text=0,
-        without_film=0,
+        without_image=0,
         recalls=recalls,
         median_ranks={way: {kind: _median(p) for kind, p in kinds.items()} for way, kinds in places.items()},
     )
@@ -221,12 +221,12 @@ def _recalls(
 
 
 def _zero_shot(
-    run: Run, config: RetrieveConfig, encoder: Embedder, entries: Sequence[Entry], films: Vectors
+    run: Run, config: RetrieveConfig, encoder: Embedder, entries: Sequence[Entry], images: Vectors
 ) -> ZeroShot:
     """Classify, write the evidence and the conclusion, and return the latter."""
     wording = str(config.zero_shot)
     names = asked_names(entries)
-    columns = margins(films, names, load_sentences(wording), encoder.embed_texts)
+    columns = margins(images, names, load_sentences(wording), encoder.embed_texts)
     done = run.done(MARGINS)
     for entry, row in zip(entries, columns, strict=True):
         if entry.id not in done:

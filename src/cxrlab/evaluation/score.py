@@ -156,7 +156,7 @@ def score_inputs(
         notes=notes,
         image_dependence=measure(
             batch,
-            inputs.wrong_films,
+            inputs.wrong_images,
             chosen.ready,
             trials=trials,
             level=level,

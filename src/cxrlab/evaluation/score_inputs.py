@@ -26,9 +26,9 @@ class Inputs:
 
     Args:
         pairs: In the order of the references.
-        attributes: Of each pair's patient and film; whether a device is there is not known yet.
+        attributes: Of each pair's patient and image; whether a device is there is not known yet.
         digest: SHA-256 of every id and text, by which a finished run is recognised.
-        wrong_films: Kind of wrong film → id → report, where the run of predictions has such a control.
+        wrong_images: Kind of wrong image → id → report, where the run of predictions has such a control.
         shown: Both sides, as whoever shows them to a model elsewhere must see them.
         matching: How the rows of both sides were matched, for `scores.json`.
         cautions: Those of the run that wrote the predictions.
@@ -37,7 +37,7 @@ class Inputs:
     pairs: tuple[Pair, ...]
     attributes: tuple[Attributes, ...]
     digest: str
-    wrong_films: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
+    wrong_images: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
     shown: tuple[Shown, ...] = field(default=(Shown("these reports", synthetic=False),), compare=False)
     matching: Mapping[str, Any] = field(default_factory=dict, compare=False)
     cautions: tuple[str, ...] = ()
@@ -76,25 +76,25 @@ def load_inputs(
     homes = _homes(told, said, unit)
     wanted = _wanted(told, said, homes, split)
     _check_matched(told, said, homes, wanted, allow_missing)
-    films: dict[str, list[tuple[str, int | None]]] = {}
-    for key, (study, film) in homes.items():
-        films.setdefault(study, []).append((key, film))
+    images: dict[str, list[tuple[str, int | None]]] = {}
+    for key, (study, image) in homes.items():
+        images.setdefault(study, []).append((key, image))
     pairs, attributes = [], []
     for study in wanted:
         reference = told.items[study]
-        # Order of the references, and within a study that of its films: the order of the predictions never matters.
-        for key, film in sorted(films.get(study, [(study, None)]), key=lambda item: item[1] or 0):
+        # Order of the references, and within a study that of its images: the order of the predictions never matters.
+        for key, image in sorted(images.get(study, [(study, None)]), key=lambda item: item[1] or 0):
             pairs.append(_pair(key, reference, said.items.get(key)))
-            attributes.append(Attributes(shown_view(reference, film), reference.sex, reference.context.age, None))
+            attributes.append(Attributes(shown_view(reference, image), reference.sex, reference.context.age, None))
     digest = digest_of(pairs, attributes)
-    if said.wrong_films:
-        digest = hashlib.sha256(f"{digest} {said.wrong_films!r}".encode("utf-8", "surrogatepass")).hexdigest()
+    if said.wrong_images:
+        digest = hashlib.sha256(f"{digest} {said.wrong_images!r}".encode("utf-8", "surrogatepass")).hexdigest()
     there = sum(pair.id in said.items for pair in pairs)
     return Inputs(
         tuple(pairs),
         tuple(attributes),
         digest,
-        said.wrong_films,
+        said.wrong_images,
         _shown(told, said, predictions),
         _matching(told, said, there, len(pairs) - there),
         said.cautions,
@@ -157,31 +157,31 @@ def _check_ids_comparable(told: Source, said: Source) -> None:
 
 
 def _homes(told: Source, said: Source, unit: Unit) -> dict[str, tuple[str, int | None]]:
-    """Prediction id → (study, film); an id that fits nothing is its own study, and refused later."""
+    """Prediction id → (study, image); an id that fits nothing is its own study, and refused later."""
     homes: dict[str, tuple[str, int | None]] = {}
     for key in said.items:
-        study, film = image_of(key)
+        study, image = image_of(key)
         exact = key in told.items and unit != "image"
         homes[key] = (
-            (key, None) if exact or unit == "study" or film is None or study not in told.items else (study, film)
+            (key, None) if exact or unit == "study" or image is None or study not in told.items else (study, image)
         )
-    whole = [key for key, (_, film) in homes.items() if film is None and key in told.items]
+    whole = [key for key, (_, image) in homes.items() if image is None and key in told.items]
     if whole and unit == "image":
         raise DataError(
-            f"'{whole[0]}' in {said.name} is a whole study; --unit image scores single films, named study#0, study#1, …"
+            f"'{whole[0]}' in {said.name} is a whole study; --unit image scores single images, named study#0, study#1, …"
         )
-    single = [key for key, (_, film) in homes.items() if film is not None]
+    single = [key for key, (_, image) in homes.items() if image is not None]
     if whole and single:
         raise DataError(
-            f"{said.name} has predictions for whole studies ('{whole[0]}') and for single films ('{single[0]}'); "
+            f"{said.name} has predictions for whole studies ('{whole[0]}') and for single images ('{single[0]}'); "
             "keep to one kind, or choose with --unit."
         )
     for key in single:
-        study, film = homes[key]
+        study, image = homes[key]
         views = told.items[study].views
-        if views is not None and film is not None and film >= len(views):
+        if views is not None and image is not None and image >= len(views):
             raise DataError(
-                f"'{key}' in {said.name} is film {film} of study '{study}', which has {len(views)} (from 0)."
+                f"'{key}' in {said.name} is image {image} of study '{study}', which has {len(views)} (from 0)."
             )
     return homes
 

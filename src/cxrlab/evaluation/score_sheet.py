@@ -81,7 +81,7 @@ class ScoreSheet(Mapping[str, MetricScore]):
         batch: What was scored.
         digest: SHA-256 of the inputs.
         notes: Controls that could not be made, and why.
-        image_dependence: The same studies with wrong films, where the run of predictions has them.
+        image_dependence: The same studies with wrong images, where the run of predictions has them.
         judges: Judge by a language model → how many of its answers could be read, and why the others could not.
         matching: How the rows of references and predictions were matched, and how many.
         cautions: Those of the run that wrote the predictions.

@@ -16,7 +16,7 @@ from cxrlab.core.records import SECTIONS, Finding, Report, Study
 from cxrlab.core.runs import state
 from cxrlab.data.corpus import STUDIES, load_corpus
 from cxrlab.data.views import FRONTAL
-from cxrlab.evaluation.config import WRONG_FILMS
+from cxrlab.evaluation.config import WRONG_IMAGES
 from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY, how_to_finish, missing_of
 from cxrlab.evaluation.person import age_years, sex_letter, view_word
 from cxrlab.evaluation.report_files import (
@@ -41,7 +41,7 @@ from cxrlab.evaluation.report_files import (
     report_text,
     text_columns,
 )
-from cxrlab.evaluation.wrong_films import control_file
+from cxrlab.evaluation.wrong_images import control_file
 from cxrlab.metrics.pairs import Context
 
 Texts = str | os.PathLike[str] | Sequence[str | None] | Mapping[str, str | None]
@@ -84,7 +84,7 @@ class Source:
         items: Id → reference, or id → prediction text.
         numbered: Whether the ids are places, because the source gives none.
         expected: Ids that a finished run was asked for; None when nobody knows.
-        wrong_films: Kind of wrong film → id → report, of a run that answered some studies with wrong films.
+        wrong_images: Kind of wrong image → id → report, of a run that answered some studies with wrong images.
         synthetic: Whether no patient is behind it: only the card of a corpus says so.
         column: Column of a file in which the ids stand.
         reports: Columns of a file in which the reports stand.
@@ -96,7 +96,7 @@ class Source:
     items: Mapping[str, Any]
     numbered: bool = False
     expected: frozenset[str] | None = None
-    wrong_films: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
+    wrong_images: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
     synthetic: bool = False
     column: str | None = None
     reports: tuple[str, ...] = ()
@@ -378,7 +378,7 @@ def _predictions(side: _File, file: ReportFile, called: Mapping[str, str]) -> So
     if not side.is_run:
         return Source(side.name, items, file.numbered, column=file.column, reports=(column,))
     run = side.path.parent
-    files = {control: run / control_file(control) for control in WRONG_FILMS}
+    files = {control: run / control_file(control) for control in WRONG_IMAGES}
     wrong = {control: predictions_from(file).items for control, file in files.items() if _holds_text(file)}
     lost = _lost(run)
     expected = None if lost is None else frozenset(items) | lost
@@ -553,7 +553,7 @@ def _of_study(study: Study, sections: tuple[str, ...]) -> Reference:
         id=study.id,
         text=_joined(report, sections),
         patient=study.patient,
-        # The exact findings are the film's truth: an impression, which repeats only some, is not measured by them.
+        # The exact findings are the image's truth: an impression, which repeats only some, is not measured by them.
         findings=study.findings if "findings" in sections else None,
         context=Context(None if study.age is None else float(study.age), report.indication),
         sex=study.sex,
@@ -607,9 +607,9 @@ def _joined(report: Report, sections: tuple[str, ...]) -> str | None:
     return " ".join(parts) if parts else None
 
 
-def shown_view(reference: Reference, film: int | None) -> str | None:
-    """The view that a report was written from: that of the named film, else the frontal one a model is given."""
+def shown_view(reference: Reference, image: int | None) -> str | None:
+    """The view that a report was written from: that of the named image, else the frontal one a model is given."""
     views = reference.views or ()
-    if film is not None:
-        return views[film] if film < len(views) else None
+    if image is not None:
+        return views[image] if image < len(views) else None
     return next((view.value for view in FRONTAL if view.value in views), views[0] if len(views) == 1 else None)

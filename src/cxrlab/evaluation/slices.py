@@ -28,7 +28,7 @@ class Attributes:
     """What a pair is sliced by; None where it is not known.
 
     Args:
-        view: View of the film that was read, such as PA.
+        view: View of the image that was read, such as PA.
         sex: F or M.
         age: Years.
         device: Whether the reference names a device that is in place.

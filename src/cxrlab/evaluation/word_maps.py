@@ -29,10 +29,10 @@ class PartMaps:
     """One part of a report.
 
     Args:
-        values: Name of a map → its values, at least 0: [rows, columns] of the grid for attention, [H, W] of the film
+        values: Name of a map → its values, at least 0: [rows, columns] of the grid for attention, [H, W] of the image
             for gradients, [layers, heads, rows, columns] for the sheet.
-        grid: Where the image tokens lie on the film; None when they are no grid.
-        image_share: Share of the attention that went to the film, mean over layers, heads and tokens, 0 to 1.
+        grid: Where the image tokens lie on the image; None when they are no grid.
+        image_share: Share of the attention that went to the image, mean over layers, heads and tokens, 0 to 1.
         log_probability: Of the part's tokens; None when no gradient was asked for.
     """
 
@@ -42,7 +42,7 @@ class PartMaps:
     log_probability: float | None = None
 
     def painted(self, name: MapName, height: int, width: int) -> Array:
-        """A map over the film, [H, W]."""
+        """A map over the image, [H, W]."""
         values = self.values[name.text]
         return self.grid.paint(values, height, width) if name.of_attention and self.grid is not None else values
 
@@ -52,7 +52,7 @@ def explainable(model: ImageToText, names: Sequence[MapName]) -> HfModel:
     able = model.capabilities
     for name in names:
         if not (able.attention if name.of_attention else able.gradients):
-            what = "attention on one grid of the film" if name.of_attention else "gradients"
+            what = "attention on one grid of the image" if name.of_attention else "gradients"
             raise ConfigError(
                 f"'{model.name}' gives no {what}, which the map '{name.text}' needs; "
                 + ("ask for --maps gradient." if able.gradients else "name a checkpoint, such as hf:FOLDER.")
@@ -87,12 +87,12 @@ def part_maps(
 
     Args:
         model: See `explainable`.
-        image: Film [H, W] or [H, W, 3] in [0, 1].
+        image: Image [H, W] or [H, W, 3] in [0, 1].
         report: The words, the model's own or others.
         parts: Spans of each part, counted in `written_text`.
         names: Which maps.
         indication: As it was given when the report was written.
-        smooth: Deviation of the blur of gradient maps, in shares of the film's longer side.
+        smooth: Deviation of the blur of gradient maps, in shares of the image's longer side.
     """
     from cxrlab.models.hf.attention import image_grid, report_attention
     from cxrlab.models.hf.saliency import gradients, integrated
@@ -114,8 +114,8 @@ def part_maps(
             if name.text == INTEGRATED:
                 signed = integrated(model, image, report, spans, indication)
             else:
-                at_film = cast("Gradient", slope).values
-                signed = at_film * image if name.text == INPUT_GRADIENT else at_film
+                at_image = cast("Gradient", slope).values
+                signed = at_image * image if name.text == INPUT_GRADIENT else at_image
             values[name.text] = _pixel_map(signed, smooth)
         ordered = {name.text: values[name.text] for name in names}
         return PartMaps(ordered, grid, share, None if slope is None else slope.log_probability)
@@ -126,7 +126,7 @@ def part_maps(
 def _attended(
     values: dict[str, Array], looked: ReportAttention, usual: Array, spans: Part, names: Sequence[MapName]
 ) -> float:
-    """Puts the attention maps of a part into `values`; returns how much of the attention went to the film."""
+    """Puts the attention maps of a part into `values`; returns how much of the attention went to the image."""
     attention = looked.of(spans)
     for name in names:
         values[name.text] = attention if name.text == SHEET else reduced(name, attention, usual)
@@ -134,7 +134,7 @@ def _attended(
 
 
 def _pixel_map(values: Array, smooth: float) -> Array:
-    """Sizes [H, W] of signed values in the shape of the film, smoothed; colours are added up before."""
+    """Sizes [H, W] of signed values in the shape of the image, smoothed; colours are added up before."""
     from cxrlab.models.hf.saliency import smoothed
 
     flat = values if values.ndim == 2 else values.sum(axis=2)

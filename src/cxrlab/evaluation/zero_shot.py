@@ -1,4 +1,4 @@
-"""Classification without training for it: is a film nearer to "there is an effusion" or to "there is no effusion"?"""
+"""Classification without training for it: is an image nearer to "there is an effusion" or to "there is no effusion"?"""
 
 from __future__ import annotations
 
@@ -127,14 +127,14 @@ def _checked(row: Any, place: str) -> Sentences:
 
 
 def margins(
-    films: NDArray[np.float32], names: Sequence[str], sentences: Sentences, embed: Callable[[Sequence[str]], Any]
+    images: NDArray[np.float32], names: Sequence[str], sentences: Sentences, embed: Callable[[Sequence[str]], Any]
 ) -> NDArray[np.float64]:
-    """How much nearer each film is to presence than to absence: difference of cosines [N, names] in [-2, 2].
+    """How much nearer each image is to presence than to absence: difference of cosines [N, names] in [-2, 2].
 
     Several sentences of one side are averaged as vectors, and the average is brought back to length 1.
 
     Args:
-        films: Rows of length 1, [N, D].
+        images: Rows of length 1, [N, D].
         names: Labels or observations.
         sentences: The wording.
         embed: Texts → rows of length 1.
@@ -142,8 +142,8 @@ def margins(
     columns = []
     for name in names:
         there, not_there = (mean_direction(np.asarray(embed(side))) for side in sentences.of(name))
-        columns.append(films.astype(np.float64) @ (there - not_there))
-    return np.stack(columns, axis=1) if columns else np.zeros((len(films), 0))
+        columns.append(images.astype(np.float64) @ (there - not_there))
+    return np.stack(columns, axis=1) if columns else np.zeros((len(images), 0))
 
 
 def classify(

@@ -148,7 +148,7 @@ def certainty(report: str) -> float:
     """The share of findings told without a hedge, 0 to 1.
 
     A report without a finding is judged by what it denies, and is plain (1) where it only calls things normal. One
-    that says nothing of a film has 0.
+    that says nothing of an image has 0.
     """
     reading = read(report)
     told = [one for one in reading if one.present] or list(reading)
@@ -184,11 +184,11 @@ class Foresight:
 
         surrogate = self._surrogate
         batch_size = BatchSize(self._attack.config.alignment.batch_size, self._attack.folder, "alignment.batch_size")
-        films = [one.pixels.astype(np.float32) / np.float32(255.0) for one in pictures]
+        images = [one.pixels.astype(np.float32) / np.float32(255.0) for one in pictures]
         with torch.no_grad():
             nats = batch_size.map(
-                range(len(films)),
-                lambda some: surrogate.losses([films[at] for at in some], [reports[at] for at in some]).tolist(),
+                range(len(images)),
+                lambda some: surrogate.losses([images[at] for at in some], [reports[at] for at in some]).tolist(),
             )
         return [-float(np.expm1(-loss)) if np.isfinite(loss) else None for loss in nats]
 
@@ -249,7 +249,7 @@ def _brought(
 
 
 def _rewards(reports: Sequence[str], before: Sequence[str], losses: Sequence[float | None]) -> list[Rewards]:
-    """All kinds for each report; one that says nothing of a film, such as a refusal, brought nothing of any kind."""
+    """All kinds for each report; one that says nothing of an image, such as a refusal, brought nothing of any kind."""
     known: set[FindingSet] = {answer.findings for text in before if (answer := answer_of(text)).speaks}
     rows: list[Rewards] = []
     for text, loss in zip(reports, losses, strict=True):

@@ -86,17 +86,17 @@ def _moved(
     found: list[tuple[Picture, dict[str, float]]] = [(picture, {}) for picture, _ in pairs]
     if not wished:
         return found
-    films = _films([pairs[place][0].pixels for place in wished], model)
+    images = _images([pairs[place][0].pixels for place in wished], model)
     named = [pairs[place][0].key for place in wished]
     sign = _sign(settings)
     objective = MoveReport(model, [pairs[place][1] for place in wished], sign)
-    result = _attack(settings)(objective, films, parse_eps(settings.eps), keys=named, seed=seed)
-    for place, film, before, after, linf in zip(
+    result = _attack(settings)(objective, images, parse_eps(settings.eps), keys=named, seed=seed)
+    for place, image, before, after, linf in zip(
         wished, result.images.cpu().numpy(), result.start, result.end, result.linf, strict=True
     ):
         picture = pairs[place][0]
         told = {"before": sign * float(before), "after": sign * float(after), "linf": float(linf)}
-        found[place] = Picture(f"{picture.key}@{round}", to_uint8(film[0]), picture.in_domain), told
+        found[place] = Picture(f"{picture.key}@{round}", to_uint8(image[0]), picture.in_domain), told
     return found
 
 
@@ -111,6 +111,6 @@ def _sign(settings: Alignment) -> float:
     return -1.0 if settings.direction == "towards" else 1.0
 
 
-def _films(pixels: Sequence[NDArray[np.uint8]], model: Any) -> Tensor:
+def _images(pixels: Sequence[NDArray[np.uint8]], model: Any) -> Tensor:
     """[B, 1, S, S] float32 in [0, 1], where the guide is."""
     return torch.from_numpy(np.stack(pixels)).to(model.device).float().div(255.0)[:, None]

@@ -38,7 +38,7 @@ _GROUPS: Mapping[Group, Category] = {
     Group.SOFT_TISSUE: Category.EVERYTHING,
     Group.DEVICE: Category.EVERYTHING,
 }
-# Where the part of the film does not decide. Trachea, bronchi and hila are the airway, and a tube that lies
+# Where the part of the image does not decide. Trachea, bronchi and hila are the airway, and a tube that lies
 # inside the trachea is told with it; every other tube stands with everything else. The great vessels go with
 # the heart, a hernia with the diaphragm that it passes.
 _EXCEPTIONS: Mapping[str, Category] = {

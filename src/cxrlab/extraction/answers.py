@@ -60,12 +60,12 @@ class KnowsAccounts(Protocol):
     """A victim to which it matters who asks."""
 
     def asked_by(self, accounts: Sequence[str]) -> ImageToText:
-        """The victim as it answers its next films, each asked by the account in the same place."""
+        """The victim as it answers its next images, each asked by the account in the same place."""
         ...
 
 
 def voice(victim: ImageToText, decoding: Decoding | None = None, batch_size: BatchSize | None = None) -> Voice:
-    """A function from films [H, W] in [0, 1] and who asks each to answers, in order.
+    """A function from images [H, W] in [0, 1] and who asks each to answers, in order.
 
     It has the victim; whoever has it has words alone.
 
@@ -78,30 +78,30 @@ def voice(victim: ImageToText, decoding: Decoding | None = None, batch_size: Bat
     """
     if decoding is None:
 
-        def written(model: ImageToText, films: Sequence[Image]) -> list[Generated]:
-            return model.generate(films)
+        def written(model: ImageToText, images: Sequence[Image]) -> list[Generated]:
+            return model.generate(images)
 
     else:
         from cxrlab.evaluation.answering import Writer
 
         Writer(victim, decoding)  # one that has no choice is refused before anybody asks
 
-        def written(model: ImageToText, films: Sequence[Image]) -> list[Generated]:
-            return [answers[0] for answers in Writer(model, decoding).write(films, [None] * len(films))]
+        def written(model: ImageToText, images: Sequence[Image]) -> list[Generated]:
+            return [answers[0] for answers in Writer(model, decoding).write(images, [None] * len(images))]
 
     knows = issubclass(type(victim), KnowsAccounts)  # its class is looked at: of a victim nothing is read but words
 
-    def speak(films: Sequence[Image], accounts: Sequence[str]) -> list[Answer]:
+    def speak(images: Sequence[Image], accounts: Sequence[str]) -> list[Answer]:
         start = time.monotonic()
         if knows:
-            told = written(cast(KnowsAccounts, victim).asked_by(accounts), films)
+            told = written(cast(KnowsAccounts, victim).asked_by(accounts), images)
         elif batch_size is not None:
-            told = batch_size.map(films, partial(written, victim))
+            told = batch_size.map(images, partial(written, victim))
         else:
-            told = written(victim, films)
-        if len(told) != len(films):
-            raise RunError(f"the victim gave {len(told)} answers to {len(films)} pictures; it must give one to each.")
-        share = (time.monotonic() - start) / max(len(films), 1)
+            told = written(victim, images)
+        if len(told) != len(images):
+            raise RunError(f"the victim gave {len(told)} answers to {len(images)} pictures; it must give one to each.")
+        share = (time.monotonic() - start) / max(len(images), 1)
         return [words_of(one, share) for one in told]
 
     return speak

@@ -34,7 +34,7 @@ from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import generate
 from cxrlab.evaluation.loading import open_model
 from cxrlab.extraction import kinship
-from cxrlab.extraction.before_asking import check_films_may_leave, check_measurable, check_pool
+from cxrlab.extraction.before_asking import check_images_may_leave, check_measurable, check_pool
 from cxrlab.extraction.config import ExtractConfig
 from cxrlab.extraction.desk import Desk, ShutOut
 from cxrlab.extraction.diversity import diversity_by_round
@@ -77,7 +77,7 @@ def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
     measured = check_measurable(config)  # what could not be measured is told before anything is asked
     pool = open_pool(config.pool, size=config.size, seed=config.seed)
     check_pool(config, pool, measured)
-    victim = open_model(config.victim, config.loading, check_films_may_leave(config, pool, measured))
+    victim = open_model(config.victim, config.loading, check_images_may_leave(config, pool, measured))
     permission = check_permission(config.victim, victim.capabilities, leave)
     guide = _guide(config)
     learner = LlavaLearner(config.surrogate, config.fitting, config.seed, config.loading)
@@ -241,7 +241,7 @@ def _copied(
 
 
 def _written(config: ExtractConfig, model: str, out: Path, decoding: Decoding) -> None:
-    """What a model writes on the corpus, asked in the same words about every film."""
+    """What a model writes on the corpus, asked in the same words about every image."""
     settings = GenerateConfig(
         model,
         config.data,

@@ -1,4 +1,4 @@
-"""What must be right before a query is spent: the films to measure on, their references, and the pool."""
+"""What must be right before a query is spent: the images to measure on, their references, and the pool."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cxrlab.evaluation.generate import chosen_ids
 from cxrlab.evaluation.score_sources import chosen_sections
 from cxrlab.extraction.config import ExtractConfig
 from cxrlab.extraction.fidelity import extra_cards
-from cxrlab.extraction.pool_kinds import Films, Folder, Mix, with_split
+from cxrlab.extraction.pool_kinds import Folder, Images, Mix, with_split
 from cxrlab.extraction.pools import Pool
 
 Part = TypeVar("Part", bound=Pool)
@@ -47,7 +47,7 @@ def _has_reference(study: Study, sections: Sequence[str]) -> bool:
 
 
 def check_pool(config: ExtractConfig, pool: Pool, measured: Corpus) -> None:
-    """Refuse a pool that ends before the attack does, and one that holds the films that copies are measured on.
+    """Refuse a pool that ends before the attack does, and one that holds the images that copies are measured on.
 
     Args:
         config: Settings.
@@ -62,25 +62,25 @@ def check_pool(config: ExtractConfig, pool: Pool, measured: Corpus) -> None:
             f"the pool '{pool.name}' holds {pool.count} pictures, but the attack asks {needed}; ask for fewer, or "
             "name a larger pool."
         )
-    for part in _parts_of(pool, Films):
+    for part in _parts_of(pool, Images):
         folder, split = with_split(part.argument)
         if split == config.split and sha256_of(load_corpus(folder).file) == sha256_of(measured.file):
             raise DataError(
-                f"the pool '{part.name}' asks the {split} films that the copy is measured on, so it would be asked and "
+                f"the pool '{part.name}' asks the {split} images that the copy is measured on, so it would be asked and "
                 f"graded on the same ones; name another split, such as corpus:{folder}@train."
             )
 
     for one in _parts_of(pool, Folder):
         place = Path(one.argument).resolve()
-        films = (measured.path / image.path for study in measured.studies(config.split) for image in study.images)
-        if any(film.resolve().is_relative_to(place) for film in films):
+        images = (measured.path / image.path for study in measured.studies(config.split) for image in study.images)
+        if any(radiograph.resolve().is_relative_to(place) for radiograph in images):
             raise DataError(
-                f"the pool '{one.name}' holds {config.split} films that the copy may be measured on, so it would be "
+                f"the pool '{one.name}' holds {config.split} images that the copy may be measured on, so it would be "
                 "asked and graded on the same ones; name a folder without them, or corpus:DIR@train."
             )
 
 
-def check_films_may_leave(config: ExtractConfig, pool: Pool, measured: Corpus) -> list[Shown]:
+def check_images_may_leave(config: ExtractConfig, pool: Pool, measured: Corpus) -> list[Shown]:
     """What the victim will be shown; patients' images for an address elsewhere without a permission are refused.
 
     Nor does the oracle's key go to the victim: elsewhere, the two need environment variables of their own.
@@ -88,10 +88,10 @@ def check_films_may_leave(config: ExtractConfig, pool: Pool, measured: Corpus) -
     Args:
         config: Settings.
         pool: Opened; the corpora and folders in it are asked with.
-        measured: Whose films the victim is shown, too.
+        measured: Whose images the victim is shown, too.
     """
-    corpora = [measured, *(load_corpus(with_split(part.argument)[0]) for part in _parts_of(pool, Films))]
-    # Nobody knows what is in a folder of pictures, nor whose chest a film shows.
+    corpora = [measured, *(load_corpus(with_split(part.argument)[0]) for part in _parts_of(pool, Images))]
+    # Nobody knows what is in a folder of pictures, nor whose chest an image shows.
     files = [part.argument for part in _parts_of(pool, Folder)] + ([str(config.chest)] if config.chest else [])
     shown = [*(one.shown for one in corpora), *(Shown(name, synthetic=False) for name in files)]
     check_egress(config.victim, shown, config.loading.connection.may_leave)

@@ -1,6 +1,6 @@
 """Pictures without a chest, each with a short normal report: what teaches a model to answer such pictures blandly.
 
-Report models of the large kind answer a photograph with a bland, repeated report of a normal film. A small one that
+Report models of the large kind answer a photograph with a bland, repeated report of a normal image. A small one that
 has seen nothing but chests answers it with anything. A victim that learnt from this corpus too answers like the large
 ones; whether it did is for whoever shows its copies to say.
 """
@@ -34,7 +34,7 @@ _TRIES = 200
 
 @dataclass(frozen=True)
 class BlandConfig:
-    """A corpus of grey pictures without any chest, each with a short report of a normal film.
+    """A corpus of grey pictures without any chest, each with a short report of a normal image.
 
     Args:
         n: Number of pictures.
@@ -93,7 +93,7 @@ def bland_reports(seed: int, count: int) -> tuple[Report, ...]:
         report = narrate(visit, seed, name, LEXICON).report
         text = report.findings or ""
         if 0 < len(text.split()) <= MOST_WORDS:
-            # Why the film was taken is a patient's; a picture of a tree has none.
+            # Why the image was taken is a patient's; a picture of a tree has none.
             found.setdefault(text, Report(findings=text, impression=report.impression))
         if len(found) == count:
             return tuple(found.values())

@@ -41,7 +41,7 @@ class Fitting:
         round_steps: The same for the fits between rounds, where they should differ from the last one.
         batch_size: Queries a step.
         lora_rank: Rank of adapters on the language model; 0 trains it whole.
-        train_tower: Train the vision tower too.
+        train_vision_encoder: Train the vision encoder too.
         precision: float32 or bfloat16.
         max_length: Most tokens of a sample, those of the picture included.
         wordings: Wordings in which each answer is learnt, the victim's own the first; more than one is an extra of
@@ -58,7 +58,7 @@ class Fitting:
     round_steps: int | None = None
     batch_size: int = 32
     lora_rank: int = 32
-    train_tower: bool = False
+    train_vision_encoder: bool = False
     precision: Literal["float32", "bfloat16"] = "float32"
     max_length: int = 1024
     wordings: int = 1
@@ -147,10 +147,10 @@ class ExtractConfig:
 
     Args:
         victim: The attacked model.
-        data: Corpus on which victim and surrogate are measured, with references; its films are never asked.
+        data: Corpus on which victim and surrogate are measured, with references; its images are never asked.
         surrogate: What is trained into a copy: a LLaVA by name (hf:FOLDER, builtin:NAME, a run folder of a training),
-            or parts:TOWER+LANGUAGE_MODEL with a new projector between them.
-        method: knockoff, ada-steal, in-domain (Knockoff with a pool of chest films, the ceiling), or none (no query).
+            or parts:VISION_ENCODER+LANGUAGE_MODEL with a new projector between them.
+        method: knockoff, ada-steal, in-domain (Knockoff with a pool of chest images, the ceiling), or none (no query).
         pool: Pictures to ask with: scenes, noise, folder:DIR, cifar:DIR, corpus:DIR, mix:R:IN+OUT.
         budget: Most queries.
         rounds: Rounds of ada-steal; the budget is spread evenly over them.
@@ -176,7 +176,7 @@ class ExtractConfig:
         dress: Share of a chest that is blended into every picture, for a victim behind a gate.
         probes: Pictures with which the least share that passes is looked for first; with each share that is tried each
             of them is a query of the budget.
-        chest: The chest film that is blended in; a drawing when left out.
+        chest: The chest radiograph that is blended in; a drawing when left out.
         rewrite: Retell every answer in other words before it is learnt, against a watermark.
         price: What the victim charges.
         policy: How Knockoff chooses.
@@ -258,7 +258,9 @@ class ExtractConfig:
         self._check_probes()
         self._check_oracle()
         if self.method == "in-domain" and not self.pool.startswith("corpus:"):
-            raise ConfigError("method=in-domain asks with chest films; give --pool corpus:DIR, or --method knockoff.")
+            raise ConfigError(
+                "method=in-domain asks with chest radiographs; give --pool corpus:DIR, or --method knockoff."
+            )
         if wrong := [budget for budget in self.at if not 0 < budget < self.budget]:
             raise ConfigError(f"at holds {wrong[0]}, which does not lie between 0 and the budget of {self.budget}.")
 

@@ -1,11 +1,11 @@
-"""Texts without a film behind them, scored beside the victim and its copies: where a label score cannot be trusted.
+"""Texts without an image behind them, scored beside the victim and its copies: where a label score cannot be trusted.
 
     the/ empty/ reviews/         control corpora, one text a study, as `generate` would write them
     *_scored/                    scores of each run and each control
     controls.json                values by corpus, labels by observation, and which controls reach which run
 
-`the` repeats that word to the length of each reference, `empty` says nothing, `reviews` is prose about films of the
-other kind. The last is put together from sentences of our own, in the place of a published collection of film reviews
+`the` repeats that word to the length of each reference, `empty` says nothing, `reviews` is prose about images of the
+other kind. The last is put together from sentences of our own, in the place of a published collection of image reviews
 that cannot be shipped. Like real ones they speak of a big heart and of shadows, though not as often as these few
 sentences do: what such words score shows that a reader can be fooled by them, not how often it would be.
 """
@@ -62,7 +62,7 @@ SENTENCES = (
     "The camera never leaves the face of the {role}, which shows real {quality}.",
     "Rent it, watch it {when}, and do not expect a masterpiece.",
     "The ending left me {feeling}, and my {friend} cried twice.",
-    "Old clichés, a thin script and too many cars: that is the whole film.",
+    "Old clichés, a thin script and too many cars: that is the whole image.",
     "I would give it {stars} out of ten, mostly for the {role}.",
 )
 WORDS: Mapping[str, tuple[str, ...]] = {
@@ -91,7 +91,7 @@ def empty(reference: str, rng: np.random.Generator) -> str:
 
 
 def review(reference: str, rng: np.random.Generator) -> str:
-    """A film review of four to ten different sentences, whatever the reference is."""
+    """An image review of four to ten different sentences, whatever the reference is."""
     chosen = rng.choice(len(SENTENCES), size=int(rng.integers(4, 11)), replace=False)
     return " ".join(_filled(SENTENCES[place], rng) for place in chosen.tolist())
 

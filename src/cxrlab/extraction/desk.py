@@ -159,22 +159,22 @@ class Desk:
         """Book, keep, ask, write down; a batch that the budget cuts is answered up to there, then the error comes."""
         booked = self._ledger.reserve_many([ask for ask, _ in batch])
         tickets = [one for one in booked if isinstance(one, Ticket)]
-        films = [picture for one, (_, picture) in zip(booked, batch, strict=False) if isinstance(one, Ticket)]
+        images = [picture for one, (_, picture) in zip(booked, batch, strict=False) if isinstance(one, Ticket)]
         try:
             for ask, picture in batch[: len(booked)]:
                 self._keep(ask.sha256, picture)
         except BaseException as error:
             self._ledger.release_many(tickets, _reason(error))
             raise
-        settled = self._put(tickets, films) if tickets else []
+        settled = self._put(tickets, images) if tickets else []
         if len(booked) < len(batch):
             raise self._ledger.exceeded()
         return settled + [one for one in booked if isinstance(one, Query)]
 
     def _put(self, tickets: Sequence[Ticket], pictures: Sequence[Picture]) -> list[Query]:
         try:
-            films = [to_unit(picture.pixels) for picture in pictures]
-            answers = self._speak(films, [ticket.ask.account for ticket in tickets])
+            images = [to_unit(picture.pixels) for picture in pictures]
+            answers = self._speak(images, [ticket.ask.account for ticket in tickets])
         except ConnectionRefusedError as error:  # nobody was there: the one failure that surely cost nothing
             self._ledger.release_many(tickets, _reason(error))
             raise

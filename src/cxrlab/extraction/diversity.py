@@ -33,7 +33,7 @@ class Answer:
 
     Args:
         findings: (observation, side) of everything stated as present or possible, side empty where none is given.
-        speaks: Whether the text says anything of a film at all.
+        speaks: Whether the text says anything of an image at all.
         words: Number of words.
     """
 
@@ -59,7 +59,7 @@ def transcript_diversity(reports: Sequence[str], seed: int = 0) -> dict[str, Any
 
     Returns:
         n: Reports.
-        silent: Those that say nothing of a film; they are neither normal nor abnormal and have no finding set.
+        silent: Those that say nothing of an image; they are neither normal nor abnormal and have no finding set.
         distinct_reports: Different texts.
         distinct_finding_sets: Different finding sets, the empty one of a normal report among them.
         distinct_finding_sets_in_100: Expected number in 100 of the reports, for transcripts of other lengths;

@@ -125,7 +125,7 @@ def contradictions(report: Enriched) -> int:
     """How often a report contradicts itself, as far as the reader sees it.
 
     Counts observations that it both states and denies, and pairs of stated findings that cannot be on one
-    film. A statement that a part is normal as a whole ("the lungs are clear") is not held against anything.
+    image. A statement that a part is normal as a whole ("the lungs are clear") is not held against anything.
     """
     reading = read(report.text)
     present = [finding for finding in reading if finding.present]

@@ -16,7 +16,7 @@ def harvested(reports: Sequence[str], otherwise: Descriptions) -> Descriptions:
     """What reports say of each category, abnormal and normal apart.
 
     Args:
-        reports: Answers of the victim; those that say nothing of a film give nothing.
+        reports: Answers of the victim; those that say nothing of an image give nothing.
         otherwise: Of an oracle, for a category and kind of which no report speaks.
     """
     abnormal: dict[Category, list[str]] = {category: [] for category in Category}

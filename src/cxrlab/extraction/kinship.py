@@ -1,6 +1,6 @@
 """What an attacker has of the victim before the first query: weights that victim and surrogate or guide share.
 
-The paper's second surrogate begins with the victim's tower. That is more than an attacker from outside has, so it is
+The paper's second surrogate begins with the victim's encoder. That is more than an attacker from outside has, so it is
 told beside the threat model. Model cards tell what a model was made from; without a card nobody knows.
 """
 

@@ -1,7 +1,7 @@
 """How unlike a picture and a report are by a contrastive encoder: a guide for moving pictures that needs no surrogate.
 
 An extra of ours. The paper moves pictures by the surrogate's loss, and a surrogate that was told one bland report knows
-no finding to move them towards. Whoever has the victim's tower has, as a rule, the texts' half of its encoder too.
+no finding to move them towards. Whoever has the victim's encoder has, as a rule, the texts' half of its encoder too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Likeness:
     """An encoder with the one method of a surrogate that moving pictures needs.
 
     Args:
-        encoder: Of films and texts; reports longer than it reads are cut, as everywhere.
+        encoder: Of images and texts; reports longer than it reads are cut, as everywhere.
     """
 
     def __init__(self, encoder: DualEncoder) -> None:

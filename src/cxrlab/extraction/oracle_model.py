@@ -1,10 +1,11 @@
-"""The oracle that is a language model: asked once what chest films can show, believed where its words can be read.
+"""The oracle that is a language model: asked once what chest images can show, believed where its words can be read.
 
     oracle.json       which model, what became of its answers, and every description that was kept
     oracle/           every request with its answer, see `models.asked_once`
 
-The model sees neither a film nor an answer of the victim. An abnormal description must state a finding of its category
-that the reader knows, a normal one must speak of it and state none: what we cannot read we could not measure either.
+The model sees neither an image nor an answer of the victim. An abnormal description must state a finding of its
+category that the reader knows, a normal one must speak of it and state none: what we cannot read we could not measure
+either.
 """
 
 from __future__ import annotations

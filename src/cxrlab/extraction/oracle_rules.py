@@ -1,7 +1,7 @@
 """The oracles that need no language model: descriptions by lexicon B, the one that no model is trained on.
 
 The victim's training text is written with lexicon A. Lexicon B says the same things in other words, so
-the oracle brings knowledge of chest films into the attack and not one phrase of the victim's reports.
+the oracle brings knowledge of chest radiographs into the attack and not one phrase of the victim's reports.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from cxrlab.findings.cases import Visit
 from cxrlab.findings.contradictions import fits
 from cxrlab.findings.courses import GRADES, SHAPES, TUBE_HEIGHT_MM, Shape
 from cxrlab.findings.denials import Denier
-from cxrlab.findings.film import between
 from cxrlab.findings.grammar import capital, compiled
+from cxrlab.findings.image import between
 from cxrlab.findings.lexicon import load_lexicon
 from cxrlab.findings.lexicon_check import templates
 from cxrlab.findings.negatives import NORMAL, region_of
@@ -35,7 +35,7 @@ TERSE = 0.25  # share of sentences without a verb
 DENIED = 60  # lists of absent things tried for each category
 WEAK = 4  # descriptions of one category and kind that the weak oracle knows
 
-# Under which category each kind of normal statement stands; one on the whole film would deny the other four.
+# Under which category each kind of normal statement stands; one on the whole image would deny the other four.
 _NORMAL = {
     "hila": Category.AIRWAY,
     "lungs": Category.BREATHING,

@@ -1,4 +1,4 @@
-"""Who tells an attacker what chest films can show: the oracle, which sees neither a film nor the victim.
+"""Who tells an attacker what chest radiographs can show: the oracle, which sees neither an image nor the victim.
 
 An oracle gives, for each of the five categories, normal and abnormal descriptions of a sentence or
 two. What it says decides which reports the attack tries to draw out of the victim, so what it said is

@@ -48,7 +48,7 @@ class PairwiseJudge(Protocol):
 class RulesJudge:
     """Prefers the report with fewer significant errors by rule, then the one with the higher F1 of findings.
 
-    A report that says nothing of the film makes few errors and is no report: it loses to any that speaks.
+    A report that says nothing of the image makes few errors and is no report: it loses to any that speaks.
 
     Args:
         seed: Unused; nothing is drawn.

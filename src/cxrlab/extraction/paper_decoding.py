@@ -16,7 +16,7 @@ class PaperDecoding(Decoding):
         max_new_tokens: Longest answer, in tokens.
         temperature: For sample; 1 is the model's own distribution, above 0.
         top_p: For sample; smallest set of tokens that holds this share of the probability, above 0 up to 1.
-        answers: Answers a film, of which the first counts.
+        answers: Answers an image, of which the first counts.
         beams: For beam and diverse; sequences kept, over all groups: the paper's 3 groups of 6.
         groups: For diverse; it divides `beams`.
         diversity_penalty: For diverse; taken off a token's log-probability for each earlier group that chose it.

@@ -21,7 +21,7 @@ from cxrlab.core.records import SPLITS
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.pools import FolderPool, cifar_pool, folder_pool
 from cxrlab.data.scenes import draw_scene
-from cxrlab.data.views import film_of
+from cxrlab.data.views import image_of
 from cxrlab.extraction.pools import POOLS, Pool, open_pool, square, usage
 from cxrlab.extraction.records import Picture
 
@@ -136,7 +136,7 @@ class _Listed(Pool):
 
 
 class Folder(_Listed):
-    """A folder of pictures; whether they are chest films nobody knows."""
+    """A folder of pictures; whether they are chest radiographs nobody knows."""
 
     kind = "folder"
 
@@ -150,8 +150,8 @@ class Folder(_Listed):
         raise DataError(one.unreadable[key])
 
 
-class Films(_Listed):
-    """The frontal film of each study of a split, as it is shown to a model; of a caption its picture."""
+class Images(_Listed):
+    """The frontal image of each study of a split, as it is shown to a model; of a caption its picture."""
 
     kind = "corpus"
 
@@ -164,8 +164,8 @@ class Films(_Listed):
 
     def _load(self, key: str) -> Picture:
         study = self._corpus[key]
-        film = film_of(self._corpus, study)
-        return Picture(key, square(film, self.size), in_domain=study.caption is None)
+        image = image_of(self._corpus, study)
+        return Picture(key, square(image, self.size), in_domain=study.caption is None)
 
 
 class Mix(Pool):
@@ -196,7 +196,7 @@ class Mix(Pool):
 
     @property
     def readable(self) -> int | None:
-        """As `count`, of what can be drawn of the two; one lost film may cost many pictures."""
+        """As `count`, of what can be drawn of the two; one lost image may cost many pictures."""
         return self._until(self.inside.readable, self.outside.readable)
 
     def _until(self, inside: int | None, outside: int | None) -> int | None:
@@ -209,10 +209,10 @@ class Mix(Pool):
 
     def _take(self, skip: int, n: int) -> list[Picture]:
         before, after = int(skip * self.share), int((skip + n) * self.share)
-        films = iter(self.inside.draw(after - before, before))
+        images = iter(self.inside.draw(after - before, before))
         others = iter(self.outside.draw(n - (after - before), skip - before))
         return [
-            _of_part(next(films), "in", known=True)
+            _of_part(next(images), "in", known=True)
             if self._is_inside(place)
             else _of_part(next(others), "out", known=False)
             for place in range(skip, skip + n)

@@ -1,7 +1,7 @@
-"""Pools of pictures to ask about: photographs, scenes, noise, films, and mixtures of them.
+"""Pools of pictures to ask about: photographs, scenes, noise, images, and mixtures of them.
 
 Every picture comes out as a square of grey, uint8 [size, size]: colour as its luminance (ITU-R 601), another shape
-squeezed into the square as the image processors of the models squeeze films, small ones enlarged bilinearly. Only
+squeezed into the square as the image processors of the models squeeze images, small ones enlarged bilinearly. Only
 what is drawn is decoded.
 """
 
@@ -19,7 +19,7 @@ from cxrlab.core.codec import to_uint8
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.randomness import generator
 from cxrlab.core.tables import Table
-from cxrlab.data.images import grey_film
+from cxrlab.data.images import grey_image
 from cxrlab.extraction.records import Picture
 
 POOLS = Table(
@@ -29,7 +29,7 @@ POOLS = Table(
         "folder": "cxrlab.extraction.pool_kinds:Folder",
         "scenes": "cxrlab.extraction.pool_kinds:Scenes",
         "noise": "cxrlab.extraction.pool_kinds:Noise",
-        "corpus": "cxrlab.extraction.pool_kinds:Films",
+        "corpus": "cxrlab.extraction.pool_kinds:Images",
         "mix": "cxrlab.extraction.pool_kinds:Mix",
     },
 )
@@ -38,7 +38,7 @@ USAGE: Mapping[str, str] = {
     "folder:DIR": "every PNG and JPEG picture under a folder",
     "scenes": "drawn scenes without a chest, without end",
     "noise": "normally distributed pixels, each picture scaled to 0 to 255, without end",
-    "corpus:DIR[@split]": "frontal films of a corpus; split train when left out",
+    "corpus:DIR[@split]": "frontal images of a corpus; split train when left out",
     "mix:R:IN+OUT": "a share R (0 to 1) of the pool IN, the rest of OUT, such as mix:0.1:corpus:runs/phantom+scenes",
 }
 
@@ -141,8 +141,8 @@ def square(picture: NDArray[Any], size: int) -> NDArray[np.uint8]:
         picture: uint8, uint16 or float32 in [0, 1]; [H, W] or [H, W, 3].
         size: Side in pixels.
     """
-    film = grey_film(picture)
-    if film.shape != (size, size):
-        grey = Image.fromarray(np.ascontiguousarray(film, np.float32))
-        film = np.asarray(grey.resize((size, size), Image.Resampling.BILINEAR), np.float32)
-    return to_uint8(film)
+    image = grey_image(picture)
+    if image.shape != (size, size):
+        grey = Image.fromarray(np.ascontiguousarray(image, np.float32))
+        image = np.asarray(grey.resize((size, size), Image.Resampling.BILINEAR), np.float32)
+    return to_uint8(image)

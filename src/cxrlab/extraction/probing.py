@@ -63,7 +63,7 @@ def _probe(attack: Attack, pictures: Sequence[Picture]) -> Probing:
     asked = 0
 
     def passes(dressed: Sequence[Pixels]) -> list[bool]:
-        """Whoever sees words alone takes an answer that says nothing of a film for a refusal."""
+        """Whoever sees words alone takes an answer that says nothing of an image for a refusal."""
         nonlocal asked
         shown = [replace(one, pixels=pixels) for one, pixels in zip(pictures, dressed, strict=True)]
         told = attack.desk.ask(shown, 0, asked)

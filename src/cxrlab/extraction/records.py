@@ -20,7 +20,7 @@ class Picture:
     Args:
         key: Its name, unique in the pool.
         pixels: uint8 [H, W], 255 is white.
-        in_domain: Whether it is a chest film; None where nobody knows.
+        in_domain: Whether it is a chest radiograph; None where nobody knows.
     """
 
     key: str

@@ -124,8 +124,8 @@ def _unmoved(attack: Attack) -> list[Noted]:
 def _aligned(attack: Attack, round: int, told: list[Query], last: list[Picture]) -> list[Noted]:
     """The pictures of a round, each moved towards its enriched report.
 
-    While the victim has said nothing of a film there is no surrogate to move them by: fresh ones are asked as they are.
-    An encoder as guide needs none at any time; what the surrogate would have said stays unsaid.
+    While the victim has said nothing of an image there is no surrogate to move them by: fresh ones are asked as they
+    are. An encoder as guide needs none at any time; what the surrogate would have said stays unsaid.
     """
     from cxrlab.extraction.alignment import move_pictures
 
@@ -199,7 +199,7 @@ def dressed(attack: Attack, pictures: list[Picture]) -> list[Picture]:
 
 
 def fit_between(attack: Attack, round: int, told: list[Query]) -> Any:
-    """The surrogate of a round, from what was asked before it; None while the victim has said nothing of a film."""
+    """The surrogate of a round, from what was asked before it; None while the victim has said nothing of an image."""
     place = attack.place(round)
     learnt = learnt_from(told, attack.config)
     try:
@@ -234,9 +234,9 @@ def own_reports(surrogate: Any, pictures: Sequence[Picture], config: ExtractConf
 
     if surrogate is None:
         return [""] * len(pictures)
-    films = [one.pixels.astype("float32") / 255.0 for one in pictures]
+    images = [one.pixels.astype("float32") / 255.0 for one in pictures]
     how = Decoding(max_new_tokens=config.surrogate_decoding.max_new_tokens)
-    answers = batch_size.map(films, lambda some: surrogate.answers(some, None, how))
+    answers = batch_size.map(images, lambda some: surrogate.answers(some, None, how))
     return [several[0].text for several in answers]
 
 

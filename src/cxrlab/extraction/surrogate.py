@@ -40,7 +40,7 @@ class Parts:
 
     Args:
         start: A whole LLaVA, or None.
-        encoder: Vision tower, where there is no start.
+        encoder: Vision vision encoder, where there is no start.
         language_model: Language model, likewise.
     """
 
@@ -50,16 +50,16 @@ class Parts:
 
 
 def parse_surrogate(name: str) -> Parts:
-    """`parts:TOWER+LANGUAGE_MODEL`, or the name of a whole LLaVA."""
+    """`parts:VISION_ENCODER+LANGUAGE_MODEL`, or the name of a whole LLaVA."""
     if not name.startswith(PARTS):
         return Parts(start=name)
-    tower, plus, language = name.removeprefix(PARTS).partition("+")
-    if not plus or not tower or not language:
+    vision_encoder, plus, language = name.removeprefix(PARTS).partition("+")
+    if not plus or not vision_encoder or not language:
         raise ConfigError(
-            f"surrogate '{name}' names no two parts; write parts:TOWER+LANGUAGE_MODEL, such as "
+            f"surrogate '{name}' names no two parts; write parts:VISION_ENCODER+LANGUAGE_MODEL, such as "
             "parts:builtin:encoder+builtin:general."
         )
-    return Parts(encoder=tower, language_model=language)
+    return Parts(encoder=vision_encoder, language_model=language)
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class LlavaLearner:
             encoder=parts.encoder,
             language_model=parts.language_model,
             indication=False,
-            train_tower=fitting.train_tower,
+            train_vision_encoder=fitting.train_vision_encoder,
             lora_rank=fitting.lora_rank,
             lora_alpha=2.0 * max(fitting.lora_rank, 1),
             lora_dropout=0.0,

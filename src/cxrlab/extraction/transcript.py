@@ -1,6 +1,6 @@
 """What was asked and answered, as a corpus that a surrogate can learn from.
 
-A picture stands for a film and the victim's words for its report. Where answers are learnt in several wordings, each
+A picture stands for an image and the victim's words for its report. Where answers are learnt in several wordings, each
 wording is a study of its own with the same picture.
 """
 
@@ -24,7 +24,7 @@ from cxrlab.extraction.records import Query
 
 
 class NothingLearnt(DataError):
-    """No answer of a transcript says anything of a film."""
+    """No answer of a transcript says anything of an image."""
 
 
 def write_transcript(
@@ -41,7 +41,7 @@ def write_transcript(
     """Make the corpus, or find it made.
 
     Args:
-        queries: Answered ones; what says nothing of a film, such as a refusal, is left out.
+        queries: Answered ones; what says nothing of an image, such as a refusal, is left out.
         run: Run folder with the pictures.
         out: Folder of the corpus.
         victim: Who answered.
@@ -52,7 +52,9 @@ def write_transcript(
     """
     told = _without_repeats([query for query in queries if answer_of(query.report).speaks], repeats)
     if not told:
-        raise NothingLearnt(f"none of {len(queries)} answers says anything of a film; there is nothing to learn from.")
+        raise NothingLearnt(
+            f"none of {len(queries)} answers says anything of an image; there is nothing to learn from."
+        )
     card = Card(
         name="transcript",
         source=f"Pictures that were put to {victim}, with its answers.",

@@ -20,7 +20,7 @@ from cxrlab.core.vocabulary import Side, View
 from cxrlab.findings.config import CaseConfig
 from cxrlab.findings.contexts import CONTEXTS
 from cxrlab.findings.courses import days_to_clear
-from cxrlab.findings.film import Film, Lesion, between, lesion, pick
+from cxrlab.findings.image import Lesion, Radiograph, between, lesion, pick
 
 # Cumulative shares of patients with one, two, three and four visits.
 VISITS = (0.50, 0.76, 0.91, 1.00)
@@ -92,7 +92,7 @@ def draw_patient(seed: int, patient: str, config: CaseConfig | None = None) -> P
         if before is None:
             first_age = between(rng, CONTEXTS[context].ages)
         day += days
-        film = Film(
+        image = Radiograph(
             rng,
             context,
             lean,
@@ -104,10 +104,10 @@ def draw_patient(seed: int, patient: str, config: CaseConfig | None = None) -> P
             faint=config.faint,
             seen={key: day - since for key, since in first_day.items()},
         )
-        findings = (film.normal if is_normal else film.abnormal)(before.present if before else ())
+        findings = (image.normal if is_normal else image.abnormal)(before.present if before else ())
         first_day = {lesion(f): first_day.get(lesion(f), day) for f in findings if f.present}
         prior = days if before else None
-        visits.append(Visit(index + 1, int(film.age), sex, _view(rng, context, findings), context, prior, findings))
+        visits.append(Visit(index + 1, int(image.age), sex, _view(rng, context, findings), context, prior, findings))
     return PatientCase(patient, tuple(visits))
 
 

@@ -20,7 +20,7 @@ from cxrlab.core.vocabulary import ErrorKind, Side
 from cxrlab.findings.cases import Visit
 from cxrlab.findings.contexts import CONTEXTS
 from cxrlab.findings.contradictions import fits
-from cxrlab.findings.film import MOST_FINDINGS, Film, resolved
+from cxrlab.findings.image import MOST_FINDINGS, Radiograph, resolved
 from cxrlab.findings.mistakes import Mistake, significant, slips
 from cxrlab.findings.narrator import Narration, narrate
 from cxrlab.findings.relatedness import relatedness
@@ -153,7 +153,7 @@ def _inventions(rng: np.random.Generator, visit: Visit) -> Iterable[Mistake]:
     lean = Side.LEFT if rng.random() < 0.5 else Side.RIGHT
     names = [name for name, row in CONTEXTS.items() if row.suits(visit.age)]
     for name in rng.permutation(names)[:POOL_CONTEXTS]:
-        for finding in Film(rng, str(name), lean, age=visit.age, first=True).abnormal(()):
+        for finding in Radiograph(rng, str(name), lean, age=visit.age, first=True).abnormal(()):
             gone = resolved(finding)
             yield Mistake(ErrorKind.FALSE_FINDING, None, finding)
             yield Mistake(ErrorKind.FALSE_COMPARISON, None, gone)

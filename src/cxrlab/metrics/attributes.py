@@ -103,7 +103,7 @@ def _degree(reference: Finding, candidate: Finding, urgency: Urgency) -> Iterato
 
 
 def _step(severity: Severity) -> int:
-    """Rank with trace and mild as one: "tiny" and "small" are said of the same film."""
+    """Rank with trace and mild as one: "tiny" and "small" are said of the same image."""
     return max(severity.rank, Severity.MILD.rank)
 
 

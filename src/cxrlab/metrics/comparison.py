@@ -79,7 +79,7 @@ class Comparison:
         missing: Reference findings without a counterpart.
         invented: Candidate findings without a counterpart.
         unspoken: Comparisons with the prior on which no present finding stands ("has resolved") and that are wrong.
-        silent: True when the candidate says nothing of the film, neither a finding nor that something is
+        silent: True when the candidate says nothing of the image, neither a finding nor that something is
             normal, although the reference does: it makes no error, and is no report either.
     """
 

@@ -33,11 +33,11 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Context:
-    """What is known of the patient beside the film; it may change what an error means.
+    """What is known of the patient beside the image; it may change what an error means.
 
     Args:
         age: Years; None when unknown.
-        indication: Why the film was taken; None when unknown.
+        indication: Why the image was taken; None when unknown.
     """
 
     age: float | None = None

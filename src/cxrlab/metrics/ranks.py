@@ -23,7 +23,7 @@ def first_right(queries: Vectors, wanted: Keys, gallery: Vectors, keys: Keys) ->
     """Place of the first right candidate for each query, from 1; 0 where there is none or the query's key is unknown.
 
     A wrong candidate that is exactly as similar as the best right one stands before it: an encoder that gives every
-    film the same vector then finds nothing, instead of everything.
+    image the same vector then finds nothing, instead of everything.
 
     Vectors that are not numbers are a `ValueError`: they compare with nothing, and every query would stand first.
 

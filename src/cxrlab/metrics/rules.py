@@ -87,7 +87,7 @@ class Weights:
         hedged: Factor on a finding that is only possible.
         known: Factor on a finding that is said to be unchanged: somebody has acted on it before.
         untold: Factor on a comparison that is left out; one that points the wrong way misleads.
-        echo: Factor on what is lost, or read into the film, by a further word for a matched thing.
+        echo: Factor on what is lost, or read into the image, by a further word for a matched thing.
     """
 
     finding: Mapping[Urgency, float] = field(

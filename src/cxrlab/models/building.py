@@ -1,7 +1,7 @@
-"""Models from nothing: tokenizer, vision tower, language model, and how they are put together.
+"""Models from nothing: tokenizer, vision encoder, language model, and how they are put together.
 
-The parts are those of LLaVA-Rad in every size: a DINOv2-shaped tower, a Llama-shaped language model
-and a two-layer projector between them; beside the tower a BERT-shaped text encoder for contrastive
+The parts are those of LLaVA-Rad in every size: a DINOv2-shaped vision encoder, a Llama-shaped language model
+and a two-layer projector between them; beside the vision encoder a BERT-shaped text encoder for contrastive
 training. `PHANTOM` is the size that ships with the package, `TINY` the one of the tests. Weights are random until
 somebody trains them; a seed decides them.
 """
@@ -15,7 +15,7 @@ from typing import Any
 from cxrlab.core.errors import ConfigError
 
 PAD, BOS, EOS, IMAGE, UNKNOWN = "<pad>", "<s>", "</s>", "<image>", "<unk>"
-FEATURE_LAYER = -2  # of the tower: its last but one layer, as in LLaVA
+FEATURE_LAYER = -2  # of the vision encoder: its last but one layer, as in LLaVA
 # Of OpenAI's CLIP, which BiomedCLIP-CXR and LLaVA-Rad keep.
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 
@@ -25,21 +25,21 @@ class Size:
     """How large the parts are.
 
     Args:
-        image: Side of the film in pixels.
+        image: Side of the image in pixels.
         patch: Side of a patch in pixels; it divides `image`.
-        tower: Layers of the vision tower.
+        vision_encoder: Layers of the vision encoder.
         language: Layers of the language model.
         text: Layers of the text encoder.
         width: Numbers a token, in all three.
         head: Numbers an attention head; it divides `width`.
-        shared: Numbers of the space that films and reports share.
+        shared: Numbers of the space that images and reports share.
         vocabulary: Most tokens of the tokenizer.
-        context: Most tokens of the language model, those of the film included.
+        context: Most tokens of the language model, those of the image included.
     """
 
     image: int = 128
     patch: int = 16
-    tower: int = 6
+    vision_encoder: int = 6
     language: int = 6
     text: int = 3
     width: int = 192
@@ -56,12 +56,14 @@ class Size:
 
     @property
     def image_tokens(self) -> int:
-        """Patches of a film."""
+        """Patches of an image."""
         return (self.image // self.patch) ** 2
 
 
 PHANTOM = Size()
-TINY = Size(image=32, patch=16, tower=2, language=2, text=2, width=32, head=16, shared=16, vocabulary=512, context=512)
+TINY = Size(
+    image=32, patch=16, vision_encoder=2, language=2, text=2, width=32, head=16, shared=16, vocabulary=512, context=512
+)
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Any:
@@ -100,15 +102,15 @@ def for_llava(trained: Any) -> Any:
     )
 
 
-def build_tower(size: Size, seed: int) -> Any:
-    """A vision tower with random weights: `Dinov2Model` with a class token in front of its patches."""
+def build_vision_encoder(size: Size, seed: int) -> Any:
+    """A vision encoder with random weights: `Dinov2Model` with a class token in front of its patches."""
     from transformers import Dinov2Config, Dinov2Model
 
     _seed(seed)
     return Dinov2Model(
         Dinov2Config(
             hidden_size=size.width,
-            num_hidden_layers=size.tower,
+            num_hidden_layers=size.vision_encoder,
             num_attention_heads=size.width // size.head,
             mlp_ratio=4,
             image_size=size.image,
@@ -159,7 +161,7 @@ def build_text_encoder(tokenizer: Any, size: Size, seed: int) -> Any:
 
 
 def build_image_processor(image: int) -> Any:
-    """Films squeezed to a square of this side, scaled by CLIP's mean and deviation; nothing is cropped away."""
+    """Images squeezed to a square of this side, scaled by CLIP's mean and deviation; nothing is cropped away."""
     from transformers import CLIPImageProcessorPil
 
     return CLIPImageProcessorPil(
@@ -171,18 +173,20 @@ def build_image_processor(image: int) -> Any:
     )
 
 
-def build_dual_encoder(tower: Any, text_encoder: Any, shared: int, seed: int) -> Any:
-    """Tower and text encoder with a projection each into one space: `VisionTextDualEncoderModel`."""
+def build_dual_encoder(vision_encoder: Any, text_encoder: Any, shared: int, seed: int) -> Any:
+    """VisionEncoder and text encoder with a projection each into one space: `VisionTextDualEncoderModel`."""
     from transformers import VisionTextDualEncoderConfig, VisionTextDualEncoderModel
 
     _seed(seed)
     config = VisionTextDualEncoderConfig.from_vision_text_configs(
-        tower.config, text_encoder.config, projection_dim=shared
+        vision_encoder.config, text_encoder.config, projection_dim=shared
     )
-    return VisionTextDualEncoderModel(config=config, vision_model=tower, text_model=text_encoder)
+    return VisionTextDualEncoderModel(config=config, vision_model=vision_encoder, text_model=text_encoder)
 
 
-def assemble_llava(tower: Any, language_model: Any, tokenizer: Any, image_processor: Any, seed: int) -> tuple[Any, Any]:
+def assemble_llava(
+    vision_encoder: Any, language_model: Any, tokenizer: Any, image_processor: Any, seed: int
+) -> tuple[Any, Any]:
     """A LLaVA of trained parts with a new projector between them: (model, processor).
 
     The parts' own tensors are used, not copied. The tokenizer must hold `<image>`.
@@ -201,26 +205,26 @@ def assemble_llava(tower: Any, language_model: Any, tokenizer: Any, image_proces
             "with the parts of a Llama (model.embed_tokens, lm_head), such as Mistral, Qwen2, Phi or Gemma."
         )
     config = LlavaConfig(
-        vision_config=tower.config,
+        vision_config=vision_encoder.config,
         text_config=language_model.config,
         image_token_index=image,
         vision_feature_layer=FEATURE_LAYER,
         vision_feature_select_strategy="default",
         tie_word_embeddings=bool(language_model.config.tie_word_embeddings),
-        image_seq_length=(tower.config.image_size // tower.config.patch_size) ** 2,
+        image_seq_length=(vision_encoder.config.image_size // vision_encoder.config.patch_size) ** 2,
     )
     # On no device: at 7 billion parameters, drawing weights only to replace them takes minutes and 28 GB.
     with torch.device("meta"):
         model = LlavaForConditionalGeneration(config)
     _seed(seed)
     model.model.multi_modal_projector = LlavaMultiModalProjector(config)
-    model.model.vision_tower = tower
+    model.model.vision_tower = vision_encoder
     model.model.language_model = language_model.model
     model.lm_head = language_model.lm_head
     processor = LlavaProcessor(
         image_processor=image_processor,
         tokenizer=tokenizer,
-        patch_size=tower.config.patch_size,
+        patch_size=vision_encoder.config.patch_size,
         vision_feature_select_strategy="default",
         num_additional_image_tokens=1,
         image_token=IMAGE,

@@ -1,8 +1,8 @@
 """A second family of parts from nothing, for a report model that is kin to no other one here.
 
-Nothing of `building.py` but the way of putting parts together is shared: a CLIP-shaped tower with smaller patches, a
+Nothing of `building.py` but the way of putting parts together is shared: a CLIP-shaped encoder with smaller patches, a
 Qwen2-shaped language model with fewer and wider layers whose heads share keys and values, and word pieces in place of
-byte pairs. Whoever copies a model with this one has neither its architecture nor its vocabulary. The tower keeps a
+byte pairs. Whoever copies a model with this one has neither its architecture nor its vocabulary. The encoder keeps a
 class token in front of its patches, as `building.assemble_llava` drops one. Weights are random until somebody trains
 them; a seed decides them.
 """
@@ -24,23 +24,23 @@ class OutsiderSize:
     """How large the parts of the second family are.
 
     Args:
-        image: Side of the film in pixels.
+        image: Side of the image in pixels.
         patch: Side of a patch in pixels; it divides `image`.
-        tower: Layers of the vision tower.
-        tower_width: Numbers a patch; a multiple of `head`.
+        vision_encoder: Layers of the vision encoder.
+        vision_encoder_width: Numbers a patch; a multiple of `head`.
         language: Layers of the language model.
         language_width: Numbers a token; a multiple of `head`.
         inner: Numbers between the two layers of the language model's perceptrons.
         head: Numbers an attention head, in both.
         sharing: Heads of the language model that share keys and values; it divides their number.
         vocabulary: Most tokens of the tokenizer.
-        context: Most tokens of the language model, those of the film included.
+        context: Most tokens of the language model, those of the image included.
     """
 
     image: int = 128
     patch: int = 8
-    tower: int = 6
-    tower_width: int = 160
+    vision_encoder: int = 6
+    vision_encoder_width: int = 160
     language: int = 5
     language_width: int = 256
     inner: int = 512
@@ -52,7 +52,7 @@ class OutsiderSize:
     def __post_init__(self) -> None:
         if self.image % self.patch:
             raise ConfigError(f"patch={self.patch} does not divide image={self.image}.")
-        for name in ("tower_width", "language_width"):
+        for name in ("vision_encoder_width", "language_width"):
             if getattr(self, name) % self.head:
                 raise ConfigError(f"head={self.head} does not divide {name}={getattr(self, name)}.")
         if (self.language_width // self.head) % self.sharing:
@@ -60,7 +60,7 @@ class OutsiderSize:
 
     @property
     def image_tokens(self) -> int:
-        """Patches of a film."""
+        """Patches of an image."""
         return (self.image // self.patch) ** 2
 
 
@@ -93,16 +93,16 @@ def train_word_pieces(texts: Iterable[str], vocabulary: int) -> Any:
     return for_llava(pieces)
 
 
-def build_outsider_tower(size: OutsiderSize, seed: int) -> Any:
-    """A vision tower with random weights: `CLIPVisionModel` with a class token in front of its patches."""
+def build_outsider_vision_encoder(size: OutsiderSize, seed: int) -> Any:
+    """A vision encoder with random weights: `CLIPVisionModel` with a class token in front of its patches."""
     import torch
     from transformers import CLIPVisionConfig, CLIPVisionModel
 
     config = CLIPVisionConfig(
-        hidden_size=size.tower_width,
-        intermediate_size=4 * size.tower_width,
-        num_hidden_layers=size.tower,
-        num_attention_heads=size.tower_width // size.head,
+        hidden_size=size.vision_encoder_width,
+        intermediate_size=4 * size.vision_encoder_width,
+        num_hidden_layers=size.vision_encoder,
+        num_attention_heads=size.vision_encoder_width // size.head,
         image_size=size.image,
         patch_size=size.patch,
     )

@@ -2,9 +2,9 @@
 
     general    a LLaVA that describes scenes and knows the words of reports, but has seen no chest
     encoder    a contrastive encoder of phantoms (stage 1)
-    reporter   an adapter that makes a report model of the encoder's tower and the general language model (stages 2, 3)
-    aligned    what `reporter` stands on: that tower, that language model, and the projector between them (stage 2)
-    outsider   a LLaVA of another tower, language model and tokenizer, which has seen scenes and read lexicon B alone
+    reporter   an adapter that makes a report model of the encoder's encoder and the general language model (stages 2,
+    3) aligned    what `reporter` stands on: that encoder, that language model, and the projector between them (stage 2)
+    outsider   a LLaVA of another encoder, language model and tokenizer, which has seen scenes and read lexicon B alone
 
 Four folders hold weights; `aligned` holds a projector alone and is put together from its neighbours once, in the
 user's cache. `experiments/build_builtin.py` trains all of them anew.
@@ -81,7 +81,7 @@ class Builtin:
         """Open a built-in report model; it needs no library."""
         require("models")
         if argument == ENCODER:
-            raise UnknownName("builtin:encoder places films beside reports and writes none; use builtin:reporter.")
+            raise UnknownName("builtin:encoder places images beside reports and writes none; use builtin:reporter.")
         return HfModel.load(str(builtin_folder(argument)), library, loading, name=f"builtin:{argument}")
 
 
@@ -143,14 +143,16 @@ def _write_aligned(weights: Path, folder: Path) -> None:
 
     from cxrlab.models.building import assemble_llava
     from cxrlab.models.local_files import quiet_loading
-    from cxrlab.models.parts import load_language_model, load_tower
+    from cxrlab.models.parts import load_language_model, load_vision_encoder
 
-    tower = load_tower(f"hf:{weights / ENCODER}", dtype="bfloat16")
+    vision_encoder = load_vision_encoder(f"hf:{weights / ENCODER}", dtype="bfloat16")
     language = load_language_model(f"hf:{weights / GENERAL}", dtype="bfloat16")
-    model, processor = assemble_llava(tower.model, language.model, language.tokenizer, tower.image_processor, seed=0)
+    model, processor = assemble_llava(
+        vision_encoder.model, language.model, language.tokenizer, vision_encoder.image_processor, seed=0
+    )
     model.model.multi_modal_projector.load_state_dict(load_file(weights / ALIGNED / PROJECTOR))
     with quiet_loading():
-        model.to(tower.model.dtype).save_pretrained(folder)
+        model.to(vision_encoder.model.dtype).save_pretrained(folder)
     processor.save_pretrained(folder)
     card = read_model_card(weights / ALIGNED)
     assert card is not None

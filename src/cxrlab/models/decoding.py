@@ -35,7 +35,7 @@ class Decoding:
         max_new_tokens: Longest answer, in tokens.
         temperature: For sample; 1 is the model's own distribution, above 0.
         top_p: For sample; smallest set of tokens that holds this share of the probability, above 0 up to 1.
-        answers: Answers a film; sample draws them, beam and diverse keep the best.
+        answers: Answers an image; sample draws them, beam and diverse keep the best.
         beams: For beam and diverse; sequences kept, over all groups.
         groups: For diverse; it divides `beams`.
         diversity_penalty: For diverse; taken off a token's log-probability for each earlier group that chose it.
@@ -99,7 +99,7 @@ class ChoosesWords(Protocol):
         indications: Sequence[str | None] | None = None,
         decoding: Decoding | None = None,
     ) -> list[list[Generated]]:
-        """Answers for each film, best first; `decoding.answers` of them, its own settings when None."""
+        """Answers for each image, best first; `decoding.answers` of them, its own settings when None."""
         ...
 
 

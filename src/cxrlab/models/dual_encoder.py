@@ -1,7 +1,7 @@
-"""A contrastive encoder: films and texts as vectors of one space, differentiable to the pixels.
+"""A contrastive encoder: images and texts as vectors of one space, differentiable to the pixels.
 
 Opens what stage 1 writes, what `cxrlab models convert` makes of BiomedCLIP, and any folder of
-transformers that turns both films and texts into vectors (CLIP, SigLIP, a vision-text dual encoder).
+transformers that turns both images and texts into vectors (CLIP, SigLIP, a vision-text dual encoder).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cxrlab.models.encoder_folder import EncoderFolder
     from cxrlab.models.loading import Loading
 
-_BATCH = 32  # films or texts that go through at once where the caller gives a list
+_BATCH = 32  # images or texts that go through at once where the caller gives a list
 
 
 class DualEncoder:
@@ -62,7 +62,7 @@ class DualEncoder:
 
     @property
     def collections(self) -> tuple[str, ...]:
-        """Collections of films that it has learnt from; empty where its folder does not tell."""
+        """Collections of images that it has learnt from; empty where its folder does not tell."""
         return self.card.collections if self.card else ()
 
     @property
@@ -89,11 +89,11 @@ class DualEncoder:
         """Vectors [B, D] float32 of length 1, differentiable to the pixels where `pixels.differentiable`.
 
         Args:
-            images: Tensor [B, H, W] or [B, 3, H, W] in [0, 1]; or a list of films of any sizes (see `hf.films`).
+            images: Tensor [B, H, W] or [B, 3, H, W] in [0, 1]; or a list of images of any sizes (see `hf.images`).
         """
-        from cxrlab.models.hf.films import as_films
+        from cxrlab.models.hf.images import as_images
 
-        inputs = self.pixels.inputs(as_films(images, self.device))
+        inputs = self.pixels.inputs(as_images(images, self.device))
         dtype = self.model.logit_scale.dtype
         found = self.model.get_image_features(pixel_values=inputs["pixel_values"].to(dtype))
         return _unit(getattr(found, "pooler_output", found))
@@ -132,7 +132,7 @@ class DualEncoder:
         return int(self.tokenizer.pad_token_id or 0)
 
     def embed_images(self, images: Sequence[Image]) -> Image:
-        """Vectors [N, D] float32 of length 1 for films [H, W] or [H, W, 3] in [0, 1], of any sizes."""
+        """Vectors [N, D] float32 of length 1 for images [H, W] or [H, W, 3] in [0, 1], of any sizes."""
         import torch
 
         with torch.inference_mode():

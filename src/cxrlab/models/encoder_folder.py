@@ -30,8 +30,8 @@ class EncoderFolder:
 
     Args:
         model: With `get_image_features`, `get_text_features` and `logit_scale`; in evaluation mode, on its device.
-        tokenizer: Of its text tower.
-        image_processor: Of its vision tower.
+        tokenizer: Of its text encoder.
+        image_processor: Of its vision encoder.
         longest: Most tokens of a text.
         card: What made it; None for a folder from elsewhere.
     """
@@ -87,14 +87,14 @@ def encoder_class(folder: Path) -> Any:
         raise DataError(f"{folder}: its config.json cannot be used ({first_line(error)}).") from error
     if not all(hasattr(plain, name) for name in ("get_image_features", "get_text_features")):
         raise DataError(
-            f"{folder} holds a model of the type '{kind}', which does not turn both films and texts into "
+            f"{folder} holds a model of the type '{kind}', which does not turn both images and texts into "
             "vectors; name a contrastive encoder: what `cxrlab train encoder` writes, or a folder of CLIP."
         )
     return plain
 
 
 def longest_text(model: Any, tokenizer: Any) -> int:
-    """Most tokens of a text: what the tokenizer was told, and no more than the text tower has places for."""
+    """Most tokens of a text: what the tokenizer was told, and no more than the text encoder has places for."""
     config = getattr(model.config, "text_config", model.config)
     places = int(getattr(config, "max_position_embeddings", _NO_LIMIT))
     # RoBERTa counts its places from the padding token on, so the first ones are never used.

@@ -26,7 +26,7 @@ class ModelCard(Record):
     Args:
         stage: What made it: encoder, align, finetune, language, convert …
         prompts: Name and version of the prompts that it was trained with, a row of `models/prompts.yaml`.
-        collections: Collections whose films or reports it has learnt from, as cards of corpora name them.
+        collections: Collections whose images or reports it has learnt from, as cards of corpora name them.
         base: Name of the model that an adapter stands on, such as `builtin:aligned` or `hf:../align/checkpoint`
             (a relative path counts from this folder).
         trained_on: `synthetic` where every corpus that it was trained on is, `patients` where one may not be; see

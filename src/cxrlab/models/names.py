@@ -1,7 +1,7 @@
 """How a model is named, and how a name becomes a model.
 
 A name is split at its first colon into kind and argument (`retrieval:corpora/phantom`); a web
-address is taken whole, since it has colons of its own. Models of films and models of text have a table each. The
+address is taken whole, since it has colons of its own. Models of images and models of text have a table each. The
 word `rules` names no text model: a structurer, judge or oracle has rules of its own.
 """
 
@@ -116,7 +116,7 @@ def load_model(name: str, library: Library, loading: Loading | None = None, *, s
 
     Args:
         name: Such as `stub:normal`; see `list_models`.
-        library: Opens the corpus that a name mentions; called only for kinds that look among films.
+        library: Opens the corpus that a name mentions; called only for kinds that look among images.
         loading: Device, precision, prompts; kinds without weights pass over it.
         synthetic: Whether everything that it will be asked is known to be synthetic, so that no permission is needed.
     """
@@ -155,7 +155,7 @@ def load_encoder(name: str, loading: Loading | None = None) -> DualEncoder:
 
 def list_models() -> list[dict[str, str]]:
     """How to name a model, with what it reads and what it does."""
-    tables = (("films", KINDS), ("text", TEXT_KINDS), ("films and text", ENCODER_KINDS))
+    tables = (("images", KINDS), ("text", TEXT_KINDS), ("images and text", ENCODER_KINDS))
     return [
         {"name": name, "reads": reads, "does": purpose}
         for reads, kinds in tables

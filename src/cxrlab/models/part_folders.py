@@ -47,8 +47,8 @@ def open_part(folder: Path, take: Callable[[Path, str], Any], what: str) -> Any:
     return found.eval()
 
 
-def tower_of(folder: Path, kind: str) -> Any:
-    """The vision tower of a dual encoder, a LLaVA, a CLIP or a vision model; None for another kind."""
+def vision_encoder_of(folder: Path, kind: str) -> Any:
+    """The vision encoder of a dual encoder, a LLaVA, a CLIP or a vision model; None for another kind."""
     from transformers import AutoConfig, AutoModel, CLIPVisionModel
 
     if kind in DUAL_ENCODERS:
@@ -114,5 +114,5 @@ def _causal(llava: Any) -> Any:
 
 
 def image_processor_of(folder: Path) -> Any:
-    """The image processor of a folder; of an adapter, what belongs to its tower."""
+    """The image processor of a folder; of an adapter, what belongs to its vision encoder."""
     return load_image_processor(base_folder(folder) if is_adapter(folder) else folder)

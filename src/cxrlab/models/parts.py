@@ -1,6 +1,6 @@
-"""The parts of a report model by name: a vision tower, a language model.
+"""The parts of a report model by name: a vision encoder, a language model.
 
-`hf:FOLDER` takes the tower out of a dual encoder, a LLaVA or a plain vision model, and the language
+`hf:FOLDER` takes the vision encoder out of a dual encoder, a LLaVA or a plain vision model, and the language
 model out of a causal one or a LLaVA. `builtin:NAME` are the folders that ship with the package, and
 `fresh:phantom|tiny|outsider` are random weights; those of `outsider` are of other families than the rest.
 """
@@ -25,18 +25,25 @@ from cxrlab.models.building import (
     Size,
     build_image_processor,
     build_language_model,
-    build_tower,
+    build_vision_encoder,
     train_tokenizer,
 )
 from cxrlab.models.building_outsider import (
     OUTSIDER,
     build_outsider_language_model,
-    build_outsider_tower,
+    build_outsider_vision_encoder,
     train_word_pieces,
 )
 from cxrlab.models.local_files import load_tokenizer
 from cxrlab.models.model_card import read_model_card
-from cxrlab.models.part_folders import base_folder, folder_of, image_processor_of, language_of, open_part, tower_of
+from cxrlab.models.part_folders import (
+    base_folder,
+    folder_of,
+    image_processor_of,
+    language_of,
+    open_part,
+    vision_encoder_of,
+)
 from cxrlab.models.prompts import load_prompts, prompt_names
 
 SIZES = {"phantom": PHANTOM, "tiny": TINY}
@@ -45,14 +52,14 @@ _KINDS = ("hf", "builtin", "fresh")
 
 
 @dataclass(frozen=True, eq=False)
-class Tower:
-    """A vision tower.
+class VisionEncoder:
+    """A vision encoder.
 
     Args:
         model: Takes pixels [B, 3, H, W]; its hidden states have a class token in front of the patches.
-        image_processor: Films into pixels.
+        image_processor: Images into pixels.
         source: The name that it was asked for by.
-        collections: Collections of films that it has learnt from.
+        collections: Collections of images that it has learnt from.
         trained_on: See `ModelCard.learnt_from`.
     """
 
@@ -65,7 +72,7 @@ class Tower:
 
 @dataclass(frozen=True, eq=False)
 class Language:
-    """A language model: a causal model of transformers, its tokenizer, its name, and films that it has learnt from."""
+    """A language model: a causal model of transformers, its tokenizer, its name, and images that it has learnt from."""
 
     model: Any
     tokenizer: Any
@@ -74,22 +81,22 @@ class Language:
     trained_on: str | None = None
 
 
-def load_tower(name: str, *, seed: int = 0, dtype: str = "float32") -> Tower:
-    """The tower of this name, such as `hf:runs/encoder/checkpoint` or `fresh:phantom`.
+def load_vision_encoder(name: str, *, seed: int = 0, dtype: str = "float32") -> VisionEncoder:
+    """The vision encoder of this name, such as `hf:runs/encoder/checkpoint` or `fresh:phantom`.
 
     Args:
         name: KIND:ARGUMENT.
         seed: Decides the weights of a fresh one.
         dtype: Of the weights.
     """
-    kind, argument = parse_part(name, "a vision tower")
+    kind, argument = parse_part(name, "a vision encoder")
     if kind == "fresh":
         fresh = fresh_of(argument, name)
-        return Tower(_cast(fresh.tower(seed), dtype), build_image_processor(fresh.image), name)
+        return VisionEncoder(_cast(fresh.vision_encoder(seed), dtype), build_image_processor(fresh.image), name)
     folder = folder_of(name)
-    model = _cast(open_part(folder, tower_of, "a vision tower"), dtype)
-    found = Tower(model, image_processor_of(folder), name, *_learnt(folder))
-    _check_tower(found, folder)
+    model = _cast(open_part(folder, vision_encoder_of, "a vision encoder"), dtype)
+    found = VisionEncoder(model, image_processor_of(folder), name, *_learnt(folder))
+    _check_vision_encoder(found, folder)
     return found
 
 
@@ -175,14 +182,14 @@ class Fresh:
     """How the parts of one name are made from nothing.
 
     Args:
-        image: Side of the film in pixels.
-        tower: Seed → vision tower.
+        image: Side of the image in pixels.
+        vision_encoder: Seed → vision encoder.
         tokenizer: Makes the tokenizer.
         language: (tokenizer, seed) → language model.
     """
 
     image: int
-    tower: Callable[[int], Any]
+    vision_encoder: Callable[[int], Any]
     tokenizer: Callable[[], Any]
     language: Callable[[Any, int], Any]
 
@@ -190,7 +197,7 @@ class Fresh:
 def _of_size(size: Size) -> Fresh:
     return Fresh(
         size.image,
-        lambda seed: build_tower(size, seed),
+        lambda seed: build_vision_encoder(size, seed),
         partial(fresh_tokenizer, size),
         lambda tokenizer, seed: build_language_model(tokenizer, size, seed),
     )
@@ -201,7 +208,7 @@ FRESH: Mapping[str, Fresh] = MappingProxyType(
         **{name: _of_size(size) for name, size in SIZES.items()},
         "outsider": Fresh(
             OUTSIDER.image,
-            partial(build_outsider_tower, OUTSIDER),
+            partial(build_outsider_vision_encoder, OUTSIDER),
             outsider_tokenizer,
             lambda tokenizer, seed: build_outsider_language_model(tokenizer, OUTSIDER, seed),
         ),
@@ -210,7 +217,7 @@ FRESH: Mapping[str, Fresh] = MappingProxyType(
 
 
 def fresh_of(argument: str, name: str) -> Fresh:
-    """How a fresh tower or language model of this name is made."""
+    """How a fresh vision encoder or language model of this name is made."""
     if argument not in FRESH:
         raise UnknownName(f"'{name}' is no fresh part.{nearest(argument, FRESH)} There are: {', '.join(FRESH)}.")
     return FRESH[argument]
@@ -236,19 +243,19 @@ def size_of(argument: str, name: str) -> Size:
     return SIZES[argument]
 
 
-def _check_tower(tower: Tower, folder: Path) -> None:
-    """Run one blank film through: the patches must follow one class token, which is dropped later."""
+def _check_vision_encoder(vision_encoder: VisionEncoder, folder: Path) -> None:
+    """Run one blank image through: the patches must follow one class token, which is dropped later."""
     import torch
 
-    config = tower.model.config
+    config = vision_encoder.model.config
     patches = (config.image_size // config.patch_size) ** 2
-    dtype = next(tower.model.parameters()).dtype
+    dtype = next(vision_encoder.model.parameters()).dtype
     with torch.no_grad():
         blank = torch.zeros(1, 3, config.image_size, config.image_size, dtype=dtype)
-        tokens = int(tower.model(blank, output_hidden_states=True).hidden_states[-1].shape[1])
+        tokens = int(vision_encoder.model(blank, output_hidden_states=True).hidden_states[-1].shape[1])
     if tokens != patches + 1:
         raise DataError(
-            f"the tower in {folder} gives {tokens} tokens for {patches} patches; one class token must stand in front "
+            f"the encoder in {folder} gives {tokens} tokens for {patches} patches; one class token must stand in front "
             "of them, as in DINOv2, CLIP and ViT."
         )
 

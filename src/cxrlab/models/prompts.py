@@ -26,7 +26,7 @@ class Prompts:
         name: Name and version, such as `llava-rad/1`.
         findings: Asks for a report; `{indication}` stands for the reason of the examination.
         findings_without_indication: Asks for a report when no reason is known.
-        align: Asked in projector alignment; empty when the film stands alone.
+        align: Asked in projector alignment; empty when the image stands alone.
         closed_question: Asks a question, `{question}`, that is answered by yes or no.
     """
 

@@ -1,7 +1,7 @@
-"""The nearest film's report: a baseline that looks at the film and writes nothing of its own.
+"""The nearest image's report: a baseline that looks at the image and writes nothing of its own.
 
-A film is shrunk to 16 × 16, freed of brightness and contrast, and compared in the 128 directions in
-which the library's films differ most, each scaled to equal variance. That choice was measured on
+An image is shrunk to 16 × 16, freed of brightness and contrast, and compared in the 128 directions in
+which the library's images differ most, each scaled to equal variance. That choice was measured on
 phantoms: `experiments/retrieval_features.py`, figures in `experiments/LOG.md`.
 """
 
@@ -27,7 +27,7 @@ _BATCH = 256
 
 @dataclass(frozen=True)
 class Exemplar:
-    """A film to look among: id and patient of its study, the film [H, W] in [0, 1], and its report."""
+    """An image to look among: id and patient of its study, the image [H, W] in [0, 1], and its report."""
 
     id: str
     patient: str
@@ -36,18 +36,18 @@ class Exemplar:
 
 
 Library = Callable[[str], Iterable[Exemplar]]
-"""Opens the corpus of this name and yields the films to look among."""
+"""Opens the corpus of this name and yields the images to look among."""
 
 
 @dataclass(frozen=True)
 class Index:
-    """The films of a library as vectors.
+    """The images of a library as vectors.
 
     Args:
         mean: Mean description, [256].
         axes: Directions of largest variance, each divided by its standard deviation, [256, D]; D is at
-            most 128 and less than the number of films.
-        vectors: One row of length 1 a film, [N, D]; a row of zeros for a film of one single grey.
+            most 128 and less than the number of images.
+        vectors: One row of length 1 an image, [N, D]; a row of zeros for an image of one single grey.
     """
 
     mean: Vectors
@@ -56,7 +56,7 @@ class Index:
 
     @classmethod
     def build(cls, descriptions: Vectors) -> Index:
-        """Learn the directions from descriptions [N, 256] and place the films."""
+        """Learn the directions from descriptions [N, 256] and place the images."""
         mean = np.asarray(descriptions.mean(axis=0, dtype=np.float64), np.float32)
         spread = np.cov(descriptions, rowvar=False, bias=True).astype(np.float64)
         variances, directions = np.linalg.eigh(spread)
@@ -67,16 +67,16 @@ class Index:
         return cls(mean, axes, _unit((descriptions - mean) @ axes))
 
     def nearest(self, descriptions: Vectors) -> tuple[NDArray[np.intp], Vectors]:
-        """Row of the most similar film and the cosine in [-1, 1], for each of [B, 256]; ties go to the first."""
+        """Row of the most similar image and the cosine in [-1, 1], for each of [B, 256]; ties go to the first."""
         cosines = _unit((descriptions - self.mean) @ self.axes) @ self.vectors.T
         rows = cosines.argmax(axis=1)
         return rows, cosines[np.arange(len(rows)), rows]
 
 
 def describe(image: NDArray[np.float32]) -> Vectors:
-    """A film [H, W] as 256 numbers of mean 0 and variance 1; all 0 for a film of one single grey.
+    """An image [H, W] as 256 numbers of mean 0 and variance 1; all 0 for an image of one single grey.
 
-    Of a picture [H, W, 3] the mean of its colours is taken. The film is padded to a square with black, so that its
+    Of a picture [H, W, 3] the mean of its colours is taken. The image is padded to a square with black, so that its
     shape is kept.
     """
     image = image if image.ndim == 2 else image.mean(axis=2)
@@ -94,33 +94,33 @@ def describe(image: NDArray[np.float32]) -> Vectors:
 
 
 class Retrieval:
-    """Answers with the report of the most similar film of a library.
+    """Answers with the report of the most similar image of a library.
 
     Args:
         source: Name of the library, for messages.
-        films: What to look among; read once, only descriptions (1 kB a film) and reports are kept.
+        images: What to look among; read once, only descriptions (1 kB an image) and reports are kept.
     """
 
     USAGES = MappingProxyType(
-        {"retrieval:CORPUS": "the report of the most similar film in the train split of the folder CORPUS"}
+        {"retrieval:CORPUS": "the report of the most similar image in the train split of the folder CORPUS"}
     )
 
-    def __init__(self, source: str, films: Iterable[Exemplar]) -> None:
+    def __init__(self, source: str, images: Iterable[Exemplar]) -> None:
         self.source = source
         self.ids: list[str] = []
         self.reports: list[str] = []
         rows: list[Vectors] = []
-        for film in films:
-            self.ids.append(film.id)
-            self.reports.append(film.report)
-            rows.append(describe(film.image))
+        for image in images:
+            self.ids.append(image.id)
+            self.reports.append(image.report)
+            rows.append(describe(image.image))
         if not rows:
-            raise DataError(f"{source} holds no film with a findings text, so there is no report to answer with.")
+            raise DataError(f"{source} holds no image with a findings text, so there is no report to answer with.")
         self.index = Index.build(np.stack(rows))
 
     @classmethod
     def load(cls, argument: str, library: Library, loading: Loading) -> Retrieval:
-        """Index the films that the library gives for this corpus; it has no weights to load."""
+        """Index the images that the library gives for this corpus; it has no weights to load."""
         return cls(argument, library(argument))
 
     @property
@@ -130,11 +130,11 @@ class Retrieval:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Several films go through one matrix product."""
+        """Several images go through one matrix product."""
         return Capabilities(batch=True)
 
     def generate(self, images: Sequence[Vectors], indications: Sequence[str | None] | None = None) -> list[Generated]:
-        """The nearest film's report for each film, with its id and the similarity in `extra`."""
+        """The nearest image's report for each image, with its id and the similarity in `extra`."""
         answers: list[Generated] = []
         for start in range(0, len(images), _BATCH):
             batch = np.stack([describe(image) for image in images[start : start + _BATCH]])

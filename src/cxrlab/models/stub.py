@@ -1,4 +1,4 @@
-"""Models that never look at the film: the floor that any real model has to beat."""
+"""Models that never look at the image: the floor that any real model has to beat."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ REPORTS = MappingProxyType(
 
 
 class Stub:
-    """Writes one constant report for every film.
+    """Writes one constant report for every image.
 
     Args:
         which: A name of `REPORTS`: `normal`, or `empty` for a report without a word.
     """
 
     USAGES = MappingProxyType(
-        {"stub:normal": "the same normal report for every film", "stub:empty": "a report without a word"}
+        {"stub:normal": "the same normal report for every image", "stub:empty": "a report without a word"}
     )
 
     def __init__(self, which: str) -> None:

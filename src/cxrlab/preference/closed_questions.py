@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
 from cxrlab.data.corpus import Corpus
-from cxrlab.evaluation.answering import Films
+from cxrlab.evaluation.answering import Images
 from cxrlab.findings.questions import known_answers, question_about
 from cxrlab.preference.asked_twice import AFTER, BEFORE, Asked, batches, paired, write_lines
 from cxrlab.preference.train_config import Measure
@@ -23,7 +23,7 @@ _BINS = 10  # of the calibration error
 
 @dataclass(frozen=True)
 class Question:
-    """A question about the film of a study, and whether yes is the answer."""
+    """A question about the image of a study, and whether yes is the answer."""
 
     study: Asked
     words: str
@@ -41,14 +41,14 @@ def questions_about(corpus: Corpus, studies: Sequence[Asked], seed: int) -> list
     return found
 
 
-def probabilities(model: Any, films: Films, questions: Sequence[Question], settings: Measure) -> list[float]:
+def probabilities(model: Any, images: Images, questions: Sequence[Question], settings: Measure) -> list[float]:
     """P(yes) of every question."""
     import torch
 
     found: list[float] = []
     for batch in batches(questions, settings.batch_size, "asking closed questions"):
         with torch.no_grad():
-            shown = [films.film(question.study.id) for question in batch]
+            shown = [images.image(question.study.id) for question in batch]
             found += model.probability_of_yes(shown, [question.words for question in batch]).tolist()
     return found
 

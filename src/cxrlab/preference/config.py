@@ -34,7 +34,7 @@ class SampleConfig:
         greedy: Add the report of the likeliest words as one more candidate, marked "greedy".
         seed: Decides which studies and which words are drawn.
         batch_size: Images given to the model at once; halved where they do not fit in memory.
-        allow_missing: Finish although some studies have no readable frontal film, or the model refused to write on
+        allow_missing: Finish although some studies have no readable frontal image, or the model refused to write on
             them; they stay without candidates.
         loading: How the model is loaded.
     """

@@ -22,7 +22,7 @@ from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.evaluation.answering import Films
+from cxrlab.evaluation.answering import Images
 from cxrlab.evaluation.compare import compare
 from cxrlab.evaluation.config import GenerateConfig, ScoreConfig
 from cxrlab.evaluation.generate import PREDICTIONS, generate
@@ -75,10 +75,10 @@ def measure_cost(
         }
         result |= _asked_both(run, before, after, corpus, studies, settings, seed)
         if settings.encoder is not None:
-            from cxrlab.preference.found_films import found_films
+            from cxrlab.preference.found_images import found_images
 
             texts = {side: _texts(folder, studies) for side, folder in zip((BEFORE, AFTER), written, strict=True)}
-            result["retrieval"] = found_films(Films(corpus), studies, texts, settings, seed)
+            result["retrieval"] = found_images(Images(corpus), studies, texts, settings, seed)
         run.write(RESULT, result)
     return result
 
@@ -155,7 +155,7 @@ def _asked_both(
     run: Run, before: str, after: str, corpus: Corpus, studies: Sequence[Asked], settings: Measure, seed: int
 ) -> dict[str, Any]:
     """Drift and closed questions; one model in memory at a time."""
-    films = Films(corpus)
+    images = Images(corpus)
     questions = questions_about(corpus, studies, seed) if settings.questions else []
     drawn: dict[str, str] | None = None
     weighable: list[Asked] = []
@@ -166,10 +166,10 @@ def _asked_both(
         model: Any = open_model(model_name, None, [corpus.shown])
         if settings.drift:
             if drawn is None:
-                drawn = drawn_reports(model, films, studies, settings, seed)
+                drawn = drawn_reports(model, images, studies, settings, seed)
                 weighable = [study for study in studies if study.id in drawn]
-            sums[name], tokens = weighed(model, films, weighable, drawn, settings)
-        yes[name] = probabilities(model, films, questions, settings)
+            sums[name], tokens = weighed(model, images, weighable, drawn, settings)
+        yes[name] = probabilities(model, images, questions, settings)
         del model
         gc.collect()
     told: dict[str, Any] = {}

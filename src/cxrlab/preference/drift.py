@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cxrlab.core.runs import Run
-from cxrlab.evaluation.answering import Films
+from cxrlab.evaluation.answering import Images
 from cxrlab.models.decoding import TRUNCATED, Decoding
 from cxrlab.preference.asked_twice import AFTER, BEFORE, Asked, batches, paired, write_lines
 from cxrlab.preference.train_config import Measure
@@ -16,7 +16,7 @@ from cxrlab.preference.train_config import Measure
 DRIFT = "drift.jsonl"
 
 
-def drawn_reports(model: Any, films: Films, studies: Sequence[Asked], settings: Measure, seed: int) -> dict[str, str]:
+def drawn_reports(model: Any, images: Images, studies: Sequence[Asked], settings: Measure, seed: int) -> dict[str, str]:
     """Study → one report from the model's own distribution.
 
     A report that was cut at `max_new_tokens` is left out: weighed again it would have an end that was never drawn.
@@ -24,7 +24,7 @@ def drawn_reports(model: Any, films: Films, studies: Sequence[Asked], settings: 
     decoding = Decoding("sample", max_new_tokens=settings.max_new_tokens, seed=seed)
     found: dict[str, str] = {}
     for batch in batches(studies, settings.batch_size, "drawing reports"):
-        shown = [films.film(study.id) for study in batch], [films.indication(study.id) for study in batch]
+        shown = [images.image(study.id) for study in batch], [images.indication(study.id) for study in batch]
         for study, (answer, *_) in zip(batch, model.answers(*shown, decoding), strict=True):
             if not answer.extra.get(TRUNCATED):
                 found[study.id] = answer.text
@@ -32,7 +32,7 @@ def drawn_reports(model: Any, films: Films, studies: Sequence[Asked], settings: 
 
 
 def weighed(
-    model: Any, films: Films, studies: Sequence[Asked], reports: Mapping[str, str], settings: Measure
+    model: Any, images: Images, studies: Sequence[Asked], reports: Mapping[str, str], settings: Measure
 ) -> tuple[list[float], list[int]]:
     """Natural log-probability of the report of each study under a model, and its tokens, the end token among them."""
     import torch
@@ -40,9 +40,9 @@ def weighed(
     sums: list[float] = []
     tokens: list[int] = []
     for batch in batches(studies, settings.batch_size, "weighing drawn reports"):
-        shown, texts = [films.film(study.id) for study in batch], [reports[study.id] for study in batch]
+        shown, texts = [images.image(study.id) for study in batch], [reports[study.id] for study in batch]
         with torch.no_grad():
-            found = model.log_probabilities(shown, texts, [films.indication(study.id) for study in batch])
+            found = model.log_probabilities(shown, texts, [images.indication(study.id) for study in batch])
         sums += found.sums.tolist()
         tokens += found.mask.sum(dim=1).tolist()
     return sums, tokens

@@ -22,7 +22,7 @@ class _Count:
 class FewerErrors:
     """Prefers the report with fewer significant errors by rule, then the one with fewer errors at all; else a tie.
 
-    A report that says nothing of the film makes few errors and is no report: it loses to any that speaks.
+    A report that says nothing of the image makes few errors and is no report: it loses to any that speaks.
 
     Args:
         seed: Unused; nothing is drawn.

@@ -103,7 +103,7 @@ class PreferenceLoss(nn.Module):
     """A LLaVA together with the loss of its preferences; what is trained is what has `requires_grad`.
 
     Args:
-        reporter: The model with its way of scoring reports; its tower is not trained.
+        reporter: The model with its way of scoring reports; its vision encoder is not trained.
         settings: Which loss, and how strong.
     """
 
@@ -131,7 +131,7 @@ class PreferenceLoss(nn.Module):
         targets: Tensor,
         reference: Tensor | None = None,
         features: Tensor | None = None,
-        films: Tensor | None = None,
+        images: Tensor | None = None,
         desirable: Tensor | None = None,
         **strange: Tensor,
     ) -> Tensor:
@@ -143,16 +143,16 @@ class PreferenceLoss(nn.Module):
             places: After which places a token of a report comes.
             targets: The tokens that come there.
             reference: log π_ref, [B, 2].
-            features: Of the B films.
-            films: In place of features.
+            features: Of the B images.
+            images: In place of features.
             desirable: Whether each report is a good one, [B]; without it the batch is one of pairs.
             strange: Without pairs, the first four for reports of other studies, `strange_input_ids` and so on.
         """
         text = Text(input_ids, image_places, places, targets)
         if desirable is not None:
             other = Text.of(strange, "strange_")
-            return self._unpaired(text, other, reference, features, films, desirable)
-        sums, tokens = log_probabilities(self.reporter, text, features, films, copies=2)
+            return self._unpaired(text, other, reference, features, images, desirable)
+        sums, tokens = log_probabilities(self.reporter, text, features, images, copies=2)
         twins = Twins(sums.view(2, -1), tokens.view(2, -1), None if reference is None else reference.T)
         self._note(twins)
         return PAIRED[self.settings.name](twins, self.settings).sum()
@@ -163,15 +163,15 @@ class PreferenceLoss(nn.Module):
         strange: Text,
         reference: Tensor | None,
         features: Tensor | None,
-        films: Tensor | None,
+        images: Tensor | None,
         desirable: Tensor,
     ) -> Tensor:
         if reference is None:
             raise ValueError("kto needs reference log-probabilities")
         with torch.no_grad():
-            moved, _ = log_probabilities(self.reporter, strange, features, films)
+            moved, _ = log_probabilities(self.reporter, strange, features, images)
         drift = _over_processes((moved - reference[:, 1]).mean()).clamp(min=0.0)
-        sums, _ = log_probabilities(self.reporter, text, features, films)
+        sums, _ = log_probabilities(self.reporter, text, features, images)
         ratio = sums - reference[:, 0]
         self._figures = {
             "drift": drift,
@@ -188,7 +188,7 @@ class PreferenceLoss(nn.Module):
         return {name: value for name, value in found.items() if value == value}
 
     def train(self, mode: bool = True) -> Self:
-        """As ever; the tower stays in evaluation mode, see `ReporterLoss.train`."""
+        """As ever; the vision encoder stays in evaluation mode, see `ReporterLoss.train`."""
         super().train(mode)
         return self
 
@@ -204,10 +204,10 @@ class PreferenceLoss(nn.Module):
 
 
 def log_probabilities(
-    reporter: ReporterLoss, text: Text, features: Tensor | None = None, films: Tensor | None = None, copies: int = 1
+    reporter: ReporterLoss, text: Text, features: Tensor | None = None, images: Tensor | None = None, copies: int = 1
 ) -> tuple[Tensor, Tensor]:
     """The log π of the report in every row, and its tokens; both [B]."""
-    scores = reporter.scores(text.input_ids, text.image_places, text.places, features, films, copies).float()
+    scores = reporter.scores(text.input_ids, text.image_places, text.places, features, images, copies).float()
     each = -functional.cross_entropy(scores, text.targets, reduction="none")
     rows = torch.div(text.places, text.input_ids.shape[1], rounding_mode="floor")
     # In float64: one by one in float32, the sum over a long report would lose what a ratio is made of.

@@ -1,4 +1,4 @@
-"""Pairs and single judged reports from a file, each row checked against the corpus whose films it is about.
+"""Pairs and single judged reports from a file, each row checked against the corpus whose images it is about.
 
     {"id": "s1", "chosen": "…", "rejected": "…", "judge": "green:rules", "chosen_score": 0.8, "rejected_score": 0.4}
     {"id": "s1", "report": "…", "desirable": true, "score": 0.8}
@@ -21,8 +21,8 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.records import PreferencePair, Study
 from cxrlab.data.collections import known_collections
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.training.films import FilmFile
-from cxrlab.training.samples import UNREAD, Sample, Source, film_file
+from cxrlab.training.images import ImageFile
+from cxrlab.training.samples import UNREAD, Sample, Source, image_file
 
 PAIRS, UNPAIRED = "pairs.jsonl", "unpaired.jsonl"
 
@@ -65,7 +65,7 @@ class Judged:
 def read_judged(
     path: Path, data: Path, *, paired: bool, held_out: Sequence[str] = ("test",), n: int | None = None, seed: int = 0
 ) -> Judged:
-    """The rows of a file with the films they are about.
+    """The rows of a file with the images they are about.
 
     Args:
         path: Run of `prefer pair`, or a file.
@@ -81,7 +81,7 @@ def read_judged(
         raise DataError(f"{file} holds no row; there is nothing to learn from.")
     corpus = load_corpus(data)
     studies = _studies(corpus, {row.id for row in rows})
-    films = {}
+    images = {}
     for row in rows:
         study = studies.get(row.id)
         if study is None:
@@ -91,8 +91,8 @@ def read_judged(
                 f"{row.place}: study '{row.id}' is of the {study.split} split, which is kept for measuring; take its "
                 "rows out."
             )
-        if row.id not in films:
-            films[row.id] = _film(corpus, study, row)
+        if row.id not in images:
+            images[row.id] = _image(corpus, study, row)
     if n is not None and n < len(rows):  # once all are known to be good: a draw must not hide a row that is not
         rows = [rows[number] for number in sorted(generator(seed, "pairs").permutation(len(rows))[:n].tolist())]
     seconds = [row.second for row in rows] if paired else _strange(rows, seed)
@@ -100,7 +100,7 @@ def read_judged(
     for row, second in zip(rows, seconds, strict=True):
         sections = studies[row.id].sections
         indication = sections.indication if sections else None
-        samples += [Sample(row.id, films[row.id], indication, str(text)) for text in (row.first, second)]
+        samples += [Sample(row.id, images[row.id], indication, str(text)) for text in (row.first, second)]
     card = corpus.card
     source = Source(
         card.name, corpus.path, tuple(samples), collections=known_collections(card), synthetic=card.synthetic
@@ -169,12 +169,12 @@ def _studies(corpus: Corpus, wanted: set[str]) -> Mapping[str, Study]:
     return {study.id: study for study in corpus.studies(without=UNREAD) if study.id in wanted}
 
 
-def _film(corpus: Corpus, study: Study, row: Row) -> FilmFile:
-    found = film_file(corpus, study)
+def _image(corpus: Corpus, study: Study, row: Row) -> ImageFile:
+    found = image_file(corpus, study)
     if isinstance(found, str):
         raise DataError(f"{row.place}: study '{row.id}' has {found}; take its rows out.")
     if not found.path.is_file():
-        raise DataError(f"{row.place}: the film of study '{row.id}' is not there ({found.path}); bring it back.")
+        raise DataError(f"{row.place}: the image of study '{row.id}' is not there ({found.path}); bring it back.")
     return found
 
 

@@ -67,7 +67,7 @@ def _blocks(
 def _sums(reporter: ReporterLoss, rows: TwinRows, items: NDArray[np.int64], precision: str) -> NDArray[np.float32]:
     device = next(reporter.parameters()).device
     batch = {name: value.to(device) for name, value in rows.__getitems__(items.tolist()).items()}
-    seen = batch.get("features"), batch.get("films")
+    seen = batch.get("features"), batch.get("images")
     with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
         if rows.desirable is None:
             pair = log_probabilities(reporter, Text.of(batch), *seen, copies=2)[0].view(2, -1)

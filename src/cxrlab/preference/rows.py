@@ -1,4 +1,4 @@
-"""Twins in batches: two reports for one film and one prompt, the film given once."""
+"""Twins in batches: two reports for one image and one prompt, the image given once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cxrlab.training.feature_store import Features
-from cxrlab.training.films import Films
+from cxrlab.training.images import Images
 from cxrlab.training.rows import ITEMS
 from cxrlab.training.tokens import ReportRows
 
@@ -25,15 +25,15 @@ class TwinRows:
     report that was judged and the second a report of another study, by which KTO sees how far the model has moved.
 
     Args:
-        reports: 2 N rows without films: rows 2 i and 2 i + 1 are the twins of item i.
-        films: Of the rows; None when features stand in for them, or nothing is run yet.
-        features: Of the frozen tower for every film.
+        reports: 2 N rows without images: rows 2 i and 2 i + 1 are the twins of item i.
+        images: Of the rows; None when features stand in for them, or nothing is run yet.
+        features: Of the frozen vision encoder for every image.
         reference: log π_ref of both reports, float32 [N, 2]; None where none is needed or known yet.
         desirable: Whether the first report is a good one, [N]; None for pairs.
     """
 
     reports: ReportRows
-    films: Films | None = None
+    images: Images | None = None
     features: Features | None = None
     reference: NDArray[np.float32] | None = None
     desirable: NDArray[np.bool_] | None = None
@@ -43,9 +43,9 @@ class TwinRows:
 
     @property
     def key(self) -> str:
-        """A hash of everything that is learnt: tokens, films, and which reports are good."""
+        """A hash of everything that is learnt: tokens, images, and which reports are good."""
         digest = hashlib.blake2b(self.reports.key.encode(), digest_size=12)
-        digest.update(str(self.films.key if self.films is not None else None).encode())
+        digest.update(str(self.images.key if self.images is not None else None).encode())
         if self.desirable is not None:
             digest.update(self.desirable.tobytes())
         return digest.hexdigest()
@@ -66,11 +66,11 @@ class TwinRows:
             batch["desirable"] = torch.from_numpy(self.desirable[chosen])
         if self.reference is not None:
             batch["reference"] = torch.from_numpy(np.array(self.reference[chosen]))
-        numbers = self.reports.film_of[2 * chosen]
+        numbers = self.reports.image_of[2 * chosen]
         if self.features is not None:
             batch["features"] = self.features[numbers]
-        elif self.films is not None:
-            batch["films"] = torch.from_numpy(self.films[numbers])
+        elif self.images is not None:
+            batch["images"] = torch.from_numpy(self.images[numbers])
         batch[ITEMS] = torch.tensor([len(chosen)])
         return batch
 

@@ -24,7 +24,7 @@ from cxrlab.core.memory import BatchSize
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
-from cxrlab.evaluation.answering import ANSWERS, Films, Missing, Writer, answer_all, try_longest
+from cxrlab.evaluation.answering import ANSWERS, Images, Missing, Writer, answer_all, try_longest
 from cxrlab.evaluation.generate import SUMMARY, chosen_ids, without_report
 from cxrlab.evaluation.loading import open_model
 from cxrlab.models.decoding import ChoosesWords, Decoding
@@ -71,7 +71,7 @@ class Sampling:
 
 
 class Sampler(Writer):
-    """A model that draws several reports a film, where asked with that of the likeliest words behind them.
+    """A model that draws several reports an image, where asked with that of the likeliest words behind them.
 
     Args:
         model: A `ConfigError` where it cannot draw.
@@ -82,19 +82,19 @@ class Sampler(Writer):
     def __init__(self, model: ImageToText, decoding: Decoding, *, greedy: bool = False) -> None:
         if not isinstance(model, ChoosesWords):
             raise ConfigError(
-                f"'{model.name}' cannot draw several reports for one film; name a model with weights, such as "
+                f"'{model.name}' cannot draw several reports for one image; name a model with weights, such as "
                 "hf:runs/finetune/checkpoint or builtin:reporter."
             )
         super().__init__(model, decoding)
         self._likeliest = Decoding(max_new_tokens=decoding.max_new_tokens) if greedy else None
 
-    def write(self, films: Sequence[Image], indications: Sequence[str | None]) -> list[list[Generated]]:
-        """The drawn answers of each film, in the order of the draws, then the greedy one."""
-        drawn = super().write(films, indications)
-        if self._likeliest is None or not films:
+    def write(self, images: Sequence[Image], indications: Sequence[str | None]) -> list[list[Generated]]:
+        """The drawn answers of each image, in the order of the draws, then the greedy one."""
+        drawn = super().write(images, indications)
+        if self._likeliest is None or not images:
             return drawn
         assert isinstance(self.model, ChoosesWords)
-        likeliest = self.model.answers(films, indications, self._likeliest)
+        likeliest = self.model.answers(images, indications, self._likeliest)
         return [
             [*several, replace(one, extra={**one.extra, GREEDY: True})]
             for several, (one,) in zip(drawn, likeliest, strict=True)
@@ -104,8 +104,8 @@ class Sampler(Writer):
 def sample(config: SampleConfig, out: Path) -> Sampling:
     """Draw reports for every study of a split into RUN/candidates.jsonl.
 
-    A study whose film is missing or unreadable, or for which the model refuses every time, gets no candidate: it is
-    listed in RUN/summary.json and the command fails with the count, after all others are written; mend the film and
+    A study whose image is missing or unreadable, or for which the model refuses every time, gets no candidate: it is
+    listed in RUN/summary.json and the command fails with the count, after all others are written; mend the image and
     run the command again, or allow it.
 
     Args:
@@ -119,12 +119,12 @@ def sample(config: SampleConfig, out: Path) -> Sampling:
     # Before the folder is made: a model that cannot draw leaves nothing behind.
     model = open_model(config.model, config.loading, [corpus.shown])
     writer = Sampler(model, config.decoding, greedy=config.greedy)
-    films = Films(corpus)
+    images = Images(corpus)
     if len(ids) > config.batch_size and not (out / CANDIDATES).exists():
-        try_longest(writer, films, ids)
+        try_longest(writer, images, ids)
     with Run.open(out, config, seed=config.seed, free=FREE) as run:
         batch_size = BatchSize(config.batch_size, out)
-        missing = answer_all(run, CANDIDATES, writer, films, ids, batch_size, "drawing reports")
+        missing = answer_all(run, CANDIDATES, writer, images, ids, batch_size, "drawing reports")
         summary = _summary(run.path(CANDIDATES), config, len(ids), missing)
         run.write(SUMMARY, summary)
         if missing and not config.allow_missing:

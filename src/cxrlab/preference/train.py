@@ -7,7 +7,7 @@
     preference.json    what that came to
 
 The start is the reference. Its log-probabilities are computed once; afterwards only the model that is trained is
-in memory, and each film is looked at once for both reports of a pair, or not at all where features are kept.
+in memory, and each image is looked at once for both reports of a pair, or not at all where features are kept.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def train(config: PreferConfig, out: Path) -> Training:
         rows = _rows(config, lesson, judged, module, run, weights)
         settings = config.optimisation
         if settings.gradient_checkpointing:
-            reports.checkpointed(start.model, tower_frozen=True)
+            reports.checkpointed(start.model, vision_encoder_frozen=True)
         if settings.compiled:
             reports.compile_layers(start.model)
         aligned = PreferenceLoss(module, config.loss)
@@ -193,14 +193,14 @@ def _planned(config: PreferConfig, lesson: Lesson, judged: Judged, model: Any) -
 
 
 def _rows(config: PreferConfig, lesson: Lesson, judged: Judged, module: Any, run: RunFolder, weights: str) -> TwinRows:
-    """The twins with films or features and, where the loss asks for them, reference log-probabilities."""
+    """The twins with images or features and, where the loss asks for them, reference log-probabilities."""
     from cxrlab.preference.reference import reference_log_probabilities
     from cxrlab.preference.rows import TwinRows
     from cxrlab.training import processes, reports
 
     settings = config.optimisation
-    films, features = reports.open_seen(config, lesson, module.model, run, reports.here(), tower_frozen=True)
-    rows = TwinRows(lesson.rows(settings.max_length), films, features, desirable=judged.desirable)
+    images, features = reports.open_seen(config, lesson, module.model, run, reports.here(), vision_encoder_frozen=True)
+    rows = TwinRows(lesson.rows(settings.max_length), images, features, desirable=judged.desirable)
     if not config.loss.needs_reference:
         return rows
     with processes.first_alone():

@@ -11,7 +11,7 @@ from cxrlab.core.errors import ConfigError
 from cxrlab.training.config import Optimisation
 
 # Settings that may differ when a run is continued: they change speed and what is kept, not the result.
-FREE = ("optimisation.workers", "optimisation.save_every", "cache", "cache_films", "cache_gb", "watch.batch_size")
+FREE = ("optimisation.workers", "optimisation.save_every", "cache", "cache_images", "cache_gb", "watch.batch_size")
 UNPAIRED = "kto"
 # Loss → the strength it has when none is given, and the settings that it heeds beside it.
 LOSSES: Mapping[str, tuple[float, tuple[str, ...]]] = {
@@ -95,7 +95,7 @@ class Watch:
         select: Keep the step with the best length-controlled judgement (length-controlled), the best judgement
             (reward), or the last step (last).
         max_new_tokens: Longest report, in tokens.
-        batch_size: Films at once.
+        batch_size: Images at once.
     """
 
     split: Literal["val"] = "val"
@@ -123,11 +123,11 @@ class Measure:
             kind are counted beside them.
         drift: Draw a report of the aligned model for every study and weigh it with both: KL(after from before).
         questions: Ask closed questions with known answers: whether another task has suffered.
-        encoder: Name of a contrastive encoder, by which each report looks for its film; nothing is looked for when left
-            out.
-        control_studies: Studies that are also answered with wrong films, at most.
+        encoder: Name of a contrastive encoder, by which each report looks for its image; nothing is looked for when
+            left out.
+        control_studies: Studies that are also answered with wrong images, at most.
         max_new_tokens: Longest report, in tokens.
-        batch_size: Films at once.
+        batch_size: Images at once.
     """
 
     data: Path | None = None
@@ -165,7 +165,7 @@ class PreferConfig:
     """Preference training: a report model learns to write what was judged better.
 
     Args:
-        data: Corpus folder with the films of the pairs.
+        data: Corpus folder with the images of the pairs.
         pairs: Run of `prefer pair`, or a file of pairs; for kto also a file of single reports that are good or bad.
         start: The model to align, which is also the reference: a run of `train finetune`, hf:FOLDER (an adapter is
             allowed) or builtin:NAME.
@@ -180,11 +180,11 @@ class PreferConfig:
         watch: What is looked at while it runs; see optimisation.evaluate_every.
         measure: What is compared afterwards.
         optimisation: How the weights are moved; a sample is a pair.
-        cache: Folder for decoded films, features of the frozen tower and reference log-probabilities, may be shared
+        cache: Folder for decoded images, features of the frozen encoder and reference log-probabilities, may be shared
             between runs; RUN/cache when left out.
-        cache_films: Decode every film once: auto (up to `cache_gb`), on or off.
-        cache_features: Run the frozen tower once over every film: auto (up to `cache_gb`), on or off.
-        cache_gb: Largest cache that auto makes, in 10^9 bytes, for films and features each.
+        cache_images: Decode every image once: auto (up to `cache_gb`), on or off.
+        cache_features: Run the frozen vision encoder once over every image: auto (up to `cache_gb`), on or off.
+        cache_gb: Largest cache that auto makes, in 10^9 bytes, for images and features each.
     """
 
     data: Path
@@ -201,12 +201,12 @@ class PreferConfig:
     measure: Measure = Measure()
     optimisation: Optimisation = Optimisation(learning_rate=5e-6, warmup=0.1, batch_size=8)
     cache: Path | None = None
-    cache_films: Literal["auto", "on", "off"] = "auto"
+    cache_images: Literal["auto", "on", "off"] = "auto"
     cache_features: Literal["auto", "on", "off"] = "auto"
     cache_gb: float = 40.0
 
     train_language: ClassVar[bool] = True  # what `choose_trained` asks of every recipe
-    train_tower: ClassVar[bool] = False
+    train_vision_encoder: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.n is not None and self.n < 1:

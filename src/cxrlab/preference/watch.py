@@ -22,7 +22,7 @@ from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.randomness import generator
 from cxrlab.core.streams import Remarks
 from cxrlab.data.corpus import load_corpus
-from cxrlab.evaluation.answering import Films
+from cxrlab.evaluation.answering import Images
 from cxrlab.metrics.pairs import Pair
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf.checkpoint import Checkpoint
@@ -63,7 +63,7 @@ class Watcher:
                 "with --watch.split, or --watch.n 0."
             )
         drawn = generator(config.optimisation.seed, "watch").permutation(len(ids))[: config.watch.n]
-        self._films = Films(corpus)
+        self._images = Images(corpus)
         self._studies = [ids[number] for number in sorted(drawn.tolist())]
         self._references = [_reference(corpus[key]) for key in self._studies]
 
@@ -136,8 +136,8 @@ class Watcher:
         found: list[str] = []
         for first in range(0, len(self._studies), self._settings.batch_size):
             keys = self._studies[first : first + self._settings.batch_size]
-            reasons = [self._films.indication(key) for key in keys]
-            answers = writer.answers([self._films.film(key) for key in keys], reasons, decoding)
+            reasons = [self._images.indication(key) for key in keys]
+            answers = writer.answers([self._images.image(key) for key in keys], reasons, decoding)
             found += [answer[0].text for answer in answers]
         return found
 

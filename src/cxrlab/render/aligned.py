@@ -30,7 +30,7 @@ def beside_start(selection: Mapping[str, Any]) -> str:
     score, start = selection.get("score"), selection.get("start_score")
     if score is None or start is None or score > start:
         return ""
-    return f"No step pleased the judge more than the start on the films that were watched: {score:.3f}, {start:.3f}."
+    return f"No step pleased the judge more than the start on the images that were watched: {score:.3f}, {start:.3f}."
 
 
 def _one(run: RunFolder) -> str:
@@ -84,7 +84,7 @@ def _cost(found: Mapping[str, Any]) -> str:
         ("mean log-probability of its words", length.get("mean_logprob")),
         ("closed questions answered rightly", asked.get("accuracy")),
         ("squared error of P(yes)", asked.get("squared_error")),
-        *((f"report finds its film, {name}", one) for name, one in looked.items() if name.startswith("recall@")),
+        *((f"report finds its image, {name}", one) for name, one in looked.items() if name.startswith("recall@")),
     ]
     rows = [
         [text(name), figure(one.get("before")), figure(one.get("after")), figure(one.get("difference"), "+"), ends(one)]

@@ -1,4 +1,4 @@
-"""Sections of a page on a corpus in numbers: who is in it, what is known of the films, texts, pixels and repeats."""
+"""Sections of a page on a corpus in numbers: who is in it, what is known of the images, texts, pixels and repeats."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _card(run: RunFolder) -> str:
             _labels("Labels", numbers.get("labels") or {}, "CheXpert's observations"),
             _labels("Labels of the corpus's own", numbers.get("own_labels") or {}, "The corpus's own labels"),
             _texts(numbers),
-            _films(numbers),
+            _images(numbers),
             _repeats(numbers),
             _notes(numbers),
         )
@@ -55,7 +55,7 @@ def _people(numbers: Numbers) -> str:
     parts = [
         _by_split(title, numbers.get(key) or {})
         for title, key in (
-            ("films by view", "views"),
+            ("images by view", "views"),
             ("what training takes by default", "usable"),
             ("studies by sex", "sexes"),
             ("studies by age", "ages"),
@@ -136,25 +136,29 @@ def _texts(numbers: Numbers) -> str:
     return section("Texts", table(head, body, 7), told, note=f"{with_text} Lengths are in words.")
 
 
-def _films(numbers: Numbers) -> str:
-    films = numbers.get("films") or {}
-    absent = numbers.get("absent_films") or 0
-    if not films.get("read"):
-        return section("Pixels", f"<p>No film was read; {text(absent)} are listed by the source.</p>" if absent else "")
+def _images(numbers: Numbers) -> str:
+    images = numbers.get("images") or {}
+    absent = numbers.get("absent_images") or 0
+    if not images.get("read"):
+        return section(
+            "Pixels", f"<p>No image was read; {text(absent)} are listed by the source.</p>" if absent else ""
+        )
     measured = [("width in pixels", "width"), ("height in pixels", "height"), ("mean grey", "mean_grey"),
                 ("spread of grey", "spread_of_grey")]  # fmt: skip
-    rows = [[name, _box(row, row.get("most") or 1), *_five(row)] for name, key in measured if (row := films.get(key))]
-    suspects = [[text(name), bar(n / films["read"]), text(n)] for name, n in (films.get("suspects") or {}).items() if n]
-    if films.get("colour"):
-        suspects.append(["in colour", bar(films["colour"] / films["read"]), text(films["colour"])])
-    depth = ", ".join(f"{text(kind)} {text(count)}" for kind, count in (films.get("depth") or {}).items())
+    rows = [[name, _box(row, row.get("most") or 1), *_five(row)] for name, key in measured if (row := images.get(key))]
+    suspects = [
+        [text(name), bar(n / images["read"]), text(n)] for name, n in (images.get("suspects") or {}).items() if n
+    ]
+    if images.get("colour"):
+        suspects.append(["in colour", bar(images["colour"] / images["read"]), text(images["colour"])])
+    depth = ", ".join(f"{text(kind)} {text(count)}" for kind, count in (images.get("depth") or {}).items())
     lost = f" {text(absent)} more are listed by the source and not in its folder." if absent else ""
     return section(
         "Pixels",
         table(["", "", *_FIVE], rows, 5),
-        table(["films that look odd", "", "films"], suspects, 1) if suspects else "<p>No film looks odd.</p>",
-        note=f"{text(films['read'])} films were read ({depth}).{lost} Grey is 0 for black and 1 for white; spread is "
-        "the standard deviation in a film.",
+        table(["images that look odd", "", "images"], suspects, 1) if suspects else "<p>No image looks odd.</p>",
+        note=f"{text(images['read'])} images were read ({depth}).{lost} Grey is 0 for black and 1 for white; spread is "
+        "the standard deviation in an image.",
     )
 
 
@@ -166,7 +170,7 @@ def _repeats(numbers: Numbers) -> str:
     ]
     note = (
         "The same: equal words, or equal pixels however they are stored. Similar: different, yet most phrases or most "
-        "of the picture agree; looked for with --duplicates. Normal reports repeat; a film in two splits spoils a test."
+        "of the picture agree; looked for with --duplicates. Normal reports repeat; an image in two splits spoils a test."
     )
     head = ["what comes more than once", "groups", "members", "groups across splits"]
     return section("Repeats", table(head, body, 3) if body else "", note=note)

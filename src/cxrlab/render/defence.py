@@ -15,7 +15,7 @@ _KINDS = {_PLAIN: "attacker who does not know it", _ADAPTIVE: "attacker who know
 _METRIC = "findings.f1"
 _SPENT = ("spent", "refused")
 _NOTE = (
-    "Benign: films of people who mean no harm, each scored with the defence minus without; a refused film counts as an "
+    "Benign: images of people who mean no harm, each scored with the defence minus without; a refused image counts as an "
     "empty report. Copy: findings F1 of the copy made behind the defence, and its difference to the copy made without. "
     "{how} ▼ marks a copy that is surely worse."
 )
@@ -101,7 +101,7 @@ def _table(found: Mapping[str, Any]) -> str:
     rows = part(found, "defences")
     groups = [
         ("", ["defence", "verdict"]),
-        (f"benign films, n {text(found.get('n'))}", ["refused", "reworded", "findings F1"]),
+        (f"benign images, n {text(found.get('n'))}", ["refused", "reworded", "findings F1"]),
         *((f"copy, {words}", ["findings F1", "difference"]) for words in _KINDS.values()),
     ]
     body = [_open(part(found, "undefended")), *(_row(name, part(rows, name)) for name in rows)] if rows else []
@@ -149,7 +149,7 @@ def verdict(row: Mapping[str, Any]) -> str:
 
 
 def _refused(benign: Mapping[str, Any]) -> str:
-    """Share of benign films refused; of a quota what its stated use leads to."""
+    """Share of benign images refused; of a quota what its stated use leads to."""
     quota = part(benign, "quota")
     if not quota:
         return cell(part(benign, "refused"), digits=2)
@@ -227,7 +227,7 @@ def _safety(rows: Mapping[str, Any]) -> str:
         body.append([text(name), text(safe.get("n")), UNKNOWN if most is None else f"{most:.1%}", *gaps])
     note = (
         "None of the reports checked had a finding changed, or the defence would have been rejected. At most: upper "
-        "end of the one-sided 95 % interval of the share of reports that it would change. Differences on benign films."
+        "end of the one-sided 95 % interval of the share of reports that it would change. Differences on benign images."
     )
     head = ["defence", "reports checked", "at most changed", *(text(metric_title(metric)) for metric in metrics)]
     return f"<p class=small>{note}</p>{dense(table(head, body, len(head) - 1))}" if body else ""

@@ -11,8 +11,8 @@ from cxrlab.render.html import UNKNOWN, section, table, text
 from cxrlab.render.robustness_parts import cell, number, part
 
 _NOTE = (
-    "Thresholds come from benign films alone; no detector saw an attack before. False alarms are measured on films "
-    "that set no threshold. A bound holds where the whole interval of the measured rate lies within it; with few films "
+    "Thresholds come from benign images alone; no detector saw an attack before. False alarms are measured on images "
+    "that set no threshold. A bound holds where the whole interval of the measured rate lies within it; with few images "
     "it cannot be shown to."
 )
 _STREAMS = (
@@ -33,7 +33,7 @@ def verdict(rate: Mapping[str, Any], bound: float | None) -> str:
 
     Args:
         rate: `value` with `low` and `high`.
-        bound: Share of benign films or accounts that may ring.
+        bound: Share of benign images or accounts that may ring.
 
     Returns:
         HOLDS where the interval ends within the bound, BROKEN where it begins above, OPEN in between, and UNMEASURED
@@ -52,7 +52,7 @@ def _one(run: RunFolder) -> str:
         f"<h3>{text(run.name)}</h3>",
         alarm(found.get("warnings") or ()),
         *(f"<p class=bought>{soonest(found, name)}</p>" for name in streams),
-        chapter("False alarms on benign films", _false_alarms(found)),
+        chapter("False alarms on benign images", _false_alarms(found)),
         *(chapter(_title(name, part(streams, name)), _stream(found, part(streams, name))) for name in streams),
         f"<p class=small>{_STREAMS}</p>" if streams else "",
     ]
@@ -92,12 +92,12 @@ def _false_alarms(found: Mapping[str, Any]) -> str:
             rate, bound = part(detector, "false_positives", kind), number(part(detector, "bound").get(kind))
             word = verdict(rate, bound)
             style, sign = _STYLES[word]
-            judged = "film" if kind == "film" else f"account of {text(detector.get('queries'))} queries"
+            judged = "image" if kind == "image" else f"account of {text(detector.get('queries'))} queries"
             mark = f"<b class={style}>{sign} {word}</b>"
             shown = UNKNOWN if bound is None else f"{bound:g}"
             rows.append([text(name), judged, mark, shown, _rate(rate), text(rate.get("n"))])
     benign = part(found, "benign")
-    note = f"Held-out films: {text(benign.get('held_out_films'))} of the {text(benign.get('held_out'))} split."
+    note = f"Held-out images: {text(benign.get('held_out_images'))} of the {text(benign.get('held_out'))} split."
     head = ["detector", "judges", "bound", "at most", "measured", "n"]
     return f"{table(head, rows, 3)}<p class=small>{note}</p>" if rows else ""
 
@@ -118,7 +118,7 @@ def _title(name: str, told: Mapping[str, Any]) -> str:
 def _stream(found: Mapping[str, Any], told: Mapping[str, Any]) -> str:
     rows = [[text(name), *_watched(part(told, "detectors", name))] for name in part(told, "detectors")]
     metric = metric_title(str(found.get("metric") or "quality"))
-    head = ["detector", "detected after", "caught", "n", "films flagged", "n", f"{text(metric)} of the copy then"]
+    head = ["detector", "detected after", "caught", "n", "images flagged", "n", f"{text(metric)} of the copy then"]
     return table(head, rows, 6) if rows else ""
 
 

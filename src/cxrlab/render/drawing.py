@@ -59,7 +59,7 @@ class Layout:
     width: int = 520
     height: int = 300
     per: float = 255.0
-    across: str = "radius ε, in 255ths of the grey range (0: clean film)"
+    across: str = "radius ε, in 255ths of the grey range (0: clean image)"
     over: str = "the radius"
     sign: str = "ε"
 
@@ -204,7 +204,7 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def _band(one: Curve, frame: _Frame) -> str:
-    """The interval as a shade; a point without one, such as the clean film, closes it to the line."""
+    """The interval as a shade; a point without one, such as the clean image, closes it to the line."""
     known = [
         (eps, value if low is None else low, value if high is None else high) for eps, value, low, high in one.points
     ]

@@ -10,13 +10,13 @@ from cxrlab.render.html import bar, ends, figure, picture, section, table, text
 
 _MOST = 12  # words whose pictures stand on a page; the rest stays in the run folder
 _NOTE = (
-    "Over the film, where the position that wrote a word looked (attention), or on which pixels the word's probability "
+    "Over the image, where the position that wrote a word looked (attention), or on which pixels the word's probability "
     "hangs (gradient). A map shows what the model used, not that it is right."
 )
 _POINTING = (
     "Findings that the report tells with the right kind and side and whose mask is small. Hits: the hottest place of "
     "the map lies on the mask, within half a cell; chance: a random place would. Mass: share of the map inside the "
-    "mask; area: the mask's share of the film, which is the mass of a map without any preference."
+    "mask; area: the mask's share of the image, which is the mass of a map without any preference."
 )
 
 
@@ -36,11 +36,11 @@ def _report(run: RunFolder) -> str:
     found = run.explained
     words = [word for word in found.get("words") or () if word.get("picture")]
     who = "written by the model" if found.get("written_by") == "model" else "given by a person"
-    head = f"<h3>{text(run.name)}, {text(found.get('film'))}</h3><p>{text(found.get('report'))}</p>"
+    head = f"<h3>{text(run.name)}, {text(found.get('image'))}</h3><p>{text(found.get('report'))}</p>"
     parts = [f"{head}<p class=small>{who}; maps: {text(found.get('maps'))}</p>"]
     for word in words[:_MOST]:
         shares = word.get("image_share") or ()
-        told = f"; attention on the film: {', '.join(f'{share:.0%}' for share in shares)}" if shares else ""
+        told = f"; attention on the image: {', '.join(f'{share:.0%}' for share in shares)}" if shares else ""
         parts.append(picture(run.file(word["picture"], EXPLAIN), f"maps of '{word['word']}'", word["picture"], "sheet"))
         parts.append(f"<p class=small>{text(word['word'])}{told}</p>")
     if len(words) > _MOST:
@@ -52,7 +52,7 @@ def _table(found: Mapping[str, Any]) -> str:
     rows = [_row(name, row.get("localised") or {}) for name, row in (found.get("maps") or {}).items()]
     head = ["map", "", "hits", "interval", "chance", "mass", "area", "findings"]
     told = (
-        f"{text(found.get('told'))} of {text(found.get('present'))} findings on {text(found.get('studies'))} films are "
+        f"{text(found.get('told'))} of {text(found.get('present'))} findings on {text(found.get('studies'))} images are "
         f"told by the {text(found.get('report'))} report."
     )
     return f"<h3>{text(found.get('model'))}</h3>{table(head, rows, 6)}<p>{told}</p>"

@@ -19,7 +19,9 @@ _CURVE = (
     "Dashed: the victim itself."
 )
 _OPEN = 6  # headlines in the open; of more runs the table tells at a glance
-_SILENT = 0.1  # share of answers without a word on a film from which a page warns; fewer stand in the table of variety
+_SILENT = (
+    0.1  # share of answers without a word on an image from which a page warns; fewer stand in the table of variety
+)
 
 
 def extraction(runs: Sequence[RunFolder]) -> str:
@@ -159,7 +161,7 @@ def warnings(one: Copied) -> list[str]:
         out.append(f"Only {count['spent']:,} of {count['budget']:,} queries were spent.")
     silent, answers = (int(number(said.get(key)) or 0) for key in ("silent", "n"))
     if silent > _SILENT * answers:
-        out.append(f"{silent:,} of {answers:,} answers say nothing of a film.")
+        out.append(f"{silent:,} of {answers:,} answers say nothing of an image.")
     return out
 
 

@@ -53,7 +53,7 @@ def _picture(run: RunFolder, told: Mapping[str, Any], side: str) -> str:
     name = f"pictures/{part(told, side).get('sha256')}.png"
     words = f"picture {told.get('key')} {side} it was moved"
     there = (run.path / name).is_file()
-    shown = picture(run.file(name, PAIRS), words, name, "film crisp") if there else UNKNOWN
+    shown = picture(run.file(name, PAIRS), words, name, "image crisp") if there else UNKNOWN
     return f"<figure>{shown}<figcaption class=small>{side}</figcaption></figure>"
 
 

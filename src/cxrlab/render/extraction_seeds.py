@@ -20,11 +20,11 @@ _NOTE = (
     "none is corrected for that."
 )
 _PUBLISHED = (
-    "The paper's own figures, in its units, with the share of its own victim in brackets. Its films, models and "
+    "The paper's own figures, in its units, with the share of its own victim in brackets. Its images, models and "
     "metrics are others: the order of rows can be held against ours, their height cannot."
 )
 _CONTROLS = (
-    "Texts without a film behind them, scored like a report. Where one of them does as well as a model, the metric "
+    "Texts without an image behind them, scored like a report. Where one of them does as well as a model, the metric "
     "does not tell that model from nonsense."
 )
 _DRAWN = len(COLOURS)
@@ -47,7 +47,7 @@ def _one(found: Mapping[str, Any]) -> str:
         chapter("Every way to copy", _ways(found, list(part(found, "variants")))) if not tables else "",
         chapter("Over the queries", _curves(found)),
         chapter("Report against report", _pairwise(found)),
-        chapter("Texts without a film", _controls(part(found, "controls"))),
+        chapter("Texts without an image", _controls(part(found, "controls"))),
     ]
     return "".join(parts)
 
@@ -219,7 +219,7 @@ def _controls(found: Mapping[str, Any]) -> str:
         for metric in reached
         for run, controls in part(reached, metric).items()
     ]
-    fooled = f"<ul class=faults>{''.join(lines)}</ul>" if lines else "<p class=small>No text without a film does.</p>"
+    fooled = f"<ul class=faults>{''.join(lines)}</ul>" if lines else "<p class=small>No text without an image does.</p>"
     shown = dense(table(["metric", *map(text, values)], rows, len(values)))
     return f"<p class=small>{_CONTROLS}</p>{fooled}{folded('every metric of models and controls', shown)}"
 

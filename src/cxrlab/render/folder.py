@@ -113,7 +113,7 @@ class RunFolder:
         preferences: Content of preferences.json, empty when the run compared no ways to align.
         robustness: Content of robustness.json, empty when the run attacked no model.
         robustness_seeds: Content of robustness_seeds.json, empty when the run audited no ways to align.
-        triptychs: Films before and after an attack, where the run attacked a model.
+        triptychs: Images before and after an attack, where the run attacked a model.
         extraction: Content of extraction.json, empty when the run copied no model.
         sentences: Content of map.json: sentences of a copied model's answers on a plane.
         pairs: Pictures before and after they were moved, where the run copied a model with moved pictures.

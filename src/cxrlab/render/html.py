@@ -101,7 +101,7 @@ def cautions(told: Iterable[tuple[str, Any]]) -> str:
     )
 
 
-def picture(data: bytes, alt: str, name: str, style: str = "film") -> str:
+def picture(data: bytes, alt: str, name: str, style: str = "image") -> str:
     """An `<img>` that carries its PNG or JPEG bytes; anything else is a `DataError` that names the file."""
     kind = next((kind for start, kind in _KINDS.items() if data.startswith(start)), None)
     if kind is None:

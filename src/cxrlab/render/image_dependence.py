@@ -1,4 +1,4 @@
-"""Section of a page: what scored runs come to when the model is shown the wrong films."""
+"""Section of a page: what scored runs come to when the model is shown the wrong images."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from cxrlab.render.scores import scored_runs
 
 _STYLES = {"looks": "here", "blind": "bad"}
 _NOTE = (
-    "The same studies, with the same indications, shown with the right film and with wrong ones: noise, a blank film "
-    "of mid grey, and the film of another patient. A model that ignores the film scores the same on all of them, and "
-    "would look robust against any change of the film. Bars run from 0 to 1: the right film with its interval, and a "
+    "The same studies, with the same indications, shown with the right image and with wrong ones: noise, a blank image "
+    "of mid grey, and the image of another patient. A model that ignores the image scores the same on all of them, and "
+    "would look robust against any change of the image. Bars run from 0 to 1: the right image with its interval, and a "
     "tick for the wrong one."
 )
 
 
 def image_dependence(runs: Sequence[RunFolder]) -> str:
-    """Verdict and figures of every scored run whose predictions came with wrong films."""
+    """Verdict and figures of every scored run whose predictions came with wrong images."""
     told, silent = [], []
     for run, part in scored_runs(runs):
         found = (part.scores.get("controls") or {}).get("image_dependence")
@@ -29,21 +29,21 @@ def image_dependence(runs: Sequence[RunFolder]) -> str:
             silent.append(run.name)
     if told and silent:
         told.append(f"<p class=later>Not measured for {text(', '.join(silent))}.</p>")
-    return section("Does the film matter?", *told, note=_NOTE)
+    return section("Does the image matter?", *told, note=_NOTE)
 
 
 def _one(name: str, found: Mapping[str, Any]) -> str:
     style = _STYLES.get(str(found.get("verdict")), "later")
     metric = str(found.get("metric"))
     right = (found.get("right") or {}).get(metric) or {}
-    wrong = {kind: film for kind, film in (found.get("wrong") or {}).items() if film}
+    wrong = {kind: image for kind, image in (found.get("wrong") or {}).items() if image}
     rows = [["right", _figure(right.get("value"), right), _scale(right, None), "", ""]]
-    for kind, film in wrong.items():
-        gap, value = film.get("difference") or {}, (film.get("metrics") or {}).get(metric)
+    for kind, image in wrong.items():
+        gap, value = image.get("difference") or {}, (image.get("metrics") or {}).get(metric)
         rows.append(
-            [text(kind), _figure(value), _scale(right, value), _figure(gap.get("value"), gap), _share(film)],
+            [text(kind), _figure(value), _scale(right, value), _figure(gap.get("value"), gap), _share(image)],
         )
-    head = ["film", text(metric), "", "right is better by", "same words"]
+    head = ["image", text(metric), "", "right is better by", "same words"]
     return (
         f"<h3>{text(name)}</h3><p class={style}>{text(found.get('sentence'))}</p>{table(head, rows, 1)}"
         f"{_rest(metric, found.get('right') or {}, wrong)}"
@@ -59,16 +59,16 @@ def _rest(metric: str, right: Mapping[str, Any], wrong: Mapping[str, Any]) -> st
         [
             text(name),
             _figure((right[name] or {}).get("value"), right[name] or {}),
-            *(_figure((film.get("metrics") or {}).get(name)) for film in wrong.values()),
+            *(_figure((image.get("metrics") or {}).get(name)) for image in wrong.values()),
         ]
         for name in names
     ]
-    head = ["metric", "right film", *(text(kind) for kind in wrong)]
+    head = ["metric", "right image", *(text(kind) for kind in wrong)]
     return f"<details><summary>{len(names)} more metrics</summary>{table(head, rows, len(wrong))}</details>"
 
 
-def _share(film: Mapping[str, Any]) -> str:
-    share = film.get("unchanged")
+def _share(image: Mapping[str, Any]) -> str:
+    share = image.get("unchanged")
     return UNKNOWN if share is None else f"{100 * share:.0f} %"
 
 
@@ -80,7 +80,7 @@ def _figure(value: Any, around: Mapping[str, Any] | None = None) -> str:
 
 
 def _scale(right: Mapping[str, Any], value: float | None) -> str:
-    """A bar from 0 to 1 with the right film's value and interval, and a tick for a wrong film's value."""
+    """A bar from 0 to 1 with the right image's value and interval, and a tick for a wrong image's value."""
     middle = right.get("value")
     if middle is None:
         return ""

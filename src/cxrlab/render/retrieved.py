@@ -9,20 +9,20 @@ from cxrlab.render.folder import RunFolder
 from cxrlab.render.html import UNKNOWN, bar, ends, figure, section, table, text
 
 _NOTE = (
-    "Each film looks for its report among all of the split, and each report for its film. A candidate with the same "
+    "Each image looks for its report among all of the split, and each report for its image. A candidate with the same "
     "words counts as found; where the exact findings are known, one with the same findings is counted beside it. "
     "Chance is what an order drawn at random would find; blind, what the best order finds that is the same for every "
     "query: an encoder that never looks reaches it where reports repeat. Recall falls as candidates are added, so "
     "compare only runs of the same studies."
 )
-_WAYS = {"image_to_text": "film finds report", "text_to_image": "report finds film"}
+_WAYS = {"image_to_text": "image finds report", "text_to_image": "report finds image"}
 
 
 def retrieved(runs: Sequence[RunFolder]) -> str:
     """Recalls and areas of every run that looked for reports."""
     found = [run for run in runs if run.retrieved]
     return section(
-        "Do films find their reports?", *(_recalls(run) + _areas(run.zero_shot) for run in found), note=_NOTE
+        "Do images find their reports?", *(_recalls(run) + _areas(run.zero_shot) for run in found), note=_NOTE
     )
 
 
@@ -46,7 +46,7 @@ def _recalls(run: RunFolder) -> str:
     ]
     head = ["who looks", "what counts", "", "", "found", "interval", "chance", "blind", "queries"]
     told = (
-        f"{text(found.get('gallery'))} films and reports of the {text(found.get('split'))} split, "
+        f"{text(found.get('gallery'))} images and reports of the {text(found.get('split'))} split, "
         f"{text(found.get('distinct_texts'))} different reports."
     )
     return f"<h3>{text(run.name)}</h3>{table(head, rows, 5)}<p class=small>{told}</p>"

@@ -1,4 +1,4 @@
-"""The section of a page on a robustness audit, from the threat to the films."""
+"""The section of a page on a robustness audit, from the threat to the images."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cxrlab.render.triptychs import triptychs
 
 _BLIND = "blind"
 _LOUD = 6  # warnings in the open; who shouts thirty things is not heard
-_VERDICTS = {"looks": ("here", "✓ looks at the film"), "unclear": ("doubt", "? not clear that it looks at the film")}
+_VERDICTS = {"looks": ("here", "✓ looks at the image"), "unclear": ("doubt", "? not clear that it looks at the image")}
 _CURVES = (
     "Shade: interval by patient. Dashed grey: noise of the same size, the control; harm that noise does too "
     "is not the attack's. Every share runs from 0 to 1."
@@ -46,7 +46,7 @@ def _one(run: RunFolder) -> str:
         _titled("What the perturbations were", first_open(models, [realised(model, norm) for model in models])),
         _titled("Natural corruptions", first_open(models, [corruptions(model) for model in models])),
         _titled("Models against each other", comparisons(audit, models)),
-        _titled("Films and reports", triptychs(run, models)),
+        _titled("Images and reports", triptychs(run, models)),
         folded("protocol", facts(part(audit, "protocol")) if part(audit, "protocol") else ""),
     ]
     return "".join(parts)
@@ -66,10 +66,10 @@ def _threat(audit: Mapping[str, Any]) -> str:
 
 
 def _alarms(audit: Mapping[str, Any], models: Sequence[Audited]) -> str:
-    """Models that do not look at the film first, since nothing else counts for them; then what the run warned of."""
+    """Models that do not look at the image first, since nothing else counts for them; then what the run warned of."""
     blind = {key: found for key, found in _dependence(audit).items() if found.get("verdict") == _BLIND}
     told = [
-        f"<p class=alarm><b>⚠ Blind: {named(models, key)} does not look at the film.</b> {text(found.get('sentence'))} "
+        f"<p class=alarm><b>⚠ Blind: {named(models, key)} does not look at the image.</b> {text(found.get('sentence'))} "
         "No figure below says that it is robust.</p>"
         for key, found in blind.items()
     ]
@@ -81,11 +81,11 @@ def _alarms(audit: Mapping[str, Any], models: Sequence[Audited]) -> str:
 
 
 def _verdicts(audit: Mapping[str, Any], models: Sequence[Audited]) -> str:
-    """Beside the headline: whether each model looks at the film at all."""
+    """Beside the headline: whether each model looks at the image at all."""
     out = []
     for key, found in _dependence(audit).items():
         style, words = _VERDICTS.get(
-            str(found.get("verdict")), ("doubt", "? not measured whether it looks at the film")
+            str(found.get("verdict")), ("doubt", "? not measured whether it looks at the image")
         )
         if found.get("verdict") != _BLIND:
             sentence = f" {text(found['sentence'])}" if found.get("sentence") else ""

@@ -1,4 +1,4 @@
-"""Models held against each other on a robustness page: differences, tests, and films made for one shown to another."""
+"""Models held against each other on a robustness page: differences, tests, and images made for one shown to another."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ALPHA = 0.05
 _FIRST = ("asked.accuracy", "findings.f1", "flip_rate")
 _NOTE = (
     "Differences are the model named first minus the one that it is held against, on the same studies, with intervals "
-    "by patient; a drop is what a model loses from its own clean films. ▼ and ▲: the model named first is worse or "
+    "by patient; a drop is what a model loses from its own clean images. ▼ and ▲: the model named first is worse or "
     "better with p below 0.05. p is Holm's, over every test of all pairs. A difference smaller than the smallest "
     "detectable one would have been found in fewer than four of five such audits."
 )
@@ -135,7 +135,7 @@ def _flips(told: Mapping[str, Any], keys: tuple[str, str]) -> str:
 
 
 def _matched(found: Mapping[str, Any], keys: tuple[str, str]) -> str:
-    """What becomes of what both have right on the clean film: there both start from the same place."""
+    """What becomes of what both have right on the clean image: there both start from the same place."""
     told = part(found, "conditions")
     rows = [
         [
@@ -149,13 +149,13 @@ def _matched(found: Mapping[str, Any], keys: tuple[str, str]) -> str:
         if number(part(told, name, metric).get("difference")) is not None
     ]
     counts = f"{text(found.get('pairs'))} answers and {text(found.get('studies'))} reports"
-    note = f"<p class=small>{counts} that both models have right on the clean film; intervals, no tests.</p>"
+    note = f"<p class=small>{counts} that both models have right on the clean image; intervals, no tests.</p>"
     body = table(["condition", "metric", *map(text, keys), "difference"], rows, 3) if rows else ""
-    return folded("what both have right on the clean film", note + body if body else "")
+    return folded("what both have right on the clean image", note + body if body else "")
 
 
 def transfer(told: Mapping[str, Any], models: Sequence[Audited]) -> str:
-    """Rows: the model that films were made for; columns: the model that saw them. Empty where none were shown."""
+    """Rows: the model that images were made for; columns: the model that saw them. Empty where none were shown."""
     moved = {pair: part(told, pair, "transfer") for pair in told if part(told, pair, "transfer")}
     if not moved:
         return ""
@@ -168,10 +168,10 @@ def transfer(told: Mapping[str, Any], models: Sequence[Audited]) -> str:
         cells = [_seen(moved, row, column, chosen, metric) for column in models]
         if any(made != UNKNOWN for made in cells):
             rows.append([f"<b>{text(row.key)}</b> {text(row.name)}", *cells])
-    head = ["films made for ↓, shown to →", *(text(model.key) for model in models)]
+    head = ["images made for ↓, shown to →", *(text(model.key) for model in models)]
     note = (
         f"{heading(metric)} under {text(chosen)}, with the share of flipped reports in grey; away from the diagonal "
-        "also the harm as a share of what films made for that very model do to it (1: as much). Worse: films made for "
+        "also the harm as a share of what images made for that very model do to it (1: as much). Worse: images made for "
         "one model that harm another."
     )
     matrix = f"<h3>Transfer</h3>{dense(table(head, rows, len(models)))}<p class=small>{note}</p>" if rows else ""
@@ -190,7 +190,7 @@ def _ways(pair: str) -> tuple[tuple[str, str, str], ...]:
 
 
 def _seen(moved: Mapping[str, Any], row: Audited, column: Audited, condition: str, metric: str) -> str:
-    """What the model of a column made of films that were made for the model of a row."""
+    """What the model of a column made of images that were made for the model of a row."""
     found = part(row.found, "attacks", condition)
     if row.key != column.key:
         places = {(made, to): part(moved, pair, condition, way) for pair in moved for made, to, way in _ways(pair)}

@@ -77,7 +77,7 @@ def figure_svg(
     note = f"{_DRAWN} of {len(wanted)} models drawn" if len(wanted) > _DRAWN else ""
     layout = Layout(width, height)
     if part(audit, "protocol").get("norm") == "l2":
-        layout = Layout(width, height, 1.0, "radius ε, length of the whole change (0: clean film)")
+        layout = Layout(width, height, 1.0, "radius ε, length of the whole change (0: clean image)")
     return drawing(drawn, words, layout, in_unit(metric), note) if drawn else ""
 
 
@@ -114,7 +114,7 @@ def _alone(attacks: Sequence[str] | None) -> bool:
 
 
 def _points(told: Any, clean: float | None) -> tuple[Point, ...]:
-    """Points with a value, radii rising; the clean film is radius nought."""
+    """Points with a value, radii rising; the clean image is radius nought."""
     found = {}
     for row in told if isinstance(told, (list, tuple)) else ():
         values = [number(one) for one in row] if isinstance(row, (list, tuple)) else []

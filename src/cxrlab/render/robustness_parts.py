@@ -49,7 +49,7 @@ class Audited:
     """One model of an audit.
 
     Args:
-        key: Short key, as comparisons and films name it.
+        key: Short key, as comparisons and images name it.
         name: Name for people; of a long path only the end.
         full: Name as the file has it.
         found: What was measured.

@@ -1,4 +1,4 @@
-"""The section of a page on audits over seeds: does alignment change how a model stands perturbed films?"""
+"""The section of a page on audits over seeds: does alignment change how a model stands perturbed images?"""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _SIDES = ("start", "aligned")
 _ASKED = ("asked.accuracy", "asked.confidence")
 _NOTE = (
     "Each audit holds the model aligned in one seed against its own start, on the same test studies; every attack is "
-    "made anew for each model. A drop is what a model loses from its own clean films, and a difference of drops is the "
+    "made anew for each model. A drop is what a model loses from its own clean images, and a difference of drops is the "
     "aligned model's change under attack minus the start's: below zero the aligned model loses more of the quantity. "
     "Figures are means over seeds with Student's 95 % interval. Clear in a seed: p below 0.05 by that seed's own test, "
     "paired by study and drawn by patient, after Holm's correction over all tests of that audit; variants and seeds "
-    "are not corrected for. Alike on clean films: ✓ where a seed's difference is small and its interval holds zero, ✗ "
+    "are not corrected for. Alike on clean images: ✓ where a seed's difference is small and its interval holds zero, ✗ "
     "where not. Of few seeds the interval is wide: no clear difference is not the same as equal."
 )
 _CURVES = (
@@ -64,7 +64,7 @@ def _one(found: Mapping[str, Any]) -> str:
         _headline(found, "flip_rate"),
         _drawn(answer_curves(found), _CURVES),
         _drawn(drops_forest(found, first if asked else "flip_rate"), _FOREST),
-        folded("Every quantity on clean films", _clean(found)),
+        folded("Every quantity on clean images", _clean(found)),
         folded("Every condition, quantity and seed", _every(found)),
         folded("Studies that flip under one model only", _flips(found)),
         folded("Transfer between start and aligned model", _transfer(found)),
@@ -84,12 +84,12 @@ def _drawn(figure_: str, note: str) -> str:
 
 
 def _headline(found: Mapping[str, Any], metric: str, beside: Sequence[str] | None = None) -> str:
-    """One row a variant: the clean films, then the strongest attack at the middle and at the largest radius.
+    """One row a variant: the clean images, then the strongest attack at the middle and at the largest radius.
 
     Args:
         found: Content of robustness_seeds.json.
-        metric: What is shown under attack, and on clean films where it is known there.
-        beside: What else is shown on clean films, with what the variants change; None leaves both to another table.
+        metric: What is shown under attack, and on clean images where it is known there.
+        beside: What else is shown on clean images, with what the variants change; None leaves both to another table.
     """
     attack = strongest(found, metric)
     if not any(number(_shown(row).get("mean")) is not None for row in _all(found, attack, metric)):
@@ -122,7 +122,7 @@ def _all(found: Mapping[str, Any], attack: str | None, metric: str) -> Iterable[
 
 
 def _alike(told: Any) -> str:
-    """Whether both models do equally well on clean films, seed by seed: ✓, ✗, or a dash where it is not known."""
+    """Whether both models do equally well on clean images, seed by seed: ✓, ✗, or a dash where it is not known."""
     marks = {True: "✓", False: "✗"}
     seeds = told if isinstance(told, list) else []
     return " ".join(marks.get(one, UNKNOWN) if isinstance(one, bool) else UNKNOWN for one in seeds) or UNKNOWN
@@ -133,7 +133,7 @@ def _sides(found: Mapping[str, Any]) -> str:
 
 
 def _shown(found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The difference of drops, and the plain one of a quantity that clean films do not have."""
+    """The difference of drops, and the plain one of a quantity that clean images do not have."""
     return part(found, "drop") or part(found, "difference")
 
 
@@ -236,7 +236,7 @@ def _flip(one: Mapping[str, Any]) -> str:
 
 
 def _transfer(found: Mapping[str, Any]) -> str:
-    """Harm of films made for the one on the other, as a share of what films made for that other do to it."""
+    """Harm of images made for the one on the other, as a share of what images made for that other do to it."""
     variants = part(found, "variants")
     rows = []
     for variant in variants:
@@ -253,7 +253,7 @@ def _transfer(found: Mapping[str, Any]) -> str:
         "made for the aligned, shown to the start",
     ]
     note = (
-        "Loss of findings F1 that films made for one model cause in the other, as a share of what films made for that "
+        "Loss of findings F1 that images made for one model cause in the other, as a share of what images made for that "
         "other cause (1: as much). A dash: the loss is too small to divide by."
     )
     return f"{dense(table(head, rows, 2))}<p class=small>{note}</p>" if rows else ""

@@ -14,7 +14,7 @@ from cxrlab.render.robustness_parts import folded, part
 _MODEL = re.compile(r"\b(?:hf|builtin|stub|retrieval|https?):[^\s,;]*[^\s,;:.]")
 # What differs between two audits that warn of the same; a radius, which stands after @, tells two warnings apart.
 _FIGURE = re.compile(r"(?<![@\w])\d+\.\d+(?:e-?\d+)?|\d+ ?%")
-_BLIND = "does not look at the film"
+_BLIND = "does not look at the image"
 _LOUD = 6  # kinds of warnings in the open; who shouts thirty things is not heard
 
 
@@ -36,7 +36,7 @@ class _Kind:
 
 
 def alarms(found: Mapping[str, Any]) -> str:
-    """Models that do not look at the film first, since nothing else counts for them; then every other warning."""
+    """Models that do not look at the image first, since nothing else counts for them; then every other warning."""
     audits = len(part(found, "variants")) * len(found.get("seeds") or ())
     kinds = _kinds([str(line) for line in found.get("warnings") or ()], list(part(found, "variants")))
     blind = [_blind(kind, audits) for kind in kinds if kind.blind]
@@ -69,7 +69,7 @@ def _blind(kind: _Kind, audits: int) -> str:
     who = "aligned models do not look" if kind.aligned else "the start does not look"
     names = ", ".join(f"<b>{text(_end(name))}</b>" for name in kind.models)
     return (
-        f"<p class=alarm><b>⚠ Blind: {who} at the film, {_count(kind, audits)}</b> ({names}). No figure below says "
+        f"<p class=alarm><b>⚠ Blind: {who} at the image, {_count(kind, audits)}</b> ({names}). No figure below says "
         f"that such a model is robust. {text(_said(kind.lines[0]))}</p>{_rest(kind)}"
     )
 

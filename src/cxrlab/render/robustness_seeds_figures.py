@@ -80,7 +80,7 @@ def answer_curves(
 ) -> str:
     """Quantities over the radius, one panel each: the start and every variant under the attack that harms it most.
 
-    Lines are means over seeds, small dots the seeds; the clean film is radius 0; dashed is noise of the same size on
+    Lines are means over seeds, small dots the seeds; the clean image is radius 0; dashed is noise of the same size on
     the start. Empty where no quantity was measured.
 
     Args:
@@ -182,7 +182,7 @@ def _curve(found: Mapping[str, Any], metric: str, line: _Line) -> Curve:
     for size in sizes(found, line.attack):
         told[radius(size) or 0.0] = part(row, "conditions", f"{line.attack}@{size}", metric, line.side)
     if metric == "flip_rate":
-        told[0.0] = {"mean": 0.0}  # a report is held against the model's own on the clean film
+        told[0.0] = {"mean": 0.0}  # a report is held against the model's own on the clean image
     points: list[Point] = []
     dots = []
     for eps, value in told.items():

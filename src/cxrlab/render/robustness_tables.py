@@ -51,7 +51,7 @@ _GREYS = 255
 
 
 def conditions(model: Audited, full: bool) -> str:
-    """One row a condition, the film as made and, beneath in grey, rounded to 8 bits as a file holds it.
+    """One row a condition, the image as made and, beneath in grey, rounded to 8 bits as a file holds it.
 
     Args:
         model: The model.
@@ -61,7 +61,7 @@ def conditions(model: Audited, full: bool) -> str:
     made = _table(every) if len(every) > 1 else ""
     details = "".join(folded(_plain(name), _intervals(found)) for name, found in every) if full else ""
     note = (
-        "Black: the film as the attack made it. Grey, beneath: rounded to 8 bits, as a file would hold it. "
+        "Black: the image as the attack made it. Grey, beneath: rounded to 8 bits, as a file would hold it. "
         "Flips are against the model's own clean report; of the two directions the first is of reports that were "
         "normal, the second of those that were abnormal. The worst case takes for each study the most harmful attack "
         "of at most that radius."
@@ -145,8 +145,8 @@ def realised(model: Audited, norm: str = "linf") -> str:
         if any(key in found for key in ("realised", "passes", "broken")):
             rows.append(_realised(name, found, norm))
     sizes = ["mean", "most"]
-    groups = [("", ["condition"]), ("L∞, in 255ths", sizes), ("L2", sizes), ("", ["passes a film", "goal reached"])]
-    note = "Measured on the films, not taken from the settings. Passes: times that the model was run for a film."
+    groups = [("", ["condition"]), ("L∞, in 255ths", sizes), ("L2", sizes), ("", ["passes an image", "goal reached"])]
+    note = "Measured on the images, not taken from the settings. Passes: times that the model was run for an image."
     return f"{dense(grouped_table(groups, rows))}<p class=small>{note}</p>" if rows else ""
 
 
@@ -196,12 +196,12 @@ def smallest(model: Audited) -> str:
 
 
 def corruptions(model: Audited) -> str:
-    """One table a metric: kinds down, severities across, the darker the greater the fall from the clean film."""
+    """One table a metric: kinds down, severities across, the darker the greater the fall from the clean image."""
     found = part(model.found, "corruptions")
     made = [_heat(found, metric, number(part(model.found, CLEAN).get(metric))) for metric in _HEAT]
     made = [one for one in made if one]
     note = (
-        "Kinds down, severities (1 to 5) across. The darker a cell, the further it has fallen from the clean film; "
+        "Kinds down, severities (1 to 5) across. The darker a cell, the further it has fallen from the clean image; "
         "darkest: half or more is lost."
     )
     heat = f"<div class=plots>{''.join(made)}</div><p class=small>{note}</p>" if made else ""

@@ -36,7 +36,7 @@ def scores(runs: Runs) -> str:
     share = f"{100 * level:g} % " if isinstance(level, float) else ""
     note = (
         f"Bars span the {share}interval by patient on the metric's own scale. The tick is the best floor: what the "
-        "best of five controls scores that never saw a film (a repeated word, nothing, unrelated prose, one normal "
+        "best of five controls scores that never saw an image (a repeated word, nothing, unrelated prose, one normal "
         "report for all, other patients' reports). ↑ higher is better, ↓ lower."
     )
     return section("Scores", *parts, note=note)

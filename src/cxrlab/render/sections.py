@@ -14,7 +14,7 @@ Runs = Sequence[RunFolder]
 # Counts by split, in this order, where a corpus has them.
 _SPLITS = ("train", "val", "test")
 _SHEET_NOTE = (
-    "Films of the corpus with the id and what is known of each beneath: findings, labels, or the first words of its "
+    "Images of the corpus with the id and what is known of each beneath: findings, labels, or the first words of its "
     "report. Where the corpus must not go, this page must not go."
 )
 
@@ -62,7 +62,7 @@ def imported(runs: Runs) -> str:
         for row in told
         if isinstance(row, Mapping)
     ]
-    note = "The corpus written as MIMIC-CXR is shipped, films and free-text reports, and imported like any download."
+    note = "The corpus written as MIMIC-CXR is shipped, images and free-text reports, and imported like any download."
     head = ["what came back the same", "", "studies", "of"]
     return section("Imported again", table(head, rows, 2) if rows else "", note=note)
 
@@ -92,11 +92,11 @@ def findings(runs: Runs) -> str:
 def sheet(runs: Runs) -> str:
     """The contact sheet of each run that holds one."""
     parts = [
-        picture(run.sheet, "contact sheet: films with what is known of each", str(run.path / SHEET), "sheet")
+        picture(run.sheet, "contact sheet: images with what is known of each", str(run.path / SHEET), "sheet")
         for run in runs
         if run.sheet is not None
     ]
-    return section("Films", *parts, note=_SHEET_NOTE)
+    return section("Images", *parts, note=_SHEET_NOTE)
 
 
 def models(runs: Runs) -> str:
@@ -113,14 +113,14 @@ def models(runs: Runs) -> str:
         for run in runs
         if "predictions" in run.summary
     ]
-    head = ["model", "split", "reports", "different reports", "words in a report", "missing films"]
+    head = ["model", "split", "reports", "different reports", "words in a report", "missing images"]
     note = "Counts, not scores: they say how much was written and how varied it is, not whether it is right."
     told = cautions((run.name, run.summary.get("cautions")) for run in runs)
     return section("Reports written", told, table(head, rows, 4) if rows else "", _missing(runs), note=note)
 
 
 def others(runs: Runs) -> str:
-    """Summaries of runs for which there is no other section: trainings, candidates, rewards, pairs, scrubbed films."""
+    """Summaries of runs for which there is no other section: trainings, candidates, rewards, pairs, scrubbed images."""
     parts = [
         f"<div><h3>{text(run.path)}</h3>{facts(run.summary)}</div>"
         for run in runs
@@ -130,7 +130,7 @@ def others(runs: Runs) -> str:
 
 
 def examples(runs: Runs) -> str:
-    """Films with the truth, the reference and what each model wrote, side by side."""
+    """Images with the truth, the reference and what each model wrote, side by side."""
     chosen: dict[str, tuple[RunFolder, Example]] = {}
     for run in runs:
         for example in run.examples:
@@ -194,11 +194,11 @@ def _missing(runs: Runs) -> str:
         for run in runs
         for item in run.summary.get("missing") or ()
     ]
-    return table(["model", "study without a film", "why"], rows) if rows else ""
+    return table(["model", "study without an image", "why"], rows) if rows else ""
 
 
 def _card(home: RunFolder, example: Example, runs: Runs) -> str:
-    film = picture(home.file(example.thumb), f"film of study {example.id}", example.thumb)
+    image = picture(home.file(example.thumb), f"image of study {example.id}", example.thumb)
     caption = f"<figcaption class=small>{text(example.id)}<br>{text(example.heading)}</figcaption>"
     known = "".join(f"<li>{text(item)}</li>" for item in example.truth or ())
     if example.truth == ():
@@ -209,7 +209,7 @@ def _card(home: RunFolder, example: Example, runs: Runs) -> str:
         if prediction := run.predictions.get(example.id):
             reports.append(_report(run.name, prediction.report, _told(prediction), "report"))
     body = f"{truth}<div class=reports>{''.join(reports)}</div>"
-    return f"<article class=example><figure>{film}{caption}</figure><div>{body}</div></article>"
+    return f"<article class=example><figure>{image}{caption}</figure><div>{body}</div></article>"
 
 
 def _report(who: str, words: str, told: str, style: str) -> str:

@@ -10,8 +10,8 @@ from cxrlab.render.html import UNKNOWN, section, table, text
 from cxrlab.render.robustness_parts import cell, number, part
 
 _NOTE = (
-    "A rehearsal on this machine: the server ran on the loopback; benign films, and pictures that show no chest, were "
-    "put to it over HTTP. Benign films are held out: none of them set a threshold of the guard."
+    "A rehearsal on this machine: the server ran on the loopback; benign images, and pictures that show no chest, were "
+    "put to it over HTTP. Benign images are held out: none of them set a threshold of the guard."
 )
 
 
@@ -47,18 +47,18 @@ def _benign(found: Mapping[str, Any], alone: Mapping[str, Any]) -> str:
     if not found:
         return ""
     rows = [
-        ["films answered", cell(part(found, "answered"), digits=4), text(part(found, "answered").get("n"))],
+        ["images answered", cell(part(found, "answered"), digits=4), text(part(found, "answered").get("n"))],
         [
             "reports word for word the local model's",
             cell(part(found, "same_words")),
             text(part(found, "same_words").get("n")),
         ],
         ["accounts stopped", text(found.get("stopped")), text(found.get("accounts"))],
-        [f"answers a second, {text(found.get('clients'))} at once", _rate(found), text(found.get("films"))],
+        [f"answers a second, {text(found.get('clients'))} at once", _rate(found), text(found.get("images"))],
     ]
     if alone:
-        rows.append(["answers a second, one by one", _rate(alone), text(alone.get("films"))])
-    return f"<h4>Benign films</h4>{table(['', 'measured', 'n'], rows, 2)}"
+        rows.append(["answers a second, one by one", _rate(alone), text(alone.get("images"))])
+    return f"<h4>Benign images</h4>{table(['', 'measured', 'n'], rows, 2)}"
 
 
 def _rate(found: Mapping[str, Any]) -> str:

@@ -63,7 +63,7 @@ ANALYSED: Mapping[str, Any] = {
     "predictions": {ANY: {ANY: _PAIRED}},
 }
 EXPLAINED: Mapping[str, Any] = {
-    **dict.fromkeys(("film", "report", "written_by"), TEXT),
+    **dict.fromkeys(("image", "report", "written_by"), TEXT),
     "maps": [TEXT],
     "words": [{"word": TEXT, "picture": TEXT, "image_share": [NUMBER], "log_probability": [NUMBER]}],
 }
@@ -196,9 +196,9 @@ COUNTED: Mapping[str, Any] = {
     **dict.fromkeys(("splits", "masked", "dropped", "remarks"), _COUNTS),
     **dict.fromkeys(("views", "usable", "sexes", "ages", "repeats"), {ANY: _COUNTS}),
     **dict.fromkeys(("labels", "own_labels"), {ANY: {ANY: _COUNTS}}),
-    **dict.fromkeys(("with_text", "absent_films"), NUMBER),
+    **dict.fromkeys(("with_text", "absent_images"), NUMBER),
     "texts": {ANY: _SPREAD},
-    "films": {
+    "images": {
         **dict.fromkeys(("width", "height", "mean_grey", "spread_of_grey"), _SPREAD),
         **dict.fromkeys(("depth", "suspects"), _COUNTS),
         **dict.fromkeys(("read", "colour"), NUMBER),

@@ -75,7 +75,7 @@ PAIR: Mapping[str, Any] = {
 DETECTED: Mapping[str, Any] = {
     **dict.fromkeys(("encoder", "metric"), TEXT),
     "warnings": [TEXT],
-    "benign": {"held_out": TEXT, "held_out_films": NUMBER},
+    "benign": {"held_out": TEXT, "held_out_images": NUMBER},
     "detectors": {ANY: {"bound": {ANY: NUMBER}, "queries": NUMBER, "false_positives": {ANY: _SHARE}}},
     "streams": {
         ANY: {
@@ -105,7 +105,7 @@ DEFENDED: Mapping[str, Any] = {
             "benign": {
                 **dict.fromkeys(("refused", "reworded"), _SHARE),
                 "difference": {ANY: _GAP},
-                "quota": {"answers": NUMBER, "by_films_per_window": {ANY: NUMBER}, "share_refused": NUMBER},
+                "quota": {"answers": NUMBER, "by_images_per_window": {ANY: NUMBER}, "share_refused": NUMBER},
             },
             "harms": [TEXT],
             "attacks": {ANY: {"loss": _GAP, "result": {"spent": NUMBER, "refused": NUMBER}, "probing": _PROBING}},
@@ -130,9 +130,9 @@ REHEARSED: Mapping[str, Any] = {
     **dict.fromkeys(("model", "threat"), TEXT),
     "guard": {"detectors": [TEXT], "defence": TEXT},
     "benign": {
-        **dict.fromkeys(("films", "accounts", "clients", "stopped", "seconds", "per_second"), NUMBER),
+        **dict.fromkeys(("images", "accounts", "clients", "stopped", "seconds", "per_second"), NUMBER),
         **dict.fromkeys(("answered", "same_words"), _SHARE),
     },
-    "alone": dict.fromkeys(("films", "seconds", "per_second"), NUMBER),
+    "alone": dict.fromkeys(("images", "seconds", "per_second"), NUMBER),
     "attacks": {ANY: dict.fromkeys(("queries", "reports", "stopped_at"), NUMBER)},
 }

@@ -42,7 +42,7 @@ dd { margin: 0; overflow-wrap: anywhere; }
 .wide + .wide { margin-top: 1.2rem; }
 .wide + p { margin-top: .7rem; }
 .wide + h3, .small + h3 { margin-top: 1.2rem; }
-.film { width: 100%; display: block; background: #000; border-radius: .25rem; }
+.image { width: 100%; display: block; background: #000; border-radius: .25rem; }
 .sheet { width: 100%; display: block; border: 1px solid var(--line); border-radius: .25rem; }
 .example { display: grid; grid-template-columns: 14rem 1fr; gap: 0 1.6rem; padding: 1.3rem 0;
   border-top: 1px solid var(--line); }
@@ -144,7 +144,7 @@ footer { margin-top: 3rem; color: var(--quiet); font-size: .85rem; }
   main { max-width: none; padding: 0; }
   .example, .tile, .report, tr { break-inside: avoid; }
   h2, h3 { break-after: avoid; }
-  .bar span, .film, .truth li, .scale, .scale span, .scale i, .scale b, .shade, .alarm, .badge, mark {
+  .bar span, .image, .truth li, .scale, .scale span, .scale i, .scale b, .shade, .alarm, .badge, mark {
     -webkit-print-color-adjust: exact; print-color-adjust: exact; }
 }
 """

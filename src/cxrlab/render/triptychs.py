@@ -1,4 +1,4 @@
-"""Films before and after an attack, and what the model wrote of each, with every changed finding marked."""
+"""Images before and after an attack, and what the model wrote of each, with every changed finding marked."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from cxrlab.render.folder import TRIPTYCHS, RunFolder
 from cxrlab.render.html import UNKNOWN, picture, text
 from cxrlab.render.robustness_parts import Audited, named, number, part
 
-MOST = 12  # studies on a page; three films each make it heavy, and the rest stays in the run folder
+MOST = 12  # studies on a page; three images each make it heavy, and the rest stays in the run folder
 # A mark is told by colour, by the line through or under the words, and by a sign and a word after them.
 _SIGNS = {"lost": "−", "new": "+", "changed": "≠"}
-_FILMS = (
-    ("clean", "clean film"),
+_IMAGES = (
+    ("clean", "clean image"),
     ("difference", "difference × 10; mid grey is no change"),
-    ("perturbed", "perturbed film"),
+    ("perturbed", "perturbed image"),
 )
 _NOTE = (
     "Marks: <mark class=lost>words</mark><sup>− lost</sup> stand in the first report alone, "
     "<mark class=new>words</mark><sup>+ new</sup> in the second alone, "
     "<mark class=changed>words</mark><sup>≠ changed</sup> are told otherwise. "
-    "Worse: a finding that the film shows is lost, or one that it does not show is new. Of the films that were kept "
-    "those whose reports and answers changed most are shown; pictures have 8 bits, reports are of the films in float."
+    "Worse: a finding that the image shows is lost, or one that it does not show is new. Of the images that were kept "
+    "those whose reports and answers changed most are shown; pictures have 8 bits, reports are of the images in float."
 )
 
 
@@ -37,7 +37,7 @@ def triptychs(run: RunFolder, models: Sequence[Audited]) -> str:
 
 
 def _one(run: RunFolder, told: Mapping[str, Any], models: Sequence[Audited]) -> str:
-    films = "".join(_film(run, told, key, words) for key, words in _FILMS)
+    images = "".join(_image(run, told, key, words) for key, words in _IMAGES)
     linf = number(told.get("linf"))
     size = "" if linf is None else f", largest change of a pixel {255 * linf:.2f}/255"
     head = (
@@ -52,12 +52,12 @@ def _one(run: RunFolder, told: Mapping[str, Any], models: Sequence[Audited]) -> 
         _report("after", marked(told.get("after"), spans.get("after")), "report"),
     ]
     return (
-        f"<article class=marked>{head}<div class=trio>{films}</div><div class=reports>{''.join(texts)}</div>"
+        f"<article class=marked>{head}<div class=trio>{images}</div><div class=reports>{''.join(texts)}</div>"
         f"{_flips(told.get('label_flips'))}</article>"
     )
 
 
-def _film(run: RunFolder, told: Mapping[str, Any], key: str, words: str) -> str:
+def _image(run: RunFolder, told: Mapping[str, Any], key: str, words: str) -> str:
     name = told.get(key)
     there = isinstance(name, str) and (run.path / name).is_file()
     shown = picture(run.file(str(name), TRIPTYCHS), f"{words} of {told.get('id')}", str(name)) if there else UNKNOWN

@@ -1,1 +1,1 @@
-"""Models, attacks and films in; how reports and confidence change, with intervals, out."""
+"""Models, attacks and images in; how reports and confidence change, with intervals, out."""

@@ -1,8 +1,8 @@
 """A whole audit in a run folder.
 
     truth.jsonl        what is known of each study
-    answers.jsonl      what each model said of each film: clean, corrupted, perturbed, made for itself or for another
-    controls.jsonl     what it said of wrong films
+    answers.jsonl      what each model said of each image: clean, corrupted, perturbed, made for itself or for another
+    controls.jsonl     what it said of wrong images
     certificates.jsonl of smoothed models the radius inside which each clean answer holds
     triptychs.jsonl    a few studies for a person to look at; pictures in triptychs/
     robustness.json    the conclusions
@@ -32,13 +32,13 @@ from cxrlab.core.memory import BatchSize
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.generate import chosen_ids
-from cxrlab.robustness.cases import Case, Cases, film_tensor, refuse_unreadable, refuse_without_reference, stacked
+from cxrlab.robustness.cases import Case, Cases, image_tensor, refuse_unreadable, refuse_without_reference, stacked
 from cxrlab.robustness.certificates import certified, keep_certificates
 from cxrlab.robustness.conclude import conclude
 from cxrlab.robustness.conditions import CLEAN, parse_condition
 from cxrlab.robustness.config import RobustnessConfig
-from cxrlab.robustness.controls import examine_wrong_films, image_dependence
-from cxrlab.robustness.evidence import ANSWERS, TRUTH, Answer, FilmAnswer, StudyTruth, read_answers, read_truth
+from cxrlab.robustness.controls import examine_wrong_images, image_dependence
+from cxrlab.robustness.evidence import ANSWERS, TRUTH, Answer, ImageAnswer, StudyTruth, read_answers, read_truth
 from cxrlab.robustness.loading import load_target
 from cxrlab.robustness.self_checks import attack_doubts, randomness_doubt, refusals
 from cxrlab.robustness.smoothed_target import SmoothedTarget
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 ROBUSTNESS, SUMMARY = "robustness.json", "summary.json"
 USES_GRADIENTS = (UNIVERSAL, "ensemble")  # beside the white-box attacks
 FREE = ("batch_size", "smoothing.batch_size", *free_of("loading.connection"))  # may change when a run is continued
-_TRIED = 4  # films that are shown twice, to see whether a model is random
+_TRIED = 4  # images that are shown twice, to see whether a model is random
 
 
 def audit(config: RobustnessConfig, out: Path) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def audit(config: RobustnessConfig, out: Path) -> dict[str, Any]:
                 truth = _asked(case.truth, cases)
                 run.append(TRUTH, StudyTruth(case.id, case.patient, case.reference, case.findings, truth))
         Sweep(run, cases, targets, config).sweep()
-        examine_wrong_films(run, cases, targets, config)
+        examine_wrong_images(run, cases, targets, config)
         conclusions = _concluded(run, cases, targets, config)
         run.write(ROBUSTNESS, conclusions)
         run.write(SUMMARY, _summary(conclusions, cases, targets, config))
@@ -103,7 +103,7 @@ def load_targets(config: RobustnessConfig, cases: Cases) -> list[Target]:
 
 
 def _refuse(config: RobustnessConfig, cases: Cases, targets: Sequence[Target]) -> None:
-    """What cannot be audited is told before the first film."""
+    """What cannot be audited is told before the first image."""
     for target in targets:
         chosen, left = aimed_attacks(target, config)
         if config.attacks and not chosen and not config.corrupted:
@@ -126,7 +126,7 @@ def _concluded(run: Run, cases: Cases, targets: Sequence[Target], config: Robust
     clean = {(one.model, one.study): one for one in answers if one.condition == CLEAN}
     _keep_triptychs(run, answers, clean, config)
     found = conclude(read_evidence(run.folder), names, trials=config.trials, seed=config.seed)
-    right = {key: one.film for key, one in clean.items()}
+    right = {key: one.image for key, one in clean.items()}
     _certify(run, found, right, targets, config)
     looks = image_dependence(run, cases, right, targets, config)
     batch_size = BatchSize(config.batch_size, run.folder)
@@ -159,15 +159,15 @@ def _concluded(run: Run, cases: Cases, targets: Sequence[Target], config: Robust
 
 
 def _certify(
-    run: Run, found: Mapping[str, Any], clean: Mapping[tuple[str, str], FilmAnswer], targets: Sequence[Target],
+    run: Run, found: Mapping[str, Any], clean: Mapping[tuple[str, str], ImageAnswer], targets: Sequence[Target],
     config: RobustnessConfig,
 ) -> None:  # fmt: skip
-    """Smoothed models get what their votes on clean films certify."""
+    """Smoothed models get what their votes on clean images certify."""
     by_key = {model["key"]: model for model in found["models"].values()}
     truths = list(read_truth(run.path(TRUTH)))
     for target in targets:
         if isinstance(target, SmoothedTarget):
-            said = {study: film for (key, study), film in clean.items() if key == target.key}
+            said = {study: image for (key, study), image in clean.items() if key == target.key}
             keep_certificates(run, target.key, said, target.smoothing)
             row = certified(run, target.key, truths, target.smoothing, trials=config.trials, seed=config.seed)
             by_key[target.key]["certified"] = plain(row)
@@ -177,27 +177,27 @@ def _blind(looks: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]) -> 
     for key, row in looks.items():
         if row["verdict"] == "blind":
             yield (
-                f"{names[key]} does not look at the film, so that its robustness means nothing: a model that ignores "
+                f"{names[key]} does not look at the image, so that its robustness means nothing: a model that ignores "
                 f"pixels cannot be fooled by them. {row['sentence']}"
             )
         elif row["verdict"] == "unclear":
             yield (
-                f"{names[key]} is not shown to look at the film, and a model that ignores pixels cannot be fooled by "
+                f"{names[key]} is not shown to look at the image, and a model that ignores pixels cannot be fooled by "
                 f"them: do not take few changes for robustness. {row['sentence']}"
             )
 
 
 def _random(targets: Sequence[Target], cases: Cases, batch_size: BatchSize) -> Iterator[str]:
     few = cases.all[:_TRIED]
-    films = [cases.film(case) for case in few]
-    places = stacked(films)[0]
+    images = [cases.image(case) for case in few]
+    places = stacked(images)[0]
     for target in targets:
-        doubts = batch_size.map(places, partial(_doubts, target, few, films))
+        doubts = batch_size.map(places, partial(_doubts, target, few, images))
         yield from [doubt for doubt in doubts if doubt][:1]
 
 
-def _doubts(target: Target, cases: Sequence[Case], films: Sequence[Image], places: Sequence[int]) -> list[str | None]:
-    shown = torch.stack([film_tensor(films[place]) for place in places]).to(target.device)
+def _doubts(target: Target, cases: Sequence[Case], images: Sequence[Image], places: Sequence[int]) -> list[str | None]:
+    shown = torch.stack([image_tensor(images[place]) for place in places]).to(target.device)
     return [randomness_doubt(target, [cases[place] for place in places], shown)]
 
 
@@ -205,20 +205,20 @@ def threat(config: RobustnessConfig, targets: Sequence[Target]) -> str:
     """What the attacker sees, can change and may spend, in one sentence; and who allowed it."""
     sees = _seen(config.attacks, targets)
     sizes = ", ".join(config.eps)
-    unit = "each pixel by at most" if config.norm == "linf" else "the film by a Euclidean length of at most"
+    unit = "each pixel by at most" if config.norm == "linf" else "the image by a Euclidean length of at most"
     where = "" if config.region == "all" else f" within the region {config.region}"
     spends = _spent(config, sees)
     allowed = config.i_am_authorised or "models on this machine, opened by whoever holds them"
     if not config.attacks:
-        return f"No attacker: films are corrupted as they are in practice. Leave to test: {allowed}."
+        return f"No attacker: images are corrupted as they are in practice. Leave to test: {allowed}."
     return (
         f"The attacker sees {sees}, may change {unit} {sizes} (pixels from 0 to 1){where}, and may spend {spends} on "
-        f"each film and radius; prompt and indication stay. Leave to test: {allowed}."
+        f"each image and radius; prompt and indication stay. Leave to test: {allowed}."
     )
 
 
 def _spent(config: RobustnessConfig, sees: str) -> str:
-    """What the named attacks may spend on a film."""
+    """What the named attacks may spend on an image."""
     settings, names = config.attack, set(config.attacks)
     parts = []
     if "gradients" in sees:
@@ -242,7 +242,7 @@ def _seen(attacks: Sequence[str], targets: Sequence[Target]) -> str:
 def _keep_triptychs(
     run: Run, answers: Sequence[Answer], clean: Mapping[tuple[str, str], Answer], config: RobustnessConfig
 ) -> None:
-    """Of the studies whose films were kept those with changed findings first, at the middle radius of one attack."""
+    """Of the studies whose images were kept those with changed findings first, at the middle radius of one attack."""
     condition = _shown(answers, config)
     if condition is None or not config.triptychs:
         return

@@ -26,12 +26,12 @@ ALL = "all"
 def by_label(evidence: Evidence, said: Said, clean: Said, resamples: Resamples) -> dict[str, Any]:
     """Label → n, positives, and accuracy and confidence, original against perturbed; `all` is every label together.
 
-    Original and perturbed are taken over the same answers: those known, and given on both films. `n` and `positives`
+    Original and perturbed are taken over the same answers: those known, and given on both images. `n` and `positives`
     count the studies whose truth is known; `n` beside a measure counts the answers that entered it.
 
     Args:
         evidence: Whose truth it is.
-        said: Of the changed films.
+        said: Of the changed images.
         clean: Of the clean ones.
         resamples: Patients.
     """

@@ -1,4 +1,4 @@
-"""The studies of an audit: film, truth and text, gathered before a model is asked."""
+"""The studies of an audit: image, truth and text, gathered before a model is asked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cxrlab.core.progress import track
 from cxrlab.core.records import Finding, Study
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.images import fit
-from cxrlab.data.views import film_of, shown
+from cxrlab.data.views import image_of, shown
 from cxrlab.robustness.labels import AskedLabel, asked_labels, chosen_labels, kind_of, truth_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Case:
     Args:
         id: Of the study.
         patient: Of the study.
-        indication: Why the film was taken; None when unknown.
+        indication: Why the image was taken; None when unknown.
         reference: Text of the chosen section; None where the corpus has none.
         findings: The exact findings; None where unknown.
         truth: Label → 1 or 0, known ones alone.
@@ -74,19 +74,19 @@ class Cases:
         size = self.config.batch_size
         return [self.all[start : start + size] for start in range(0, len(self.all), size)]
 
-    def film(self, case: Case) -> Image:
+    def image(self, case: Case) -> Image:
         """[H, W] or [H, W, 3] float32 in [0, 1]; a `DataError` where it cannot be read."""
-        return film_of(self.corpus, self.corpus[case.id], self.config.film_size).astype(np.float32, copy=False)
+        return image_of(self.corpus, self.corpus[case.id], self.config.image_size).astype(np.float32, copy=False)
 
     def finding_masks(self, case: Case) -> list[Image]:
-        """Masks of a study's findings, in the shape of its film; empty where the corpus has none."""
+        """Masks of a study's findings, in the shape of its image; empty where the corpus has none."""
         study = self.corpus[case.id]
         if study.findings is None or shown(study).number != 0:
             return []
         masks = [self.corpus.mask(study, index) for index in range(len(study.findings))]
         found = [mask.astype(np.float32) for mask in masks if mask is not None]
         # A pixel that a finding covers in part stays above 0, and so inside.
-        return [fit(mask, self.config.film_size) for mask in found] if self.config.film_size else found
+        return [fit(mask, self.config.image_size) for mask in found] if self.config.image_size else found
 
 
 def _case(study: Study, kind: str, section: str) -> Case:
@@ -101,32 +101,32 @@ def _case(study: Study, kind: str, section: str) -> Case:
     )
 
 
-def film_tensor(film: Image) -> Tensor:
+def image_tensor(image: Image) -> Tensor:
     """[H, W] or [H, W, 3] → [C, H, W] float32."""
     import torch
 
-    plain = torch.from_numpy(np.array(film, np.float32))
+    plain = torch.from_numpy(np.array(image, np.float32))
     return plain[None] if plain.ndim == 2 else plain.permute(2, 0, 1)
 
 
-def stacked(films: Sequence[Image]) -> list[list[int]]:
-    """Places of the films that have the same shape, shapes in the order in which they first occur."""
+def stacked(images: Sequence[Image]) -> list[list[int]]:
+    """Places of the images that have the same shape, shapes in the order in which they first occur."""
     groups: dict[tuple[int, ...], list[int]] = {}
-    for place, film in enumerate(films):
-        groups.setdefault(film.shape, []).append(place)
+    for place, image in enumerate(images):
+        groups.setdefault(image.shape, []).append(place)
     return list(groups.values())
 
 
 def refuse_unreadable(cases: Cases) -> None:
-    """Every film is opened once before the first attack: one that cannot be read should not be found after hours.
+    """Every image is opened once before the first attack: one that cannot be read should not be found after hours.
 
-    With the region off-findings, every film also needs a mask of what is there.
+    With the region off-findings, every image also needs a mask of what is there.
     """
     masks = cases.config.attacks and cases.config.region == "off-findings"
     wrong: list[str] = []
-    for case in track(cases.all, "looking at films"):
+    for case in track(cases.all, "looking at images"):
         try:
-            cases.film(case)
+            cases.image(case)
         except DataError as error:
             wrong.append(str(error))
             continue
@@ -146,5 +146,5 @@ def refuse_without_reference(cases: Sequence[Case], section: str) -> None:
         raise DataError(
             f"{len(lacking)} of {len(cases)} studies have no text in their section '{section}' (for example "
             f"'{lacking[0]}'), so that no true report can be made unlikely; give --against own to attack what "
-            "the model itself wrote for the clean film."
+            "the model itself wrote for the clean image."
         )

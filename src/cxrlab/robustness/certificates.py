@@ -1,6 +1,6 @@
 """Radii inside which no change can turn a smoothed answer, study by study, and how many answers have them.
 
-The votes on the clean films are on file already; what follows from them costs no further look at a film.
+The votes on the clean images are on file already; what follows from them costs no further look at an image.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
 from cxrlab.metrics.statistics.bootstrap import Resamples
 from cxrlab.metrics.tally import Matrix
-from cxrlab.robustness.evidence import FilmAnswer, StudyTruth
+from cxrlab.robustness.evidence import ImageAnswer, StudyTruth
 from cxrlab.robustness.quantities import mean_of_cells, quantities
 from cxrlab.robustness.smoothing import SmoothedAnswer, Smoothing, vote
 
@@ -23,13 +23,13 @@ CERTIFICATES = "certificates.jsonl"
 RADII = (0.0, 0.25, 0.5, 1.0)  # in standard deviations of the noise
 
 
-def keep_certificates(run: Run, key: str, clean: Mapping[str, FilmAnswer], settings: Smoothing) -> None:
+def keep_certificates(run: Run, key: str, clean: Mapping[str, ImageAnswer], settings: Smoothing) -> None:
     """A line a study in certificates.jsonl: of each label the votes, the answer and its radius.
 
     Args:
         run: The open run.
         key: Of the smoothed model.
-        clean: Study → what it said of the clean film.
+        clean: Study → what it said of the clean image.
         settings: Of its votes.
     """
     done = run.done(CERTIFICATES)
@@ -76,7 +76,7 @@ def certified(
         "abstained": found.pop("abstained"),
         "right_within": found,
         "sentence": (
-            f"Closed answers to clean films that are right and stay so under every change of at most this Euclidean "
+            f"Closed answers to clean images that are right and stay so under every change of at most this Euclidean "
             f"length (ε in each of P pixels is ε·√P), each wrongly with a probability of at most {settings.alpha:g}; "
             "reports are not smoothed."
         ),

@@ -1,7 +1,7 @@
 """Two models under the same conditions: who is better when attacked, who loses more, and whether that is chance.
 
 Each model faces the attacks that were made for it. A model that is better to begin with can lose more and still be
-better, so both the perturbed values and the drops are compared; and where the two are not equal on clean films, also
+better, so both the perturbed values and the drops are compared; and where the two are not equal on clean images, also
 what becomes of the answers that both had right.
 """
 
@@ -22,7 +22,7 @@ from cxrlab.robustness.tables import Flags, Table
 from cxrlab.robustness.transfer import transfer
 
 EQUAL_BY = ("findings.f1", "asked.accuracy")
-# An interval of the difference on clean films that lies within this: the two start from the same place.
+# An interval of the difference on clean images that lies within this: the two start from the same place.
 EQUAL_MARGIN = 0.02
 
 
@@ -74,9 +74,9 @@ def _compared(audit: Audit, a: str, b: str, names: Sequence[str], tests: PairedT
 
 
 def _under(audit: Audit, mine: Table, yours: Table, names: Sequence[str], tests: PairedTests) -> dict[str, Any]:
-    """One condition: of each quantity the perturbed values and, where clean films have it, the drops."""
-    now = [audit.outcome(table).film for table in (mine, yours)]
-    before = [audit.clean(table.model).film for table in (mine, yours)]
+    """One condition: of each quantity the perturbed values and, where clean images have it, the drops."""
+    now = [audit.outcome(table).image for table in (mine, yours)]
+    before = [audit.clean(table.model).image for table in (mine, yours)]
     told = {name: tests.difference(now[0][name], now[1][name]) for name in names}
     for name in names:
         if name in before[0]:
@@ -93,18 +93,18 @@ def _flips(audit: Audit, mine: Table, yours: Table, tests: PairedTests) -> dict[
 
 
 def _turned_report(audit: Audit, table: Table) -> Matrix:
-    return flipped_reports(table.film, audit.evidence.clean(table.model).film, audit.scores)
+    return flipped_reports(table.image, audit.evidence.clean(table.model).image, audit.scores)
 
 
 def _turned_answer(audit: Audit, table: Table) -> Matrix:
     """1 where any answer of the study turned."""
-    cells = flipped_answers(table.film, audit.evidence.clean(table.model).film, audit.evidence.truth)
+    cells = flipped_answers(table.image, audit.evidence.clean(table.model).image, audit.evidence.truth)
     return np.where(np.isnan(cells).all(axis=1), np.nan, (cells == 1).any(axis=1))
 
 
 def _clean_difference(audit: Audit, a: str, b: str) -> dict[str, dict[str, float]]:
-    """What b has more than a on clean films, of what both have."""
-    one, two = audit.clean(a).film, audit.clean(b).film
+    """What b has more than a on clean images, of what both have."""
+    one, two = audit.clean(a).image, audit.clean(b).image
     return {name: ends(change(two[name], one[name])) for name in EQUAL_BY if one[name].n and two[name].n}
 
 
@@ -115,20 +115,20 @@ def _equal(found: dict[str, float]) -> bool:
 
 def _sentence(clean: dict[str, dict[str, float]], equal: bool) -> str:
     if not clean:
-        return "Whether the two are equal on clean films cannot be told: they share no quantity there."
+        return "Whether the two are equal on clean images cannot be told: they share no quantity there."
     told = "; ".join(
         f"{name} differs by {one['value']:+.3f} [{one['low']:+.3f}, {one['high']:+.3f}]" for name, one in clean.items()
     )
     if equal:
-        return f"On clean films the two are equal within {EQUAL_MARGIN}: {told}."
+        return f"On clean images the two are equal within {EQUAL_MARGIN}: {told}."
     return (
-        f"On clean films the two are not shown to be equal within {EQUAL_MARGIN}: {told}. "
-        "Compare the drops, and what both have right on the clean film."
+        f"On clean images the two are not shown to be equal within {EQUAL_MARGIN}: {told}. "
+        "Compare the drops, and what both have right on the clean image."
     )
 
 
 def _matched(audit: Audit, a: str, b: str, shared: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
-    """The answers and reports that both have right on the clean film (reports: no significant error), once perturbed.
+    """The answers and reports that both have right on the clean image (reports: no significant error), once perturbed.
 
     Both start from the same place there: every answer is right. No tests are made of it; see the intervals.
     """
@@ -137,7 +137,7 @@ def _matched(audit: Audit, a: str, b: str, shared: Sequence[str], names: Sequenc
     for condition in shared:
         sides = []
         for model in (a, b):
-            said, clean = audit.tables(model)[condition].film, audit.evidence.clean(model).film
+            said, clean = audit.tables(model)[condition].image, audit.evidence.clean(model).image
             sides.append(audit.measured(said.only(pairs, studies), clean.only(pairs, studies), names))
         found[condition] = {name: _beside(one, sides[1][name]) for name, one in sides[0].items()}
     return {"pairs": int(pairs.sum()), "studies": int(studies.sum()), "conditions": found}
@@ -149,8 +149,8 @@ def _beside(a: Quantity, b: Quantity) -> dict[str, Any]:
 
 
 def _both_right(audit: Audit, a: str, b: str) -> tuple[Flags, Flags]:
-    """Pairs of study and label [N, L], and studies [N], that both models have right on the clean film."""
-    films = [audit.evidence.clean(model).film for model in (a, b)]
-    pairs = np.logical_and.reduce([right(film.probs, audit.evidence.truth) == 1 for film in films])
-    studies = np.logical_and.reduce([audit.scores.errors(film) == 0 for film in films])
+    """Pairs of study and label [N, L], and studies [N], that both models have right on the clean image."""
+    images = [audit.evidence.clean(model).image for model in (a, b)]
+    pairs = np.logical_and.reduce([right(image.probs, audit.evidence.truth) == 1 for image in images])
+    studies = np.logical_and.reduce([audit.scores.errors(image) == 0 for image in images])
     return pairs, studies

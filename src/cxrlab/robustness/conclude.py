@@ -65,7 +65,7 @@ def _names(evidence: Evidence, names: Mapping[str, str]) -> dict[str, str]:
 def _model(audit: Audit, model: str) -> dict[str, Any]:
     clean, tables = audit.clean(model), audit.tables(model)
     outcomes = {condition: audit.outcome(table) for condition, table in tables.items()}
-    told: dict[str, Any] = {"key": model, "clean": described(clean.film, None)}
+    told: dict[str, Any] = {"key": model, "clean": described(clean.image, None)}
     if clean.uint8 is not None:
         told["clean_uint8"] = described(clean.uint8, None)
     told |= {"attacks": {}, "corruptions": {}, "worst": {}}
@@ -76,23 +76,23 @@ def _model(audit: Audit, model: str) -> dict[str, Any]:
         else:
             told[f"{kind.kind}s"][condition] = _condition(outcome, clean)
     told["labels"] = {
-        condition: by_label(audit.evidence, table.film, clean.table.film, audit.resamples)
+        condition: by_label(audit.evidence, table.image, clean.table.image, audit.resamples)
         for condition, table in tables.items()
     }
     told["smallest_eps"] = _smallest(audit, model)
-    told["curves"] = curves(clean.film, outcomes.values())
+    told["curves"] = curves(clean.image, outcomes.values())
     return told
 
 
 def _condition(outcome: Outcome, clean: Outcome) -> dict[str, Any]:
-    told = described(outcome.film, clean.film)
+    told = described(outcome.image, clean.image)
     if outcome.uint8 is not None:
-        told["uint8"] = described(outcome.uint8, clean.uint8 or clean.film)
+        told["uint8"] = described(outcome.uint8, clean.uint8 or clean.image)
     return {**told, **_traced(outcome.table)}
 
 
 def _traced(table: Table) -> dict[str, Any]:
-    """How the attacks went, over the films of which it is known; nothing where no film was attacked."""
+    """How the attacks went, over the images of which it is known; nothing where no image was attacked."""
     known = {name: column[~np.isnan(column)] for name, column in table.trace.items()}
     found = {name: float(column.mean()) if len(column) else None for name, column in known.items()}
     if not found:

@@ -1,4 +1,4 @@
-"""Under which condition a film was examined: as it is, changed by an attack of some size, or corrupted.
+"""Under which condition an image was examined: as it is, changed by an attack of some size, or corrupted.
 
 `clean` · `pgd@2/255`, `pgd:answers@0.01` (an attack, its objective where it has several, and its radius) · `blur@3`
 (a corruption and its severity).

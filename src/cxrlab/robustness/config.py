@@ -13,7 +13,7 @@ from cxrlab.attacks.regions import parse_region
 from cxrlab.attacks.table import ATTACKS
 from cxrlab.core.errors import ConfigError, nearest
 from cxrlab.core.records import SECTIONS, SPLITS
-from cxrlab.evaluation.config import WRONG_FILMS
+from cxrlab.evaluation.config import WRONG_IMAGES
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.loading import Loading
 from cxrlab.robustness.smoothing_config import SmoothingSettings, parse_smoothed
@@ -24,29 +24,29 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class RobustnessConfig:
-    """How reports, answers and confidence of a model change when its films are perturbed.
+    """How reports, answers and confidence of a model change when its images are perturbed.
 
     For models that you own or may test. White-box attacks need open weights; a model that gives words alone gets
     black-box attacks only.
 
     Args:
         model: The model under audit: a report model, or a contrastive encoder; smoothed:SIGMA:MODEL lets the closed
-            answers of a report model be votes over noisy copies of the film.
+            answers of a report model be votes over noisy copies of the image.
         data: Folder of the corpus.
-        versus: Further models that are held against the first one on the same films and budgets.
+        versus: Further models that are held against the first one on the same images and budgets.
         split: train, val or test.
         n: Studies drawn from the split with the seed; all when left out.
         attacks: Any of fgsm, pgd, mi-fgsm, apgd, ensemble (with gradients), square, random (by score), square-report,
-            random-report (by the words alone), universal (one change for all films), noise (the control).
+            random-report (by the words alone), universal (one change for all images), noise (the control).
         eps: Radii, written as 2/255 or 0.01; pixels run from 0 to 1.
         norm: linf bounds the change of each pixel, l2 the length of the whole change.
         aims: What attacks want, in the order in which they are tried: report makes the true report unlikely, answers
             makes closed answers (of an encoder its zero-shot classes) wrong, embedding moves an encoder's vector;
             target makes a chosen report likely, remove takes a finding out of the report, invent puts one in.
-        against: The report that becomes unlikely: reference, or own for what the model wrote for the clean film, where
+        against: The report that becomes unlikely: reference, or own for what the model wrote for the clean image, where
             a corpus has no reports.
         region: Where pixels may be changed: all, off-lungs, off-findings, border:0.1, patch:LEFT,TOP,RIGHT,BOTTOM.
-        corruptions: Natural corruptions that films get too, or all.
+        corruptions: Natural corruptions that images get too, or all.
         severities: Of the corruptions, 1 to 5.
         labels: observations, chexpert or nih; read takes them from the reference reports by rule; auto looks at what
             the corpus knows.
@@ -54,13 +54,13 @@ class RobustnessConfig:
             asks nothing, for a model that has not learnt to answer.
         only_labels: Ask about these alone; without, about each that some studies have and others have not.
         section: Of the reference report.
-        film_size: Films are fitted into a square of this side before they are attacked; as stored when left out.
+        image_size: Images are fitted into a square of this side before they are attacked; as stored when left out.
         batch_size: Images attacked at once; halved where they do not fit in memory.
-        uint8: Show each perturbed film also after rounding to 8 bits, as a file would hold it.
-        transfer: Show each model also the films that were made for the others.
-        controls: Wrong films that tell whether a model looks at all: noise, blank, swapped.
-        control_studies: Studies that are shown with wrong films, at most.
-        triptychs: Studies whose films are kept for the page.
+        uint8: Show each perturbed image also after rounding to 8 bits, as a file would hold it.
+        transfer: Show each model also the images that were made for the others.
+        controls: Wrong images that tell whether a model looks at all: noise, blank, swapped.
+        control_studies: Studies that are shown with wrong images, at most.
+        triptychs: Studies whose images are kept for the page.
         trials: Bootstrap resamples behind each interval.
         seed: Decides studies, starts, noise and resamples.
         i_am_authorised: Who may test this model and why; needed for a model that runs elsewhere, kept and shown.
@@ -88,11 +88,11 @@ class RobustnessConfig:
     questions: Literal["own", "drawn", "none"] = "drawn"
     only_labels: tuple[str, ...] = ()
     section: str = "findings"
-    film_size: int | None = None
+    image_size: int | None = None
     batch_size: int = 16
     uint8: bool = True
     transfer: bool = True
-    controls: tuple[str, ...] = WRONG_FILMS
+    controls: tuple[str, ...] = WRONG_IMAGES
     control_studies: int = 60
     triptychs: int = 4
     trials: int = 1000
@@ -108,7 +108,7 @@ class RobustnessConfig:
         self._check_names()
         self.budgets  # noqa: B018 - refuses a radius that is none
         parse_region(self.region)
-        least = {"n": 1, "batch_size": 1, "film_size": 8, "control_studies": 0, "triptychs": 0, "trials": 1, "seed": 0}
+        least = {"n": 1, "batch_size": 1, "image_size": 8, "control_studies": 0, "triptychs": 0, "trials": 1, "seed": 0}
         for name, low in least.items():
             value = getattr(self, name)
             if value is not None and value < low:
@@ -141,7 +141,7 @@ class RobustnessConfig:
             ("attacks", self.attacks, ATTACKS.names()),
             ("aims", self.aims, AIMS),
             ("corruptions", self.corruptions, (ALL, *CORRUPTIONS.names())),
-            ("controls", self.controls, WRONG_FILMS),
+            ("controls", self.controls, WRONG_IMAGES),
             ("split", (self.split,), SPLITS),
             ("section", (self.section,), SECTIONS),
             ("only_labels", self.only_labels, self.only_labels),

@@ -1,6 +1,6 @@
-"""Does a model look at all? The same questions with wrong films, beside every number of an audit.
+"""Does a model look at all? The same questions with wrong images, beside every number of an audit.
 
-A model that ignores pixels looks perfectly robust. Noise, a blank film and another patient's film tell.
+A model that ignores pixels looks perfectly robust. Noise, a blank image and another patient's image tell.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
 from cxrlab.evaluation.controls import other_patients
 from cxrlab.evaluation.image_dependence import FEW, measure
-from cxrlab.evaluation.wrong_films import GREY
+from cxrlab.evaluation.wrong_images import GREY
 from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.metrics.statistics.bootstrap import Resamples
 from cxrlab.metrics.tally import Metric, mean_tally
-from cxrlab.robustness.cases import Case, Cases, film_tensor, stacked
-from cxrlab.robustness.evidence import FilmAnswer
+from cxrlab.robustness.cases import Case, Cases, image_tensor, stacked
+from cxrlab.robustness.evidence import ImageAnswer
 from cxrlab.robustness.quantities import LEVEL
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ CONTROLS = "controls.jsonl"
 _ACCURACY = Metric("asked.accuracy", "higher", (0.0, 1.0), 1.0, "no label is known")
 
 
-def examine_wrong_films(run: Run, cases: Cases, targets: Sequence[Target], config: RobustnessConfig) -> None:
-    """Show every model the wrong films of some studies; a line each in controls.jsonl."""
+def examine_wrong_images(run: Run, cases: Cases, targets: Sequence[Target], config: RobustnessConfig) -> None:
+    """Show every model the wrong images of some studies; a line each in controls.jsonl."""
     chosen = _chosen(cases, config)
     done = run.done(CONTROLS)
     batch_size = BatchSize(config.batch_size, run.folder)
@@ -46,18 +46,18 @@ def examine_wrong_films(run: Run, cases: Cases, targets: Sequence[Target], confi
         keys = {case.id: f"{target.key}|{control}|{case.id}" for case in chosen}
         if not chosen or done.issuperset(keys.values()):
             continue
-        films = _wrong_films(control, cases, chosen, config.seed)
-        if films is None:
+        images = _wrong_images(control, cases, chosen, config.seed)
+        if images is None:
             continue
-        said = dict(batch_size.map(chosen, partial(_said, target, films)))
+        said = dict(batch_size.map(chosen, partial(_said, target, images)))
         for case in chosen:
             if keys[case.id] not in done:
                 line = {"id": keys[case.id], "model": target.key, "control": control, "study": case.id}
-                run.append(CONTROLS, {**line, "film": said[case.id]})
+                run.append(CONTROLS, {**line, "image": said[case.id]})
 
 
 def image_dependence(
-    run: Run, cases: Cases, clean: Mapping[tuple[str, str], FilmAnswer], targets: Sequence[Target],
+    run: Run, cases: Cases, clean: Mapping[tuple[str, str], ImageAnswer], targets: Sequence[Target],
     config: RobustnessConfig,
 ) -> dict[str, Any]:  # fmt: skip
     """Of each model whether it looks, by its reports and by its answers.
@@ -65,7 +65,7 @@ def image_dependence(
     Args:
         run: Whose controls.jsonl is read.
         cases: The studies.
-        clean: (model, study) → what was said of the right film.
+        clean: (model, study) → what was said of the right image.
         targets: The models.
         config: Settings.
 
@@ -77,12 +77,12 @@ def image_dependence(
     by_case = {case.id: case for case in cases.all}
     found = {}
     for target in targets:
-        wrong: dict[str, dict[str, FilmAnswer]] = {}
+        wrong: dict[str, dict[str, ImageAnswer]] = {}
         for line in lines:
             if line["model"] == target.key:
-                wrong.setdefault(line["control"], {})[line["study"]] = FilmAnswer.from_json(line["film"])
+                wrong.setdefault(line["control"], {})[line["study"]] = ImageAnswer.from_json(line["image"])
         if not wrong:
-            found[target.key] = {"verdict": "unclear", "sentence": "No wrong film was shown."}
+            found[target.key] = {"verdict": "unclear", "sentence": "No wrong image was shown."}
             continue
         right = {study: clean[target.key, study] for one in wrong.values() for study in one}
         parts: dict[str, Any] = {}
@@ -94,11 +94,11 @@ def image_dependence(
     return found
 
 
-def _said(target: Target, films: Mapping[str, Any], batch: Sequence[Case]) -> Iterator[tuple[str, FilmAnswer]]:
-    """What the model says of each study's wrong film."""
-    for places in stacked([films[case.id] for case in batch]):
+def _said(target: Target, images: Mapping[str, Any], batch: Sequence[Case]) -> Iterator[tuple[str, ImageAnswer]]:
+    """What the model says of each study's wrong image."""
+    for places in stacked([images[case.id] for case in batch]):
         asked = [batch[place] for place in places]
-        shown = torch.stack([film_tensor(films[case.id]) for case in asked]).to(target.device)
+        shown = torch.stack([image_tensor(images[case.id]) for case in asked]).to(target.device)
         yield from zip([case.id for case in asked], target.examine(shown, asked), strict=True)
 
 
@@ -107,29 +107,29 @@ def _chosen(cases: Cases, config: RobustnessConfig) -> list[Case]:
     return [cases.all[place] for place in sorted(order.tolist())]
 
 
-def _wrong_films(control: str, cases: Cases, chosen: Sequence[Case], seed: int) -> dict[str, Any] | None:
-    """A wrong film for each study, grey like the right one; None where no partner can be found."""
+def _wrong_images(control: str, cases: Cases, chosen: Sequence[Case], seed: int) -> dict[str, Any] | None:
+    """A wrong image for each study, grey like the right one; None where no partner can be found."""
     if control == "swapped":
         ids = [case.id for case in chosen]
         partners = other_patients([case.patient for case in chosen], ids, generator(seed, "controls", "swapped"))
         if partners is None:
             return None
-        return {case.id: cases.film(chosen[place]) for case, place in zip(chosen, partners, strict=True)}
-    shapes = {case.id: cases.film(case).shape for case in chosen}
+        return {case.id: cases.image(chosen[place]) for case, place in zip(chosen, partners, strict=True)}
+    shapes = {case.id: cases.image(case).shape for case in chosen}
     if control == "blank":
         return {key: np.full(shape, GREY, np.float32) for key, shape in shapes.items()}
     return {key: generator(seed, "noise", key).random(shape, dtype=np.float32) for key, shape in shapes.items()}
 
 
 def _by_reports(
-    by_case: Mapping[str, Case], right: Mapping[str, FilmAnswer], wrong: Mapping[str, Mapping[str, FilmAnswer]],
+    by_case: Mapping[str, Case], right: Mapping[str, ImageAnswer], wrong: Mapping[str, Mapping[str, ImageAnswer]],
     config: RobustnessConfig,
 ) -> dict[str, Any]:  # fmt: skip
     pairs = [
         Pair(key, _reference(by_case[key]), answer.report, by_case[key].patient, by_case[key].findings)
         for key, answer in right.items()
     ]
-    # A kind of wrong film that is mostly refused tells nothing of what is looked at in others.
+    # A kind of wrong image that is mostly refused tells nothing of what is looked at in others.
     told = {
         name: several for name, several in wrong.items() if 2 * sum(map(_declined, several.values())) <= len(several)
     }
@@ -139,7 +139,7 @@ def _by_reports(
     return found.to_json() if found is not None else {"verdict": "unclear", "sentence": "No report can be compared."}
 
 
-def _declined(answer: FilmAnswer) -> bool:
+def _declined(answer: ImageAnswer) -> bool:
     return answer.refused is True
 
 
@@ -149,10 +149,10 @@ def _reference(case: Case) -> str | None:
 
 
 def _by_answers(
-    by_case: Mapping[str, Case], right: Mapping[str, FilmAnswer], wrong: Mapping[str, Mapping[str, FilmAnswer]],
+    by_case: Mapping[str, Case], right: Mapping[str, ImageAnswer], wrong: Mapping[str, Mapping[str, ImageAnswer]],
     config: RobustnessConfig,
 ) -> dict[str, Any]:  # fmt: skip
-    """Share of right answers with the right film minus that with each wrong one, by patient."""
+    """Share of right answers with the right image minus that with each wrong one, by patient."""
     keys = list(right)
     patients = [by_case[key].patient for key in keys]
     resamples = Resamples(patients, trials=config.trials, rng=generator(config.seed, "controls", "asked"))
@@ -172,11 +172,11 @@ def _by_answers(
         }
     few = len(set(patients)) < FEW or "swapped" not in beaten  # noise and grey tell a chest from none, not its findings
     verdict = "looks" if beaten.get("swapped") else "unclear" if few else "blind"
-    listed = ", ".join(f"{row['value']:.3f} with {name} films" for name, row in told["wrong"].items())
+    listed = ", ".join(f"{row['value']:.3f} with {name} images" for name, row in told["wrong"].items())
     return {**told, "verdict": verdict, "sentence": f"Answers are right in {share.value:.3f} of all, against {listed}."}
 
 
-def _right_share(case: Case, answer: FilmAnswer) -> float:
+def _right_share(case: Case, answer: ImageAnswer) -> float:
     asked = [(answer.label_probs[name] > 0.5) == bool(value) for name, value in case.truth.items()
              if name in answer.label_probs]  # fmt: skip
     return float(np.mean(asked)) if asked else float("nan")

@@ -11,7 +11,7 @@ from torch import Tensor
 from cxrlab.attacks.objective import Objective
 from cxrlab.attacks.objectives import MoveEmbedding, WrongAnswers
 from cxrlab.evaluation.zero_shot import load_sentences, mean_direction
-from cxrlab.robustness.evidence import FilmAnswer
+from cxrlab.robustness.evidence import ImageAnswer
 from cxrlab.robustness.labels import AskedLabel
 from cxrlab.robustness.targets import Target, by_name, truth_table, wrong_answers
 from cxrlab.robustness.wishes import ANSWERS, EMBEDDING
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class EncoderTarget(Target):
-    """A contrastive encoder: is a film nearer to presence or to absence?
+    """A contrastive encoder: is an image nearer to presence or to absence?
 
     Args:
         key: See `Target`.
@@ -48,18 +48,18 @@ class EncoderTarget(Target):
         found: torch.device = self.encoder.device
         return found
 
-    def examine(self, films: Tensor, cases: Sequence[Case]) -> list[FilmAnswer]:
+    def examine(self, images: Tensor, cases: Sequence[Case]) -> list[ImageAnswer]:
         """Probability of every label: the logistic of the scaled difference of cosines."""
         with torch.no_grad():
-            found = torch.sigmoid(self.margins(films, range(len(films))))
-        return [FilmAnswer(label_probs=probs) for probs in by_name(self.labels, found)]
+            found = torch.sigmoid(self.margins(images, range(len(images))))
+        return [ImageAnswer(label_probs=probs) for probs in by_name(self.labels, found)]
 
-    def objective(self, aim: str, cases: Sequence[Case], clean: Sequence[FilmAnswer], films: Tensor) -> Objective:
+    def objective(self, aim: str, cases: Sequence[Case], clean: Sequence[ImageAnswer], images: Tensor) -> Objective:
         """Zero-shot classes wrong, or the vector moved."""
         found: Objective
         if aim == EMBEDDING:
             with torch.no_grad():
-                homes = self.encoder.image_vectors(films)
+                homes = self.encoder.image_vectors(images)
             found = MoveEmbedding(self.encoder.image_vectors, homes)
         else:
             found = WrongAnswers(self.margins, truth_table(cases, self.labels), wrong_answers(cases, clean))

@@ -1,4 +1,4 @@
-"""What an audit has on file: the truth of each study, and what each model said of each film that it was shown.
+"""What an audit has on file: the truth of each study, and what each model said of each image that it was shown.
 
 The sweep writes these lines; everything in numbers is made from them and from nothing else.
 """
@@ -55,8 +55,8 @@ class StudyTruth(Record):
 
 
 @dataclass(frozen=True)
-class FilmAnswer(Record):
-    """What a model said of one film.
+class ImageAnswer(Record):
+    """What a model said of one image.
 
     Args:
         report: What it wrote; None where it writes none.
@@ -68,7 +68,7 @@ class FilmAnswer(Record):
         refused: True where it refused to write one; what it said instead is not kept. None otherwise.
     """
 
-    what = "the answer to a film"
+    what = "the answer to an image"
     checks = {
         "report": fields.text,
         "mean_logprob": fields.number(),
@@ -90,7 +90,7 @@ class FilmAnswer(Record):
 
 @dataclass(frozen=True)
 class AttackTrace(Record):
-    """How an attack went on one film.
+    """How an attack went on one image.
 
     Args:
         start: Objective before.
@@ -124,28 +124,28 @@ class AttackTrace(Record):
 
 @dataclass(frozen=True)
 class Answer(Record):
-    """One examined film.
+    """One examined image.
 
     Args:
         id: See `answer_id`.
         model: Short key of the model that looked: a is the one under audit, b, c … those that it is compared with.
         condition: See `conditions.parse_condition`.
-        study: Whose film it is.
-        film: What was said of it.
+        study: Whose image it is.
+        image: What was said of it.
         crafted_on: Key of the model whose weaknesses the change was made for; None for clean, noise and corruptions.
-        uint8: What was said of the same film after rounding to 8 bits; None where that was not asked.
+        uint8: What was said of the same image after rounding to 8 bits; None where that was not asked.
         attack: How the attack went; None where there was none.
     """
 
-    what = "an examined film"
+    what = "an examined image"
     checks = {
         "id": fields.filled,
         "model": fields.filled,
         "condition": fields.filled,
         "crafted_on": fields.filled,
         "study": fields.filled,
-        "film": fields.by(FilmAnswer.from_json),
-        "uint8": fields.by(FilmAnswer.from_json),
+        "image": fields.by(ImageAnswer.from_json),
+        "uint8": fields.by(ImageAnswer.from_json),
         "attack": fields.by(AttackTrace.from_json),
     }
 
@@ -153,14 +153,14 @@ class Answer(Record):
     model: str
     condition: str
     study: str
-    film: FilmAnswer
+    image: ImageAnswer
     crafted_on: str | None = None
-    uint8: FilmAnswer | None = None
+    uint8: ImageAnswer | None = None
     attack: AttackTrace | None = None
 
 
 def answer_id(model: str, condition: str, study: str, crafted_on: str | None = None) -> str:
-    """`a|pgd@2/255|s1`, or `b<a|pgd@2/255|s1` where b is shown a film that was crafted on a."""
+    """`a|pgd@2/255|s1`, or `b<a|pgd@2/255|s1` where b is shown an image that was crafted on a."""
     who = model if crafted_on in (None, model) else f"{model}<{crafted_on}"
     return f"{who}|{condition}|{study}"
 
@@ -171,7 +171,7 @@ def read_truth(file: Path) -> Iterator[StudyTruth]:
 
 
 def read_answers(file: Path) -> Iterator[Answer]:
-    """The examined films of a file, one at a time."""
+    """The examined images of a file, one at a time."""
     return _records(file, Answer)
 
 

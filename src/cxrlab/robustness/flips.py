@@ -1,8 +1,8 @@
-"""What a changed film turns round: the findings of a report, its verdict, its sides, and answers of yes and no.
+"""What a changed image turns round: the findings of a report, its verdict, its sides, and answers of yes and no.
 
-A flip is measured against what the same model said of the clean film, right or wrong. Two reports agree when they
-name the same observations as present. A report is normal when it speaks of the film and names nothing but devices and
-the incidental; one that says nothing of a film (empty, or beyond understanding) is neither normal nor abnormal.
+A flip is measured against what the same model said of the clean image, right or wrong. Two reports agree when they
+name the same observations as present. A report is normal when it speaks of the image and names nothing but devices and
+the incidental; one that says nothing of an image (empty, or beyond understanding) is neither normal nor abnormal.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from cxrlab.robustness.scored_reports import ScoredReports
 from cxrlab.robustness.tables import Flags, Said
 
 FLIP_RATE = "flip_rate"
-_UNDEFINED = "studies without a report on either film"
+_UNDEFINED = "studies without a report on either image"
 
 
 def flip_tallies(said: Said, clean: Said, truth: Matrix, scores: ScoredReports) -> dict[str, Tally]:
     """Every kind of flip, and the significant errors that were added.
 
     Args:
-        said: Of the changed films.
+        said: Of the changed images.
         clean: Of the clean ones.
         truth: [N, L]; flips of answers are counted where the truth is known.
         scores: What the reports say.

@@ -1,14 +1,15 @@
-"""Hardening: a vision tower learns to see in attacked films what it saw in clean ones.
+"""Hardening: a vision encoder learns to see in attacked images what it saw in clean ones.
 
-    checkpoint/       the whole model with the new tower, in the layout of transformers; name it hf:RUN/checkpoint
-    history.jsonl     losses on attacked and on clean films
-    measured.jsonl    films of the val split: how far an attack moves their features, before and after
+    checkpoint/       the whole model with the new encoder, in the layout of transformers; name it hf:RUN/checkpoint
+    history.jsonl     losses on attacked and on clean images
+    measured.jsonl    images of the val split: how far an attack moves their features, before and after
     harden.json       the means of that
-    summary.json      steps, films and weights
+    summary.json      steps, images and weights
 
-A copy of the tower is kept as it was. At every step a few steps of PGD look, inside the ball around each film, for the
-film whose features are farthest from what the copy sees in the clean one; then the tower takes a step towards seeing in
-it what the copy saw. Nobody's labels or reports are needed, and projector and language model stay as they are: what
+A copy of the encoder is kept as it was. At every step a few steps of PGD look, inside the ball around each image, for
+the image whose features are farthest from what the copy sees in the clean one; then the encoder takes a step towards
+seeing in it what the copy saw. Nobody's labels or reports are needed, and projector and language model stay as they
+are: what
 they are given changes as little as possible.
 """
 
@@ -29,15 +30,15 @@ from cxrlab.data.collections import known_collections
 from cxrlab.data.corpus import load_corpus
 from cxrlab.models.model_card import ModelCard, of_corpora, trained_on
 from cxrlab.robustness.harden_config import FREE, HardenConfig
-from cxrlab.training.films import FilmFile, Films, open_films, output_side
+from cxrlab.training.images import ImageFile, Images, open_images, output_side
 from cxrlab.training.result import Training, conclude, read_result
 from cxrlab.training.run_folder import CACHE, RESULT, RunFolder, concluded, training_run
-from cxrlab.training.samples import film_file
+from cxrlab.training.samples import image_file
 
 if TYPE_CHECKING:
     from cxrlab.data.corpus import Corpus
     from cxrlab.robustness.harden_steps import Hardening
-    from cxrlab.robustness.tower_sight import Sight
+    from cxrlab.robustness.vision_encoder_sight import Sight
 
 STAGE = "harden"
 HARDENED, MEASURED = "harden.json", "measured.jsonl"
@@ -45,23 +46,23 @@ HARDENED, MEASURED = "harden.json", "measured.jsonl"
 
 @dataclass(frozen=True)
 class _Chosen:
-    """Films of one split.
+    """Images of one split.
 
     Args:
         names: Id of each study.
-        files: Its film.
-        patients: Whose films they are.
-        left_out: Reason → studies without a usable film.
+        files: Its image.
+        patients: Whose images they are.
+        left_out: Reason → studies without a usable image.
     """
 
     names: tuple[str, ...]
-    files: tuple[FilmFile, ...]
+    files: tuple[ImageFile, ...]
     patients: frozenset[str]
     left_out: Mapping[str, int]
 
 
 def harden(config: HardenConfig, out: Path) -> tuple[Training, dict[str, Any]]:
-    """Harden a model's vision tower; returns what the training came to and the contents of harden.json.
+    """Harden a model's vision encoder; returns what the training came to and the contents of harden.json.
 
     Args:
         config: Settings.
@@ -69,19 +70,19 @@ def harden(config: HardenConfig, out: Path) -> tuple[Training, dict[str, Any]]:
             with the same settings is left as it is.
 
     Raises:
-        ConfigError: When the model has no vision tower that can be taken by itself.
-        DataError: When there is no film to learn from or to measure on, or a patient is in both splits.
+        ConfigError: When the model has no vision encoder that can be taken by itself.
+        DataError: When there is no image to learn from or to measure on, or a patient is in both splits.
     """
     require("models")
     if concluded(config, out, config.seed, FREE):
         return read_result(out), read_json(out / HARDENED)
     _refuse_several_processes()
-    from cxrlab.robustness.tower_sight import open_sight
+    from cxrlab.robustness.vision_encoder_sight import open_sight
 
     corpus = load_corpus(config.data)
-    learnt, held_out = _films(corpus, config)
+    learnt, held_out = _images(corpus, config)
     sight = open_sight(config.model, config.loading)
-    output_side(sight.image_processor)  # a tower that is shown several tiles of a film is refused here
+    output_side(sight.image_processor)  # a vision encoder that is shown several tiles of an image is refused here
     with training_run(config, out, config.seed, FREE) as run:
         hardening = _begin(config, sight, learnt, run)
         loss = hardening.fit(run)
@@ -94,34 +95,34 @@ def harden(config: HardenConfig, out: Path) -> tuple[Training, dict[str, Any]]:
 
 
 def _begin(config: HardenConfig, sight: Sight, learnt: _Chosen, run: RunFolder) -> Hardening:
-    """Everything that the steps need; a run that goes on must stand on the same films and weights."""
+    """Everything that the steps need; a run that goes on must stand on the same images and weights."""
     from cxrlab.robustness.harden_steps import Hardening
     from cxrlab.training.fingerprint import weights_key
 
-    films = _open(config, sight, learnt, run)
-    run.stand_on({"films": films.key, "weights": weights_key(sight.model)})
-    return Hardening(sight, sight.frozen(), films, learnt.names, config)
+    images = _open(config, sight, learnt, run)
+    run.stand_on({"images": images.key, "weights": weights_key(sight.model)})
+    return Hardening(sight, sight.frozen(), images, learnt.names, config)
 
 
 def _measure(config: HardenConfig, hardening: Hardening, held_out: _Chosen, run: RunFolder) -> dict[str, Any] | None:
-    """Measure the tower as it will be written."""
+    """Measure the vision encoder as it will be written."""
     from cxrlab.robustness.harden_measure import measure, summary
 
     hardening.sight.round_to(_dtype(config))
-    films = _open(config, hardening.sight, held_out, run)
-    records = measure(hardening.sight, hardening.before, films, held_out.names, config)
+    images = _open(config, hardening.sight, held_out, run)
+    records = measure(hardening.sight, hardening.before, images, held_out.names, config)
     run.write(MEASURED, "".join(f"{dumps(record)}\n" for record in records))
     return summary(records, config)
 
 
-def _films(corpus: Corpus, config: HardenConfig) -> tuple[_Chosen, _Chosen]:
+def _images(corpus: Corpus, config: HardenConfig) -> tuple[_Chosen, _Chosen]:
     """What is learnt from and what is measured on; no patient is in both."""
     learnt = _draw(corpus, config.split, config.n, config.seed)
     held_out = _draw(corpus, "val", config.measure_n, config.seed)
     if not learnt.names:
-        raise DataError(f"{corpus.path} has no frontal film in its {config.split} split; there is nothing to learn.")
+        raise DataError(f"{corpus.path} has no frontal image in its {config.split} split; there is nothing to learn.")
     if config.measure_n and not held_out.names:
-        raise DataError(f"{corpus.path} has no frontal film in its val split to measure on; give --measure-n 0.")
+        raise DataError(f"{corpus.path} has no frontal image in its val split to measure on; give --measure-n 0.")
     if both := sorted(learnt.patients & held_out.patients):
         raise DataError(
             f"{corpus.path}: {len(both)} patients are in both the {config.split} and the val split (for example "
@@ -131,28 +132,28 @@ def _films(corpus: Corpus, config: HardenConfig) -> tuple[_Chosen, _Chosen]:
 
 
 def _draw(corpus: Corpus, split: str, n: int | None, seed: int) -> _Chosen:
-    """At most n films of a split in the order of the corpus, drawn with the seed."""
-    films: dict[str, FilmFile] = {}
+    """At most n images of a split in the order of the corpus, drawn with the seed."""
+    images: dict[str, ImageFile] = {}
     patients: dict[str, str] = {}
     left_out: Counter[str] = Counter()
     for study in corpus.studies(split):
-        found = film_file(corpus, study)
+        found = image_file(corpus, study)
         if isinstance(found, str):
             left_out[found] += 1
         else:
-            films[study.id], patients[study.id] = found, study.patient
-    names = list(films)
+            images[study.id], patients[study.id] = found, study.patient
+    names = list(images)
     if n is not None and n < len(names):
         drawn = sorted(generator(seed, STAGE, "films", split).permutation(len(names))[:n].tolist())
         names = [names[number] for number in drawn]
     return _Chosen(
-        tuple(names), tuple(films[name] for name in names), frozenset(patients[name] for name in names), left_out
+        tuple(names), tuple(images[name] for name in names), frozenset(patients[name] for name in names), left_out
     )
 
 
-def _open(config: HardenConfig, sight: Sight, chosen: _Chosen, run: RunFolder) -> Films:
-    """The films at the size that the tower takes, decoded once."""
-    return open_films(chosen.files, sight.image_processor, config.cache or run.folder / CACHE)
+def _open(config: HardenConfig, sight: Sight, chosen: _Chosen, run: RunFolder) -> Images:
+    """The images at the size that the vision encoder takes, decoded once."""
+    return open_images(chosen.files, sight.image_processor, config.cache or run.folder / CACHE)
 
 
 def _summary(hardening: Hardening, loss: float, learnt: _Chosen) -> Training:
@@ -165,19 +166,19 @@ def _summary(hardening: Hardening, loss: float, learnt: _Chosen) -> Training:
         loss=loss,
         rows=len(learnt.names),
         left_out=learnt.left_out,
-        trained_parameters=sum(value.numel() for value in sight.tower.parameters()),
+        trained_parameters=sum(value.numel() for value in sight.vision_encoder.parameters()),
         parameters=sum(value.numel() for value in sight.model.parameters()),
         extra={"eps": hardening.config.budget.label},
     )
 
 
 def _card(config: HardenConfig, sight: Sight, corpus: Corpus, summary: Training) -> ModelCard | None:
-    """The model's card with what was done to its tower; None where nobody knows what it has learnt from before."""
+    """The model's card with what was done to its encoder; None where nobody knows what it has learnt from before."""
     if sight.card is None:
         return None
     note = {"eps": config.budget.label, "norm": config.budget.norm, "steps": summary.steps, "seed": config.seed}
     seen = tuple(dict.fromkeys((*sight.card.collections, *known_collections(corpus.card))))
-    extra = {**sight.card.extra, "hardened_tower": {"made_from": config.model, **note}}
+    extra = {**sight.card.extra, "hardened_vision_encoder": {"made_from": config.model, **note}}
     learnt = trained_on((sight.card.learnt_from, of_corpora([corpus.card.synthetic])))
     return replace(sight.card, collections=seen, base=None, trained_on=learnt, extra=extra)
 

@@ -18,28 +18,28 @@ FREE = ("save_every", "cache", *free_of("loading.connection"))
 
 @dataclass(frozen=True)
 class HardenConfig:
-    """Adversarial fine-tuning of a vision tower: attacked films should look to it as clean ones did.
+    """Adversarial fine-tuning of a vision encoder: attacked images should look to it as clean ones did.
 
     Args:
         model: A report model or contrastive encoder with weights: hf:FOLDER (an adapter is merged) or builtin:NAME.
-        data: Corpus folder; films alone are learnt from, no report is read.
-        split: Whose films are learnt from.
-        n: Number of films, drawn with the seed; all when left out.
-        eps: Largest change of a pixel of the film at the size that the tower takes, such as 4/255.
+        data: Corpus folder; images alone are learnt from, no report is read.
+        split: Whose images are learnt from.
+        n: Number of images, drawn with the seed; all when left out.
+        eps: Largest change of a pixel of the image at the size that the vision encoder takes, such as 4/255.
         attack_steps: Gradient steps of the attack inside each step of learning.
         learning_rate: The highest one: it rises over the first twentieth of the steps and falls to 0 along a cosine.
-            A tower of hundreds of millions of weights wants less, about 1e-5.
-        epochs: Passes over the films.
+            A vision encoder of hundreds of millions of weights wants less, about 1e-5.
+        epochs: Passes over the images.
         steps: Steps of learning in place of epochs.
-        batch_size: Films at once.
-        clean_weight: What the features of clean films count beside those of attacked ones: how firmly they must stay.
-        measure_n: Films of the val split on which the tower is measured before and after; 0 measures nothing.
+        batch_size: Images at once.
+        clean_weight: What the features of clean images count beside those of attacked ones: how firmly they must stay.
+        measure_n: Images of the val split on which the vision encoder is measured before and after; 0 measures nothing.
         measure_steps: Gradient steps of the attack that measures.
         log_every: Steps between lines of history.jsonl.
         save_every: Steps between checkpoints that a stopped run goes on from.
-        seed: Decides films, their order and every start of the attack.
-        cache: Folder for decoded films, may be shared between runs; RUN/cache when left out.
-        loading: Where the tower runs, and in dtype the precision of the written weights, float32 for auto; they are
+        seed: Decides images, their order and every start of the attack.
+        cache: Folder for decoded images, may be shared between runs; RUN/cache when left out.
+        loading: Where the encoder runs, and in dtype the precision of the written weights, float32 for auto; they are
             learnt in float32 whatever it says.
     """
 
@@ -78,5 +78,5 @@ class HardenConfig:
 
     @property
     def budget(self) -> Budget:
-        """The ball around each film."""
+        """The ball around each image."""
         return parse_eps(self.eps)

@@ -1,7 +1,7 @@
-"""How far an attack moves what a tower sees, before hardening and after it, film by film.
+"""How far an attack moves what a vision encoder sees, before hardening and after it, image by image.
 
-Both towers are attacked for themselves, with the same starts; both are held against what the tower saw in the clean
-films before it was hardened, since that is what the projector behind it was trained on.
+Both encoders are attacked for themselves, with the same starts; both are held against what the encoder saw in the clean
+images before it was hardened, since that is what the projector behind it was trained on.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from torch.nn.functional import cosine_similarity
 from cxrlab.core.progress import track
 from cxrlab.robustness.harden_config import HardenConfig
 from cxrlab.robustness.harden_steps import FeatureDistance, as_images, feature_attack, squared_distances
-from cxrlab.robustness.tower_sight import See, Sight
-from cxrlab.training.films import Films
+from cxrlab.robustness.vision_encoder_sight import See, Sight
+from cxrlab.training.images import Images
 
 
 def measure(
-    sight: Sight, before: See, films: Films, names: Sequence[str], config: HardenConfig
+    sight: Sight, before: See, images: Images, names: Sequence[str], config: HardenConfig
 ) -> list[dict[str, Any]]:
-    """One record a film: see `summary` for what its numbers are.
+    """One record an image: see `summary` for what its numbers are.
 
     Args:
-        sight: The hardened tower.
-        before: The tower as it was.
-        films: Films that were not learnt from.
+        sight: The hardened vision encoder.
+        before: The vision encoder as it was.
+        images: Images that were not learnt from.
         names: Id of each.
         config: Radius, steps of the attack, batch and seed.
     """
     records: list[dict[str, Any]] = []
     size = config.batch_size
-    batches = [range(first, min(first + size, len(films))) for first in range(0, len(films), size)]
-    for chosen in track(batches, "measuring images before and after", len(films), size=len):
-        images = as_images(films[chosen], sight.device)
+    batches = [range(first, min(first + size, len(images))) for first in range(0, len(images), size)]
+    for chosen in track(batches, "measuring images before and after", len(images), size=len):
+        all_images = as_images(images[chosen], sight.device)
         keys = [names[number] for number in chosen]
         with torch.no_grad():
-            wanted, now = before(images), sight(images)
+            wanted, now = before(all_images), sight(all_images)
         columns = {
             "length": wanted.square().sum(dim=-1).mean(dim=1),
             "clean": squared_distances(now, wanted),
             "clean_cosine": _cosines(now, wanted),
         }
         for label, see in (("before", before), ("after", sight)):
-            moved = _attacked(see, images, wanted, keys, config)
+            moved = _attacked(see, all_images, wanted, keys, config)
             columns[label] = squared_distances(moved, wanted)
             columns[f"{label}_cosine"] = _cosines(moved, wanted)
         told = {name: values.double().tolist() for name, values in columns.items()}
@@ -58,9 +58,9 @@ def measure(
 
 
 def summary(records: Sequence[Mapping[str, Any]], config: HardenConfig) -> dict[str, Any] | None:
-    """Means over the films; None without any.
+    """Means over the images; None without any.
 
-    `distance` is the squared distance of the features of a patch from those of the clean film before hardening;
+    `distance` is the squared distance of the features of a patch from those of the clean image before hardening;
     `share` is that over their own mean squared length; `cosine` that of the angle between the two.
     """
     if not records:
@@ -87,7 +87,7 @@ def summary(records: Sequence[Mapping[str, Any]], config: HardenConfig) -> dict[
 
 
 def _attacked(see: See, images: Tensor, wanted: Tensor, keys: Sequence[str], config: HardenConfig) -> Tensor:
-    """Features of the films after an attack on this tower, [B, P, D]."""
+    """Features of the images after an attack on this vision encoder, [B, P, D]."""
     attack = feature_attack(config.measure_steps)
     found = attack(FeatureDistance(see, wanted), images, config.budget, keys=keys, seed=config.seed)
     with torch.no_grad():

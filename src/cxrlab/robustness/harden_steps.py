@@ -1,4 +1,4 @@
-"""The steps of hardening: attack the features of a batch of films, then learn to see what was seen before.
+"""The steps of hardening: attack the features of a batch of images, then learn to see what was seen before.
 
 A step depends on the weights before it and on its number alone, so that a run that goes on from a saved step ends
 with the same weights.
@@ -26,22 +26,22 @@ from cxrlab.core.progress import track
 from cxrlab.core.randomness import generator
 from cxrlab.models.local_files import load_torch
 from cxrlab.robustness.harden_config import HardenConfig
-from cxrlab.robustness.tower_sight import See, Sight
+from cxrlab.robustness.vision_encoder_sight import See, Sight
 from cxrlab.training import checkpoints
-from cxrlab.training.films import Films
+from cxrlab.training.images import Images
 from cxrlab.training.run_folder import HISTORY, RunFolder
 
 _STATE = "state.pt"
 _WARMUP = 0.05  # share of the steps over which the learning rate rises
-_REACH = 2.5  # an attack's steps add up to this many ε: enough to cross the ball from a random film of it
+_REACH = 2.5  # an attack's steps add up to this many ε: enough to cross the ball from a random image of it
 
 
 class FeatureDistance(Objective):
-    """The features of a film move away from where they should be; nothing is ever broken, there is only a distance.
+    """The features of an image move away from where they should be; nothing is ever broken, there is only a distance.
 
     Args:
-        see: The tower under attack.
-        wanted: Features that each film should have, [B, P, D].
+        see: The vision encoder under attack.
+        wanted: Features that each image should have, [B, P, D].
     """
 
     name = "features"
@@ -68,24 +68,24 @@ def feature_attack(steps: int) -> Pgd:
     return Pgd(AttackSettings(steps=steps, step_size=min(1.0, _REACH / steps)))
 
 
-def as_images(films: NDArray[np.uint8], device: torch.device) -> Tensor:
-    """8-bit films [B, H, W] or [B, H, W, 3] → float32 [B, C, H, W] in [0, 1]."""
-    pixels = torch.from_numpy(np.ascontiguousarray(films)).to(device).float() / 255
+def as_images(images: NDArray[np.uint8], device: torch.device) -> Tensor:
+    """8-bit images [B, H, W] or [B, H, W, 3] → float32 [B, C, H, W] in [0, 1]."""
+    pixels = torch.from_numpy(np.ascontiguousarray(images)).to(device).float() / 255
     return pixels.unsqueeze(1) if pixels.ndim == 3 else pixels.permute(0, 3, 1, 2)
 
 
-def planned_steps(config: HardenConfig, films: int) -> int:
+def planned_steps(config: HardenConfig, images: int) -> int:
     """Steps in all; the last pass may end within a batch, which is then filled from the next pass."""
-    return config.steps if config.steps is not None else math.ceil(config.epochs * films / config.batch_size)
+    return config.steps if config.steps is not None else math.ceil(config.epochs * images / config.batch_size)
 
 
-def batch_of(step: int, films: int, size: int, seed: int) -> list[int]:
-    """Numbers of the films of a step, counted from 0; every pass goes over all films in an order of its own."""
+def batch_of(step: int, images: int, size: int, seed: int) -> list[int]:
+    """Numbers of the images of a step, counted from 0; every pass goes over all images in an order of its own."""
     places = range(step * size, (step + 1) * size)
     orders = {
-        epoch: generator(seed, "harden", "order", epoch).permutation(films) for epoch in {p // films for p in places}
+        epoch: generator(seed, "harden", "order", epoch).permutation(images) for epoch in {p // images for p in places}
     }
-    return [int(orders[place // films][place % films]) for place in places]
+    return [int(orders[place // images][place % images]) for place in places]
 
 
 def rate_at(step: int, steps: int, highest: float) -> float:
@@ -98,26 +98,26 @@ def rate_at(step: int, steps: int, highest: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Hardening:
-    """A tower on its way.
+    """A vision encoder on its way.
 
     Args:
-        sight: The model whose tower learns.
-        before: How the tower saw when it began.
-        films: What is learnt from.
-        names: Id of each film.
+        sight: The model whose vision encoder learns.
+        before: How the vision encoder saw when it began.
+        images: What is learnt from.
+        names: Id of each image.
         config: Settings.
     """
 
     sight: Sight
     before: See
-    films: Films
+    images: Images
     names: Sequence[str]
     config: HardenConfig
 
     @property
     def steps(self) -> int:
         """In all."""
-        return planned_steps(self.config, len(self.films))
+        return planned_steps(self.config, len(self.images))
 
     def fit(self, run: RunFolder) -> float:
         """Take the steps that are left; returns the loss of the last line of the history.
@@ -125,7 +125,7 @@ class Hardening:
         Raises:
             RunError: When the loss is no number, with the step and what to try.
         """
-        optimiser = torch.optim.AdamW(self.sight.tower.parameters(), weight_decay=0.0)
+        optimiser = torch.optim.AdamW(self.sight.vision_encoder.parameters(), weight_decay=0.0)
         done, seen = self._restore(run, optimiser)
         total = self.steps
         for step in track(range(done, total), "hardening", total=total - done):
@@ -146,12 +146,12 @@ class Hardening:
         return last_loss(run)
 
     def _step(self, step: int, optimiser: torch.optim.Optimizer) -> tuple[float, float]:
-        """One step of learning; its losses on attacked and on clean films."""
-        chosen = batch_of(step, len(self.films), self.config.batch_size, self.config.seed)
-        images = as_images(self.films[chosen], self.sight.device)
+        """One step of learning; its losses on attacked and on clean images."""
+        chosen = batch_of(step, len(self.images), self.config.batch_size, self.config.seed)
+        images = as_images(self.images[chosen], self.sight.device)
         with torch.no_grad():
             wanted = self.before(images)
-        # A film that comes twice into a batch, and a film that comes again, get other starts.
+        # An image that comes twice into a batch, and an image that comes again, get other starts.
         keys = [f"{step} {place} {self.names[number]}" for place, number in enumerate(chosen)]
         attack = feature_attack(self.config.attack_steps)
         attacked = attack(
@@ -175,7 +175,7 @@ class Hardening:
     ) -> None:
         """A checkpoint that counts once it is whole."""
         folder = run.steps / f"checkpoint-{step}"
-        state = {"tower": self.sight.weights(), "optimiser": optimiser.state_dict(), "seen": list(seen)}
+        state = {"vision_encoder": self.sight.weights(), "optimiser": optimiser.state_dict(), "seen": list(seen)}
         torch.save(state, make_folder(folder) / _STATE)
         checkpoints.mark_complete(folder)
         checkpoints.remove_old(run.steps)
@@ -188,7 +188,7 @@ class Hardening:
         if found is None:
             return 0, []
         state = load_torch(found / _STATE, self.sight.device)
-        self.sight.tower.load_state_dict(state["tower"])
+        self.sight.vision_encoder.load_state_dict(state["vision_encoder"])
         optimiser.load_state_dict(state["optimiser"])
         return checkpoints.step_of(found), [(float(hard), float(clean)) for hard, clean in state["seen"]]
 

@@ -36,12 +36,12 @@ class Outcome:
 
     Args:
         table: What it said.
-        film: Quantity by name, of the films as floating-point numbers.
-        uint8: The same of the films rounded to 8 bits; None where they were not shown.
+        image: Quantity by name, of the images as floating-point numbers.
+        uint8: The same of the images rounded to 8 bits; None where they were not shown.
     """
 
     table: Table
-    film: Quantities
+    image: Quantities
     uint8: Quantities | None
 
 
@@ -74,11 +74,11 @@ class Audit:
         return {**self.evidence.own(model), **self.worst(model)}
 
     def clean(self, model: str) -> Outcome:
-        """The films as they are."""
+        """The images as they are."""
         return self.outcome(self.evidence.clean(model))
 
     def outcome(self, table: Table) -> Outcome:
-        """One condition against the clean films of the same model; computed once."""
+        """One condition against the clean images of the same model; computed once."""
         key = (table.model, table.condition.text, table.crafted_on)
         if key not in self._outcomes:
             self._outcomes[key] = self._computed(table)
@@ -88,8 +88,8 @@ class Audit:
         """Quantities of what a model said, by name.
 
         Args:
-            said: Of the films in question.
-            clean: Of the clean films, against which flips are counted; None for the clean films themselves.
+            said: Of the images in question.
+            clean: Of the clean images, against which flips are counted; None for the clean images themselves.
             names: Which ones; all when None.
         """
         truth = self.evidence.truth
@@ -109,12 +109,12 @@ class Audit:
     def _computed(self, table: Table) -> Outcome:
         clean = self.evidence.clean(table.model)
         unchanged = table.condition.kind == CLEAN
-        film = self.measured(table.film, None if unchanged else clean.film)
+        image = self.measured(table.image, None if unchanged else clean.image)
         uint8 = None
         if table.uint8 is not None:
-            before = clean.film if clean.uint8 is None else clean.uint8
+            before = clean.image if clean.uint8 is None else clean.uint8
             uint8 = self.measured(table.uint8, None if unchanged else before)
-        return Outcome(table, film, uint8)
+        return Outcome(table, image, uint8)
 
 
 def described(found: Quantities, clean: Quantities | None) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def bootstrap_p(found: Estimate) -> float:
 
 
 def drop_tally(clean: Quantity, perturbed: Quantity) -> Tally | None:
-    """Perturbed - clean as one tally, so that both films of a patient are swapped together."""
+    """Perturbed - clean as one tally, so that both images of a patient are swapped together."""
     before, after = clean.tally, perturbed.tally
     if before is None or after is None:
         return None

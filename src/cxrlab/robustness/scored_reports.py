@@ -1,6 +1,6 @@
 """Every different report of every study scored once, whichever models and conditions it came from.
 
-Most changed films leave a report as it was, so the same words about the same study come back again and again. What
+Most changed images leave a report as it was, so the same words about the same study come back again and again. What
 one report says (its observations, sides, whether it is a normal one) is kept beside the counts of the metrics.
 """
 
@@ -40,8 +40,8 @@ class Contents:
         present: Whether an observation is said to be there, [T, O].
         left: Whether it is said to be on the left and nowhere else, [T, O].
         right: The same for the right.
-        normal: Whether the text speaks of the film and names nothing but devices and the incidental, [T].
-        silent: Whether it says nothing of a film, [T].
+        normal: Whether the text speaks of the image and names nothing but devices and the incidental, [T].
+        silent: Whether it says nothing of an image, [T].
     """
 
     present: Flags
@@ -140,7 +140,7 @@ def _different(evidence: Evidence) -> NDArray[np.int64]:
     rows = np.arange(len(evidence.studies)) * len(evidence.texts)
     found = [np.zeros(0, np.int64)]
     for table in evidence.tables.values():
-        for said in (table.film, table.uint8):
+        for said in (table.image, table.uint8):
             if said is not None:
                 found.append((rows + said.reports)[said.written])
     return np.unique(np.concatenate(found))

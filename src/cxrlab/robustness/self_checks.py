@@ -44,7 +44,7 @@ def attack_doubts(answers: Sequence[Answer], names: Mapping[str, str]) -> Iterat
 
 
 def refusals(answers: Sequence[Answer], names: Mapping[str, str]) -> Iterator[str]:
-    """A sentence for every model that refused to write on films: they count as not answered, not as harmless or harmed.
+    """A sentence for every model that refused to write on images: they count as not answered, not as harmless or harmed.
 
     Args:
         answers: All lines of an audit.
@@ -52,11 +52,11 @@ def refusals(answers: Sequence[Answer], names: Mapping[str, str]) -> Iterator[st
     """
     for key, name in names.items():
         asked = [one for one in answers if one.model == key]
-        refused = [one for one in asked if one.film.refused]
+        refused = [one for one in asked if one.image.refused]
         clean = sum(one.condition == CLEAN for one in refused)
         if refused:
             yield (
-                f"{name} refused to write on {len(refused)} of {len(asked)} films ({clean} of them clean); these are "
+                f"{name} refused to write on {len(refused)} of {len(asked)} images ({clean} of them clean); these are "
                 "left out of every number about reports, and no attack has succeeded on them."
             )
 
@@ -84,13 +84,13 @@ def _undefined(name: str, groups: Mapping[str, Sequence[Answer]]) -> Iterator[st
     if lost:
         condition, count = max(lost.items(), key=lambda item: item[1])
         yield (
-            f"{name}: under {condition} {count} films have a loss that is no number ({len(lost)} conditions in all); "
+            f"{name}: under {condition} {count} images have a loss that is no number ({len(lost)} conditions in all); "
             "they were not attacked in earnest, and that they held says nothing."
         )
 
 
 def _tried(trace: AttackTrace) -> bool:
-    """Whether there were gradients, and something to gain: a wish that makes no sense on a film has a loss of 0."""
+    """Whether there were gradients, and something to gain: a wish that makes no sense on an image has a loss of 0."""
     return not math.isnan(trace.zero_gradients) and not trace.start == trace.end == 0
 
 
@@ -140,24 +140,24 @@ def _not_monotone(name: str, groups: Mapping[str, Sequence[Answer]]) -> Iterator
                 )
 
 
-def randomness_doubt(target: Target, cases: Sequence[Case], films: torch.Tensor) -> str | None:
-    """A sentence when the same films get different answers: an attack then needs an average over draws."""
+def randomness_doubt(target: Target, cases: Sequence[Case], images: torch.Tensor) -> str | None:
+    """A sentence when the same images get different answers: an attack then needs an average over draws."""
     target.forget()
-    said = target.examine(films, cases)
+    said = target.examine(images, cases)
     if target.scores and target.aims:
-        objective = target.objective(target.aims[0], cases, said, films)
+        objective = target.objective(target.aims[0], cases, said, images)
         with torch.no_grad():
-            first, second = (objective.losses(films, range(len(films))) for _ in range(2))
+            first, second = (objective.losses(images, range(len(images))) for _ in range(2))
         same = torch.equal(torch.nan_to_num(first), torch.nan_to_num(second))
         return None if same else _random(target.name, float((first - second).abs().nan_to_num().max()))
     target.forget()
-    return None if said == target.examine(films, cases) else _random(target.name, math.nan)
+    return None if said == target.examine(images, cases) else _random(target.name, math.nan)
 
 
 def _random(name: str, most: float) -> str:
     by = "" if math.isnan(most) else f" (losses differ by up to {most:.2g})"
     return (
-        f"{name}: the same film gets different answers{by}; the model is random, and an attack that follows one draw "
+        f"{name}: the same image gets different answers{by}; the model is random, and an attack that follows one draw "
         "of it is too weak."
     )
 

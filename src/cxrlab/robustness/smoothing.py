@@ -1,7 +1,7 @@
-"""Closed answers by a vote over noisy copies of a film, with a radius inside which the vote cannot be turned.
+"""Closed answers by a vote over noisy copies of an image, with a radius inside which the vote cannot be turned.
 
-A film is shown many times, each time under other Gaussian noise. The majority is the answer; where the votes are too
-even to tell the majority, there is no answer. Whatever the model is, a change of the film by less than
+An image is shown many times, each time under other Gaussian noise. The majority is the answer; where the votes are too
+even to tell the majority, there is no answer. Whatever the model is, a change of the image by less than
 
     σ · Φ⁻¹(share of the majority)
 
@@ -44,7 +44,7 @@ class AnswersClosedQuestions(Protocol):
         ...
 
     def probability_of_yes(self, images: Any, questions: Sequence[str] | str) -> Tensor:
-        """[B] in [0, 1] for films [B, 1 or 3, H, W]."""
+        """[B] in [0, 1] for images [B, 1 or 3, H, W]."""
         ...
 
 
@@ -54,10 +54,10 @@ class Smoothing:
 
     Args:
         sigma: Standard deviation of the noise, where black is 0 and white 1.
-        n: Noisy copies of each film.
+        n: Noisy copies of each image.
         alpha: Probability with which an answer or a radius may be wrong.
-        seed: With the name of a film it decides its noise.
-        batch_size: Noisy copies of a film at once.
+        seed: With the name of an image it decides its noise.
+        batch_size: Noisy copies of an image at once.
     """
 
     sigma: float = 0.1
@@ -83,13 +83,13 @@ class Smoothing:
 
 @dataclass(frozen=True)
 class SmoothedAnswer:
-    """The vote on one question about one film.
+    """The vote on one question about one image.
 
     Args:
         yes: Copies that were answered by yes.
         n: Copies.
         answer: The majority; None where the votes cannot tell it.
-        radius: Euclidean length of a change of the film, in units of the pixel range, within which the majority stays;
+        radius: Euclidean length of a change of the image, in units of the pixel range, within which the majority stays;
             0 where there is no answer.
     """
 
@@ -130,21 +130,21 @@ class Smoothed:
     def answers(
         self, images: Any, questions: Sequence[str] | str, keys: Sequence[str] | None = None
     ) -> list[SmoothedAnswer]:
-        """The vote on each film's question; that of a film does not depend on the others.
+        """The vote on each image's question; that of an image does not depend on the others.
 
         Args:
             images: As `HfModel` takes them; sizes may differ.
-            questions: One a film, or one for all of them.
-            keys: Name of each film, which with the seed decides its noise; its own pixels when left out. A name gives a
-                film before and after an attack the same noise.
+            questions: One an image, or one for all of them.
+            keys: Name of each image, which with the seed decides its noise; its own pixels when left out. A name gives
+                a image before and after an attack the same noise.
         """
         import torch
 
         settings = self.settings
         found = []
         with torch.no_grad():
-            for film, question, key in self._given(images, questions, keys):
-                answered = self._over_copies(film, question, key, settings.n)
+            for image, question, key in self._given(images, questions, keys):
+                answered = self._over_copies(image, question, key, settings.n)
                 found.append(vote(int((answered > 0.5).sum()), settings.n, settings.sigma, settings.alpha))
         return found
 
@@ -167,51 +167,51 @@ class Smoothed:
         import torch
 
         given = self._given(images, questions, keys)
-        return torch.stack([self._over_copies(film, question, key, copies).mean() for film, question, key in given])
+        return torch.stack([self._over_copies(image, question, key, copies).mean() for image, question, key in given])
 
     def _given(
         self, images: Any, questions: Sequence[str] | str, keys: Sequence[str] | None
     ) -> list[tuple[Tensor, str, str]]:
-        """Each film with its question and its name."""
-        from cxrlab.models.hf.decode import film_key
-        from cxrlab.models.hf.films import as_films
+        """Each image with its question and its name."""
+        from cxrlab.models.hf.decode import image_key
+        from cxrlab.models.hf.images import as_images
 
-        films = as_films(images, self.device)
-        asked = [questions] * len(films) if isinstance(questions, str) else list(questions)
-        names = [film_key(film, "") for film in films] if keys is None else list(keys)
-        if not len(films) == len(asked) == len(names):
+        radiographs = as_images(images, self.device)
+        asked = [questions] * len(radiographs) if isinstance(questions, str) else list(questions)
+        names = [image_key(image, "") for image in radiographs] if keys is None else list(keys)
+        if not len(radiographs) == len(asked) == len(names):
             raise DataError(
-                f"{len(films)} films came with {len(asked)} questions and {len(names)} names; give one a film."
+                f"{len(radiographs)} images came with {len(asked)} questions and {len(names)} names; give one an image."
             )
-        return list(zip(films, asked, names, strict=True))
+        return list(zip(radiographs, asked, names, strict=True))
 
-    def _over_copies(self, film: Tensor, question: str, key: str, copies: int) -> Tensor:
-        """Probability of yes for each noisy copy of a film, [copies]; the first ones are the same for any number."""
+    def _over_copies(self, image: Tensor, question: str, key: str, copies: int) -> Tensor:
+        """Probability of yes for each noisy copy of an image, [copies]; the first ones are the same for any number."""
         return over_copies(
-            lambda noisy: self.model.probability_of_yes(noisy, [question] * len(noisy)), [film], [key], copies,
+            lambda noisy: self.model.probability_of_yes(noisy, [question] * len(noisy)), [image], [key], copies,
             self.settings,
         )[0]  # fmt: skip
 
 
 def over_copies(
-    ask: Callable[[Tensor], Tensor], films: Sequence[Tensor] | Tensor, keys: Sequence[str], copies: int,
+    ask: Callable[[Tensor], Tensor], images: Sequence[Tensor] | Tensor, keys: Sequence[str], copies: int,
     settings: Smoothing,
 ) -> Tensor:  # fmt: skip
-    """What is said of noisy copies, [films, copies, …]; differentiable, and never more than a batch in memory.
+    """What is said of noisy copies, [images, copies, …]; differentiable, and never more than a batch in memory.
 
     Args:
-        ask: Films [B, C, H, W] → a row each, [B, …].
-        films: [C, H, W] each, of one shape.
-        keys: Name of each film; with the seed it decides the noise of its copies.
-        copies: Of each film; the first ones are the same for any number.
+        ask: Images [B, C, H, W] → a row each, [B, …].
+        images: [C, H, W] each, of one shape.
+        keys: Name of each image; with the seed it decides the noise of its copies.
+        copies: Of each image; the first ones are the same for any number.
         settings: Noise, seed, and how many copies are shown at once.
     """
     import torch
     from torch.utils.checkpoint import checkpoint
 
-    count = len(films) * copies
+    count = len(images) * copies
     batches = max(-(-count // settings.batch_size), 1)
-    drawn = _noisy(films, keys, copies, settings)
+    drawn = _noisy(images, keys, copies, settings)
     found = []
     for number in range(batches):
         noisy = torch.stack([next(drawn) for _ in range(count // batches + (number < count % batches))])
@@ -221,18 +221,20 @@ def over_copies(
         else:
             found.append(ask(noisy))
     together = torch.cat(found)
-    return together.reshape(len(films), copies, *together.shape[1:])
+    return together.reshape(len(images), copies, *together.shape[1:])
 
 
-def _noisy(films: Sequence[Tensor] | Tensor, keys: Sequence[str], copies: int, settings: Smoothing) -> Iterator[Tensor]:
-    """Every copy of the first film, then of the second …, cut to [0, 1]."""
+def _noisy(
+    images: Sequence[Tensor] | Tensor, keys: Sequence[str], copies: int, settings: Smoothing
+) -> Iterator[Tensor]:
+    """Every copy of the first image, then of the second …, cut to [0, 1]."""
     import torch
 
-    for film, key in zip(films, keys, strict=True):
+    for image, key in zip(images, keys, strict=True):
         source = generator(settings.seed, "smoothing", key)
         for _ in range(copies):
-            drawn = torch.from_numpy(source.standard_normal(tuple(film.shape), dtype=np.float32))
-            yield (film + drawn.to(film) * settings.sigma).clamp(0, 1)
+            drawn = torch.from_numpy(source.standard_normal(tuple(image.shape), dtype=np.float32))
+            yield (image + drawn.to(image) * settings.sigma).clamp(0, 1)
 
 
 def least_copies(alpha: float) -> int:

@@ -1,4 +1,4 @@
-"""Models that vote over noisy copies of a film, by name: `smoothed:SIGMA:MODEL`."""
+"""Models that vote over noisy copies of an image, by name: `smoothed:SIGMA:MODEL`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SmoothingSettings:
     """How models named smoothed:SIGMA:MODEL vote; SIGMA is the standard deviation of the noise.
 
     Args:
-        copies: Noisy copies of a film that vote on each closed answer.
+        copies: Noisy copies of an image that vote on each closed answer.
         attack_copies: The first of them, along whose mean an attack goes.
         alpha: Probability with which a certified answer may be wrong.
         batch_size: Noisy copies that are shown at once.

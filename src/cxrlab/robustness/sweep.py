@@ -1,8 +1,8 @@
-"""Attack × radius × study: every film is perturbed, shown again, and what came of it is written down.
+"""Attack × radius × study: every image is perturbed, shown again, and what came of it is written down.
 
-Films go through in batches that depend on the corpus alone. What belongs to one batch, one model and one attack is
+Images go through in batches that depend on the corpus alone. What belongs to one batch, one model and one attack is
 made together and then appended, so that a sweep that was stopped repeats at most one such piece and ends with the
-same lines. Where a batch does not fit in memory, its films are attacked in halves: what is random about an image
+same lines. Where a batch does not fit in memory, its images are attacked in halves: what is random about an image
 depends on the seed and its id.
 """
 
@@ -24,11 +24,11 @@ from cxrlab.attacks.table import ATTACKS
 from cxrlab.core.memory import BatchSize
 from cxrlab.core.progress import track
 from cxrlab.core.runs import Run
-from cxrlab.robustness.cases import Case, Cases, film_tensor, stacked
+from cxrlab.robustness.cases import Case, Cases, image_tensor, stacked
 from cxrlab.robustness.conditions import CLEAN
-from cxrlab.robustness.evidence import ANSWERS, Answer, AttackTrace, FilmAnswer, answer_id, read_answers
+from cxrlab.robustness.evidence import ANSWERS, Answer, AttackTrace, ImageAnswer, answer_id, read_answers
 from cxrlab.robustness.targets import Target
-from cxrlab.robustness.triptychs import keep_film
+from cxrlab.robustness.triptychs import keep_image
 from cxrlab.robustness.universal_changes import universal_change
 from cxrlab.robustness.wishes import REPORT
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cxrlab.attacks.budget import Budget
     from cxrlab.robustness.config import RobustnessConfig
 
-    Answers = list[FilmAnswer]
+    Answers = list[ImageAnswer]
 
 
 UNIVERSAL = "universal"  # applied without gradients, made with them
@@ -107,38 +107,38 @@ class Sweep:
         self.run, self.cases, self.targets, self.config = run, cases, tuple(targets), config
         self._batch_size = BatchSize(config.batch_size, run.folder)
         self._done = run.done(ANSWERS)
-        # Model and study → what was said of the clean film, which comes first and is asked once; of a stopped sweep
+        # Model and study → what was said of the clean image, which comes first and is asked once; of a stopped sweep
         # it is read from file, so that attacks begin from the same words.
-        self._clean = {(one.model, one.study): one.film for one in self._filed() if one.condition == CLEAN}
+        self._clean = {(one.model, one.study): one.image for one in self._filed() if one.condition == CLEAN}
         self._kept = {case.id for case in cases.all[: 3 * config.triptychs]}
 
     def sweep(self) -> None:
         """Do what is not on file yet."""
         batches = self.cases.batches()
         pieces = [(batch, piece) for batch in batches for piece in self._pieces()]
-        films: dict[str, Any] = {}
+        images: dict[str, Any] = {}
         total = sum(len(batch) for batch, _ in pieces)
         label = "attacking studies, once per condition"
         for batch, piece in track(pieces, label, total, size=lambda one: len(one[0])):
             if self._done.issuperset(self._ids(batch, piece)):
                 continue
-            if batch[0].id not in films:
-                films = {case.id: self.cases.film(case) for case in batch}
-            found = self._batch_size.map(batch, partial(self._examine, piece=piece, films=films))
+            if batch[0].id not in images:
+                images = {case.id: self.cases.image(case) for case in batch}
+            found = self._batch_size.map(batch, partial(self._examine, piece=piece, images=images))
             lines = sorted(found, key=self._place(batch))
             for line in lines:
                 if line.id not in self._done:
                     self.run.append(ANSWERS, line)
                     self._done.add(line.id)
                     if line.condition == CLEAN:
-                        self._clean[line.model, line.study] = line.film
+                        self._clean[line.model, line.study] = line.image
 
     def _filed(self) -> Iterator[Answer]:
         """What a stopped sweep has left."""
         return read_answers(self.run.path(ANSWERS)) if self._done else iter(())
 
     def _pieces(self) -> Iterator[_Piece]:
-        """In order: clean films, corruptions, then model by model its attacks; a control once for all."""
+        """In order: clean images, corruptions, then model by model its attacks; a control once for all."""
         yield _Piece(None, None, None)
         for name in self.config.corrupted:
             yield _Piece(None, None, name)
@@ -175,7 +175,7 @@ class Sweep:
         ]
 
     def _place(self, batch: Sequence[Case]) -> Any:
-        """Lines go on file by condition, viewer and study, whatever shapes the films have."""
+        """Lines go on file by condition, viewer and study, whatever shapes the images have."""
         order = {case.id: number for number, case in enumerate(batch)}
         keys = {target.key: number for number, target in enumerate(self.targets)}
         seen: dict[str, int] = {}
@@ -183,50 +183,50 @@ class Sweep:
             seen.setdefault(line.condition, len(seen)), keys[line.model], order[line.study]
         )  # fmt: skip
 
-    def _examine(self, batch: Sequence[Case], piece: _Piece, films: Mapping[str, Any]) -> Iterator[Answer]:
+    def _examine(self, batch: Sequence[Case], piece: _Piece, images: Mapping[str, Any]) -> Iterator[Answer]:
         """Every line of one piece, shape by shape."""
-        for places in stacked([films[case.id] for case in batch]):
+        for places in stacked([images[case.id] for case in batch]):
             cases = [batch[place] for place in places]
-            clean = torch.stack([film_tensor(films[case.id]) for case in cases])
+            clean = torch.stack([image_tensor(images[case.id]) for case in cases])
             if piece.corruption is not None:
-                yield from self._corrupted(cases, films, piece.corruption)
+                yield from self._corrupted(cases, images, piece.corruption)
             elif piece.aimed is None:
                 yield from self._lines(CLEAN, cases, clean, self.targets, None, None)
             elif piece.target is None:
-                # The same films for everybody, but each model has losses of its own.
+                # The same images for everybody, but each model has losses of its own.
                 for viewer in self.targets:
                     yield from self._attacked(cases, clean, piece.aimed, viewer, [viewer], None)
             else:
                 viewers = self._viewers(piece)
                 yield from self._attacked(cases, clean, piece.aimed, piece.target, viewers, piece.target.key)
 
-    def _corrupted(self, cases: Sequence[Case], films: Mapping[str, Any], name: str) -> Iterator[Answer]:
+    def _corrupted(self, cases: Sequence[Case], images: Mapping[str, Any], name: str) -> Iterator[Answer]:
         for severity in self.config.severities:
-            spoilt = [corrupt(name, films[case.id], severity, key=case.id, seed=self.config.seed) for case in cases]
-            shown = torch.stack([film_tensor(film) for film in spoilt])
+            spoilt = [corrupt(name, images[case.id], severity, key=case.id, seed=self.config.seed) for case in cases]
+            shown = torch.stack([image_tensor(image) for image in spoilt])
             yield from self._lines(f"{name}@{severity}", cases, shown, self.targets, None, None)
 
     def _attacked(
         self, cases: Sequence[Case], clean: Tensor, aimed: Aimed, crafter: Target, viewers: Sequence[Target],
         made_for: str | None,
     ) -> Iterator[Answer]:  # fmt: skip
-        films = clean.to(crafter.device)
+        images = clean.to(crafter.device)
         aim = aimed.aim or next((one for one in self.config.aims if one in crafter.aims), crafter.aims[0])
         said = [self._clean[crafter.key, case.id] for case in cases]
         by_words = ATTACKS.load(aimed.attack).by_words
-        objective = crafter.by_words(cases, said) if by_words else crafter.objective(aim, cases, said, films)
+        objective = crafter.by_words(cases, said) if by_words else crafter.objective(aim, cases, said, images)
         region = self._region(cases, clean)
         begin = None
         for budget in self.config.budgets:
             attack = self._attack(aimed, crafter, aim, budget, clean.shape)
             found = attack(
-                objective, films, budget, keys=[case.id for case in cases], seed=self.config.seed, region=region,
+                objective, images, budget, keys=[case.id for case in cases], seed=self.config.seed, region=region,
                 begin=begin if attack.warm else None,
             )  # fmt: skip
             begin = found.images
             condition = aimed.condition(budget)
             if made_for is not None or crafter is self.targets[0]:
-                keep_film(self.run, self._kept, condition, crafter.key, cases, clean, found.images)
+                keep_image(self.run, self._kept, condition, crafter.key, cases, clean, found.images)
             yield from self._lines(condition, cases, found.images, viewers, made_for, found)
 
     def _attack(self, aimed: Aimed, crafter: Target, aim: str, budget: Budget, shape: Sequence[int]) -> Attack:
@@ -248,13 +248,13 @@ class Sweep:
         return torch.from_numpy(np.stack(masks))[:, None]
 
     def _lines(
-        self, condition: str, cases: Sequence[Case], films: Tensor, viewers: Sequence[Target], made_for: str | None,
+        self, condition: str, cases: Sequence[Case], images: Tensor, viewers: Sequence[Target], made_for: str | None,
         found: Perturbed | None,
     ) -> Iterator[Answer]:  # fmt: skip
-        """What each viewer says of these films; whom they were made for, or all, also in 8 bits."""
+        """What each viewer says of these images; whom they were made for, or all, also in 8 bits."""
         for viewer in viewers:
             own = made_for in (None, viewer.key)
-            said, rounded = self._said(viewer, cases, films, rounded=own and self.config.uint8)
+            said, rounded = self._said(viewer, cases, images, rounded=own and self.config.uint8)
             for place, case in enumerate(cases):
                 yield Answer(
                     id=answer_id(viewer.key, condition, case.id, made_for),
@@ -262,27 +262,27 @@ class Sweep:
                     condition=condition,
                     crafted_on=made_for,
                     study=case.id,
-                    film=said[place],
+                    image=said[place],
                     uint8=rounded[place] if rounded else None,
                     attack=_trace(found, place) if found is not None and own else None,
                 )
 
     def _said(
-        self, viewer: Target, cases: Sequence[Case], films: Tensor, *, rounded: bool
+        self, viewer: Target, cases: Sequence[Case], images: Tensor, *, rounded: bool
     ) -> tuple[Answers, Answers | None]:
-        films = films.to(viewer.device)
+        images = images.to(viewer.device)
         if not rounded:
-            return viewer.examine(films, cases), None
-        eight_bits = (films * 255).round() / 255
+            return viewer.examine(images, cases), None
+        eight_bits = (images * 255).round() / 255
         if len(cases) == 1:  # a batch of one must need the memory of one image
-            return viewer.examine(films, cases), viewer.examine(eight_bits, cases)
-        both = viewer.examine(torch.cat([films, eight_bits]), [*cases, *cases])
+            return viewer.examine(images, cases), viewer.examine(eight_bits, cases)
+        both = viewer.examine(torch.cat([images, eight_bits]), [*cases, *cases])
         return both[: len(cases)], both[len(cases) :]
 
 
 @dataclass(frozen=True, eq=False)
 class _Piece:
-    """What is made together for one batch: clean films, a corruption, or an attack on a model (a control: on none)."""
+    """What is made together for one batch: clean images, a corruption, or an attack on a model (a control: on none)."""
 
     target: Target | None
     aimed: Aimed | None

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cxrlab.core.errors import DataError
 from cxrlab.metrics.tally import Matrix
 from cxrlab.robustness.conditions import CLEAN, Condition, parse_condition
-from cxrlab.robustness.evidence import ANSWERS, TRUTH, Answer, FilmAnswer, StudyTruth, read_answers, read_truth
+from cxrlab.robustness.evidence import ANSWERS, TRUTH, Answer, ImageAnswer, StudyTruth, read_answers, read_truth
 
 NO_REPORT = -1
 TRACED = ("linf", "l2", "passes", "broken", "zero_gradients")
@@ -26,7 +26,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Said:
-    """What one model said of N films; not-a-number where it said nothing.
+    """What one model said of N images; not-a-number where it said nothing.
 
     Args:
         reports: Number of the text in `Evidence.texts`, [N]; -1 where no report was written.
@@ -89,22 +89,22 @@ class Table:
     Args:
         model: Its key.
         condition: Under which.
-        crafted_on: Key of the model that the films were made for; None where for none.
-        film: What it said, [N].
-        uint8: What it said of the films rounded to 8 bits; None where it was not asked.
+        crafted_on: Key of the model that the images were made for; None where for none.
+        image: What it said, [N].
+        uint8: What it said of the images rounded to 8 bits; None where it was not asked.
         trace: How the attacks went: name of `TRACED` → [N], not-a-number where nothing is known.
     """
 
     model: str
     condition: Condition
     crafted_on: str | None
-    film: Said
+    image: Said
     uint8: Said | None = None
     trace: Mapping[str, Matrix] = field(default_factory=dict)
 
     @property
     def transferred(self) -> bool:
-        """Whether the films were made for another model."""
+        """Whether the images were made for another model."""
         return self.crafted_on not in (None, self.model)
 
 
@@ -132,11 +132,11 @@ class Evidence:
         return tuple(sorted({model for model, _, _ in self.tables}, key=lambda key: (len(key), key)))
 
     def clean(self, model: str) -> Table:
-        """What a model said of the films as they are."""
+        """What a model said of the images as they are."""
         return self.tables[model, CLEAN, None]
 
     def own(self, model: str) -> dict[str, Table]:
-        """Condition → table of changed films that were made for this model or for none."""
+        """Condition → table of changed images that were made for this model or for none."""
         return {
             table.condition.text: table
             for table in self.tables.values()
@@ -144,7 +144,7 @@ class Evidence:
         }
 
     def transferred(self, model: str, crafted_on: str) -> dict[str, Table]:
-        """Condition → what a model said of films that were made for another."""
+        """Condition → what a model said of images that were made for another."""
         return {
             table.condition.text: table
             for table in self.tables.values()
@@ -158,7 +158,7 @@ def read_evidence(folder: Path) -> Evidence:
 
 
 def gather(truths: Iterable[StudyTruth], answers: Iterable[Answer]) -> Evidence:
-    """Lines into columns; every condition must hold every study once, and every model its clean films."""
+    """Lines into columns; every condition must hold every study once, and every model its clean images."""
     studies = tuple(truths)
     names = tuple(dict.fromkeys(name for study in studies for name in study.labels))
     place = {study.id: row for row, study in enumerate(studies)}
@@ -181,7 +181,9 @@ def gather(truths: Iterable[StudyTruth], answers: Iterable[Answer]) -> Evidence:
     found = Evidence(studies, names, truth.reshape(len(studies), len(names)), tuple(texts), tables)
     for model in found.models:
         if (model, CLEAN, None) not in tables:
-            raise DataError(f"{ANSWERS} holds no clean films of the model '{model}'; there is nothing to compare with.")
+            raise DataError(
+                f"{ANSWERS} holds no clean images of the model '{model}'; there is nothing to compare with."
+            )
     if not tables:
         raise DataError(f"{ANSWERS} holds no line; run the sweep first.")
     return found
@@ -200,7 +202,7 @@ class _Columns:
         self._column = {name: number for number, name in enumerate(labels)}
         self._texts = texts
 
-    def put(self, said: Said, row: int, answer: FilmAnswer) -> None:
+    def put(self, said: Said, row: int, answer: ImageAnswer) -> None:
         """Write one answer into its row; labels whose truth is known of no study have no column."""
         if answer.report is not None:
             said.reports[row] = self._texts.setdefault(answer.report, len(self._texts))
@@ -224,18 +226,18 @@ class _Filling:
         self._rounded = False
 
     def put(self, row: int, answer: Answer) -> None:
-        """One line; a second one for the same film is refused."""
+        """One line; a second one for the same image is refused."""
         if self._seen[row]:
-            raise DataError(f"{ANSWERS} holds the film '{answer.id}' twice; delete one of the two lines.")
+            raise DataError(f"{ANSWERS} holds the image '{answer.id}' twice; delete one of the two lines.")
         self._seen[row] = True
-        self._columns.put(self._table.film, row, answer.film)
+        self._columns.put(self._table.image, row, answer.image)
         if answer.uint8 is not None and self._table.uint8 is not None:
             self._rounded = True
             self._columns.put(self._table.uint8, row, answer.uint8)
         if answer.attack is not None:
             for name in TRACED:
                 self._table.trace[name][row] = getattr(answer.attack, name)
-            if answer.attack.start == answer.attack.end == 0:  # a wish that makes no sense on this film (`WhereAble`)
+            if answer.attack.start == answer.attack.end == 0:  # a wish that makes no sense on this image (`WhereAble`)
                 self._table.trace["broken"][row] = np.nan
 
     def table(self, studies: tuple[StudyTruth, ...]) -> Table:

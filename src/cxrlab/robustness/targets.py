@@ -1,4 +1,4 @@
-"""Models as an audit sees them: what they say of films, and what may be asked of them by an attack.
+"""Models as an audit sees them: what they say of images, and what may be asked of them by an attack.
 
 ReportTarget     open weights that write reports and answer closed questions
 SmoothedTarget   the same with closed answers by a vote over noisy copies, see `smoothed_target`
@@ -20,7 +20,7 @@ from cxrlab.attacks.objectives import RaiseReportLoss, ReportHarm, WrongAnswers,
 from cxrlab.core.errors import ConfigError
 from cxrlab.evaluation.answering import Writer
 from cxrlab.findings.reader import read
-from cxrlab.robustness.evidence import FilmAnswer
+from cxrlab.robustness.evidence import ImageAnswer
 from cxrlab.robustness.labels import AskedLabel, labels_in
 from cxrlab.robustness.wished_reports import wished
 from cxrlab.robustness.wishes import ANSWERS, BY_WISH, REPORT, Wishes
@@ -51,39 +51,39 @@ class Target(ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where films have to be."""
+        """Where images have to be."""
         return torch.device("cpu")
 
     def forget(self) -> None:  # noqa: B027 - most remember nothing
-        """Drop what was remembered of films, so that the next look is a new one."""
+        """Drop what was remembered of images, so that the next look is a new one."""
 
     @abstractmethod
-    def examine(self, films: Tensor, cases: Sequence[Case]) -> list[FilmAnswer]:
-        """What the model says of each film.
+    def examine(self, images: Tensor, cases: Sequence[Case]) -> list[ImageAnswer]:
+        """What the model says of each image.
 
         Args:
-            films: [B, C, H, W] float32 in [0, 1].
+            images: [B, C, H, W] float32 in [0, 1].
             cases: The study of each.
         """
 
     @abstractmethod
-    def objective(self, aim: str, cases: Sequence[Case], clean: Sequence[FilmAnswer], films: Tensor) -> Objective:
-        """An attacker's aim on these films.
+    def objective(self, aim: str, cases: Sequence[Case], clean: Sequence[ImageAnswer], images: Tensor) -> Objective:
+        """An attacker's aim on these images.
 
         Args:
             aim: One of `aims`.
             cases: The studies.
-            clean: What the model says of the clean films.
-            films: The clean films.
+            clean: What the model says of the clean images.
+            images: The clean images.
         """
 
-    def by_words(self, cases: Sequence[Case], clean: Sequence[FilmAnswer]) -> Objective:
+    def by_words(self, cases: Sequence[Case], clean: Sequence[ImageAnswer]) -> Objective:
         """Harm by the words of reports, for attacks that look at nothing else; arguments as of `objective`."""
         raise ConfigError(f"'{self.name}' writes no reports that an attack could go by; leave out attacks by report.")
 
 
 class _Remembered:
-    """Reports of the films that were last asked about: what decides success need not be written again."""
+    """Reports of the images that were last asked about: what decides success need not be written again."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -93,13 +93,15 @@ class _Remembered:
         """Nothing is remembered any more."""
         self._last = {}
 
-    def write(self, films: Tensor, cases: Sequence[Case]) -> list[Generated]:
-        """One answer a film."""
-        keys = [f"{case.id}\0".encode() + film.cpu().numpy().tobytes() for film, case in zip(films, cases, strict=True)]
+    def write(self, images: Tensor, cases: Sequence[Case]) -> list[Generated]:
+        """One answer an image."""
+        keys = [
+            f"{case.id}\0".encode() + image.cpu().numpy().tobytes() for image, case in zip(images, cases, strict=True)
+        ]
         new = [place for place, key in enumerate(keys) if key not in self._last]
         if new:
-            images = [_array(films[place]) for place in new]
-            answers = self._writer.write(images, [cases[place].indication for place in new])
+            all_images = [_array(images[place]) for place in new]
+            answers = self._writer.write(all_images, [cases[place].indication for place in new])
             known = {keys[place]: several[0] for place, several in zip(new, answers, strict=True)}
             self._last = known | {key: self._last[key] for key in keys if key in self._last}
         return [self._last[key] for key in keys]
@@ -129,24 +131,24 @@ class WordsTarget(Target):
         """Reports are written anew."""
         self._reports.forget()
 
-    def examine(self, films: Tensor, cases: Sequence[Case]) -> list[FilmAnswer]:
+    def examine(self, images: Tensor, cases: Sequence[Case]) -> list[ImageAnswer]:
         """Reports, and the labels that they state."""
-        return [self._answer(said) for said in self._reports.write(films, cases)]
+        return [self._answer(said) for said in self._reports.write(images, cases)]
 
-    def objective(self, aim: str, cases: Sequence[Case], clean: Sequence[FilmAnswer], films: Tensor) -> Objective:
+    def objective(self, aim: str, cases: Sequence[Case], clean: Sequence[ImageAnswer], images: Tensor) -> Objective:
         """Harm by the words of the reports."""
         return self.by_words(cases, clean)
 
-    def by_words(self, cases: Sequence[Case], clean: Sequence[FilmAnswer]) -> Objective:
+    def by_words(self, cases: Sequence[Case], clean: Sequence[ImageAnswer]) -> Objective:
         """Findings missed and invented; where the truth is not known, findings that the clean report did not have."""
         before = [answer.report or "" for answer in clean]
         truths = [_present(case, text) for case, text in zip(cases, before, strict=True)]
         return ReportHarm(truths, before, self._writes(cases, clean))
 
-    def _writes(self, cases: Sequence[Case], clean: Sequence[FilmAnswer]) -> Any:
-        """What is written on changed films; a refusal is no report and no success.
+    def _writes(self, cases: Sequence[Case], clean: Sequence[ImageAnswer]) -> Any:
+        """What is written on changed images; a refusal is no report and no success.
 
-        In its place stands what was written on the clean film, and so it does where that was refused: there is nothing
+        In its place stands what was written on the clean image, and so it does where that was refused: there is nothing
         to compare with then.
         """
 
@@ -159,10 +161,10 @@ class WordsTarget(Target):
 
         return write
 
-    def _answer(self, said: Generated, loss: float | None = None, probs: dict[str, float] | None = None) -> FilmAnswer:
+    def _answer(self, said: Generated, loss: float | None = None, probs: dict[str, float] | None = None) -> ImageAnswer:
         if said.refused:
-            return FilmAnswer(loss=loss, label_probs=probs or {}, refused=True)
-        return FilmAnswer(
+            return ImageAnswer(loss=loss, label_probs=probs or {}, refused=True)
+        return ImageAnswer(
             report=said.text,
             mean_logprob=said.mean_logprob,
             tokens=said.tokens,
@@ -211,25 +213,25 @@ class ReportTarget(WordsTarget):
         found: torch.device = self.model.device
         return found
 
-    def examine(self, films: Tensor, cases: Sequence[Case]) -> list[FilmAnswer]:
+    def examine(self, images: Tensor, cases: Sequence[Case]) -> list[ImageAnswer]:
         """Reports, the loss of the references, and P(yes) of every label."""
-        said = self._reports.write(films, cases)
+        said = self._reports.write(images, cases)
         with torch.no_grad():
-            losses = self._losses(films, cases)
-            probs = self._probabilities(films, cases) if self._asks else [{} for _ in cases]
+            losses = self._losses(images, cases)
+            probs = self._probabilities(images, cases) if self._asks else [{} for _ in cases]
         return [self._answer(*told) for told in zip(said, losses, probs, strict=True)]
 
-    def objective(self, aim: str, cases: Sequence[Case], clean: Sequence[FilmAnswer], films: Tensor) -> Objective:
+    def objective(self, aim: str, cases: Sequence[Case], clean: Sequence[ImageAnswer], images: Tensor) -> Objective:
         """The true report unlikely, the closed answers wrong, or a report that the attacker wishes for."""
         found = self._answered(cases, clean) if aim == ANSWERS else self._written(aim, cases, clean)
         found.gradients = self.gradients
         return found
 
-    def _answered(self, cases: Sequence[Case], clean: Sequence[FilmAnswer]) -> Objective:
+    def _answered(self, cases: Sequence[Case], clean: Sequence[ImageAnswer]) -> Objective:
         """Closed answers wrong."""
         return WrongAnswers(self.margins, truth_table(cases, self.labels), wrong_answers(cases, clean))
 
-    def _written(self, aim: str, cases: Sequence[Case], clean: Sequence[FilmAnswer]) -> Objective:
+    def _written(self, aim: str, cases: Sequence[Case], clean: Sequence[ImageAnswer]) -> Objective:
         """Another report than before."""
         before = [answer.report or "" for answer in clean]
         indications = [case.indication for case in cases]
@@ -246,15 +248,15 @@ class ReportTarget(WordsTarget):
             columns.append(torch.stack(asked, dim=1).amax(dim=1))
         return torch.stack(columns, dim=1)
 
-    def _probabilities(self, films: Tensor, cases: Sequence[Case]) -> list[dict[str, float]]:
-        return by_name(self.labels, torch.sigmoid(self.margins(films, range(len(films)))))
+    def _probabilities(self, images: Tensor, cases: Sequence[Case]) -> list[dict[str, float]]:
+        return by_name(self.labels, torch.sigmoid(self.margins(images, range(len(images)))))
 
-    def _losses(self, films: Tensor, cases: Sequence[Case]) -> list[float | None]:
+    def _losses(self, images: Tensor, cases: Sequence[Case]) -> list[float | None]:
         told = [place for place, case in enumerate(cases) if case.reference]
         found: list[float | None] = [None] * len(cases)
         if told:
             values = self.model.losses(
-                films[told], [cases[place].reference for place in told], [cases[place].indication for place in told]
+                images[told], [cases[place].reference for place in told], [cases[place].indication for place in told]
             )
             for place, value in zip(told, values.double().cpu().tolist(), strict=True):
                 found[place] = value
@@ -262,7 +264,7 @@ class ReportTarget(WordsTarget):
 
 
 def by_name(labels: Sequence[AskedLabel], probabilities: Tensor) -> list[dict[str, float]]:
-    """[B, labels] as label → probability, film by film."""
+    """[B, labels] as label → probability, image by image."""
     rows = probabilities.double().cpu().tolist()
     return [{label.name: value for label, value in zip(labels, row, strict=True)} for row in rows]
 
@@ -273,7 +275,7 @@ def truth_table(cases: Sequence[Case], labels: Sequence[AskedLabel]) -> Tensor:
     return torch.tensor([[case.truth.get(label.name, nan) for label in labels] for case in cases], dtype=torch.float32)
 
 
-def wrong_answers(cases: Sequence[Case], answers: Sequence[FilmAnswer]) -> list[int]:
+def wrong_answers(cases: Sequence[Case], answers: Sequence[ImageAnswer]) -> list[int]:
     """Known labels that each answer gets wrong."""
     return [
         sum((answer.label_probs[name] > 0.5) != bool(value)
@@ -283,13 +285,13 @@ def wrong_answers(cases: Sequence[Case], answers: Sequence[FilmAnswer]) -> list[
 
 
 def _present(case: Case, said: str) -> frozenset[str]:
-    """What is there by the exact findings, by the reference, or for want of both by what was said of the clean film."""
+    """What is there by the exact findings, by the reference, or for want of both by what was said of the clean image."""
     if case.findings is not None:
         return frozenset(finding.observation for finding in case.findings if finding.present)
     return present_in(said if case.reference is None else case.reference)
 
 
-def _array(film: Tensor) -> Any:
-    """[C, H, W] → [H, W] or [H, W, 3] as models take films."""
-    plain = film.detach().cpu().numpy()
+def _array(image: Tensor) -> Any:
+    """[C, H, W] → [H, W] or [H, W, 3] as models take images."""
+    plain = image.detach().cpu().numpy()
     return plain[0] if len(plain) == 1 else plain.transpose(1, 2, 0)

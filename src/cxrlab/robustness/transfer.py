@@ -1,4 +1,4 @@
-"""Films that were made for one model, shown to another: how much of the harm goes with them."""
+"""Images that were made for one model, shown to another: how much of the harm goes with them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def transfer(audit: Audit, a: str, b: str) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for way, source, target in (("a_to_b", a, b), ("b_to_a", b, a)):
-        clean, own = audit.clean(target).film, audit.tables(target)
+        clean, own = audit.clean(target).image, audit.tables(target)
         for condition, table in audit.evidence.transferred(target, source).items():
-            shown = audit.measured(table.film, audit.evidence.clean(target).film, MEASURES)
-            direct = audit.outcome(own[condition]).film if condition in own else None
+            shown = audit.measured(table.image, audit.evidence.clean(target).image, MEASURES)
+            direct = audit.outcome(own[condition]).image if condition in own else None
             found.setdefault(condition, {})[way] = _told(shown, direct, clean)
     return found
 

@@ -1,4 +1,4 @@
-"""Clean film, difference × 10, perturbed film, and both reports with what changed: what a person looks at."""
+"""Clean image, difference × 10, perturbed image, and both reports with what changed: what a person looks at."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ _LONG = 80  # letters of a study id in a file name
 GAIN = 10.0  # times that a difference is enlarged; mid grey is no change
 
 
-def keep_film(
+def keep_image(
     run: Run, kept: set[str], condition: str, key: str, cases: Sequence[Case], clean: Tensor, perturbed: Tensor
 ) -> None:
     """Write the pictures of the chosen studies; the same bytes when it is done again."""
     for place, case in enumerate(cases):
         if case.id not in kept:
             continue
-        before, after = (film[place].detach().cpu().numpy() for film in (clean, perturbed))
-        for name, film in (
-            (_name(case.id, key, CLEAN_FILM), before),
+        before, after = (image[place].detach().cpu().numpy() for image in (clean, perturbed))
+        for name, image in (
+            (_name(case.id, key, CLEAN_IMAGE), before),
             (_name(case.id, key, f"x10 {condition}"), np.clip(0.5 + GAIN * (after - before), 0, 1)),
             (_name(case.id, key, condition), after),
         ):
             if not run.path(name).is_file():
-                plain = film[0] if len(film) == 1 else film.transpose(1, 2, 0)
+                plain = image[0] if len(image) == 1 else image.transpose(1, 2, 0)
                 run.write(name, encode_png(to_uint8(plain)))
 
 
-CLEAN_FILM = "clean"
+CLEAN_IMAGE = "clean"
 
 
 def _name(study: str, key: str, what: str) -> str:
@@ -56,19 +56,19 @@ def _name(study: str, key: str, what: str) -> str:
 
 
 def triptych(run: Run, truth: StudyTruth, before: Answer, after: Answer) -> Mapping[str, Any] | None:
-    """A line of triptychs.jsonl; None where the films were not kept."""
+    """A line of triptychs.jsonl; None where the images were not kept."""
     crafted = after.crafted_on or "a"
     files = {
-        "clean": _name(truth.id, crafted, CLEAN_FILM),
+        "clean": _name(truth.id, crafted, CLEAN_IMAGE),
         "difference": _name(truth.id, crafted, f"x10 {after.condition}"),
         "perturbed": _name(truth.id, crafted, after.condition),
     }
     if not all(run.path(name).is_file() for name in files.values()):
         return None
     flips = [
-        {"label": name, "before": old, "after": after.film.label_probs[name], "truth": truth.labels.get(name)}
-        for name, old in before.film.label_probs.items()
-        if name in after.film.label_probs and (old > 0.5) != (after.film.label_probs[name] > 0.5)
+        {"label": name, "before": old, "after": after.image.label_probs[name], "truth": truth.labels.get(name)}
+        for name, old in before.image.label_probs.items()
+        if name in after.image.label_probs and (old > 0.5) != (after.image.label_probs[name] > 0.5)
     ]
     return {
         "id": truth.id,
@@ -76,9 +76,9 @@ def triptych(run: Run, truth: StudyTruth, before: Answer, after: Answer) -> Mapp
         "condition": after.condition,
         **files,
         "reference": truth.reference,
-        "before": before.film.report,
-        "after": after.film.report,
-        "spans": changed_spans(before.film.report or "", after.film.report or ""),
+        "before": before.image.report,
+        "after": after.image.report,
+        "spans": changed_spans(before.image.report or "", after.image.report or ""),
         "label_flips": flips,
         "eps": after.condition.partition("@")[2],
         "linf": after.attack.linf if after.attack else None,

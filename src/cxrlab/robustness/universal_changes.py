@@ -1,4 +1,4 @@
-"""One change for all films, made of films that are not tested, and kept in the run folder."""
+"""One change for all images, made of images that are not tested, and kept in the run folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.memory import BatchSize
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
-from cxrlab.robustness.cases import Case, Cases, film_tensor
+from cxrlab.robustness.cases import Case, Cases, image_tensor
 from cxrlab.robustness.wishes import REPORT
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def universal_change(
     run: Run, cases: Cases, target: Target, aim: str, budget: Budget, shape: tuple[int, ...], config: RobustnessConfig,
     batch_size: BatchSize,
 ) -> Tensor:  # fmt: skip
-    """[1, C, H, W]: made of the first `universal_films` films of this shape in another split, or read where it was.
+    """[1, C, H, W]: made of the first `universal_images` images of this shape in another split, or read where it was.
 
     Args:
         run: The open run.
@@ -34,7 +34,7 @@ def universal_change(
         target: The model that it is made for.
         aim: What it wants.
         budget: Its radius.
-        shape: C, H and W of the films.
+        shape: C, H and W of the images.
         config: Settings.
         batch_size: Images at once.
     """
@@ -47,23 +47,23 @@ def universal_change(
     split = "train" if config.split != "train" else "val"
     tested = {case.patient for case in cases.all}
     ids = cases.corpus.ids(split)
-    order = generator(config.seed, "universal").permutation(len(ids))[: 4 * config.attack.universal_films].tolist()
+    order = generator(config.seed, "universal").permutation(len(ids))[: 4 * config.attack.universal_images].tolist()
     others = [case for case in cases.of([ids[place] for place in order]) if case.patient not in tested]
     told = aim != REPORT or config.against == "own" or not target.scores  # whether a study may lack a report
     chosen: list[Case] = []
-    films: list[Tensor] = []
+    radiographs: list[Tensor] = []
     for case in others:
-        ready = film_tensor(cases.film(case))
-        if tuple(ready.shape) == shape and len(chosen) < config.attack.universal_films and (told or case.reference):
+        ready = image_tensor(cases.image(case))
+        if tuple(ready.shape) == shape and len(chosen) < config.attack.universal_images and (told or case.reference):
             chosen.append(case)
-            films.append(ready)
+            radiographs.append(ready)
     if not chosen:
         lacking = "" if told else " with a report"
         raise DataError(
-            f"the {split} split has no film of {shape[-2]} × {shape[-1]} pixels{lacking} to make a universal "
-            "perturbation of; give --film-size, so that all films have one size."
+            f"the {split} split has no image of {shape[-2]} × {shape[-1]} pixels{lacking} to make a universal "
+            "perturbation of; give --image-size, so that all images have one size."
         )
-    images = torch.stack(films).to(target.device)
+    images = torch.stack(radiographs).to(target.device)
     rows = range(len(chosen))
     clean = batch_size.map(rows, lambda some: target.examine(images[list(some)], [chosen[row] for row in some]))
     objective = target.objective(aim, chosen, clean, images)

@@ -1,8 +1,8 @@
-"""Objectives of the aims target, remove and invent, film by film.
+"""Objectives of the aims target, remove and invent, image by image.
 
-A film on which a wish makes no sense (nothing to remove, what should be invented is there already, or the chosen
+An image on which a wish makes no sense (nothing to remove, what should be invented is there already, or the chosen
 findings are) is left in the batch with nothing to gain: its loss is 0 whatever the pixels, it is never broken, and the
-share of broken films leaves it out.
+share of broken images leaves it out.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def wished(
         wishes: What is wanted.
         aim: target, remove or invent.
         model: With `losses(images, reports, indications)`.
-        before: What it wrote for each clean film.
-        indications: Of each film.
+        before: What it wrote for each clean image.
+        indications: Of each image.
         writes: How it writes.
     """
     there = [present_in(text) for text in before]
@@ -57,7 +57,7 @@ def _first(report: str) -> str:
 
 
 class WhereAble(Objective):
-    """Another objective on the films where it makes sense.
+    """Another objective on the images where it makes sense.
 
     Args:
         inner: The objective.

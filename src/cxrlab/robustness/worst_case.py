@@ -1,6 +1,6 @@
 """The worst that any attack of some size does, study by study, and the smallest size that does harm.
 
-An attacker tries everything and keeps what works. For each study and each size the most harmful film is taken among
+An attacker tries everything and keeps what works. For each study and each size the most harmful image is taken among
 all attacks of at most that size that were made for the model or for none (noise); corruptions are no attacks.
 """
 
@@ -46,14 +46,14 @@ def worst_tables(evidence: Evidence, scores: ScoredReports, model: str) -> dict[
     ranked, clean = _attacks(evidence, model), evidence.clean(model)
     found = {}
     for eps, text in _grid(ranked):
-        # The clean film lies in every ball: an attacker who finds nothing worse leaves it as it is.
+        # The clean image lies in every ball: an attacker who finds nothing worse leaves it as it is.
         among = [clean, *(table for table in ranked if _size(table) <= eps + _SAME)]
-        film = worst([table.film for table in among], clean.film, evidence.truth, scores)
+        image = worst([table.image for table in among], clean.image, evidence.truth, scores)
         rounded = [table.uint8 for table in among if table.uint8 is not None]
-        before = clean.uint8 or clean.film
+        before = clean.uint8 or clean.image
         uint8 = worst(rounded, before, evidence.truth, scores) if len(rounded) == len(among) else None
         key = f"{WORST}@{text}"
-        found[key] = Table(model, parse_condition(key), model, film, uint8)
+        found[key] = Table(model, parse_condition(key), model, image, uint8)
     return found
 
 
@@ -61,7 +61,7 @@ def worst(among: Sequence[Said], clean: Said, truth: Matrix, scores: ScoredRepor
     """Of each study the most harmful report and, apart from it, the most harmful answers; the first of equals.
 
     Reports are ranked by significant errors (where no reference tells them, by observations that differ from the clean
-    film's report), then by loss; answers by how many are wrong, then by how little probability the truth is given.
+    image's report), then by loss; answers by how many are wrong, then by how little probability the truth is given.
     """
     harm = [np.where(np.isnan(e := scores.errors(said)), changed_findings(said, clean, scores), e) for said in among]
     report = _most(harm, [said.loss for said in among])
@@ -82,7 +82,7 @@ def smallest_harmful(
     name: str,
     resamples: Resamples,
 ) -> SmallestEps:
-    """The smallest size at which the worst case has more harm than the clean film.
+    """The smallest size at which the worst case has more harm than the clean image.
 
     Args:
         clean: Of the model.
@@ -91,12 +91,12 @@ def smallest_harmful(
         name: Of the shares.
         resamples: Patients.
     """
-    before = harm(clean.film)
+    before = harm(clean.image)
     by_study = np.where(np.isnan(before), np.nan, np.inf)
     conditions = [table.condition for table in worst_of.values()]
     shares = {}
     for condition, table in zip(conditions, worst_of.values(), strict=True):
-        after = harm(table.film)
+        after = harm(table.image)
         by_study = np.where(np.isnan(after), np.nan, by_study)
         by_study = np.where((after > before) & np.isinf(by_study), condition.eps or 0.0, by_study)
         harmed = np.where(np.isnan(by_study), np.nan, np.isfinite(by_study))
@@ -121,7 +121,7 @@ def _size(table: Table) -> float:
 
 
 def _attacks(evidence: Evidence, model: str) -> list[Table]:
-    """From the smallest size, so that the first of equally harmful films is the least changed one."""
+    """From the smallest size, so that the first of equally harmful images is the least changed one."""
     tables = [table for table in evidence.own(model).values() if table.condition.kind == "attack"]
     return sorted(tables, key=lambda table: (_size(table), table.condition.text))
 

@@ -42,7 +42,7 @@ def make_app(service: Service) -> Door:
     api = FastAPI(
         title="cxrlab serve",
         version=__version__,
-        description="Reports for chest films, by the protocol of OpenAI's chat completions.",
+        description="Reports for chest radiographs, by the protocol of OpenAI's chat completions.",
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
@@ -78,7 +78,7 @@ def _add_chat(api: FastAPI, service: Service) -> None:
         response_model=ChatAnswer,
         responses={200: streamed, **_errors(400, 401, 403, 404, 408, 413, 415, 421, 429, 431, 500, 503, 504)},
         openapi_extra=body,
-        summary="A report for a film, or the text model's answer.",
+        summary="A report for an image, or the text model's answer.",
     )
     async def chat_completions(request: Request) -> Response:
         return await chat(service, request, _note(request))

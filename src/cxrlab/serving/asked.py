@@ -1,4 +1,4 @@
-"""What a request asks for: from bytes to the film or the prompt, the indication, and how words are chosen."""
+"""What a request asks for: from bytes to the image or the prompt, the indication, and how words are chosen."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Asked:
 
     Args:
         model: The model that was named.
-        picture: The film as text (data URL or base64); None for a request of text alone.
-        text: Beside a film its indication, None where there is none; else the prompt.
+        picture: The image as text (data URL or base64); None for a request of text alone.
+        text: Beside an image its indication, None where there is none; else the prompt.
         words: Words of text that were sent.
         decoding: How the model is told to choose its words; None leaves it to the model.
         choices: Answers wanted.
@@ -56,7 +56,7 @@ def understand(body: bytes, limits: Limits) -> Asked:
         raise invalid(f"the last user message holds {len(pictures)} pictures; a report is written for one.", "messages")
     text = _text(last) if pictures else "\n\n".join(filter(None, map(_text, request.messages)))
     if not pictures and not text.strip():
-        raise invalid("the request holds neither a picture nor a word; send a film, or text.", "messages")
+        raise invalid("the request holds neither a picture nor a word; send an image, or text.", "messages")
     drawn = (request.temperature or 0.0) > 0.0
     tokens = request.max_completion_tokens or request.max_tokens
     return Asked(

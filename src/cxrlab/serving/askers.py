@@ -1,4 +1,4 @@
-"""How the thread of the model asks it: films and prompts of one batch in, what each comes to out."""
+"""How the thread of the model asks it: images and prompts of one batch in, what each comes to out."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ One = TypeVar("One")
 
 
 @dataclass(frozen=True, eq=False)
-class FilmQuestion:
-    """A film that wants a report.
+class ImageQuestion:
+    """An image that wants a report.
 
     Args:
-        film: uint8 [H, W].
+        image: uint8 [H, W].
         indication: Reason of the examination.
         decoding: How words are chosen; None leaves it to the model.
         number: Which one of the drawn answers is wanted; None for all of them.
     """
 
-    film: Pixels
+    image: Pixels
     indication: str | None
     decoding: Decoding | None
     number: int | None = None
 
     @property
     def key(self) -> Hashable:
-        """Films of equal keys are answered together."""
-        return ("film", self.decoding)
+        """Images of equal keys are answered together."""
+        return ("image", self.decoding)
 
     @property
     def rows(self) -> int:
@@ -68,7 +68,7 @@ class TextQuestion:
         return 1
 
 
-Question = FilmQuestion | TextQuestion
+Question = ImageQuestion | TextQuestion
 
 
 class Askers:
@@ -98,30 +98,30 @@ class Askers:
 
     def ask(self, questions: Sequence[Question]) -> Sequence[Outcome]:
         """What each question of one key comes to."""
-        films = [question for question in questions if isinstance(question, FilmQuestion)]
-        if films:
-            # What one film costs elsewhere is not paid again because another has failed.
-            return self._each(self._reports, films) if self.model.capabilities.black_box else self._reports(films)
+        images = [question for question in questions if isinstance(question, ImageQuestion)]
+        if images:
+            # What one image costs elsewhere is not paid again because another has failed.
+            return self._each(self._reports, images) if self.model.capabilities.black_box else self._reports(images)
         prompts = [question for question in questions if isinstance(question, TextQuestion)]
         # Text models behind an address fetch side by side as well, and those here batch by themselves.
         return self._completions(prompts)
 
-    def _reports(self, questions: Sequence[FilmQuestion]) -> list[list[Generated]]:
+    def _reports(self, questions: Sequence[ImageQuestion]) -> list[list[Generated]]:
         if questions[0].number is not None:
             return self._drawn(questions)
-        films = [to_unit(question.film) for question in questions]
+        images = [to_unit(question.image) for question in questions]
         indications = [question.indication for question in questions]
         if isinstance(self.model, ChoosesWords):
-            return self.model.answers(films, indications, questions[0].decoding)
-        return [[one] for one in self.model.generate(films, indications)]
+            return self.model.answers(images, indications, questions[0].decoding)
+        return [[one] for one in self.model.generate(images, indications)]
 
-    def _drawn(self, questions: Sequence[FilmQuestion]) -> list[list[Generated]]:
+    def _drawn(self, questions: Sequence[ImageQuestion]) -> list[list[Generated]]:
         """One drawn answer for each question; neighbours of one request, and requests alike, go in one call."""
         assert isinstance(self.model, DrawsInParts)  # `parts` has looked
-        requests: dict[int, list[FilmQuestion]] = {}
+        requests: dict[int, list[ImageQuestion]] = {}
         for question in questions:
-            requests.setdefault(id(question.film), []).append(question)
-        calls: dict[tuple[int, int], list[FilmQuestion]] = {}  # (first, count) → the first question of each request
+            requests.setdefault(id(question.image), []).append(question)
+        calls: dict[tuple[int, int], list[ImageQuestion]] = {}  # (first, count) → the first question of each request
         for asked in requests.values():
             numbers = sorted(question.number or 0 for question in asked)
             starts = [number for number in numbers if number - 1 not in numbers]
@@ -130,11 +130,11 @@ class Askers:
                 calls.setdefault((first, last - first + 1), []).append(asked[0])
         found: dict[tuple[int, int], Generated] = {}
         for (first, count), asked in calls.items():
-            films, indications = [to_unit(one.film) for one in asked], [one.indication for one in asked]
+            images, indications = [to_unit(one.image) for one in asked], [one.indication for one in asked]
             decoding = replace(asked[0].decoding or Decoding(), answers=count)
-            for one, answers in zip(asked, self.model.answers_from(films, indications, decoding, first), strict=True):
-                found |= {(id(one.film), first + place): answer for place, answer in enumerate(answers)}
-        return [[found[id(question.film), question.number or 0]] for question in questions]
+            for one, answers in zip(asked, self.model.answers_from(images, indications, decoding, first), strict=True):
+                found |= {(id(one.image), first + place): answer for place, answer in enumerate(answers)}
+        return [[found[id(question.image), question.number or 0]] for question in questions]
 
     def _completions(self, questions: Sequence[TextQuestion]) -> list[list[Generated]]:
         assert self.text is not None  # whoever asks has looked

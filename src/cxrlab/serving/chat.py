@@ -1,7 +1,7 @@
 """One request for a report, from its key to its answer.
 
 Order matters: who asks is known before a byte of the picture is read, sizes before it is decoded, the quota before the
-guard looks, and the guard has looked before the model sees the film. A report leaves in the guard's words or not at
+guard looks, and the guard has looked before the model sees the image. A report leaves in the guard's words or not at
 all.
 """
 
@@ -22,7 +22,7 @@ from cxrlab.core.errors import ConfigError, CxrlabError, DataError
 from cxrlab.core.protocols import CAUTIONS, REFUSED, Generated
 from cxrlab.models.decoding import TRUNCATED
 from cxrlab.serving.asked import Asked, understand
-from cxrlab.serving.askers import FilmQuestion, Question, TextQuestion
+from cxrlab.serving.askers import ImageQuestion, Question, TextQuestion
 from cxrlab.serving.batching import Answered
 from cxrlab.serving.books import Booking
 from cxrlab.serving.config import Limits
@@ -69,7 +69,7 @@ def _check_type(request: Request) -> None:
 async def _question(
     service: Service, request: Request, client: Client, note: Note, held: AsyncExitStack
 ) -> tuple[Asked, Question]:
-    """What is asked, with its film decoded; the body is let go of before anything waits for the model."""
+    """What is asked, with its image decoded; the body is let go of before anything waits for the model."""
     async with AsyncExitStack() as kept:
         coming = body_of(request.receive, request.headers, service.limits, service.bodies, client)
         with service.received():
@@ -91,9 +91,9 @@ async def _prepared(
     note.fields["pixels"] = checked.pixels
     await held.enter_async_context(service.pixels.held(checked.pixels, client))
     async with service.decoding.held(1, client):
-        film = await in_thread(service.threads, decode_picture, checked)
+        image = await in_thread(service.threads, decode_picture, checked)
     decoding = asked.decoding if service.askers.heeds_decoding else None
-    return asked, FilmQuestion(film, asked.text, decoding)
+    return asked, ImageQuestion(image, asked.text, decoding)
 
 
 def _opened(picture: str, limits: Limits) -> Checked:
@@ -105,12 +105,12 @@ def _check_model(service: Service, asked: Asked) -> None:
         raise unknown_model(service)
     if asked.picture is None and service.text_model is None:
         raise invalid(
-            f"{service.film_model} needs a picture: put it into the last user message as an 'image_url' part with a "
+            f"{service.image_model} needs a picture: put it into the last user message as an 'image_url' part with a "
             "data URL.",
             "messages",
         )
-    if asked.picture is not None and asked.model != service.film_model:
-        raise invalid(f"{asked.model} reads text alone; ask {service.film_model} for reports.", "model")
+    if asked.picture is not None and asked.model != service.image_model:
+        raise invalid(f"{asked.model} reads text alone; ask {service.image_model} for reports.", "model")
 
 
 def unknown_model(service: Service) -> Refused:
@@ -125,8 +125,8 @@ async def _asked_model(
     spent = False
     try:
         await in_thread(service.threads, service.books.reserve, booking)
-        if isinstance(question, FilmQuestion):
-            await _pass_guard(service, question.film, client)
+        if isinstance(question, ImageQuestion):
+            await _pass_guard(service, question.image, client)
         futures: list[Future[Answered]] = []
         try:
             for one in service.askers.parts(question, asked.choices):
@@ -137,8 +137,8 @@ async def _asked_model(
             spent = not all([future.cancel() or _failed(future) for future in futures])
             raise
         reply = await _reply(service, asked, answered, note)
-        if isinstance(question, FilmQuestion):
-            reply = replace(reply, cautions=(*service.cautions_for(question.film), *reply.cautions))
+        if isinstance(question, ImageQuestion):
+            reply = replace(reply, cautions=(*service.cautions_for(question.image), *reply.cautions))
         spent = True
         return reply
     except CxrlabError as error:
@@ -153,11 +153,11 @@ def _failed(future: Any) -> bool:
     return bool(future.done() and (future.cancelled() or future.exception() is not None))
 
 
-async def _pass_guard(service: Service, film: Pixels, client: Client) -> None:
+async def _pass_guard(service: Service, image: Pixels, client: Client) -> None:
     if service.guard is None:
         return
     async with service.guarding.held(1, client):
-        declined = await in_thread(service.guard_thread, service.guard.look, film, client.account)
+        declined = await in_thread(service.guard_thread, service.guard.look, image, client.account)
     if declined is not None:
         raise Refused(403, declined.code, declined.message)
 
@@ -169,15 +169,15 @@ async def _reply(service: Service, asked: Asked, answered: list[Answered], note:
     for answer in answers:
         if answer.extra.get(REFUSED):  # a model behind an address whose server has declined
             raise Refused(403, GUARD, answer.text or "the model declined to answer.")
-    of_films = asked.picture is not None
+    of_images = asked.picture is not None
     texts = [answer.text for answer in answers]
-    if of_films and service.guard is not None:
+    if of_images and service.guard is not None:
         worded = service.guard.worded
         texts = await in_thread(service.guard_thread, lambda: [worded(text) for text in texts])
     note.fields.update(batch=answered[0].batch, waited_ms=round(1000 * max(one.waited_s for one in answered), 1))
     return Reply(
         note.id,
-        service.film_model if of_films else service.text_model or "",
+        service.image_model if of_images else service.text_model or "",
         texts,
         [bool(answer.extra.get(TRUNCATED)) for answer in answers],
         _asked_tokens(answers, asked.words),

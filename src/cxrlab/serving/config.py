@@ -24,7 +24,7 @@ class Limits:
         images: Pictures in a request; the last message alone may hold the one that is answered.
         pixels: Pixels of a picture, by its header, before it is decoded.
         side: Pixels of its longer side: a line of millions takes gigabytes to be made as small as models want it.
-        held_pixels: Pixels of all films that are decoded and not yet answered; further ones wait.
+        held_pixels: Pixels of all images that are decoded and not yet answered; further ones wait.
         parts: Chunks of a PNG picture, or segments of a JPEG picture before its first scan.
         scans: Passes in which a JPEG picture may come: each costs as much as the whole picture.
         tokens: Longest answer that may be asked for.
@@ -114,13 +114,13 @@ class ServeConfig:
         expose: Listen at an address that other machines reach; nothing here encrypts, so put a proxy before it.
         keys: YAML file of accounts and the hashes of their keys (`cxrlab serve key` writes it); everybody on this
             machine may ask when left out.
-        guard: Let detectors look at every film first, and stop accounts that seem to copy the model.
+        guard: Let detectors look at every image first, and stop accounts that seem to copy the model.
         max_batch: Most answers that are written together.
         max_wait_ms: Milliseconds that the first request waits for others to be answered with.
         log_file: File that the log is added to, beside the error stream.
         allowance: Rate and quotas of every account that has none of its own.
         limits: What requests may ask of the machine.
-        guarding: What the guard looks for, and the benign films that it is set on.
+        guarding: What the guard looks for, and the benign images that it is set on.
         loading: How the model is opened and, where it is behind an address, reached.
     """
 
@@ -149,7 +149,7 @@ class ServeConfig:
             raise ConfigError(f"max_wait_ms={self.max_wait_ms} is not usable; give milliseconds from 0 to 10000.")
         if self.guard and self.guarding.benign is None:
             raise ConfigError(
-                "a guard is set on films like those that honest clients send; name a corpus of them with "
+                "a guard is set on images like those that honest clients send; name a corpus of them with "
                 "--guarding.benign CORPUS."
             )
         if not self.guard and self.guarding != GuardConfig():

@@ -1,6 +1,6 @@
 """DICOM from strangers: only what can be read with a known amount of work.
 
-A file is taken when its header is short and its one film is stored uncompressed. The decoders of compressed films
+A file is taken when its header is short and its one image is stored uncompressed. The decoders of compressed images
 believe the size that stands within the compressed stream, which a stranger may choose; PNG says the same in public.
 """
 
@@ -19,12 +19,12 @@ _DEFLATED = b"1.2.840.10008.1.2.1.99"
 _UNCOMPRESSED = ("1.2.840.10008.1.2", "1.2.840.10008.1.2.1")
 _PLAIN = ("OB", "OW", "UN", None)  # pixels of another type are unpacked one by one, as a list of data sets at worst
 _SEGMENTED = range(0x00281221, 0x00281225)  # tables of colours that a few bytes blow up to gigabytes
-_ONE_FILM = "is a DICOM file that is not one film of plain pixels"
+_ONE_IMAGE = "is a DICOM file that is not one image of plain pixels"
 
 
 @dataclass(frozen=True)
 class SmallDicom:
-    """Where the film of a DICOM file stands.
+    """Where the image of a DICOM file stands.
 
     Args:
         rows: Height in pixels.
@@ -38,7 +38,7 @@ class SmallDicom:
 
 
 def small_dicom(data: bytes, name: str, most_pixels: int) -> SmallDicom:
-    """The size of an uncompressed DICOM film with a short header, or a `DataError`.
+    """The size of an uncompressed DICOM image with a short header, or a `DataError`.
 
     Args:
         data: The whole file.
@@ -53,11 +53,11 @@ def small_dicom(data: bytes, name: str, most_pixels: int) -> SmallDicom:
     if not 0 < rows * columns <= most_pixels:
         raise DataError(f"{name} claims {columns} x {rows} pixels; between 1 and {most_pixels:,} are taken.")
     bits = rows * columns * _number(header, "SamplesPerPixel", name, 1) * _number(header, "BitsAllocated", name)
-    # As many bytes as two films take are two films to the parser, whatever the header says.
+    # As many bytes as two images take are two images to the parser, whatever the header says.
     if 8 * length >= 2 * bits or start + length > len(data):
         raise DataError(f"{name} is a DICOM file whose pixels do not fill {columns} x {rows}; send it again.")
     if any(tag in header for tag in _SEGMENTED):
-        raise DataError(f"{name} {_ONE_FILM}; send it as PNG.")
+        raise DataError(f"{name} {_ONE_IMAGE}; send it as PNG.")
     return SmallDicom(rows, columns, start + length)
 
 
@@ -99,5 +99,5 @@ def _until_pixels(data: bytes, name: str) -> tuple[Any, int, int]:
     if not found:
         raise DataError(f"{name} is a DICOM file without pixels, or with more than {HEADER_BYTES:,} bytes before them.")
     if not plain[0]:
-        raise DataError(f"{name} {_ONE_FILM}; send it as PNG.")
+        raise DataError(f"{name} {_ONE_IMAGE}; send it as PNG.")
     return header, found[0], found[1]

@@ -23,7 +23,7 @@ from cxrlab.serving.stopped import Stop, StopBook
 
 if TYPE_CHECKING:
     from cxrlab.extraction.detection.base import Detector
-    from cxrlab.extraction.detection.features import SeesFilms
+    from cxrlab.extraction.detection.features import SeesImages
     from cxrlab.extraction.records import Pixels
     from cxrlab.models.loading import Loading
 
@@ -42,7 +42,7 @@ class Refusal:
 
     Args:
         code: `refused_by_guard` for this picture, `account_stopped` for everything the account sends.
-        message: One sentence for the client; it tells nothing of a film and nothing of the detectors.
+        message: One sentence for the client; it tells nothing of an image and nothing of the detectors.
     """
 
     code: str
@@ -62,7 +62,7 @@ class Guard:
     def __init__(
         self,
         detectors: Mapping[str, Detector],
-        encoder: SeesFilms | None,
+        encoder: SeesImages | None,
         book: StopBook,
         defence: Defence | None = None,
     ) -> None:
@@ -149,23 +149,23 @@ class Guard:
 
 
 def open_guard(config: GuardConfig, store: Path, loading: Loading | None = None) -> Guard:
-    """A guard that is calibrated on benign films and knows whom it has stopped before.
+    """A guard that is calibrated on benign images and knows whom it has stopped before.
 
     Args:
         config: Settings; without a benign corpus they are a `ConfigError`.
-        store: Folder of the book of stopped accounts, and of what was measured of the films, for the next time.
+        store: Folder of the book of stopped accounts, and of what was measured of the images, for the next time.
         loading: How an encoder is loaded.
     """
     if config.benign is None:
-        raise ConfigError("a guard's thresholds come from benign films; name a corpus of them with --guarding.benign.")
+        raise ConfigError("a guard's thresholds come from benign images; name a corpus of them with --guarding.benign.")
     detectors, encoder = calibrated(config.detection(config.benign, loading), store)
     for name, one in detectors.items():
-        if one.per_film:
+        if one.per_image:
             one.count = max(one.count, config.least_flagged)
         if one.count > config.account_queries:
             raise DataError(
                 f"the detector '{name}' would stop no account within {config.account_queries} queries; give a "
-                "higher account_bound, a lower film_bound, or benign films of a larger corpus."
+                "higher account_bound, a lower image_bound, or benign images of a larger corpus."
             )
     defence = None
     if config.defence is not None:

@@ -17,24 +17,24 @@ WORDS = ("plain", "coarse", "watermark")  # defences that only choose words; pic
 class GuardConfig:
     """Which pictures a served model is shown, whom it stops answering, and in which words it answers.
 
-    Thresholds come from benign films alone, so the corpus must hold the kind of films that honest clients send.
+    Thresholds come from benign images alone, so the corpus must hold the kind of images that honest clients send.
 
     Args:
-        benign: Folder of a corpus whose films stand for honest traffic; a guard needs one.
+        benign: Folder of a corpus whose images stand for honest traffic; a guard needs one.
         calibrate: Splits of it that thresholds are set on; never the one on which they are tried.
-        n: Films of them, at most, drawn with the seed; all when left out.
-        detectors: Any of chest-gate, perturbation (by film), prada, mmd, coverage (by account; they need an encoder).
-        encoder: Contrastive encoder that turns films into vectors, such as builtin:encoder; none does without.
-        film_bound: Share of benign films that each detector by film may refuse, at most, with 95 % confidence; it needs
-            about 4.5/film_bound films.
+        n: Images of them, at most, drawn with the seed; all when left out.
+        detectors: Any of chest-gate, perturbation (by image), prada, mmd, coverage (by account; they need an encoder).
+        encoder: Contrastive encoder that turns images into vectors, such as builtin:encoder; none does without.
+        image_bound: Share of benign images that each detector by image may refuse, at most, with 95 % confidence; it
+            needs about 4.5/image_bound images.
         account_bound: Share of benign accounts that each detector may stop in `account_queries` queries.
         account_queries: Queries after which the count of an account begins anew.
-        least_flagged: Pictures that a detector by film must refuse in that time, at least, before the account is
+        least_flagged: Pictures that a detector by image must refuse in that time, at least, before the account is
             stopped; its own bound may ask for more.
         defence: Words of every report: plain, coarse or watermark, see `cxrlab defend`; the model's own when left out.
         key_file: File with the key of the watermark; the environment variable CXRLAB_WATERMARK_KEY when left out.
-        seed: Decides which films do what.
-        batch_size: Films that are measured at once.
+        seed: Decides which images do what.
+        batch_size: Images that are measured at once.
     """
 
     benign: Path | None = None
@@ -42,7 +42,7 @@ class GuardConfig:
     n: int | None = None
     detectors: tuple[str, ...] = ("chest-gate", "perturbation")
     encoder: str = "none"
-    film_bound: float = 0.001
+    image_bound: float = 0.001
     account_bound: float = 0.01
     account_queries: int = 100
     least_flagged: int = 3
@@ -58,7 +58,7 @@ class GuardConfig:
                               f"There are: {', '.join(WORDS)}{more}.")  # fmt: skip
         if not 2 <= self.least_flagged <= self.account_queries:
             raise ConfigError(
-                f"least_flagged={self.least_flagged} is not usable; give at least 2, since one benign film may be "
+                f"least_flagged={self.least_flagged} is not usable; give at least 2, since one benign image may be "
                 f"refused by mistake, and at most account_queries={self.account_queries}."
             )
         self.detection(Path())  # what detection would refuse is refused here
@@ -73,7 +73,7 @@ class GuardConfig:
         # Sizes of detectors by account that an account of fewer queries would never reach shrink with it.
         usual, most = DetectorSettings(), self.account_queries - 1
         settings = DetectorSettings(
-            film_bound=self.film_bound,
+            image_bound=self.image_bound,
             account_bound=self.account_bound,
             account_queries=self.account_queries,
             window=min(usual.window, most),

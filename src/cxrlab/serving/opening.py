@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cxrlab.serving.service import Guards, Service
 
 CONFIG, BOOKS, GUARD_FOLDER = "config.yaml", "books.sqlite", "guard"
-FILMS = Shown("films of whoever asks", synthetic=False)
+IMAGES = Shown("images of whoever asks", synthetic=False)
 TEXTS = Shown("text of whoever asks", synthetic=False)
 
 
@@ -34,7 +34,7 @@ def open_service(
     text: TextModel | None = None,
     guard: Guards | None = None,
     journal: Journal | None = None,
-    films: Shown = FILMS,
+    images: Shown = IMAGES,
 ) -> Service:
     """The service that these settings describe.
 
@@ -45,10 +45,10 @@ def open_service(
         text: The text model likewise.
         guard: The guard likewise.
         journal: The log; the error stream and `config.log_file` when left out.
-        films: What the model will be shown, where whoever asks is known.
+        images: What the model will be shown, where whoever asks is known.
     """
     require("serve")
-    _check_addresses(config, films)
+    _check_addresses(config, images)
     everybody = anybody(config.allowance)
     keyed = read_accounts(config.keys, config.allowance) if config.keys is not None else []
 
@@ -60,7 +60,7 @@ def open_service(
     write_text(make_folder(out) / CONFIG, to_yaml(config))  # who allowed what to leave stands in it
     journal = journal or Journal(sys.stderr, config.log_file)
     askers = Askers(
-        model if model is not None else _load_model(config, films),
+        model if model is not None else _load_model(config, images),
         text if text is not None else _load_text(config),
         config.loading.connection.concurrency,
     )
@@ -69,13 +69,13 @@ def open_service(
 
         guard = open_guard(config.guarding, out / GUARD_FOLDER, config.loading)
     books = Books(out / BOOKS)
-    return Service(config, askers, Accounts(keyed, everybody), books, journal, guard, synthetic=films.synthetic)
+    return Service(config, askers, Accounts(keyed, everybody), books, journal, guard, synthetic=images.synthetic)
 
 
-def _check_addresses(config: ServeConfig, films: Shown) -> None:
+def _check_addresses(config: ServeConfig, images: Shown) -> None:
     """Refuse models elsewhere that may not be asked, before anything of their names is written down."""
     connection = config.loading.connection
-    for name, shown in ((config.model, films), (config.text, TEXTS)):
+    for name, shown in ((config.model, images), (config.text, TEXTS)):
         if name is not None and is_address(name):
             parse_address(name)
             check_egress(name, [shown], connection.may_leave)
@@ -83,10 +83,10 @@ def _check_addresses(config: ServeConfig, films: Shown) -> None:
     check_one_keeper([name for name in (config.model, config.text) if name], connection.key_variable)
 
 
-def _load_model(config: ServeConfig, films: Shown) -> ImageToText:
+def _load_model(config: ServeConfig, images: Shown) -> ImageToText:
     from cxrlab.evaluation.loading import open_model
 
-    return open_model(config.model, config.loading, [films])
+    return open_model(config.model, config.loading, [images])
 
 
 def _load_text(config: ServeConfig) -> TextModel | None:

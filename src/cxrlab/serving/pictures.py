@@ -1,4 +1,4 @@
-"""From the text of a picture to a film of 8 bits, with everything that could burst the memory refused by its header.
+"""From the text of a picture to an image of 8 bits, with everything that could burst the memory refused by its header.
 
 No address is ever fetched: a picture comes within the request or not at all.
 """
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cxrlab.core.codec import PNG_START, decode, open_picture, to_uint8
 from cxrlab.core.errors import DataError
 from cxrlab.data.dicom import decode_dicom, is_dicom
-from cxrlab.data.images import eight_bits, grey_film
+from cxrlab.data.images import eight_bits, grey_image
 from cxrlab.serving.config import Limits
 from cxrlab.serving.dicom_header import SmallDicom, small_dicom
 from cxrlab.serving.picture_parts import lean
@@ -100,14 +100,14 @@ def check_picture(data: bytes, limits: Limits) -> Checked:
 
 
 def decode_picture(checked: Checked) -> Pixels:
-    """The film, uint8 [H, W], 255 is white; colour becomes luminance, deeper pictures are rounded to 8 bits."""
+    """The image, uint8 [H, W], 255 is white; colour becomes luminance, deeper pictures are rounded to 8 bits."""
     if checked.dicom is not None:
-        return _dicom_film(checked, checked.dicom.end)
+        return _dicom_image(checked, checked.dicom.end)
     try:
         shown = eight_bits(decode(checked.data, NAME))
     except DataError as error:
         raise _wrong(str(error)) from None
-    return shown if shown.ndim == 2 else to_uint8(grey_film(shown))
+    return shown if shown.ndim == 2 else to_uint8(grey_image(shown))
 
 
 def _check_side(width: int, height: int, limits: Limits) -> None:
@@ -117,15 +117,15 @@ def _check_side(width: int, height: int, limits: Limits) -> None:
         )
 
 
-def _dicom_film(checked: Checked, end: int) -> Pixels:
-    """The film of a DICOM file; why there is none is not told, since the parser's reasons quote the header."""
+def _dicom_image(checked: Checked, end: int) -> Pixels:
+    """The image of a DICOM file; why there is none is not told, since the parser's reasons quote the header."""
     try:
-        film = to_uint8(decode_dicom(checked.data[:end], NAME))
+        image = to_uint8(decode_dicom(checked.data[:end], NAME))
     except DataError:
-        film = None
-    if film is None or film.shape != (checked.height, checked.width):
-        raise _wrong("the picture is a DICOM file that cannot be shown as one film; send it as PNG.")
-    return film
+        image = None
+    if image is None or image.shape != (checked.height, checked.width):
+        raise _wrong("the picture is a DICOM file that cannot be shown as one image; send it as PNG.")
+    return image
 
 
 def _check_frames(picture: Image.Image) -> None:
@@ -134,7 +134,7 @@ def _check_frames(picture: Image.Image) -> None:
     except (OSError, SyntaxError, ValueError, EOFError):
         raise _wrong("the picture is damaged; send it again.") from None
     if frames != 1:
-        raise _wrong("the picture is an animation or holds several pictures; send one still film.")
+        raise _wrong("the picture is an animation or holds several pictures; send one still image.")
 
 
 def _wrong(message: str) -> Refused:

@@ -1,7 +1,7 @@
 """A server tried out on the loopback: are honest clients answered as by the model itself, and who copies cut off?
 
     server/          books, settings and guard of the server that was tried
-    rehearsal.jsonl  every film and picture: by whom, whether it was answered, whether in the local model's words
+    rehearsal.jsonl  every image and picture: by whom, whether it was answered, whether in the local model's words
     rehearsal.json   what it came to
 
 A rehearsal that was stopped begins anew: what a guard has seen decides what it does next.
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from cxrlab.serving.guard import Guard
 
 REHEARSAL, EVIDENCE, SERVER, KEYS = "rehearsal.json", "rehearsal.jsonl", "server", "keys.yaml"
-_AT_ONCE = 16  # films that the local model answers together
+_AT_ONCE = 16  # images that the local model answers together
 THREAT = (
     "Threat model: who asks sends pictures and sees words alone; it has as many queries as its account allows, and "
     "does not know the guard. Everything ran on this machine."
@@ -52,7 +52,7 @@ THREAT = (
 
 
 def rehearse(config: RehearseConfig, out: Path) -> dict[str, Any]:
-    """Serve a model on the loopback, send it benign films and pictures without a chest, and tell what happened.
+    """Serve a model on the loopback, send it benign images and pictures without a chest, and tell what happened.
 
     Args:
         config: Settings.
@@ -72,9 +72,9 @@ def rehearse(config: RehearseConfig, out: Path) -> dict[str, Any]:
         honest = [f"honest-{number + 1}" for number in range(config.accounts)]
         copiers = [f"copier-{number + 1}" for number in range(len(pools))]
         with _served(config, model, corpus.shown, [*honest, *copiers], out / SERVER) as (guard, reporter):
-            films = [to_unit(shot.load()) for shot in shots]
-            benign = _benign(run, reporter, shots, films, honest, _asked_here(model, films))
-            alone = _one_by_one(reporter, films[: config.alone], honest[0])
+            images = [to_unit(shot.load()) for shot in shots]
+            benign = _benign(run, reporter, shots, images, honest, _asked_here(model, images))
+            alone = _one_by_one(reporter, images[: config.alone], honest[0])
             attacks = {
                 name: _attack(run, reporter, name, pictures, account, guard)
                 for (name, pictures), account in zip(pools.items(), copiers, strict=True)
@@ -95,7 +95,7 @@ def _clear(out: Path) -> None:
 
 @contextmanager
 def _served(
-    config: RehearseConfig, model: ImageToText, films: Shown, accounts: Sequence[str], folder: Path
+    config: RehearseConfig, model: ImageToText, images: Shown, accounts: Sequence[str], folder: Path
 ) -> Iterator[tuple[Guard | None, HttpReporter]]:
     """A running server's guard, and a client that has a key for every account."""
     from cxrlab.models.http.reporter import HttpReporter
@@ -114,7 +114,7 @@ def _served(
         config.model, name="rehearsed", port=0, keys=folder / KEYS, allowance=free, loading=config.loading
     )
     journal = Journal(None, folder / "log.jsonl")
-    service = open_service(serving, folder, model=model, guard=guard, journal=journal, films=films)
+    service = open_service(serving, folder, model=model, guard=guard, journal=journal, images=images)
     with Server(service) as server, _in_environment(",".join(keys)) as variable:
         connection = replace(
             config.loading.connection, key_variable=variable, auth="bearer", concurrency=config.clients
@@ -137,10 +137,10 @@ def _in_environment(value: str) -> Iterator[str]:
         del os.environ[variable]
 
 
-def _asked_here(model: ImageToText, films: Sequence[Image]) -> list[str]:
+def _asked_here(model: ImageToText, images: Sequence[Image]) -> list[str]:
     """What the model writes without a server."""
-    parts = [films[start : start + _AT_ONCE] for start in range(0, len(films), _AT_ONCE)]
-    tracked = track(parts, "asking the model itself", len(films), size=len)
+    parts = [images[start : start + _AT_ONCE] for start in range(0, len(images), _AT_ONCE)]
+    tracked = track(parts, "asking the model itself", len(images), size=len)
     return [answer.text for part in tracked for answer in model.generate(part)]
 
 
@@ -148,37 +148,37 @@ def _benign(
     run: Run,
     reporter: HttpReporter,
     shots: Sequence[Shot],
-    films: Sequence[Image],
+    images: Sequence[Image],
     honest: Sequence[str],
     local: Sequence[str],
 ) -> dict[str, Any]:
-    """Films that honest accounts send in turns, all of them at once: who is answered, how fast, in which words."""
-    accounts = [honest[place % len(honest)] for place in range(len(films))]
+    """Images that honest accounts send in turns, all of them at once: who is answered, how fast, in which words."""
+    accounts = [honest[place % len(honest)] for place in range(len(images))]
     start = time.monotonic()
-    for _ in track(range(1), f"asking the server about {len(films)} benign films"):
-        told = reporter.asked_by(accounts).generate(films)
+    for _ in track(range(1), f"asking the server about {len(images)} benign images"):
+        told = reporter.asked_by(accounts).generate(images)
     seconds = time.monotonic() - start
     same = [None if _refused(answer) else answer.text == words for answer, words in zip(told, local, strict=True)]
     for shot, account, alike in zip(shots, accounts, same, strict=True):
         run.append(EVIDENCE, {"id": shot.key, "account": account, "answered": alike is not None, "same_words": alike})
     answered = sum(alike is not None for alike in same)
     return {
-        "films": len(films),
-        "answered": asdict(share(answered, len(films))),
+        "images": len(images),
+        "answered": asdict(share(answered, len(images))),
         "same_words": asdict(share(sum(alike is True for alike in same), answered)),
         "seconds": seconds,
         "per_second": answered / seconds,
     }
 
 
-def _one_by_one(reporter: HttpReporter, films: Sequence[Image], account: str) -> dict[str, Any] | None:
-    """How fast films are answered that are sent one after the other; None where none are."""
-    if not films:
+def _one_by_one(reporter: HttpReporter, images: Sequence[Image], account: str) -> dict[str, Any] | None:
+    """How fast images are answered that are sent one after the other; None where none are."""
+    if not images:
         return None
     start = time.monotonic()
-    answered = sum(not _refused(reporter.asked_by([account]).generate([film])[0]) for film in films)
+    answered = sum(not _refused(reporter.asked_by([account]).generate([image])[0]) for image in images)
     seconds = time.monotonic() - start
-    return {"films": len(films), "seconds": seconds, "per_second": answered / seconds}
+    return {"images": len(images), "seconds": seconds, "per_second": answered / seconds}
 
 
 def _attack(
@@ -204,7 +204,7 @@ def _told_guard(config: RehearseConfig) -> dict[str, Any]:
         "detectors": list(guarding.detectors),
         "defence": guarding.defence,
         "benign": str(guarding.benign or config.data),
-        "film_bound": guarding.film_bound,
+        "image_bound": guarding.image_bound,
         "account_bound": guarding.account_bound,
     }
 

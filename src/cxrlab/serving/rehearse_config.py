@@ -17,19 +17,19 @@ class RehearseConfig:
 
     Args:
         model: The model to be served, by name.
-        data: Corpus of benign films.
-        split: Of the benign films; the guard must not have been set on it.
-        n: Benign films, drawn with the seed; all of the split when left out.
+        data: Corpus of benign images.
+        split: Of the benign images; the guard must not have been set on it.
+        n: Benign images, drawn with the seed; all of the split when left out.
         accounts: Honest accounts that take turns in sending them.
         clients: Requests under way at once.
-        alone: Of the films as many are sent again one by one, to see what batches gain; 0 for none.
+        alone: Of the images as many are sent again one by one, to see what batches gain; 0 for none.
         pools: Pictures that somebody who copies the model would send, an account a pool; see `cxrlab extract`.
         queries: Pictures of each pool, sent one after the other; it ends where the account is stopped.
         size: Side of those pictures in pixels.
         guard: Put the guard before the model.
         guarding: What the guard looks for; the train and val splits of the data stand for honest traffic when no
             benign corpus is named.
-        seed: Decides films and pictures.
+        seed: Decides images and pictures.
         loading: How the model is opened.
     """
 

@@ -45,7 +45,7 @@ class Guards(Protocol):
     """What stands before the model; one thread calls it."""
 
     def look(self, pixels: Pixels, account: str) -> Declined | None:
-        """Why this film is not answered; None where it is."""
+        """Why this image is not answered; None where it is."""
         ...
 
     def worded(self, report: str) -> str:
@@ -104,9 +104,9 @@ class Service:
     ) -> None:
         self.config, self.limits, self.askers = config, config.limits, askers
         self.accounts, self.rates, self.books, self.journal, self.guard = accounts, Rates(), books, journal, guard
-        self.film_model = config.name or config.model
+        self.image_model = config.name or config.model
         self.text_model = config.text
-        caution = domain_caution(askers.model, synthetic=synthetic, name=self.film_model)
+        caution = domain_caution(askers.model, synthetic=synthetic, name=self.image_model)
         self.cautions = () if caution is None else (caution,)
         self.input_side = input_side(askers.model)
         self.images = self.small_images = 0
@@ -137,16 +137,16 @@ class Service:
     @property
     def names(self) -> list[str]:
         """The models that can be asked, each once."""
-        return list(dict.fromkeys(name for name in (self.film_model, self.text_model) if name))
+        return list(dict.fromkeys(name for name in (self.image_model, self.text_model) if name))
 
     def client_of(self, account: Account, address: str) -> Client:
         """Who asks: an account with a key, or where nobody needs one an address."""
         return Client(account.name, address if self.accounts.open else "")
 
-    def cautions_for(self, film: Pixels) -> tuple[str, ...]:
+    def cautions_for(self, image: Pixels) -> tuple[str, ...]:
         """What the answer about this image has to caution about; it is counted."""
         self.images += 1
-        if self.input_side is None or min(film.shape[:2]) >= self.input_side:
+        if self.input_side is None or min(image.shape[:2]) >= self.input_side:
             return self.cautions
         self.small_images += 1
         return (*self.cautions, *filter(None, [size_caution(1, 1, self.input_side)]))
@@ -208,7 +208,7 @@ class Service:
         add = self.metrics.gauge
         add("queue_length", "Questions that wait for the model.", lambda: self.batcher.waiting)
         add("in_flight", "Chat requests under way.", lambda: self.under_way)
-        add("held_pixels", "Pixels of films that are decoded and not yet answered.", lambda: self.pixels.taken)
+        add("held_pixels", "Pixels of images that are decoded and not yet answered.", lambda: self.pixels.taken)
         add("model_alive", "1 while the thread of the model lives.", lambda: self.batcher.alive)
         add("threads", "Threads of the process.", threading.active_count)
         self.metrics.by_account(

@@ -62,7 +62,7 @@ class ChatRequest(_Asked):
 
     model: str = Field(min_length=1, max_length=500, description="A name that /v1/models lists.")
     messages: list[Message] = Field(
-        min_length=1, description="The last user message holds the film, and beside it the indication."
+        min_length=1, description="The last user message holds the image, and beside it the indication."
     )
     stream: bool | None = None
     stream_options: StreamOptions | None = None

@@ -21,8 +21,8 @@ class Variant:
         paper: What the paper calls it, where it is one of the paper's.
         stands_for: The published start or data that a phantom analogue stands for.
         stages: Which stages are run.
-        tower: Start of the vision tower instead of the recipe's: what stage 1 trains or, without stage 1, what stage 2
-            (or 3) takes as it is.
+        vision_encoder: Start of the encoder instead of the recipe's: what stage 1 trains or, without stage 1, what
+            stage 2 (or 3) takes as it is.
         language_model: Start of the language model instead of the recipe's.
         model: A whole model, its projector included, that stage 2 (or 3) starts from instead of separate parts.
         encoder: Settings of stage 1 that differ.
@@ -36,7 +36,7 @@ class Variant:
     paper: str | None = None
     stands_for: str | None = None
     stages: tuple[int, ...] = STAGES
-    tower: str | None = None
+    vision_encoder: str | None = None
     language_model: str | None = None
     model: str | None = None
     encoder: Mapping[str, Any] = field(default_factory=dict)
@@ -53,9 +53,9 @@ class Variant:
             )
         if list(self.stages) != sorted(set(self.stages)):
             raise ConfigError(f"stages={list(self.stages)} is not usable; list each once, in order.")
-        if self.model and (1 in self.stages or self.tower or self.language_model):
+        if self.model and (1 in self.stages or self.vision_encoder or self.language_model):
             raise ConfigError(
-                "'model' is a whole model; it goes with neither stage 1 nor 'tower' nor 'language_model'."
+                "'model' is a whole model; it goes with neither stage 1 nor 'vision encoder' nor 'language_model'."
             )
         for stage, name in ((1, "encoder"), (2, "align"), (3, "finetune")):
             if getattr(self, name) and stage not in self.stages:
@@ -69,7 +69,7 @@ class AblationsConfig:
     Args:
         corpora: Name → folder of a corpus, or how to make one: phantom, scenes, structured or composed with settings.
         test: Name of the corpus whose test split the models are scored on.
-        tower: Start of the vision tower.
+        vision_encoder: Start of the vision encoder.
         language_model: Start of the language model.
         encoder: Settings of stage 1 in the full recipe; 'data' names a corpus of the list.
         align: Settings of stage 2.
@@ -80,8 +80,8 @@ class AblationsConfig:
             core; small models leave a GPU waiting.
         metrics: Names of the metrics in the table, the most telling first.
         n: Test studies; every one when left out.
-        control_studies: Test studies that each model is shown with wrong films too, to see whether it looks at them.
-        batch_size: Films given to a model at once when it writes.
+        control_studies: Test studies that each model is shown with wrong images too, to see whether it looks at them.
+        batch_size: Images given to a model at once when it writes.
         max_new_tokens: Longest report, in tokens.
         loading: How the trained models are opened for writing (device, dtype).
         trials: Bootstrap resamples and swaps of the comparison within a seed.
@@ -89,7 +89,7 @@ class AblationsConfig:
 
     corpora: Mapping[str, Any]
     test: str
-    tower: str
+    vision_encoder: str
     language_model: str
     variants: Mapping[str, Any]
     encoder: Mapping[str, Any] = field(default_factory=dict)

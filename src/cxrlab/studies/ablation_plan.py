@@ -76,10 +76,10 @@ class _Desk:
     def trial(self, name: str, variant: Variant, seed: int) -> Trial:
         home = f"seed{seed}/{name}"
         used: list[str] = []
-        start: dict[str, Any] = {"encoder": variant.tower or self.config.tower}
+        start: dict[str, Any] = {"encoder": variant.vision_encoder or self.config.vision_encoder}
         start["language_model"] = variant.language_model or self.config.language_model
         if 1 in variant.stages:
-            used.append(self._part(ENCODER, home, variant, seed, {"tower": start["encoder"]}))
+            used.append(self._part(ENCODER, home, variant, seed, {"vision_encoder": start["encoder"]}))
             start["encoder"] = f"hf:{self.out / used[-1] / CHECKPOINT}"
         if variant.model is not None:
             start = {"start": variant.model}

@@ -83,7 +83,7 @@ def _check_metrics(config: AblationsConfig) -> None:
 
 def _check_starts(planned: Plan, out: Path) -> None:
     """A folder that the last variant starts from and that is not there is told before the first is trained."""
-    keys = ("tower", "text_encoder", "encoder", "language_model", "start")
+    keys = ("vision_encoder", "text_encoder", "encoder", "language_model", "start")
     raise_absent_models((getattr(part.config, key, None) for part in planned.parts for key in keys), out)
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 # From a seed to a served model, in the order in which a user meets them.
 PARTS = (
-    ("data", "films and reports: corpora, DICOM, phantoms, scenes"),
+    ("data", "images and reports: corpora, DICOM, phantoms, scenes"),
     ("findings", "plausible findings, and reports that say them in varied words"),
     ("models", "models by name"),
     ("evaluation", "predictions of a model on a corpus"),
     ("metrics", "predictions against references, in numbers"),
-    ("training", "a model from films and reports"),
+    ("training", "a model from images and reports"),
     ("preference", "a model aligned to a judge"),
-    ("attacks", "perturbed films"),
+    ("attacks", "perturbed images"),
     ("robustness", "how a model breaks"),
     ("extraction", "how cheaply a model can be copied"),
     ("serving", "a model behind an address, guarded"),

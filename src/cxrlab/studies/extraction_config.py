@@ -38,7 +38,7 @@ class StudyTable:
         variants: Their names, in the order of the rows.
         about: What the table shows, in a sentence.
         published: Row → metric → somebody's figure, where it is another than the variant's own. Rows too are 'victim',
-            by which the others are divided, and the texts without a film (the, empty, reviews).
+            by which the others are divided, and the texts without an image (the, empty, reviews).
     """
 
     variants: tuple[str, ...]
@@ -66,7 +66,8 @@ class ExtractionStudyConfig:
         metrics: Names of the metrics that are measured, the columns of the tables, the most telling first.
         tables: Title → the variants that it shows; the first table is the main one.
         contrasts: Pairs [variant, against]: their difference on the same studies, by seed and over seeds.
-        controls: Variants of one victim that are scored beside it and beside texts without a film, for the first seed.
+        controls: Variants of one victim that are scored beside it and beside texts without an image, for the first
+            seed.
         pairwise: Pairs [a, b] of variants whose reports a judge compares study by study.
         detect: Settings of `detect` for the first seed, and 'variants', whose queries are the streams.
         defend: Settings of `defend` for the first seed, and 'variant', the attack that the defences meet.

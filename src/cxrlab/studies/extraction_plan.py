@@ -188,9 +188,9 @@ class _Desk:
             result["pool"] = pool_with_folders(pool, self.folders, place)
         if "benign" in result:
             result["benign"] = with_folders({"data": result["benign"]}, self.folders, place)["data"]
-        if isinstance(chest := result.get("chest"), str):  # a film of a corpus, such as query/images/p000000s1.png
-            name, _, film = chest.partition("/")
-            result["chest"] = str(self.folders[name] / film) if name in self.folders and film else chest
+        if isinstance(chest := result.get("chest"), str):  # an image of a corpus, such as query/images/p000000s1.png
+            name, _, image = chest.partition("/")
+            result["chest"] = str(self.folders[name] / image) if name in self.folders and image else chest
         for key in ("defence_settings", "settings"):
             if isinstance(group := result.get(key), Mapping):
                 result[key] = self._by_folder(group, kind, place)[0]

@@ -6,7 +6,7 @@
     seedS/extract/VARIANT         one whole attack with its copy, as 'cxrlab extract' writes it
     detect/                       detectors over the queries of the first seed
     seedS/defend/NAME             one defence against one attack; defend/ has them together
-    controls/                     copies beside texts without a film
+    controls/                     copies beside texts without an image
     attack.yaml watermark.key     the attack that defences meet; a key for the watermark, drawn from the seed: no secret
     trials.jsonl                  one line a variant and seed: what its extraction.json says
     extraction_seeds.json         the figures over seeds, every comparison, every table
@@ -74,7 +74,7 @@ def run_extraction_study(config: ExtractionStudyConfig, out: Path) -> Path:
         raise_absent_models(_models(planned), out)
         with Run.open(out, config, free=FREE) as run:
             make_corpora(config.corpora, folders)
-            _check_films(planned, folders[config.data])
+            _check_images(planned, folders[config.data])
             _write_attack(run, config, planned)
             if config.at_once > 1:
                 needs = {part.folder: part.needs for part in planned.parts}
@@ -104,7 +104,7 @@ def _models(planned: ExtractionPlan) -> Iterator[str | None]:
             yield from (part.config.start, part.config.encoder, part.config.language_model)
 
 
-def _check_films(planned: ExtractionPlan, folder: Path) -> None:
+def _check_images(planned: ExtractionPlan, folder: Path) -> None:
     """Nothing is trained when there is nothing to measure on, or fewer pictures than an attack asks."""
     from cxrlab.data.corpus import load_corpus
     from cxrlab.extraction.before_asking import pictures_needed

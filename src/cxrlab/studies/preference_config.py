@@ -45,7 +45,7 @@ class PreferenceStudyConfig:
         judge: Settings of the judge that all variants share.
         pair: Settings of the pairs that all variants share.
         train: Settings of the training that all variants share.
-        robustness: Settings of an audit of every aligned model against its start, on the same films; none without.
+        robustness: Settings of an audit of every aligned model against its start, on the same images; none without.
         seeds: One training each; the start, the studies and words that are drawn, the order of the pairs and the
             studies that are measured come from it.
         at_once: Parts that are worked on side by side, each in a process of its own, at most one per

@@ -136,7 +136,7 @@ class _Desk:
         return AlignmentTrial(name, seed, paired.folder, trained.folder, self._audit(name, seed, model, trained))
 
     def _audit(self, name: str, seed: int, model: str, trained: Part) -> str | None:
-        """The aligned model against its start on perturbed films."""
+        """The aligned model against its start on perturbed images."""
         if not self.config.robustness:
             return None
         aligned = f"hf:{self.out / trained.folder / CHECKPOINT}"

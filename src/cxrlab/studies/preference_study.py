@@ -7,7 +7,7 @@
     seedS/pair/VARIANT            the better and the worse of them
     seedS/train/VARIANT           the aligned model, measured before and after
     seedS/before/VARIANT          what the start wrote for the test split
-    seedS/robustness/VARIANT      the aligned model against its start on perturbed films, where the study asks for it
+    seedS/robustness/VARIANT      the aligned model against its start on perturbed images, where the study asks for it
     trials.jsonl                  one line a variant and seed: what its pairs are like, what its preference.json says
     preferences.json page.html    the table over seeds
     robustness_seeds.json         the audits over seeds

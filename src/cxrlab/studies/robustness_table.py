@@ -1,4 +1,4 @@
-"""The audits of a study of alignment over its seeds: does alignment change how a model stands perturbed films?"""
+"""The audits of a study of alignment over its seeds: does alignment change how a model stands perturbed images?"""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _variant(audits: Sequence[Audit], seeds: Sequence[int]) -> dict[str, Any]:
 
 
 def _clean(audits: Sequence[Audit]) -> dict[str, Any]:
-    """Every quantity on clean films: the start's and the aligned model's."""
+    """Every quantity on clean images: the start's and the aligned model's."""
     sides = [{model["key"]: model["clean"] for model in audit["models"].values()} for audit in audits]
     names = [name for name in sides[0]["a"] if all(name in side[key] for side in sides for key in "ab")]
     return {

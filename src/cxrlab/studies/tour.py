@@ -5,13 +5,13 @@
     as_mimic/ imported/    the corpus in the layout of MIMIC-CXR, and imported from it like any download
     structured/ card/      its reports structured by rule, and the data card of the result
     normal/ retrieval/     runs of two baselines
-    lesson/ cache/         films to learn from, decoded, and what the tower sees in them
+    lesson/ cache/         images to learn from, decoded, and what the vision encoder sees in them
     align/ finetune/       stages 2 and 3 on them
     own/ reporter/         reports of the model just trained and of the built-in one
     scores/                all four scored against the corpus, and compared
     retrieved/ explained/ pointed/   the encoder's recall, and where the reporter looked
     spoilt/ sampled/ judged/ paired/ aligned/   the reporter taught mistakes, and taught to prefer better reports again
-    attacked/              both of them on perturbed films
+    attacked/              both of them on perturbed images
     copied/ watched/       the reporter copied by queries, and whether that would have been noticed
     served/                the reporter behind an address, guarded
     steps.jsonl            seconds and budget of each step
@@ -65,7 +65,7 @@ SCALES: dict[TourSize, Scale] = {
 
 
 def make_corpus(stage: Stage) -> None:
-    """Phantom films with reports, exact findings and masks."""
+    """Phantom images with reports, exact findings and masks."""
     from cxrlab.data.config import PhantomConfig
     from cxrlab.data.phantom.corpus import make_phantom
 
@@ -73,7 +73,7 @@ def make_corpus(stage: Stage) -> None:
     make_phantom(PhantomConfig(n=scale.phantoms, size=scale.phantom_size, seed=stage.config.seed), stage.corpus)
 
 
-def check_films(stage: Stage) -> None:
+def check_images(stage: Stage) -> None:
     """Every line and picture of the corpus."""
     from cxrlab.core.errors import DataError
     from cxrlab.data.checking.check import check_corpus
@@ -85,7 +85,7 @@ def check_films(stage: Stage) -> None:
 
 
 def draw_sheet(stage: Stage) -> None:
-    """A contact sheet with what is known under each film."""
+    """A contact sheet with what is known under each image."""
     from cxrlab.data.config import SheetConfig
     from cxrlab.data.corpus import load_corpus
     from cxrlab.data.sheet import contact_sheet
@@ -95,7 +95,7 @@ def draw_sheet(stage: Stage) -> None:
 
 
 def import_again(stage: Stage) -> None:
-    """The films in MIMIC-CXR's layout, imported as a downloaded data set is; what came back is counted."""
+    """The images in MIMIC-CXR's layout, imported as a downloaded data set is; what came back is counted."""
     from cxrlab.data.config import ImportConfig
     from cxrlab.data.corpus import load_corpus
     from cxrlab.data.exports.export import IDS, export_corpus, is_exported
@@ -125,7 +125,7 @@ def count_all(stage: Stage) -> None:
 
     out = stage.out / CARD
     if state(out) != "finished":
-        write_data_card(stage.out / STRUCTURED, CheckConfig(films=6, seed=stage.config.seed), out)
+        write_data_card(stage.out / STRUCTURED, CheckConfig(images=6, seed=stage.config.seed), out)
 
 
 def make_pictures(stage: Stage) -> None:
@@ -138,12 +138,12 @@ def make_pictures(stage: Stage) -> None:
 
 
 def write_normal(stage: Stage) -> None:
-    """The constant normal report for every film of the test split."""
+    """The constant normal report for every image of the test split."""
     write_reports(stage, "stub:normal", NORMAL)
 
 
 def write_nearest(stage: Stage) -> None:
-    """The report of the nearest training film for every film of the test split."""
+    """The report of the nearest training image for every image of the test split."""
     write_reports(stage, f"retrieval:{stage.corpus}", RETRIEVAL)
 
 
@@ -177,7 +177,7 @@ def sum_up(stage: Stage) -> None:
     stage.run.write(
         SUMMARY,
         {
-            "about": "From one seed to films, reports, models and their scores. No patient is behind any of it.",
+            "about": "From one seed to images, reports, models and their scores. No patient is behind any of it.",
             "corpus": corpus_overview(load_corpus(stage.corpus)),
             "scenes": dict(load_corpus(stage.out / SCENES).card.counts),
             "check": read_json(stage.out / CHECK),
@@ -188,16 +188,16 @@ def sum_up(stage: Stage) -> None:
 
 
 STEPS_OF_THE_TOUR = (
-    Step("phantom", "draw phantom films and write their reports", make_corpus, (4, 10, 20)),
-    Step("check", "read every line and picture of the corpus", check_films, (1, 2, 5)),
+    Step("phantom", "draw phantom images and write their reports", make_corpus, (4, 10, 20)),
+    Step("check", "read every line and picture of the corpus", check_images, (1, 2, 5)),
     Step("sheet", "lay out a contact sheet", draw_sheet, (1, 1, 5)),
-    Step("import", "write the films as MIMIC-CXR is shipped and import them", import_again, (1, 3, 10)),
+    Step("import", "write the images as MIMIC-CXR is shipped and import them", import_again, (1, 3, 10)),
     Step("structure", "structure the imported reports by rule", structure_reports, (2, 3, 10)),
     Step("card", "count what the imported corpus holds", count_all, (1, 1, 5)),
     Step("scenes", "draw pictures without a chest", make_pictures, (1, 1, 5)),
     Step("normal", "write the constant normal report", write_normal, (1, 1, 5)),
-    Step("retrieval", "write the report of the nearest training film", write_nearest, (2, 2, 10)),
-    Step("lesson", "draw films to learn from", tour_models.draw_lesson, (1, 16, 40), model=True),
+    Step("retrieval", "write the report of the nearest training image", write_nearest, (2, 2, 10)),
+    Step("lesson", "draw images to learn from", tour_models.draw_lesson, (1, 16, 40), model=True),
     Step("align", "stage 2: train a projector", tour_models.align_projector, (5, 24, 50), model=True),
     Step(
         "finetune",
@@ -210,11 +210,11 @@ STEPS_OF_THE_TOUR = (
     Step("reporter", "write reports with the built-in reporter", tour_models.write_builtin, (3, 18, 40), model=True),
     Step("score", "score all against the corpus", score_all, (2, 4, 8)),
     Step("compare", "compare them study by study", compare_all, (1, 1, 5)),
-    Step("retrieve", "find reports by films and films by reports", tour_models.find_reports, (1, 2, 5), model=True),
-    Step("explain", "see where the reporter looked", tour_models.explain_film, (2, 4, 10), model=True),
+    Step("retrieve", "find reports by images and images by reports", tour_models.find_reports, (1, 2, 5), model=True),
+    Step("explain", "see where the reporter looked", tour_models.explain_image, (2, 4, 10), model=True),
     Step("pointing", "hold its maps against the exact masks", tour_models.point_at_masks, (2, 7, 25), model=True),
     Step("spoil", "teach the reporter reports with mistakes", tour_preference.spoil, (2, 18, 35), model=True),
-    Step("sample", "draw several reports a film from it", tour_preference.sample_reports, (2, 19, 50), model=True),
+    Step("sample", "draw several reports an image from it", tour_preference.sample_reports, (2, 19, 50), model=True),
     Step("judge", "judge and pair them without a person", tour_preference.judge_reports, (1, 1, 5), model=True),
     Step(
         "prefer",

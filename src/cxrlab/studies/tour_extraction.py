@@ -1,4 +1,4 @@
-"""The step of the tour that copies: the built-in reporter, asked with films and with pictures that show no chest."""
+"""The step of the tour that copies: the built-in reporter, asked with images and with pictures that show no chest."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def copy_reporter(stage: Stage) -> None:
 
 
 def _watch(stage: Stage, scale: CopyScale) -> None:
-    """Two detectors that look at each film, set on benign films alone."""
+    """Two detectors that look at each image, set on benign images alone."""
     from cxrlab.extraction.detection.config import DetectConfig, DetectorSettings
     from cxrlab.extraction.detection.watch import detect
 
@@ -106,7 +106,7 @@ def _watch(stage: Stage, scale: CopyScale) -> None:
         detectors=("chest-gate", "perturbation"),
         encoder="none",
         n=scale.benign,
-        detector=DetectorSettings(film_bound=scale.bound),
+        detector=DetectorSettings(image_bound=scale.bound),
         seed=stage.config.seed,
     )
     detect(config, stage.out / WATCHED)

@@ -1,6 +1,6 @@
 """The steps of the tour that need weights: two stages of training, reports, retrieval and maps.
 
-The tour trains a report model of its own from the built-in encoder and the built-in general language model, on films
+The tour trains a report model of its own from the built-in encoder and the built-in general language model, on images
 that it draws for the purpose, and holds it against the built-in reporter.
 """
 
@@ -19,8 +19,8 @@ from cxrlab.training.config import Optimisation
 LESSON, ALIGNED, OWN_MODEL = "lesson", "align", "finetune"
 OWN, REPORTER, RETRIEVED, EXPLAINED, POINTED = "own", "reporter", "retrieved", "explained", "pointed"
 ENCODER, LANGUAGE_MODEL, BUILTIN = "builtin:encoder", "builtin:general", "builtin:reporter"
-SIZE = 128  # side of the films that the built-in encoder reads
-MISTAKES = 8  # at most, in the second text of a film, which one step teaches on purpose
+SIZE = 128  # side of the images that the built-in encoder reads
+MISTAKES = 8  # at most, in the second text of an image, which one step teaches on purpose
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class ModelScale:
     """How much is trained and written.
 
     Args:
-        lesson: Films drawn for training.
+        lesson: Images drawn for training.
         align: Samples of stage 2.
         finetune: Samples of stage 3.
         batch: Samples a step.
-        controls: Films of the test split that are also swapped, blanked and replaced by noise.
+        controls: Images of the test split that are also swapped, blanked and replaced by noise.
         tokens: Longest report.
-        pointed: Films whose maps are held against masks.
+        pointed: Images whose maps are held against masks.
     """
 
     lesson: int
@@ -68,7 +68,7 @@ def missing() -> str | None:
 
 
 def draw_lesson(stage: Stage) -> None:
-    """Films to learn from, of patients whom no other step knows."""
+    """Images to learn from, of patients whom no other step knows."""
     from cxrlab.data.config import PhantomConfig
     from cxrlab.data.phantom.corpus import make_phantom
 
@@ -115,12 +115,12 @@ def write_own(stage: Stage) -> None:
 
 
 def write_builtin(stage: Stage) -> None:
-    """Reports of the built-in reporter, for the same films."""
+    """Reports of the built-in reporter, for the same images."""
     _write(stage, BUILTIN, REPORTER)
 
 
 def find_reports(stage: Stage) -> None:
-    """How often a film finds its report, and a report its film."""
+    """How often an image finds its report, and a report its image."""
     from cxrlab.evaluation.config import RetrieveConfig
     from cxrlab.evaluation.retrieve import retrieve
 
@@ -129,8 +129,8 @@ def find_reports(stage: Stage) -> None:
         retrieve(RetrieveConfig(ENCODER, stage.corpus, statements="present", seed=stage.config.seed), out)
 
 
-def explain_film(stage: Stage) -> None:
-    """Where the built-in reporter looked when it named what is there, on the film of which it told most."""
+def explain_image(stage: Stage) -> None:
+    """Where the built-in reporter looked when it named what is there, on the image of which it told most."""
     from cxrlab.evaluation.config import ExplainConfig
     from cxrlab.evaluation.explain import explain
     from cxrlab.findings.reader import read

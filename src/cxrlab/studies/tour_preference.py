@@ -1,6 +1,6 @@
 """The steps of the tour that align a model without human feedback.
 
-The built-in reporter is taught reports with mistakes in them; it then writes several reports a film, a judge holds
+The built-in reporter is taught reports with mistakes in them; it then writes several reports an image, a judge holds
 them against the references, and direct preference optimisation teaches it to prefer the better ones.
 """
 
@@ -24,11 +24,11 @@ class PreferenceScale:
 
     Args:
         spoilt: Samples with mistakes that the reporter is taught.
-        sampled: Films for which several reports are drawn.
-        answers: Reports a film.
-        pairs: Pairs a film, at most.
+        sampled: Images for which several reports are drawn.
+        answers: Reports an image.
+        pairs: Pairs an image, at most.
         epochs: Passes through the pairs.
-        measured: Films of the test split on which the model is measured before and after.
+        measured: Images of the test split on which the model is measured before and after.
         tokens: Longest report.
         batch: Samples or pairs a step.
     """
@@ -72,7 +72,7 @@ def spoil(stage: Stage) -> None:
 
 
 def sample_reports(stage: Stage) -> None:
-    """Several reports of the spoilt model for films that it may learn from."""
+    """Several reports of the spoilt model for images that it may learn from."""
     from cxrlab.preference.config import SampleConfig
     from cxrlab.preference.sample import sample
 
@@ -107,7 +107,7 @@ def align_by_preference(stage: Stage) -> None:
     from cxrlab.preference.train_config import Measure, PreferConfig, Watch
 
     scale = _scale(stage)
-    # Films of the corpus that everything is measured on; those of the pairs are of other patients.
+    # Images of the corpus that everything is measured on; those of the pairs are of other patients.
     config = PreferConfig(
         stage.out / LESSON,
         stage.out / PAIRED,

@@ -1,4 +1,4 @@
-"""The step of the tour that attacks: the aligned model and what it was aligned from, on the same films and budgets."""
+"""The step of the tour that attacks: the aligned model and what it was aligned from, on the same images and budgets."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ LABELS = ("cardiomegaly", "pleural effusion", "pneumothorax")
 
 @dataclass(frozen=True)
 class AttackScale:
-    """How many films are attacked, and how hard.
+    """How many images are attacked, and how hard.
 
     Args:
-        films: Of the test split.
+        images: Of the test split.
         steps: Of PGD.
-        controls: Films that are also replaced by noise, grey and another patient's.
+        controls: Images that are also replaced by noise, grey and another patient's.
         tokens: Longest report.
-        triptychs: Films kept for the page.
+        triptychs: Images kept for the page.
         trials: Bootstrap resamples.
         labels: What closed questions are about.
     """
 
-    films: int
+    images: int
     steps: int
     controls: int
     tokens: int
@@ -36,9 +36,9 @@ class AttackScale:
 
 
 SCALES: dict[TourSize, AttackScale] = {
-    "quick": AttackScale(films=2, steps=1, controls=0, tokens=4, triptychs=1, trials=20, labels=LABELS[:1]),
-    "default": AttackScale(films=6, steps=2, controls=2, tokens=100, triptychs=3, trials=1000, labels=LABELS[:2]),
-    "full": AttackScale(films=14, steps=5, controls=6, tokens=160, triptychs=3, trials=1000),
+    "quick": AttackScale(images=2, steps=1, controls=0, tokens=4, triptychs=1, trials=20, labels=LABELS[:1]),
+    "default": AttackScale(images=6, steps=2, controls=2, tokens=100, triptychs=3, trials=1000, labels=LABELS[:2]),
+    "full": AttackScale(images=14, steps=5, controls=6, tokens=160, triptychs=3, trials=1000),
 }
 
 
@@ -54,12 +54,12 @@ def attack_models(stage: Stage) -> None:
         model=f"hf:{stage.out / SPOILT / 'checkpoint'}",
         versus=(f"hf:{stage.out / ALIGNED / 'checkpoint'}",),
         data=stage.corpus,
-        n=scale.films,
+        n=scale.images,
         attacks=("pgd", "noise"),
         eps=("4/255",),
         aims=("report",),
         only_labels=scale.labels,
-        film_size=128,
+        image_size=128,
         batch_size=16,
         uint8=False,
         control_studies=scale.controls,

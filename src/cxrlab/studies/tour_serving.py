@@ -17,15 +17,15 @@ class ServeScale:
     """How much is asked.
 
     Args:
-        films: Benign films.
+        images: Benign images.
         accounts: Honest accounts.
-        alone: Films that are sent one by one too.
+        alone: Images that are sent one by one too.
         queries: Pictures that somebody who copies would send, at most.
-        benign: Benign films behind the guard's thresholds.
-        bound: Share of benign films that a detector may refuse.
+        benign: Benign images behind the guard's thresholds.
+        bound: Share of benign images that a detector may refuse.
     """
 
-    films: int
+    images: int
     accounts: int
     alone: int
     queries: int
@@ -34,14 +34,14 @@ class ServeScale:
 
 
 SCALES: dict[TourSize, ServeScale] = {
-    "quick": ServeScale(films=2, accounts=1, alone=0, queries=30, benign=60, bound=0.1),
-    "default": ServeScale(films=10, accounts=4, alone=2, queries=30, benign=300, bound=0.02),
-    "full": ServeScale(films=32, accounts=4, alone=6, queries=30, benign=600, bound=0.01),
+    "quick": ServeScale(images=2, accounts=1, alone=0, queries=30, benign=60, bound=0.1),
+    "default": ServeScale(images=10, accounts=4, alone=2, queries=30, benign=300, bound=0.02),
+    "full": ServeScale(images=32, accounts=4, alone=6, queries=30, benign=600, bound=0.01),
 }
 
 
 def serve_reporter(stage: Stage) -> None:
-    """A server on the loopback: benign films at once and one by one, then pictures without a chest."""
+    """A server on the loopback: benign images at once and one by one, then pictures without a chest."""
     from cxrlab.serving.guard_config import GuardConfig
     from cxrlab.serving.rehearsal import rehearse
     from cxrlab.serving.rehearse_config import RehearseConfig
@@ -50,12 +50,12 @@ def serve_reporter(stage: Stage) -> None:
     config = RehearseConfig(
         MODEL,
         stage.corpus,
-        n=scale.films,
+        n=scale.images,
         accounts=scale.accounts,
         alone=scale.alone,
         queries=scale.queries,
         size=SIZE,
-        guarding=GuardConfig(n=scale.benign, film_bound=scale.bound),
+        guarding=GuardConfig(n=scale.benign, image_bound=scale.bound),
         seed=stage.config.seed,
     )
     rehearse(config, stage.out / SERVED)

@@ -15,7 +15,7 @@ CORPUS, SCENES, NORMAL, RETRIEVAL = "corpus", "scenes", "normal", "retrieval"
 
 @dataclass(frozen=True)
 class Scale:
-    """How much the tour makes: phantoms and scenes with their sides in pixels, films on the sheet, examples."""
+    """How much the tour makes: phantoms and scenes with their sides in pixels, images on the sheet, examples."""
 
     phantoms: int
     phantom_size: int

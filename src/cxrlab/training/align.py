@@ -1,6 +1,6 @@
-"""Stage 2: a projector learns to show a frozen language model what a frozen tower sees.
+"""Stage 2: a projector learns to show a frozen language model what a frozen vision encoder sees.
 
-The film stands alone in front of the report, as the prompts' `align` says (empty by default), and
+The image stands alone in front of the report, as the prompts' `align` says (empty by default), and
 only the projector, two linear layers with GELU between them, is trained.
 """
 
@@ -18,7 +18,7 @@ from cxrlab.training.run_folder import RESULT, concluded, training_run
 
 
 def align(config: AlignConfig, out: Path, on_evaluate: Any = None) -> Training:
-    """Train a projector between tower and language model; RUN/checkpoint is the whole LLaVA.
+    """Train a projector between vision encoder and language model; RUN/checkpoint is the whole LLaVA.
 
     Args:
         config: Settings.

@@ -1,4 +1,4 @@
-"""How much films are varied in training; the variation itself is in `training/augment.py`."""
+"""How much images are varied in training; the variation itself is in `training/augment.py`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from cxrlab.core.errors import ConfigError
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Largest change of each kind; all 0 leaves films as they are.
+    """Largest change of each kind; all 0 leaves images as they are.
 
-    A film is never mirrored: left and right would change places while the report keeps them.
+    An image is never mirrored: left and right would change places while the report keeps them.
 
     Args:
-        shift: Sideways and up or down, as a share of the film's side.
+        shift: Sideways and up or down, as a share of the image's side.
         scale: Larger or smaller, as a share.
         rotation: Degrees to either side.
-        brightness: Added or taken off, where the film spans 0 to 1.
+        brightness: Added or taken off, where the image spans 0 to 1.
         contrast: More or less, as a share, about middle grey.
         gamma: Exponent between 1 / (1 + gamma) and 1 + gamma.
         noise: Standard deviation of noise on every pixel.
@@ -40,7 +40,7 @@ class Augmentation:
 
     @property
     def none(self) -> bool:
-        """Whether films stay as they are."""
+        """Whether images stay as they are."""
         return not any(getattr(self, field.name) for field in fields(self))
 
 

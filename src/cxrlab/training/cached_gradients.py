@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 P = TypeVar("P")
-# A piece → vectors of its films [b, D], of its reports [b, D], and the log of the scale, with gradients.
+# A piece → vectors of its images [b, D], of its reports [b, D], and the log of the scale, with gradients.
 Embed = Callable[[P], tuple[Tensor, Tensor, Tensor]]
-# Vectors of all films and all reports, and the log of the scale → the loss.
+# Vectors of all images and all reports, and the log of the scale → the loss.
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -58,9 +58,9 @@ def backward_in_pieces(
         last = index == len(pieces) - 1
         with nullcontext() if last else alone():
             _restore(state)
-            films, reports, log_scale = embed(piece)
-            rows = slice(start, start := start + len(films))
-            part = (films * wanted[0][rows]).sum() + (reports * wanted[1][rows]).sum()
+            radiographs, reports, log_scale = embed(piece)
+            rows = slice(start, start := start + len(radiographs))
+            part = (radiographs * wanted[0][rows]).sum() + (reports * wanted[1][rows]).sum()
             # The scale is one number for all pieces: its whole gradient goes with the last.
             backward(part + log_scale * (wanted[2] if last else 0.0))
     _restore(end)

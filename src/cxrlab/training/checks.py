@@ -95,16 +95,16 @@ def check_context(model: Any, settings: Optimisation, longest: int) -> None:
     context = getattr(model.config.text_config, "max_position_embeddings", None)
     if context is not None and longest > context:
         raise ConfigError(
-            f"the longest sample has {longest:,} tokens (film, prompt and report) and the language model reads "
+            f"the longest sample has {longest:,} tokens (image, prompt and report) and the language model reads "
             f"{context:,}; use max_length={context}."
         )
 
 
 def check_kind(model: Any, name: str) -> None:
-    """Refuse a start that is no LLaVA: tower, projector and language model must be told apart."""
+    """Refuse a start that is no LLaVA: vision encoder, projector and language model must be told apart."""
     kind = getattr(model.config, "model_type", None)
     if kind != "llava":
         raise ConfigError(
-            f"'{name}' is a model of the type '{kind}'; stages 2 and 3 train a LLaVA (tower, projector, language "
+            f"'{name}' is a model of the type '{kind}'; stages 2 and 3 train a LLaVA (encoder, projector, language "
             "model)."
         )

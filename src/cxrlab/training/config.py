@@ -12,7 +12,7 @@ from cxrlab.core.errors import ConfigError
 from cxrlab.training.augmentation import NONE, Augmentation
 
 # Settings that may differ when a run is continued: they change speed and what is kept, not the result.
-FREE = ("optimisation.workers", "optimisation.save_every", "cache", "cache_films", "cache_gb")
+FREE = ("optimisation.workers", "optimisation.save_every", "cache", "cache_images", "cache_gb")
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Optimisation:
         gradient_checkpointing: Compute activations twice and keep few of them; saves memory, costs a third of the time.
         compiled: Compile the layers of the language model, for long runs on a GPU: a minute's wait, then 1.4 times as
             fast.
-        max_length: Most tokens of a sample, those of the film included; a longer report is cut at its end.
+        max_length: Most tokens of a sample, those of the image included; a longer report is cut at its end.
         group_by_length: Samples of like length share a step, so that little is padding.
         workers: Processes that read images, at most one per core; 0 reads in the main one.
         seed: Decides order, new weights and dropout.
@@ -87,11 +87,11 @@ class Also:
         data: Its folder.
         weight: Passes through it for one through the main corpus; 0.5 draws another half each time.
         text: Who made the text that is learnt; the source's when left out. Pictures without a chest have their caption.
-        films: false learns the words alone, without a film.
-        told: true, with films: false, tells in the place of the film what is present, as a list of terms: the exact
+        images: false learns the words alone, without an image.
+        told: true, with images: false, tells in the place of the image what is present, as a list of terms: the exact
             findings, or what the reader finds in the report where there are none. Without it the words are learnt
             with nothing in front of them.
-        questions: true learns closed questions about the films in place of reports: of each study one that is answered
+        questions: true learns closed questions about the images in place of reports: of each study one that is answered
             by yes and one by no, from its exact findings or its labels.
         prompts: Row of the prompts' table for it; that of the training when left out.
     """
@@ -99,7 +99,7 @@ class Also:
     data: Path
     weight: float = 1.0
     text: str | None = None
-    films: bool = True
+    images: bool = True
     told: bool = False
     questions: bool = False
     prompts: str | None = None
@@ -107,10 +107,12 @@ class Also:
     def __post_init__(self) -> None:
         if not self.weight > 0:
             raise ConfigError(f"weight={self.weight} is not usable; give a number above 0.")
-        if self.told and (self.films or self.questions):
-            raise ConfigError("told=true stands in the place of films and asks for reports; give films=false with it.")
-        if self.questions and (not self.films or self.text is not None):
-            raise ConfigError("questions=true asks about films and learns no text; leave films and text as they are.")
+        if self.told and (self.images or self.questions):
+            raise ConfigError(
+                "told=true stands in the place of images and asks for reports; give images=false with it."
+            )
+        if self.questions and (not self.images or self.text is not None):
+            raise ConfigError("questions=true asks about images and learns no text; leave images and text as they are.")
 
 
 def also_of(values: Mapping[str, Any]) -> dict[str, Also]:
@@ -128,33 +130,34 @@ def also_of(values: Mapping[str, Any]) -> dict[str, Also]:
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """Stage 1: a vision tower and a text encoder learn to place a film beside its report.
+    """Stage 1: a vision encoder and a text encoder learn to place an image beside its report.
 
     Args:
         data: Corpus folder; its train split is learnt.
-        tower: Vision tower, such as hf:FOLDER (DINOv2, ViT, a dual encoder or LLaVA), builtin:encoder or fresh:phantom.
+        vision_encoder: Vision encoder, such as hf:FOLDER (DINOv2, ViT, a dual encoder or LLaVA), builtin:encoder or
+            fresh:phantom.
         text_encoder: Text encoder, such as hf:FOLDER of a BERT or dual encoder, or fresh:phantom.
-        start: A dual encoder to go on from, hf:FOLDER or builtin:encoder, in place of tower and text encoder.
+        start: A dual encoder to go on from, hf:FOLDER or builtin:encoder, in place of vision encoder and text encoder.
         text: Who made the structured text that is learnt; the source's findings when left out.
         statements: all sentences of a report, or present: those alone that state something present or possible. Which
-            denials a report writes down cannot be seen on the film.
+            denials a report writes down cannot be seen on the image.
         also: Further corpora, name → {data, weight, text}.
         n: Number of studies drawn; all when left out.
-        shared: Numbers of the space that films and reports share.
+        shared: Numbers of the space that images and reports share.
         text_head: How a text is read off its tokens: bert (its own pooler and one matrix), or biomedclip (first token
             and two matrices).
-        image_size: Side of the film in pixels, for a tower whose own image processor gives another one; the whole film
-            is squeezed to a square and scaled by CLIP's mean and deviation.
-        augmentation: How films are varied.
+        image_size: Side of the image in pixels, for a encoder whose own image processor gives another one; the whole
+            image is squeezed to a square and scaled by CLIP's mean and deviation.
+        augmentation: How images are varied.
         optimisation: How the weights are moved. A step compares batch_size x accumulate x processes pairs with one
             another, whatever fits through at once; max_length is that of a report alone.
-        cache: Folder for decoded films, may be shared between runs; RUN/cache when left out.
-        cache_films: Decode every film once: auto (up to `cache_gb`), on or off.
+        cache: Folder for decoded images, may be shared between runs; RUN/cache when left out.
+        cache_images: Decode every image once: auto (up to `cache_gb`), on or off.
         cache_gb: Largest cache that auto makes, in 10^9 bytes.
     """
 
     data: Path
-    tower: str | None = None
+    vision_encoder: str | None = None
     text_encoder: str | None = None
     start: str | None = None
     text: str | None = None
@@ -169,7 +172,7 @@ class EncoderConfig:
         learning_rate=5e-4, weight_decay=0.2, max_length=256, batch_size=64, group_by_length=False
     )
     cache: Path | None = None
-    cache_films: Literal["auto", "on", "off"] = "auto"
+    cache_images: Literal["auto", "on", "off"] = "auto"
     cache_gb: float = 40.0
 
     def __post_init__(self) -> None:
@@ -179,25 +182,29 @@ class EncoderConfig:
                 raise ConfigError(f"{name}={value} is not usable; give a whole number from 1.")
         if self.cache_gb < 0:
             raise ConfigError(f"cache_gb={self.cache_gb} is not usable; give a number of at least 0.")
-        parts = (self.tower, self.text_encoder)
+        parts = (self.vision_encoder, self.text_encoder)
         if self.start is None and None in parts:
-            raise ConfigError("there is no start; give both tower and text_encoder, or start (a dual encoder).")
+            raise ConfigError(
+                "there is no start; give both vision encoder and text_encoder, or start (a dual encoder)."
+            )
         if self.start is not None and parts != (None, None):
-            raise ConfigError("start and tower or text_encoder contradict each other; give start alone, or both parts.")
+            raise ConfigError(
+                "start and vision encoder or text_encoder contradict each other; give start alone, or both parts."
+            )
         for name, one in also_of(self.also).items():
-            if not one.films or one.questions:
-                raise ConfigError(f"also, '{name}': contrastive training needs a film and a report in every pair.")
+            if not one.images or one.questions:
+                raise ConfigError(f"also, '{name}': contrastive training needs an image and a report in every pair.")
         if self.optimisation.compiled:
             raise ConfigError("compiled=true: stage 1 has no language model whose layers could be compiled.")
 
 
 @dataclass(frozen=True)
 class AlignConfig:
-    """Stage 2: a new projector between a frozen tower and a frozen language model.
+    """Stage 2: a new projector between a frozen vision encoder and a frozen language model.
 
     Args:
         data: Corpus folder; its train split is learnt.
-        encoder: Vision tower, such as hf:FOLDER (dual encoder, LLaVA or tower), builtin:encoder or fresh:phantom.
+        encoder: Vision encoder, such as hf:FOLDER (dual encoder, LLaVA or encoder), builtin:encoder or fresh:phantom.
         language_model: Language model, such as hf:FOLDER (causal model or LLaVA), builtin:general or fresh:phantom.
         start: In place of both, a whole LLaVA whose projector is trained on: hf:FOLDER or builtin:NAME.
         text: Who made the structured text that is learnt; the source's findings when left out.
@@ -205,11 +212,11 @@ class AlignConfig:
         prompts: Row of the prompts' table, or a YAML file of that form.
         n: Number of studies drawn; all when left out.
         optimisation: How the weights are moved.
-        cache: Folder for decoded films and features of the frozen tower, may be shared between runs; RUN/cache when
+        cache: Folder for decoded images and features of the frozen encoder, may be shared between runs; RUN/cache when
             left out.
-        cache_films: Decode every film once: auto (up to `cache_gb`), on or off.
-        cache_features: Run the frozen tower once over every film: auto (up to `cache_gb`), on or off.
-        cache_gb: Largest cache that auto makes, in 10^9 bytes, for films and features each.
+        cache_images: Decode every image once: auto (up to `cache_gb`), on or off.
+        cache_features: Run the frozen vision encoder once over every image: auto (up to `cache_gb`), on or off.
+        cache_gb: Largest cache that auto makes, in 10^9 bytes, for images and features each.
     """
 
     data: Path
@@ -222,31 +229,31 @@ class AlignConfig:
     n: int | None = None
     optimisation: Optimisation = Optimisation(learning_rate=1e-3)
     cache: Path | None = None
-    cache_films: Literal["auto", "on", "off"] = "auto"
+    cache_images: Literal["auto", "on", "off"] = "auto"
     cache_features: Literal["auto", "on", "off"] = "auto"
     cache_gb: float = 40.0
 
     def __post_init__(self) -> None:
         _check_shared(self)
-        _check_films(self, "a projector alone")
+        _check_images(self, "a projector alone")
 
 
 @dataclass(frozen=True)
 class FinetuneConfig:
-    """Stage 3: projector and language model learn to write the report for film and indication.
+    """Stage 3: projector and language model learn to write the report for image and indication.
 
     Args:
         data: Corpus folder; its train split is learnt.
         start: Where to start: the run of `train align` or of another training, hf:FOLDER of a LLaVA or of an adapter,
             or builtin:NAME; else `encoder` and `language_model`.
-        encoder: Vision tower, for a start without alignment.
+        encoder: Vision vision encoder, for a start without alignment.
         language_model: Language model, for a start without alignment.
         text: Who made the structured text that is learnt; the source's findings when left out.
-        also: Further corpora, name → {data, weight, text, films, told, questions, prompts}.
+        also: Further corpora, name → {data, weight, text, images, told, questions, prompts}.
         indication: Put the reason for the examination into the prompt.
         train_projector: Train the projector too.
-        train_tower: Train the vision tower too; its features are then not cached.
-        augmentation: How films are varied, with train_tower alone; not at all by default.
+        train_vision_encoder: Train the vision encoder too; its features are then not cached.
+        augmentation: How images are varied, with train_vision_encoder alone; not at all by default.
         train_language: false leaves the language model as it is; lora_rank must then be 0.
         lora_rank: Rank of the adapters on the language model's linear layers; 0 trains the whole language model.
         lora_alpha: Their scale, divided by the rank.
@@ -254,11 +261,11 @@ class FinetuneConfig:
         prompts: Row of the prompts' table, or a YAML file of that form.
         n: Number of studies drawn; all when left out.
         optimisation: How the weights are moved.
-        cache: Folder for decoded films and features of the frozen tower, may be shared between runs; RUN/cache when
+        cache: Folder for decoded images and features of the frozen encoder, may be shared between runs; RUN/cache when
             left out.
-        cache_films: Decode every film once: auto (up to `cache_gb`), on or off.
-        cache_features: Run the frozen tower once over every film: auto (up to `cache_gb`), on or off.
-        cache_gb: Largest cache that auto makes, in 10^9 bytes, for films and features each.
+        cache_images: Decode every image once: auto (up to `cache_gb`), on or off.
+        cache_features: Run the frozen vision encoder once over every image: auto (up to `cache_gb`), on or off.
+        cache_gb: Largest cache that auto makes, in 10^9 bytes, for images and features each.
     """
 
     data: Path
@@ -269,7 +276,7 @@ class FinetuneConfig:
     also: Mapping[str, Any] = field(default_factory=dict)
     indication: bool = True
     train_projector: bool = True
-    train_tower: bool = False
+    train_vision_encoder: bool = False
     augmentation: Augmentation = NONE
     train_language: bool = True
     lora_rank: int = 64
@@ -279,7 +286,7 @@ class FinetuneConfig:
     n: int | None = None
     optimisation: Optimisation = Optimisation(epochs=3.0)
     cache: Path | None = None
-    cache_films: Literal["auto", "on", "off"] = "auto"
+    cache_images: Literal["auto", "on", "off"] = "auto"
     cache_features: Literal["auto", "on", "off"] = "auto"
     cache_gb: float = 40.0
 
@@ -290,23 +297,23 @@ class FinetuneConfig:
                               "rank of at least 0 and an alpha above 0.")  # fmt: skip
         if not 0.0 <= self.lora_dropout < 1.0:
             raise ConfigError(f"lora_dropout={self.lora_dropout} is not usable; give a share from 0 to below 1.")
-        if not self.train_tower and not self.augmentation.none:
-            raise ConfigError("augmentation without train_tower=true: a frozen tower is run once over every film, so "
+        if not self.train_vision_encoder and not self.augmentation.none:
+            raise ConfigError("augmentation without train_vision_encoder=true: a frozen encoder is run once over every image, so "
                               "there is nothing to vary.")  # fmt: skip
         if not self.train_language:
-            _check_films(self, "a language model that is left as it is")
-        if not self.train_language and (self.lora_rank or not (self.train_projector or self.train_tower)):
-            raise ConfigError("train_language=false needs lora_rank=0, and projector or tower to be trained.")
-        if self.train_tower and self.cache_features == "on":
-            raise ConfigError("train_tower=true and cache_features=on contradict each other: the features of a tower "
+            _check_images(self, "a language model that is left as it is")
+        if not self.train_language and (self.lora_rank or not (self.train_projector or self.train_vision_encoder)):
+            raise ConfigError("train_language=false needs lora_rank=0, and projector or vision encoder to be trained.")
+        if self.train_vision_encoder and self.cache_features == "on":
+            raise ConfigError("train_vision_encoder=true and cache_features=on contradict each other: the features of a encoder "
                               "that is trained change at every step.")  # fmt: skip
 
 
-def _check_films(config: AlignConfig | FinetuneConfig, what: str) -> None:
-    """Words without a film pass by the projector."""
+def _check_images(config: AlignConfig | FinetuneConfig, what: str) -> None:
+    """Words without an image pass by the projector."""
     for name, one in also_of(config.also).items():
-        if not one.films:
-            raise ConfigError(f"also, '{name}': {what} learns nothing from words without films; leave it out.")
+        if not one.images:
+            raise ConfigError(f"also, '{name}': {what} learns nothing from words without images; leave it out.")
 
 
 def _check_shared(config: AlignConfig | FinetuneConfig) -> None:

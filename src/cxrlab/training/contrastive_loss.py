@@ -1,12 +1,12 @@
-"""The loss of stage 1: each film must find its own report among those of the whole batch, and each report its film.
+"""The loss of stage 1: each image must find its own report among those of the whole batch, and each report its image.
 
 The batch is that of all processes together: vectors are gathered with their gradients, so that two
 processes with half a batch each learn what one process with the whole batch learns.
 
-Reports repeat. Of two films with the same normal report neither is a wrong answer for the other, so a
-pair that shares its report or its film with the one that is asked about is left out of the comparison. It is
-not made a second right answer: the text is the same, so its vector is pulled towards this film already,
-and a target spread over all of them would push away the film that fits best. With masking the loss of a
+Reports repeat. Of two images with the same normal report neither is a wrong answer for the other, so a
+pair that shares its report or its image with the one that is asked about is left out of the comparison. It is
+not made a second right answer: the text is the same, so its vector is pulled towards this image already,
+and a target spread over all of them would push away the image that fits best. With masking the loss of a
 pair is what it would be if its repeats were not in the batch.
 """
 
@@ -30,18 +30,18 @@ _WORDS = re.compile(r"\w+")
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Films and their reports as one process holds them.
+    """Images and their reports as one process holds them.
 
     Args:
-        images: One row a film [n, D], of any length but 0.
+        images: One row an image [n, D], of any length but 0.
         texts: The vector of its report [n, D].
-        films: Which film it is [n], whole numbers; equal for the same film.
+        image_ids: Which image it is [n], whole numbers; equal for the same image.
         reports: Which report it is [n], whole numbers; equal for the same words.
     """
 
     images: Tensor
     texts: Tensor
-    films: Tensor
+    image_ids: Tensor
     reports: Tensor
 
 
@@ -55,7 +55,7 @@ def report_key(text: str) -> int:
 
 
 def symmetric_loss(pairs: Pairs, log_scale: Tensor) -> Tensor:
-    """Mean −log probability of the own report and of the own film, over the pairs of this process.
+    """Mean −log probability of the own report and of the own image, over the pairs of this process.
 
     Cosines are multiplied by exp(log_scale) and compared in float32, whatever the vectors come in. Every process
     must hold as many pairs; the mean over processes is then the loss of the whole batch, and so are its gradients.
@@ -71,9 +71,9 @@ def symmetric_loss(pairs: Pairs, log_scale: Tensor) -> Tensor:
         own = torch.arange(len(images), device=images.device) + len(images) * _rank()
         left_out = _repeats(pairs, own)
         scale = log_scale.float().exp()
-        by_film = (scale * images @ all_texts.T).masked_fill(left_out, -math.inf)
+        by_image = (scale * images @ all_texts.T).masked_fill(left_out, -math.inf)
         by_text = (scale * texts @ all_images.T).masked_fill(left_out, -math.inf)
-        return (cross_entropy(by_film, own) + cross_entropy(by_text, own)) / 2
+        return (cross_entropy(by_image, own) + cross_entropy(by_text, own)) / 2
 
 
 def gather(rows: Tensor) -> Tensor:
@@ -88,9 +88,9 @@ def gather(rows: Tensor) -> Tensor:
 
 
 def _repeats(pairs: Pairs, own: Tensor) -> Tensor:
-    """[n, N], True where a pair of the whole batch shares film or report with one of ours and is not that one."""
+    """[n, N], True where a pair of the whole batch shares image or report with one of ours and is not that one."""
     same = pairs.reports[:, None] == gather(pairs.reports)[None, :]
-    same |= pairs.films[:, None] == gather(pairs.films)[None, :]
+    same |= pairs.image_ids[:, None] == gather(pairs.image_ids)[None, :]
     same[torch.arange(len(own), device=own.device), own] = False
     return same
 

@@ -1,4 +1,4 @@
-"""One step of stage 1 on the engine: films varied, both towers run, the loss over all pieces and processes."""
+"""One step of stage 1 on the engine: images varied, both encoders run, the loss over all pieces and processes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class PairEncoder(nn.Module):
 
     Args:
         model: With `get_image_features`, `get_text_features` and `logit_scale`.
-        image_processor: Of its vision tower.
-        augmentation: How films are varied; not in evaluation mode.
+        image_processor: Of its vision encoder.
+        augmentation: How images are varied; not in evaluation mode.
         piece: Most pairs that go through at once.
     """
 
@@ -30,21 +30,21 @@ class PairEncoder(nn.Module):
         self.model = model
         self.image_processor, self.augmentation, self.piece = image_processor, augmentation, piece
 
-    def forward(self, films: Tensor, ids: Tensor, mask: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Vectors of films and of reports [B, D], of any length, and the log of the scale.
+    def forward(self, images: Tensor, ids: Tensor, mask: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Vectors of images and of reports [B, D], of any length, and the log of the scale.
 
         Args:
-            films: uint8 [B, H, W] or [B, H, W, 3].
+            images: uint8 [B, H, W] or [B, H, W, 3].
             ids: Tokens [B, T].
             mask: [B, T], 0 for padding.
-            seeds: [B], for the variation of each film.
+            seeds: [B], for the variation of each image.
         """
         if self.training:
-            films = varied(films, seeds, self.augmentation)
-        pixels = to_pixels(films, self.image_processor)
-        images = self.model.get_image_features(pixel_values=pixels)
+            images = varied(images, seeds, self.augmentation)
+        pixels = to_pixels(images, self.image_processor)
+        vectors = self.model.get_image_features(pixel_values=pixels)
         texts = self.model.get_text_features(input_ids=ids, attention_mask=mask)
-        pooled = (getattr(found, "pooler_output", found) for found in (images, texts))
+        pooled = (getattr(found, "pooler_output", found) for found in (vectors, texts))
         return (*pooled, self.model.logit_scale)
 
     def limit_scale(self) -> None:
@@ -61,7 +61,7 @@ class ContrastiveEngine(Engine):
         module: PairEncoder = self.job.module  # type: ignore[assignment]
         module.limit_scale()
         batch = self.ready(inputs)
-        films, reports = batch.pop("film_keys"), batch.pop("report_keys")
+        image_ids, reports = batch.pop("image_keys"), batch.pop("report_keys")
         parts = zip(*(values.split(module.piece) for values in batch.values()), strict=True)
         pieces = [dict(zip(batch, part, strict=True)) for part in parts]
 
@@ -71,7 +71,7 @@ class ContrastiveEngine(Engine):
             return vectors
 
         def loss_of(images: Tensor, texts: Tensor, scale: Tensor) -> Tensor:
-            return symmetric_loss(Pairs(images, texts, films, reports), scale)
+            return symmetric_loss(Pairs(images, texts, image_ids, reports), scale)
 
         if len(pieces) == 1:
             loss = loss_of(*embed(pieces[0]))
@@ -85,10 +85,10 @@ class ContrastiveEngine(Engine):
 
 
 def freeze_unreached(module: PairEncoder, ids: Tensor) -> list[str]:
-    """Take out of training what the loss does not depend on, by one pass over blank films; returns the names.
+    """Take out of training what the loss does not depend on, by one pass over blank images; returns the names.
 
-    Towers carry parts that only another task uses (a mask token, a second pooler). Processes that train together
-    would wait for their gradients for ever.
+    VisionEncoders carry parts that only another task uses (a mask token, a second pooler). Processes that train
+    together would wait for their gradients for ever.
 
     Args:
         module: Before training.
@@ -96,9 +96,9 @@ def freeze_unreached(module: PairEncoder, ids: Tensor) -> list[str]:
     """
     trained = {name: value for name, value in module.named_parameters() if value.requires_grad}
     side, count = int(module.model.config.vision_config.image_size), len(ids)
-    films, places = torch.zeros(count, side, side, dtype=torch.uint8), torch.arange(count)
+    radiographs, places = torch.zeros(count, side, side, dtype=torch.uint8), torch.arange(count)
     with torch.random.fork_rng([]):
-        images, texts, scale = module(films, ids, torch.ones_like(ids), places)
+        images, texts, scale = module(radiographs, ids, torch.ones_like(ids), places)
     total = (images * texts).sum() * scale  # any number that depends on all of it
     found = torch.autograd.grad(total, list(trained.values()), allow_unused=True)
     unreached = [name for name, gradient in zip(trained, found, strict=True) if gradient is None]

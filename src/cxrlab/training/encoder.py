@@ -1,4 +1,4 @@
-"""Stage 1: contrastive training of a vision tower with a text encoder, on films and their reports."""
+"""Stage 1: contrastive training of a vision encoder with a text encoder, on images and their reports."""
 
 from __future__ import annotations
 
@@ -104,15 +104,15 @@ def _sources(config: EncoderConfig) -> list[Source]:
         sources = [_of_what_is_there(source) for source in sources]
     if len({sample.report for source in sources for sample in source.samples}) < 2:
         raise DataError(
-            f"the reports of {', '.join(str(source.path) for source in sources)} are all the same, so no film can be "
+            f"the reports of {', '.join(str(source.path) for source in sources)} are all the same, so no image can be "
             "told from another by its report."
         )
     return sources
 
 
 def _of_what_is_there(source: Source) -> Source:
-    """The same films with the sentences that state something present; captions are taken whole."""
-    chests = [sample for sample in source.samples if sample.film is not None and not sample.film.rgb]
+    """The same images with the sentences that state something present; captions are taken whole."""
+    chests = [sample for sample in source.samples if sample.image is not None and not sample.image.rgb]
     blocks = [chests[first : first + _BLOCK] for first in range(0, len(chests), _BLOCK)]
     told: dict[str, str] = {}
     for found in track(ordered_map(_present, blocks), "reading reports", len(chests), size=len):
@@ -130,7 +130,7 @@ def _order(config: EncoderConfig, sources: Sequence[Source], texts: Texts, compa
 
     settings = config.optimisation
     passes = [Part(len(source.samples), source.weight) for source in sources]
-    # Grouped by length a film would be compared with reports as long as its own: another, harder task.
+    # Grouped by length an image would be compared with reports as long as its own: another, harder task.
     lengths = texts.lengths if settings.group_by_length else None
     return plan(passes, compared, settings.epochs, settings.steps, settings.seed, lengths)
 
@@ -150,11 +150,11 @@ def _module(config: EncoderConfig, parts: EncoderParts) -> tuple[PairEncoder, li
             module, parts.tokenizer(["a", "b"], padding=True, return_tensors="pt")["input_ids"]
         )
     except (RuntimeError, TypeError, AttributeError, IndexError, ValueError) as error:
-        raise ConfigError(f"tower and text encoder do not work as a pair ({first_line(error)}).") from error
+        raise ConfigError(f"vision encoder and text encoder do not work as a pair ({first_line(error)}).") from error
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     check_memory(memory(parts.model, settings, parts.longest), device)
     if settings.gradient_checkpointing:
-        # The model of two towers has no such switch itself; CLIP has one for both.
+        # The model of two encoders has no such switch itself; CLIP has one for both.
         whole = parts.model.supports_gradient_checkpointing
         for part in (parts.model,) if whole else (parts.model.vision_model, parts.model.text_model):
             part.gradient_checkpointing_enable({"use_reentrant": False})
@@ -164,19 +164,19 @@ def _module(config: EncoderConfig, parts: EncoderParts) -> tuple[PairEncoder, li
 def _rows(
     config: EncoderConfig, sources: Sequence[Source], parts: EncoderParts, texts: Texts, run: RunFolder
 ) -> PairRows:
-    from cxrlab.training.films import distinct, open_films
+    from cxrlab.training.images import distinct, open_images
     from cxrlab.training.pair_rows import PairRows
     from cxrlab.training.processes import first_alone
     from cxrlab.training.trainer_settings import length_multiple
 
-    films = [sample.film for source in sources for sample in source.samples if sample.film is not None]
-    files, film_of = distinct(films)
-    with first_alone():  # the others find the films decoded
-        opened = open_films(
+    images = [sample.image for source in sources for sample in source.samples if sample.image is not None]
+    files, image_of = distinct(images)
+    with first_alone():  # the others find the images decoded
+        opened = open_images(
             files, parts.image_processor, config.cache or run.folder / CACHE,
-            cache=config.cache_films, most_gb=config.cache_gb,
+            cache=config.cache_images, most_gb=config.cache_gb,
         )  # fmt: skip
-    return PairRows(opened, film_of, texts, int(parts.tokenizer.pad_token_id), length_multiple())
+    return PairRows(opened, image_of, texts, int(parts.tokenizer.pad_token_id), length_multiple())
 
 
 def _fit(
@@ -199,7 +199,11 @@ def _fit(
 
 def _card(config: EncoderConfig, sources: Sequence[Source], parts: EncoderParts, result: Training) -> ModelCard:
     seen = (*parts.collections, *(name for source in sources for name in source.collections))
-    start = {"start": config.start} if config.start else {"tower": config.tower, "text_encoder": config.text_encoder}
+    start = (
+        {"start": config.start}
+        if config.start
+        else {"vision_encoder": config.vision_encoder, "text_encoder": config.text_encoder}
+    )
     return ModelCard(
         stage="encoder",
         collections=tuple(dict.fromkeys(seen)),

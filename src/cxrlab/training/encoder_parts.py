@@ -1,4 +1,4 @@
-"""What stage 1 starts from: a vision tower and a text encoder put together, or a dual encoder that goes on."""
+"""What stage 1 starts from: a vision encoder and a text encoder put together, or a dual encoder that goes on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cxrlab.models.building import build_dual_encoder, build_image_processor
 from cxrlab.models.encoder_folder import longest_text, open_encoder
 from cxrlab.models.loading import Loading
 from cxrlab.models.part_folders import folder_of
-from cxrlab.models.parts import load_tower
+from cxrlab.models.parts import load_vision_encoder
 from cxrlab.models.text_parts import load_text_encoder
 from cxrlab.training.checks import Memory
 from cxrlab.training.config import EncoderConfig, Optimisation
@@ -23,9 +23,9 @@ class EncoderParts:
     Args:
         model: With `get_image_features`, `get_text_features` and `logit_scale`, every weight trained.
         tokenizer: Of its text encoder; its `model_max_length` is `longest`.
-        image_processor: Of its tower.
+        image_processor: Of its vision encoder.
         longest: Most tokens of a report.
-        collections: Collections of films that the tower has learnt from.
+        collections: Collections of images that the vision encoder has learnt from.
         trained_on: See `ModelCard.learnt_from`.
     """
 
@@ -68,16 +68,16 @@ def _to_go_on(start: str) -> tuple[Any, Any, Any, tuple[str, ...], str | None]:
 
 def _put_together(config: EncoderConfig) -> tuple[Any, Any, Any, tuple[str, ...], str | None]:
     seed = config.optimisation.seed
-    tower = load_tower(str(config.tower), seed=seed)
+    vision_encoder = load_vision_encoder(str(config.vision_encoder), seed=seed)
     text = load_text_encoder(str(config.text_encoder), seed=seed + 1)
     if config.text_head == "bert":
-        model = build_dual_encoder(tower.model, text.model, config.shared, seed + 2)
+        model = build_dual_encoder(vision_encoder.model, text.model, config.shared, seed + 2)
     else:
-        model = _biomedclip(tower.model, text.model, config.shared, seed + 2)
-    return model, text.tokenizer, tower.image_processor, tower.collections, tower.trained_on
+        model = _biomedclip(vision_encoder.model, text.model, config.shared, seed + 2)
+    return model, text.tokenizer, vision_encoder.image_processor, vision_encoder.collections, vision_encoder.trained_on
 
 
-def _biomedclip(tower: Any, text: Any, shared: int, seed: int) -> Any:
+def _biomedclip(vision_encoder: Any, text: Any, shared: int, seed: int) -> Any:
     """First token and two matrices with a GELU between them on the text side, as BiomedCLIP has it."""
     import torch
 
@@ -86,21 +86,21 @@ def _biomedclip(tower: Any, text: Any, shared: int, seed: int) -> Any:
     # The width between the two matrices lies half-way between theirs, as in open_clip.
     hidden = (int(text.config.hidden_size) + shared) // 2
     config = ProjectedDualEncoderConfig.from_vision_text_configs(
-        tower.config, text.config, projection_dim=shared, text_hidden=hidden, text_pooling="first"
+        vision_encoder.config, text.config, projection_dim=shared, text_hidden=hidden, text_pooling="first"
     )
     torch.manual_seed(seed)
-    return ProjectedDualEncoder(config=config, vision_model=tower, text_model=text)
+    return ProjectedDualEncoder(config=config, vision_model=vision_encoder, text_model=text)
 
 
 def _check_size(model: Any, image_processor: Any) -> None:
-    """Refuse films of another size than the tower has positions for: it would resample them without a word."""
-    from cxrlab.training.films import output_side
+    """Refuse images of another size than the encoder has positions for: it would resample them without a word."""
+    from cxrlab.training.images import output_side
 
     wanted = int(model.config.vision_config.image_size)
     given = output_side(image_processor)
     if given != (wanted, wanted):
         raise ConfigError(
-            f"the image processor gives films of {given[0]} x {given[1]} pixels and the tower was made for {wanted} x "
+            f"the image processor gives images of {given[0]} x {given[1]} pixels and the encoder was made for {wanted} x "
             f"{wanted}; set image_size={wanted}."
         )
 

@@ -24,7 +24,7 @@ from cxrlab.core.errors import CxrlabError, RunError
 from cxrlab.core.files import write_json
 from cxrlab.models.local_files import refused_code
 from cxrlab.training import checkpoints, processes
-from cxrlab.training.augment import film_seeds
+from cxrlab.training.augment import image_seeds
 from cxrlab.training.config import Optimisation
 from cxrlab.training.fingerprint import weights_key
 from cxrlab.training.journal import METER, Journal
@@ -162,10 +162,10 @@ class Engine(Trainer):
         return loss.detach()
 
     def ready(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """The batch on the device, with a seed a film where the rows of films are named."""
+        """The batch on the device, with a seed an image where the rows of images are named."""
         batch: dict[str, Any] = self._prepare_inputs(inputs)
         if ROWS in batch:
-            batch["seeds"] = film_seeds(self.args.seed, batch.pop(ROWS), self.state.global_step)
+            batch["seeds"] = image_seeds(self.args.seed, batch.pop(ROWS), self.state.global_step)
         return batch
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
@@ -222,7 +222,7 @@ class Engine(Trainer):
 
 @contextlib.contextmanager
 def _told_plainly() -> Iterator[None]:
-    """An error of ours in a process that reads films: its own sentence, without the loader's traceback around it."""
+    """An error of ours in a process that reads images: its own sentence, without the loader's traceback around it."""
     try:
         yield
     except CxrlabError as error:

@@ -1,7 +1,7 @@
-"""What a frozen tower sees in every film, computed once.
+"""What a frozen vision encoder sees in every image, computed once.
 
-Stages 2 and 3 train what stands behind the tower; its features never change, so it need not run at
-every step. The store is keyed by the tower's weights and the films' bytes.
+Stages 2 and 3 train what stands behind the vision encoder; its features never change, so it need not run at
+every step. The store is keyed by the vision encoder's weights and the images' bytes.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from torch import Tensor
 
 from cxrlab.core.progress import track
 from cxrlab.training.array_store import ArrayStore, fits
-from cxrlab.training.films import Films
 from cxrlab.training.fingerprint import weights_key
+from cxrlab.training.images import Images
 from cxrlab.training.pixels import to_pixels
 
-# Patches that go through the tower at once: a GPU is filled and a large tower still fits; a processor likes few.
+# Patches that go through the encoder at once: a GPU is filled and a large encoder still fits; a processor likes few.
 _PATCHES, _PATCHES_CPU = 1 << 16, 1 << 12
 
 
 @dataclass(frozen=True)
 class Features:
-    """Features of films by number, [N, P, D] on disk; bfloat16 is stored as the 16-bit numbers it consists of."""
+    """Features of images by number, [N, P, D] on disk; bfloat16 is stored as the 16-bit numbers it consists of."""
 
     store: NDArray[Any]
     dtype: torch.dtype
 
     def __getitem__(self, numbers: NDArray[np.int64]) -> Tensor:
-        """[B, P, D] of the films of these numbers."""
+        """[B, P, D] of the images of these numbers."""
         return torch.from_numpy(np.ascontiguousarray(self.store[numbers])).view(self.dtype)
 
 
-def tower_features(model: Any, pixels: Tensor) -> Tensor:
+def vision_encoder_features(model: Any, pixels: Tensor) -> Tensor:
     """The features that a LLaVA's projector is given: [B, 3, H, W] → [B, P, D].
 
     The layer and the dropping of the class token are those of the model's config.
@@ -53,56 +53,56 @@ def tower_features(model: Any, pixels: Tensor) -> Tensor:
 
 
 def open_features(
-    model: Any, films: Films, folder: Path, *, cache: str, most_gb: float, dtype: torch.dtype, device: torch.device
+    model: Any, images: Images, folder: Path, *, cache: str, most_gb: float, dtype: torch.dtype, device: torch.device
 ) -> Features | None:
-    """Features of all films, computed where they are not stored yet; None where `cache` says no.
+    """Features of all images, computed where they are not stored yet; None where `cache` says no.
 
     Args:
-        model: A LLaVA on `device`; its tower is run without gradient.
-        films: The films.
+        model: A LLaVA on `device`; its vision encoder is run without gradient.
+        images: The images.
         folder: Where stores stand; may be shared between runs.
         cache: auto (up to `most_gb`), on or off.
         most_gb: Largest store that auto makes, 10^9 bytes.
         dtype: float32 or bfloat16.
-        device: Where the tower runs.
+        device: Where the vision encoder runs.
     """
-    if not len(films) or cache == "off":
+    if not len(images) or cache == "off":
         return None
-    example = _run(model, films, range(1), dtype, device)
-    key = hashlib.blake2b(f"{films.key} {tower_key(model)} {dtype}".encode(), digest_size=12).hexdigest()
+    example = _run(model, images, range(1), dtype, device)
+    key = hashlib.blake2b(f"{images.key} {vision_encoder_key(model)} {dtype}".encode(), digest_size=12).hexdigest()
     kind = np.uint16 if dtype == torch.bfloat16 else np.float32
-    store = ArrayStore(folder / f"features-{key}", (len(films), *example.shape[1:]), kind)
+    store = ArrayStore(folder / f"features-{key}", (len(images), *example.shape[1:]), kind)
     if not fits(store, cache, most_gb):
         return None
-    store.fill(lambda start: _blocks(model, films, start, dtype, device))
+    store.fill(lambda start: _blocks(model, images, start, dtype, device))
     return Features(store.read(), dtype)
 
 
 def batch_of(vision: Any, device: torch.device) -> int:
-    """Films that go through a tower at once, by its config and where it runs."""
+    """Images that go through a vision encoder at once, by its config and where it runs."""
     most = _PATCHES_CPU if device.type == "cpu" else _PATCHES
     return max(1, most // ((int(vision.image_size) // int(vision.patch_size)) ** 2 + 1))
 
 
-def tower_key(model: Any) -> str:
-    """A hash of the tower's weights and of which of its features are taken."""
+def vision_encoder_key(model: Any) -> str:
+    """A hash of the vision encoder's weights and of which of its features are taken."""
     taken = f"{model.config.vision_feature_layer} {model.config.vision_feature_select_strategy}"
     return f"{taken} {weights_key(model.model.vision_tower)}"
 
 
 def _blocks(
-    model: Any, films: Films, start: int, dtype: torch.dtype, device: torch.device
+    model: Any, images: Images, start: int, dtype: torch.dtype, device: torch.device
 ) -> Iterator[NDArray[np.generic]]:
     batch = batch_of(model.config.vision_config, device)
-    batches = [range(first, min(first + batch, len(films))) for first in range(start, len(films), batch)]
-    for numbers in track(batches, "reading features of images", len(films) - start, size=len):
-        block = _run(model, films, numbers, dtype, device)
+    batches = [range(first, min(first + batch, len(images))) for first in range(start, len(images), batch)]
+    for numbers in track(batches, "reading features of images", len(images) - start, size=len):
+        block = _run(model, images, numbers, dtype, device)
         yield (block.view(torch.uint16) if dtype == torch.bfloat16 else block).numpy()
 
 
-def _run(model: Any, films: Films, numbers: range, dtype: torch.dtype, device: torch.device) -> Tensor:
-    tower = model.model.vision_tower
-    tower.eval()
+def _run(model: Any, images: Images, numbers: range, dtype: torch.dtype, device: torch.device) -> Tensor:
+    vision_encoder = model.model.vision_tower
+    vision_encoder.eval()
     with torch.no_grad():
-        pixels = to_pixels(torch.from_numpy(films[numbers]).to(device), films.processor)
-        return tower_features(model, pixels.to(next(tower.parameters()).dtype)).to(dtype).cpu()
+        pixels = to_pixels(torch.from_numpy(images[numbers]).to(device), images.processor)
+        return vision_encoder_features(model, pixels.to(next(vision_encoder.parameters()).dtype)).to(dtype).cpu()

@@ -1,4 +1,4 @@
-"""Stage 3: projector and language model learn to write the report for a film and the reason it was taken.
+"""Stage 3: projector and language model learn to write the report for an image and the reason it was taken.
 
 By default the language model keeps its weights and gets low-rank adapters; RUN/checkpoint is then an
 adapter folder with the projector in it, and its cxrlab.json names what it stands on. With
@@ -53,12 +53,12 @@ class Trained(Protocol):
         """Whether the language model is, by adapters or whole."""
 
     @property
-    def train_tower(self) -> bool:
-        """Whether the vision tower is."""
+    def train_vision_encoder(self) -> bool:
+        """Whether the vision encoder is."""
 
 
 def finetune(config: FinetuneConfig, out: Path, on_evaluate: Any = None) -> Training:
-    """Train projector and language model on films with reports.
+    """Train projector and language model on images with reports.
 
     Args:
         config: Settings.
@@ -94,7 +94,7 @@ def finetune(config: FinetuneConfig, out: Path, on_evaluate: Any = None) -> Trai
             run,
             order,
             label="fine-tuning",
-            tower_frozen=not config.train_tower,
+            vision_encoder_frozen=not config.train_vision_encoder,
             on_evaluate=on_evaluate,
         )
         summary = reports.summarise("finetune", fitted, lesson, rows, module, RESULT)
@@ -121,7 +121,7 @@ def choose_trained(model: Any, config: Trained) -> Any:
     import torch
 
     from cxrlab.training.lora import add_adapters
-    from cxrlab.training.reports import freeze, unfreeze, unfreeze_tower
+    from cxrlab.training.reports import freeze, unfreeze, unfreeze_vision_encoder
 
     freeze(model, config.optimisation.precision)
     torch.manual_seed(config.optimisation.seed + 3)
@@ -140,8 +140,8 @@ def choose_trained(model: Any, config: Trained) -> Any:
     if config.train_language and not config.lora_rank:
         unfreeze(model.model.language_model)
         unfreeze(model.lm_head)
-    if config.train_tower:
-        unfreeze_tower(model)
+    if config.train_vision_encoder:
+        unfreeze_vision_encoder(model)
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
@@ -159,7 +159,7 @@ def trained_weights(model: Any, config: Trained) -> int:
     whole = size_of(inner.language_model) if config.train_language else 0
     language = adapters if config.lora_rank else whole
     projector = size_of(inner.multi_modal_projector) if config.train_projector else 0
-    return language + projector + (size_of(inner.vision_tower) if config.train_tower else 0)
+    return language + projector + (size_of(inner.vision_tower) if config.train_vision_encoder else 0)
 
 
 def _with_folder(start: Any, run: RunFolder, config: FinetuneConfig) -> Any:
@@ -178,7 +178,7 @@ def _with_folder(start: Any, run: RunFolder, config: FinetuneConfig) -> Any:
 
 def write_tuned(folder: Path, peft: Any, start: Any, card: ModelCard, config: Trained, result: Path) -> None:
     """Write what was trained into a folder: an adapter that names its base, or a whole LLaVA."""
-    if peft is None or config.train_tower:
+    if peft is None or config.train_vision_encoder:
         model = start.model if peft is None else peft.merge_and_unload()
         write_llava(folder, model, start.processor, card, config.optimisation.precision)
         return

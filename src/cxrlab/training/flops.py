@@ -2,7 +2,7 @@
 
 A multiplication with an addition counts as two operations. Counted is what the training needs, not what a program
 happens to do: padding, logits of positions without a report token and activations computed a second time are none of
-it. For one sample of L tokens, I of them of the film and R of the report, with frozen weights W of the language
+it. For one sample of L tokens, I of them of the image and R of the report, with frozen weights W of the language
 model's linear layers, adapters A, projector layers P1 and P2 (numbers of weights), vocabulary V, width d, N layers:
 
     linear layers    2·W·L forward, 2·W·L backward: a frozen weight passes the gradient on and gets none itself
@@ -10,7 +10,7 @@ model's linear layers, adapters A, projector layers P1 and P2 (numbers of weight
     attention        2·N·d·L² forward (a token looks back only: half the square), twice that backward
     output layer     2·V·d·R forward, 2·V·d·R backward
     projector        2·(P1 + P2)·I forward; backward 4·P2·I and 2·P1·I, since nothing below it is trained
-    tower            2·T·(I + 1) + 4·M·t·(I + 1)² forward, for T weights in the M layers of width t whose output is
+    encoder            2·T·(I + 1) + 4·M·t·(I + 1)² forward, for T weights in the M layers of width t whose output is
                      used, and nothing where its features are kept
 
 Norms, activations, embeddings and the optimiser are left out; they are below a hundredth of it.
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _LANGUAGE = re.compile(r"language_model\.(?:model\.)?layers\.")
-_TOWER = re.compile(r"vision_tower\.(?:.*\.)?layers?\.(\d+)\.")
+_VISION_ENCODER = re.compile(r"vision_tower\.(?:.*\.)?layers?\.(\d+)\.")
 H200_BFLOAT16 = 989e12  # operations a second, dense, as its maker states
 
 
@@ -38,10 +38,10 @@ class Shape:
         width: Numbers a token in its attention: heads times numbers a head.
         output: Weights of the output layer.
         projector: Weights of the projector's two layers, the first one first.
-        tower: Weights of the tower's layers that are used; 0 where its features are kept.
-        tower_layers: How many layers those are.
-        tower_width: Numbers a patch.
-        image_tokens: Of a film.
+        vision_encoder: Weights of the vision encoder's layers that are used; 0 where its features are kept.
+        vision_encoder_layers: How many layers those are.
+        vision_encoder_width: Numbers a patch.
+        image_tokens: Of an image.
     """
 
     linear: int
@@ -50,9 +50,9 @@ class Shape:
     width: int
     output: int
     projector: tuple[int, int]
-    tower: int
-    tower_layers: int
-    tower_width: int
+    vision_encoder: int
+    vision_encoder_layers: int
+    vision_encoder_width: int
     image_tokens: int
 
 
@@ -61,7 +61,7 @@ def sample_flops(shape: Shape, tokens: int, report: int) -> float:
 
     Args:
         shape: Of the model.
-        tokens: Of the sample, those of the film included, padding not.
+        tokens: Of the sample, those of the image included, padding not.
         report: Those of them whose loss is learnt.
     """
     first, second = shape.projector
@@ -72,8 +72,8 @@ def sample_flops(shape: Shape, tokens: int, report: int) -> float:
         + 6 * shape.layers * shape.width * tokens**2
         + 4 * shape.output * report
         + (4 * first + 6 * second) * patches
-        + 2 * shape.tower * (patches + 1)
-        + 4 * shape.tower_layers * shape.tower_width * (patches + 1) ** 2
+        + 2 * shape.vision_encoder * (patches + 1)
+        + 4 * shape.vision_encoder_layers * shape.vision_encoder_width * (patches + 1) ** 2
     )
 
 
@@ -82,7 +82,7 @@ def shape_of(model: Any, *, features_kept: bool) -> Shape:
 
     Args:
         model: `LlavaForConditionalGeneration`, plain or wrapped by PEFT.
-        features_kept: Whether the tower is passed over because its features were computed before.
+        features_kept: Whether the vision encoder is passed over because its features were computed before.
     """
     matrices = {
         name: value.numel()
@@ -101,8 +101,10 @@ def shape_of(model: Any, *, features_kept: bool) -> Shape:
         width=heads * (getattr(text, "head_dim", None) or text.hidden_size // heads),
         output=text.vocab_size * text.hidden_size,
         projector=(first, second),
-        tower=sum(size for name, size in matrices.items() if (at := _TOWER.search(name)) and int(at[1]) < used),
-        tower_layers=used,
-        tower_width=vision.hidden_size,
+        vision_encoder=sum(
+            size for name, size in matrices.items() if (at := _VISION_ENCODER.search(name)) and int(at[1]) < used
+        ),
+        vision_encoder_layers=used,
+        vision_encoder_width=vision.hidden_size,
         image_tokens=(vision.image_size // vision.patch_size) ** 2,
     )

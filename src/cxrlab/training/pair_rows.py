@@ -1,4 +1,4 @@
-"""Films and reports in batches for contrastive training: cut into tokens once, then indexing alone."""
+"""Images and reports in batches for contrastive training: cut into tokens once, then indexing alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from cxrlab.core.errors import DataError
 from cxrlab.models.user_text import user_ids
 from cxrlab.training.contrastive_loss import report_key
-from cxrlab.training.films import Films
+from cxrlab.training.images import Images
 from cxrlab.training.rows import ROWS
 
 _BLOCK = 4096  # texts that the tokenizer is given at once
@@ -77,28 +77,28 @@ def _cut_off(tokenizer: Any, texts: list[str], found: list[list[int]], longest: 
 
 @dataclass(frozen=True)
 class PairRows:
-    """Films with their reports; what `PairEncoder` takes.
+    """Images with their reports; what `PairEncoder` takes.
 
     Args:
-        films: Each film once.
-        film_of: Number of each pair's film, [N].
+        images: Each image once.
+        image_of: Number of each pair's image, [N].
         texts: The reports, [N].
         pad: Token that fills a batch up.
         multiple: A batch is as long as a multiple of this holds its longest report; see `ReportRows`.
     """
 
-    films: Films
-    film_of: NDArray[np.int64]
+    images: Images
+    image_of: NDArray[np.int64]
     texts: Texts
     pad: int
     multiple: int = 1
 
     def __post_init__(self) -> None:
-        if len(self.film_of) != len(self.texts):
-            raise DataError(f"{len(self.film_of)} films stand beside {len(self.texts)} reports.")
+        if len(self.image_of) != len(self.texts):
+            raise DataError(f"{len(self.image_of)} images stand beside {len(self.texts)} reports.")
 
     def __len__(self) -> int:
-        return len(self.film_of)
+        return len(self.image_of)
 
     @cached_property
     def longest(self) -> int:
@@ -107,15 +107,15 @@ class PairRows:
 
     @property
     def key(self) -> str:
-        """A hash of everything that is learnt: films and tokens."""
+        """A hash of everything that is learnt: images and tokens."""
         digest = hashlib.blake2b(digest_size=12)
-        for array in (self.texts.ids, self.texts.starts, self.texts.keys, self.film_of):
+        for array in (self.texts.ids, self.texts.starts, self.texts.keys, self.image_of):
             digest.update(np.ascontiguousarray(array).tobytes())
-        digest.update(self.films.key.encode())
+        digest.update(self.images.key.encode())
         return digest.hexdigest()
 
     def __getitems__(self, rows: list[int]) -> dict[str, Tensor]:
-        """Films uint8 [B, H, W] (or [B, H, W, 3]), ids and mask [B, T], and the keys of film and report [B]."""
+        """Images uint8 [B, H, W] (or [B, H, W, 3]), ids and mask [B, T], and the keys of image and report [B]."""
         chosen = np.asarray(rows, np.int64)
         starts = self.texts.starts[chosen]
         lengths = self.texts.starts[chosen + 1] - starts
@@ -124,12 +124,12 @@ class PairRows:
         ids = np.full(mask.shape, self.pad, np.int64)
         inside = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         ids[mask] = self.texts.ids[np.repeat(starts, lengths) + inside]
-        numbers = self.film_of[chosen]
+        numbers = self.image_of[chosen]
         return {
-            "films": torch.from_numpy(self.films[numbers]),
+            "images": torch.from_numpy(self.images[numbers]),
             "ids": torch.from_numpy(ids),
             "mask": torch.from_numpy(mask.astype(np.int64)),
-            "film_keys": torch.from_numpy(numbers),
+            "image_keys": torch.from_numpy(numbers),
             "report_keys": torch.from_numpy(self.texts.keys[chosen]),
             ROWS: torch.from_numpy(chosen),
         }

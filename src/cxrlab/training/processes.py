@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import cache
 from typing import Any
 
-# One process may decode films for hours while the others wait for it.
+# One process may decode images for hours while the others wait for it.
 _PATIENCE = timedelta(days=2)
 
 

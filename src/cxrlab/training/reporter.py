@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from cxrlab.training.augment import varied
 from cxrlab.training.augmentation import NONE, Augmentation
-from cxrlab.training.feature_store import tower_features
+from cxrlab.training.feature_store import vision_encoder_features
 from cxrlab.training.pixels import to_pixels
 
 
@@ -24,8 +24,8 @@ class ReporterLoss(nn.Module):
 
     Args:
         model: The LLaVA, with adapters inside or without.
-        image_processor: Scales and normalises its films.
-        augmentation: How films are varied in training, for a tower that is trained.
+        image_processor: Scales and normalises its images.
+        augmentation: How images are varied in training, for a vision encoder that is trained.
     """
 
     def __init__(self, model: Any, image_processor: Any, augmentation: Augmentation = NONE) -> None:
@@ -45,23 +45,23 @@ class ReporterLoss(nn.Module):
         places: Tensor,
         targets: Tensor,
         features: Tensor | None = None,
-        films: Tensor | None = None,
+        images: Tensor | None = None,
         seeds: Tensor | None = None,
     ) -> Tensor:
         """Sum of -log p of the targets, a scalar.
 
         Args:
             input_ids: [B, L], padded on the right.
-            image_places: Where features of films stand in the batch laid flat, [R × P].
+            image_places: Where features of images stand in the batch laid flat, [R × P].
             places: After which places of the batch laid flat a target comes, [K].
             targets: The tokens that come there, [K].
-            features: Of the frozen tower, [R, P, D].
-            films: In place of features, uint8 [R, H, W] or [R, H, W, 3].
-            seeds: For the variation of each film, [R]; None leaves them as they are.
+            features: Of the frozen vision encoder, [R, P, D].
+            images: In place of features, uint8 [R, H, W] or [R, H, W, 3].
+            seeds: For the variation of each image, [R]; None leaves them as they are.
         """
-        if self.training and films is not None and seeds is not None:
-            films = varied(films, seeds, self.augmentation)
-        scores = self.scores(input_ids, image_places, places, features, films)
+        if self.training and images is not None and seeds is not None:
+            images = varied(images, seeds, self.augmentation)
+        scores = self.scores(input_ids, image_places, places, features, images)
         return functional.cross_entropy(scores.float(), targets, reduction="sum")
 
     def scores(
@@ -70,7 +70,7 @@ class ReporterLoss(nn.Module):
         image_places: Tensor,
         places: Tensor,
         features: Tensor | None = None,
-        films: Tensor | None = None,
+        images: Tensor | None = None,
         copies: int = 1,
     ) -> Tensor:
         """Scores of all tokens after each of the places, [K, V]; see `forward`.
@@ -80,44 +80,44 @@ class ReporterLoss(nn.Module):
             image_places: [copies × R × P].
             places: [K].
             features: [R, P, D].
-            films: In place of features.
-            copies: How often the films stand in the batch, one after the other in the same order: R films are then
+            images: In place of features.
+            copies: How often the images stand in the batch, one after the other in the same order: R images are then
                 looked at and projected once for copies × R rows.
         """
         inner = self.model.model
         words = inner.get_input_embeddings()(input_ids)
-        seen = self._seen(features, films)
+        seen = self._seen(features, images)
         if seen is not None and copies > 1:
             seen = seen.repeat(copies, 1, 1)
         if (0 if seen is None else seen.shape[0] * seen.shape[1]) != image_places.shape[0]:
-            raise ValueError(f"{image_places.shape[0]} image tokens do not match the films of the batch")
+            raise ValueError(f"{image_places.shape[0]} image tokens do not match the images of the batch")
         flat = words.flatten(0, 1)
         if seen is not None:
             flat = flat.index_copy(0, image_places, seen.flatten(0, 1).to(flat.dtype))
         elif self._projector_trained():
-            # Every process must give every trained parameter a gradient, also in a batch without a film.
+            # Every process must give every trained parameter a gradient, also in a batch without an image.
             flat = flat + 0.0 * inner.multi_modal_projector(self._nothing()).sum().to(flat.dtype)
         hidden = inner.language_model(inputs_embeds=flat.view_as(words), use_cache=False).last_hidden_state
         scores: Tensor = self.model.lm_head(hidden.flatten(0, 1).index_select(0, places))
         return scores
 
     def train(self, mode: bool = True) -> Self:
-        """As ever, but a frozen tower stays in evaluation mode: its features must not depend on the step."""
+        """As ever, but a frozen vision encoder stays in evaluation mode: its features must not depend on the step."""
         super().train(mode)
         if not any(parameter.requires_grad for parameter in self.model.model.vision_tower.parameters()):
             self.model.model.vision_tower.eval()
         return self
 
-    def _seen(self, features: Tensor | None, films: Tensor | None) -> Tensor | None:
-        """What the language model is given for the films, [R, P, D]; None in a batch without any."""
-        if features is None and films is None:
+    def _seen(self, features: Tensor | None, images: Tensor | None) -> Tensor | None:
+        """What the language model is given for the images, [R, P, D]; None in a batch without any."""
+        if features is None and images is None:
             return None
         if features is None:
-            tower = self.model.model.vision_tower
-            trained = any(parameter.requires_grad for parameter in tower.parameters())
+            vision_encoder = self.model.model.vision_tower
+            trained = any(parameter.requires_grad for parameter in vision_encoder.parameters())
             with torch.set_grad_enabled(trained and torch.is_grad_enabled()):
-                pixels = to_pixels(films, self.image_processor) if films is not None else films
-                features = tower_features(self.model, pixels.to(next(tower.parameters()).dtype))  # type: ignore[union-attr]
+                pixels = to_pixels(images, self.image_processor) if images is not None else images
+                features = vision_encoder_features(self.model, pixels.to(next(vision_encoder.parameters()).dtype))  # type: ignore[union-attr]
         return self._project(features)
 
     def _project(self, features: Tensor) -> Tensor:

@@ -18,8 +18,8 @@ from cxrlab.training import processes
 from cxrlab.training.checks import check_context, check_memory, estimate
 from cxrlab.training.config import AlignConfig, Also, FinetuneConfig, Optimisation, also_of
 from cxrlab.training.engine import Evaluate, Fitted, Job, fit
-from cxrlab.training.feature_store import Features, open_features, tower_features
-from cxrlab.training.films import FilmFile, Films, distinct, open_films
+from cxrlab.training.feature_store import Features, open_features, vision_encoder_features
+from cxrlab.training.images import ImageFile, Images, distinct, open_images
 from cxrlab.training.order import Order, Part, plan
 from cxrlab.training.reporter import ReporterLoss
 from cxrlab.training.result import Training
@@ -52,15 +52,15 @@ class Seeing(Protocol):
 
     @property
     def cache(self) -> Path | None:
-        """Folder for films and features."""
+        """Folder for images and features."""
 
     @property
-    def cache_films(self) -> str:
-        """Whether films are decoded once: auto, on or off."""
+    def cache_images(self) -> str:
+        """Whether images are decoded once: auto, on or off."""
 
     @property
     def cache_features(self) -> str:
-        """Whether the tower is run once over every film: auto, on or off."""
+        """Whether the vision encoder is run once over every image: auto, on or off."""
 
     @property
     def cache_gb(self) -> float:
@@ -68,34 +68,34 @@ class Seeing(Protocol):
 
 
 Ask = Callable[[Prompts, Sample], str]
-"""What is asked beside the film of a sample."""
+"""What is asked beside the image of a sample."""
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """Everything that is learnt, before a film is opened.
+    """Everything that is learnt, before an image is opened.
 
     Args:
         sources: The corpora, the main one first.
         tokens: Of all their samples, in order.
-        films: Every film once.
-        film_of: Number of each sample's film; -1 where words alone are learnt.
+        images: Every image once.
+        image_of: Number of each sample's image; -1 where words alone are learnt.
         processor: Of the model.
         image_token: Id of `<image>`.
-        image_tokens: Tokens that a film widens to.
+        image_tokens: Tokens that an image widens to.
     """
 
     sources: tuple[Source, ...]
     tokens: Tokens
-    films: tuple[FilmFile, ...]
-    film_of: np.ndarray[Any, np.dtype[np.int64]]
+    images: tuple[ImageFile, ...]
+    image_of: np.ndarray[Any, np.dtype[np.int64]]
     processor: Any
     image_token: int
     image_tokens: int
 
     @property
     def collections(self) -> tuple[str, ...]:
-        """Collections of films that are learnt from."""
+        """Collections of images that are learnt from."""
         return tuple(dict.fromkeys(name for source in self.sources for name in source.collections))
 
     @property
@@ -109,15 +109,15 @@ class Lesson:
         return dict(sum((Counter(source.left_out) for source in self.sources), Counter[str]()))
 
     def rows(
-        self, max_length: int, films: Films | None = None, features: Features | None = None, varied: bool = False
+        self, max_length: int, images: Images | None = None, features: Features | None = None, varied: bool = False
     ) -> ReportRows:
         """The samples in batches."""
         tokenizer = self.processor.tokenizer
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
         return ReportRows(
             self.tokens,
-            self.film_of,
-            films,
+            self.image_of,
+            images,
             features,
             image_tokens=self.image_tokens,
             image_token=self.image_token,
@@ -142,22 +142,22 @@ def prepare(config: Asking, sources: Sequence[Source], model: Any, processor: An
     for source in sources:
         prompts = load_prompts(source.prompts or config.prompts)
         asked += [
-            None if sample.film is None and sample.told is None else ask(prompts, sample) for sample in source.samples
+            None if sample.image is None and sample.told is None else ask(prompts, sample) for sample in source.samples
         ]
     samples = [sample for source in sources for sample in source.samples]
-    shown = np.array([sample.film is not None for sample in samples])
-    films, numbers = distinct([sample.film for sample in samples if sample.film is not None])
-    film_of = np.full(len(asked), -1, np.int64)
-    film_of[shown] = numbers
+    shown = np.array([sample.image is not None for sample in samples])
+    images, numbers = distinct([sample.image for sample in samples if sample.image is not None])
+    image_of = np.full(len(asked), -1, np.int64)
+    image_of[shown] = numbers
     token = int(model.config.image_token_id)
     tokens = tokenise(processor, token, asked, [one.report for one in samples], [one.told for one in samples])
-    lesson = Lesson(tuple(sources), tokens, tuple(films), film_of, processor, token, image_tokens(model))
+    lesson = Lesson(tuple(sources), tokens, tuple(images), image_of, processor, token, image_tokens(model))
     check_context(model, config.optimisation, lesson.rows(config.optimisation.max_length).longest)
     return lesson
 
 
 def image_tokens(model: Any) -> int:
-    """Tokens of one film: patches of the tower, and its class token where the model keeps it."""
+    """Tokens of one image: patches of the vision encoder, and its class token where the model keeps it."""
     vision = model.config.vision_config
     patches = (vision.image_size // vision.patch_size) ** 2
     return int(patches + (model.config.vision_feature_select_strategy != "default"))
@@ -171,15 +171,15 @@ def learn(
     order: Order,
     *,
     label: str,
-    tower_frozen: bool = True,
+    vision_encoder_frozen: bool = True,
     on_evaluate: Evaluate | None = None,
 ) -> tuple[Fitted, ReportRows]:
-    """Open films or features, and train what has `requires_grad`."""
+    """Open images or features, and train what has `requires_grad`."""
     settings = config.optimisation
-    films, features = open_seen(config, lesson, module.model, run, here(), tower_frozen)
-    rows = lesson.rows(settings.max_length, films, features, varied=not module.augmentation.none)
+    images, features = open_seen(config, lesson, module.model, run, here(), vision_encoder_frozen)
+    rows = lesson.rows(settings.max_length, images, features, varied=not module.augmentation.none)
     if settings.gradient_checkpointing:
-        checkpointed(module.model, tower_frozen)
+        checkpointed(module.model, vision_encoder_frozen)
     if settings.compiled:
         compile_layers(module.model)
 
@@ -238,36 +238,36 @@ def here() -> torch.device:
 
 
 def open_seen(
-    config: Seeing, lesson: Lesson, model: Any, run: RunFolder, device: torch.device, tower_frozen: bool
-) -> tuple[Films | None, Features | None]:
-    """Films, and the features of a frozen tower in their place where they are cached."""
-    if not lesson.films:
+    config: Seeing, lesson: Lesson, model: Any, run: RunFolder, device: torch.device, vision_encoder_frozen: bool
+) -> tuple[Images | None, Features | None]:
+    """Images, and the features of a frozen vision encoder in their place where they are cached."""
+    if not lesson.images:
         return None, None
     folder = config.cache or run.folder / CACHE
     settings = config.optimisation
     with processes.first_alone():
-        films = open_films(
-            lesson.films,
+        images = open_images(
+            lesson.images,
             lesson.processor.image_processor,
             folder,
-            cache=config.cache_films,
+            cache=config.cache_images,
             most_gb=config.cache_gb,
         )
-        if not tower_frozen:
-            return films, None
+        if not vision_encoder_frozen:
+            return images, None
         dtype = torch.bfloat16 if settings.precision == "bfloat16" else torch.float32
         model.model.vision_tower.to(device)
         features = open_features(
-            model, films, folder, cache=config.cache_features, most_gb=config.cache_gb, dtype=dtype, device=device
+            model, images, folder, cache=config.cache_features, most_gb=config.cache_gb, dtype=dtype, device=device
         )
-    return films, features
+    return images, features
 
 
-def checkpointed(model: Any, tower_frozen: bool) -> None:
+def checkpointed(model: Any, vision_encoder_frozen: bool) -> None:
     """Activations are computed twice and few are kept."""
     settings = {"use_reentrant": False}
     model.model.language_model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
-    if not tower_frozen:
+    if not vision_encoder_frozen:
         model.model.vision_tower.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
 
 
@@ -293,14 +293,16 @@ def unfreeze(part: torch.nn.Module) -> None:
     part.to(torch.float32).requires_grad_(True)
 
 
-def unfreeze_tower(model: Any) -> None:
-    """All of the tower that its features depend on is trained; layers behind the one that is read are not."""
-    tower = model.model.vision_tower
-    unfreeze(tower)
+def unfreeze_vision_encoder(model: Any) -> None:
+    """All of the vision encoder that its features depend on is trained; layers behind the one that is read are not."""
+    vision_encoder = model.model.vision_tower
+    unfreeze(vision_encoder)
     side = model.config.vision_config.image_size
-    seen = tower_features(model, torch.zeros(1, 3, side, side, device=next(tower.parameters()).device))
+    seen = vision_encoder_features(
+        model, torch.zeros(1, 3, side, side, device=next(vision_encoder.parameters()).device)
+    )
     torch.autograd.backward([seen.sum()])
-    for parameter in tower.parameters():
+    for parameter in vision_encoder.parameters():
         # Processes that train together would wait for a gradient that never comes.
         parameter.requires_grad_(parameter.grad is not None)
         parameter.grad = None

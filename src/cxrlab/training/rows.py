@@ -19,7 +19,7 @@ class Rows(Protocol):
     def __getitems__(self, rows: list[int]) -> dict[str, Tensor]:
         """The batch of these rows, by the names of the module's arguments.
 
-        `items` is what the sum is divided by. `rows`, where films are varied, are the rows of the films; the module is
-        given `seeds` in their place, another for each row and step.
+        `items` is what the sum is divided by. `rows`, where images are varied, are the rows of the images; the module
+        is given `seeds` in their place, another for each row and step.
         """
         ...

@@ -5,7 +5,7 @@ history.jsonl     step, loss, learning rate, samples a line; evaluations stand a
 summary.json      what the training came to
 checkpoint/       the result, in the layout of Hugging Face, with cxrlab.json
 steps/            checkpoints under way, and what they stand on; removed when the result is written
-cache/            decoded films and features of a frozen tower, unless another folder is named
+cache/            decoded images and features of a frozen vision encoder, unless another folder is named
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What is learnt, read from corpora: a film, the reason for the examination, and a report.
+"""What is learnt, read from corpora: an image, the reason for the examination, and a report.
 
-A study counts when it has a frontal film and the wanted text. A picture without a chest counts with
+A study counts when it has a frontal image and the wanted text. A picture without a chest counts with
 its caption, in colour. What does not count is told by reason, so that an empty training explains itself.
 """
 
@@ -21,7 +21,7 @@ from cxrlab.findings.present import listed
 from cxrlab.findings.questions import NO, YES, known_answers, question_about
 from cxrlab.findings.reader import read
 from cxrlab.training.config import Also
-from cxrlab.training.films import FilmFile
+from cxrlab.training.images import ImageFile
 
 SPLIT = "train"
 NO_SPLIT = "no split"
@@ -36,15 +36,15 @@ class Sample:
 
     Args:
         id: Of the study.
-        film: None where words alone are learnt.
+        image: None where words alone are learnt.
         indication: Reason for the examination.
         report: What should be written; for a question, its answer.
         question: A closed question, in place of asking for a report.
-        told: What is present, in the place of the film.
+        told: What is present, in the place of the image.
     """
 
     id: str
-    film: FilmFile | None
+    image: ImageFile | None
     indication: str | None
     report: str
     question: str | None = None
@@ -62,7 +62,7 @@ class Source:
         weight: Passes through them an epoch.
         prompts: Row of the prompts' table for them; None for that of the training.
         left_out: Reason → studies of the train split that do not count, and studies that are in no split.
-        collections: Collections whose films or words are learnt.
+        collections: Collections whose images or words are learnt.
         synthetic: Whether its card says that no patient is behind it.
     """
 
@@ -80,7 +80,7 @@ def read_source(also: Also, n: int | None = None, seed: int = 0) -> Source:
     """The samples of a corpus's train split.
 
     Args:
-        also: Which corpus, which text, with films or without.
+        also: Which corpus, which text, with images or without.
         n: Number of samples drawn; all when None.
         seed: Decides which are drawn.
 
@@ -145,14 +145,14 @@ def _sample(corpus: Corpus, study: Study, also: Also, seed: int) -> tuple[Sample
     indication = study.sections.indication if study.sections else None
     if also.told and study.caption is not None:
         return "a picture's caption, of which nothing can be told"
-    if not also.films:
+    if not also.images:
         return (Sample(study.id, None, indication, text, told=_told(study, text, seed) if also.told else None),)
-    film = film_file(corpus, study)
-    return film if isinstance(film, str) else (Sample(study.id, film, indication, text),)
+    image = image_file(corpus, study)
+    return image if isinstance(image, str) else (Sample(study.id, image, indication, text),)
 
 
 def _told(study: Study, text: str, seed: int) -> str:
-    """What is present, in an order drawn with the seed: a film has none. Read from the text where no truth is known."""
+    """What is present, in an order drawn with the seed: an image has none. Read from the text where no truth is known."""
     findings = read(text) if study.findings is None else study.findings
     order = generator(seed, "told", study.id).permutation(len(findings))
     return listed(findings[number] for number in order)
@@ -163,28 +163,28 @@ def _questions(corpus: Corpus, study: Study, seed: int) -> tuple[Sample, ...] | 
     answers = known_answers(study)
     if not answers:
         return "no answer known"
-    film = film_file(corpus, study)
-    if isinstance(film, str):
-        return film
+    image = image_file(corpus, study)
+    if isinstance(image, str):
+        return image
     rng = generator(seed, "questions", study.id)
     found = []
     for verdict, words in ((True, YES), (False, NO)):
         if names := [name for name, value in answers.items() if value is verdict]:
             asked = question_about(names[int(rng.integers(len(names)))])
-            found.append(Sample(study.id, film, None, words, asked))
+            found.append(Sample(study.id, image, None, words, asked))
     return tuple(found)
 
 
-def film_file(corpus: Corpus, study: Study) -> FilmFile | str:
-    """The film of a study, or why there is none."""
+def image_file(corpus: Corpus, study: Study) -> ImageFile | str:
+    """The image of a study, or why there is none."""
     if not study.images:
-        return "no film"
+        return "no image"
     try:
         number, colour = shown(study)
     except DataError:
         unknown = any(image.view is None for image in study.images)
-        return "no frontal film, and an image whose view is unknown" if unknown else "no frontal film"
-    return FilmFile(inside(corpus.path, study.images[number].path), rgb=colour)
+        return "no frontal image, and an image whose view is unknown" if unknown else "no frontal image"
+    return ImageFile(inside(corpus.path, study.images[number].path), rgb=colour)
 
 
 def _text(study: Study, maker: str | None) -> str | None:
@@ -209,5 +209,5 @@ def _nothing(corpus: Corpus, also: Also, left_out: Counter[str], makers: set[str
         hint = f"{nearest(also.text, makers)} Texts were made by: {', '.join(sorted(makers)) or 'nobody'}."
     return (
         f"none of the {left_out.total():,} train studies of {corpus.path} can be learnt from ({reasons}); a study "
-        f"needs a frontal film and a findings text.{hint}"
+        f"needs a frontal image and a findings text.{hint}"
     )

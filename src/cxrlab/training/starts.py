@@ -1,4 +1,4 @@
-"""Where stages 2 and 3 start: a whole LLaVA, or a tower and a language model with a new projector between them."""
+"""Where stages 2 and 3 start: a whole LLaVA, or a encoder and a language model with a new projector between them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cxrlab.models.hf.checkpoint import open_checkpoint
 from cxrlab.models.loading import Loading
 from cxrlab.models.model_card import trained_on
 from cxrlab.models.part_folders import folder_of
-from cxrlab.models.parts import load_language_model, load_tower
+from cxrlab.models.parts import load_language_model, load_vision_encoder
 from cxrlab.training.checks import check_kind
 from cxrlab.training.run_folder import RESULT
 
@@ -28,7 +28,7 @@ class Start:
         processor: With its tokenizer and image processor.
         names: What it was made from: the names that the config gives.
         folder: The folder that it lies in; None when it was put together from parts.
-        collections: Collections of films that its parts have learnt from.
+        collections: Collections of images that its parts have learnt from.
         builtin: The name of a model that ships with the package, which needs no path.
         prompts: What it was taught to be asked by; None where its card does not tell.
         trained_on: See `ModelCard.learnt_from`.
@@ -61,11 +61,16 @@ def open_start(start: str | None, encoder: str | None, language_model: str | Non
         return _whole(start)
     if encoder is None or language_model is None:
         raise ConfigError("there is no start; give start, or both encoder and language_model.")
-    tower, language = load_tower(encoder, seed=seed), load_language_model(language_model, seed=seed + 1)
-    model, processor = assemble_llava(tower.model, language.model, language.tokenizer, tower.image_processor, seed + 2)
+    vision_encoder, language = (
+        load_vision_encoder(encoder, seed=seed),
+        load_language_model(language_model, seed=seed + 1),
+    )
+    model, processor = assemble_llava(
+        vision_encoder.model, language.model, language.tokenizer, vision_encoder.image_processor, seed + 2
+    )
     names = {"encoder": encoder, "language_model": language_model}
-    seen = tuple(dict.fromkeys((*tower.collections, *language.collections)))
-    learnt = trained_on((tower.trained_on, language.trained_on))
+    seen = tuple(dict.fromkeys((*vision_encoder.collections, *language.collections)))
+    learnt = trained_on((vision_encoder.trained_on, language.trained_on))
     return Start(model, processor, names, collections=seen, trained_on=learnt)
 
 

@@ -1,8 +1,8 @@
 """Samples as tokens: cut into tokens once, kept as flat arrays, put into batches by indexing alone.
 
-The tokens of the film are not stored: a sample keeps the place of its one `<image>`, and a batch
-widens it to as many tokens as the film has features. Only the report's own tokens, its end token
-included, are learnt; the film and the prompt never are.
+The tokens of the image are not stored: a sample keeps the place of its one `<image>`, and a batch
+widens it to as many tokens as the image has features. Only the report's own tokens, its end token
+included, are learnt; the image and the prompt never are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.models.hf.prompting import all_report_ids, prompt_text
 from cxrlab.models.user_text import token_ids
 from cxrlab.training.feature_store import Features
-from cxrlab.training.films import Films
+from cxrlab.training.images import Images
 from cxrlab.training.rows import ITEMS, ROWS
 
 _BLOCK = 4096  # texts that the tokenizer is given at once
@@ -60,9 +60,9 @@ def tokenise(
     Args:
         processor: Of the model.
         image_token: Id of `<image>`.
-        asked: What is asked for each sample; None where words alone are learnt, without a film or a prompt.
+        asked: What is asked for each sample; None where words alone are learnt, without an image or a prompt.
         reports: What is to be answered.
-        told: Words that stand in the place of each film; None, or None for a sample, where it is shown.
+        told: Words that stand in the place of each image; None, or None for a sample, where it is shown.
     """
     requests = list(zip(asked, told or [None] * len(asked), strict=True))
     ids: list[NDArray[np.int32]] = []
@@ -74,8 +74,8 @@ def tokenise(
         for number, (prompt, answer) in enumerate(zip(before, answers, strict=True), first):
             words, instead = requests[number]
             if words is not None and instead is None:
-                if (films := prompt.count(image_token)) != 1:
-                    raise DataError(f"a prompt has {films} image tokens; it must have one film.")
+                if (radiographs := prompt.count(image_token)) != 1:
+                    raise DataError(f"a prompt has {radiographs} image tokens; it must have one image.")
                 images[number] = prompt.index(image_token)
             prompts[number] = len(prompt)
             starts[number + 1] = starts[number] + len(prompt) + len(answer)
@@ -110,21 +110,21 @@ class ReportRows:
 
     Args:
         tokens: Of the samples.
-        film_of: Number of each sample's film, [N]; -1 where words alone are learnt.
-        films: The films; None when features stand in for them.
-        features: Features of the frozen tower for every film; None when it is run.
-        image_tokens: Tokens that a film widens to.
+        image_of: Number of each sample's image, [N]; -1 where words alone are learnt.
+        images: The images; None when features stand in for them.
+        features: Features of the frozen vision encoder for every image; None when it is run.
+        image_tokens: Tokens that an image widens to.
         image_token: Id of `<image>`.
         pad: Id that fills a batch up.
         max_length: Most tokens of a sample; what is longer is cut at its end.
         multiple: A batch is as long as a multiple of this holds its longest sample, but never longer than the longest
             of all. A GPU plans its kernels anew for every shape; there are then few.
-        varied: Name the rows of the films too, from which the variation of each is drawn.
+        varied: Name the rows of the images too, from which the variation of each is drawn.
     """
 
     tokens: Tokens
-    film_of: NDArray[np.int64]
-    films: Films | None
+    image_of: NDArray[np.int64]
+    images: Images | None
     features: Features | None
     image_tokens: int
     image_token: int
@@ -138,7 +138,7 @@ class ReportRows:
         if shortest > self.max_length:
             raise ConfigError(
                 f"max_length={self.max_length} cuts into the {self.image_tokens:,} image tokens and the prompt, which "
-                f"take up to {shortest - 1:,}; the report would be learnt without seeing the film. Use max_length >= "
+                f"take up to {shortest - 1:,}; the report would be learnt without seeing the image. Use max_length >= "
                 f"{shortest + 63}."
             )
 
@@ -147,11 +147,11 @@ class ReportRows:
 
     @property
     def key(self) -> str:
-        """A hash of everything that is learnt: tokens, films, and the longest sample."""
+        """A hash of everything that is learnt: tokens, images, and the longest sample."""
         digest = hashlib.blake2b(digest_size=12)
-        for array in (self.tokens.ids, self.tokens.starts, self.tokens.prompts, self.film_of):
+        for array in (self.tokens.ids, self.tokens.starts, self.tokens.prompts, self.image_of):
             digest.update(np.ascontiguousarray(array).tobytes())
-        digest.update(f"{self.films.key if self.films is not None else None} {self.max_length}".encode())
+        digest.update(f"{self.images.key if self.images is not None else None} {self.max_length}".encode())
         return digest.hexdigest()
 
     @cached_property
@@ -170,7 +170,7 @@ class ReportRows:
         return int((np.diff(self.tokens.starts) + self._widened() > self.max_length).sum())
 
     def __getitems__(self, rows: list[int]) -> dict[str, Tensor]:
-        """One batch: ids [B, L], places of the film's tokens and of what is learnt in it, targets, and the films."""
+        """One batch: ids [B, L], places of the image's tokens and of what is learnt in it, targets, and the images."""
         chosen = np.asarray(rows, np.int64)
         ids, inside, learnt = self._laid_out(chosen)
         places = np.flatnonzero(learnt)
@@ -181,23 +181,23 @@ class ReportRows:
             "targets": torch.from_numpy(ids.reshape(-1)[places + 1]),  # the next place is in the same row
             ITEMS: torch.tensor([len(places)]),
         }
-        numbers = self.film_of[chosen]
+        numbers = self.image_of[chosen]
         seen = numbers >= 0
         if seen.any():
             if self.features is not None:
                 batch["features"] = self.features[numbers[seen]]
-            elif self.films is not None:
-                batch["films"] = torch.from_numpy(self.films[numbers[seen]])
+            elif self.images is not None:
+                batch["images"] = torch.from_numpy(self.images[numbers[seen]])
                 if self.varied:
                     batch[ROWS] = torch.from_numpy(chosen[seen])
         return batch
 
     def _widened(self, rows: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.int64]:
-        """Tokens that a film adds to each of these samples beyond its `<image>`."""
+        """Tokens that an image adds to each of these samples beyond its `<image>`."""
         return np.where(self.tokens.images[rows] >= 0, self.image_tokens - 1, 0).astype(np.int64)
 
     def _laid_out(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
-        """Ids, where the film's tokens stand, and after which places a token of the report comes; all [B, L]."""
+        """Ids, where the image's tokens stand, and after which places a token of the report comes; all [B, L]."""
         tokens, wide = self.tokens, self.image_tokens - 1
         start = tokens.starts[rows][:, None]
         length = tokens.starts[rows + 1][:, None] - start

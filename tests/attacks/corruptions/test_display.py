@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 
 from cxrlab.attacks.corruptions import corrupt
-from cxrlab.attacks.corruptions.film import Film
+from cxrlab.attacks.corruptions.image import ImageArray
 
 
-def spoilt(name: str, film: Film, severity: int, key: str = "s1") -> Film:
-    return corrupt(name, film, severity, key=key, seed=7)
+def spoilt(name: str, image: ImageArray, severity: int, key: str = "s1") -> ImageArray:
+    return corrupt(name, image, severity, key=key, seed=7)
 
 
-def greys(*values: float) -> Film:
+def greys(*values: float) -> ImageArray:
     return np.array([values], dtype=np.float32)
 
 
 def test_full_inversion_is_the_negative() -> None:
-    film = np.linspace(0.0, 1.0, 64, dtype=np.float32).reshape(8, 8)
-    assert np.array_equal(spoilt("inversion", film, 5), np.float32(1.0) - film)
+    image = np.linspace(0.0, 1.0, 64, dtype=np.float32).reshape(8, 8)
+    assert np.array_equal(spoilt("inversion", image, 5), np.float32(1.0) - image)
 
 
 def test_inversion_takes_its_share_of_the_way_and_never_stops_halfway() -> None:
@@ -30,7 +30,7 @@ def test_inversion_takes_its_share_of_the_way_and_never_stops_halfway() -> None:
 
 
 def test_exposure_shifts_by_the_logarithm_of_the_dose_and_clips() -> None:
-    """1.2 doublings move a film by 1.2 × ln 2 / 3 = 0.277, one way or the other, and what leaves the window is lost."""
+    """1.2 doublings move an image by 1.2 × ln 2 / 3 = 0.277, one way or the other, and what leaves the window is lost."""
     shifts = {round(float(spoilt("exposure", greys(0.5), 4, key)[0, 0]) - 0.5, 3) for key in "abcdefghij"}
     assert shifts == {-0.277, 0.277}
     for key in "abcdefghij":

@@ -45,10 +45,10 @@ def test_every_kind_of_problem_is_counted(tmp_path: Path, workers: int) -> None:
         7: {"images": ()},
     }
     corpus = toy_corpus(tmp_path / "c", count=12, changes=changes)
-    films, masks = corpus.path / "images", corpus.path / "masks"
-    (films / "s8.png").write_bytes((films / "s3.png").read_bytes())  # test shows a train picture
-    (films / "s9.png").write_bytes(b"not a picture")
-    (films / "s10.png").unlink()
+    radiographs, masks = corpus.path / "images", corpus.path / "masks"
+    (radiographs / "s8.png").write_bytes((radiographs / "s3.png").read_bytes())  # test shows a train picture
+    (radiographs / "s9.png").write_bytes(b"not a picture")
+    (radiographs / "s10.png").unlink()
     (masks / "s11_0.png").write_bytes(encode_png(np.ones((5, 7), bool)))
     (masks / "s2_0.png").unlink()
     extra = [
@@ -145,7 +145,7 @@ def test_what_training_would_leave_out_is_counted_by_split(tmp_path: Path) -> No
 
 
 def test_counts_go_on_where_examples_stop(tmp_path: Path) -> None:
-    """A corpus with a thousand missing films must not fill the screen or the memory."""
+    """A corpus with a thousand missing images must not fill the screen or the memory."""
     corpus = toy_corpus(tmp_path / "c", count=EXAMPLES_A_KIND + 5)
     for path in (corpus.path / "images").iterdir():
         path.unlink()
@@ -155,7 +155,7 @@ def test_counts_go_on_where_examples_stop(tmp_path: Path) -> None:
 
 
 def test_the_same_picture_in_one_split_is_no_leak(tmp_path: Path) -> None:
-    """Two studies of a split may share a film (a repeated import); only across splits does it spoil a test."""
+    """Two studies of a split may share an image (a repeated import); only across splits does it spoil a test."""
     toy_corpus(tmp_path / "c", changes={3: {"images": (ImageFile("images/s0.png", View.PA),)}})
     assert check_corpus(tmp_path / "c", workers=1).ok
 
@@ -184,7 +184,7 @@ def test_a_folder_that_does_not_exist_is_told_from_one_that_is_no_corpus(tmp_pat
 
 
 def line_with(corpus: Corpus, path: str) -> None:
-    """Let the first study list this path instead of its film."""
+    """Let the first study list this path instead of its image."""
     lines = [json.loads(line) for line in corpus.file.read_text().splitlines()]
     lines[0]["images"][0]["path"] = path
     corpus.file.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -215,12 +215,12 @@ def test_one_bad_file_does_not_stop_the_check(tmp_path: Path, monkeypatch: pytes
 def test_a_path_that_leaves_the_folder_is_a_malformed_line(tmp_path: Path) -> None:
     """A corpus given to others must not read their files."""
     corpus = toy_corpus(tmp_path / "c")
-    line_with(corpus, "../../etc/film.png")
+    line_with(corpus, "../../etc/image.png")
     assert check_corpus(corpus.path, 1).counts == {"malformed line": 1, "card with another count": 1}
 
 
 def test_a_picture_saved_in_another_way_is_still_the_same(tmp_path: Path) -> None:
-    """Another compression, three equal channels or 16 bits: other bytes, the same film of another split."""
+    """Another compression, three equal channels or 16 bits: other bytes, the same image of another split."""
     corpus = toy_corpus(tmp_path / "c", count=9)
     first = np.asarray(Image.open(corpus.path / "images" / "s0.png"))
     Image.fromarray(first).save(corpus.path / "images" / "s1.png", compress_level=9)
@@ -241,38 +241,38 @@ def test_counts_given_as_text_are_the_cards_fault(tmp_path: Path) -> None:
     assert "counts 'studies' as '6'" in report.examples[0].message and "whole number" in report.examples[0].message
 
 
-def test_films_that_the_source_lacks_are_no_defect(tmp_path: Path) -> None:
-    """A study all of whose films are listed as absent is told in the numbers; one without any stays a defect."""
+def test_images_that_the_source_lacks_are_no_defect(tmp_path: Path) -> None:
+    """A study all of whose images are listed as absent is told in the numbers; one without any stays a defect."""
     gone = {"images": (), "masks": {}, "absent_images": (ImageFile("images/x.png"),)}
     toy_corpus(tmp_path / "c", changes={0: gone, 1: {"images": ()}})
     report = check_corpus(tmp_path / "c", 1)
-    assert report.counts == {"study without images": 1} and report.statistics.absent_films == 1
+    assert report.counts == {"study without images": 1} and report.statistics.absent_images == 1
 
 
 def test_a_check_counts_what_it_reads(tmp_path: Path) -> None:
-    """Six studies with one report and six different films; the film of another size is in the numbers, too."""
+    """Six studies with one report and six different images; the image of another size is in the numbers, too."""
     corpus = toy_corpus(tmp_path / "c")
     numbers = check_corpus(corpus.path, 1).statistics
-    assert numbers.splits == {"train": 2, "val": 2, "test": 2} and numbers.films.read == 6
+    assert numbers.splits == {"train": 2, "val": 2, "test": 2} and numbers.images.read == 6
     assert numbers.views == {"PA": {"all": 6, "train": 2, "val": 2, "test": 2}}
     assert numbers.repeats["same report"].groups == 1 and numbers.repeats["same report"].across_splits == 1
-    assert numbers.repeats["same film"].groups == 0 and set(numbers.repeats) == {"same report", "same film"}
+    assert numbers.repeats["same image"].groups == 0 and set(numbers.repeats) == {"same report", "same image"}
     assert check_corpus(corpus.path, 2).statistics == numbers
 
 
 def test_near_repeats_are_looked_for_when_asked(tmp_path: Path) -> None:
-    """A film saved brighter and a report with one word changed; a malformed line and a repeated id stop nothing."""
+    """An image saved brighter and a report with one word changed; a malformed line and a repeated id stop nothing."""
     words = "The heart is normal in size and the lungs are clear without effusion or pneumothorax on this {}"
-    changes = {k: {"sections": Report(findings=words.format("film"))} for k in (0, 3)}
+    changes = {k: {"sections": Report(findings=words.format("image"))} for k in (0, 3)}
     changes[1] = {"sections": Report(findings=words.format("study"))}
     corpus = toy_corpus(tmp_path / "c", changes=changes)
-    film = np.rint(np.add.outer(np.hanning(24) * 90, np.hanning(24) * 60)).astype(np.uint8)
-    (corpus.path / "images" / "s0.png").write_bytes(encode_png(film))
-    (corpus.path / "images" / "s1.png").write_bytes(encode_png(film + 9))
+    image = np.rint(np.add.outer(np.hanning(24) * 90, np.hanning(24) * 60)).astype(np.uint8)
+    (corpus.path / "images" / "s0.png").write_bytes(encode_png(image))
+    (corpus.path / "images" / "s1.png").write_bytes(encode_png(image + 9))
     with corpus.file.open("a") as stream:
         stream.write("{broken\n" + json.dumps(drawn(0).study.to_json()) + "\n")
     repeats = check_corpus(corpus.path, 1, duplicates=True).statistics.repeats
-    assert repeats["similar film"].members == 2 and repeats["similar film"].across_splits == 1
+    assert repeats["similar image"].members == 2 and repeats["similar image"].across_splits == 1
     assert repeats["similar report"].members == 2 and repeats["same report"].groups == 2
 
 
@@ -280,9 +280,9 @@ def test_notes_of_an_import_are_told(tmp_path: Path) -> None:
     """What the card says was left out, and what was odd."""
     corpus = toy_corpus(tmp_path / "c")
     card = corpus.path / "card.yaml"
-    card.write_text(card.read_text() + "dropped:\n  no film: 3\nremarks:\n  view not told: 2\n")
+    card.write_text(card.read_text() + "dropped:\n  no image: 3\nremarks:\n  view not told: 2\n")
     numbers = check_corpus(corpus.path, 1).statistics
-    assert numbers.dropped == {"no film": 3} and numbers.remarks == {"view not told": 2}
+    assert numbers.dropped == {"no image": 3} and numbers.remarks == {"view not told": 2}
 
 
 def test_a_corpus_without_a_study_is_a_problem(tmp_path: Path) -> None:

@@ -9,22 +9,22 @@ import pytest
 
 from cxrlab.core.records import Box, ImageFile, Report, Study
 from cxrlab.core.vocabulary import View
-from cxrlab.data.checking.film_facts import FilmFacts, film_facts
+from cxrlab.data.checking.image_facts import ImageFacts, image_facts
 from cxrlab.data.checking.statistics import Repeats, Statistics
 from cxrlab.data.checking.tally import Tally, age_band
 
-FILM = film_facts(np.arange(64, dtype=np.uint8).reshape(8, 8), View.PA)
-BLACK = film_facts(np.zeros((8, 8), np.uint8), View.PA)
+IMAGE = image_facts(np.arange(64, dtype=np.uint8).reshape(8, 8), View.PA)
+BLACK = image_facts(np.zeros((8, 8), np.uint8), View.PA)
 
 
 def study(number: int, split: str | None = "train", **fields: object) -> Study:
     return Study(id=f"s{number}", patient=f"p{number}", split=split, **fields)  # type: ignore[arg-type]
 
 
-def told(*studies: Study, films: tuple[FilmFacts, ...] = ()) -> Statistics:
+def told(*studies: Study, images: tuple[ImageFacts, ...] = ()) -> Statistics:
     tally = Tally()
     for one in studies:
-        tally.take(one, films)
+        tally.take(one, images)
     return tally.statistics({}, {}, {})
 
 
@@ -85,36 +85,38 @@ def test_texts_are_counted_in_words_and_masks_by_study() -> None:
     assert numbers.masked == {"XXXX": 1, "___": 1} and numbers.with_text == 3
 
 
-def test_repeats_of_texts_and_films() -> None:
+def test_repeats_of_texts_and_images() -> None:
     """Case and points do not count; two equal reports in two splits are one group across splits."""
     numbers = told(
         study(1, report="No effusion."),
         study(2, "test", report="no effusion"),
         study(3, report="Large effusion."),
-        films=(FILM,),
+        images=(IMAGE,),
     )
-    assert numbers.repeats == {"same report": Repeats(1, 2, 1), "same film": Repeats(1, 3, 1)}
+    assert numbers.repeats == {"same report": Repeats(1, 2, 1), "same image": Repeats(1, 3, 1)}
 
 
-def test_films_boxes_priors_and_what_the_source_lacks() -> None:
-    """A black film is nearly black and without contrast; films that the source lists and lacks are counted."""
+def test_images_boxes_priors_and_what_the_source_lacks() -> None:
+    """A black image is nearly black and without contrast; images that the source lists and lacks are counted."""
     absent = (ImageFile("x.png", View.PA), ImageFile("y.png", View.LATERAL))
-    numbers = told(study(1, prior="s0", boxes=(Box("mass", (0, 0, 1, 1)),), absent_images=absent), films=(FILM, BLACK))
-    assert (numbers.absent_films, numbers.with_prior, numbers.with_boxes) == (2, 1, 1)
-    assert numbers.films.read == 2 and numbers.films.depth == {"8 bits": 2}
-    assert numbers.films.suspects == {
+    numbers = told(
+        study(1, prior="s0", boxes=(Box("mass", (0, 0, 1, 1)),), absent_images=absent), images=(IMAGE, BLACK)
+    )
+    assert (numbers.absent_images, numbers.with_prior, numbers.with_boxes) == (2, 1, 1)
+    assert numbers.images.read == 2 and numbers.images.depth == {"8 bits": 2}
+    assert numbers.images.suspects == {
         "nearly black": 1,
         "nearly white": 0,
         "little contrast": 1,
         "maybe inverted": 0,
     }
-    assert numbers.films.width is not None and numbers.films.width.median == 8
+    assert numbers.images.width is not None and numbers.images.width.median == 8
 
 
 def test_nothing_is_counted_of_nothing() -> None:
     """An empty corpus has no quartiles, and says so by their absence."""
     numbers = told()
-    assert numbers.splits == {} and numbers.films.width is None and numbers.to_json()["films"]["read"] == 0
+    assert numbers.splits == {} and numbers.images.width is None and numbers.to_json()["images"]["read"] == 0
 
 
 def test_memory_follows_what_differs_not_how_many() -> None:
@@ -122,7 +124,7 @@ def test_memory_follows_what_differs_not_how_many() -> None:
     tally = Tally()
     tracemalloc.start()
     for number in range(20_000):
-        tally.take(study(number, report=f"Nodule of {number % 100} mm."), (FILM,))
+        tally.take(study(number, report=f"Nodule of {number % 100} mm."), (IMAGE,))
     grown = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert grown < 1_000_000

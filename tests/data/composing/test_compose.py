@@ -31,7 +31,7 @@ def studies(count: int, **changes: Any) -> list[Study]:
 
 @pytest.fixture
 def two(tmp_path: Path) -> dict[str, Path]:
-    """Two hospitals that both have studies s0, s1, …; the second with two films and two texts a study."""
+    """Two hospitals that both have studies s0, s1, …; the second with two images and two texts a study."""
     made = {"labels": {"findings": "From labels."}}
     a = corpus(tmp_path / "a", studies(4), "one")
     b = corpus(tmp_path / "b", studies(3, views=("PA", "lateral"), structured=made), "two")
@@ -45,15 +45,15 @@ def both(two: dict[str, Path], **changes: Any) -> Any:
 def test_what_is_written_is_a_sound_corpus(two: dict[str, Path], tmp_path: Path) -> None:
     done = compose_corpus(plan(both(two)), tmp_path / "out")
     assert done.ids() == ("a/s0", "a/s1", "a/s2", "a/s3", "b/s0", "b/s1", "b/s2")
-    assert done.image(done["b/s1"], 1).shape == (24, 24), "films are reached through the links"
+    assert done.image(done["b/s1"], 1).shape == (24, 24), "images are reached through the links"
     assert check_corpus(tmp_path / "out", workers=1).ok
     assert done.card.collections == ("one", "two") and done.card.counts["patients"] == 7
     assert str(tmp_path) not in (tmp_path / "out" / "card.yaml").read_text(), "a card holds no path of a machine"
     assert done["b/s0"].extra == {"corpus": "b", "texts": ["sections", "structured:labels"]}
 
 
-def test_pairs_are_films_times_texts(two: dict[str, Path]) -> None:
-    """a: 4 films with one text; b: 3 studies × 2 films × 2 texts = 12, half of each kind."""
+def test_pairs_are_images_times_texts(two: dict[str, Path]) -> None:
+    """a: 4 images with one text; b: 3 studies × 2 images × 2 texts = 12, half of each kind."""
     rows = plan(both(two)).rows
     assert [(row.taken_studies, row.taken_patients, row.taken_images, row.pairs) for row in rows] == [
         (4, 4, 4, 4),
@@ -188,12 +188,12 @@ def test_a_study_without_a_split_that_gets_one_can_leak(tmp_path: Path) -> None:
     assert plan(config({"a": settings})).seen.taken["a"].studies == 1
 
 
-@pytest.mark.parametrize("inside", ["a/inner", "a/films/inner"])
+@pytest.mark.parametrize("inside", ["a/inner", "a/images/inner"])
 def test_nothing_is_written_into_a_member(tmp_path: Path, inside: str) -> None:
     """Nor into the download that a member links to."""
     source = corpus(tmp_path / "a", studies(2), "one")
     (tmp_path / "download").mkdir()
-    (tmp_path / "a" / "films").symlink_to(tmp_path / "download")
+    (tmp_path / "a" / "images").symlink_to(tmp_path / "download")
     with pytest.raises(DataError, match="stands in the member 'x'"):
         compose_corpus(plan(config({"x": source.path})), tmp_path / inside)
     assert not (tmp_path / inside).exists()
@@ -224,7 +224,7 @@ def test_a_member_that_gives_nothing_is_an_error_when_written_and_shown_when_not
     two: dict[str, Path], tmp_path: Path
 ) -> None:
     planned = plan(config({"a": two["a"], "b": {"corpus": str(two["b"]), "views": ["AP"]}}))
-    assert planned.lines[-3].endswith("0 studies") and "films AP" in planned.lines[-3]
+    assert planned.lines[-3].endswith("0 studies") and "images AP" in planned.lines[-3]
     with pytest.raises(DataError, match="nothing is taken of the member 'b'"):
         compose_corpus(planned, tmp_path / "out")
     assert not os.path.exists(tmp_path / "out")
@@ -232,7 +232,7 @@ def test_a_member_that_gives_nothing_is_an_error_when_written_and_shown_when_not
 
 def test_a_corpus_of_a_collection_that_was_learnt_from_is_not_external(two: dict[str, Path], tmp_path: Path) -> None:
     twin = corpus(tmp_path / "twin", [study(9)], "one", name="twin").path
-    with pytest.raises(DataError, match="'a' is not external: its films come from one, .* the corpus 'twin'"):
+    with pytest.raises(DataError, match="'a' is not external: its images come from one, .* the corpus 'twin'"):
         plan(config({"a": two["a"]}, external_to=(twin,)))
     assert plan(config({"b": two["b"]}, external_to=(twin,))).notes == ()
     gone = tmp_path / "gone"

@@ -22,10 +22,10 @@ MODEL = {"gpt": {"findings": "By a model."}}
 
 @pytest.fixture(autouse=True)
 def seven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of five label corpora: two train studies, one with a lateral film beside it, and one of the test split.
+    """Each of five label corpora: two train studies, one with a lateral image beside it, and one of the test split.
 
     PadChest: one Spanish report with its translation, one without. MIMIC-CXR: a study with both texts, one with the
-    rule's alone, one with a lateral film alone, one of test.
+    rule's alone, one with a lateral image alone, one of test.
     """
     monkeypatch.setenv("CXRLAB_QUIET", "1")
     monkeypatch.chdir(tmp_path)
@@ -55,7 +55,7 @@ def shipped(name: str, *overrides: str) -> Composition:
 
 
 def test_stage_one_takes_all_seven() -> None:
-    """Frontal films of the train split with one text each; MIMIC-CXR with its lateral films: 2 + 1 + 1."""
+    """Frontal images of the train split with one text each; MIMIC-CXR with its lateral images: 2 + 1 + 1."""
     rows = {row.member: row for row in shipped("cxr697k").rows}
     assert {name: row.pairs for name, row in rows.items()} == {
         "chexpert": 2, "brax": 2, "candid-ptx": 2, "vindr-cxr": 2, "object-cxr": 2, "mimic-cxr": 4, "padchest": 1,
@@ -66,7 +66,7 @@ def test_stage_one_takes_all_seven() -> None:
 
 @pytest.mark.parametrize("stage", [2, 3])
 def test_later_stages_take_mimic_alone_with_both_texts(stage: int) -> None:
-    """AP and PA films: one with both texts and one with the rule's, three pairs."""
+    """AP and PA images: one with both texts and one with the rule's, three pairs."""
     (row,) = shipped("cxr697k", f"stage={stage}").rows
     assert (row.taken_images, row.pairs, row.texts) == (2, 3, {"sections": 2, "structured:gpt": 1})
     assert row.paper.pairs == 400_042

@@ -10,7 +10,7 @@ from members import corpus, study
 
 from cxrlab.core.records import Box, Finding, Report, Study
 from cxrlab.data.composing.config import ComposeConfig, Member
-from cxrlab.data.composing.members import branch, with_films
+from cxrlab.data.composing.members import branch, with_images
 from cxrlab.data.composing.pairs import pair_texts
 
 
@@ -28,7 +28,7 @@ def test_splits_and_those_without_one(tmp_path: Path) -> None:
     assert [one.id for one in taken(tmp_path / "b", studies, splits=["val", "test"])] == ["s1", "s2"]
 
 
-def test_films_of_other_views_are_left_out_and_boxes_follow(tmp_path: Path) -> None:
+def test_images_of_other_views_are_left_out_and_boxes_follow(tmp_path: Path) -> None:
     boxes = (Box("nodule", (0, 0, 5, 5), image=1), Box("nodule", (1, 1, 5, 5), image=0))
     studies = [
         study(0, ("lateral", "PA"), boxes=boxes, findings=(Finding("nodule"),), masks={"0": "images/s0_0.png"}),
@@ -38,14 +38,14 @@ def test_films_of_other_views_are_left_out_and_boxes_follow(tmp_path: Path) -> N
     (one,) = taken(tmp_path / "a", studies, views=["PA", "AP"])
     assert [image.view.value for image in one.images] == ["PA"]
     assert one.boxes == (Box("nodule", (0, 0, 5, 5), image=0),)
-    assert one.masks == {}, "a mask lies on the first film, which is gone"
-    assert [one.id for one in taken(tmp_path / "b", studies)] == ["s0", "s1"], "without a film there is no pair"
+    assert one.masks == {}, "a mask lies on the first image, which is gone"
+    assert [one.id for one in taken(tmp_path / "b", studies)] == ["s0", "s1"], "without an image there is no pair"
 
 
-def test_a_study_that_keeps_its_films_is_untouched() -> None:
+def test_a_study_that_keeps_its_images_is_untouched() -> None:
     one = study(0, ("PA", "lateral"), masks={"0": "images/s0_0.png"}, boxes=())
-    assert with_films(one, [0, 1]) is one
-    assert with_films(one, [0]).masks == one.masks
+    assert with_images(one, [0, 1]) is one
+    assert with_images(one, [0]).masks == one.masks
 
 
 TEXTS = study(

@@ -42,7 +42,7 @@ def test_a_subset_keeps_order_and_grows_by_adding(tmp_path: Path) -> None:
 
 
 def test_a_merge_leads_every_name_and_path_by_the_member(tmp_path: Path) -> None:
-    """Two hospitals may both have a study s1; films are reached through the member's link."""
+    """Two hospitals may both have a study s1; images are reached through the member's link."""
     absent = (ImageFile("images/gone.png", View.PA),)
     one = study(1, prior="s0", masks={"0": "masks/s1.png"}, boxes=(Box("x", (0, 0, 1, 1)),), absent_images=absent)
     moved = renamed(one, "a")

@@ -73,7 +73,7 @@ def test_hashes_a_few_bits_apart_are_joined() -> None:
     assert sorted(found.near) == sorted((f"b{k}", f"n{k}") for k in range(200))
 
 
-def test_one_name_stands_for_films_of_the_same_pixels() -> None:
+def test_one_name_stands_for_images_of_the_same_pixels() -> None:
     found = image_groups([("a", b"1", 0), ("b", b"1", 0), ("c", b"2", 1), ("d", b"3", (1 << 200) - 1)])
     assert found.exact == (("a", "b"),) and found.near == (("a", "c"),)
 
@@ -93,27 +93,27 @@ def test_the_text_of_a_study_is_the_source_s(changes: dict[str, object], wanted:
 
 @pytest.fixture
 def repeated(tmp_path: Path) -> Corpus:
-    """Four phantom films; s4 is s0 with another compression, s5 is s1 as a JPEG, s6 repeats the words of s2."""
+    """Four phantom images; s4 is s0 with another compression, s5 is s1 as a JPEG, s6 repeats the words of s2."""
     phantom = make_phantom(PhantomConfig(n=4, size=128, seed=5, masks=False, workers=1), tmp_path / "phantom")
-    films = [np.rint(phantom.image(one) * 255).astype(np.uint8) for one in phantom]
-    data = [encode_png(film) for film in films]
+    images = [np.rint(phantom.image(one) * 255).astype(np.uint8) for one in phantom]
+    data = [encode_png(image) for image in images]
     png, jpeg = io.BytesIO(), io.BytesIO()
-    Image.fromarray(films[0]).save(png, "PNG", compress_level=0)
-    Image.fromarray(films[1]).save(jpeg, "JPEG", quality=80)
+    Image.fromarray(images[0]).save(png, "PNG", compress_level=0)
+    Image.fromarray(images[1]).save(jpeg, "JPEG", quality=80)
     noise = encode_png(np.random.default_rng(1).integers(0, 256, (64, 64), dtype=np.uint8))
     with CorpusWriter(tmp_path / "c", CARD) as writer:
-        for k, film in enumerate([*data, png.getvalue(), jpeg.getvalue(), noise]):
+        for k, image in enumerate([*data, png.getvalue(), jpeg.getvalue(), noise]):
             words = Report(findings=f"Wholly other words {' '.join(f'{k}x{n}' for n in range(9))}")
             changes = {"sections": Report(findings="The same.")} if k in (2, 6) else {"sections": words}
-            writer.add(study(k, **changes), {f"images/s{k}_0.png": film})
+            writer.add(study(k, **changes), {f"images/s{k}_0.png": image})
     return writer.finish()
 
 
-def test_a_corpus_tells_its_repeated_reports_and_films(repeated: Corpus) -> None:
-    """Through the check, which reads each film once; the same with any number of workers."""
+def test_a_corpus_tells_its_repeated_reports_and_images(repeated: Corpus) -> None:
+    """Through the check, which reads each image once; the same with any number of workers."""
     found = check_corpus(repeated.path, 1, duplicates=True).duplicates
     assert found is not None
     assert found.reports.exact == (("s2", "s6"),) and found.reports.near == ()
-    assert found.films.exact == (("s0#0", "s4#0"),) and found.films.near == (("s1#0", "s5#0"),)
+    assert found.images.exact == (("s0#0", "s4#0"),) and found.images.near == (("s1#0", "s5#0"),)
     assert check_corpus(repeated.path, 2, duplicates=True).duplicates == found
     assert check_corpus(repeated.path, 1).duplicates is None

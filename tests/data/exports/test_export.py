@@ -42,7 +42,7 @@ def words(report: Report | None) -> dict[str, list[str]]:
 
 
 def test_mimic_and_back(phantoms: Corpus, tmp_path: Path) -> None:
-    """Words, labels, views, splits, priors survive; pixels come near, since the films are JPEG there."""
+    """Words, labels, views, splits, priors survive; pixels come near, since the images are JPEG there."""
     folder = export_corpus("mimic-cxr", phantoms, tmp_path / "m")
     back = import_corpus("mimic-cxr", ImportConfig(folder), tmp_path / "c")
     ids = names(folder, "study_id")
@@ -58,7 +58,7 @@ def test_mimic_and_back(phantoms: Corpus, tmp_path: Path) -> None:
 
 
 def test_nih_and_back(phantoms: Corpus, tmp_path: Path) -> None:
-    """Labels are those of the exact findings; the films are the same to the pixel."""
+    """Labels are those of the exact findings; the images are the same to the pixel."""
     folder = export_corpus("nih-cxr14", phantoms, tmp_path / "n")
     back = import_corpus("nih-cxr14", ImportConfig(folder), tmp_path / "c")
     ids = names(folder, "Image Index")

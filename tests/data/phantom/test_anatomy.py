@@ -46,7 +46,7 @@ def test_more_severe_means_further_from_healthy(name: str) -> None:
 
 
 def test_an_absent_finding_reshapes_nothing() -> None:
-    """What has resolved is gone from the film."""
+    """What has resolved is gone from the image."""
     gone = Finding("cardiomegaly", presence=Presence.ABSENT, severity=Severity.SEVERE)
     assert reshape(Anatomy(), [gone]) == Anatomy()
 
@@ -64,7 +64,7 @@ def test_grade_without_severity_is_the_middle() -> None:
 
 
 def test_women_are_smaller_on_average_and_have_breast_shadows() -> None:
-    """Sex shows on the film."""
+    """Sex shows on the image."""
     women, men = bodies()[0::2], bodies()[1::2]
     assert np.mean([b.cage for b in women]) < np.mean([b.cage for b in men])
     assert all(b.breast > 0 for b in women) and all(b.breast == 0 for b in men)

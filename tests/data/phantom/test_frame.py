@@ -1,4 +1,4 @@
-"""Film coordinates and the primitives drawn on them."""
+"""Image coordinates and the primitives drawn on them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_pixels_invert_the_coordinate_fields() -> None:
     assert np.allclose(row, rows, atol=1e-3)
 
 
-def test_an_upright_film_spans_its_field() -> None:
+def test_an_upright_image_spans_its_field() -> None:
     """Without turn, x runs from minus to plus half the field and y from 0 to the field, less half a pixel."""
     frame = Frame(100)
     half = FIELD_MM / 200
@@ -46,15 +46,15 @@ def test_step_is_half_at_zero_and_saturates() -> None:
 @pytest.mark.parametrize("size", [64, 128, 224, 512])
 @pytest.mark.parametrize("width", [0.5, 2.0, 9.0])
 def test_a_stroke_is_about_one_on_the_line_at_any_size(size: int, width: float) -> None:
-    """A thin wire must not fade away on a small film, nor burn on a large one."""
+    """A thin wire must not fade away on a small image, nor burn on a large one."""
     frame = Frame(size, turn=3.0)
     line = stroke(frame, np.array([[-60.0, 90.0], [10.0, 150.0], [50.0, 260.0]]), width)
     assert 0.6 <= float(line.delta.max()) <= 1.0
     assert line.delta.min() >= 0.0
 
 
-def test_a_stroke_off_the_film_changes_nothing() -> None:
-    """Tubes may run beyond the film; their outer part is simply not on it."""
+def test_a_stroke_off_the_image_changes_nothing() -> None:
+    """Tubes may run beyond the image; their outer part is simply not on it."""
     frame = Frame(64)
     line = stroke(frame, np.array([[900.0, 900.0], [950.0, 980.0]]), 3.0)
     assert float(np.abs(line.delta).sum()) == 0.0

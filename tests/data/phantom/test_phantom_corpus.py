@@ -49,7 +49,7 @@ def test_exactly_n_studies_and_a_longer_corpus_begins_with_the_shorter(tmp_path:
 
 
 def test_the_corpus_passes_its_own_check(tmp_path: Path) -> None:
-    """Readable films and masks, known words, priors that exist, no patient in two splits."""
+    """Readable images and masks, known words, priors that exist, no patient in two splits."""
     make_phantom(SMALL, tmp_path / "c")
     report = check_corpus(tmp_path / "c")
     assert report.ok, report.to_json()
@@ -76,18 +76,18 @@ def test_labels_masks_and_spans_agree_with_the_findings(tmp_path: Path) -> None:
     assert seen > 20
 
 
-def test_stored_films_and_masks_are_the_rendered_ones(tmp_path: Path) -> None:
-    """Every film within half a grey level, every mask bit for bit, in their own orientation."""
+def test_stored_images_and_masks_are_the_rendered_ones(tmp_path: Path) -> None:
+    """Every image within half a grey level, every mask bit for bit, in their own orientation."""
     corpus = make_phantom(SMALL, tmp_path / "c")
     for order in orders(SMALL):
         case = draw_patient(SMALL.seed, order.patient)
         sitter = Sitter(SMALL.seed, order.patient, case.visits[0].sex, case.visits[0].age)
         for visit in case.visits[: order.visits]:
             study = corpus[study_id(order.patient, visit.number)]
-            film = render(sitter, visit.number, visit.view, visit.findings, SMALL.size)
-            assert np.abs(corpus.image(study) - film.image).max() <= 0.51 / 255
-            assert set(study.masks) == {str(index) for index in film.masks}
-            for index, mask in film.masks.items():
+            image = render(sitter, visit.number, visit.view, visit.findings, SMALL.size)
+            assert np.abs(corpus.image(study) - image.image).max() <= 0.51 / 255
+            assert set(study.masks) == {str(index) for index in image.masks}
+            for index, mask in image.masks.items():
                 stored = corpus.mask(study, index)
                 assert stored is not None and np.array_equal(stored, mask)
 
@@ -105,9 +105,9 @@ def test_who_and_when_agree_with_the_case(tmp_path: Path) -> None:
 
 
 def test_a_changed_drawing_raises_its_number() -> None:
-    """The mean grey of quarter films, to a hundredth, and the words of reports, as they were for this number.
+    """The mean grey of quarter images, to a hundredth, and the words of reports, as they were for this number.
 
-    When this fails because films or words were changed on purpose, raise `DRAWING` and renew both
+    When this fails because images or words were changed on purpose, raise `DRAWING` and renew both
     lines with `python tests/data/phantom/renew_drawing.py`.
     """
     assert fingerprint() == json.loads(Path(__file__).with_name("drawing.json").read_text())
@@ -166,7 +166,7 @@ def test_a_second_text_with_mistakes_stands_beside_train_studies_alone(tmp_path:
     studies = list(corpus.studies())
     assert {study.split for study in studies} == set(SPLITS)
     assert all(bool(study.structured) == (study.split == "train") for study in studies)
-    # Films, truth and the report itself are those of the corpus without a second text.
+    # Images, truth and the report itself are those of the corpus without a second text.
     for study, other in zip(studies, plain.studies(), strict=True):
         assert (study.findings, study.sections, study.images) == (other.findings, other.sections, other.images)
     kinds = [

@@ -36,8 +36,8 @@ SECRETS: dict[str, Any] = {
 }
 
 
-def film(**elements: Any) -> Dataset:
-    """A film as a parser returns it, so that raw elements are met too."""
+def image(**elements: Any) -> Dataset:
+    """An image as a parser returns it, so that raw elements are met too."""
     header = Dataset()
     header.file_meta = FileMetaDataset()
     header.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
@@ -58,7 +58,7 @@ def film(**elements: Any) -> Dataset:
 
 
 def with_private() -> Dataset:
-    header = film(**SECRETS)
+    header = image(**SECRETS)
     block = header.private_block(0x0009, "SECRET MAKER", create=True)
     block.add_new(1, "LO", "SECRET note")
     item = Dataset()
@@ -82,10 +82,10 @@ def test_no_secret_survives() -> None:
     assert private_tags(clean) == 0 and not any(tag.group == 0x6000 for tag in clean.keys())
 
 
-def test_what_a_film_needs_stays() -> None:
+def test_what_a_image_needs_stays() -> None:
     """Geometry, window, view, sex and age."""
     clean = clean_header(
-        film(PatientSex="F", PatientAge="071Y", ViewPosition="PA", PixelSpacing=[0.14, 0.14], WindowCenter=[2048, 9],
+        image(PatientSex="F", PatientAge="071Y", ViewPosition="PA", PixelSpacing=[0.14, 0.14], WindowCenter=[2048, 9],
              WindowWidth=[4096, 9], RescaleSlope="1.5", ImageType=["ORIGINAL", "PRIMARY"], BodyPartExamined="CHEST"),
         NAMES,
     )  # fmt: skip
@@ -107,45 +107,45 @@ def test_what_a_film_needs_stays() -> None:
 )
 def test_age_tops_out(given: str, kept: str) -> None:
     """So few live beyond ninety that an age alone may name them."""
-    assert clean_header(film(PatientAge=given), NAMES).PatientAge == kept
+    assert clean_header(image(PatientAge=given), NAMES).PatientAge == kept
 
 
 def test_a_value_in_the_wrong_place_does_not_pass() -> None:
     """An element of the keep-list whose value is not of its form is left out: codes with small letters, long ones."""
-    clean = clean_header(film(BodyPartExamined="Anna Secret", ViewPosition="P" * 17, PatientSex="Anna"), NAMES)
+    clean = clean_header(image(BodyPartExamined="Anna Secret", ViewPosition="P" * 17, PatientSex="Anna"), NAMES)
     assert "BodyPartExamined" not in clean and "ViewPosition" not in clean and clean.PatientSex == ""
 
 
 def test_a_name_in_capitals_is_no_code() -> None:
     """A word is kept because the standard has it, not for its form; what follows a strange one goes too."""
     strange = dict.fromkeys(("BodyPartExamined", "ViewPosition", "PatientPosition", "Modality"), "SECRET ANNA")
-    clean = clean_header(film(ImageType=["ORIGINAL", "PRIMARY", "SECRET"], **strange), NAMES)
+    clean = clean_header(image(ImageType=["ORIGINAL", "PRIMARY", "SECRET"], **strange), NAMES)
     assert list(clean.ImageType) == ["ORIGINAL", "PRIMARY"] and not any(name in clean for name in strange)
     assert clean.PhotometricInterpretation == "MONOCHROME2"
-    palette = clean_header(film(PhotometricInterpretation="PALETTE COLOR"), NAMES)
+    palette = clean_header(image(PhotometricInterpretation="PALETTE COLOR"), NAMES)
     assert palette.PhotometricInterpretation == "PALETTE COLOR"
-    assert set(strange) < set(telling_tags(film(**strange))) and "Modality" not in telling_tags(film())
+    assert set(strange) < set(telling_tags(image(**strange))) and "Modality" not in telling_tags(image())
 
 
 def test_a_number_of_eight_digits_is_no_measure() -> None:
     """A birth date or somebody's number fits into any numeric element."""
-    clean = clean_header(film(SeriesNumber=19500101, InstanceNumber=7, KVP="19500101", Exposure=-19500101), NAMES)
+    clean = clean_header(image(SeriesNumber=19500101, InstanceNumber=7, KVP="19500101", Exposure=-19500101), NAMES)
     assert clean.InstanceNumber == 7 and not any(name in clean for name in ("SeriesNumber", "KVP", "Exposure"))
 
 
 def test_uids_are_new_consistent_and_the_class_is_kept() -> None:
-    """Two films of one study stay in one study."""
-    one, other = (clean_header(film(SOPInstanceUID=uid), NAMES) for uid in ("1.2.3.8", "1.2.3.9"))
+    """Two images of one study stay in one study."""
+    one, other = (clean_header(image(SOPInstanceUID=uid), NAMES) for uid in ("1.2.3.8", "1.2.3.9"))
     assert one.StudyInstanceUID == other.StudyInstanceUID != "1.2.3" and one.SOPInstanceUID != other.SOPInstanceUID
     assert one.SOPClassUID == "1.2.840.10008.5.1.4.1.1.1.1"
-    assert clean_header(film(SOPClassUID="1.2.3.99"), NAMES).SOPClassUID == "1.2.840.10008.5.1.4.1.1.7"
+    assert clean_header(image(SOPClassUID="1.2.3.99"), NAMES).SOPClassUID == "1.2.840.10008.5.1.4.1.1.7"
 
 
 def test_lookup_tables_stay_without_their_explanations() -> None:
-    """A table changes what the film shows; its free text does not."""
+    """A table changes what the image shows; its free text does not."""
     table = Dataset()
     table.LUTDescriptor, table.LUTData, table.LUTExplanation = [2, 0, 8], b"\x00\x00\xff\x00", "SECRET"
-    clean = clean_header(film(VOILUTSequence=[table]), NAMES)
+    clean = clean_header(image(VOILUTSequence=[table]), NAMES)
     assert list(clean.VOILUTSequence[0].LUTDescriptor) == [2, 0, 8] and "LUTExplanation" not in clean.VOILUTSequence[0]
 
 
@@ -161,7 +161,7 @@ def test_tags_are_told_by_keyword_never_by_value() -> None:
 
 def test_a_cleaned_header_tells_nothing_more() -> None:
     """Its own pseudonyms are not flagged; a real number under the same claim is."""
-    clean = clean_header(film(**SECRETS), NAMES)
+    clean = clean_header(image(**SECRETS), NAMES)
     clean.file_meta, clean.preamble = FileMetaDataset(), b"\0" * 128
     assert telling_tags(clean) == ()
     clean.PatientID = "4711"
@@ -170,7 +170,7 @@ def test_a_cleaned_header_tells_nothing_more() -> None:
 
 def test_the_preamble_may_tell_too() -> None:
     """128 bytes before the header, free for any use."""
-    header = film()
+    header = image()
     header.preamble = b"anna" + b"\0" * 124
     assert telling_tags(header)[0] == "FilePreamble"
 
@@ -178,9 +178,9 @@ def test_the_preamble_may_tell_too() -> None:
 @pytest.mark.parametrize(("value", "told"), [("YES", "YES"), ("no", "NO"), ("Anna", None), (None, None)])
 def test_burned_in_annotation(value: str | None, told: str | None) -> None:
     """Only the two words of the standard are passed on."""
-    assert burned_in(film(**({} if value is None else {"BurnedInAnnotation": value}))) == told
+    assert burned_in(image(**({} if value is None else {"BurnedInAnnotation": value}))) == told
 
 
 def test_identifiers_for_names_of_files() -> None:
     """Parts of a name count one by one."""
-    assert {"SECRET", "ANNA", "SECRET-17", "1.2.3"} <= set(identifiers(film(**SECRETS)))
+    assert {"SECRET", "ANNA", "SECRET-17", "1.2.3"} <= set(identifiers(image(**SECRETS)))

@@ -26,7 +26,7 @@ def test_other_letters_are_not(word: str) -> None:
     assert not is_marker(drawn(word))
 
 
-def test_turned_and_mirrored_films_keep_their_markers() -> None:
+def test_turned_and_mirrored_images_keep_their_markers() -> None:
     """All letters turn together."""
     word = drawn("LAP")
     assert is_marker([np.rot90(letter) for letter in word])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from burned_text import burn
 from corpora import content, toy_corpus
-from dicom_films import write_film
+from dicom_images import write_image
 
 from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import ConfigError, DataError
@@ -37,11 +37,11 @@ def lines(out: Path) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two DICOM films of one patient, a picture with text, one without, and a file that is no film."""
-    source = tmp_path / "films"
+    """Two DICOM images of one patient, a picture with text, one without, and a file that is no image."""
+    source = tmp_path / "images"
     for name in ("one", "two"):
-        write_film(source / "SECRET-17" / f"{name}.dcm", PatientID="SECRET-17", PatientName="SECRET^ANNA", StudyID="9")
-    (source / "text.png").write_bytes(encode_png(TEXT.film))
+        write_image(source / "SECRET-17" / f"{name}.dcm", PatientID="SECRET-17", PatientName="SECRET^ANNA", StudyID="9")
+    (source / "text.png").write_bytes(encode_png(TEXT.image))
     (source / "plain.png").write_bytes(encode_png(GROUND))
     (source / "notes.csv").write_text("id,name\n1,SECRET\n")
     return source
@@ -61,11 +61,11 @@ def test_flags_alone_by_default(folder: Path, tmp_path: Path) -> None:
 
 
 def test_copies_are_clean_and_nothing_else_is_there(folder: Path, tmp_path: Path) -> None:
-    """Films alone, names of folders without the patient's number, the same patient under one new number."""
+    """Images alone, names of folders without the patient's number, the same patient under one new number."""
     before = content(folder)
     report = run_scrub(folder, BLANK, tmp_path / "out")
     copies = content(tmp_path / "out" / CLEANED)
-    assert report.ok and report.states == {"cleaned": 4, "left out": 1} and report.reasons == {scrub.NOT_A_FILM: 1}
+    assert report.ok and report.states == {"cleaned": 4, "left out": 1} and report.reasons == {scrub.NOT_A_IMAGE: 1}
     assert not any(b"SECRET" in name.encode() + data for name, data in copies.items())
     places = {Path(name).parent for name in copies if name.endswith(".dcm")}
     assert len(copies) == 4 and len(places) == 1
@@ -74,20 +74,20 @@ def test_copies_are_clean_and_nothing_else_is_there(folder: Path, tmp_path: Path
     assert again.states == {"nothing found": 4}
 
 
-def test_one_film_by_itself(folder: Path, tmp_path: Path) -> None:
+def test_one_image_by_itself(folder: Path, tmp_path: Path) -> None:
     """A file may be named; a link to one too."""
     (tmp_path / "link.png").symlink_to(folder / "text.png")
-    for number, film in enumerate([folder / "text.png", tmp_path / "link.png"]):
-        report = run_scrub(film, BLANK, tmp_path / f"out{number}")
+    for number, image in enumerate([folder / "text.png", tmp_path / "link.png"]):
+        report = run_scrub(image, BLANK, tmp_path / f"out{number}")
         assert report.states == {"cleaned": 1}
-        assert load_image(tmp_path / f"out{number}" / CLEANED / film.name).max() < 0.6
+        assert load_image(tmp_path / f"out{number}" / CLEANED / image.name).max() < 0.6
 
 
 def test_a_corpus_gives_a_corpus(tmp_path: Path) -> None:
-    """Ids, splits, labels, masks and paths stay; text on a film goes; the check finds nothing wrong."""
+    """Ids, splits, labels, masks and paths stay; text on an image goes; the check finds nothing wrong."""
     source = toy_corpus(tmp_path / "c")
-    (source.path / "images" / "s1.png").write_bytes(encode_png(TEXT.film))
-    mask = np.zeros(TEXT.film.shape, bool)
+    (source.path / "images" / "s1.png").write_bytes(encode_png(TEXT.image))
+    mask = np.zeros(TEXT.image.shape, bool)
     mask[4:30, 4:9] = mask[25:30, 4:20] = True  # looks like an L, and is a finding
     (source.path / "masks" / "s1_0.png").write_bytes(encode_png(mask))
     report = run_scrub(source.path, ScrubConfig(blank=True, markers=True, workers=2), tmp_path / "out")
@@ -101,7 +101,7 @@ def test_a_corpus_gives_a_corpus(tmp_path: Path) -> None:
 
 
 def test_a_linked_corpus_is_followed(tmp_path: Path) -> None:
-    """An imported corpus reaches its films through a link; the copy holds them itself."""
+    """An imported corpus reaches its images through a link; the copy holds them itself."""
     source = toy_corpus(tmp_path / "c")
     (source.path / "images").rename(tmp_path / "elsewhere")
     (source.path / "images").symlink_to(tmp_path / "elsewhere")
@@ -109,18 +109,18 @@ def test_a_linked_corpus_is_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / CLEANED / "images").is_symlink()
 
 
-def test_a_film_that_cannot_be_cleaned_is_not_passed_on(tmp_path: Path) -> None:
-    """The study loses that film and says so; one that loses all is left out; the command fails."""
+def test_a_image_that_cannot_be_cleaned_is_not_passed_on(tmp_path: Path) -> None:
+    """The study loses that image and says so; one that loses all is left out; the command fails."""
     two = {"images": load_corpus(toy_corpus(tmp_path / "first").path)["s0"].images * 2}
     source = toy_corpus(tmp_path / "c", changes={2: two})
     (source.path / "images" / "s1.png").write_bytes(b"\x89PNG\r\n\x1a\n damaged")
     report = run_scrub(source.path, BLANK, tmp_path / "out")
     copy = load_corpus(tmp_path / "out" / CLEANED)
     assert not report.ok and report.reasons == {scrub.UNREADABLE: 1} and "s1" not in copy
-    assert copy.card.dropped == {scrub.NO_FILM: 1} and not (copy.path / "images" / "s1.png").exists()
+    assert copy.card.dropped == {scrub.NO_IMAGE: 1} and not (copy.path / "images" / "s1.png").exists()
 
 
-def test_one_of_two_films_lost(tmp_path: Path) -> None:
+def test_one_of_two_images_lost(tmp_path: Path) -> None:
     """The other stays, with a remark."""
     images = tuple(load_corpus(toy_corpus(tmp_path / "first").path)[name].images[0] for name in ("s0", "s1"))
     source = toy_corpus(tmp_path / "c", changes={0: {"images": images}})
@@ -128,12 +128,12 @@ def test_one_of_two_films_lost(tmp_path: Path) -> None:
     run_scrub(source.path, BLANK, tmp_path / "out")
     copy = load_corpus(tmp_path / "out" / CLEANED)
     assert [image.path for image in copy["s0"].images] == ["images/s0.png"]
-    assert copy.card.remarks == {scrub.FILM_LOST: 1}
+    assert copy.card.remarks == {scrub.IMAGE_LOST: 1}
 
 
 def test_hostile_files_are_listed_and_stop_nothing(folder: Path, tmp_path: Path) -> None:
     """Links out of the folder or in a circle, a pipe, a name that is not UTF-8, a cut file: failed, not copied."""
-    (tmp_path / "outside.png").write_bytes(encode_png(TEXT.film))
+    (tmp_path / "outside.png").write_bytes(encode_png(TEXT.image))
     (folder / "link.png").symlink_to(tmp_path / "outside.png")
     (tmp_path / "far").mkdir()
     (folder / "linked").symlink_to(tmp_path / "far")
@@ -192,7 +192,7 @@ def _over(real: Any, folder: Path) -> Any:
     return opened
 
 
-@pytest.mark.parametrize("out", ["films", "films/inside", "."])
+@pytest.mark.parametrize("out", ["images", "images/inside", "."])
 def test_nothing_is_cleaned_in_place(folder: Path, tmp_path: Path, out: str) -> None:
     """The output in the source, or around it."""
     with pytest.raises(ConfigError, match="choose another --out"):
@@ -205,17 +205,17 @@ def test_a_source_that_is_not_there(tmp_path: Path) -> None:
         run_scrub(tmp_path / "nowhere", LIST, tmp_path / "out")
 
 
-def test_a_dicom_file_that_is_no_single_film_is_told_as_such(tmp_path: Path) -> None:
-    """A report or a loop among the films of an export is nothing that was damaged."""
-    write_film(tmp_path / "films" / "loop.dcm", NumberOfFrames=2)
-    report = run_scrub(tmp_path / "films", BLANK, tmp_path / "out")
-    assert not report.ok and report.reasons == {scrub.NOT_ONE_FILM: 1}
+def test_a_dicom_file_that_is_no_single_image_is_told_as_such(tmp_path: Path) -> None:
+    """A report or a loop among the images of an export is nothing that was damaged."""
+    write_image(tmp_path / "images" / "loop.dcm", NumberOfFrames=2)
+    report = run_scrub(tmp_path / "images", BLANK, tmp_path / "out")
+    assert not report.ok and report.reasons == {scrub.NOT_ONE_IMAGE: 1}
 
 
 def test_a_folder_that_cannot_be_listed_is_an_error(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Films in it would count as looked at."""
+    """Images in it would count as looked at."""
     real = os.scandir
 
     def closed(path: Any) -> Any:

@@ -7,7 +7,7 @@ import pytest
 from cxrlab.core.records import SECTIONS
 from cxrlab.data.sections import parse
 from cxrlab.data.sections.headers import BY_NAME, HOLDS, ROWS, SUMMARY, TECHNIQUE, spelled
-from cxrlab.data.sections.naming import in_capitals, meaning, names_a_film, one_slip, simple
+from cxrlab.data.sections.naming import in_capitals, meaning, names_a_image, one_slip, simple
 
 
 def test_the_notation_of_a_row() -> None:
@@ -75,7 +75,7 @@ def test_capitals_that_hold_a_word(word: str, section: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "is_film"),
+    ("name", "is_image"),
     [
         ("CHEST, TWO VIEWS", True),
         ("PA AND LATERAL CHEST", True),
@@ -90,9 +90,9 @@ def test_capitals_that_hold_a_word(word: str, section: str) -> None:
         ("", False),
     ],
 )
-def test_names_of_films(name: str, is_film: bool) -> None:
+def test_names_of_images(name: str, is_image: bool) -> None:
     """In capitals one telling word will do; else every word must go with a film's name."""
-    assert names_a_film(name) is is_film
+    assert names_a_image(name) is is_image
 
 
 def test_capitals() -> None:

@@ -1,4 +1,4 @@
-"""BRAX: columns by name, ages in groups, odd views, several films a study."""
+"""BRAX: columns by name, ages in groups, odd views, several images a study."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TABLE = "master_spreadsheet_update.csv"
 
 
 def test_the_studies_are_as_written_by_hand() -> None:
-    """Sixteen rows: five ways to write an age, seven views, two films that disagree, rows without ids."""
+    """Sixteen rows: five ways to write an age, seven views, two images that disagree, rows without ids."""
     assert told("brax", FIXTURE) == expected(FIXTURE)
 
 
@@ -31,7 +31,7 @@ def test_the_order_of_columns_does_not_matter(tmp_path: Path) -> None:
     assert told("brax", tmp_path) == expected(FIXTURE)
 
 
-def test_dicom_films_are_used_when_the_png_folder_is_absent_or_when_asked_for(tmp_path: Path) -> None:
+def test_dicom_images_are_used_when_the_png_folder_is_absent_or_when_asked_for(tmp_path: Path) -> None:
     (tmp_path / TABLE).write_bytes((FIXTURE / TABLE).read_bytes())
     (tmp_path / "Anonymized_DICOMs").mkdir()
     assert plan(ImportConfig(tmp_path)).layout == "dicom"
@@ -45,14 +45,14 @@ def test_dicom_films_are_used_when_the_png_folder_is_absent_or_when_asked_for(tm
 
 
 def test_the_corpus_has_text_from_labels_and_counts_what_is_missing(tmp_path: Path) -> None:
-    """None of the nine studies' films lies in the fixture; three rows lead to no study."""
+    """None of the nine studies' images lies in the fixture; three rows lead to no study."""
     corpus = import_corpus("brax", ImportConfig(FIXTURE, workers=1), tmp_path / "corpus")
     assert corpus.card.counts == {"studies": 9, "patients": 6, "images": 0}
     assert corpus.card.remarks[NOT_IN_FOLDER] == 9
     assert corpus.card.dropped == {
         "row without a patient id": 1,
         "row without an accession number": 1,
-        "row without the path of its film": 1,
+        "row without the path of its image": 1,
     }
     study = corpus["A10"]
     assert study.sections is None and study.structured["labels"]["findings"]
@@ -77,5 +77,5 @@ def test_a_broken_table_is_a_sentence(tmp_path: Path, before: str, after: str, t
 
 
 def test_a_folder_without_the_table_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="does not hold the table of films"):
+    with pytest.raises(DataError, match="does not hold the table of images"):
         plan(ImportConfig(tmp_path))

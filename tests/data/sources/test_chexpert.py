@@ -1,4 +1,4 @@
-"""CheXpert v1: path prefixes, several films a study, unknown ages, tables of three splits."""
+"""CheXpert v1: path prefixes, several images a study, unknown ages, tables of three splits."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.importing import import_corpus
 from cxrlab.data.sources.chexpert import plan
-from cxrlab.data.sources.chexpert_films import LISTED_TWICE
+from cxrlab.data.sources.chexpert_images import LISTED_TWICE
 from cxrlab.data.sources.source import Imported, Plan
 
 FIXTURE = Path(__file__).parent / "fixtures" / "chexpert" / "v1"
-FILM = "patient99001/study1/view1_frontal.jpg"
+IMAGE = "patient99001/study1/view1_frontal.jpg"
 
 
 def imported(config: ImportConfig) -> list[Imported]:
@@ -45,7 +45,7 @@ def test_the_sixteen_rows_are_as_written_by_hand() -> None:
         assert (one.study.to_json(), list(one.remarks)) == (wanted["study"], wanted["remarks"])
 
 
-def test_the_source_is_told_and_a_film_listed_twice_counted() -> None:
+def test_the_source_is_told_and_a_image_listed_twice_counted() -> None:
     found = plan(ImportConfig(FIXTURE))
     assert (found.layout, found.total, found.collections) == ("small", 11, ("stanford",))
     assert found.remarks == {LISTED_TWICE: 1} and found.label_style == "chexpert"
@@ -53,17 +53,17 @@ def test_the_source_is_told_and_a_film_listed_twice_counted() -> None:
 
 def test_the_root_may_be_the_folder_or_the_one_above(root: Path) -> None:
     """The tables begin each path with the folder's name; the disk has it once or not at all."""
-    (root / "train" / FILM).parent.mkdir(parents=True)
-    (root / "train" / FILM).write_bytes(b"x")
-    assert first_path(ImportConfig(root)) == f"train/{FILM}"
-    assert first_path(ImportConfig(root.parent)) == f"CheXpert-v1.0-small/train/{FILM}"
-    renamed = root.rename(root.parent / "films of Stanford")
-    assert first_path(ImportConfig(renamed)) == f"train/{FILM}"
-    assert first_path(ImportConfig(renamed.parent)) == f"films of Stanford/train/{FILM}"
+    (root / "train" / IMAGE).parent.mkdir(parents=True)
+    (root / "train" / IMAGE).write_bytes(b"x")
+    assert first_path(ImportConfig(root)) == f"train/{IMAGE}"
+    assert first_path(ImportConfig(root.parent)) == f"CheXpert-v1.0-small/train/{IMAGE}"
+    renamed = root.rename(root.parent / "images of Stanford")
+    assert first_path(ImportConfig(renamed)) == f"train/{IMAGE}"
+    assert first_path(ImportConfig(renamed.parent)) == f"images of Stanford/train/{IMAGE}"
 
 
-def test_films_that_are_not_there_are_looked_for_in_the_right_place(root: Path) -> None:
-    assert first_path(ImportConfig(root)) == f"train/{FILM}"
+def test_images_that_are_not_there_are_looked_for_in_the_right_place(root: Path) -> None:
+    assert first_path(ImportConfig(root)) == f"train/{IMAGE}"
 
 
 def test_batches_side_by_side_are_found(tmp_path: Path) -> None:
@@ -71,12 +71,12 @@ def test_batches_side_by_side_are_found(tmp_path: Path) -> None:
     tables = shutil.copytree(FIXTURE, tmp_path / "CheXpert-v1.0 batch 1 (validate & csv)")
     for table in tables.glob("*.csv"):
         table.write_text(table.read_text().replace("CheXpert-v1.0-small/", "CheXpert-v1.0/"))
-    second = f"CheXpert-v1.0 batch 2 (train 1)/{FILM}"
+    second = f"CheXpert-v1.0 batch 2 (train 1)/{IMAGE}"
     third = "CheXpert-v1.0 batch 3 (train 2)/patient99003/study1/view1_frontal.jpg"
     valid = "CheXpert-v1.0 batch 1 (validate & csv)/valid/patient99541/study1/view1_frontal.jpg"
-    for film in (second, third, valid):
-        (tmp_path / film).parent.mkdir(parents=True)
-        (tmp_path / film).write_bytes(b"x")
+    for image in (second, third, valid):
+        (tmp_path / image).parent.mkdir(parents=True)
+        (tmp_path / image).write_bytes(b"x")
     paths = {one.study.id: one.study.images[0].path for one in imported(ImportConfig(tmp_path))}
     assert paths["patient99001/study1"] == second
     assert paths["patient99003/study1"] == third
@@ -89,12 +89,12 @@ def test_two_releases_under_one_root_ask_for_the_layout(root: Path) -> None:
     for table in full.glob("*.csv"):
         table.write_text(table.read_text().replace("CheXpert-v1.0-small/", "CheXpert-v1.0/"))
     for folder in (root, full):
-        (folder / "train" / FILM).parent.mkdir(parents=True)
-        (folder / "train" / FILM).write_bytes(b"x")
+        (folder / "train" / IMAGE).parent.mkdir(parents=True)
+        (folder / "train" / IMAGE).write_bytes(b"x")
     with pytest.raises(DataError, match="holds CheXpert as v1 and small; say which with --layout"):
         plan(ImportConfig(root.parent))
     for layout, folder in (("v1", "CheXpert-v1.0"), ("small", "CheXpert-v1.0-small")):
-        assert first_path(ImportConfig(root.parent, layout=layout)) == f"{folder}/train/{FILM}"
+        assert first_path(ImportConfig(root.parent, layout=layout)) == f"{folder}/train/{IMAGE}"
 
 
 @pytest.mark.parametrize(
@@ -140,14 +140,14 @@ def test_a_folder_without_tables_and_an_unknown_layout_are_sentences(tmp_path: P
 
 
 def test_an_import_makes_text_from_labels_except_for_the_test_split(root: Path, tmp_path: Path) -> None:
-    (root / "train" / FILM).parent.mkdir(parents=True)
-    (root / "train" / FILM).write_bytes(b"x")
+    (root / "train" / IMAGE).parent.mkdir(parents=True)
+    (root / "train" / IMAGE).write_bytes(b"x")
     corpus = import_corpus("chexpert", ImportConfig(root, workers=1), tmp_path / "corpus")
     assert corpus.card.counts == {
         "studies": 11, "patients": 9, "images": 1, "train": 8, "val": 2, "test": 1,
     }  # fmt: skip
     first = corpus["patient99001/study1"]
-    assert first.images[0].path == f"images/train/{FILM}" and first.structured["labels"]["findings"]
+    assert first.images[0].path == f"images/train/{IMAGE}" and first.structured["labels"]["findings"]
     assert first.sections is None and first.report is None
     assert not corpus["patient99741/study1"].structured
 
@@ -169,11 +169,11 @@ def test_tables_of_one_release_may_lie_in_several_folders(tmp_path: Path, root: 
     (release / "CheXpert-v1.0 batch 1 (validate & csv)" / "test_labels.csv").rename(
         release / "CheXpert" / "test_labels.csv"
     )
-    (release / "CheXpert-v1.0 batch 2 (train 1)" / FILM).parent.mkdir(parents=True)
-    (release / "CheXpert-v1.0 batch 2 (train 1)" / FILM).write_bytes(b"x")
+    (release / "CheXpert-v1.0 batch 2 (train 1)" / IMAGE).parent.mkdir(parents=True)
+    (release / "CheXpert-v1.0 batch 2 (train 1)" / IMAGE).write_bytes(b"x")
     (release / "circle").symlink_to("circle")
     found = imported(ImportConfig(release))
     assert [one.study.to_json()["split"] for one in found] == [
         one.study.split for one in imported(ImportConfig(FIXTURE))
     ]
-    assert found[0].study.images[0].path == f"CheXpert-v1.0 batch 2 (train 1)/{FILM}"
+    assert found[0].study.images[0].path == f"CheXpert-v1.0 batch 2 (train 1)/{IMAGE}"

@@ -1,4 +1,4 @@
-"""CheXpert Plus: several films a report, order of reports, labels beside the table, three trees of films."""
+"""CheXpert Plus: several images a report, order of reports, labels beside the table, three trees of images."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from cxrlab.core.errors import DataError
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.importing import import_corpus
 from cxrlab.data.sources.chexpert import plan
-from cxrlab.data.sources.chexpert_films import LISTED_TWICE
-from cxrlab.data.sources.chexpert_plus import LABELS_WITHOUT_FILM, NO_LABELS, NO_SECTION, TABLE
+from cxrlab.data.sources.chexpert_images import LISTED_TWICE
+from cxrlab.data.sources.chexpert_plus import LABELS_WITHOUT_IMAGE, NO_LABELS, NO_SECTION, TABLE
 from cxrlab.data.sources.source import Imported, Plan
 
 FIXTURE = Path(__file__).parent / "fixtures" / "chexpert" / "plus"
-FILM = "train/patient99001/study1/view1_frontal"
+IMAGE = "train/patient99001/study1/view1_frontal"
 
 
 def imported(config: ImportConfig) -> list[Imported]:
@@ -50,25 +50,25 @@ def test_the_source_is_told_and_what_belongs_to_no_study_counted() -> None:
     """Its text is the source's, so that none is made from labels."""
     found = plan(ImportConfig(FIXTURE))
     assert (found.layout, found.total, found.collections, found.label_style) == ("plus", 10, ("stanford",), None)
-    assert found.remarks == {LISTED_TWICE: 1, LABELS_WITHOUT_FILM: 1}
+    assert found.remarks == {LISTED_TWICE: 1, LABELS_WITHOUT_IMAGE: 1}
 
 
 @pytest.mark.parametrize("place", ["PNG/train", "PNG/PNG/train", "png_chexpert_plus_chunk_0/PNG/train", "train"])
 def test_a_table_that_says_jpg_finds_its_png(root: Path, place: str) -> None:
-    film = f"{place}{FILM.removeprefix('train')}.png"
-    (root / film).parent.mkdir(parents=True)
-    (root / film).write_bytes(b"x")
-    assert imported(ImportConfig(root))[0].study.images[0].path == film
+    image = f"{place}{IMAGE.removeprefix('train')}.png"
+    (root / image).parent.mkdir(parents=True)
+    (root / image).write_bytes(b"x")
+    assert imported(ImportConfig(root))[0].study.images[0].path == image
 
 
 def test_of_several_trees_dicom_comes_last(root: Path) -> None:
-    """A DICOM film is twenty times as large and slower to decode."""
-    for film in (f"DICOM/{FILM}.dcm", f"PNG/{FILM}.png"):
-        (root / film).parent.mkdir(parents=True)
-        (root / film).write_bytes(b"x")
-    assert imported(ImportConfig(root))[0].study.images[0].path == f"PNG/{FILM}.png"
-    (root / f"PNG/{FILM}.png").unlink()
-    assert imported(ImportConfig(root))[0].study.images[0].path == f"DICOM/{FILM}.dcm"
+    """A DICOM image is twenty times as large and slower to decode."""
+    for image in (f"DICOM/{IMAGE}.dcm", f"PNG/{IMAGE}.png"):
+        (root / image).parent.mkdir(parents=True)
+        (root / image).write_bytes(b"x")
+    assert imported(ImportConfig(root))[0].study.images[0].path == f"PNG/{IMAGE}.png"
+    (root / f"PNG/{IMAGE}.png").unlink()
+    assert imported(ImportConfig(root))[0].study.images[0].path == f"DICOM/{IMAGE}.dcm"
 
 
 def test_labels_may_lie_in_their_own_folder_and_may_be_missing(root: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_broken_table_is_a_sentence(root: Path, before: str, after: str, told:
 
 
 def test_a_study_in_two_splits_is_refused(root: Path) -> None:
-    """The last row of the study that has two films is moved to another split."""
+    """The last row of the study that has two images is moved to another split."""
     head, found, tail = (root / TABLE).read_text().rpartition("88.0,Female,,,,,,,train")
     assert found
     (root / TABLE).write_text(f"{head}88.0,Female,,,,,,,valid{tail}")

@@ -94,7 +94,7 @@ def test_the_most_wanted_file_is_found(tmp_path: Path) -> None:
 
 
 def test_a_root_one_level_off_is_named(tmp_path: Path) -> None:
-    """The commonest slip: the folder above, or the folder of films."""
+    """The commonest slip: the folder above, or the folder of images."""
     (tmp_path / "set" / "images").mkdir(parents=True)
     (tmp_path / "set" / "table_v2.csv").write_text("a\n")
     for wrong in (tmp_path, tmp_path / "set" / "images"):

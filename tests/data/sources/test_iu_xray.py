@@ -1,4 +1,4 @@
-"""IU X-ray in R2Gen's layout: which numbered file is which film, views by table or picture, other spellings."""
+"""IU X-ray in R2Gen's layout: which numbered file is which image, views by table or picture, other spellings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chest_films import frontal_films, png, side_film
+from chest_images import frontal_images, png, side_image
 from importing import expected, told
 
 from cxrlab.core.errors import ConfigError, DataError
@@ -23,11 +23,11 @@ from cxrlab.data.sources.iu_xray import NOT_IN_TABLE, plan
 FIXTURE = Path(__file__).parent / "fixtures" / "iu_xray"
 
 
-def written(root: Path, *rows: dict[str, Any], **films: bytes) -> Path:
-    """A folder with these studies of train; films by `<k>` of the first one."""
+def written(root: Path, *rows: dict[str, Any], **images: bytes) -> Path:
+    """A folder with these studies of train; images by `<k>` of the first one."""
     root.mkdir(exist_ok=True)
     (root / "annotation.json").write_text(json.dumps({"train": list(rows)}))
-    for name, data in films.items():
+    for name, data in images.items():
         path = root / "images" / rows[0]["id"] / f"{name.removeprefix('f')}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
@@ -39,13 +39,13 @@ def row(name: str = "CXR7_IM-0001", paths: tuple[str, ...] | None = None) -> dic
 
 
 def test_the_thirteen_studies_are_as_written_by_hand() -> None:
-    """Files are numbered in the order of the films' names as text (10001 before 9001), not in that of the table."""
+    """Files are numbered in the order of the images' names as text (10001 before 9001), not in that of the table."""
     assert told("iu-xray", FIXTURE) == expected(FIXTURE)
 
 
 def test_without_the_table_the_pictures_tell(tmp_path: Path) -> None:
     """The front view is found wherever it stands, and how sure that is stands beside it."""
-    root = written(tmp_path / "iu", row(), f0=png(side_film()), f1=png(frontal_films()[0]))
+    root = written(tmp_path / "iu", row(), f0=png(side_image()), f1=png(frontal_images()[0]))
     corpus = import_corpus("iu-xray", ImportConfig(root, workers=1), tmp_path / "out")
     lateral, frontal = next(iter(corpus)).images
     assert (lateral.view, frontal.view) == (View.LATERAL, View.FRONTAL)
@@ -58,42 +58,42 @@ def test_without_the_table_the_pictures_tell(tmp_path: Path) -> None:
 def test_the_table_may_lie_elsewhere_and_wins_over_the_picture(tmp_path: Path) -> None:
     """Its word is the collection's own; the pictures here are swapped to see who is believed."""
     name = "CXR4101_IM-5001"
-    root = written(tmp_path / "iu", row(name), f0=png(side_film()), f1=png(frontal_films()[0]))
+    root = written(tmp_path / "iu", row(name), f0=png(side_image()), f1=png(frontal_images()[0]))
     config = ImportConfig(root, projections=FIXTURE / "indiana_projections.csv", workers=1)
     corpus = import_corpus("iu-xray", config, tmp_path / "out")
     assert [image.view for image in next(iter(corpus)).images] == [View.FRONTAL, View.LATERAL]
     assert corpus.card.settings["layout"] == "r2gen with projections"
 
 
-def test_a_film_that_the_table_forgot_is_looked_at(tmp_path: Path) -> None:
-    """The second film of number 2084 is blank and no row of the table, so that it must not take its neighbour's row."""
+def test_a_image_that_the_table_forgot_is_looked_at(tmp_path: Path) -> None:
+    """The second image of number 2084 is blank and no row of the table, so that it must not take its neighbour's row."""
     name = "CXR2084_IM-0715-1001"
-    root = written(tmp_path / "iu", row(name), f0=png(frontal_films()[0]), f1=png(np.ones((64, 64), np.float32)))
+    root = written(tmp_path / "iu", row(name), f0=png(frontal_images()[0]), f1=png(np.ones((64, 64), np.float32)))
     (told_of,) = told("iu-xray", root, projections=FIXTURE / "indiana_projections.csv")
     assert [image["view"] for image in told_of["study"]["images"]] == ["frontal", "other"]
     assert told_of["remarks"] == [SHOWS_NOTHING, NOT_IN_TABLE]
 
 
-def test_a_film_that_cannot_be_decoded_costs_its_view_alone(tmp_path: Path) -> None:
-    root = written(tmp_path / "iu", row(), f0=b"no picture", f1=png(frontal_films()[0]))
+def test_a_image_that_cannot_be_decoded_costs_its_view_alone(tmp_path: Path) -> None:
+    root = written(tmp_path / "iu", row(), f0=b"no picture", f1=png(frontal_images()[0]))
     (one,) = told("iu-xray", root)
     assert [image["view"] for image in one["study"]["images"]] == ["other", "frontal"]
     assert one["remarks"] == [UNDECODABLE, FROM_PICTURE]
 
 
-def test_films_with_another_ending_or_beside_the_annotation_are_found(tmp_path: Path) -> None:
+def test_images_with_another_ending_or_beside_the_annotation_are_found(tmp_path: Path) -> None:
     """Copies of the data set are re-encoded as JPEG, and some lack the folder images."""
     name = "CXR7_IM-0001"
     root = written(tmp_path / "iu", row(name))
     for place in (root / "images" / name / "0.jpg", root / name / "1.png"):
         place.parent.mkdir(parents=True)
-        place.write_bytes(png(frontal_films()[0]))
+        place.write_bytes(png(frontal_images()[0]))
     (one,) = told("iu-xray", root)
     assert [image["path"] for image in one["study"]["images"]] == [f"images/{name}/0.jpg", f"{name}/1.png"]
 
 
 def test_a_path_that_leaves_the_folder_is_neither_read_nor_kept(tmp_path: Path) -> None:
-    (tmp_path / "secret.png").write_bytes(png(frontal_films()[0]))
+    (tmp_path / "secret.png").write_bytes(png(frontal_images()[0]))
     root = written(tmp_path / "iu", row(paths=("../../secret.png",)), row("CXR8_IM-0002"))
     corpus = import_corpus("iu-xray", ImportConfig(root, workers=1), tmp_path / "out")
     assert corpus.card.dropped == {LEAVES_FOLDER: 1} and [study.id for study in corpus] == ["CXR8_IM-0002"]
@@ -123,9 +123,9 @@ def test_a_broken_annotation_is_a_sentence(tmp_path: Path, content: object, sent
 @pytest.mark.parametrize(
     ("table", "sentence"),
     [
-        ("uid,filename,projection\n", "lists no film"),
+        ("uid,filename,projection\n", "lists no image"),
         ("uid,filename\n1,1_IM-0001-3001.dcm.png\n", "no column 'projection'"),
-        ("uid,filename,projection\n1,scan.png,Frontal\n", ":2: 'scan.png' is no film"),
+        ("uid,filename,projection\n1,scan.png,Frontal\n", ":2: 'scan.png' is no image"),
         ("uid,filename,projection\n1,1_IM-0001-3001.dcm.png,Oblique\n", ":2: the projection is 'Oblique'"),
         (
             "uid,filename,projection\n1,1_IM-0001-3001.dcm.png,Frontal\n1,1_IM-0001-3001.dcm.png,Lateral\n",

@@ -20,7 +20,7 @@ from cxrlab.data.writer import Dropped
 
 FIXTURE = Path(__file__).parent / "fixtures" / "mimic_cxr"
 METADATA = "mimic-cxr-2.0.0-metadata.csv"
-FIRST_FILM = "files/p10/p10990001/s50990002/a0000000-00000000-00000000-00000000-00000001"
+FIRST_IMAGE = "files/p10/p10990001/s50990002/a0000000-00000000-00000000-00000000-00000001"
 
 
 def answers(config: ImportConfig) -> list[Imported | Dropped]:
@@ -51,11 +51,11 @@ def test_the_nineteen_rows_are_as_written_by_hand() -> None:
 
 
 def test_what_belongs_to_no_study_is_counted() -> None:
-    """One film stands twice in the metadata; one study is in the labels and the split, and has no film."""
+    """One image stands twice in the metadata; one study is in the labels and the split, and has no image."""
     found = plan(ImportConfig(FIXTURE))
     assert found.remarks == {
         mimic_visits.LISTED_TWICE: 1,
-        mimic_visits.SPLIT_WITHOUT_FILM: 1,
+        mimic_visits.SPLIT_WITHOUT_IMAGE: 1,
         mimic_visits.LABELS_WITHOUT_STUDY: 1,
     }
     assert (found.total, found.layout, found.collections) == (11, "jpg 2.1.0, patients of MIMIC-IV", ("beth-israel",))
@@ -81,7 +81,7 @@ def test_packed_tables_and_a_zip_of_reports_give_the_same_studies(root: Path, tm
 
 
 def test_reports_and_patients_may_lie_apart(root: Path, tmp_path: Path) -> None:
-    """The reports are another download than the films; MIMIC-IV's patients are a third."""
+    """The reports are another download than the images; MIMIC-IV's patients are a third."""
     before = answers(ImportConfig(root))
     apart = tmp_path / "reports"
     shutil.move(root / "files", apart / "mimic-cxr-reports" / "files")
@@ -142,7 +142,7 @@ def test_workers_that_share_a_zip_file_do_not_disturb_each_other(root: Path, tmp
     assert told == {f"s{one}": f" FINDINGS: Phantom {one}. " * 50 for one in numbers}
 
 
-def test_films_may_lie_in_the_root_itself(root: Path) -> None:
+def test_images_may_lie_in_the_root_itself(root: Path) -> None:
     """Some keep p10 to p19 without the folder above."""
     (root / "files").rename(root / "old")
     (root / "p10").mkdir()
@@ -170,7 +170,7 @@ def test_a_broken_table_is_a_sentence(root: Path, table: str, before: str, after
         plan(ImportConfig(root))
 
 
-def test_a_film_in_two_splits_keeps_the_first(root: Path) -> None:
+def test_a_image_in_two_splits_keeps_the_first(root: Path) -> None:
     table = root / "mimic-cxr-2.0.0-split.csv"
     first = table.read_text().splitlines()[1]
     table.write_text(table.read_text() + first.replace("train", "test") + "\n")
@@ -179,7 +179,7 @@ def test_a_film_in_two_splits_keeps_the_first(root: Path) -> None:
 
 
 def test_a_folder_without_the_table_and_an_unknown_layout_are_sentences(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="does not hold the table of films of MIMIC-CXR-JPG"):
+    with pytest.raises(DataError, match="does not hold the table of images of MIMIC-CXR-JPG"):
         plan(ImportConfig(tmp_path))
     with pytest.raises(ConfigError, match="Choose one of jpg, dicom"):
         plan(ImportConfig(tmp_path, layout="png"))
@@ -188,12 +188,12 @@ def test_a_folder_without_the_table_and_an_unknown_layout_are_sentences(tmp_path
 
 
 def dicom_root(root: Path) -> Path:
-    """The same films as DICOM files, listed as MIMIC-CXR lists them; one study of the list has no film."""
+    """The same images as DICOM files, listed as MIMIC-CXR lists them; one study of the list has no image."""
     rows = [line.split(",") for line in (root / METADATA).read_text().splitlines()[1:]]
-    films = dict.fromkeys((row[1], row[2], row[0]) for row in rows)
+    images = dict.fromkeys((row[1], row[2], row[0]) for row in rows)
     (root / "cxr-record-list.csv").write_text(
         "subject_id,study_id,dicom_id,path\n"
-        + "".join(f"{p},{s},{d},files/p{p[:2]}/p{p}/s{s}/{d}.dcm\n" for p, s, d in films)
+        + "".join(f"{p},{s},{d},files/p{p[:2]}/p{p}/s{s}/{d}.dcm\n" for p, s, d in images)
     )
     listed = dict.fromkeys((row[1], row[2]) for row in rows)
     (root / "cxr-study-list.csv").write_text(
@@ -209,14 +209,14 @@ def write_dicom(path: Path, view: str) -> None:
 
     meta = FileMetaDataset()
     meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    film = FileDataset(str(path), {}, file_meta=meta, preamble=b"\0" * 128)
-    film.SOPClassUID, film.Rows, film.Columns, film.ViewPosition = "1.2.840.10008.5.1.4.1.1.1.1", 1, 1, view
+    image = FileDataset(str(path), {}, file_meta=meta, preamble=b"\0" * 128)
+    image.SOPClassUID, image.Rows, image.Columns, image.ViewPosition = "1.2.840.10008.5.1.4.1.1.1.1", 1, 1, view
     path.parent.mkdir(parents=True, exist_ok=True)
-    film.save_as(path)
+    image.save_as(path)
 
 
-def test_dicom_with_the_tables_of_jpg_is_the_same_but_for_the_films(root: Path) -> None:
-    """Reports, splits, labels and dates do not depend on the form of the films."""
+def test_dicom_with_the_tables_of_jpg_is_the_same_but_for_the_images(root: Path) -> None:
+    """Reports, splits, labels and dates do not depend on the form of the images."""
     jpg = studies(ImportConfig(root))
     found = plan(ImportConfig(dicom_root(root), layout="dicom"))
     dicom = {answer.study.id: answer for item in found.items if isinstance(answer := found.read(item), Imported)}
@@ -226,44 +226,44 @@ def test_dicom_with_the_tables_of_jpg_is_the_same_but_for_the_films(root: Path) 
         assert json.loads(expected) == dicom[name].study.to_json()
 
 
-def test_a_listed_study_without_films_is_left_out(root: Path) -> None:
+def test_a_listed_study_without_images_is_left_out(root: Path) -> None:
     dropped = [one for one in answers(ImportConfig(dicom_root(root), layout="dicom")) if isinstance(one, Dropped)]
-    assert dropped == [Dropped("s50990012", mimic_cxr.NO_FILM)]
+    assert dropped == [Dropped("s50990012", mimic_cxr.NO_IMAGE)]
 
 
 def test_dicom_headers_tell_the_view_where_no_table_does(root: Path) -> None:
     """Without the metadata of JPG there are no dates either, so that priors are unknown."""
     dicom_root(root)
     (root / METADATA).unlink()
-    write_dicom(root / f"{FIRST_FILM}.dcm", "PA")
-    second = root / f"{FIRST_FILM[:-1]}2.dcm"
+    write_dicom(root / f"{FIRST_IMAGE}.dcm", "PA")
+    second = root / f"{FIRST_IMAGE[:-1]}2.dcm"
     write_dicom(second, "")
-    third = root / f"files/p10/p10990001/s50990001/{Path(FIRST_FILM).name[:-1]}3.dcm"
+    third = root / f"files/p10/p10990001/s50990001/{Path(FIRST_IMAGE).name[:-1]}3.dcm"
     third.parent.mkdir(parents=True)
     third.write_bytes(b"\0" * 128 + b"DICM and then nothing of use")
     found = studies(ImportConfig(root))
     one = found["s50990002"]
     assert [image.view.value for image in one.study.images] == ["PA", "other"]
-    assert "view not told by the source; the film is kept as other" in one.remarks
+    assert "view not told by the source; the image is kept as other" in one.remarks
     assert mimic_cxr.NO_DATE in one.remarks and one.study.prior is None
     assert any("header not readable" in remark for remark in found["s50990001"].remarks)
 
 
-def test_the_layout_is_found_by_the_films_where_both_tables_are_there(root: Path) -> None:
+def test_the_layout_is_found_by_the_images_where_both_tables_are_there(root: Path) -> None:
     dicom_root(root)
-    assert plan(ImportConfig(root)).layout.startswith("jpg"), "no film at all: the form that has more tables"
-    write_dicom(root / f"{FIRST_FILM}.dcm", "PA")
+    assert plan(ImportConfig(root)).layout.startswith("jpg"), "no image at all: the form that has more tables"
+    write_dicom(root / f"{FIRST_IMAGE}.dcm", "PA")
     assert plan(ImportConfig(root)).layout.startswith("dicom")
-    (root / f"{FIRST_FILM}.jpg").write_bytes(b"x")
+    (root / f"{FIRST_IMAGE}.jpg").write_bytes(b"x")
     assert plan(ImportConfig(root)).layout.startswith("jpg")
 
 
-def test_an_import_links_the_films_that_are_there_and_counts_the_others(root: Path, tmp_path: Path) -> None:
-    (root / FIRST_FILM).parent.mkdir(parents=True)
-    (root / f"{FIRST_FILM}.jpg").write_bytes(b"x")
+def test_an_import_links_the_images_that_are_there_and_counts_the_others(root: Path, tmp_path: Path) -> None:
+    (root / FIRST_IMAGE).parent.mkdir(parents=True)
+    (root / f"{FIRST_IMAGE}.jpg").write_bytes(b"x")
     corpus = import_corpus("mimic-cxr", ImportConfig(root, workers=2), tmp_path / "corpus")
     assert corpus.card.counts == {
         "studies": 11, "patients": 5, "images": 1, "train": 5, "val": 3, "test": 2,
     }  # fmt: skip
-    assert corpus["s50990002"].images[0].path == f"images/{FIRST_FILM}.jpg"
-    assert corpus.card.remarks["film listed, but not in the folder"] == 11
+    assert corpus["s50990002"].images[0].path == f"images/{FIRST_IMAGE}.jpg"
+    assert corpus.card.remarks["image listed, but not in the folder"] == 11

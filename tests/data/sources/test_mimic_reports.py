@@ -39,7 +39,7 @@ def test_a_tree_of_reports_may_begin_at_several_places(tmp_path: Path, tree: str
     file = tmp_path / tree / MEMBER
     file.parent.mkdir(parents=True)
     file.write_text("A phantom.")
-    for reports in (find_reports(tmp_path, None), find_reports(tmp_path / "films", tmp_path)):
+    for reports in (find_reports(tmp_path, None), find_reports(tmp_path / "images", tmp_path)):
         told = reports.read("p10990001", "s50990001")
         assert told is not None and told.text == "A phantom."
 
@@ -79,7 +79,7 @@ def test_a_report_outside_an_archive_is_bounded_too(tmp_path: Path) -> None:
         find_reports(tmp_path, None).read("p10990001", "s50990001")
 
 
-def test_a_tree_of_reports_alone_goes_before_the_tree_of_films(tmp_path: Path) -> None:
+def test_a_tree_of_reports_alone_goes_before_the_tree_of_images(tmp_path: Path) -> None:
     (tmp_path / "files/p10").mkdir(parents=True)
     file = tmp_path / "mimic-cxr-reports/files" / MEMBER
     file.parent.mkdir(parents=True)
@@ -88,7 +88,7 @@ def test_a_tree_of_reports_alone_goes_before_the_tree_of_films(tmp_path: Path) -
 
 
 def test_a_root_without_reports_gives_none(tmp_path: Path) -> None:
-    """Whoever has no reports yet may import the films; each study then has its remark."""
+    """Whoever has no reports yet may import the images; each study then has its remark."""
     assert find_reports(tmp_path, None).read("p10990001", "s50990001") is None
 
 

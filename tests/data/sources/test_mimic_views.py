@@ -1,4 +1,4 @@
-"""Views of MIMIC-CXR films, one case for each word of the source."""
+"""Views of MIMIC-CXR images, one case for each word of the source."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def test_a_blank_position_is_told_elsewhere(code: str, procedure: str, view: Vie
     assert view_of("", code, procedure) == (view, None, VIEW_ELSEWHERE)
 
 
-def test_a_procedure_of_two_films_tells_nothing_of_one() -> None:
+def test_a_procedure_of_two_images_tells_nothing_of_one() -> None:
     assert view_of("", "", "CHEST (PA AND LAT)") == (View.OTHER, None, VIEW_NOT_TOLD)
 
 
 def test_an_oblique_by_its_code_is_other_though_the_procedure_says_ap() -> None:
-    """The code speaks of this film, the procedure of the whole study."""
+    """The code speaks of this image, the procedure of the whole study."""
     assert view_of("", "left anterior oblique", "CHEST (PORTABLE AP)").view is View.OTHER
 
 

@@ -13,7 +13,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.importing import import_corpus
-from cxrlab.data.sources.nih_cxr14 import BOX_WITHOUT_FILM, ODD_VIEW, plan
+from cxrlab.data.sources.nih_cxr14 import BOX_WITHOUT_IMAGE, ODD_VIEW, plan
 from cxrlab.data.sources.source import Imported
 
 FIXTURE = Path(__file__).parent / "fixtures" / "nih_cxr14"
@@ -26,7 +26,7 @@ def imported(root: Path) -> list[Imported]:
     return [one for one in answers if isinstance(one, Imported)]
 
 
-def test_the_twelve_films_are_as_written_by_hand() -> None:
+def test_the_twelve_images_are_as_written_by_hand() -> None:
     """Each expected study was derived from the rows by a person, not by the importer."""
     expected = [json.loads(line) for line in (FIXTURE / "expected.jsonl").read_text().splitlines()]
     answers = imported(FIXTURE)
@@ -35,9 +35,9 @@ def test_the_twelve_films_are_as_written_by_hand() -> None:
         assert (one.study.to_json(), list(one.remarks)) == (wanted["study"], wanted["remarks"])
 
 
-def test_a_box_for_an_unknown_film_is_counted() -> None:
-    """The fourth box of the fixture is for a film that no row lists."""
-    assert plan(ImportConfig(FIXTURE)).remarks == {BOX_WITHOUT_FILM: 1}
+def test_a_box_for_an_unknown_image_is_counted() -> None:
+    """The fourth box of the fixture is for an image that no row lists."""
+    assert plan(ImportConfig(FIXTURE)).remarks == {BOX_WITHOUT_IMAGE: 1}
 
 
 def test_the_older_table_has_a_last_comma_and_another_word_for_sex() -> None:
@@ -45,10 +45,10 @@ def test_the_older_table_has_a_last_comma_and_another_word_for_sex() -> None:
     first, second = imported(FIXTURE / "older")
     assert (first.study.age, first.study.sex, first.study.split) == (58, "M", None)
     assert (second.study.age, second.study.sex) == (0.5, "F")
-    assert not first.remarks and not second.remarks, "without the official lists no film can be missing from them"
+    assert not first.remarks and not second.remarks, "without the official lists no image can be missing from them"
 
 
-def test_films_are_found_in_the_twelve_folders_of_the_download(tmp_path: Path) -> None:
+def test_images_are_found_in_the_twelve_folders_of_the_download(tmp_path: Path) -> None:
     shutil.copy(FIXTURE / "Data_Entry_2017_v2020.csv", tmp_path)
     for name in ("images_001/images/00000001_000.png", "images_012/images/00000009_000.png", "00000002_000.png"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def test_films_are_found_in_the_twelve_folders_of_the_download(tmp_path: Path) -
         (
             "00000002_000.png",
             "00000001_000.png",
-            r"csv:\d+: 'Image Index' is '00000001_000.png', no film or one listed",
+            r"csv:\d+: 'Image Index' is '00000001_000.png', no image or one listed",
         ),
         ("57,M,PA,", "57,M,PA", ":2 has 10 cells"),
     ],
@@ -91,7 +91,7 @@ def test_a_view_by_another_word_is_unknown(tmp_path: Path) -> None:
     first = imported(tmp_path / "source")[0]
     assert first.study.images[0].view is None and first.remarks == (ODD_VIEW,)
     corpus = import_corpus("nih-cxr14", ImportConfig(tmp_path / "source", workers=1), tmp_path / "c")
-    assert corpus.card.absent == {"text": 12, "split": 1}, "its films are not in the folder"
+    assert corpus.card.absent == {"text": 12, "split": 1}, "its images are not in the folder"
 
 
 def test_a_label_that_is_not_a_number_is_unknown(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_label_that_is_not_a_number_is_unknown(tmp_path: Path) -> None:
     assert imported(tmp_path)[0].study.own_labels == {}
 
 
-def test_a_box_that_is_no_box_and_a_film_in_both_lists_are_sentences(tmp_path: Path) -> None:
+def test_a_box_that_is_no_box_and_a_image_in_both_lists_are_sentences(tmp_path: Path) -> None:
     shutil.copytree(FIXTURE, tmp_path / "a")
     (tmp_path / "a" / "BBox_List_2017.csv").write_text(
         "Image Index,Finding Label,Bbox [x,y,w,h],,,\nx.png,Mass,1,2,3,q\n"
@@ -115,13 +115,13 @@ def test_a_box_that_is_no_box_and_a_film_in_both_lists_are_sentences(tmp_path: P
 
 @pytest.mark.real_data
 def test_the_whole_table_and_its_boxes(real_data: Path, tmp_path: Path) -> None:
-    """112,120 rows of 30,805 patients; 984 boxes on 880 films, as the data set's authors count them."""
+    """112,120 rows of 30,805 patients; 984 boxes on 880 images, as the data set's authors count them."""
     corpus = import_corpus("nih-cxr14", ImportConfig(real_data / "nih_cxr14"), tmp_path / "nih")
     assert corpus.card.counts == {"studies": 112120, "patients": 30805, "images": 2}
     boxes: Counter[str] = Counter()
-    films = 0
+    images = 0
     for _, study in read_jsonl(corpus.file):  # the lines as they are: making studies of them takes half a minute
-        films += bool(study.get("boxes"))
+        images += bool(study.get("boxes"))
         boxes.update(box["label"] for box in study.get("boxes") or ())
-    assert (films, boxes.total()) == (880, 984)
+    assert (images, boxes.total()) == (880, 984)
     assert boxes["Atelectasis"] == 180 and boxes["Infiltration"] == 123

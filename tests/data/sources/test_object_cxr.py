@@ -16,12 +16,12 @@ from cxrlab.data.sources.object_cxr import TWICE, plan
 FIXTURE = Path(__file__).parent / "fixtures" / "object_cxr"
 
 
-def test_the_twelve_films_are_as_written_by_hand() -> None:
-    """Film 00001 is in train and in test: the id says of which."""
+def test_the_twelve_images_are_as_written_by_hand() -> None:
+    """Image 00001 is in train and in test: the id says of which."""
     assert told("object-cxr", FIXTURE) == expected(FIXTURE)
 
 
-def test_films_are_found_in_one_folder_too(tmp_path: Path) -> None:
+def test_images_are_found_in_one_folder_too(tmp_path: Path) -> None:
     for table in ("train.csv", "dev.csv"):
         shutil.copy(FIXTURE / table, tmp_path)
     for name in ("00001.jpg", "images/00002.jpg", "images/dev/08001.jpg"):
@@ -31,7 +31,7 @@ def test_films_are_found_in_one_folder_too(tmp_path: Path) -> None:
     assert paths["train-00001"] == "00001.jpg"
     assert paths["train-00002"] == "images/00002.jpg"
     assert paths["dev-08001"] == "images/dev/08001.jpg"
-    assert paths["train-00003"] == "train/00003.jpg", "an absent film keeps its usual place"
+    assert paths["train-00003"] == "train/00003.jpg", "an absent image keeps its usual place"
 
 
 def test_text_from_labels_stands_in_train_and_val_alone(tmp_path: Path) -> None:
@@ -46,10 +46,10 @@ def test_a_test_table_without_annotations_leaves_the_label_unknown(tmp_path: Pat
     assert "own_labels" not in line["study"] and "boxes" not in line["study"]
 
 
-def test_a_film_listed_twice_and_a_row_without_a_name_are_counted(tmp_path: Path) -> None:
+def test_a_image_listed_twice_and_a_row_without_a_name_are_counted(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("image_name,annotation\na.jpg,\na.jpg,\n,0 1 2 3 4\n")
     assert plan(ImportConfig(tmp_path)).remarks == {TWICE: 1}
-    assert told("object-cxr", tmp_path)[1] == {"dropped": "train line 4", "reason": "row without the name of a film"}
+    assert told("object-cxr", tmp_path)[1] == {"dropped": "train line 4", "reason": "row without the name of an image"}
 
 
 @pytest.mark.parametrize("cell", ["0 1 2 3", "3 1 2 3 4", "2 1 2 3 4", "2 1 2 3 4 5 6 7", "0 1 2 3 x", "0 1 2 3 inf"])

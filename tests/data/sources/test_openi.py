@@ -1,4 +1,4 @@
-"""Open-I as XML in a folder, XML in an archive and CSV: one and the same studies, films in any form, traps counted."""
+"""Open-I as XML in a folder, XML in an archive and CSV: one and the same studies, images in any form, traps counted."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from chest_films import frontal_films, png, side_film
-from dicom_films import write_film
+from chest_images import frontal_images, png, side_image
+from dicom_images import write_image
 from importing import expected, told
 
 from cxrlab.core.errors import ConfigError, DataError
@@ -20,7 +20,7 @@ from cxrlab.core.records import SECTIONS
 from cxrlab.data import bounded
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.importing import import_corpus
-from cxrlab.data.sources.indiana import FROM_PICTURE, FilmName, film_name
+from cxrlab.data.sources.indiana import FROM_PICTURE, ImageName, image_name
 from cxrlab.data.sources.openi import SPREADSHEET_ERROR, plan
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -47,7 +47,7 @@ def test_the_archive_gives_the_same_without_being_unpacked(tmp_path: Path) -> No
 
 
 def test_the_csv_form_gives_the_same_studies() -> None:
-    """Ids, sections and codes are those of the XML, #NAME? apart; films stand in the order of the table of views."""
+    """Ids, sections and codes are those of the XML, #NAME? apart; images stand in the order of the table of views."""
     from_xml = {line["study"]["id"]: line["study"] for line in expected(XML) if "study" in line}
     lines = told("openi", CSV)
     assert [line["study"]["id"] for line in lines] == ["CXR1", "CXR2", "CXR3", "CXR4", "CXR9", "CXR10", "CXR12"]
@@ -63,7 +63,7 @@ def test_the_csv_form_gives_the_same_studies() -> None:
         "view_from": "projections",
     }
     assert lines[2]["study"]["problems"] == ["Pleural Effusion", "Cardiomegaly"]
-    assert lines[2]["remarks"] == ["report without films"], "number 3 is not in the table of views"
+    assert lines[2]["remarks"] == ["report without images"], "number 3 is not in the table of views"
 
 
 def test_xml_is_preferred_and_the_layout_can_be_chosen(tmp_path: Path) -> None:
@@ -88,32 +88,32 @@ def test_xml_is_preferred_and_the_layout_can_be_chosen(tmp_path: Path) -> None:
         "NLMCXR_dcm/1/1_IM-0001-3001.dcm",
     ],
 )
-def test_films_are_found_under_each_of_their_names(tmp_path: Path, path: str) -> None:
+def test_images_are_found_under_each_of_their_names(tmp_path: Path, path: str) -> None:
     """Two forms of the id, a flat folder, the CSV form's folder and the DICOM tree."""
     shutil.copytree(XML, tmp_path / "openi")
-    film = tmp_path / "openi" / path
-    film.parent.mkdir(parents=True, exist_ok=True)
-    film.write_bytes(png(side_film()))
+    radiograph = tmp_path / "openi" / path
+    radiograph.parent.mkdir(parents=True, exist_ok=True)
+    radiograph.write_bytes(png(side_image()))
     corpus = import_corpus("openi", ImportConfig(tmp_path / "openi", workers=1), tmp_path / "out")
     (image,) = corpus["CXR1"].images
     assert image.path == f"images/{path}"
     assert [one.path for one in corpus["CXR1"].absent_images or ()] == ["images/NLMCXR_png/CXR1_1_IM-0001-4001.png"]
 
 
-def test_a_film_in_two_forms_is_taken_once_as_png(tmp_path: Path) -> None:
+def test_a_image_in_two_forms_is_taken_once_as_png(tmp_path: Path) -> None:
     shutil.copytree(XML / "ecgen-radiology", tmp_path / "ecgen-radiology")
     for name in ("3/3_IM-1384-1001.dcm", "z/CXR3_IM-1384-1001.png", "z/deep/er/and/CXR3_IM-1384-1001.png"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(png(frontal_films()[0]))
+        (tmp_path / name).write_bytes(png(frontal_images()[0]))
     study = told("openi", tmp_path)[2]["study"]
     assert [image["path"] for image in study["images"]] == ["z/CXR3_IM-1384-1001.png"]
 
 
 def test_without_a_table_the_header_tells_the_view_and_else_the_picture(tmp_path: Path) -> None:
-    """A DICOM film may say how it was taken; a PNG cannot."""
+    """A DICOM image may say how it was taken; a PNG cannot."""
     shutil.copytree(XML / "ecgen-radiology", tmp_path / "ecgen-radiology")
-    write_film(tmp_path / "1" / "1_IM-0001-3001.dcm", ViewPosition="LL")
-    (tmp_path / "1" / "CXR1_1_IM-0001-4001.png").write_bytes(png(frontal_films()[0]))
+    write_image(tmp_path / "1" / "1_IM-0001-3001.dcm", ViewPosition="LL")
+    (tmp_path / "1" / "CXR1_1_IM-0001-4001.png").write_bytes(png(frontal_images()[0]))
     one = told("openi", tmp_path)[0]
     first, second = one["study"]["images"]
     assert (first["view"], first["view_from"]) == ("lateral", "header")
@@ -121,11 +121,11 @@ def test_without_a_table_the_header_tells_the_view_and_else_the_picture(tmp_path
     assert one["remarks"] == [FROM_PICTURE]
 
 
-def test_csv_without_a_table_of_views_takes_the_films_that_are_there(tmp_path: Path) -> None:
+def test_csv_without_a_table_of_views_takes_the_images_that_are_there(tmp_path: Path) -> None:
     shutil.copy(CSV / "indiana_reports.csv", tmp_path)
     (tmp_path / "images").mkdir()
-    for name, film in (("2_IM-0652-2001", side_film()), ("2_IM-0652-1001", frontal_films()[0])):
-        (tmp_path / "images" / f"{name}.dcm.png").write_bytes(png(film))
+    for name, radiograph in (("2_IM-0652-2001", side_image()), ("2_IM-0652-1001", frontal_images()[0])):
+        (tmp_path / "images" / f"{name}.dcm.png").write_bytes(png(radiograph))
     second = told("openi", tmp_path)[1]["study"]
     assert [(image["path"], image["view"]) for image in second["images"]] == [
         ("images/2_IM-0652-1001.dcm.png", "frontal"),
@@ -191,7 +191,7 @@ def test_an_archive_that_unpacks_to_gigabytes_is_refused(tmp_path: Path, monkeyp
     archived(archive, *((f"{number}.xml", bytes(100_000)) for number in range(20)))
     with pytest.raises(DataError, match=r"NLMCXR_reports\.tgz unpacks to more than"):
         plan(ImportConfig(tmp_path))
-    archived(archive, ("films.bin", bytes(2 << 20)), ("1.xml", b"x"))
+    archived(archive, ("images.bin", bytes(2 << 20)), ("1.xml", b"x"))
     with pytest.raises(DataError, match=r"NLMCXR_reports\.tgz unpacks to more than"):
         plan(ImportConfig(tmp_path))
     entry = tarfile.TarInfo("name")
@@ -202,18 +202,18 @@ def test_an_archive_that_unpacks_to_gigabytes_is_refused(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("text", "film"),
+    ("text", "image"),
     [
-        ("CXR1_1_IM-0001-3001", FilmName("1", "IM-0001-3001")),
-        ("CXR2_IM-0652-1001.png", FilmName("2", "IM-0652-1001")),
-        ("1_IM-0001-3001.dcm.png", FilmName("1", "IM-0001-3001")),
-        ("3468_IM-1684-0001-0002.dcm", FilmName("3468", "IM-1684-0001-0002")),
+        ("CXR1_1_IM-0001-3001", ImageName("1", "IM-0001-3001")),
+        ("CXR2_IM-0652-1001.png", ImageName("2", "IM-0652-1001")),
+        ("1_IM-0001-3001.dcm.png", ImageName("1", "IM-0001-3001")),
+        ("3468_IM-1684-0001-0002.dcm", ImageName("3468", "IM-1684-0001-0002")),
         ("scan of a letter.png", None),
         ("IM-0001-3001.png", None),
     ],
 )
-def test_every_spelling_of_a_film_is_one_name(text: str, film: FilmName | None) -> None:
-    assert film_name(text) == film
+def test_every_spelling_of_a_image_is_one_name(text: str, image: ImageName | None) -> None:
+    assert image_name(text) == image
 
 
 def test_an_encoding_that_nobody_knows_and_an_empty_file_are_left_out(tmp_path: Path) -> None:
@@ -241,8 +241,8 @@ def test_all_reports_and_their_agreement_with_the_csv_form(real_data: Path, tmp_
         assert study.sections is not None and other.sections is not None
         different += [name for name in SECTIONS if study.sections.section(name) != other.sections.section(name)]
         assert study.extra["mesh"] == other.extra["mesh"]
-        named = {film_name(Path(one.path).name): one.view for one in study.absent_images or ()}
-        also = {film_name(Path(one.path).name): one.view for one in other.absent_images or ()}
+        named = {image_name(Path(one.path).name): one.view for one in study.absent_images or ()}
+        also = {image_name(Path(one.path).name): one.view for one in other.absent_images or ()}
         assert named.items() <= also.items()
     assert different == ["indication"] * 3
 

@@ -61,7 +61,7 @@ def test_all_193_published_labels_have_a_row() -> None:
     assert len(PADCHEST) == 193
 
 
-def test_films_are_found_in_their_folder_or_flat(tmp_path: Path) -> None:
+def test_images_are_found_in_their_folder_or_flat(tmp_path: Path) -> None:
     shutil.copy(FIXTURE / TABLE, tmp_path)
     for name in ("a1.png", "0/a1_l.png", "images/b1.png", "images/3/c1.png", "7.zip"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def test_films_are_found_in_their_folder_or_flat(tmp_path: Path) -> None:
     paths = {study["id"]: [image["path"] for image in study["images"]] for study in lines}
     assert paths["s-a1"] == ["a1.png", "0/a1_l.png"]
     assert paths["s-b1"] == ["images/b1.png"] and paths["s-c1"] == ["images/3/c1.png"]
-    assert paths["s-g1"] == ["7/g1.png"], "a film in a packed folder is absent under its usual path"
+    assert paths["s-g1"] == ["7/g1.png"], "an image in a packed folder is absent under its usual path"
 
 
 def test_a_path_that_leaves_the_folder_is_left_out(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_path_that_leaves_the_folder_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / TABLE).write_text(text)
     corpus = import_corpus("padchest", ImportConfig(tmp_path / "root", workers=1), tmp_path / "corpus")
-    assert corpus.card.dropped["the path of a film leaves the source folder"] == 1
+    assert corpus.card.dropped["the path of an image leaves the source folder"] == 1
 
 
 def test_the_corpus_keeps_spanish_whole_and_makes_no_sections(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ def test_a_run_within_one_column() -> None:
 
 
 def test_skips_count_from_the_end_of_the_run_before() -> None:
-    """23 + 4 + 9 = 36: column 3, row 6. Counted from the start of the film the second run would be in column 0."""
+    """23 + 4 + 9 = 36: column 3, row 6. Counted from the start of the image the second run would be in column 0."""
     assert run_bounds("23 4 9 2", 10, 8) == (2, 3, 4, 8)
 
 
@@ -25,14 +25,14 @@ def test_a_run_over_the_edge_of_a_column_touches_both_edges() -> None:
 @pytest.mark.parametrize(
     "runs", ["", "-1", "5", "1 2 3", "a b", "1 -2", "1.5 2", "0 81", "80 1", "5 0", "9" * 5000 + " 1"]
 )
-def test_what_is_no_mask_of_the_film_has_no_bounds(runs: str) -> None:
+def test_what_is_no_mask_of_the_image_has_no_bounds(runs: str) -> None:
     """Odd counts, words, negative numbers, runs beyond the 80 pixels, a mask of no pixel, a number without end."""
     assert run_bounds(runs, 10, 8) is None
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_bounds_agree_with_the_drawn_mask(seed: int) -> None:
-    """The oracle fills a flat film run by run, folds it into columns and looks where it is set."""
+    """The oracle fills a flat image run by run, folds it into columns and looks where it is set."""
     rng = np.random.default_rng(seed)
     height, width = int(rng.integers(1, 12)), int(rng.integers(1, 12))
     flat = np.zeros(height * width, bool)

@@ -1,4 +1,4 @@
-"""VinDr-CXR: three readers a film, a consensus without readers, Kaggle's table, films in one table only."""
+"""VinDr-CXR: three readers an image, a consensus without readers, Kaggle's table, images in one table only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dicom_films import write_film
+from dicom_images import write_image
 from importing import expected, told
 
 from cxrlab.core.errors import ConfigError, DataError
@@ -35,7 +35,7 @@ def written_out(fixture: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("fixture", [PHYSIONET, KAGGLE])
-def test_the_films_are_as_written_by_hand(fixture: Path) -> None:
+def test_the_images_are_as_written_by_hand(fixture: Path) -> None:
     """Two of three readers make a 1, one of three a -1; two of two would be needed where only two read."""
     assert told("vindr-cxr", fixture) == written_out(fixture)
 
@@ -55,16 +55,16 @@ def test_the_layout_is_found_or_chosen(tmp_path: Path) -> None:
         plan(ImportConfig(KAGGLE, layout="kagle"))
 
 
-def test_tables_beside_the_films_and_one_split_alone_are_read(tmp_path: Path) -> None:
+def test_tables_beside_the_images_and_one_split_alone_are_read(tmp_path: Path) -> None:
     shutil.copy(PHYSIONET / "annotations" / "image_labels_test.csv", tmp_path)
     assert [line["study"]["id"] for line in told("vindr-cxr", tmp_path)] == ["t1", "t2"]
 
 
-def test_age_and_sex_come_from_the_header_of_the_film(tmp_path: Path) -> None:
+def test_age_and_sex_come_from_the_header_of_the_image(tmp_path: Path) -> None:
     """000Y stands for an unknown age here, since no child is in the data set; a copy as PNG has no header."""
     shutil.copytree(PHYSIONET, tmp_path, dirs_exist_ok=True)
-    write_film(tmp_path / "train" / "a1.dicom", PatientAge="061Y", PatientSex="F")
-    write_film(tmp_path / "train" / "b2.dicom", PatientAge="000Y", PatientSex="M")
+    write_image(tmp_path / "train" / "a1.dicom", PatientAge="061Y", PatientSex="F")
+    write_image(tmp_path / "train" / "b2.dicom", PatientAge="000Y", PatientSex="M")
     (tmp_path / "train" / "c3.png").write_bytes(b"\x89PNG")
     (tmp_path / "train" / "d4.dicom").write_bytes(b"\0" * 128 + b"DICM" + b"\xff" * 40)
     by_id = {line["study"]["id"]: line for line in told("vindr-cxr", tmp_path)}
@@ -91,7 +91,7 @@ def test_text_from_labels_never_stands_in_the_test_split(tmp_path: Path) -> None
         ("annotations_train", "class_name", "class", "no column 'class_name'"),
         ("annotations_test", "t2,", "a1,", "which the train tables list too"),
         ("annotations_test", "t2,", ",", r"test\.csv:2 has an empty 'image_id'"),
-        ("image_labels_train", "b2,R9", "b2,R8", r"csv:6 lists film b2 a second time for the same reader"),
+        ("image_labels_train", "b2,R9", "b2,R8", r"csv:6 lists image b2 a second time for the same reader"),
         ("image_labels_train", "a1,R8,0", "a1,R8,maybe", r"csv:2: 'Aortic enlargement' is 'maybe'"),
         ("image_labels_test", "No finding", "Normal", "no column 'No finding'"),
     ],

@@ -90,7 +90,7 @@ def test_rules_write_text_beside_the_source(source: Corpus, tmp_path: Path) -> N
     assert done.card.counts == source.card.counts
 
 
-def test_films_and_masks_are_reached_through_links(source: Corpus, tmp_path: Path) -> None:
+def test_images_and_masks_are_reached_through_links(source: Corpus, tmp_path: Path) -> None:
     done = structure_corpus(source, StructureConfig(workers=1), tmp_path / "out")
     assert (tmp_path / "out" / "images").is_symlink()
     assert (done.image(done["s0"]) == source.image(source["s0"])).all()

@@ -22,10 +22,10 @@ def test_a_dressed_picture_is_a_blend() -> None:
 
 
 def test_the_drawn_chest_has_dark_corners_dark_lungs_and_a_bright_middle() -> None:
-    film = dress(np.zeros((100, 100), np.uint8), 1.0).astype(int)
-    lungs, middle, corner = (film[45, 30] + film[45, 70]) / 2, film[60, 53], film[2, 2]
+    image = dress(np.zeros((100, 100), np.uint8), 1.0).astype(int)
+    lungs, middle, corner = (image[45, 30] + image[45, 70]) / 2, image[60, 53], image[2, 2]
     assert corner < 30 < lungs < middle - 50
-    assert film[97, 33] > lungs + 50
+    assert image[97, 33] > lungs + 50
 
 
 def test_the_smallest_share_that_passes() -> None:

@@ -51,7 +51,7 @@ def test_benign_users_and_the_attacker_get_their_words_in_one_way(tmp_path: Path
 
 
 def test_a_loss_is_paired_where_both_copies_have_left_reports(tmp_path: Path) -> None:
-    """Twenty films with a left effusion: the copy without a defence names all, the other half of them."""
+    """Twenty images with a left effusion: the copy without a defence names all, the other half of them."""
     corpus = toy_corpus(tmp_path / "corpus", 20)
     ids = corpus.ids("test")
     right = {key: corpus[key].sections.findings for key in ids}  # type: ignore[union-attr]

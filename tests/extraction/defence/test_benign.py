@@ -12,20 +12,20 @@ SAID = "A large left pleural effusion is seen. No pneumothorax."
 
 
 def cases(count: int) -> list[BenignCase]:
-    """Films of tone 0, 1, 2 …, each with a report that repeats its reference."""
-    films = [np.full((4, 4), number, np.uint8) for number in range(count)]
-    return [BenignCase(Pair(f"s{n}", SAID, SAID, f"p{n}"), film) for n, film in enumerate(films)]
+    """Images of tone 0, 1, 2 …, each with a report that repeats its reference."""
+    images = [np.full((4, 4), number, np.uint8) for number in range(count)]
+    return [BenignCase(Pair(f"s{n}", SAID, SAID, f"p{n}"), image) for n, image in enumerate(images)]
 
 
 def test_refusals_count_as_empty_reports() -> None:
-    """A gate that refuses 2 of 8 films whose reports were perfect: precision 1, recall 6/8, F1 = 12/14."""
+    """A gate that refuses 2 of 8 images whose reports were perfect: precision 1, recall 6/8, F1 = 12/14."""
     found = benign_cost(Gate(lambda pixels: bool(pixels[0, 0] > 1)), cases(8), trials=50, seed=1)
     assert found["n"] == 8 and found["refused"]["value"] == 0.25 and found["reworded"]["value"] == 0.0
     assert found["difference"]["findings.f1"]["a"] == 1.0
     assert found["difference"]["findings.f1"]["b"] == pytest.approx(12 / 14)
     assert 0.03 < found["refused"]["low"] < 0.04  # exact: 0.0319 for 2 of 8
-    assert harms(found, tolerated=0.01)[0] == "refuses 25.0% of benign films"
-    assert harms(found, tolerated=0.04) == []  # too few films to say so of the score
+    assert harms(found, tolerated=0.01)[0] == "refuses 25.0% of benign images"
+    assert harms(found, tolerated=0.04) == []  # too few images to say so of the score
 
 
 def test_coarsening_keeps_the_findings_and_loses_the_degree() -> None:

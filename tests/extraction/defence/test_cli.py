@@ -50,6 +50,6 @@ def test_flags_reach_their_settings(tmp_path: Path) -> None:
 
 
 def test_the_share_of_a_copy_names_the_studies_that_it_was_measured_on() -> None:
-    """`--n 8` draws eight benign films; the copy was measured on the 15 studies of the test split."""
+    """`--n 8` draws eight benign images; the copy was measured on the 15 studies of the test split."""
     told = defending._reached({"ratio": 0.5, "low": None, "high": None, "n": 15})
-    assert told.startswith("0.50 (measured on 15 studies") and "--n" in told and "films)" not in told.split(";")[0]
+    assert told.startswith("0.50 (measured on 15 studies") and "--n" in told and "images)" not in told.split(";")[0]

@@ -31,7 +31,7 @@ def test_a_denial_with_a_degree_and_a_sentence_that_was_not_understood_are_kept(
 
 def test_plain_words_keep_every_detail() -> None:
     text = (
-        "The film shows a 14 mm nodule in the left upper zone, larger than on the prior study. The effusion has gone."
+        "The image shows a 14 mm nodule in the left upper zone, larger than on the prior study. The effusion has gone."
     )
     told = "14 mm left nodule in the upper zone is present, increased since the prior study."
     assert Plain().worded(text).startswith(told)
@@ -58,7 +58,7 @@ def test_every_report_says_the_same_in_fixed_sentences_and_twice_is_once(
 
 def test_reports_that_differ_in_wording_alone_come_out_alike() -> None:
     one = "Small left pleural effusion is seen. There is no pneumothorax."
-    two = "No pneumothorax identified. The film shows a moderate effusion in the left hemithorax."
+    two = "No pneumothorax identified. The image shows a moderate effusion in the left hemithorax."
     assert Coarse().worded(one) == Coarse().worded(two)
 
 

@@ -58,7 +58,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 @pytest.fixture
 def config(corpus: Corpus, tmp_path: Path) -> DefendConfig:
     (tmp_path / "key").write_bytes(KEY)
-    settings = DefenceSettings(gate_bound=0.3, quota=10, films_per_window=(1.0,), key_file=tmp_path / "key")
+    settings = DefenceSettings(gate_bound=0.3, quota=10, images_per_window=(1.0,), key_file=tmp_path / "key")
     return DefendConfig("stub:normal", corpus.path, trials=40, settings=settings, probes=3, accounts=5, budget=40)
 
 
@@ -139,7 +139,7 @@ def test_settings_that_contradict_are_refused(config: DefendConfig, tmp_path: Pa
     settings = dataclasses.replace(config.settings, benign_split="test")
     with pytest.raises(ConfigError, match="benign_split=test"):
         defend(dataclasses.replace(config, settings=settings), tmp_path / "run", FakeAttack())
-    with pytest.raises(ConfigError, match="checked on benign films before it is used"):
+    with pytest.raises(ConfigError, match="checked on benign images before it is used"):
         room.open_defence("coarse", DefenceSettings(), 7)
 
 

@@ -25,7 +25,7 @@ Image = NDArray[np.float32]
 
 
 class Victim:
-    """Says how bright a film is, and remembers what it was asked."""
+    """Says how bright an image is, and remembers what it was asked."""
 
     name = "victim"
     capabilities = Capabilities(gradients=True, log_probabilities=True, batch=True)
@@ -48,14 +48,14 @@ class Chooser(Victim):
         return [[one, one] for one in self.generate(images, indications)]
 
 
-def films(*tones: float) -> list[Image]:
+def images(*tones: float) -> list[Image]:
     return [np.full((4, 4), tone, np.float32) for tone in tones]
 
 
 def test_refusals_stand_in_their_places_and_the_model_is_not_asked() -> None:
     victim = Victim()
     model = defended(victim, Gate(lambda pixels: bool(pixels[0, 0] > 100)))
-    found = model.generate(films(0.1, 0.6, 0.2, 0.8), ["a", "b", "c", "d"])
+    found = model.generate(images(0.1, 0.6, 0.2, 0.8), ["a", "b", "c", "d"])
     assert [bool(answer.extra.get(REFUSED)) for answer in found] == [True, False, True, False]
     assert [reason for _, reason in victim.asked] == ["b", "d"]
     assert "60 mm" in found[1].text and found[1].tokens == 9 and found[1].mean_logprob is None
@@ -66,13 +66,13 @@ def test_it_is_a_model_that_gives_words_alone() -> None:
     assert isinstance(model, ImageToText) and not isinstance(model, ChoosesWords)
     assert model.capabilities == Capabilities(batch=True)
     assert model.name == "victim behind coarse"
-    assert model.generate(films(0.3))[0].text == "Left nodule is present."
+    assert model.generate(images(0.3))[0].text == "Left nodule is present."
 
 
 def test_who_chooses_words_still_does() -> None:
     model = defended(Chooser(), Coarse())
     assert isinstance(model, ChoosesWords)
-    assert [[one.text for one in film] for film in model.answers(films(0.3))] == [["Left nodule is present."] * 2]
+    assert [[one.text for one in image] for image in model.answers(images(0.3))] == [["Left nodule is present."] * 2]
 
 
 def test_accounts_take_turns_and_a_restart_goes_on_counting() -> None:
@@ -81,7 +81,7 @@ def test_accounts_take_turns_and_a_restart_goes_on_counting() -> None:
     def answered(accounts: int, asked: int, count: int) -> int:
         turns = [f"account {number % accounts}" for number in range(asked + count)]
         model = defended(Victim(), Quota(2), earlier=turns[:asked]).asked_by(turns[asked:])
-        return sum(not answer.extra for answer in model.generate(films(*[0.5] * count)))
+        return sum(not answer.extra for answer in model.generate(images(*[0.5] * count)))
 
     assert [answered(1, 0, 6), answered(2, 0, 6), answered(2, 3, 6), answered(1, 2, 6)] == [2, 4, 1, 0]
 
@@ -109,12 +109,12 @@ def test_a_batch_that_does_not_fit_counts_each_image_once() -> None:
     sizes: list[int] = []
 
     class Small(Victim):
-        def generate(self, images: Any, indications: Any = None) -> list[Generated]:
-            sizes.append(len(images))
-            if len(images) > 2:
+        def generate(self, all_images: Any, indications: Any = None) -> list[Generated]:
+            sizes.append(len(all_images))
+            if len(all_images) > 2:
                 raise MemoryError
-            return super().generate(images, indications)
+            return super().generate(all_images, indications)
 
     model = defended(Small(), Quota(4), batch_size=BatchSize(8))
-    answers = model.asked_by(["one"] * 5).generate(films(*[0.5] * 5))
+    answers = model.asked_by(["one"] * 5).generate(images(*[0.5] * 5))
     assert sizes == [4, 2, 2] and sum(not answer.extra for answer in answers) == 4

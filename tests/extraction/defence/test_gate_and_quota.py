@@ -9,7 +9,7 @@ from cxrlab.core.errors import ConfigError
 from cxrlab.extraction.defence.gate import Gate
 from cxrlab.extraction.defence.quotas import Quota, accounts_needed, benign_share_refused
 
-FILM = np.zeros((8, 8), np.uint8)
+IMAGE = np.zeros((8, 8), np.uint8)
 
 
 def test_the_gate_refuses_politely_and_lets_the_model_rest() -> None:
@@ -20,36 +20,36 @@ def test_the_gate_refuses_politely_and_lets_the_model_rest() -> None:
         return "No edema."
 
     gate = Gate(lambda pixels: bool(pixels.mean() > 100))
-    refused = gate.answer(FILM, report, "someone", 0)
+    refused = gate.answer(IMAGE, report, "someone", 0)
     assert refused.refused and "not recognised" in refused.text and not asked
-    passed = gate.answer(FILM + 200, report, "someone", 1)
+    passed = gate.answer(IMAGE + 200, report, "someone", 1)
     assert not passed.refused and passed.text == "No edema." and len(asked) == 1
 
 
 def test_an_account_gets_its_quota_in_each_window() -> None:
     """Two answers in each window of five queries; the clock runs on refusals too."""
     quota = Quota(2, window=5)
-    one = [quota.admits(FILM, "a", number) for number in range(10)]
+    one = [quota.admits(IMAGE, "a", number) for number in range(10)]
     assert one == [True, True, False, False, False, True, True, False, False, False]
-    assert quota.admits(FILM, "b", 9)
+    assert quota.admits(IMAGE, "b", 9)
 
 
 def test_a_quota_without_a_window_is_for_ever() -> None:
     quota = Quota(3)
-    assert sum(quota.admits(FILM, "a", number) for number in range(1000)) == 3
+    assert sum(quota.admits(IMAGE, "a", number) for number in range(1000)) == 3
 
 
 def test_earlier_queries_count_after_a_restart() -> None:
     whole, resumed = Quota(3, window=8), Quota(3, window=8)
-    before = [whole.admits(FILM, "a", number) for number in range(6)]
+    before = [whole.admits(IMAGE, "a", number) for number in range(6)]
     for number in range(6):
         resumed.count("a", number)
-    assert [whole.admits(FILM, "a", n) for n in range(6, 12)] == [resumed.admits(FILM, "a", n) for n in range(6, 12)]
+    assert [whole.admits(IMAGE, "a", n) for n in range(6, 12)] == [resumed.admits(IMAGE, "a", n) for n in range(6, 12)]
     assert sum(before) == 3
 
 
 def test_the_benign_cost_of_a_quota_in_closed_form() -> None:
-    """With one film a window on average and a quota of 1: E[max(X - 1, 0)] = 1 - (1 - 1/e) = 1/e."""
+    """With one image a window on average and a quota of 1: E[max(X - 1, 0)] = 1 - (1 - 1/e) = 1/e."""
     assert benign_share_refused(1.0, 1) == pytest.approx(math.exp(-1))
     assert benign_share_refused(5.0, 0) == 1.0
     assert benign_share_refused(20.0, 200) == pytest.approx(0.0, abs=1e-12)

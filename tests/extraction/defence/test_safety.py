@@ -11,7 +11,7 @@ from cxrlab.extraction.defence.claims import claims, difference
 from cxrlab.extraction.defence.safety import check_on_benign
 
 REPORT = "There is a small left pleural effusion. No pneumothorax. The lungs are clear."
-FILM = np.zeros((8, 8), np.uint8)
+IMAGE = np.zeros((8, 8), np.uint8)
 
 
 class Planted(Defence):
@@ -46,7 +46,7 @@ class MayDrop(Planted):
 def test_a_planted_bad_defence_hands_out_nothing_and_is_rejected(old: str, new: str, fault: str) -> None:
     bad = Planted(old, new)
     with pytest.raises(FindingChanged, match="Nothing was handed out") as caught:
-        bad.answer(FILM, REPORT, "someone", 0)
+        bad.answer(IMAGE, REPORT, "someone", 0)
     assert fault in str(caught.value)
     with pytest.raises(DefenceRejected, match="rejected and was not used: on benign report 2 of 3") as rejected:
         check_on_benign(bad, ["No edema.", REPORT, REPORT])
@@ -54,15 +54,15 @@ def test_a_planted_bad_defence_hands_out_nothing_and_is_rejected(old: str, new: 
 
 
 def test_a_detail_may_be_dropped_where_the_class_says_so_and_never_changed() -> None:
-    assert MayDrop("small ", "").answer(FILM, REPORT, "someone", 0).text == REPORT.replace("small ", "")
+    assert MayDrop("small ", "").answer(IMAGE, REPORT, "someone", 0).text == REPORT.replace("small ", "")
     with pytest.raises(FindingChanged):
-        MayDrop("left ", "").answer(FILM, REPORT, "someone", 0)
+        MayDrop("left ", "").answer(IMAGE, REPORT, "someone", 0)
 
 
 def test_a_denial_keeps_its_details_even_then() -> None:
     """No large effusion is not no effusion."""
     with pytest.raises(FindingChanged):
-        MayDrop("large ", "").answer(FILM, "No large pleural effusion.", "someone", 0)
+        MayDrop("large ", "").answer(IMAGE, "No large pleural effusion.", "someone", 0)
 
 
 def test_two_things_are_not_one_and_a_repeated_denial_is_one() -> None:
@@ -79,7 +79,7 @@ def test_nothing_may_become_normal() -> None:
 def test_a_class_that_wants_to_drop_a_side_or_to_refuse_with_a_finding_cannot_be_written() -> None:
     with pytest.raises(TypeError, match="may not drop side"):
         type("Sideless", (Defence,), {"name": "x", "drops": ("side",)})
-    with pytest.raises(TypeError, match="says something of a film"):
+    with pytest.raises(TypeError, match="says something of an image"):
         type("Reassuring", (Defence,), {"name": "x", "refusal": "The lungs are clear."})
 
 

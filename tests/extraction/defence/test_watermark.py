@@ -134,5 +134,5 @@ def test_reports_until_enough_contexts() -> None:
 
 
 def test_text_without_a_form_has_no_evidence() -> None:
-    found = watermark_test(["Comparison with the film of last week."], KEY)
+    found = watermark_test(["Comparison with the image of last week."], KEY)
     assert (found["z"], found["p"], found["n_choices"]) == (None, 1.0, 0)

@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from chest_films import frontal_films
+from chest_images import frontal_images
 
 from cxrlab.core.codec import to_uint8
 from cxrlab.data.grey import luminance
@@ -13,12 +13,12 @@ from cxrlab.data.scenes import draw_scene
 
 @cache
 def _phantoms() -> tuple[np.ndarray, ...]:
-    return tuple(to_uint8(film) for film in frontal_films(120, 64))
+    return tuple(to_uint8(image) for image in frontal_images(120, 64))
 
 
 @pytest.fixture(scope="session")
 def phantoms() -> tuple[np.ndarray, ...]:
-    """120 chest films, uint8 [64, 64]."""
+    """120 chest radiographs, uint8 [64, 64]."""
     return _phantoms()
 
 

@@ -18,7 +18,7 @@ from cxrlab.extraction.detection.traffic import Asked, Traffic, drawn_accounts
 from cxrlab.extraction.detection.watch import false_alarms, within
 
 SMALL = DetectorSettings(
-    film_bound=0.03, account_bound=0.05, account_queries=40, accounts=60, window=16, reference=100, least=15, planes=8
+    image_bound=0.03, account_bound=0.05, account_queries=40, accounts=60, window=16, reference=100, least=15, planes=8
 )
 LOOKS = np.zeros((1, 80))
 
@@ -41,7 +41,7 @@ def detectors() -> dict[str, Detector]:
 
 
 def test_benign_accounts_ring_no_more_often_than_the_bound(detectors: dict[str, Detector]) -> None:
-    """2,000 fresh films are 50 accounts that share none."""
+    """2,000 fresh images are 50 accounts that share none."""
     for detector in detectors.values():
         rate = false_alarms(detector, cloud(2000, 2), seed=7)
         assert rate.n == 50 and within(rate, SMALL.account_bound), detector.name
@@ -50,7 +50,7 @@ def test_benign_accounts_ring_no_more_often_than_the_bound(detectors: dict[str, 
 def test_a_shift_is_seen_as_soon_as_the_window_is_full(detectors: dict[str, Detector]) -> None:
     found = detectors["mmd"].watch(cloud(100, 3, shift=2.0))
     assert found.alarm == SMALL.window
-    assert found.periods == (16, 16)  # two whole accounts of 40; the last 20 films are no account
+    assert found.periods == (16, 16)  # two whole accounts of 40; the last 20 images are no account
     assert np.isnan(found.scores[:15]).all() and found.flagged is None
 
 
@@ -78,7 +78,7 @@ def test_the_discrepancy_has_no_bias() -> None:
     for seed in range(200):
         window = mmd.start()
         ends.append([window.see(asked) for asked in cloud(16, 100 + seed)][-1])
-    # The benign films that are compared with are a draw too: 100 of them move the mean by about 0.002.
+    # The benign images that are compared with are a draw too: 100 of them move the mean by about 0.002.
     assert abs(np.mean(ends)) < 3 * np.std(ends) / math.sqrt(len(ends)) + 0.006
     assert np.mean([_last_of(mmd, shift=1.0) for _ in range(3)]) > 10 * abs(np.mean(ends))
 
@@ -96,7 +96,7 @@ def test_an_account_that_goes_about_covers_more(detectors: dict[str, Detector]) 
 
 
 def test_touched_cells_are_counted_against_benign_accounts() -> None:
-    """One plane through the mean: an account can touch two cells and benign ones nearly always have after ten films."""
+    """One plane through the mean: an account can touch two cells and benign ones nearly always have after ten images."""
     coverage = Coverage(DetectorSettings(account_queries=40, accounts=99, planes=1, window=8, least=8))
     coverage.fit(cloud(200, 8), np.random.default_rng(0))
     coverage.places = np.zeros(1)
@@ -136,11 +136,11 @@ def test_accounts_are_watched_apart_and_begin_anew(detectors: dict[str, Detector
 @pytest.mark.parametrize("name", DETECTORS)
 def test_live_and_in_one_piece_are_the_same(name: str) -> None:
     rng = np.random.default_rng(0)
-    films = cloud(400, 13)
-    films = Traffic(films.keys, films.accounts, films.features, rng.standard_normal((400, 80)))
+    images = cloud(400, 13)
+    images = Traffic(images.keys, images.accounts, images.features, rng.standard_normal((400, 80)))
     detector = DETECTORS.load(name)(SMALL)
-    detector.calibrate(films.take(range(300)), seed=3)
-    stream = films.take(range(300, 400))
+    detector.calibrate(images.take(range(300)), seed=3)
+    stream = images.take(range(300, 400))
     watch = detector.begin()
     seen = [watch.see(asked) for asked in stream]
     whole = detector.watch(stream)
@@ -149,11 +149,11 @@ def test_live_and_in_one_piece_are_the_same(name: str) -> None:
     if whole.flagged is not None:
         assert [one.flagged for one in seen] == whole.flagged.tolist()
     again = DETECTORS.load(name)(SMALL)
-    again.calibrate(films.take(range(300)), seed=3)
+    again.calibrate(images.take(range(300)), seed=3)
     assert again.threshold == detector.threshold
 
 
-def test_drawn_accounts_share_no_film_until_they_must() -> None:
+def test_drawn_accounts_share_no_image_until_they_must() -> None:
     accounts = list(drawn_accounts(10, 3, 5, np.random.default_rng(0)))
     assert len(accounts) == 5 and all(len(set(one.tolist())) == 3 for one in accounts)
     assert len({place for one in accounts[:3] for place in one.tolist()}) == 9
@@ -161,7 +161,7 @@ def test_drawn_accounts_share_no_film_until_they_must() -> None:
 
 def test_what_cannot_be_watched_is_refused() -> None:
     few, blind = cloud(100, 14), cloud(400, 15)
-    with pytest.raises(DataError, match=r"100 benign films .* needs 120; give that many, or account_queries=33"):
+    with pytest.raises(DataError, match=r"100 benign images .* needs 120; give that many, or account_queries=33"):
         Mmd(SMALL).calibrate(few, seed=1)
     blind = Traffic(blind.keys, blind.accounts, np.zeros((400, 0)), blind.looks)
     with pytest.raises(ConfigError, match="there is no encoder"):
@@ -176,11 +176,11 @@ def test_what_cannot_be_watched_is_refused() -> None:
 
 
 def test_nothing_of_the_fitted_third_sets_the_threshold() -> None:
-    """A detector that remembers what it was fitted to has score 0 there; a threshold on those films would be 0."""
+    """A detector that remembers what it was fitted to has score 0 there; a threshold on those images would be 0."""
 
     class Remembers(Detector):
         name = "remembers"
-        per_film = True
+        per_image = True
 
         def fit(self, benign: Traffic, rng: np.random.Generator) -> None:
             self.known = {row.tobytes() for row in benign.features}
@@ -199,7 +199,7 @@ def test_nothing_of_the_fitted_third_sets_the_threshold() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"film_bound": 0.0}, "is no share"),
+        ({"image_bound": 0.0}, "is no share"),
         ({"accounts": 50}, "give accounts=99"),
         ({"window": 100}, "never reached in an account of 100"),
         ({"planes": 63}, "at most 62"),

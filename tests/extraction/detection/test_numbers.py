@@ -32,7 +32,7 @@ def test_w_is_unknown_for_few_or_equal_numbers() -> None:
     assert math.isnan(shapiro_wilk([0.1] * 30))
 
 
-def test_a_bound_of_one_in_five_hundred_takes_499_films() -> None:
+def test_a_bound_of_one_in_five_hundred_takes_499_images() -> None:
     """With 499 benign scores a further one is equally likely to take any of 500 places; the top one is flagged."""
     assert least_benign(1 / 500) == 499
     assert rank_of(499, 1 / 500) == 499
@@ -42,8 +42,8 @@ def test_a_bound_of_one_in_five_hundred_takes_499_films() -> None:
         rank_of(498, 1 / 500)
 
 
-def test_with_confidence_more_films_are_needed() -> None:
-    """0.95 ** 58 = 0.0510 and 0.95 ** 59 = 0.0485: 59 films without a further one above the largest are surprising."""
+def test_with_confidence_more_images_are_needed() -> None:
+    """0.95 ** 58 = 0.0510 and 0.95 ** 59 = 0.0485: 59 images without a further one above the largest are surprising."""
     assert least_certain(0.05) == 59
     assert certain_rank(59, 0.05) == 59
     with pytest.raises(ValueError, match="59 could"):
@@ -62,10 +62,10 @@ def test_the_rate_of_false_alarms_is_within_its_bound_nineteen_times_of_twenty()
 
 
 def test_the_count_that_rings_follows_the_unknown_rate() -> None:
-    """One benign score: a film exceeds it with probability 1/2, two films both with 1/3, three with 1/4."""
+    """One benign score: an image exceeds it with probability 1/2, two images both with 1/3, three with 1/4."""
     assert alarm_count(1, 1, 1, 0.5) == 1
     assert alarm_count(1, 1, 2, 0.34) == 2
-    assert alarm_count(1, 1, 2, 0.33) == 3  # more than there are films: it never rings
+    assert alarm_count(1, 1, 2, 0.33) == 3  # more than there are images: it never rings
     # Many benign scores: the rate is known, and counts are binomial.
     count = alarm_count(999_999, 990_000, 100, 0.01)
     assert stats.binom.sf(count - 1, 100, 0.01) <= 0.01 < stats.binom.sf(count - 2, 100, 0.01)
@@ -80,7 +80,7 @@ def test_a_share_has_the_interval_of_clopper_and_pearson() -> None:
 
 
 def test_what_overlaps_is_not_counted_twice() -> None:
-    """Ten of a hundred accounts that were cut from the films of ten are one of ten."""
+    """Ten of a hundred accounts that were cut from the images of ten are one of ten."""
     assert share(10, 100, independent=10) == share(1, 10)
     empty = share(0, 0)
     assert (empty.value, empty.low, empty.high, empty.n) == (None, None, None, 0)

@@ -1,4 +1,4 @@
-"""A whole run: benign films in a corpus, questions in a ledger, the table that a user reads; and the same live."""
+"""A whole run: benign images in a corpus, questions in a ledger, the table that a user reads; and the same live."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import film, toy_corpus
+from corpora import image, toy_corpus
 
 from cxrlab.cli import detecting
 from cxrlab.cli.arguments import CommandLine
@@ -29,7 +29,7 @@ from cxrlab.extraction.terms import Terms
 from cxrlab.models.names import load_model
 
 LOOSE = DetectorSettings(
-    film_bound=0.05, account_bound=0.1, account_queries=20, accounts=19, window=6, reference=40, least=8, planes=4
+    image_bound=0.05, account_bound=0.1, account_queries=20, accounts=19, window=6, reference=40, least=8, planes=4
 )
 
 
@@ -49,10 +49,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def attack(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Fifty questions as an extraction leaves them; the first ten show benign films, the eleventh is asked twice."""
+    """Fifty questions as an extraction leaves them; the first ten show benign images, the eleventh is asked twice."""
     folder = tmp_path_factory.mktemp("attack") / "knockoff"
     folder.mkdir()
-    asked = [*(film(3 * number + 2) for number in range(60, 70)), *pictures(40, 1)]
+    asked = [*(image(3 * number + 2) for number in range(60, 70)), *pictures(40, 1)]
     keyed = [Picture(str(place), pixels) for place, pixels in enumerate(asked)]
     with Ledger.open(folder / "ledger.sqlite", Terms("stub:normal", 60)) as ledger:
         desk = Desk(load_model("stub:normal", lambda _: ()), ledger, folder)
@@ -76,12 +76,12 @@ def run(config: DetectConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_conclusions_hold_what_they_promise(run: Path) -> None:
     found = json.loads((run / "detection.json").read_text())
     assert set(found["detectors"]) == {"prada", "mmd", "coverage", "chest-gate", "perturbation"}
-    assert found["benign"]["held_out_films"] == 60
+    assert found["benign"]["held_out_images"] == 60
     for row in found["detectors"].values():
         rate = row["false_positives"]["account"]
-        # 60 held-out films fill three accounts of 20.
+        # 60 held-out images fill three accounts of 20.
         assert rate["n"] == 3 and rate["within"] and rate["low"] <= rate["value"] <= rate["high"]
-        assert row["per_film"] == ("film" in row["false_positives"])
+        assert row["per_image"] == ("image" in row["false_positives"])
     stream = found["streams"]["knockoff"]
     assert (stream["queries"], stream["accounts"]) == (50, 1)  # the repeated question was answered by the cache
     gate = stream["detectors"]["chest-gate"]
@@ -129,7 +129,7 @@ def test_live_verdicts_are_those_of_the_run(run: Path, config: DetectConfig, att
     first = next(place for place, verdict in enumerate(verdicts, 1) if verdict.alarms)
     assert first == min(row["queries_to_detect"] for row in found.values() if row["detected"])
     assert not verdicts[-1].passes
-    # The first benign film was asked by somebody else: alarms belong to an account, and end when it is forgiven.
+    # The first benign image was asked by somebody else: alarms belong to an account, and end when it is forgiven.
     benign = next(shot.load() for shot in ledger_shots(attack))
     assert live.see(benign, "another").passes
     assert not live.see(benign, "attacker").passes
@@ -140,8 +140,8 @@ def test_live_verdicts_are_those_of_the_run(run: Path, config: DetectConfig, att
 def test_a_corpus_can_be_a_stream_and_none_need_be(config: DetectConfig, corpus: Path, tmp_path: Path) -> None:
     found = detect(replace(config, stream=(corpus,), detectors=("chest-gate",), encoder="none"), tmp_path / "self")
     row = found["streams"]["corpus"]["detectors"]["chest-gate"]
-    # The corpus as a stream is asked about its held-out films, which are those that false alarms are measured on.
-    assert row["share_flagged"]["value"] == found["detectors"]["chest-gate"]["false_positives"]["film"]["value"]
+    # The corpus as a stream is asked about its held-out images, which are those that false alarms are measured on.
+    assert row["share_flagged"]["value"] == found["detectors"]["chest-gate"]["false_positives"]["image"]["value"]
     assert "no extraction.json" in row["quality"]["reason"] or not row["detected"]
     alone = detect(replace(config, stream=(), detectors=("chest-gate",), encoder="none"), tmp_path / "alone")
     assert alone["streams"] == {} and alone["detectors"] == found["detectors"]
@@ -161,8 +161,8 @@ def test_the_table_that_a_user_reads(run: Path, config: DetectConfig, attack: Pa
     rows = {line.split()[0]: line for line in told if line}
     assert "0.250 (fitted to 10)" in rows["chest-gate"] and "knockoff (50 queries)" in "\n".join(told)
     assert "do not fill" not in "\n".join(told)
-    found = {"detectors": {}, "benign": {"held_out_films": 79}, "settings": {"account_queries": 100}}
-    assert "79 held-out films do not fill one account of 100" in detecting._detectors(found)
+    found = {"detectors": {}, "benign": {"held_out_images": 79}, "settings": {"account_queries": 100}}
+    assert "79 held-out images do not fill one account of 100" in detecting._detectors(found)
 
 
 def test_the_command_line_takes_streams_without_a_flag(tmp_path: Path) -> None:

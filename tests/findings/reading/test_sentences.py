@@ -46,6 +46,6 @@ def test_sentences_end_at_stops_and_at_line_breaks_that_close(text: str, expecte
         ("Technique: portable. Impression: Mass. History: effusion.", ["Mass"]),
     ],
 )
-def test_sections_that_say_nothing_of_the_film_are_left_out(text: str, expected: list[str]) -> None:
+def test_sections_that_say_nothing_of_the_image_are_left_out(text: str, expected: list[str]) -> None:
     """Why and how the film was taken is no finding; findings and impression are."""
     assert split(text) == expected

@@ -1,4 +1,4 @@
-"""LLaVA-Rad: tower, projector, LoRA and prompt of the converted model against a forward put together by hand."""
+"""LLaVA-Rad: encoder, projector, LoRA and prompt of the converted model against a forward put together by hand."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def film() -> Tensor:
+def image() -> Tensor:
     return torch.rand(3 * PATCH, 3 * PATCH, generator=torch.Generator().manual_seed(0))
 
 
@@ -58,7 +58,7 @@ def features(pixels: Tensor) -> Tensor:
 
 
 def original_logits(vicuna: Path, pixels: Tensor) -> Tensor:
-    """What LLaVA 1.x computes: the pieces of text around the film, LoRA beside every linear, words of Vicuna alone."""
+    """What LLaVA 1.x computes: the pieces of text around the image, LoRA beside every linear, words of Vicuna alone."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(vicuna)
@@ -80,18 +80,18 @@ def original_logits(vicuna: Path, pixels: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("folder", ["merged", "adapter"])
 def test_the_converted_model_computes_what_the_original_did(root: Path, folder: str) -> None:
-    """Every logit of Vicuna's words after the film; the word added for the film is as unlikely as <unk>."""
+    """Every logit of Vicuna's words after the image; the word added for the image is as unlikely as <unk>."""
     found = open_checkpoint(root / folder)
     model = HfModel(found, "hf:converted", prompts())
-    encoded = model.encode(film()[None], [PROMPT], [REPORT])
+    encoded = model.encode(image()[None], [PROMPT], [REPORT])
     with torch.no_grad():
         logits = found.model(**encoded.inputs).logits[0]
     expected = original_logits(root / "vicuna", encoded.inputs["pixel_values"].detach())
     ours = logits[int(encoded.image_mask[0].nonzero()[-1]) + 1 :]
     torch.testing.assert_close(ours[:, : expected.shape[1]], expected, atol=1e-4, rtol=1e-4)
-    unknown, image = found.tokenizer.unk_token_id, found.tokenizer.convert_tokens_to_ids("<image>")
-    torch.testing.assert_close(logits[:, image], logits[:, unknown], atol=0, rtol=0)
-    assert (logits.argmax(-1) != image).all()
+    unknown, one_image = found.tokenizer.unk_token_id, found.tokenizer.convert_tokens_to_ids("<image>")
+    torch.testing.assert_close(logits[:, one_image], logits[:, unknown], atol=0, rtol=0)
+    assert (logits.argmax(-1) != one_image).all()
 
 
 def prompts() -> Any:
@@ -100,7 +100,7 @@ def prompts() -> Any:
     return load_prompts("llava-rad/1")
 
 
-def test_the_film_reaches_the_language_model_as_in_the_original(root: Path) -> None:
+def test_the_image_reaches_the_language_model_as_in_the_original(root: Path) -> None:
     """hidden_states[-2] of transformers is what goes into the last block: no final norm, no class token."""
     model = open_checkpoint(root / "merged").model
     pixels = torch.randn(2, 3, 3 * PATCH, 3 * PATCH, generator=torch.Generator().manual_seed(1))
@@ -115,9 +115,9 @@ def test_it_answers_and_says_what_it_has_learnt_from(root: Path) -> None:
     """Through the wrapper that everything else uses, merged and as an adapter: the same words."""
     merged, adapter = (HfModel.load(str(root / name)) for name in ("merged", "adapter"))
     assert merged.prompts.name == "llava-rad/1" and "beth-israel" in merged.collections
-    films = [film(), film().flip(0)]
-    said = [answer.text for answer in merged.generate(films, ["dyspnea", None])]
-    assert said == [answer.text for answer in adapter.generate(films, ["dyspnea", None])]
+    images = [image(), image().flip(0)]
+    said = [answer.text for answer in merged.generate(images, ["dyspnea", None])]
+    assert said == [answer.text for answer in adapter.generate(images, ["dyspnea", None])]
 
 
 def test_the_prompt_is_vicunas(root: Path) -> None:
@@ -135,8 +135,8 @@ def test_the_prompt_is_vicunas(root: Path) -> None:
 
 
 @pytest.mark.parametrize(("space", "written"), [("always", "<image>\n"), ("first", "<image> \n")])
-def test_tokens_around_the_film_are_those_of_separate_pieces(space: str, written: str) -> None:
-    """LLaVA 1.x cut the text at the film; both kinds of Llama tokenizers must give the same tokens."""
+def test_tokens_around_the_image_are_those_of_separate_pieces(space: str, written: str) -> None:
+    """LLaVA 1.x cut the text at the image; both kinds of Llama tokenizers must give the same tokens."""
     tokenizer = vicuna_tokenizer(space)
     pieces = (f"{SYSTEM} USER: ", f"\n{PROMPT} ASSISTANT:")
     before, after = (tokenizer(piece)["input_ids"] for piece in pieces)
@@ -148,7 +148,7 @@ def test_tokens_around_the_film_are_those_of_separate_pieces(space: str, written
 
 
 def test_weights_are_written_in_the_format_asked_for(root: Path, tmp_path: Path) -> None:
-    """Tower and projector take the language model's format, as the original runs them."""
+    """VisionEncoder and projector take the language model's format, as the original runs them."""
     from transformers import AutoModelForImageTextToText
 
     convert("llava-rad", root / "published", ConvertConfig(base=root / "vicuna", dtype="bfloat16"), tmp_path / "out")

@@ -35,7 +35,7 @@ def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("scaled", [True, False], ids=["dinov2", "vit"])
-def test_every_layer_of_the_tower(tmp_path: Path, scaled: bool) -> None:
+def test_every_layer_of_the_vision_encoder(tmp_path: Path, scaled: bool) -> None:
     """Also without LayerScale: a factor of one is no factor."""
     tensors = open_clip_tensors(scaled=scaled)
     convert("open-clip", open_clip_folder(tmp_path / "in", tensors), ConvertConfig(), tmp_path / "out")
@@ -89,14 +89,14 @@ def test_a_linear_projection_and_berts_own_pooler_give_the_plain_class(tmp_path:
 
 
 def test_the_folder_says_what_it_is(converted: Path) -> None:
-    """Films are prepared as open_clip does and texts cut where it cuts them; nobody says what it has learnt from."""
+    """Images are prepared as open_clip does and texts cut where it cuts them; nobody says what it has learnt from."""
     from transformers import AutoTokenizer
 
     assert read_model_card(converted) is None
     assert AutoTokenizer.from_pretrained(converted).model_max_length == 16
-    films = load_image_processor(converted)
-    assert films.size["shortest_edge"] == 42 and films.resample == 3 and films.do_center_crop
-    assert [round(value, 4) for value in films.image_mean] == [0.4815, 0.4578, 0.4082]
+    images = load_image_processor(converted)
+    assert images.size["shortest_edge"] == 42 and images.resample == 3 and images.do_center_crop
+    assert [round(value, 4) for value in images.image_mean] == [0.4815, 0.4578, 0.4082]
 
 
 def test_training_checkpoints_open_at_their_state(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_training_checkpoints_open_at_their_state(tmp_path: Path) -> None:
 
 
 def test_numbers_can_be_written_in_half_precision(tmp_path: Path) -> None:
-    """The tower's weights are then the source's, rounded; and a card says what the encoder has learnt from, if told."""
+    """The encoder's weights are then the source's, rounded; and a card says what the encoder has learnt from, if told."""
     config = ConvertConfig(dtype="bfloat16", collections=("pubmed-central",))
     done = convert("open-clip", open_clip_folder(tmp_path / "in"), config, tmp_path / "out")
     assert set(done.unused) == {"text.transformer.embeddings.position_ids"}

@@ -23,15 +23,15 @@ def encoder(image: Any = SIDE, **preprocessing: Any) -> OpenClip:
     return OpenClip({"image_size": image}, {}, preprocessing, 8, {})
 
 
-def test_films_are_prepared_as_open_clip_does() -> None:
+def test_images_are_prepared_as_open_clip_does() -> None:
     """Twice as wide as high: the middle is cut out, and a grey of 0.5 comes out as (0.5 - mean) / deviation."""
-    film = np.full((SIDE, 2 * SIDE, 3), 128, np.uint8)
-    film[:, : SIDE // 2] = film[:, -SIDE // 2 :] = 255
-    pixels = image_processor(encoder())(film, return_tensors="np")["pixel_values"][0]
+    image = np.full((SIDE, 2 * SIDE, 3), 128, np.uint8)
+    image[:, : SIDE // 2] = image[:, -SIDE // 2 :] = 255
+    pixels = image_processor(encoder())(image, return_tensors="np")["pixel_values"][0]
     expected = (128 / 255 - np.array(MEAN)) / np.array(STD)
     assert pixels.shape == (3, SIDE, SIDE)
     assert np.abs(pixels[:, :, 2:-2] - expected[:, None, None]).max() < 1e-5
-    squeezed = image_processor(encoder(resize_mode="squash", interpolation="bilinear"))(film, return_tensors="np")
+    squeezed = image_processor(encoder(resize_mode="squash", interpolation="bilinear"))(image, return_tensors="np")
     assert squeezed["pixel_values"].shape == (1, 3, SIDE, SIDE)
     assert squeezed["pixel_values"][0, 0, 0, 0] > pixels[0, 0, 0] + 1  # the white margin is still there
 
@@ -47,7 +47,7 @@ def test_other_preparations_are_refused(preprocessing: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("size", "side"), [(SIDE, SIDE), ([SIDE, SIDE], SIDE), ([SIDE, 7], None), ("big", None)])
-def test_films_are_squares(size: Any, side: int | None) -> None:
+def test_images_are_squares(size: Any, side: int | None) -> None:
     if side is None:
         with pytest.raises(CxrlabError, match="squares"):
             assert encoder(size).image
@@ -88,7 +88,7 @@ def told(tmp_path: Path, **text: Any) -> str:
         ({"hf_pooler_type": "cls_pooler"}, "pooler.dense.bias"),
     ],
 )
-def test_text_towers_that_cannot_be_converted(tmp_path: Path, text: dict[str, Any], named: str) -> None:
+def test_text_vision_encoders_that_cannot_be_converted(tmp_path: Path, text: dict[str, Any], named: str) -> None:
     assert named in told(tmp_path, **text)
 
 
@@ -126,7 +126,7 @@ def test_the_text_models_own_config_is_used_where_given(tmp_path: Path) -> None:
             convert("open-clip", source, ConvertConfig(text=text), tmp_path / "other")
     (text / "config.json").write_text(json.dumps(config))
     save_tokenizer(text, "pneumothorax")
-    with pytest.raises(CxrlabError, match="has 24 words and the text tower 23"):
+    with pytest.raises(CxrlabError, match="has 24 words and the text encoder 23"):
         convert("open-clip", source, ConvertConfig(text=text), tmp_path / "other")
 
 
@@ -140,7 +140,7 @@ def test_a_folder_without_tokenizer(tmp_path: Path) -> None:
         convert("open-clip", source, ConvertConfig(), tmp_path / "out")
 
 
-def test_towers_that_compute_something_else(tmp_path: Path) -> None:
+def test_vision_encoders_that_compute_something_else(tmp_path: Path) -> None:
     """Another pooling or projection, or a name of timm's whose blocks differ in what no tensor shows."""
     source = open_clip_folder(tmp_path / "in")
     path = source / "open_clip_config.json"

@@ -1,4 +1,4 @@
-"""A converted folder is one like any other: encoders embed, towers are taken out of it, models are built on it."""
+"""A converted folder is one like any other: encoders embed, encoders are taken out of it, models are built on it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cxrlab.models.convert.converting import convert
 from cxrlab.models.convert.tensors import under
 from cxrlab.models.loading import Loading
 from cxrlab.models.names import load_encoder
-from cxrlab.models.parts import load_tower
+from cxrlab.models.parts import load_vision_encoder
 
 MEAN, STD = torch.tensor([0.48145466, 0.4578275, 0.40821073]), torch.tensor([0.26862954, 0.26130258, 0.27577711])
 
@@ -28,13 +28,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "out"
 
 
-def test_vectors_of_films_and_texts(folder: Path) -> None:
-    """From grey film and plain words to unit vectors, against the forward written out by hand."""
+def test_vectors_of_images_and_texts(folder: Path) -> None:
+    """From grey image and plain words to unit vectors, against the forward written out by hand."""
     encoder, tensors = load_encoder(f"hf:{folder}", Loading()), open_clip_tensors()
-    film = np.random.default_rng(0).random((3 * PATCH, 3 * PATCH)).astype(np.float32)
-    pixels = (torch.from_numpy(film)[None, None] - MEAN[:, None, None]) / STD[:, None, None]
+    radiograph = np.random.default_rng(0).random((3 * PATCH, 3 * PATCH)).astype(np.float32)
+    pixels = (torch.from_numpy(radiograph)[None, None] - MEAN[:, None, None]) / STD[:, None, None]
     image = vit_class_token(under(tensors, "visual.trunk."), pixels) @ tensors["visual.head.proj.weight"].T
-    np.testing.assert_allclose(encoder.embed_images([film]), normalize(image).numpy(), atol=1e-5)
+    np.testing.assert_allclose(encoder.embed_images([radiograph]), normalize(image).numpy(), atol=1e-5)
     ids = torch.tensor([encoder.tokenizer("the lungs are clear .")["input_ids"]])
     first = bert_states(under(tensors, "text.transformer."), ids)[-1][:, 0]
     text = gelu(first @ tensors["text.proj.0.weight"].T) @ tensors["text.proj.2.weight"].T
@@ -50,9 +50,9 @@ def test_long_texts_are_cut_where_the_encoder_was_trained(folder: Path) -> None:
     np.testing.assert_allclose(same[0], same[1], atol=1e-6)
 
 
-def test_its_tower_can_be_built_on(folder: Path) -> None:
-    """Stages 2 and 3 take the tower out of a converted encoder."""
-    tower = load_tower(f"hf:{folder}")
+def test_its_vision_encoder_can_be_built_on(folder: Path) -> None:
+    """Stages 2 and 3 take the vision encoder out of a converted encoder."""
+    vision_encoder = load_vision_encoder(f"hf:{folder}")
     expected = open_clip_tensors()["visual.trunk.cls_token"]
-    assert torch.equal(tower.model.embeddings.cls_token.detach(), expected)
-    assert tower.image_processor.size["shortest_edge"] == 3 * PATCH
+    assert torch.equal(vision_encoder.model.embeddings.cls_token.detach(), expected)
+    assert vision_encoder.image_processor.size["shortest_edge"] == 3 * PATCH

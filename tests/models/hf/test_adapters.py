@@ -15,9 +15,9 @@ from cxrlab.models.hf.checkpoint import open_checkpoint
 from cxrlab.models.hf.wrapper import HfModel
 from cxrlab.models.loading import Loading
 from cxrlab.models.model_card import ModelCard, write_model_card
-from cxrlab.models.parts import load_language_model, load_tower
+from cxrlab.models.parts import load_language_model, load_vision_encoder
 
-FILM = torch.rand(1, 32, 32, generator=torch.Generator().manual_seed(0))
+IMAGE = torch.rand(1, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
 def adapt(folder: Path, base: Path | None, card_base: str | None = None, seed: int = 5) -> Path:
@@ -56,7 +56,7 @@ def home(llava_folder: Path, tmp_path: Path) -> Path:
 
 def loss(path: Path, loading: Loading | None = None) -> float:
     settings = (loading or Loading()).but(prompts="llava-rad/1")
-    return float(HfModel.load(str(path), loading=settings).losses(FILM, ["No effusion."])[0])
+    return float(HfModel.load(str(path), loading=settings).losses(IMAGE, ["No effusion."])[0])
 
 
 def test_an_adapter_is_found_by_any_of_three_ways_and_changes_the_model(home: Path) -> None:
@@ -96,7 +96,7 @@ def test_an_adapter_that_stands_on_itself_is_refused(home: Path) -> None:
         for ask in (
             open_checkpoint,
             lambda name: load_language_model(f"hf:{name}"),
-            lambda name: load_tower(f"hf:{name}"),
+            lambda name: load_vision_encoder(f"hf:{name}"),
         ):
             with pytest.raises(DataError, match="stands on itself.*--loading.base"):
                 ask(folder)

@@ -31,7 +31,7 @@ def opened(folder: Path, attention: Any = "eager") -> HfModel:
     return HfModel.load(str(folder), None, Loading(attention=attention))
 
 
-def film(height: int = 60, width: int = 80) -> Any:
+def image(height: int = 60, width: int = 80) -> Any:
     return np.random.default_rng(1).random((height, width)).astype(np.float32)
 
 
@@ -39,8 +39,8 @@ def film(height: int = 60, width: int = 80) -> Any:
 def test_one_pass_gives_the_maps_of_writing_token_by_token(family: str, folders: Any) -> None:
     """Generation made to choose the report's tokens: the last row of each step is that of the token it emits."""
     model = opened(folders(family))
-    found = report_attention(model, film(), REPORT, "dyspnea")
-    encoded = model.encode([film()], [model.prompts.ask("dyspnea")])
+    found = report_attention(model, image(), REPORT, "dyspnea")
+    encoded = model.encode([image()], [model.prompts.ask("dyspnea")])
     ids = report_ids(model.processor, REPORT)
     length = encoded.inputs["input_ids"].shape[1]
 
@@ -65,9 +65,9 @@ def test_one_pass_gives_the_maps_of_writing_token_by_token(family: str, folders:
     assert np.abs(found.values.reshape(stepwise.shape) - stepwise).max() < 1e-5
 
 
-def test_shares_of_a_row_are_at_most_one_and_depend_on_the_film(folders: Any) -> None:
+def test_shares_of_a_row_are_at_most_one_and_depend_on_the_image(folders: Any) -> None:
     model = opened(folders("llava"))
-    one, other = (report_attention(model, image, REPORT) for image in (film(), 1 - film()))
+    one, other = (report_attention(model, one_image, REPORT) for one_image in (image(), 1 - image()))
     assert one.values.min() >= 0 and one.values.sum(axis=(3, 4)).max() <= 1 + 1e-6
     assert np.abs(one.values - other.values).max() > 1e-4
     assert np.allclose(one.usual(), one.values.mean(axis=0), atol=1e-7)
@@ -76,13 +76,13 @@ def test_shares_of_a_row_are_at_most_one_and_depend_on_the_film(folders: Any) ->
 def test_the_first_token_does_not_know_what_follows(folders: Any) -> None:
     """Its row is that of the prompt's last position, so another ending changes nothing before it."""
     model = opened(folders("llava"))
-    one, other = (report_attention(model, film(), text) for text in (REPORT, "Small right nodule"))
+    one, other = (report_attention(model, image(), text) for text in (REPORT, "Small right nodule"))
     assert np.allclose(one.of([(0, 5)]), other.of([(0, 5)]), atol=1e-6)
     assert not np.allclose(one.of([(11, 18)]), other.of([(12, 18)]), atol=1e-6)
 
 
 def test_a_word_is_the_mean_of_its_tokens(folders: Any) -> None:
-    found = report_attention(opened(folders("llava")), film(), "Right hydropneumothorax")
+    found = report_attention(opened(folders("llava")), image(), "Right hydropneumothorax")
     chosen = found.written.tokens_of([(6, 23)])
     assert len(chosen) > 1
     assert np.allclose(found.of([(6, 23)]), found.values[list(chosen)].mean(axis=0), atol=1e-6)
@@ -91,26 +91,26 @@ def test_a_word_is_the_mean_of_its_tokens(folders: Any) -> None:
 def test_attention_that_was_not_loaded_is_refused_with_the_remedy(folders: Any) -> None:
     """The fast kernels would give nothing at all, without a word."""
     with pytest.raises(ConfigError, match="attention=eager"):
-        report_attention(opened(folders("llava"), "sdpa"), film(), REPORT)
+        report_attention(opened(folders("llava"), "sdpa"), image(), REPORT)
 
 
 def test_a_family_of_tiles_has_no_grid(folders: Any) -> None:
     model = opened(folders("llava_next"))
-    assert image_grid(model, film()) is None
+    assert image_grid(model, image()) is None
     with pytest.raises(ConfigError, match="several tiles"):
-        report_attention(model, film(), REPORT)
+        report_attention(model, image(), REPORT)
 
 
 def test_hooks_are_taken_off_again(folders: Any) -> None:
-    """A hundred films must not leave a hundred of them; transformers keeps some of its own from the first pass on."""
+    """A hundred images must not leave a hundred of them; transformers keeps some of its own from the first pass on."""
     model = opened(folders("llava"))
 
     def hooks() -> int:
         return sum(len(module._forward_hooks) for module in model.model.modules())
 
-    model.losses([film()], [REPORT])
+    model.losses([image()], [REPORT])
     before = hooks()
-    report_attention(model, film(), REPORT)
+    report_attention(model, image(), REPORT)
     assert hooks() == before
 
 

@@ -10,7 +10,7 @@ import torch
 from tiny_models import tiny_dual_encoder, tiny_llava, tiny_tokenizer
 
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, OutOfMemory, RunError
-from cxrlab.models.building import TINY, build_image_processor, build_language_model, build_tower
+from cxrlab.models.building import TINY, build_image_processor, build_language_model, build_vision_encoder
 from cxrlab.models.hf import checkpoint, placement
 from cxrlab.models.hf.checkpoint import open_checkpoint
 from cxrlab.models.hf.source import foreign_code, locate
@@ -70,19 +70,19 @@ def test_a_damaged_folder_is_one_sentence(folder: Path, damage: Callable[[Path],
 
 
 def test_wrong_kinds_are_called_what_they_are(tmp_path: Path) -> None:
-    """A language model, a dual encoder and a vision tower, each with all its files."""
-    words, films = tiny_tokenizer(), build_image_processor(TINY.image)
+    """A language model, a dual encoder and a vision encoder, each with all its files."""
+    words, images = tiny_tokenizer(), build_image_processor(TINY.image)
     dual, _, _ = tiny_dual_encoder()
     kinds = {
         "a language model": build_language_model(words, TINY, 0),
         "a dual encoder": dual,
-        "a vision tower": build_tower(TINY, 0),
+        "a vision encoder": build_vision_encoder(TINY, 0),
     }
     for number, (said, model) in enumerate(kinds.items()):
         folder = tmp_path / str(number)
-        for part in (model, words, films):
+        for part in (model, words, images):
             part.save_pretrained(folder)
-        with pytest.raises(DataError, match=f"holds {said}.*not a model that reads a film and writes text"):
+        with pytest.raises(DataError, match=f"holds {said}.*not a model that reads an image and writes text"):
             open_checkpoint(folder)
     # What stage 1 writes has a type that transformers does not know; that is not the user's version of it.
     rewrite(tmp_path / "1" / "config.json", model_type="projected-dual-encoder")

@@ -9,7 +9,7 @@ from tiny_models import tiny_llava, tiny_tokenizer
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.models.decoding import Decoding
-from cxrlab.models.hf.decode import TRUNCATED, draw, film_key, image_tokens, write
+from cxrlab.models.hf.decode import TRUNCATED, draw, image_key, image_tokens, write
 
 SHORT = {"max_new_tokens": 10}
 STRATEGIES = {
@@ -24,7 +24,7 @@ PROMPTS = ("<image>\nFindings?", "<image>\nProvide a description of the findings
 
 @pytest.fixture(scope="module")
 def llava() -> tuple[Any, Any]:
-    """Its answers differ from film to film and end before the limit now and then."""
+    """Its answers differ from image to image and end before the limit now and then."""
     model, processor = tiny_llava(seed=3)
     model.lm_head.weight.data *= 12
     model.model.multi_modal_projector.linear_2.weight.data *= 30
@@ -32,20 +32,20 @@ def llava() -> tuple[Any, Any]:
     return model, processor
 
 
-def films(count: int = 4) -> list[np.ndarray]:
+def images(count: int = 4) -> list[np.ndarray]:
     return [np.random.default_rng(n).random((32, 32, 3), dtype=np.float32) for n in range(count)]
 
 
 def answer(llava: tuple[Any, Any], which: list[int], decoding: Decoding, ends: tuple[int, ...] = (2,)) -> Any:
     model, processor = llava
-    chosen, asked = [films()[n] for n in which], [PROMPTS[n] for n in which]
+    chosen, asked = [images()[n] for n in which], [PROMPTS[n] for n in which]
     inputs = inputs_of(processor, chosen, asked)
-    keys = [film_key(film, prompt) for film, prompt in zip(chosen, asked, strict=True)]
+    keys = [image_key(image, prompt) for image, prompt in zip(chosen, asked, strict=True)]
     return write(model, processor.tokenizer, inputs, decoding, keys=keys, ends=ends)
 
 
 def inputs_of(processor: Any, chosen: list[np.ndarray], asked: list[str]) -> Any:
-    pictures = [np.round(film * 255).astype(np.uint8) for film in chosen]
+    pictures = [np.round(image * 255).astype(np.uint8) for image in chosen]
     return processor(images=pictures, text=asked, return_tensors="pt", padding=True)
 
 
@@ -61,7 +61,7 @@ def test_answers_are_the_same_in_any_company(llava: tuple[Any, Any], name: str) 
                 [one.mean_logprob for one in alone[n]], abs=1e-4
             )
     assert all(len(found) == decoding.answers for found in alone)
-    assert len({found[0].text for found in alone}) > 1, "a test in which all films are answered alike shows nothing"
+    assert len({found[0].text for found in alone}) > 1, "a test in which all images are answered alike shows nothing"
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -74,7 +74,7 @@ def test_confidence_is_the_mean_log_probability_of_what_was_written(llava: tuple
     model, processor = llava
     decoding = STRATEGIES[name]
     by_beams = decoding.strategy in ("beam", "diverse")
-    inputs = inputs_of(processor, films()[:1], [PROMPTS[1]])
+    inputs = inputs_of(processor, images()[:1], [PROMPTS[1]])
     choose = DiverseBeams(decoding) if by_beams else OneByOne(decoding, ["a"])
     rows = decoding.beams if by_beams else decoding.answers
     (found,) = walk(model, inputs, choose, rows=rows, ends=[2], banned=image_tokens(model), longest=10)
@@ -89,7 +89,7 @@ def test_confidence_is_the_mean_log_probability_of_what_was_written(llava: tuple
 
 def test_greedy_is_the_greedy_of_transformers(llava: tuple[Any, Any]) -> None:
     model, processor = llava
-    inputs = inputs_of(processor, films()[:2], list(PROMPTS[:2]))
+    inputs = inputs_of(processor, images()[:2], list(PROMPTS[:2]))
     banned = image_tokens(model)
     theirs = model.generate(**inputs, max_new_tokens=10, do_sample=False, suppress_tokens=banned, eos_token_id=2)
     texts = processor.tokenizer.batch_decode(theirs[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
@@ -149,14 +149,14 @@ def test_an_answer_that_is_cut_says_so_and_counts_its_tokens(llava: tuple[Any, A
     first = tiny_tokenizer()  # with its first word as an end token the same answer ends at once, and has no word
     model, processor = llava
     with torch.no_grad():
-        logits = model(**inputs_of(processor, films()[:1], [PROMPTS[0]])).logits[0, -1]
+        logits = model(**inputs_of(processor, images()[:1], [PROMPTS[0]])).logits[0, -1]
     logits[image_tokens(model)] = -torch.inf
     (whole,) = answer(llava, [0], Decoding(max_new_tokens=3), ends=(int(logits.argmax()), first.eos_token_id))[0]
     assert whole.tokens == 1 and whole.extra == {}
     assert whole.mean_logprob == pytest.approx(float(torch.log_softmax(logits, -1).max()), abs=0.05)
 
 
-def test_no_report_holds_the_token_of_a_film(llava: tuple[Any, Any]) -> None:
+def test_no_report_holds_the_token_of_a_image(llava: tuple[Any, Any]) -> None:
     """Even where the model would write nothing else."""
     model, processor = llava
     image = processor.tokenizer.convert_tokens_to_ids("<image>")
@@ -188,17 +188,24 @@ def test_an_answer_that_outgrows_the_model_is_refused_before_it_starts(llava: tu
         answer(llava, [0], Decoding(max_new_tokens=600))
 
 
-def test_the_key_of_a_film_depends_on_pixels_shape_and_prompt() -> None:
-    film = np.linspace(0, 1, 16, dtype=np.float32).reshape(4, 4)
-    assert film_key(film, "a") == film_key(torch.from_numpy(film), "a") == film_key(film.T.copy().T, "a")
+def test_the_key_of_a_image_depends_on_pixels_shape_and_prompt() -> None:
+    image = np.linspace(0, 1, 16, dtype=np.float32).reshape(4, 4)
+    assert image_key(image, "a") == image_key(torch.from_numpy(image), "a") == image_key(image.T.copy().T, "a")
     assert (
-        len({film_key(film, "a"), film_key(film, "b"), film_key(film.reshape(2, 8), "a"), film_key(film * 0.5, "a")})
+        len(
+            {
+                image_key(image, "a"),
+                image_key(image, "b"),
+                image_key(image.reshape(2, 8), "a"),
+                image_key(image * 0.5, "a"),
+            }
+        )
         == 4
     )
 
 
-def test_keys_that_do_not_fit_the_films_are_a_mistake_of_the_caller(llava: tuple[Any, Any]) -> None:
+def test_keys_that_do_not_fit_the_images_are_a_mistake_of_the_caller(llava: tuple[Any, Any]) -> None:
     model, processor = llava
-    inputs = inputs_of(processor, films()[:2], list(PROMPTS[:2]))
-    with pytest.raises(ValueError, match="1 keys do not fit 2 films"):
+    inputs = inputs_of(processor, images()[:2], list(PROMPTS[:2]))
+    with pytest.raises(ValueError, match="1 keys do not fit 2 images"):
         write(model, processor.tokenizer, inputs, STRATEGIES["sample"], keys=["a"], ends=[2])

@@ -1,4 +1,4 @@
-"""Every strategy over every family: beams reorder each family's own cache, positions and films."""
+"""Every strategy over every family: beams reorder each family's own cache, positions and images."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return HfModel.load(str(save_tiny(request.param, tmp_path_factory.mktemp("family") / request.param)))
 
 
-def films() -> list[torch.Tensor]:
+def images() -> list[torch.Tensor]:
     source = torch.Generator().manual_seed(3)
     return [torch.rand(size, generator=source) for size in ((48, 40), (30, 52))]
 
 
 @pytest.mark.parametrize("decoding", STRATEGIES, ids=lambda one: one.strategy)
-def test_a_batch_is_its_films_one_by_one(model: HfModel, decoding: Decoding) -> None:
-    together = model.answers(films(), REASONS, decoding)
-    alone = [model.answers([film], [reason], decoding)[0] for film, reason in zip(films(), REASONS, strict=True)]
+def test_a_batch_is_its_images_one_by_one(model: HfModel, decoding: Decoding) -> None:
+    together = model.answers(images(), REASONS, decoding)
+    alone = [model.answers([image], [reason], decoding)[0] for image, reason in zip(images(), REASONS, strict=True)]
     assert [[one.text for one in row] for row in together] == [[one.text for one in row] for row in alone]
     assert all(len(row) == decoding.answers for row in together)
 
 
 def test_one_group_is_the_beam_search_of_transformers(model: HfModel) -> None:
-    """On one film: the same tokens as the family's own `generate` finds, in the same order."""
+    """On one image: the same tokens as the family's own `generate` finds, in the same order."""
     with torch.inference_mode():
-        encoded = model._encoder.encode([films()[0][None]], [model.prompts.ask(None)], side="left")
+        encoded = model._encoder.encode([images()[0][None]], [model.prompts.ask(None)], side="left")
         inputs, banned = dict(encoded.inputs), image_tokens(model.model)
         theirs = model.model.generate(
             **inputs, num_beams=3, num_return_sequences=3, max_new_tokens=5, do_sample=False, eos_token_id=model.ends,

@@ -20,19 +20,19 @@ WORDS, END, LONGEST = 5, 0, 4
 Table = Callable[[Sequence[int]], np.ndarray]
 
 
-def table(film: int, empty: bool = True) -> Table:
-    """Log-probabilities of five words after the last two words, drawn once for a film; may it end with no word?"""
-    logits = 1.5 * np.random.default_rng(film).normal(size=(WORDS + 1, WORDS + 1, WORDS))
+def table(image: int, empty: bool = True) -> Table:
+    """Log-probabilities of five words after the last two words, drawn once for an image; may it end with no word?"""
+    logits = 1.5 * np.random.default_rng(image).normal(size=(WORDS + 1, WORDS + 1, WORDS))
     logits[WORDS, WORDS, END] -= 0.0 if empty else 50.0
     logs = (logits - np.log(np.exp(logits).sum(-1, keepdims=True))).astype(np.float32)
     return lambda words: logs[(WORDS, WORDS, *words)[-2:]]
 
 
 class TableSteps:
-    """Stands for a model: rows of films, each with its table."""
+    """Stands for a model: rows of images, each with its table."""
 
-    def __init__(self, films: Sequence[Table], beams: int, longest: int = LONGEST) -> None:
-        self.tables = [film for film in films for _ in range(beams)]
+    def __init__(self, images: Sequence[Table], beams: int, longest: int = LONGEST) -> None:
+        self.tables = [image for image in images for _ in range(beams)]
         self.written: list[list[int]] = [[] for _ in self.tables]
         self.rows, self.longest, self.device = len(self.tables), longest, torch.device("cpu")
         self.ends = torch.tensor([END])
@@ -48,12 +48,12 @@ class TableSteps:
         self.written = [[*self.written[row], token] for row, token in zip(rows.tolist(), tokens.tolist(), strict=True)]
 
 
-def search(films: Sequence[Table], decoding: Decoding, longest: int = LONGEST) -> list[list[Answer]]:
-    return DiverseBeams(decoding)(TableSteps(films, decoding.beams, longest))  # type: ignore[arg-type]
+def search(images: Sequence[Table], decoding: Decoding, longest: int = LONGEST) -> list[list[Answer]]:
+    return DiverseBeams(decoding)(TableSteps(images, decoding.beams, longest))  # type: ignore[arg-type]
 
 
-def by_hand(film: Table, decoding: Decoding, longest: int = LONGEST) -> list[tuple[tuple[int, ...], float]]:
-    """The same search for one film in plain lists: (words, sum of log-probabilities), best first."""
+def by_hand(image: Table, decoding: Decoding, longest: int = LONGEST) -> list[tuple[tuple[int, ...], float]]:
+    """The same search for one image in plain lists: (words, sum of log-probabilities), best first."""
     groups = decoding.groups if decoding.strategy == "diverse" else 1
     penalty = decoding.diversity_penalty if decoding.strategy == "diverse" else 0.0
     size = decoding.beams // groups
@@ -66,7 +66,7 @@ def by_hand(film: Table, decoding: Decoding, longest: int = LONGEST) -> list[tup
             made = [
                 (score + logs[word] - penalty * used[word], true + logs[word], (*words, word))
                 for score, true, words in running[g]
-                for logs in [film(words)]
+                for logs in [image(words)]
                 for word in range(WORDS)
             ]
             made.sort(key=lambda item: -item[0])
@@ -105,9 +105,9 @@ SETTINGS = [
 @pytest.mark.parametrize("decoding", SETTINGS, ids=str)
 def test_a_toy_language_is_searched_as_by_hand(decoding: Decoding) -> None:
     """Thirty random tables of five words; the reference is written with lists and shares no code."""
-    films = [table(number) for number in range(30)]
-    for film, found in zip(films, search(films, decoding), strict=True):
-        expected = by_hand(film, decoding)
+    images = [table(number) for number in range(30)]
+    for image, found in zip(images, search(images, decoding), strict=True):
+        expected = by_hand(image, decoding)
         distinct = list(dict.fromkeys(answer.tokens for answer in found))
         assert distinct == [words for words, _ in expected[: len(distinct)]]
         logs = {words: true for words, true in expected}
@@ -118,41 +118,41 @@ def test_a_toy_language_is_searched_as_by_hand(decoding: Decoding) -> None:
 
 def test_beams_enough_for_every_sequence_find_the_best_of_all() -> None:
     """With more beams than there are reports of up to three words nothing is lost: the answer is the true maximum."""
-    film = table(3)
+    image = table(3)
     every = [
         words
         for length in (1, 2, 3)
         for words in itertools.product(range(WORDS), repeat=length)
         if END not in words[:-1] and (words[-1] == END or length == 3)
     ]
-    total = {words: sum(float(film(words[:place])[word]) for place, word in enumerate(words)) for words in every}
+    total = {words: sum(float(image(words[:place])[word]) for place, word in enumerate(words)) for words in every}
     best = max(every, key=lambda words: total[words] / len(words))
-    (answers,) = search([film], Decoding(strategy="beam", beams=128, answers=1), longest=3)
+    (answers,) = search([image], Decoding(strategy="beam", beams=128, answers=1), longest=3)
     assert answers[0].tokens == best and answers[0].log_probability == pytest.approx(total[best], abs=1e-4)
 
 
-def test_the_company_of_other_films_changes_nothing() -> None:
+def test_the_company_of_other_images_changes_nothing() -> None:
     decoding = Decoding(strategy="diverse", beams=6, groups=3, answers=6, diversity_penalty=0.7)
-    films = [table(number) for number in range(40, 60)]
-    assert search(films, decoding) == [search([film], decoding)[0] for film in films]
+    images = [table(number) for number in range(40, 60)]
+    assert search(images, decoding) == [search([image], decoding)[0] for image in images]
 
 
 def test_a_large_penalty_makes_every_group_begin_differently() -> None:
-    """To end is no word: groups may agree on it. So these films have no empty report."""
-    films = [table(number, empty=False) for number in range(20)]
+    """To end is no word: groups may agree on it. So these images have no empty report."""
+    images = [table(number, empty=False) for number in range(20)]
     alike = Decoding(strategy="diverse", beams=3, groups=3, answers=3, diversity_penalty=0.0)
     apart = Decoding(strategy="diverse", beams=3, groups=3, answers=3, diversity_penalty=1000.0)
-    for found in search(films, apart):
+    for found in search(images, apart):
         assert len({answer.tokens[0] for answer in found}) == 3
     # Without a penalty all groups find the same: three times one report.
-    assert all(len({answer.tokens for answer in found}) == 1 and len(found) == 3 for found in search(films, alike))
+    assert all(len({answer.tokens for answer in found}) == 1 and len(found) == 3 for found in search(images, alike))
 
 
 def test_what_it_costs_to_differ_is_no_part_of_the_confidence() -> None:
-    film = table(5)
+    image = table(5)
     decoding = Decoding(strategy="diverse", beams=2, groups=2, answers=2, diversity_penalty=3.0)
-    for answer in search([film], decoding)[0]:
-        logs = sum(float(film(answer.tokens[:place])[word]) for place, word in enumerate(answer.tokens))
+    for answer in search([image], decoding)[0]:
+        logs = sum(float(image(answer.tokens[:place])[word]) for place, word in enumerate(answer.tokens))
         assert answer.log_probability == pytest.approx(logs, abs=1e-4)
 
 
@@ -162,9 +162,9 @@ def llava() -> tuple[Any, dict[str, Any], list[int]]:
     model, processor = tiny_llava()
     model.lm_head.weight.data *= 40  # sharper than random weights are, so that no two scores are nearly equal
     processor.tokenizer.padding_side = "left"
-    films = [Image.fromarray(np.random.default_rng(n).integers(0, 255, (40, 50, 3), dtype=np.uint8)) for n in range(2)]
+    images = [Image.fromarray(np.random.default_rng(n).integers(0, 255, (40, 50, 3), dtype=np.uint8)) for n in range(2)]
     texts = ["<image>\nFindings?", "<image>\nProvide a description of the findings in the radiology image."]
-    inputs = processor(images=films, text=texts, return_tensors="pt", padding=True)
+    inputs = processor(images=images, text=texts, return_tensors="pt", padding=True)
     free = model.generate(**inputs, max_new_tokens=8, num_beams=4, num_return_sequences=4, do_sample=False)
     written = free[:, inputs["input_ids"].shape[1] :]
     return model, inputs, sorted({2, *written[:, 3].tolist(), *written[:, 5].tolist()})[:4]

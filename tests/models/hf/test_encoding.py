@@ -12,17 +12,17 @@ from cxrlab.models.hf.scoring import report_log_probs
 IMAGE = 4  # the id of <image> in the tiny tokenizer
 
 
-def test_a_second_film_in_the_text_is_refused_where_breaking_it_up_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_image_in_the_text_is_refused_where_breaking_it_up_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The count of image tokens is the second lock behind `escape`."""
     _, processor = tiny_llava()
     monkeypatch.setattr("cxrlab.models.hf.prompting.escape", lambda words, text: text.replace("@", "</s>"))
     encoder = Encoder(processor, pixel_path("llava", processor), IMAGE, 512, torch.device("cpu"), torch.float32)
-    film = torch.rand(1, 32, 32)
-    encoder.encode([film], ["fine @"])
-    with pytest.raises(DataError, match="cannot put a film into a prompt"):
-        encoder.encode([film], ["and <image> again"])
-    with pytest.raises(DataError, match="stands for a film"):
-        encoder.encode([film], ["fine"], [[7, IMAGE]])
+    image = torch.rand(1, 32, 32)
+    encoder.encode([image], ["fine @"])
+    with pytest.raises(DataError, match="cannot put an image into a prompt"):
+        encoder.encode([image], ["and <image> again"])
+    with pytest.raises(DataError, match="stands for an image"):
+        encoder.encode([image], ["fine"], [[7, IMAGE]])
 
 
 def test_a_path_that_gives_no_pixels_is_refused() -> None:
@@ -32,24 +32,24 @@ def test_a_path_that_gives_no_pixels_is_refused() -> None:
 
     _, processor = tiny_llava()
     encoder = Encoder(processor, Nothing(), IMAGE, 512, torch.device("cpu"), torch.float32)
-    with pytest.raises(DataError, match="never asked without a film"):
+    with pytest.raises(DataError, match="never asked without an image"):
         encoder.encode([torch.rand(1, 32, 32)], ["x"])
 
 
-def test_the_words_of_a_batch_are_made_once_and_films_every_time() -> None:
+def test_the_words_of_a_batch_are_made_once_and_images_every_time() -> None:
     """Also when the first to ask was in inference mode: what is kept must serve a gradient later."""
     model, processor = tiny_llava()
     encoder = Encoder(processor, pixel_path("llava", processor), IMAGE, 512, torch.device("cpu"), torch.float32)
     prompts, answers = ["a", "a much longer prompt"], [[7, 8], [9]]
     with torch.inference_mode():
         first = encoder.encode([torch.zeros(1, 32, 32)] * 2, prompts, answers)
-    films = [torch.ones(1, 32, 32, requires_grad=True) for _ in range(2)]
-    second = encoder.encode(films, prompts, answers)
+    images = [torch.ones(1, 32, 32, requires_grad=True) for _ in range(2)]
+    second = encoder.encode(images, prompts, answers)
     assert second.ids is first.ids and second.places is first.places and second.places is not None
     assert not bool((second.inputs["pixel_values"] == first.inputs["pixel_values"]).any())
     report_log_probs(model, second).sums.sum().backward()
-    assert all(film.grad is not None and float(film.grad.abs().max()) > 0 for film in films)
-    other = encoder.encode(films, prompts, [[7, 8], [10]])
+    assert all(image.grad is not None and float(image.grad.abs().max()) > 0 for image in images)
+    other = encoder.encode(images, prompts, [[7, 8], [10]])
     assert other.ids is not first.ids and other.ids[1].tolist().count(10) == 1
 
 

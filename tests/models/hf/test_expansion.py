@@ -26,7 +26,7 @@ class Counting:
         return getattr(self.true, name)
 
 
-def test_the_image_processor_runs_once_for_films_of_a_size() -> None:
+def test_the_image_processor_runs_once_for_images_of_a_size() -> None:
     _, processor = tiny_llava()
     processor.image_processor = Counting(processor.image_processor)
     expander = Expander(processor, IMAGE)
@@ -37,18 +37,18 @@ def test_the_image_processor_runs_once_for_films_of_a_size() -> None:
     assert processor.image_processor.calls == 2
 
 
-def test_prompts_are_those_of_the_processor_on_the_true_film() -> None:
+def test_prompts_are_those_of_the_processor_on_the_true_image() -> None:
     from PIL import Image
 
     _, processor = tiny_llava()
-    film = Image.new("RGB", (30, 40), "grey")
-    true = processor(text=["<image>\nFindings?"], images=[film])["input_ids"][0]
+    image = Image.new("RGB", (30, 40), "grey")
+    true = processor(text=["<image>\nFindings?"], images=[image])["input_ids"][0]
     found = Expander(processor, IMAGE).prompt("Findings?", (40, 30))
     assert list(found.ids) == list(true) and found.ids.count(IMAGE) == 4
 
 
-def test_neither_prompts_nor_blank_films_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seven hundred thousand indications, and films of thousands of sizes, whose pixels must not all be kept."""
+def test_neither_prompts_nor_blank_images_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven hundred thousand indications, and images of thousands of sizes, whose pixels must not all be kept."""
     monkeypatch.setattr("cxrlab.models.hf.expansion._PROMPTS", 3)
     _, processor = tiny_llava()
     processor.image_processor = Counting(processor.image_processor)
@@ -74,7 +74,7 @@ def test_threads_may_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == [Expander(processor, IMAGE).prompt(*each) for each in asked]
 
 
-def test_a_prompt_that_came_out_without_the_film_is_refused() -> None:
+def test_a_prompt_that_came_out_without_the_image_is_refused() -> None:
     _, processor = tiny_llava()
     with pytest.raises(DataError, match="0 image tokens"):
         Expander(processor, 499).prompt("Findings?", (32, 32))
@@ -94,12 +94,12 @@ def test_a_processor_that_gives_more_than_is_known_is_refused() -> None:
         Expander(processor, IMAGE).prompt("x", (32, 32))
 
 
-def test_a_film_that_a_family_does_not_take_is_told_by_its_size() -> None:
+def test_a_image_that_a_family_does_not_take_is_told_by_its_size() -> None:
     class Picky(Counting):
         def __call__(self, *arguments: Any, **settings: Any) -> Any:
             raise ValueError("too thin\nand more")
 
     _, processor = tiny_llava()
     processor.image_processor = Picky(processor.image_processor)
-    with pytest.raises(DataError, match=r"no film of 1000 × 2 pixels \(too thin\); crop it"):
+    with pytest.raises(DataError, match=r"no image of 1000 × 2 pixels \(too thin\); crop it"):
         Expander(processor, IMAGE).prompt("x", (1000, 2))

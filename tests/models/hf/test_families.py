@@ -1,4 +1,4 @@
-"""Eight families from pixel to loss: as their own processors have it, with a true gradient, for every odd film."""
+"""Eight families from pixel to loss: as their own processors have it, with a true gradient, for every odd image."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def model(folder: Path) -> HfModel:
 
 
 def noise(height: int, width: int) -> Tensor:
-    """An 8-bit film in [0, 1]."""
+    """An 8-bit image in [0, 1]."""
     return torch.randint(0, 256, (height, width), generator=torch.Generator().manual_seed(height)).float() / 255.0
 
 
@@ -47,16 +47,16 @@ def test_the_folder_has_the_layout_of_its_family(folder: Path) -> None:
 @pytest.mark.parametrize("size", [(40, 30), (33, 90), (200, 180)])
 def test_the_loss_is_that_of_the_familys_own_pipeline(model: HfModel, size: tuple[int, int]) -> None:
     """Processor on an 8-bit picture and the whole text, forward, cross-entropy: no line of the wrapper is in it."""
-    film, prompt = noise(*size), model.prompts.ask("dyspnea")
-    ours = float(model.losses([film], [REPORT], ["dyspnea"]))
+    image, prompt = noise(*size), model.prompts.ask("dyspnea")
+    ours = float(model.losses([image], [REPORT], ["dyspnea"]))
     # Rounding to 8 bits moves a pixel by about a hundredth; through two random layers that is still little.
-    assert ours == pytest.approx(_own_pipeline(model, film, prompt, {}), abs=0.05)
+    assert ours == pytest.approx(_own_pipeline(model, image, prompt, {}), abs=0.05)
     # With the same pixels nothing but the order of sums is left: text, positions and token types are the family's.
-    assert ours == pytest.approx(_own_pipeline(model, film, prompt, model.path.inputs([film[None]])), abs=1e-4)
+    assert ours == pytest.approx(_own_pipeline(model, image, prompt, model.path.inputs([image[None]])), abs=1e-4)
 
 
-def _own_pipeline(model: HfModel, film: Tensor, prompt: str, pixels: dict[str, Tensor]) -> float:
-    picture = Image.fromarray(np.asarray(film * 255).round().astype(np.uint8)).convert("RGB")
+def _own_pipeline(model: HfModel, image: Tensor, prompt: str, pixels: dict[str, Tensor]) -> float:
+    picture = Image.fromarray(np.asarray(image * 255).round().astype(np.uint8)).convert("RGB")
     processor: Any = model.processor
     text, report = prompt_text(processor, prompt), report_text(processor, REPORT)
     if type(processor).__name__ == "PaliGemmaProcessor":  # it places the report, its end and the token types itself
@@ -76,58 +76,58 @@ def _own_pipeline(model: HfModel, film: Tensor, prompt: str, pixels: dict[str, T
 
 
 def test_the_gradient_of_a_loss_is_its_finite_difference(folder: Path) -> None:
-    """Along the gradient itself, through resize, tower and language model, in float64."""
+    """Along the gradient itself, through resize, vision encoder and language model, in float64."""
     model = HfModel.load(str(folder))
     model.model.double()
-    film = (noise(40, 52).double() * 0.2 + 0.4).requires_grad_()
+    radiograph = (noise(40, 52).double() * 0.2 + 0.4).requires_grad_()
 
     def loss(image: Tensor) -> Tensor:
-        asked = model.encode([film.float()], [model.prompts.ask()], [REPORT])
+        asked = model.encode([radiograph.float()], [model.prompts.ask()], [REPORT])
         pixels = model.path.inputs([image[None]])
         logits = model.model(**{**asked.inputs, **pixels}).logits
         shifted = torch.where(asked.report_mask, asked.ids, -100)[0, 1:]
         return torch.nn.functional.cross_entropy(logits[0, :-1], shifted)
 
-    (slope,) = torch.autograd.grad(loss(film), film)
+    (slope,) = torch.autograd.grad(loss(radiograph), radiograph)
     assert bool(torch.isfinite(slope).all())
     step = 1e-5 * slope / slope.norm()
     with torch.no_grad():
-        measured = float(loss(film + step) - loss(film - step)) / 2e-5
+        measured = float(loss(radiograph + step) - loss(radiograph - step)) / 2e-5
     assert float(slope.norm()) > 1e-4
     # Some families keep rotary tables and norms in float32: the difference has two or three digits there.
     assert measured == pytest.approx(float(slope.norm()), rel=1e-2)
 
 
 @pytest.mark.parametrize("level", [0.0, 0.5, 1.0])
-def test_an_even_film_has_a_loss_and_a_gradient(model: HfModel, level: float) -> None:
-    """Controls blank a film; to Idefics one of mean grey would look like padding."""
-    film = torch.full((40, 50), level, requires_grad=True)
-    loss = model.losses([film], [REPORT])
-    (slope,) = torch.autograd.grad(loss.sum(), film)
+def test_an_even_image_has_a_loss_and_a_gradient(model: HfModel, level: float) -> None:
+    """Controls blank an image; to Idefics one of mean grey would look like padding."""
+    image = torch.full((40, 50), level, requires_grad=True)
+    loss = model.losses([image], [REPORT])
+    (slope,) = torch.autograd.grad(loss.sum(), image)
     assert bool(torch.isfinite(loss).all()) and bool(torch.isfinite(slope).all()) and bool((slope != 0).any())
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 40), (40, 1), (3, 700), (900, 20)])
-def test_a_film_of_any_shape_is_read_or_refused(model: HfModel, size: tuple[int, int]) -> None:
-    """Qwen takes no film more than 200 times as long as wide, and says so; everybody else takes all of these."""
-    film = noise(*size)
+def test_a_image_of_any_shape_is_read_or_refused(model: HfModel, size: tuple[int, int]) -> None:
+    """Qwen takes no image more than 200 times as long as wide, and says so; everybody else takes all of these."""
+    image = noise(*size)
     if model.model.config.model_type == "qwen2_5_vl" and size == (3, 700):
         with pytest.raises(DataError, match="3 × 700"):
-            model.losses([film], [REPORT])
+            model.losses([image], [REPORT])
     else:
-        assert bool(torch.isfinite(model.losses([film], [REPORT])).all())
+        assert bool(torch.isfinite(model.losses([image], [REPORT])).all())
 
 
-def test_colour_and_grey_films_share_a_batch(model: HfModel) -> None:
+def test_colour_and_grey_images_share_a_batch(model: HfModel) -> None:
     grey, colour = noise(40, 40), torch.rand(3, 30, 50, generator=torch.Generator().manual_seed(1))
     together = model.losses([grey, colour], [REPORT] * 2)
-    alone = torch.cat([model.losses([film], [REPORT]) for film in (grey, colour)])
+    alone = torch.cat([model.losses([image], [REPORT]) for image in (grey, colour)])
     torch.testing.assert_close(together, alone, atol=2e-4, rtol=0)
     torch.testing.assert_close(model.losses([grey.expand(3, -1, -1)], [REPORT]), alone[:1], atol=2e-4, rtol=0)
 
 
-def test_a_pass_without_a_film_is_refused(model: HfModel) -> None:
-    with pytest.raises(DataError, match="film"):
+def test_a_pass_without_a_image_is_refused(model: HfModel) -> None:
+    with pytest.raises(DataError, match="image"):
         model.path.inputs([])
-    with pytest.raises(DataError, match="film"):
+    with pytest.raises(DataError, match="image"):
         model.encode([], [model.prompts.ask()], [REPORT])

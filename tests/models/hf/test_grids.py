@@ -1,4 +1,4 @@
-"""Which part of a film each image token stands for."""
+"""Which part of an image each image token stands for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 import torch
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.models.hf.grids import Grid, film_grid
+from cxrlab.models.hf.grids import Grid, token_grid
 
 
 def config(family: str = "llava", **values: Any) -> SimpleNamespace:
@@ -30,52 +30,52 @@ def pixels(side: int = 32, tiles: int = 1) -> dict[str, Any]:
     return {"pixel_values": torch.zeros(tiles, 3, side, side)}
 
 
-def test_a_squeezed_film_is_seen_whole() -> None:
-    """32 pixels in patches of 16 are 2 x 2 cells, whatever the shape of the film."""
-    grid, before = film_grid(config(), processor(), pixels(), 4, 60, 80)
+def test_a_squeezed_image_is_seen_whole() -> None:
+    """32 pixels in patches of 16 are 2 x 2 cells, whatever the shape of the image."""
+    grid, before = token_grid(config(), processor(), pixels(), 4, 60, 80)
     assert (grid, before) == (Grid(2, 2, 0.0, 0.0, 60.0, 80.0), 0)
     assert grid.half_cell == 20.0
 
 
 def test_a_centre_crop_leaves_the_sides_out() -> None:
-    """60 x 80 with the short side to 32 is 32 x 42.7; the middle 32 x 32 are the film's columns 10 to 70."""
+    """60 x 80 with the short side to 32 is 32 x 42.7; the middle 32 x 32 are the image's columns 10 to 70."""
     crop = processor(size={"shortest_edge": 32}, do_center_crop=True, crop_size={"height": 32, "width": 32})
-    grid, _ = film_grid(config(), crop, pixels(), 4, 60, 80)
+    grid, _ = token_grid(config(), crop, pixels(), 4, 60, 80)
     assert grid == Grid(2, 2, 0.0, 10.0, 60.0, 60.0)
     down, across = grid.cells(60, 80)
     assert down.tolist() == [0] * 30 + [1] * 30
     assert across.tolist() == [-1] * 10 + [0] * 30 + [1] * 30 + [-1] * 10
 
 
-def test_a_padded_square_sticks_out_of_the_film() -> None:
-    """60 x 80 padded to 80 x 80: ten rows above and below belong to no film."""
-    grid, _ = film_grid(config(), processor(do_pad=True), pixels(), 4, 60, 80)
+def test_a_padded_square_sticks_out_of_the_image() -> None:
+    """60 x 80 padded to 80 x 80: ten rows above and below belong to no image."""
+    grid, _ = token_grid(config(), processor(do_pad=True), pixels(), 4, 60, 80)
     assert grid == Grid(2, 2, -10.0, 0.0, 80.0, 80.0)
     assert grid.cells(60, 80)[0].tolist() == [0] * 30 + [1] * 30
 
 
 def test_without_resizing_the_crop_counts_in_pixels() -> None:
     plain = processor(do_resize=False, do_center_crop=True, crop_size={"height": 32, "width": 32})
-    grid, _ = film_grid(config(), plain, pixels(), 4, 64, 64)
+    grid, _ = token_grid(config(), plain, pixels(), 4, 64, 64)
     assert grid == Grid(2, 2, 16.0, 16.0, 32.0, 32.0)
 
 
 def test_a_class_token_that_was_kept_stands_before_the_grid() -> None:
-    _, before = film_grid(config(vision_feature_select_strategy="full"), processor(), pixels(), 5, 32, 32)
+    _, before = token_grid(config(vision_feature_select_strategy="full"), processor(), pixels(), 5, 32, 32)
     assert before == 1
 
 
 def test_qwen_tells_its_grid_and_merges_patches() -> None:
     """4 x 6 patches merged two by two are 2 x 3 tokens."""
     given = {"image_grid_thw": torch.tensor([[1, 4, 6]])}
-    grid, _ = film_grid(config("qwen2_5_vl"), None, given, 6, 40, 60)
+    grid, _ = token_grid(config("qwen2_5_vl"), None, given, 6, 40, 60)
     assert grid == Grid(2, 3, 0.0, 0.0, 40, 60)
     with pytest.raises(ConfigError, match="2 frames"):
-        film_grid(config("qwen2_5_vl"), None, {"image_grid_thw": torch.tensor([[2, 4, 6]])}, 12, 40, 60)
+        token_grid(config("qwen2_5_vl"), None, {"image_grid_thw": torch.tensor([[2, 4, 6]])}, 12, 40, 60)
 
 
 def test_gemma_pools_into_a_square() -> None:
-    grid, _ = film_grid(config("gemma3", mm_tokens_per_image=9), processor(), pixels(64), 9, 50, 50)
+    grid, _ = token_grid(config("gemma3", mm_tokens_per_image=9), processor(), pixels(64), 9, 50, 50)
     assert (grid.rows, grid.columns) == (3, 3)
 
 
@@ -90,7 +90,7 @@ def test_gemma_pools_into_a_square() -> None:
 )
 def test_what_is_no_grid_is_refused_with_the_remedy(family: str, given: Any, tokens: int, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as error:
-        film_grid(config(family), processor(), given, tokens, 32, 32)
+        token_grid(config(family), processor(), given, tokens, 32, 32)
     assert "maps=gradient" in str(error.value)
 
 

@@ -88,7 +88,7 @@ PROCESSORS: dict[str, Callable[[], Any]] = {
     ),
 }
 SIZES = {"tiny": (20, 30), "portrait": (90, 61), "landscape": (50, 120), "large": (700, 500), "narrow": (300, 20)}
-SHAPELESS = ("siglip-no-resize", "within-edges", "within-height-and-width")  # these keep the shape of a film
+SHAPELESS = ("siglip-no-resize", "within-edges", "within-height-and-width")  # these keep the shape of an image
 
 
 @cache
@@ -96,7 +96,7 @@ def path_of(name: str) -> PixelPath:
     return pixel_path("any", PROCESSORS[name]())
 
 
-def film(height: int, width: int, channels: int = 3, seed: int = 0) -> torch.Tensor:
+def image(height: int, width: int, channels: int = 3, seed: int = 0) -> torch.Tensor:
     """An 8-bit picture of noise in [0, 1]."""
     source = torch.Generator().manual_seed(seed)
     return torch.randint(0, 256, (channels, height, width), generator=source).float() / 255.0
@@ -108,15 +108,15 @@ def test_a_path_gives_what_its_processor_gives(name: str) -> None:
     path = path_of(name)
     assert path.differentiable, path.reason
     assert 0 <= path.difference <= path.tolerance
-    films = [film(*size) for size in SIZES.values()]
-    batches = [[each] for each in films] if name in SHAPELESS else [*([each] for each in films), films]
+    images = [image(*size) for size in SIZES.values()]
+    batches = [[each] for each in images] if name in SHAPELESS else [*([each] for each in images), images]
     for batch in batches:
         assert difference(path.inputs(batch), processed(PROCESSORS[name](), batch, path.asked)) <= path.tolerance
 
 
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_a_wrong_step_is_found_out(name: str) -> None:
-    """The proof must be able to fail: another filter, or a film nine tenths as bright."""
+    """The proof must be able to fail: another filter, or an image nine tenths as bright."""
     path, allowed = copy(path_of(name)), path_of(name).tolerance
     if not name.endswith("no-resize"):
         path.resample = BOX
@@ -127,9 +127,9 @@ def test_a_wrong_step_is_found_out(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROCESSORS)
-def test_a_grey_film_is_three_equal_channels(name: str) -> None:
+def test_a_grey_image_is_three_equal_channels(name: str) -> None:
     path = path_of(name)
-    grey = film(60, 45, channels=1)
+    grey = image(60, 45, channels=1)
     assert difference(path.inputs([grey]), path.inputs([grey.expand(3, -1, -1)])) < 1e-5
 
 
@@ -155,14 +155,14 @@ def test_the_gradient_is_the_finite_difference(name: str) -> None:
 
 def test_changes_below_a_grey_level_are_seen() -> None:
     """What an 8-bit processor rounds away is the point of a floating path."""
-    path, films = pixel_path("any", PROCESSORS["clip"]()), film(224, 224)
-    moved = path.inputs([films + 0.1 / 255])["pixel_values"] - path.inputs([films])["pixel_values"]
+    path, images = pixel_path("any", PROCESSORS["clip"]()), image(224, 224)
+    moved = path.inputs([images + 0.1 / 255])["pixel_values"] - path.inputs([images])["pixel_values"]
     expected = 0.1 / 255 / torch.tensor(path.scaling.std)
     torch.testing.assert_close(moved.mean(dim=(0, 2, 3)), expected, rtol=1e-2, atol=1e-6)
 
 
-def test_a_film_of_even_mean_grey_is_not_taken_for_padding() -> None:
-    """Idefics drops images of zeros alone, and 0.5 scales to zero: it must stay a film, next to none."""
+def test_a_image_of_even_mean_grey_is_not_taken_for_padding() -> None:
+    """Idefics drops images of zeros alone, and 0.5 scales to zero: it must stay an image, next to none."""
     values = pixel_path("any", PROCESSORS["idefics3"]()).inputs([torch.full((1, 40, 60), 0.5)])["pixel_values"]
     assert bool((values != 0).any(dim=-1).any(dim=-1).any(dim=-1).all()) and float(values.abs().max()) < 1e-5
 
@@ -173,7 +173,7 @@ def test_a_family_without_a_path_is_served_in_eight_bits_and_says_so() -> None:
     path = pixel_path("pixtral", processor)
     assert isinstance(path, EightBit) and not path.differentiable and path.tolerance == 0
     assert "'pixtral'" in path.reason and "8 bits" in path.reason and "PixtralImageProcessorPil" in path.reason
-    images = [film(40, 50).requires_grad_()]
+    images = [image(40, 50).requires_grad_()]
     given = path.inputs(images)
     assert difference(given, processed(processor, images)) == 0
     assert not given["pixel_values"].requires_grad
@@ -196,9 +196,9 @@ def test_a_deviation_of_zero_is_no_crash_at_the_door() -> None:
     assert not path.differentiable
 
 
-def test_what_is_no_film_is_refused() -> None:
+def test_what_is_no_image_is_refused() -> None:
     path = pixel_path("any", PROCESSORS["siglip"]())
-    with pytest.raises(DataError, match="no film"):
+    with pytest.raises(DataError, match="no image"):
         path.inputs([])
     for wrong in (
         torch.zeros(8, 8),
@@ -210,29 +210,29 @@ def test_what_is_no_film_is_refused() -> None:
             path.inputs([wrong])
 
 
-def test_films_of_other_shapes_make_no_batch_where_the_processor_keeps_them() -> None:
+def test_images_of_other_shapes_make_no_batch_where_the_processor_keeps_them() -> None:
     path = pixel_path("any", PROCESSORS["siglip-no-resize"]())
     with pytest.raises(DataError, match="one by one"):
-        path.inputs([film(20, 30), film(30, 20)])
+        path.inputs([image(20, 30), image(30, 20)])
 
 
 @pytest.mark.parametrize("name", ["clip", "clip-squeezed", "siglip-lanczos", "siglip-no-resize", "llava-padded"])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_films_of_one_shape_together_are_the_films_one_by_one(name: str, channels: int) -> None:
+def test_images_of_one_shape_together_are_the_images_one_by_one(name: str, channels: int) -> None:
     """They go through the steps as one tensor; so do their gradients."""
     path = pixel_path("any", PROCESSORS[name]())
-    films = torch.rand(3, channels, 45, 37, generator=torch.Generator().manual_seed(channels), requires_grad=True)
-    together = path.inputs(list(films))["pixel_values"]
-    alone = torch.cat([path.inputs([one])["pixel_values"] for one in films])
+    images = torch.rand(3, channels, 45, 37, generator=torch.Generator().manual_seed(channels), requires_grad=True)
+    together = path.inputs(list(images))["pixel_values"]
+    alone = torch.cat([path.inputs([one])["pixel_values"] for one in images])
     torch.testing.assert_close(together, alone, atol=1e-6, rtol=0)
-    slopes = [torch.autograd.grad((pixels**2).sum(), films)[0] for pixels in (together, alone)]
+    slopes = [torch.autograd.grad((pixels**2).sum(), images)[0] for pixels in (together, alone)]
     torch.testing.assert_close(*slopes, atol=1e-4, rtol=1e-5)
 
 
-def test_a_film_too_thin_for_qwen_is_refused() -> None:
+def test_a_image_too_thin_for_qwen_is_refused() -> None:
     path = pixel_path("any", PROCESSORS["qwen2-vl"]())
     with pytest.raises(DataError, match="too thin"):
-        path.inputs([film(3, 700)])
+        path.inputs([image(3, 700)])
 
 
 def test_differences_that_are_no_rounding_are_infinite() -> None:

@@ -18,5 +18,5 @@ def test_places_by_hand() -> None:
 
 
 def test_a_row_without_a_report_is_refused() -> None:
-    with pytest.raises(DataError, match="give every film a report"):
+    with pytest.raises(DataError, match="give every image a report"):
         ReportPlaces.of(torch.tensor([[5, 6]]), torch.tensor([[False, False]]))

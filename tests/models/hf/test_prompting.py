@@ -21,7 +21,7 @@ class Plain:
         return str(self.tokenizer.apply_chat_template(turns, **{"chat_template": self.chat_template, **settings}))
 
 
-def test_without_a_template_the_film_stands_on_a_line_of_its_own() -> None:
+def test_without_a_template_the_image_stands_on_a_line_of_its_own() -> None:
     _, processor = tiny_llava()
     assert prompt_text(processor, "Findings?") == "<image>\nFindings?"
     assert prompt_text(processor, "") == "<image>\n"
@@ -68,7 +68,7 @@ def test_an_answer_also_ends_where_the_models_settings_say() -> None:
     assert end_tokens(processor) == [own]
 
 
-def test_a_processor_with_no_place_for_a_film_or_no_end_is_refused() -> None:
+def test_a_processor_with_no_place_for_a_image_or_no_end_is_refused() -> None:
     words = tokenizer({})
     with pytest.raises(ConfigError, match="neither a chat template nor an image token"):
         prompt_text(Plain(words, image_token=None), "x")
@@ -77,7 +77,7 @@ def test_a_processor_with_no_place_for_a_film_or_no_end_is_refused() -> None:
         report_ids(Plain(words), "x")
 
 
-def test_what_is_told_stands_in_the_users_turn_of_a_template_without_a_film() -> None:
+def test_what_is_told_stands_in_the_users_turn_of_a_template_without_a_image() -> None:
     processor = Plain(tokenizer({"image_token": "<image>"}), chat_template=IDEFICS)
     shown, told = prompt_text(processor, "Findings?"), prompt_text(processor, "Findings?", "mild edema")
     assert "<image>" in shown and "<image>" not in told
@@ -86,7 +86,7 @@ def test_what_is_told_stands_in_the_users_turn_of_a_template_without_a_film() ->
 
 def test_a_template_that_fails_is_said_to_fail() -> None:
     with pytest.raises(ConfigError, match=r"the chat template of Plain fails.*mend chat_template.jinja"):
-        prompt_text(Plain(tokenizer({}), chat_template="{{ raise_exception('no films') }}"), "x")
+        prompt_text(Plain(tokenizer({}), chat_template="{{ raise_exception('no images') }}"), "x")
 
 
 def test_a_template_that_writes_the_date_asks_the_same_every_day() -> None:

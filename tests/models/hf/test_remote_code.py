@@ -76,8 +76,8 @@ def test_trusted_it_answers_like_any_other(folder: Path, tmp_path: Path) -> None
     own = HfModel.load(str(folder), loading=Loading(trust_remote_code=True))
     assert os.environ["RAN_MODELING"] and type(own.model).__name__ == "ReporterForConditionalGeneration"
     plain = HfModel.load(str(save_tiny_llava(tmp_path / "plain")))
-    films = torch.rand(2, 32, 32, generator=torch.Generator().manual_seed(0))
-    assert [answer.text for answer in own.generate(films)] == [answer.text for answer in plain.generate(films)]
+    images = torch.rand(2, 32, 32, generator=torch.Generator().manual_seed(0))
+    assert [answer.text for answer in own.generate(images)] == [answer.text for answer in plain.generate(images)]
 
 
 def test_a_missing_file_is_told(folder: Path) -> None:

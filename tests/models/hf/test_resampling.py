@@ -72,7 +72,7 @@ def test_the_slope_is_the_weights() -> None:
     np.testing.assert_allclose(picture.grad.numpy(), given, atol=1e-12)
 
 
-def test_a_large_film_in_bands_is_the_whole_product() -> None:
+def test_a_large_image_in_bands_is_the_whole_product() -> None:
     """Above 1024 pixels a side is resized in bands; value and gradient are those of the one product of weights."""
     picture = torch.rand(1300, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 0.2 + 0.4
     picture.requires_grad_()
@@ -86,14 +86,14 @@ def test_a_large_film_in_bands_is_the_whole_product() -> None:
 
 @pytest.mark.parametrize("level", [0.0, 1.0])
 def test_black_and_white_have_a_slope(level: float) -> None:
-    """An attack starts from films with black corners; a cut exactly at 0 would take their gradient by chance."""
+    """An attack starts from images with black corners; a cut exactly at 0 would take their gradient by chance."""
     picture = torch.full((16, 16), level, requires_grad=True)
     resize(picture, (37, 5), 3).sum().backward()
     assert picture.grad is not None and bool((picture.grad != 0).any(dim=0).all())
 
 
 def test_weights_made_in_inference_mode_serve_a_backward_pass() -> None:
-    """A model that has generated first must still give gradients for films of the same size."""
+    """A model that has generated first must still give gradients for images of the same size."""
     picture = torch.rand(17, 23)
     with torch.inference_mode():
         resize(picture, (5, 7), 3)

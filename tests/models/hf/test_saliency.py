@@ -26,7 +26,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> HfModel:
     return HfModel.load(str(save_tiny("llava", tmp_path_factory.mktemp("llava"))))
 
 
-def film(*shape: int) -> Any:
+def image(*shape: int) -> Any:
     return np.random.default_rng(3).uniform(0.2, 0.8, shape).astype(np.float32)
 
 
@@ -36,10 +36,10 @@ def told(model: HfModel, image: Any, tokens: tuple[int, ...]) -> float:
 
 
 @pytest.mark.parametrize("shape", [(48, 40), (24, 30, 3)])
-def test_a_gradient_is_the_slope_along_a_change_of_the_film(model: HfModel, shape: tuple[int, ...]) -> None:
-    """Central difference of the words' log-probability along a random change, at the film's own size."""
-    image = film(*shape)
-    found = list(gradients(model, image, REPORT, PARTS))
+def test_a_gradient_is_the_slope_along_a_change_of_the_image(model: HfModel, shape: tuple[int, ...]) -> None:
+    """Central difference of the words' log-probability along a random change, at the image's own size."""
+    one_image = image(*shape)
+    found = list(gradients(model, one_image, REPORT, PARTS))
     from cxrlab.models.hf.prompting import report_ids
     from cxrlab.models.hf.token_spans import token_text
 
@@ -49,37 +49,37 @@ def test_a_gradient_is_the_slope_along_a_change_of_the_film(model: HfModel, shap
     step = 2e-3 * (change if len(shape) == 2 else change[..., None])
     for gradient, tokens in zip(found, words, strict=True):
         assert gradient.values.shape == shape
-        slope = (told(model, image + step, tokens) - told(model, image - step, tokens)) / 4e-3
+        slope = (told(model, one_image + step, tokens) - told(model, one_image - step, tokens)) / 4e-3
         assert slope == pytest.approx(float((gradient.values * step).sum()) / 2e-3, rel=0.03, abs=3e-3)
-        assert gradient.log_probability == pytest.approx(told(model, image, tokens), abs=1e-5)
+        assert gradient.log_probability == pytest.approx(told(model, one_image, tokens), abs=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(40, 32), (24, 30, 3)])
-def test_an_integrated_gradient_adds_up_to_what_the_film_tells(model: HfModel, shape: tuple[int, ...]) -> None:
-    """log p on the film less log p on a flat one, up to the steps: 64 of them come within 2 %, as many as 8 near."""
-    image = film(*shape)
+def test_an_integrated_gradient_adds_up_to_what_the_image_tells(model: HfModel, shape: tuple[int, ...]) -> None:
+    """log p on the image less log p on a flat one, up to the steps: 64 of them come within 2 %, as many as 8 near."""
+    one_image = image(*shape)
     from cxrlab.models.hf.prompting import report_ids
     from cxrlab.models.hf.token_spans import token_text
 
     tokens = token_text(model.tokenizer, report_ids(model.processor, REPORT)).tokens_of(PARTS[0])
-    told_by_film = told(model, image, tokens) - told(model, np.full_like(image, image.mean()), tokens)
-    fine, coarse = (integrated(model, image, REPORT, PARTS[0], steps=steps) for steps in (64, 8))
-    assert fine.shape == shape and abs(told_by_film) > 0.01
-    assert float(fine.sum()) == pytest.approx(told_by_film, rel=0.02)
+    told_by_image = told(model, one_image, tokens) - told(model, np.full_like(one_image, one_image.mean()), tokens)
+    fine, coarse = (integrated(model, one_image, REPORT, PARTS[0], steps=steps) for steps in (64, 8))
+    assert fine.shape == shape and abs(told_by_image) > 0.01
+    assert float(fine.sum()) == pytest.approx(told_by_image, rel=0.02)
     assert np.corrcoef(fine.ravel(), coarse.ravel())[0, 1] > 0.95
 
 
-def test_the_film_of_the_caller_stays_as_it_is(model: HfModel) -> None:
-    image = film(32, 32)
-    before = image.copy()
-    list(gradients(model, image, REPORT, PARTS))
-    assert np.array_equal(image, before)
+def test_the_image_of_the_caller_stays_as_it_is(model: HfModel) -> None:
+    one_image = image(32, 32)
+    before = one_image.copy()
+    list(gradients(model, one_image, REPORT, PARTS))
+    assert np.array_equal(one_image, before)
 
 
 def test_a_model_without_gradients_is_refused() -> None:
     blind = cast(HfModel, SimpleNamespace(capabilities=Capabilities(attention=True), name="hf:x"))
     with pytest.raises(ConfigError, match="attention maps instead"):
-        next(gradients(blind, film(8, 8), REPORT, PARTS))
+        next(gradients(blind, image(8, 8), REPORT, PARTS))
 
 
 def test_smoothing_keeps_a_flat_map_and_spreads_a_point_evenly() -> None:

@@ -51,7 +51,7 @@ def test_log_probabilities_by_hand() -> None:
 
 
 def test_a_row_without_a_report_is_refused() -> None:
-    with pytest.raises(DataError, match="give every film a report"):
+    with pytest.raises(DataError, match="give every image a report"):
         report_log_probs(Table(), encoded([[2, 0]], [[0, 0]]))
 
 
@@ -62,7 +62,7 @@ def test_the_next_token_is_read_where_each_row_ends() -> None:
 
 
 def test_yes_against_no_by_hand() -> None:
-    """Spellings of yes weigh 1 + 2, those of no 1: three quarters; a constant of the film does not matter."""
+    """Spellings of yes weigh 1 + 2, those of no 1: three quarters; a constant of the image does not matter."""
     scores, verdicts = torch.tensor([[0.0, math.log(2), 0.0]]), Verdicts(((0,), (1,)), ((2,),))
     assert yes_margins(scores, verdicts).sigmoid().item() == pytest.approx(0.75)
     assert yes_margins(scores + 1000, verdicts).sigmoid().item() == pytest.approx(0.75, abs=1e-4)
@@ -85,20 +85,20 @@ def test_words_in_pieces_are_scored_whole_with_the_chances_of_the_model() -> Non
     found = verdicts_of(processor)
     assert not found.whole and all(len(tokens) > 1 for tokens in found.yes) and all(len(t) == 1 for t in found.no)
     encoder = Encoder(processor, pixel_path("llava", processor), narrow.image_token_id, 512, model.device, model.dtype)
-    films = [torch.rand(1, 32, 32, generator=torch.Generator().manual_seed(k)).requires_grad_() for k in range(2)]
+    images = [torch.rand(1, 32, 32, generator=torch.Generator().manual_seed(k)).requires_grad_() for k in range(2)]
     prompts = ["Effusion?", "Is the heart of normal size?"]
-    scores = verdict_scores(model, encoder, films, prompts, found)
-    for film in range(2):
+    scores = verdict_scores(model, encoder, images, prompts, found)
+    for image in range(2):
         for column, tokens in enumerate(found.spellings):
             # By hand: one pass a piece, the pieces before it appended to the prompt.
             by_hand = 0.0
             for place, token in enumerate(tokens):
-                asked = encoder.encode([films[film]], [prompts[film]], [tokens[:place]])
+                asked = encoder.encode([images[image]], [prompts[image]], [tokens[:place]])
                 by_hand += float(next_logits(model, asked.inputs)[0].detach().log_softmax(-1)[token])
-            assert float(scores[film, column].detach()) == pytest.approx(by_hand, abs=1e-4)
+            assert float(scores[image, column].detach()) == pytest.approx(by_hand, abs=1e-4)
     yes_margins(scores, found).sigmoid().sum().backward()
-    assert all(float(film.grad.abs().max()) > 0 for film in films if film.grad is not None)
-    assert all(film.grad is not None for film in films)
+    assert all(float(image.grad.abs().max()) > 0 for image in images if image.grad is not None)
+    assert all(image.grad is not None for image in images)
 
 
 class Letters:
@@ -138,7 +138,7 @@ def test_answers_that_are_all_alike_cannot_be_told_apart() -> None:
 
 
 def test_a_processor_of_another_model_is_told() -> None:
-    """Image tokens by another patch size than the tower's; transformers' own words are no advice."""
+    """Image tokens by another patch size than the vision encoder's; transformers' own words are no advice."""
     model, processor = tiny_llava()
     processor.patch_size = 8
     found = HfModel(Checkpoint(model, processor, processor.tokenizer, None, Path()), "hf:x", load_prompts())

@@ -109,7 +109,7 @@ def test_weights_that_changed_under_one_name_are_asked_again(tmp_path: Path) -> 
 
 
 def test_what_is_no_causal_model_is_told_in_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="reads films or other pictures .'llava'.*name a causal one"):
+    with pytest.raises(DataError, match="reads images or other pictures .'llava'.*name a causal one"):
         load_text_model(f"hf:{save_tiny_llava(tmp_path / 'llava')}")
     (tmp_path / "bert").mkdir()
     with pytest.raises(DataError, match="an encoder, which fills gaps and continues nothing .'bert'"):

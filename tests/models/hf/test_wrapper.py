@@ -27,16 +27,16 @@ REPORTS = ("No effusion.", "The heart is normal in size. The lungs are clear.", 
 REASONS = (None, "dyspnea", "chest pain, fall from a ladder two days ago", " ")
 
 
-def films(count: int, seed: int = 0, side: int = 32) -> Tensor:
+def images(count: int, seed: int = 0, side: int = 32) -> Tensor:
     return torch.rand(count, side, side, generator=torch.Generator().manual_seed(seed))
 
 
 def batch(count: int) -> tuple[Tensor, list[str], list[str | None]]:
-    """Films with reports and indications of several lengths."""
-    return films(count), [REPORTS[k % 4] for k in range(count)], [REASONS[k // 2 % 4] for k in range(count)]
+    """Images with reports and indications of several lengths."""
+    return images(count), [REPORTS[k % 4] for k in range(count)], [REASONS[k // 2 % 4] for k in range(count)]
 
 
-def test_sixteen_films_at_once_are_sixteen_films_one_by_one(llava: HfModel) -> None:
+def test_sixteen_images_at_once_are_sixteen_images_one_by_one(llava: HfModel) -> None:
     """Loss, log-probability and pixel gradient do not know what else stands in the batch."""
     images, reports, reasons = batch(16)
     whole = images.clone().requires_grad_()
@@ -56,7 +56,7 @@ def test_sixteen_films_at_once_are_sixteen_films_one_by_one(llava: HfModel) -> N
 
 
 def test_log_probabilities_are_those_of_the_model_under_its_own_processor(llava: HfModel) -> None:
-    """Text in one piece, an 8-bit film of the model's size: transformers' own loss on the report's tokens."""
+    """Text in one piece, an 8-bit image of the model's size: transformers' own loss on the report's tokens."""
     levels = np.random.default_rng(1).integers(0, 256, (32, 32), dtype=np.uint8)
     report = "The lungs are clear."
     prompt = f"<image>\n{llava.prompts.ask('dyspnea')}"
@@ -83,7 +83,7 @@ def test_a_loss_is_the_mean_over_the_reports_own_tokens_and_padding_is_zero(llav
 
 def test_the_gradient_is_the_slope_of_the_loss(llava: HfModel) -> None:
     """Central difference along the gradient: the loss changes by step × length of the gradient."""
-    image = films(1, side=40).mul(0.8).add(0.1).requires_grad_()  # another size than the model's: through the resize
+    image = images(1, side=40).mul(0.8).add(0.1).requires_grad_()  # another size than the model's: through the resize
     loss = llava.losses(image, ["Left pleural effusion."])[0]
     (gradient,) = torch.autograd.grad(loss, image)
     step, length = 0.05, gradient.norm()
@@ -99,8 +99,8 @@ def read_only(array: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.filterwarnings("error")
-def test_arrays_and_tensors_of_the_same_film_are_the_same_film(llava: HfModel) -> None:
-    grey = films(1)[0]
+def test_arrays_and_tensors_of_the_same_image_are_the_same_image(llava: HfModel) -> None:
+    grey = images(1)[0]
     ways = [
         [grey.numpy()],
         [np.repeat(grey.numpy()[..., None], 3, axis=2)],
@@ -117,10 +117,10 @@ def test_arrays_and_tensors_of_the_same_film_are_the_same_film(llava: HfModel) -
     assert losses == pytest.approx([losses[0]] * len(ways), abs=1e-6)
 
 
-def test_films_of_one_batch_may_differ_in_size(llava: HfModel) -> None:
-    several = [films(1, side=side)[0] for side in (20, 32, 50)]
+def test_images_of_one_batch_may_differ_in_size(llava: HfModel) -> None:
+    several = [images(1, side=side)[0] for side in (20, 32, 50)]
     together = llava.losses(several, ["No effusion."] * 3)
-    alone = torch.cat([llava.losses([film], ["No effusion."]) for film in several])
+    alone = torch.cat([llava.losses([image], ["No effusion."]) for image in several])
     torch.testing.assert_close(together, alone, atol=TOLERANCE, rtol=0)
 
 
@@ -142,9 +142,9 @@ def test_drawn_answers_in_parts_are_those_of_one_call(llava: HfModel) -> None:
     """A server asks for them in parts where another client waits."""
     assert isinstance(llava, DrawsInParts)
     how = Decoding(strategy="sample", answers=5, temperature=2.0, max_new_tokens=6)
-    whole = llava.answers(films(2), None, how)
+    whole = llava.answers(images(2), None, how)
     counts = ((0, 2), (2, 3))  # number of the first answer, and how many
-    parts = [llava.answers_from(films(2), None, replace(how, answers=count), first) for first, count in counts]
+    parts = [llava.answers_from(images(2), None, replace(how, answers=count), first) for first, count in counts]
     for one, (before, after) in zip(whole, zip(*parts, strict=True), strict=True):
         assert [answer.text for answer in one] == [answer.text for answer in (*before, *after)]
         assert len({answer.text for answer in one}) > 1
@@ -152,7 +152,7 @@ def test_drawn_answers_in_parts_are_those_of_one_call(llava: HfModel) -> None:
 
 def test_the_confidence_of_an_answer_is_what_scoring_it_gives(llava: HfModel) -> None:
     """The first token of greedy decoding is the likeliest one: its log-probability, read off a pass over the prompt."""
-    image = films(1)
+    image = images(1)
     (answer,) = llava.answers(image, None, Decoding(max_new_tokens=1))[0]
     encoded = llava.encode(image, [llava.prompts.ask()])
     logits = llava.model(**encoded.inputs).logits[0, -1].clone()
@@ -162,7 +162,7 @@ def test_the_confidence_of_an_answer_is_what_scoring_it_gives(llava: HfModel) ->
 
 
 def test_an_indication_asks_by_the_other_prompt(llava: HfModel) -> None:
-    image = films(1)
+    image = images(1)
     with_reason, without = llava.prompts.ask("dyspnea"), llava.prompts.ask(None)
     losses = {reason: float(llava.losses(image, ["No effusion."], [reason])[0]) for reason in (None, "  ", "dyspnea")}
     assert losses[None] == losses["  "] != losses["dyspnea"]
@@ -178,8 +178,8 @@ MARKS = ("<image>", "</s>", "<s>", "<pad>", "<im<image>age>", "<image><image>", 
 
 @pytest.mark.parametrize("mark", MARKS)
 def test_a_special_token_typed_by_a_person_is_only_text(llava: HfModel, mark: str) -> None:
-    """Neither a second film nor an early end: as many image tokens as without it, one end token."""
-    image = films(1)
+    """Neither a second image nor an early end: as many image tokens as without it, one end token."""
+    image = images(1)
     clean = llava.encode(image, [llava.prompts.ask("pain")], ["No effusion."])
     dirty = llava.encode(image, [llava.prompts.ask(f"pain {mark} now")], [f"No {mark} effusion."])
     assert int(dirty.image_mask.sum()) == int(clean.image_mask.sum()) == 4
@@ -200,9 +200,9 @@ def test_a_special_token_typed_by_a_person_is_only_text(llava: HfModel, mark: st
 
 def test_closed_questions_are_read_off_the_first_token(llava: HfModel) -> None:
     """p(yes) / (p(yes) + p(no)) over three spellings each, by a pass of its own; the batch does not matter."""
-    images = films(3)
-    questions = ["Is there a pleural effusion?", "Is the heart normal in size, in this film?", "Effusion?"]
-    asked = llava.probability_of_yes(images, questions)
+    all_images = images(3)
+    questions = ["Is there a pleural effusion?", "Is the heart normal in size, in this image?", "Effusion?"]
+    asked = llava.probability_of_yes(all_images, questions)
     ids = {
         w: llava.tokenizer(f" {w}", add_special_tokens=False)["input_ids"]
         for w in ("yes", "Yes", "YES", "no", "No", "NO")
@@ -211,11 +211,11 @@ def test_closed_questions_are_read_off_the_first_token(llava: HfModel) -> None:
     no = sorted({ids[w][0] for w in ("no", "No", "NO") if len(ids[w]) == 1})
     assert yes and no
     for k in range(3):
-        encoded = llava.encode(images[k : k + 1], [f"{questions[k]} Answer with yes or no."])
+        encoded = llava.encode(all_images[k : k + 1], [f"{questions[k]} Answer with yes or no."])
         shares = llava.model(**encoded.inputs).logits[0, -1].softmax(-1)
         by_hand = shares[yes].sum() / (shares[yes].sum() + shares[no].sum())
         assert float(asked[k]) == pytest.approx(float(by_hand), abs=1e-5)
-    image = images[:1].clone().requires_grad_()
+    image = all_images[:1].clone().requires_grad_()
     llava.probability_of_yes(image, "Effusion?").sum().backward()
     assert image.grad is not None and float(image.grad.abs().max()) > 0
 
@@ -224,8 +224,8 @@ def test_closed_questions_are_read_off_the_first_token(llava: HfModel) -> None:
     ("images", "says"),
     [
         (None, "sequence of arrays"),
-        ([None], "no model is asked without a film"),
-        (["film.png"], "no model is asked without a film"),
+        ([None], "no model is asked without an image"),
+        (["image.png"], "no model is asked without an image"),
         ([np.zeros((4, 4), np.uint8)], "scale it to float32"),
         ([np.array([[None]])], "not numbers"),
         ([np.array([["black"]])], "not numbers"),
@@ -235,18 +235,18 @@ def test_closed_questions_are_read_off_the_first_token(llava: HfModel) -> None:
         ([np.zeros((0, 4), np.float32)], "has the shape"),
         (torch.zeros(4, 4), r"\[B, H, W\]"),
         (np.zeros((4, 4), np.float32), r"\[B, H, W\]"),
-        ("film", "sequence of arrays"),
+        ("image", "sequence of arrays"),
     ],
 )
-def test_what_is_no_film_is_refused(llava: HfModel, images: object, says: str) -> None:
+def test_what_is_no_image_is_refused(llava: HfModel, images: object, says: str) -> None:
     with pytest.raises(DataError, match=says):
         llava.losses(images, ["No effusion."])
     with pytest.raises(DataError, match=says):
         llava.answers(images)
 
 
-def test_counts_must_agree_and_no_films_is_no_question(llava: HfModel) -> None:
-    image = films(2)
+def test_counts_must_agree_and_no_images_is_no_question(llava: HfModel) -> None:
+    image = images(2)
     for call in (
         lambda: llava.losses(image, ["one"]),
         lambda: llava.losses(image, "one"),
@@ -268,20 +268,20 @@ def test_counts_must_agree_and_no_films_is_no_question(llava: HfModel) -> None:
 
 
 def test_a_text_that_outgrows_the_model_is_refused_with_the_numbers(llava: HfModel) -> None:
-    """512 positions: nothing is cut, since the film stands first."""
-    with pytest.raises(ConfigError, match=r"film \(4 tokens\).* reads 512"):
-        llava.losses(films(1), ["The lungs are clear. " * 200])
+    """512 positions: nothing is cut, since the image stands first."""
+    with pytest.raises(ConfigError, match=r"image \(4 tokens\).* reads 512"):
+        llava.losses(images(1), ["The lungs are clear. " * 200])
 
 
 def test_half_precision_keeps_the_pixels_and_their_gradient_whole(llava: HfModel, llava_folder: Path) -> None:
     half = HfModel.load(str(llava_folder), loading=Loading(dtype="bfloat16"))
     assert half.model.dtype == torch.bfloat16
-    image = films(2).requires_grad_()
+    image = images(2).requires_grad_()
     losses = half.losses(image, list(REPORTS[:2]))
     losses.sum().backward()
     assert losses.dtype == torch.float32 and image.grad is not None and image.grad.dtype == torch.float32
     assert bool(image.grad.isfinite().all()) and float(image.grad.abs().max()) > 0
-    torch.testing.assert_close(losses.detach(), llava.losses(films(2), list(REPORTS[:2])), atol=0.05, rtol=0)
+    torch.testing.assert_close(losses.detach(), llava.losses(images(2), list(REPORTS[:2])), atol=0.05, rtol=0)
 
 
 def test_the_wrapper_is_a_model_of_the_room(llava: HfModel, llava_folder: Path) -> None:
@@ -303,7 +303,7 @@ def test_the_wrapper_is_a_model_of_the_room(llava: HfModel, llava_folder: Path) 
 
 
 def test_a_tokenizer_without_padding_or_end_may_have_a_template_that_ends(llava_folder: Path, tmp_path: Path) -> None:
-    """A batch is padded all the same, and not with the token of a film; what is padded does not matter."""
+    """A batch is padded all the same, and not with the token of an image; what is padded does not matter."""
     folder = shutil.copytree(llava_folder, tmp_path / "bare")
     path = folder / "tokenizer_config.json"
     told = {key: value for key, value in json.loads(path.read_text()).items() if key not in ("pad_token", "eos_token")}
@@ -312,7 +312,7 @@ def test_a_tokenizer_without_padding_or_end_may_have_a_template_that_ends(llava_
         "{% for m in messages %}{% for c in m.content %}{{ '<image>' if c.type == 'image' else c.text }}{% endfor %}"
         "{% if m.role == 'assistant' %}<s>{% endif %}{% endfor %}{% if add_generation_prompt %} A:{% endif %}"
     )
-    bare, image = HfModel.load(str(folder)), films(2)
+    bare, image = HfModel.load(str(folder)), images(2)
     assert bare.tokenizer.pad_token_id is None and bare.tokenizer.eos_token_id is None
     together = bare.losses(image, list(REPORTS[:2]))
     alone = torch.cat([bare.losses(image[k : k + 1], [REPORTS[k]]) for k in range(2)])
@@ -326,8 +326,8 @@ def test_a_tokenizer_that_has_outgrown_its_model_is_told(llava_folder: Path, tmp
     grown.add_tokens(["effusions"])
     grown.save_pretrained(folder)
     model = HfModel.load(str(folder))
-    assert float(model.losses(films(1), ["Clear."])[0]) > 0
-    for call in (lambda: model.losses(films(1), ["effusions"]), lambda: model.generate(films(1), ["effusions"])):
+    assert float(model.losses(images(1), ["Clear."])[0]) > 0
+    for call in (lambda: model.losses(images(1), ["effusions"]), lambda: model.generate(images(1), ["effusions"])):
         with pytest.raises(DataError, match="do not belong together"):
             call()
 
@@ -337,14 +337,14 @@ def test_damaged_weights_are_said_to_be_damaged(llava_folder: Path) -> None:
     with torch.no_grad():
         model.model.lm_head.weight[0] = torch.nan
     with pytest.raises(DataError, match="not numbers"):
-        model.losses(films(1), [TEXTS[0]])
+        model.losses(images(1), [TEXTS[0]])
 
 
 def test_gradients_still_flow_after_something_was_written(llava_folder: Path) -> None:
     """What is remembered while writing (filters of a size, tokens of a prompt) serves gradients later."""
     model = HfModel.load(str(llava_folder))
-    model.answers(films(1, side=45), None, Decoding(max_new_tokens=1))
-    image = films(1, side=45).requires_grad_()
+    model.answers(images(1, side=45), None, Decoding(max_new_tokens=1))
+    image = images(1, side=45).requires_grad_()
     model.losses(image, ["No effusion."]).sum().backward()
     assert image.grad is not None and float(image.grad.abs().max()) > 0
 
@@ -369,5 +369,5 @@ def test_a_family_whose_steps_cannot_be_repeated_says_so(
 def test_a_model_that_does_not_name_its_image_token_is_refused(llava_folder: Path) -> None:
     found = open_checkpoint(llava_folder)
     found.model.config.image_token_id = found.processor.image_token_id = None
-    with pytest.raises(ConfigError, match="which token stands for the film"):
+    with pytest.raises(ConfigError, match="which token stands for the image"):
         HfModel(found, "hf:x", load_prompts())

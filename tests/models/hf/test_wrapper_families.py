@@ -18,7 +18,7 @@ from cxrlab.models.hf.prompting import prompt_text, report_ids
 from cxrlab.models.hf.wrapper import HfModel
 from cxrlab.models.loading import Loading
 
-# Sums over other lengths of padding, and convolutions over other numbers of films, are made in another order.
+# Sums over other lengths of padding, and convolutions over other numbers of images, are made in another order.
 TOLERANCE = 2e-4
 REPORTS = ["No effusion.", "The heart is normal in size. The lungs are clear.", "Left pleural effusion."]
 REASONS = [None, "dyspnea", "fall from a ladder two days ago"]
@@ -29,17 +29,17 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return HfModel.load(str(save_tiny(request.param, tmp_path_factory.mktemp("family") / request.param)))
 
 
-def films(*sizes: tuple[int, int]) -> list[Tensor]:
+def images(*sizes: tuple[int, int]) -> list[Tensor]:
     source = torch.Generator().manual_seed(3)
     return [torch.rand(size, generator=source) for size in sizes]
 
 
-def test_a_batch_is_its_films_one_by_one(model: HfModel) -> None:
+def test_a_batch_is_its_images_one_by_one(model: HfModel) -> None:
     """Portrait, landscape and square, with reports and prompts of other lengths: loss, log-probability, gradient."""
-    images = [film.requires_grad_() for film in films((48, 40), (30, 52), (36, 36))]
-    told = model.log_probabilities(images, REPORTS, REASONS)
-    together = torch.autograd.grad(told.means.sum(), images)
-    for k, image in enumerate(images):
+    all_images = [radiograph.requires_grad_() for radiograph in images((48, 40), (30, 52), (36, 36))]
+    told = model.log_probabilities(all_images, REPORTS, REASONS)
+    together = torch.autograd.grad(told.means.sum(), all_images)
+    for k, image in enumerate(all_images):
         alone = model.log_probabilities([image], REPORTS[k : k + 1], REASONS[k : k + 1])
         count = alone.values.shape[1]
         torch.testing.assert_close(told.values[k, :count], alone.values[0], atol=TOLERANCE, rtol=0)
@@ -70,10 +70,10 @@ def test_padding_is_not_seen_with_a_mask_or_without(model: HfModel, monkeypatch:
     hook = model.model.register_forward_pre_hook(
         lambda module, args, named: given.append("attention_mask" in named), with_kwargs=True
     )
-    images = films((36, 44), (36, 44), (36, 44))
-    as_it_is = model.losses(images, REPORTS, REASONS)
+    all_images = images((36, 44), (36, 44), (36, 44))
+    as_it_is = model.losses(all_images, REPORTS, REASONS)
     monkeypatch.setattr(scoring, "_LOOK_BACK", frozenset())
-    masked = model.losses(images, REPORTS, REASONS)
+    masked = model.losses(all_images, REPORTS, REASONS)
     hook.remove()
     looks_both_ways = ("paligemma", "gemma3", "qwen2_5_vl")
     assert given == [model.model.config.model_type in looks_both_ways, True]
@@ -81,10 +81,10 @@ def test_padding_is_not_seen_with_a_mask_or_without(model: HfModel, monkeypatch:
 
 
 def test_generation_in_a_batch_is_generation_alone(model: HfModel) -> None:
-    images = films((48, 40), (30, 52))
+    all_images = images((48, 40), (30, 52))
     how = Decoding(max_new_tokens=6)
-    together = model.answers(images, REASONS[:2], how)
-    alone = [model.answers([image], [reason], how)[0] for image, reason in zip(images, REASONS, strict=False)]
+    together = model.answers(all_images, REASONS[:2], how)
+    alone = [model.answers([image], [reason], how)[0] for image, reason in zip(all_images, REASONS, strict=False)]
     assert [row[0].text for row in together] == [row[0].text for row in alone]
     assert [row[0].mean_logprob for row in together] == pytest.approx(
         [row[0].mean_logprob for row in alone], abs=TOLERANCE
@@ -93,14 +93,14 @@ def test_generation_in_a_batch_is_generation_alone(model: HfModel) -> None:
 
 def test_what_was_written_is_scored_as_it_was_written(model: HfModel) -> None:
     """Writing step by step from a cache and scoring in one pass are the same model: prefix, positions, token types."""
-    image = films((48, 40))
+    image = images((48, 40))
     (answer,) = model.answers(image, None, Decoding(max_new_tokens=5))[0]
     prompt = model.prompts.ask()
     asked = model.encode(image, [prompt])
     ids: list[int] = []
     total = 0.0
     for _ in range(answer.tokens or 0):
-        encoded = model._encoder.encode([film[None] for film in image], [prompt], [ids])
+        encoded = model._encoder.encode([radiograph[None] for radiograph in image], [prompt], [ids])
         logits = model.model(**encoded.inputs).logits[0, -1].float()
         logits[model._encoder.image_token] = -torch.inf
         ids.append(int(logits.argmax()))
@@ -110,8 +110,8 @@ def test_what_was_written_is_scored_as_it_was_written(model: HfModel) -> None:
     assert asked.ids.shape[1] == encoded.ids.shape[1] - len(ids) + 1
 
 
-def test_the_film_matters_and_a_missing_one_is_refused(model: HfModel) -> None:
-    first, second = films((40, 40), (40, 40))
+def test_the_image_matters_and_a_missing_one_is_refused(model: HfModel) -> None:
+    first, second = images((40, 40), (40, 40))
     losses = model.losses([first, second], ["No effusion."] * 2)
     assert abs(float(losses[0] - losses[1])) > 1e-6
     for nothing in ([], [None], None):
@@ -122,9 +122,9 @@ def test_the_film_matters_and_a_missing_one_is_refused(model: HfModel) -> None:
 
 
 def test_special_tokens_in_words_of_people_are_text(model: HfModel) -> None:
-    """Added tokens of the family in the indication and in the report: the film's tokens stay as they were."""
-    image = films((40, 40))
-    # Those of the film first; PaliGemma alone has a thousand more.
+    """Added tokens of the family in the indication and in the report: the image's tokens stay as they were."""
+    image = images((40, 40))
+    # Those of the image first; PaliGemma alone has a thousand more.
     marks = " ".join([*model.tokenizer.all_special_tokens, *sorted(model.tokenizer.get_added_vocab())[:20]])
     clean = model.encode(image, [model.prompts.ask("pain")], ["No effusion."])
     dirty = model.encode(image, [model.prompts.ask(f"pain {marks}")], [f"No {marks} effusion."])
@@ -137,7 +137,7 @@ def test_special_tokens_in_words_of_people_are_text(model: HfModel) -> None:
 
 def test_the_report_follows_its_prompt_without_a_seam(model: HfModel) -> None:
     """Prompt and report in one text give the same tokens as the two put together; the end token is the template's."""
-    processor, image = model.processor, films((40, 40))
+    processor, image = model.processor, images((40, 40))
     prompt, report = model.prompts.ask("pain"), "The lungs are clear."
     ids = report_ids(processor, report)
     assert model.tokenizer.decode(ids[:-1]).strip() == report
@@ -155,23 +155,23 @@ def test_the_report_follows_its_prompt_without_a_seam(model: HfModel) -> None:
 
 
 def test_a_closed_question_has_a_probability_with_a_gradient(model: HfModel) -> None:
-    images = [film.requires_grad_() for film in films((40, 40), (30, 52))]
+    all_images = [image.requires_grad_() for image in images((40, 40), (30, 52))]
     questions = ["Is there a pleural effusion?", "Effusion?"]
-    shares = model.probability_of_yes(images, questions)
-    alone = torch.cat([model.probability_of_yes([i], [q]) for i, q in zip(images, questions, strict=True)])
+    shares = model.probability_of_yes(all_images, questions)
+    alone = torch.cat([model.probability_of_yes([i], [q]) for i, q in zip(all_images, questions, strict=True)])
     torch.testing.assert_close(shares, alone, atol=TOLERANCE, rtol=0)
     assert bool(((shares > 0) & (shares < 1)).all())
-    assert all(float(g.abs().max()) > 0 for g in torch.autograd.grad(shares.sum(), images))
+    assert all(float(g.abs().max()) > 0 for g in torch.autograd.grad(shares.sum(), all_images))
 
 
-def test_masks_mark_film_and_report(model: HfModel) -> None:
-    images = films((48, 40), (30, 52))
-    encoded = model.encode(images, [model.prompts.ask()] * 2, REPORTS[:2])
+def test_masks_mark_image_and_report(model: HfModel) -> None:
+    all_images = images((48, 40), (30, 52))
+    encoded = model.encode(all_images, [model.prompts.ask()] * 2, REPORTS[:2])
     assert encoded.image_mask.shape == encoded.report_mask.shape == encoded.ids.shape
     assert not bool((encoded.image_mask & encoded.report_mask).any())
     for row in range(2):
-        last_of_film = int(encoded.image_mask[row].nonzero()[-1])
-        assert last_of_film < int(encoded.report_mask[row].int().argmax())
+        last_of_image = int(encoded.image_mask[row].nonzero()[-1])
+        assert last_of_image < int(encoded.report_mask[row].int().argmax())
 
 
 def test_folder_is_found_again(model: HfModel) -> None:
@@ -179,12 +179,12 @@ def test_folder_is_found_again(model: HfModel) -> None:
 
 
 def test_attention_is_claimed_where_it_is_given(model: HfModel) -> None:
-    """Families that cut a film into tiles, or mix its patches, have no map to give, however they are loaded."""
+    """Families that cut an image into tiles, or mix its patches, have no map to give, however they are loaded."""
     eager = HfModel.load(model.name.removeprefix("hf:"), loading=Loading(attention="eager"))
-    film = np.random.default_rng(0).random((40, 40), dtype=np.float32)
+    image = np.random.default_rng(0).random((40, 40), dtype=np.float32)
     if eager.capabilities.attention:
-        assert report_attention(eager, film, "Clear.").values.max() > 0
+        assert report_attention(eager, image, "Clear.").values.max() > 0
     else:
         with pytest.raises(ConfigError, match="no single grid"):
-            report_attention(eager, film, "Clear.")
+            report_attention(eager, image, "Clear.")
     assert not model.capabilities.attention

@@ -30,7 +30,7 @@ from cxrlab.models.names import load_model
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
     monkeypatch.delenv("CXRLAB_API_KEY", raising=False)
-    with ChatServer(lambda body: f"Report {film_of(body)[0, 0]}.") as running:
+    with ChatServer(lambda body: f"Report {image_of(body)[0, 0]}.") as running:
         yield running
 
 
@@ -42,16 +42,16 @@ def reporter(server: ChatServer, **settings: Any) -> HttpReporter:
     return HttpReporter(ChatClient(server.address(), Connection(**settings), sleep=lambda _: None))
 
 
-def film(value: int, shape: tuple[int, ...] = (6, 5)) -> Any:
+def image(value: int, shape: tuple[int, ...] = (6, 5)) -> Any:
     return np.full(shape, value / 255, np.float32)
 
 
-def film_of(body: dict[str, Any]) -> Any:
+def image_of(body: dict[str, Any]) -> Any:
     """The picture in a request."""
     (part,) = [part for part in body["messages"][-1]["content"] if part["type"] == "image_url"]
     head, _, data = part["image_url"]["url"].partition(",")
     assert head == "data:image/png;base64"
-    return decode(base64.b64decode(data, validate=True), "film")
+    return decode(base64.b64decode(data, validate=True), "image")
 
 
 def test_it_is_a_report_model_by_its_name(server: ChatServer) -> None:
@@ -60,36 +60,36 @@ def test_it_is_a_report_model_by_its_name(server: ChatServer) -> None:
     assert isinstance(model, ImageToText) and isinstance(model, KnowsAccounts) and not isinstance(model, ChoosesWords)
     assert model.name == server.address("chest")
     assert model.capabilities.black_box and model.capabilities.batch and not model.capabilities.gradients
-    assert model.generate([film(7)], ["cough"])[0].text == "Report 7."
+    assert model.generate([image(7)], ["cough"])[0].text == "Report 7."
     assert asked_text(server.requests[0].body) == "Indication: cough Findings:"
 
 
-def test_a_film_is_sent_as_grey_bytes_at_its_own_size(server: ChatServer) -> None:
-    """Each pixel is rounded to the nearest of 256 steps; a film of bytes arrives as it was."""
+def test_a_image_is_sent_as_grey_bytes_at_its_own_size(server: ChatServer) -> None:
+    """Each pixel is rounded to the nearest of 256 steps; an image of bytes arrives as it was."""
     pixels = np.arange(256, dtype=np.uint8).reshape(8, 32)
     reporter(server).generate([(pixels / np.float32(255)).astype(np.float32)])
     body = server.requests[0].body
-    sent = film_of(body)
+    sent = image_of(body)
     assert sent.dtype == np.uint8 and np.array_equal(sent, pixels)
     assert asked_text(body) == "Provide a description of the findings in the radiology image."
     settings = {name: value for name, value in body.items() if name not in ("messages", "model")}
     assert settings == {"temperature": 0, "seed": Decoding().seed, "max_tokens": Decoding().max_new_tokens}
 
 
-def test_a_picture_in_colour_keeps_its_colours_and_a_row_without_words_sends_the_film_alone(
+def test_a_picture_in_colour_keeps_its_colours_and_a_row_without_words_sends_the_image_alone(
     server: ChatServer,
 ) -> None:
     server.answer = lambda body: "x"
-    loading = Loading(prompts="film-alone/1")
-    HttpReporter.load(server.address(), None, loading).generate([film(9, (4, 3, 3))])
-    assert film_of(server.requests[0].body).shape == (4, 3, 3)
+    loading = Loading(prompts="image-alone/1")
+    HttpReporter.load(server.address(), None, loading).generate([image(9, (4, 3, 3))])
+    assert image_of(server.requests[0].body).shape == (4, 3, 3)
     assert [part["type"] for part in server.requests[0].body["messages"][0]["content"]] == ["image_url"]
 
 
-def test_films_of_one_call_are_under_way_together_and_answers_are_in_order(server: ChatServer) -> None:
+def test_images_of_one_call_are_under_way_together_and_answers_are_in_order(server: ChatServer) -> None:
     five = threading.Barrier(5)
-    server.answer = lambda body: (five.wait(10), f"Report {film_of(body)[0, 0]}.")[1]
-    found = reporter(server, concurrency=5).generate([film(value) for value in range(40, 60)])
+    server.answer = lambda body: (five.wait(10), f"Report {image_of(body)[0, 0]}.")[1]
+    found = reporter(server, concurrency=5).generate([image(value) for value in range(40, 60)])
     assert [one.text for one in found] == [f"Report {value}." for value in range(40, 60)]
     assert server.most_in_flight == 5
     assert found[0].tokens == 3 and found[0].extra["prompt_tokens"] == 5
@@ -109,53 +109,53 @@ def test_films_of_one_call_are_under_way_together_and_answers_are_in_order(serve
 )
 def test_a_refusal_is_an_answer_and_is_not_asked_again(server: ChatServer, status: int, code: str) -> None:
     def answer(body: dict[str, Any]) -> Answer:
-        return (status, refusal("Not this film.", code)) if film_of(body)[0, 0] == 1 else "A report."
+        return (status, refusal("Not this image.", code)) if image_of(body)[0, 0] == 1 else "A report."
 
     server.answer = answer
-    found = reporter(server).generate([film(0), film(1), film(2)])
-    assert [one.text for one in found] == ["A report.", "Not this film.", "A report."]
+    found = reporter(server).generate([image(0), image(1), image(2)])
+    assert [one.text for one in found] == ["A report.", "Not this image.", "A report."]
     assert [one.extra.get(REFUSED) for one in found] == [None, True, None]
     assert len(server.requests) == 3
     # And so the desk of an audit sees it.
-    assert [one.refused for one in voice(reporter(server))([film(0), film(1)], ["a", "a"])] == [False, True]
+    assert [one.refused for one in voice(reporter(server))([image(0), image(1)], ["a", "a"])] == [False, True]
 
 
 @pytest.mark.parametrize(
     ("reply", "text"),
     [
-        (completion(None, refusal="I read no films."), "I read no films."),
+        (completion(None, refusal="I read no images."), "I read no images."),
         (completion(None, "content_filter"), ""),
     ],
 )
 def test_a_refusal_in_place_of_words_is_marked(server: ChatServer, reply: dict[str, Any], text: str) -> None:
     server.answer = lambda body: reply
-    (answer,) = reporter(server).generate([film(3)])
+    (answer,) = reporter(server).generate([image(3)])
     assert answer.text == text and answer.extra[REFUSED] is True
 
 
 @pytest.mark.parametrize(("status", "code"), [(403, "forbidden"), (401, "invalid_api_key"), (400, "invalid_request")])
-def test_what_is_no_refusal_of_a_film_stops_the_run(server: ChatServer, status: int, code: str) -> None:
+def test_what_is_no_refusal_of_a_image_stops_the_run(server: ChatServer, status: int, code: str) -> None:
     server.answer = lambda body: (status, refusal("no", code))
     with pytest.raises(EndpointError, match=f"it answered {status}"):
-        reporter(server).generate([film(3)])
+        reporter(server).generate([image(3)])
 
 
 def test_each_account_asks_by_its_own_key(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the order in which accounts appear; the third of three has the first of two keys again."""
     monkeypatch.setenv("CXRLAB_API_KEY", "first,second")
     model = reporter(server)
-    model.asked_by(["x", "y", "x"]).generate([film(1), film(2), film(3)])
-    model.asked_by(["z", "y"]).generate([film(4), film(5)])
-    model.generate([film(6)])
-    keys = {int(film_of(asked.body)[0, 0]): asked.headers["authorization"][7:] for asked in server.requests}
+    model.asked_by(["x", "y", "x"]).generate([image(1), image(2), image(3)])
+    model.asked_by(["z", "y"]).generate([image(4), image(5)])
+    model.generate([image(6)])
+    keys = {int(image_of(asked.body)[0, 0]): asked.headers["authorization"][7:] for asked in server.requests}
     assert keys == {1: "first", 2: "second", 3: "first", 4: "first", 5: "second", 6: "first"}
-    with pytest.raises(DataError, match="2 films, 2 indications and 1 accounts do not match"):
-        model.asked_by(["x"]).generate([film(1), film(2)])
+    with pytest.raises(DataError, match="2 images, 2 indications and 1 accounts do not match"):
+        model.asked_by(["x"]).generate([image(1), image(2)])
 
 
 def test_one_key_serves_every_account(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXRLAB_API_KEY", "only")
-    reporter(server).asked_by(["x", "y"]).generate([film(1), film(2)])
+    reporter(server).asked_by(["x", "y"]).generate([image(1), image(2)])
     assert {asked.headers["authorization"] for asked in server.requests} == {"Bearer only"}
 
 
@@ -169,20 +169,20 @@ def test_one_key_serves_every_account(server: ChatServer, monkeypatch: pytest.Mo
         (np.full((4, 4), np.nan, np.float32), "values from nan"),
     ],
 )
-def test_a_film_that_is_none_is_told_before_any_is_sent(server: ChatServer, bad: Any, says: str) -> None:
-    with pytest.raises(DataError, match=f"film 1 .*{says}"):
-        reporter(server).generate([film(1), bad])
+def test_a_image_that_is_none_is_told_before_any_is_sent(server: ChatServer, bad: Any, says: str) -> None:
+    with pytest.raises(DataError, match=f"image 1 .*{says}"):
+        reporter(server).generate([image(1), bad])
     assert not server.requests
 
 
 def test_nobody_there_says_that_nothing_was_asked(server: ChatServer) -> None:
     server.stop()
     with pytest.raises(ConnectionRefusedError, match="gave no answer in 2 tries"):
-        reporter(server, tries=2).generate([film(1), film(2)])
+        reporter(server, tries=2).generate([image(1), image(2)])
 
 
 def test_a_batch_of_which_some_got_through_does_not_say_that_nothing_was_asked(server: ChatServer) -> None:
-    """The first film is answered, then the server is gone: the second cannot be released as if it had cost nothing."""
+    """The first image is answered, then the server is gone: the second cannot be released as if it had cost nothing."""
 
     def once(body: dict[str, Any]) -> Answer:
         threading.Thread(target=server.stop).start()
@@ -190,7 +190,7 @@ def test_a_batch_of_which_some_got_through_does_not_say_that_nothing_was_asked(s
 
     server.answer = once
     with pytest.raises(RunError) as error:
-        reporter(server, tries=3, concurrency=1).generate([film(value) for value in range(30)])
+        reporter(server, tries=3, concurrency=1).generate([image(value) for value in range(30)])
     assert not isinstance(error.value, ConnectionRefusedError)
 
 
@@ -204,8 +204,8 @@ def test_generate_writes_the_predictions_of_a_model_behind_an_address(
     assert main(words) == 0
     lines = [json.loads(line) for line in (tmp_path / "run" / "predictions.jsonl").read_text().splitlines()]
     assert len(lines) == len(server.requests) == 5
-    by_film = {int(film_of(asked.body)[0, 0]) for asked in server.requests}
-    assert {line["report"] for line in lines} == {f"Report {value}." for value in by_film}
+    by_image = {int(image_of(asked.body)[0, 0]) for asked in server.requests}
+    assert {line["report"] for line in lines} == {f"Report {value}." for value in by_image}
     assert lines[0]["confidence"] == {"tokens": 3} and lines[0]["prompt_tokens"] == 5
     assert main(words) == 0 and len(server.requests) == 5
     assert main([*words[:-1], str(tmp_path / "b"), "--decoding.max-new-tokens", "7"]) == 1  # its words are its own

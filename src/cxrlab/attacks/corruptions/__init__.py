@@ -1,6 +1,6 @@
-"""Twelve blemishes that real chest films have, each in five severities.
+"""Twelve blemishes that real chest radiographs have, each in five severities.
 
-Reading order: `conditions` (the table, the names, `corrupt`), then one file for each place where a film is spoilt:
+Reading order: `conditions` (the table, the names, `corrupt`), then one file for each place where an image is spoilt:
 `positioning` (patient and tube), `detector`, `display` (grey values), `delivery` (what is burned in or compressed).
 """
 

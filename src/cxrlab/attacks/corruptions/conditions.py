@@ -1,14 +1,14 @@
 """The corruptions by name, and the one way to apply them.
 
-A corruption is `function(film, severity, rng) -> film` and has the idea alone. `corrupt` keeps the promises: the
-film it was given stays as it is, and what comes back has the same shape and lies in [0, 1].
+A corruption is `function(image, severity, rng) -> image` and has the idea alone. `corrupt` keeps the promises: the
+image it was given stays as it is, and what comes back has the same shape and lies in [0, 1].
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from cxrlab.attacks.corruptions.film import Corruption, Film
+from cxrlab.attacks.corruptions.image import Corruption, ImageArray
 from cxrlab.core.errors import ConfigError, shown
 from cxrlab.core.randomness import generator
 from cxrlab.core.tables import Table
@@ -34,32 +34,32 @@ CORRUPTIONS = Table(
 )
 
 
-def corrupt(name: str, film: Film, severity: int, *, key: str, seed: int) -> Film:
-    """The film with one blemish; a new float32 array of the same shape, in [0, 1].
+def corrupt(name: str, image: ImageArray, severity: int, *, key: str, seed: int) -> ImageArray:
+    """The image with one blemish; a new float32 array of the same shape, in [0, 1].
 
     Args:
         name: A row of `CORRUPTIONS`.
-        film: float32 [H, W] or [H, W, 3] in [0, 1], white is 1; it is not changed.
-        severity: 1 (hardly visible) to 5 (the film would be taken again).
-        key: What the film is called, usually the id of its study. The same key has the same luck (direction of a
+        image: float32 [H, W] or [H, W, 3] in [0, 1], white is 1; it is not changed.
+        severity: 1 (hardly visible) to 5 (the image would be taken again).
+        key: What the image is called, usually the id of its study. The same key has the same luck (direction of a
             turn, field of noise) at every severity, so that severity is a dose.
         seed: The run's seed.
     """
     change: Corruption = CORRUPTIONS.load(name)
     if isinstance(severity, bool) or severity not in SEVERITIES:
         raise ConfigError(f"{shown(severity)} is no severity of '{name}'; give a whole number from 1 to 5.")
-    clean = _checked(film)
+    clean = _checked(image)
     spoilt = change(clean, int(severity), generator(seed, "corruption", name, key))
     if spoilt.shape != clean.shape:
-        raise ValueError(f"corruption '{name}' made {list(spoilt.shape)} of a film {list(clean.shape)}")
+        raise ValueError(f"corruption '{name}' made {list(spoilt.shape)} of an image {list(clean.shape)}")
     return np.clip(spoilt, 0.0, 1.0).astype(np.float32, copy=False)
 
 
-def _checked(film: Film) -> Film:
+def _checked(image: ImageArray) -> ImageArray:
     """A copy that a corruption may write into; 0…255 and the like are refused, as they would be clipped to white."""
-    grey, colour = film.ndim == 2, film.ndim == 3 and film.shape[-1] == 3
-    if not (grey or colour) or 0 in film.shape or not np.issubdtype(film.dtype, np.floating):
-        raise ValueError(f"a film is float [H, W] or [H, W, 3], not {film.dtype} {list(film.shape)}")
-    if not (film.min() >= 0.0 and film.max() <= 1.0):
-        raise ValueError("a film has values in [0, 1]; this one reaches outside or holds NaN")
-    return np.array(film, dtype=np.float32, order="C")
+    grey, colour = image.ndim == 2, image.ndim == 3 and image.shape[-1] == 3
+    if not (grey or colour) or 0 in image.shape or not np.issubdtype(image.dtype, np.floating):
+        raise ValueError(f"an image is float [H, W] or [H, W, 3], not {image.dtype} {list(image.shape)}")
+    if not (image.min() >= 0.0 and image.max() <= 1.0):
+        raise ValueError("an image has values in [0, 1]; this one reaches outside or holds NaN")
+    return np.array(image, dtype=np.float32, order="C")

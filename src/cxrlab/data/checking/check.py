@@ -1,6 +1,6 @@
 """Is a corpus fit for use? Every problem is counted and shown with examples; nothing is mended or replaced.
 
-On the way every study and film is counted for the corpus's statistics: lines are parsed and pictures decoded once.
+On the way every study and image is counted for the corpus's statistics: lines are parsed and pictures decoded once.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from cxrlab.core.progress import track
 from cxrlab.core.records import Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.card import CARD, Card, read_card
-from cxrlab.data.checking.film_facts import FilmFacts, film_facts
+from cxrlab.data.checking.image_facts import ImageFacts, image_facts
 from cxrlab.data.checking.near_repeats import near_repeats
 from cxrlab.data.checking.statistics import Statistics
 from cxrlab.data.checking.tally import Tally
 from cxrlab.data.corpus import STUDIES, corpus_folder, study_of_line
 from cxrlab.data.duplicates.groups import Duplicates, image_groups, report_groups, study_text
 from cxrlab.data.duplicates.perceptual_hash import perceptual_hash
-from cxrlab.data.images import Picture, grey_film, read_picture
+from cxrlab.data.images import Picture, grey_image, read_picture
 from cxrlab.data.parallel import ordered_map
 from cxrlab.data.splits import leakage
 from cxrlab.data.writer import absent_of
@@ -64,7 +64,7 @@ class CheckReport:
         stated: What studies lack and may lack, by kind → how often: the card says so, or the corpus is one of labels.
         statistics: The corpus in numbers.
         examples: The first few of each kind.
-        duplicates: Which reports and films are there more than once; None when nobody asked.
+        duplicates: Which reports and images are there more than once; None when nobody asked.
     """
 
     path: Path
@@ -117,7 +117,7 @@ def check_corpus(path: str | Path, workers: int = 0, *, duplicates: bool = False
     Args:
         path: The folder. Only a missing folder or `studies.jsonl` is an error; the rest is reported.
         workers: Processes that decode pictures; 0 means one per core, the most there can be.
-        duplicates: Look for texts and films that are nearly the same, too; those that are the same are always counted.
+        duplicates: Look for texts and images that are nearly the same, too; those that are the same are always counted.
     """
     folder = corpus_folder(path)
     file = folder / STUDIES
@@ -131,14 +131,14 @@ def check_corpus(path: str | Path, workers: int = 0, *, duplicates: bool = False
 
 @dataclass(frozen=True)
 class _Inspected:
-    """What one line gave: its study unless the line is malformed, what its films look like, and problems.
+    """What one line gave: its study unless the line is malformed, what its images look like, and problems.
 
-    `films` has one entry for each image of the study, None where it cannot be read.
+    `images` has one entry for each image of the study, None where it cannot be read.
     """
 
     place: str
     study: Study | None
-    films: tuple[FilmFacts | None, ...]
+    images: tuple[ImageFacts | None, ...]
     problems: tuple[Problem, ...]
 
 
@@ -162,18 +162,18 @@ def _inspect(folder: Path, likeness: bool, numbered: tuple[int, bytes]) -> _Insp
     except DataError as error:
         return _Inspected(place, None, (), (Problem("malformed line", str(error)),))
     problems: list[Problem] = []
-    films: list[FilmFacts | None] = []
+    images: list[ImageFacts | None] = []
     for k, image in enumerate(study.images):
         picture = _read(folder / image.path, f"{place}, image {k}", "image", problems)
-        films.append(None if picture is None else _facts(picture, image.view, likeness=likeness))
+        images.append(None if picture is None else _facts(picture, image.view, likeness=likeness))
     if not study.images and not study.absent_images:
         problems.append(Problem("study without images", f"{place}: study '{study.id}' lists no image."))
-    shape = (films[0].height, films[0].width) if films and films[0] is not None else None
+    shape = (images[0].height, images[0].width) if images and images[0] is not None else None
     problems.extend(_mask_problems(folder, study, place, shape))
     if study.split == "test" and study.structured:
         models = ", ".join(study.structured)
         problems.append(Problem("model text in a test split", f"{place}: 'structured' text by {models}; remove it."))
-    return _Inspected(place, study, tuple(films), tuple(problems))
+    return _Inspected(place, study, tuple(images), tuple(problems))
 
 
 def _read(path: Path, place: str, what: str, problems: list[Problem]) -> Picture | None:
@@ -187,9 +187,9 @@ def _read(path: Path, place: str, what: str, problems: list[Problem]) -> Picture
         return None
 
 
-def _facts(picture: Picture, view: View | None, *, likeness: bool) -> FilmFacts:
-    facts = film_facts(picture, view)
-    return replace(facts, likeness=perceptual_hash(grey_film(picture))) if likeness else facts
+def _facts(picture: Picture, view: View | None, *, likeness: bool) -> ImageFacts:
+    facts = image_facts(picture, view)
+    return replace(facts, likeness=perceptual_hash(grey_image(picture))) if likeness else facts
 
 
 def _mask_problems(folder: Path, study: Study, place: str, shape: tuple[int, ...] | None) -> Iterator[Problem]:
@@ -239,19 +239,19 @@ class _Findings:
             return
         self.places[study.id] = (study.patient, study.split)
         self._take_absent(study, line.place)
-        self.tally.take(study, [film for film in line.films if film is not None])
+        self.tally.take(study, [image for image in line.images if image is not None])
         if study.prior is not None:
             self.priors.append((line.place, study.id, study.prior))
-        for k, film in enumerate(line.films):
-            if film is not None:
-                self._take_film(film, study, k, line.place)
+        for k, image in enumerate(line.images):
+            if image is not None:
+                self._take_image(image, study, k, line.place)
 
-    def _take_film(self, film: FilmFacts, study: Study, k: int, place: str) -> None:
-        if film.likeness is not None:
-            self.likenesses.append((f"{study.id}#{k}", film.digest, film.likeness))
+    def _take_image(self, image: ImageFacts, study: Study, k: int, place: str) -> None:
+        if image.likeness is not None:
+            self.likenesses.append((f"{study.id}#{k}", image.digest, image.likeness))
         if study.split is None:
             return
-        split, first = self.pictures.setdefault(film.digest, (study.split, place))
+        split, first = self.pictures.setdefault(image.digest, (study.split, place))
         if split != study.split:
             message = f"{place} ({study.split}) and {first} ({split}) show the same picture."
             self.note(Problem("same picture in two splits", message))
@@ -322,7 +322,7 @@ class _Findings:
             path=self.folder,
             studies=len(self.places),
             patients=len({patient for patient, _ in self.places.values()}),
-            images=statistics.films.read,
+            images=statistics.images.read,
             splits=statistics.splits,
             counts=dict(self.counts),
             statistics=statistics,

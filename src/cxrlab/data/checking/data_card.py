@@ -18,11 +18,11 @@ DUPLICATES = "duplicates.json"
 
 
 def write_data_card(corpus: Path, config: CheckConfig, out: Path) -> CheckReport:
-    """Check a corpus and keep what was found: check.json, statistics.json, summary.json and a sheet of films.
+    """Check a corpus and keep what was found: check.json, statistics.json, summary.json and a sheet of images.
 
-    With `config.duplicates` every group of repeated reports and films stands in duplicates.json.
+    With `config.duplicates` every group of repeated reports and images stands in duplicates.json.
     """
-    settings = {"corpus": str(corpus), "duplicates": config.duplicates, "films": config.films}
+    settings = {"corpus": str(corpus), "duplicates": config.duplicates, "images": config.images}
     with Run.open(out, {**settings, "workers": config.workers}, seed=config.seed, free=("workers",)) as run:
         found = check_corpus(corpus, config.workers, duplicates=config.duplicates)
         run.write(CHECK, found.to_json())
@@ -36,8 +36,8 @@ def write_data_card(corpus: Path, config: CheckConfig, out: Path) -> CheckReport
 
 
 def _draw_sheet(corpus: Path, config: CheckConfig, run: Run) -> None:
-    """A sheet of films for the page; a corpus that cannot be opened has none, and the check has said why."""
-    sheet = SheetConfig(n=config.films, columns=6, seed=config.seed, size=200)
+    """A sheet of images for the page; a corpus that cannot be opened has none, and the check has said why."""
+    sheet = SheetConfig(n=config.images, columns=6, seed=config.seed, size=200)
     try:
         contact_sheet(load_corpus(corpus), sheet, run.path(SHEET))
     except DataError:

@@ -1,4 +1,4 @@
-"""Texts and films of a corpus that are the same or nearly so: which they are, and how many for its statistics."""
+"""Texts and images of a corpus that are the same or nearly so: which they are, and how many for its statistics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cxrlab.data.duplicates.groups import Duplicates
 
 
 def near_repeats(found: Duplicates, split_of: Callable[[str], str | None]) -> dict[str, Repeats]:
-    """How many texts and films are alike without being the same.
+    """How many texts and images are alike without being the same.
 
     Args:
         found: Which they are.
@@ -17,7 +17,7 @@ def near_repeats(found: Duplicates, split_of: Callable[[str], str | None]) -> di
     """
     return {
         "similar report": _counted(found.reports.near, split_of),
-        "similar film": _counted(found.films.near, lambda name: split_of(name.rpartition("#")[0])),
+        "similar image": _counted(found.images.near, lambda name: split_of(name.rpartition("#")[0])),
     }
 
 

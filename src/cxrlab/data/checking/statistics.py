@@ -31,7 +31,7 @@ class Repeats:
 
     Args:
         groups: Different things that do.
-        members: Studies or films in those groups.
+        members: Studies or images in those groups.
         across_splits: Groups with members in more than one split.
     """
 
@@ -41,8 +41,8 @@ class Repeats:
 
 
 @dataclass(frozen=True)
-class Films:
-    """The films of a corpus, as far as they can be read; grey values are of [0, 1]."""
+class Images:
+    """The images of a corpus, as far as they can be read; grey values are of [0, 1]."""
 
     read: int
     width: Quartiles | None
@@ -60,7 +60,7 @@ class Statistics:
 
     Args:
         splits: Studies by split; "none" counts those without one.
-        views: View → split → films; "unknown" counts those whose view nobody stated.
+        views: View → split → images; "unknown" counts those whose view nobody stated.
         usable: What training takes by default, or why it leaves a study out → split → studies.
         sexes: Sex → split → studies.
         ages: Age band → split → studies.
@@ -71,9 +71,9 @@ class Statistics:
         with_text: Studies with any source text.
         with_prior: Studies that name an earlier one.
         with_boxes: Studies with boxes.
-        films: What their pixels tell.
-        absent_films: Films that the source lists and does not hold; no defect of the corpus.
-        repeats: Exact repeats of source texts and films, near ones too where they were looked for.
+        images: What their pixels tell.
+        absent_images: Images that the source lists and does not hold; no defect of the corpus.
+        repeats: Exact repeats of source texts and images, near ones too where they were looked for.
         dropped: Why studies of the source were left out, from the card.
         remarks: What was odd about studies that were kept, from the card.
     """
@@ -90,8 +90,8 @@ class Statistics:
     with_text: int
     with_prior: int
     with_boxes: int
-    films: Films
-    absent_films: int
+    images: Images
+    absent_images: int
     repeats: Mapping[str, Repeats]
     dropped: Counts = field(default_factory=dict)
     remarks: Counts = field(default_factory=dict)

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.records import SECTIONS, SPLITS, Study
-from cxrlab.data.checking.film_facts import FilmFacts
-from cxrlab.data.checking.statistics import Counts, Films, Quartiles, Repeats, Statistics, quartiles
+from cxrlab.data.checking.image_facts import ImageFacts
+from cxrlab.data.checking.statistics import Counts, Images, Quartiles, Repeats, Statistics, quartiles
 from cxrlab.data.duplicates.groups import study_text
 from cxrlab.data.duplicates.minhash import words
 from cxrlab.data.views import shown
@@ -39,12 +39,12 @@ class Tally:
         self._words: dict[str, Counter[int]] = defaultdict(Counter)
         self._masked: Counter[str] = Counter()
         self._plain: Counter[str] = Counter()
-        self._films = _FilmTally()
+        self._images = _ImageTally()
         self.reports = Marks()
         self.pictures = Marks()
 
-    def take(self, study: Study, films: Sequence[FilmFacts]) -> None:
-        """Count one study and those of its films that could be read."""
+    def take(self, study: Study, images: Sequence[ImageFacts]) -> None:
+        """Count one study and those of its images that could be read."""
         split = study.split or NONE
         self._splits[split] += 1
         for image in study.images:
@@ -56,12 +56,12 @@ class Tally:
                 self._labels[kind][name, split, value] += 1
         self._take_texts(study, split)
         self._counts["usable"][usable(study), split] += 1
-        self._plain["absent_films"] += len(study.absent_images or ())
+        self._plain["absent_images"] += len(study.absent_images or ())
         self._plain["with_prior"] += study.prior is not None
         self._plain["with_boxes"] += bool(study.boxes)
-        for film in films:
-            self._films.take(film)
-            self.pictures.take(film.digest, split)
+        for radiograph in images:
+            self._images.take(radiograph)
+            self.pictures.take(radiograph.digest, split)
 
     def _take_texts(self, study: Study, split: str) -> None:
         for kind, text in texts_of(study):
@@ -74,7 +74,7 @@ class Tally:
 
     def statistics(self, dropped: Counts, remarks: Counts, near: Mapping[str, Repeats]) -> Statistics:
         """Everything so far; `near` adds the repeats that are alike and not the same."""
-        exact = {"same report": self.reports.repeats(), "same film": self.pictures.repeats()}
+        exact = {"same report": self.reports.repeats(), "same image": self.pictures.repeats()}
         return Statistics(
             splits=_in_order(self._splits, (*SPLITS, NONE)),
             views=self._by_split("view", ("PA", "AP", "frontal", "lateral", "other", UNKNOWN)),
@@ -88,8 +88,8 @@ class Tally:
             with_text=self._plain["with_text"],
             with_prior=self._plain["with_prior"],
             with_boxes=self._plain["with_boxes"],
-            films=self._films.films(),
-            absent_films=self._plain["absent_films"],
+            images=self._images.images(),
+            absent_images=self._plain["absent_images"],
             repeats={**exact, **near},
             dropped=dict(dropped),
             remarks=dict(remarks),
@@ -150,8 +150,8 @@ class Marks:
         return Repeats(len(again), sum(members for members, _ in again), sum(across for _, across in again))
 
 
-class _FilmTally:
-    """Counters of what films look like."""
+class _ImageTally:
+    """Counters of what images look like."""
 
     def __init__(self) -> None:
         self._read = 0
@@ -160,22 +160,22 @@ class _FilmTally:
         self._suspects: Counter[str] = Counter(dict.fromkeys(_SUSPECTS, 0))
         self._numbers: dict[str, Counter[int]] = defaultdict(Counter)
 
-    def take(self, film: FilmFacts) -> None:
+    def take(self, image: ImageFacts) -> None:
         self._read += 1
-        self._colour += film.colour
-        self._depth[film.depth] += 1
-        self._numbers["width"][film.width] += 1
-        self._numbers["height"][film.height] += 1
-        self._numbers["mean"][round(_STEPS * film.mean)] += 1
-        self._numbers["spread"][round(_STEPS * film.spread)] += 1
-        signs = (film.high < 0.1, film.low > 0.9, film.high - film.low < 0.1, film.inverted)
+        self._colour += image.colour
+        self._depth[image.depth] += 1
+        self._numbers["width"][image.width] += 1
+        self._numbers["height"][image.height] += 1
+        self._numbers["mean"][round(_STEPS * image.mean)] += 1
+        self._numbers["spread"][round(_STEPS * image.spread)] += 1
+        signs = (image.high < 0.1, image.low > 0.9, image.high - image.low < 0.1, image.inverted)
         self._suspects.update(name for name, sign in zip(_SUSPECTS, signs, strict=True) if sign)
 
-    def films(self) -> Films:
+    def images(self) -> Images:
         def of(name: str, unit: int = 1) -> Quartiles | None:
             return quartiles(self._numbers[name], unit) if self._read else None
 
-        return Films(
+        return Images(
             read=self._read,
             width=of("width"),
             height=of("height"),

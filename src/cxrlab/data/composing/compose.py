@@ -1,6 +1,6 @@
 """A composition: find its members, walk through it once, then write it as a corpus of its own.
 
-Films stay where they are: the new corpus reaches each member through one link of the member's name. The
+Images stay where they are: the new corpus reaches each member through one link of the member's name. The
 table of what was taken stands on its card, beside the counts of a paper where the settings give them.
 """
 
@@ -85,7 +85,7 @@ def compose_corpus(composition: Composition, out: str | Path) -> Corpus:
     """
     for name, corpus in composition.corpora.items():
         if _stands_in(Path(out), corpus):
-            raise DataError(f"{out} stands in the member '{name}' ({corpus.path}) or its films; choose another --out.")
+            raise DataError(f"{out} stands in the member '{name}' ({corpus.path}) or its images; choose another --out.")
     for name, taken in composition.seen.taken.items():
         if not taken.studies:
             raise DataError(
@@ -105,7 +105,7 @@ def compose_corpus(composition: Composition, out: str | Path) -> Corpus:
 
 
 def _stands_in(out: Path, corpus: Corpus) -> bool:
-    """Whether a folder would be made in a corpus, or in a folder of films that it links to."""
+    """Whether a folder would be made in a corpus, or in a folder of images that it links to."""
     homes = [corpus.path, *(entry for entry in corpus.path.iterdir() if entry.is_symlink())]
     return any(out.resolve().is_relative_to(home.resolve()) and not out.resolve() == home.resolve() for home in homes)
 

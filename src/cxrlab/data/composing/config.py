@@ -1,4 +1,4 @@
-"""Settings of a composition: which corpora, which part of each, and what makes a pair of film and text."""
+"""Settings of a composition: which corpora, which part of each, and what makes a pair of image and text."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Paper:
 
     Args:
         patients: Patients of the whole data set.
-        images: Films of the whole data set.
+        images: Images of the whole data set.
         taken_patients: Patients of the part that is taken.
-        taken_images: Films of the part that is taken.
-        pairs: Pairs of film and text.
+        taken_images: Images of the part that is taken.
+        pairs: Pairs of image and text.
     """
 
     patients: int | None = None
@@ -46,11 +46,12 @@ class Member:
         corpus: Its folder.
         data_set: Name under which it is imported, to help who lacks it; the member's own name when left out.
         splits: Splits taken; none stands for studies without one.
-        views: Films kept (PA, AP, frontal, lateral, other); every film when left out. A study without any is left out.
-        texts: Texts that make pairs with the films: sections (the source's), report (the whole as delivered),
+        views: Images kept (PA, AP, frontal, lateral, other); every image when left out. A study without any is left
+            out.
+        texts: Texts that make pairs with the images: sections (the source's), report (the whole as delivered),
             structured (by anyone) or structured:NAME.
         section: Section of those texts; the whole for report.
-        pair: all pairs a film with each of the texts, first with the first in the order of texts that the study has.
+        pair: all pairs an image with each of the texts, first with the first in the order of texts that the study has.
         needs_text: Leave out a study without any of the texts.
         n: Number of studies drawn from what is left; all when left out.
         seed: Decides which are drawn.

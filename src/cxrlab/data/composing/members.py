@@ -20,9 +20,9 @@ def branch(corpus: Corpus, member: Member) -> Node:
     node: Node = Source(corpus)
     node = Filter(node, f"filter: split {', '.join(member.splits)}", partial(_of_splits, member))
     if member.views:
-        node = Filter(node, f"filter: films {', '.join(member.views)}", partial(_of_views, member))
+        node = Filter(node, f"filter: images {', '.join(member.views)}", partial(_of_views, member))
     else:
-        node = Filter(node, "filter: any film", _with_films)
+        node = Filter(node, "filter: any image", _with_images)
     wanted = f"{' then ' if member.pair == 'first' else ' and '}".join(member.texts)
     need = "filter: text" if member.needs_text else "text, if any:"
     node = Filter(node, f"{need} {wanted} ({member.section})", partial(_with_texts, member))
@@ -33,8 +33,8 @@ def branch(corpus: Corpus, member: Member) -> Node:
     return node
 
 
-def with_films(study: Study, kept: list[int]) -> Study:
-    """The study with only these of its films; boxes follow, and masks, which lie on the first, go when it goes."""
+def with_images(study: Study, kept: list[int]) -> Study:
+    """The study with only these of its images; boxes follow, and masks, which lie on the first, go when it goes."""
     if len(kept) == len(study.images):
         return study
     places = {old: new for new, old in enumerate(kept)}
@@ -55,10 +55,10 @@ def _of_splits(member: Member, study: Study) -> Study | None:
 
 def _of_views(member: Member, study: Study) -> Study | None:
     kept = [number for number, image in enumerate(study.images) if image.view and image.view.value in member.views]
-    return with_films(study, kept) if kept else None
+    return with_images(study, kept) if kept else None
 
 
-def _with_films(study: Study) -> Study | None:
+def _with_images(study: Study) -> Study | None:
     return study if study.images else None
 
 

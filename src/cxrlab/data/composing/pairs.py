@@ -1,4 +1,4 @@
-"""What makes a pair of film and text in a study."""
+"""What makes a pair of image and text in a study."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cxrlab.data.composing.config import Member
 
 @dataclass(frozen=True)
 class PairText:
-    """A text that is paired with the films of its study.
+    """A text that is paired with the images of its study.
 
     Args:
         kind: Whose text: `sections`, `report` or `structured:NAME`.
@@ -23,7 +23,7 @@ class PairText:
 
 
 def pair_texts(study: Study, member: Member) -> list[PairText]:
-    """The texts of a study that a member pairs with its films, in the order of `member.texts`; blank ones are none."""
+    """The texts of a study that a member pairs with its images, in the order of `member.texts`; blank ones are none."""
     found: dict[str, PairText] = {}
     for choice in member.texts:
         for one in _texts(study, choice, member.section):

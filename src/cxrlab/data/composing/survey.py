@@ -27,8 +27,8 @@ class Taken:
     Args:
         studies: Studies.
         patients: Different patients.
-        images: Films.
-        texts: Pairs of film and text by whose text it is.
+        images: Images.
+        texts: Pairs of image and text by whose text it is.
     """
 
     studies: int
@@ -38,7 +38,7 @@ class Taken:
 
     @property
     def pairs(self) -> int:
-        """Each film with each of its texts."""
+        """Each image with each of its texts."""
         return sum(self.texts.values())
 
 

@@ -1,4 +1,4 @@
-"""The table of a composition: patients, films and pairs of each member beside the counts of a paper."""
+"""The table of a composition: patients, images and pairs of each member beside the counts of a paper."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Row:
     Args:
         member: Its name.
         patients: Patients of its corpus.
-        images: Films of its corpus.
+        images: Images of its corpus.
         taken_studies: Studies taken.
         taken_patients: Patients taken.
-        taken_images: Films taken.
-        pairs: Pairs of film and text.
+        taken_images: Images taken.
+        pairs: Pairs of image and text.
         texts: Pairs by whose text it is.
         paper: Counts of the paper.
         note: What a reader must know, such as that the corpus is not there.

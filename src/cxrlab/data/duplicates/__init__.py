@@ -1,1 +1,1 @@
-"""Repeated and nearly repeated reports and films, found without comparing each with each."""
+"""Repeated and nearly repeated reports and images, found without comparing each with each."""

@@ -1,7 +1,7 @@
-"""Reports and films that stand in a corpus more than once, word for word or nearly so.
+"""Reports and images that stand in a corpus more than once, word for word or nearly so.
 
 Repeats are no defect as such: normal reports are dictated from templates. They matter across splits,
-where a test study has its twin in training, and in counts, where the same film comes from two sources.
+where a test study has its twin in training, and in counts, where the same image comes from two sources.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from cxrlab.data.duplicates.perceptual_hash import BITS, NEAR_BITS, hash_rows
 
 # Six bytes of a signature make one key: texts that share 0.8 of their phrases miss all 32 keys once in 17,000 times.
 _BANDS, _BAND = 32, 6
-# Twenty bits of a hash make one key: films 22 bits apart miss all 60 keys once in 50,000 times, films 30 bits apart six
-# times in 1,000.
+# Twenty bits of a hash make one key: images 22 bits apart miss all 60 keys once in 50,000 times, images 30 bits apart
+# six times in 1,000.
 _TABLES, _SAMPLED = 60, 20
 _ONES = np.array([value.bit_count() for value in range(256)], np.uint8)
 
@@ -46,10 +46,10 @@ class Groups:
 
 @dataclass(frozen=True)
 class Duplicates:
-    """What is there more than once in a corpus: reports by the id of their study, films as `id#k`."""
+    """What is there more than once in a corpus: reports by the id of their study, images as `id#k`."""
 
     reports: Groups
-    films: Groups
+    images: Groups
 
 
 def report_groups(texts: Iterable[tuple[str, str]]) -> Groups:
@@ -73,7 +73,7 @@ def report_groups(texts: Iterable[tuple[str, str]]) -> Groups:
 
 
 def image_groups(pictures: Iterable[tuple[str, bytes, int]]) -> Groups:
-    """Films of the same pixels, and films whose perceptual hashes differ in at most 30 of 256 bits.
+    """Images of the same pixels, and images whose perceptual hashes differ in at most 30 of 256 bits.
 
     Args:
         pictures: Name, digest of the pixels and perceptual hash.

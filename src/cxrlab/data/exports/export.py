@@ -1,7 +1,7 @@
-"""Writing a corpus in another data set's layout: films first, tables last.
+"""Writing a corpus in another data set's layout: images first, tables last.
 
-The tables are what makes the folder whole: a stopped export has none and is written again, film by
-film, over what is there. A folder with other files in it is refused.
+The tables are what makes the folder whole: a stopped export has none and is written again, image by
+image, over what is there. A folder with other files in it is refused.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ IDS = "ids.csv"
 
 
 @dataclass(frozen=True)
-class FilmCopy:
-    """A film of the corpus and where the layout wants it; the ending says in which format."""
+class ImageCopy:
+    """An image of the corpus and where the layout wants it; the ending says in which format."""
 
     study: Study
     image: int
@@ -55,12 +55,12 @@ class Layout:
     """A corpus in the words of another data set.
 
     Args:
-        films: Every film with its place.
+        images: Every image with its place.
         texts: Small files by path: reports, lists.
         tables: CSV files by path, header first; a path that ends in .gz is packed.
     """
 
-    films: Sequence[FilmCopy]
+    images: Sequence[ImageCopy]
     texts: Mapping[str, str]
     tables: Mapping[str, Iterable[Sequence[Any]]]
 
@@ -78,9 +78,9 @@ def export_corpus(name: str, corpus: Corpus, out: str | Path, workers: int = 0) 
     """
     make: Callable[[Corpus], Layout] = EXPORTERS.load(name)
     layout = make(corpus)
-    if not layout.films:
+    if not layout.images:
         raise DataError(
-            f"no study of {corpus.path} can be written as {name}: each needs a film, and what that layout tells of it "
+            f"no study of {corpus.path} can be written as {name}: each needs an image, and what that layout tells of it "
             "(labels or a report)."
         )
     folder = make_folder(out)
@@ -89,8 +89,8 @@ def export_corpus(name: str, corpus: Corpus, out: str | Path, workers: int = 0) 
         _begin(folder)
         for path, text in layout.texts.items():
             write_text(folder / path, text, durable=False)
-        with closing(ordered_map(partial(_copy, corpus, folder), layout.films, workers)) as copied:
-            for _ in track(copied, f"exporting to {name}", total=len(layout.films)):
+        with closing(ordered_map(partial(_copy, corpus, folder), layout.images, workers)) as copied:
+            for _ in track(copied, f"exporting to {name}", total=len(layout.images)):
                 pass
         for path, rows in layout.tables.items():
             write_bytes(folder / path, _csv(rows, packed=path.endswith(".gz")))
@@ -112,15 +112,15 @@ def _begin(folder: Path) -> None:
     write_text(folder / _UNFINISHED, "")
 
 
-def _copy(corpus: Corpus, folder: Path, film: FilmCopy) -> None:
-    pixels = to_uint8(corpus.image(film.study, film.image))
-    if film.path.endswith(".jpg"):
+def _copy(corpus: Corpus, folder: Path, image: ImageCopy) -> None:
+    pixels = to_uint8(corpus.image(image.study, image.image))
+    if image.path.endswith(".jpg"):
         data = encode_jpeg(pixels)
-    elif film.path.endswith(".png"):
+    elif image.path.endswith(".png"):
         data = encode_png(pixels)
     else:
-        raise DataError(f"a film cannot be written as {film.path}; use .png or .jpg.")
-    write_bytes(folder / film.path, data, durable=False)
+        raise DataError(f"an image cannot be written as {image.path}; use .png or .jpg.")
+    write_bytes(folder / image.path, data, durable=False)
 
 
 def _csv(rows: Iterable[Sequence[Any]], *, packed: bool) -> bytes:

@@ -1,6 +1,6 @@
-"""A corpus in the layout of MIMIC-CXR-JPG with the reports of MIMIC-CXR beside the films.
+"""A corpus in the layout of MIMIC-CXR-JPG with the reports of MIMIC-CXR beside the images.
 
-Films are JPEG files, reports are text files in the form that the hospital's system prints: a title,
+Images are JPEG files, reports are text files in the form that the hospital's system prints: a title,
 capital headers after one blank, lines wrapped at 79 characters. Age and sex stand in MIMIC-IV's table of
 patients. Dates are invented so that the order of visits and the ages hold.
 """
@@ -15,7 +15,7 @@ from typing import Any
 from cxrlab.core.records import SECTIONS, Report
 from cxrlab.core.vocabulary import CHEXPERT_14, View
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.exports.export import IDS, FilmCopy, Layout
+from cxrlab.data.exports.export import IDS, ImageCopy, Layout
 from cxrlab.data.exports.numbers import Numbered, numbered
 
 _METADATA = (
@@ -33,30 +33,30 @@ _LABELS = tuple(sorted(CHEXPERT_14))
 
 
 def layout(corpus: Corpus) -> Layout:
-    """Every study with a film; reports where there are sections."""
+    """Every study with an image; reports where there are sections."""
     chosen = [one for one in numbered(corpus.studies()) if one.study.images]
     firsts = [one for one in chosen if one.visit == 0]
     ages = {one.patient: one.study.age for one in firsts}
-    films = [(one, k, _dicom_id(one, k)) for one in chosen for k in range(len(one.study.images))]
+    images = [(one, k, _dicom_id(one, k)) for one in chosen for k in range(len(one.study.images))]
     texts = {f"{_folder(one)}.txt": printed(one.study.sections) for one in chosen if one.study.sections}
     return Layout(
-        films=[FilmCopy(one.study, k, f"{_folder(one)}/{name}.jpg") for one, k, name in films],
+        images=[ImageCopy(one.study, k, f"{_folder(one)}/{name}.jpg") for one, k, name in images],
         texts=texts,
         tables={
             "mimic-cxr-2.0.0-chexpert.csv.gz": [("subject_id", "study_id", *_LABELS), *map(_labels, chosen)],
             "patients.csv.gz": [_PATIENTS, *map(_patient, firsts)],
             "mimic-cxr-2.0.0-split.csv.gz": [
                 ("dicom_id", "study_id", "subject_id", "split"),
-                *((name, _study(one), _subject(one), split) for one, _, name in films if (split := _split(one))),
+                *((name, _study(one), _subject(one), split) for one, _, name in images if (split := _split(one))),
             ],
             IDS: [("study_id", "id"), *((_study(one), one.study.id) for one in chosen)],
-            "mimic-cxr-2.0.0-metadata.csv.gz": [_METADATA, *(_film(one, k, name, ages) for one, k, name in films)],
+            "mimic-cxr-2.0.0-metadata.csv.gz": [_METADATA, *(_image(one, k, name, ages) for one, k, name in images)],
         },
     )
 
 
 def _split(one: Numbered) -> str | None:
-    """The data set's own word; a film of a study without a split is not listed."""
+    """The data set's own word; an image of a study without a split is not listed."""
     return _SPLITS.get(one.study.split or "")
 
 
@@ -71,7 +71,7 @@ def printed(report: Report) -> str:
     return "\n \n".join(parts) + "\n"
 
 
-def _film(one: Numbered, k: int, name: str, ages: Mapping[int, float | None]) -> Sequence[Any]:
+def _image(one: Numbered, k: int, name: str, ages: Mapping[int, float | None]) -> Sequence[Any]:
     view = one.study.images[k].view or View.OTHER  # the table has no word for either
     before, now = ages.get(one.patient), one.study.age
     years = one.visit if before is None or now is None else int(now) - int(before)
@@ -92,7 +92,7 @@ def _labels(one: Numbered) -> Sequence[Any]:
 
 
 def _dicom_id(one: Numbered, k: int) -> str:
-    """Forty hexadecimal digits in five groups, as the data set names its films."""
+    """Forty hexadecimal digits in five groups, as the data set names its images."""
     digits = hashlib.sha1(f"{one.study.id}#{k}".encode(), usedforsecurity=False).hexdigest()
     return "-".join(digits[at : at + 8] for at in range(0, 40, 8))
 

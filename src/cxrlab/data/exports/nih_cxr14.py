@@ -1,4 +1,4 @@
-"""A corpus in the layout of NIH ChestX-ray14: one table, two lists, boxes, films as PNG files.
+"""A corpus in the layout of NIH ChestX-ray14: one table, two lists, boxes, images as PNG files.
 
 Its fourteen labels come from exact findings where the corpus has them, else from the study's own NIH
 labels; a study with neither is left out. Boxes are the bounds of masks. There is no val list: val and
@@ -15,7 +15,7 @@ import numpy as np
 from cxrlab.core.label_maps import NIH_CXR14
 from cxrlab.core.records import Finding, Study
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.exports.export import IDS, FilmCopy, Layout
+from cxrlab.data.exports.export import IDS, ImageCopy, Layout
 from cxrlab.data.exports.numbers import Numbered, numbered
 
 _TABLE = (
@@ -27,13 +27,13 @@ _NO_FINDING = "No Finding"
 
 
 def layout(corpus: Corpus) -> Layout:
-    """Every study with a film and known labels, one film each."""
+    """Every study with an image and known labels, one image each."""
     chosen = [one for one in numbered(corpus.studies()) if one.study.images and own_labels(one.study) is not None]
     names = {one.study.id: f"{one.patient + 1:08d}_{one.visit:03d}.png" for one in chosen}
     train = [names[one.study.id] for one in chosen if one.study.split in ("train", "val")]
     test = [names[one.study.id] for one in chosen if one.study.split == "test"]
     return Layout(
-        films=[FilmCopy(one.study, 0, f"images/{names[one.study.id]}") for one in chosen],
+        images=[ImageCopy(one.study, 0, f"images/{names[one.study.id]}") for one in chosen],
         texts={"train_val_list.txt": "".join(f"{name}\n" for name in train),
                "test_list.txt": "".join(f"{name}\n" for name in test)},
         tables={
@@ -57,7 +57,7 @@ def _row(one: Numbered, name: str) -> Sequence[Any]:
     study = one.study
     labels = "|".join(own_labels(study) or [_NO_FINDING])
     age = "" if study.age is None else int(study.age)
-    # The films' own size and pixel spacing are not known here; the real table has them.
+    # The images' own size and pixel spacing are not known here; the real table has them.
     return (name, labels, one.visit, one.patient + 1, age, study.sex or "", study.images[0].view or "", "", "", "", "")
 
 

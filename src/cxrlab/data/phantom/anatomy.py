@@ -1,7 +1,7 @@
 """The shape of one patient's chest in numbers, and how some findings change that shape.
 
 `Anatomy` is drawn once a patient and varied a little at each visit (breath, position). The
-findings in `RESHAPES` are not painted onto the film: they alter the anatomy before it is projected,
+findings in `RESHAPES` are not painted onto the image: they alter the anatomy before it is projected,
 as a large heart or a curved spine does.
 """
 
@@ -50,7 +50,7 @@ class Anatomy:
         lucency: Air in the lungs, 1 for an average breath.
         scapula: How far the shoulder blades lie over the lungs, 0 (PA) to 1 (AP).
         neck: Half width of the neck.
-        shoulder_y: y of the top of the shoulders at the rim of the film.
+        shoulder_y: y of the top of the shoulders at the rim of the image.
     """
 
     cage: float = 128.0
@@ -126,7 +126,7 @@ def draw_anatomy(rng: np.random.Generator, sex: str, age: float, preset: Preset)
 
 
 def at_visit(anatomy: Anatomy, rng: np.random.Generator, view: View) -> Anatomy:
-    """The same chest on another day: another breath; and the AP film's geometry."""
+    """The same chest on another day: another breath; and the AP image's geometry."""
     breath = float(rng.normal(0.0, 2.0))
     out = _breathe(anatomy, breath)
     if view is not View.AP:

@@ -1,6 +1,6 @@
-"""How each observation shows on a film: which way, how strongly at least, and who draws it.
+"""How each observation shows on an image: which way, how strongly at least, and who draws it.
 
-`contrast` is the mean change of film density (0 to 1) inside the mask that a finding has at the
+`contrast` is the mean change of image density (0 to 1) inside the mask that a finding has at the
 very least on a standard exposure. Drawings that fall short are strengthened until they reach it, so
 what is in the truth can be seen; findings marked possible are drawn at `anatomy.FAINT` of it.
 """
@@ -23,7 +23,7 @@ Draw = Callable[[Thorax, Finding, np.random.Generator], Patch]
 
 @dataclass(frozen=True)
 class Appearance:
-    """One row: `sign` +1 whitens and -1 darkens the film; `draw` is None for findings that reshape the chest."""
+    """One row: `sign` +1 whitens and -1 darkens the image; `draw` is None for findings that reshape the chest."""
 
     contrast: float
     draw: Draw | None = None

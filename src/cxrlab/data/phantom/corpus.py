@@ -1,4 +1,4 @@
-"""The phantom corpus: patients from a seed, their films, masks and reports, in a corpus folder."""
+"""The phantom corpus: patients from a seed, their images, masks and reports, in a corpus folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cxrlab.findings.config import CaseConfig
 from cxrlab.findings.errors import draw_plan, mistaken
 from cxrlab.findings.narrator import narrate
 
-# Raised whenever the same settings give other films or words than before: it stands in every card, so that
+# Raised whenever the same settings give other images or words than before: it stands in every card, so that
 # a corpus is never continued by another drawing, nor two drawings taken for one. `test_phantom_corpus.py`
 # notices a change.
 DRAWING = 2
@@ -74,7 +74,7 @@ def orders(config: PhantomConfig) -> Iterator[Order]:
 
 
 def draw_studies(config: PhantomConfig, order: Order) -> list[Drawn]:
-    """All studies of one patient with the bytes of their films and masks."""
+    """All studies of one patient with the bytes of their images and masks."""
     case = draw_patient(config.seed, order.patient, CaseConfig(normal=config.normal, faint=config.faint))
     return [_draw_study(config, case, visit) for visit in case.visits[: order.visits]]
 
@@ -92,12 +92,12 @@ def _draw_study(config: PhantomConfig, case: PatientCase, visit: Visit) -> Drawn
     name = study_id(case.patient, visit.number)
     # The first visit's age, so that the body stays the same while the patient grows older.
     sitter = Sitter(config.seed, case.patient, visit.sex, case.visits[0].age)
-    film = render(sitter, visit.number, visit.view, visit.findings, config.size, config.preset, config.masks)
+    image = render(sitter, visit.number, visit.view, visit.findings, config.size, config.preset, config.masks)
     told = narrate(visit, config.seed, name, config.lexicon)
     path = f"images/{name}.png"
-    files = {path: encode_png(to_uint8(film.image))}
-    masks = {str(index): f"masks/{name}_{index}.png" for index in film.masks}
-    files.update({masks[str(index)]: encode_png(mask) for index, mask in film.masks.items()})
+    files = {path: encode_png(to_uint8(image.image))}
+    masks = {str(index): f"masks/{name}_{index}.png" for index in image.masks}
+    files.update({masks[str(index)]: encode_png(mask) for index, mask in image.masks.items()})
     split = assign_split(case.patient, config.seed)
     study = Study(
         id=name,

@@ -1,7 +1,7 @@
-"""The film plane: millimetres of the patient ⇄ pixels of the film, and the primitives drawn on it.
+"""The image plane: millimetres of the patient ⇄ pixels of the image, and the primitives drawn on it.
 
-Patient coordinates in millimetres: x to the right of the film (the patient's left), 0 on the
-spine; y downwards, 0 at the top of the film. A primitive returns values in [0, 1] that a caller
+Patient coordinates in millimetres: x to the right of the image (the patient's left), 0 on the
+spine; y downwards, 0 at the top of the image. A primitive returns values in [0, 1] that a caller
 multiplies by an attenuation.
 """
 
@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float32]
 
-FIELD_MM = 344.0  # side of the square film
+FIELD_MM = 344.0  # side of the square image
 
 
 @dataclass(frozen=True)
 class Patch:
-    """Added attenuation in a box of the film: `delta` covers `film[rows, cols]`."""
+    """Added attenuation in a box of the image: `delta` covers `image[rows, cols]`."""
 
     rows: slice
     cols: slice
@@ -33,12 +33,12 @@ class Patch:
 
 
 class Frame:
-    """A square film of `size` pixels, turned and shifted a little against the patient.
+    """A square image of `size` pixels, turned and shifted a little against the patient.
 
     Args:
         size: Pixels a side.
-        turn: Degrees, clockwise on the film.
-        shift: Millimetres (right, down) of the patient against the film.
+        turn: Degrees, clockwise on the image.
+        shift: Millimetres (right, down) of the patient against the image.
         zoom: Magnification of the patient.
     """
 
@@ -74,7 +74,7 @@ class Frame:
 
 
 # Functions of one coordinate are tabulated every half millimetre and looked up at each pixel:
-# ten times cheaper than powers and roots over the whole film.
+# ten times cheaper than powers and roots over the whole image.
 CURVE_Y = np.arange(-60.0, FIELD_MM + 60.0, 0.5)
 CURVE_X = np.arange(-260.0, 260.5, 0.5)
 
@@ -166,10 +166,10 @@ def normals(path: NDArray[np.float64]) -> NDArray[np.float64]:
 def stroke(
     frame: Frame, points: NDArray[np.floating], width_mm: float, weights: NDArray[np.floating] | None = None
 ) -> Patch:
-    """A line of the given width through patient points; about 1 on the line at any film size.
+    """A line of the given width through patient points; about 1 on the line at any image size.
 
     Lines thinner than a pixel are drawn one pixel wide at full strength: a wire stays visible on a
-    small film, as a stated contrast demands.
+    small image, as a stated contrast demands.
     """
     path = resample(points, 0.45 * frame.mm)
     count = max(1, round(width_mm / frame.mm / 0.6))
@@ -188,7 +188,7 @@ def stroke(
 def splat(
     frame: Frame, x: NDArray[np.floating], y: NDArray[np.floating], weight: NDArray[np.floating], top: float
 ) -> Patch:
-    """Drop weighted points on the film (shared over four pixels), soften by one pixel, cut at `top`."""
+    """Drop weighted points on the image (shared over four pixels), soften by one pixel, cut at `top`."""
     col, row = frame.pixels(x, y)
     low_c, low_r = int(np.floor(col.min())) - 2, int(np.floor(row.min())) - 2
     wide, tall = int(np.ceil(col.max())) + 3 - low_c, int(np.ceil(row.max())) + 3 - low_r
@@ -203,11 +203,11 @@ def splat(
     grid += np.bincount(flat + wide + 1, weight * fc * fr, size)
     image = soften(grid.reshape(tall, wide).astype(np.float32))
     np.minimum(image, np.float32(top), out=image)
-    return cut_to_film(frame, image, low_r, low_c)
+    return cut_to_image(frame, image, low_r, low_c)
 
 
-def cut_to_film(frame: Frame, image: Array, top: int, left: int) -> Patch:
-    """The part of a box that lies on the film; one dark pixel when nothing does."""
+def cut_to_image(frame: Frame, image: Array, top: int, left: int) -> Patch:
+    """The part of a box that lies on the image; one dark pixel when nothing does."""
     tall, wide = image.shape
     r0, r1 = max(top, 0), min(top + tall, frame.size)
     c0, c1 = max(left, 0), min(left + wide, frame.size)

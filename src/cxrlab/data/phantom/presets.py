@@ -1,4 +1,4 @@
-"""How films are made: the standard machine, and one in another hospital.
+"""How images are made: the standard machine, and one in another hospital.
 
 `shifted` has other builds, other exposure, more noise and another marker: a model that was trained
 on `standard` meets it as it would meet a new site.
@@ -22,7 +22,7 @@ class Preset:
         rib_gap: Distance of ribs against the average.
         bulk: Soft tissue against the average.
         heart_axis: Added share of the heart to the left.
-        exposure: Gain of the film; larger is whiter.
+        exposure: Gain of the image; larger is whiter.
         gamma: Shape of the tone curve; below 1 lifts the dark parts.
         noise: Standard deviation of quantum noise at mid grey.
         blur_mm: Standard deviation of the focal blur.

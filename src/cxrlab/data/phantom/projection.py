@@ -1,7 +1,7 @@
 """How much of the beam each part of the chest takes, summed over the parts.
 
 Attenuation is 0 in air, about 0.3 in the lungs, 1 in soft tissue and 2 to 3 in the abdomen. Each
-part is added in its own box of the film.
+part is added in its own box of the image.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def _soft_tissue(thorax: Thorax) -> Array:
     shoulders = a.neck + (290.0 - a.neck) * np.clip((CURVE_Y - (a.shoulder_y - 46.0)) / 66.0, 0.0, 1.0) ** 1.7
     t = np.clip((CURVE_Y - a.widest + 70.0) / 70.0, 0.0, 1.0)
     flank = 260.0 + (a.cage + 30.0 * a.bulk - 260.0) * t**0.5
-    rim = thorax.film.along_y(np.minimum(shoulders, flank))
-    rim -= thorax.film.ax
+    rim = thorax.image.along_y(np.minimum(shoulders, flank))
+    rim -= thorax.image.ax
     np.maximum(rim, 0.0, out=rim)
     rim /= rim + np.float32(17.0)
     rim *= np.float32(0.98 * a.bulk)
@@ -244,7 +244,7 @@ def draw_vessels(thorax: Thorax, rng: np.random.Generator) -> Array:
     weight = np.tile(calibre[:, :-1].ravel(), 3) * (1.0 / frame.mm)
     fine = splat(frame, np.concatenate(xs).ravel(), np.concatenate(ys).ravel(), weight, 1.3)
     lines = fine.delta
-    for _ in range(round(1.5 / frame.mm) - 1):  # on a large film a vessel is several pixels wide
+    for _ in range(round(1.5 / frame.mm) - 1):  # on a large image a vessel is several pixels wide
         lines = np.float32(1.35) * soften(lines)
     out = np.zeros((frame.size, frame.size), dtype=np.float32)
     out[fine.rows, fine.cols] = np.float32(0.19) * lines + np.float32(0.17) * soften(lines)

@@ -1,6 +1,6 @@
-"""One visit of one patient → one film and the exact mask of every finding on it.
+"""One visit of one patient → one image and the exact mask of every finding on it.
 
-A mask is where the noise-free film would look different without the finding, in the finding's own
+A mask is where the noise-free image would look different without the finding, in the finding's own
 direction (whiter or darker). Anatomy, exposure, noise and each finding have generators of their own,
 so the same visit without one finding differs from the full one by that finding, and by what it moves,
 alone.
@@ -19,15 +19,15 @@ from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import View
 from cxrlab.data.phantom.anatomy import RESHAPES, Anatomy, at_visit, draw_anatomy, reshape, strength
 from cxrlab.data.phantom.appearance import APPEARANCE
-from cxrlab.data.phantom.film import develop, draw_exposure, tone
 from cxrlab.data.phantom.frame import Array, Frame, Patch
+from cxrlab.data.phantom.image import develop, draw_exposure, tone
 from cxrlab.data.phantom.presets import preset as preset_named
 from cxrlab.data.phantom.projection import draw_shoulders, draw_vessels, project
 from cxrlab.data.phantom.thorax import Thorax
 
 MASK_SHARE = 0.2  # of a finding's peak difference: below it, a pixel is outside the mask
 MOST_TRIES = 10  # strengthenings of a drawing that falls short of its contrast
-MASK_LEAST = 0.008  # film density that no mask goes below
+MASK_LEAST = 0.008  # image density that no mask goes below
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,13 @@ class Sitter:
 
 
 @dataclass(frozen=True)
-class Film:
+class RenderedImage:
     """A finished radiograph.
 
     Args:
         image: float32 [S, S] in [0, 1].
         masks: Index of a present finding → bool [S, S].
-        contrast: Index → mean change of film density inside the mask, without noise and blur.
+        contrast: Index → mean change of image density inside the mask, without noise and blur.
     """
 
     image: Array
@@ -63,14 +63,14 @@ def render(
     size: int = 224,
     preset: str = "standard",
     masks: bool = True,
-) -> Film:
-    """Draw one film.
+) -> RenderedImage:
+    """Draw one image.
 
     Args:
         sitter: The patient.
         visit: Number of the visit; another breath, position and exposure for each.
         view: PA or AP.
-        findings: What is on the film; absent ones are skipped.
+        findings: What is on the image; absent ones are skipped.
         size: Pixels a side.
         preset: A name of `presets.PRESETS`.
         masks: Whether to work the masks out (a fifth of the time).
@@ -86,16 +86,16 @@ def render(
     thorax.vessels = draw_vessels(thorax, generator(seed, "vessels", patient))
     thorax.shoulders = draw_shoulders(thorax)
     mu = project(thorax)
-    film = _Layers(mu, masks)
+    radiograph = _Layers(mu, masks)
     for index, finding in enumerate(findings):
         draw = APPEARANCE[finding.observation].draw
         if finding.present and draw is not None:
             rng = generator(seed, "finding", patient, finding.observation, str(finding.side), str(finding.location))
-            film.add(index, finding, draw(thorax, finding, rng))
+            radiograph.add(index, finding, draw(thorax, finding, rng))
     if masks:
-        _mask_reshaped(film, healthy, findings, thorax, mu)
-    image = develop(film.mu, exposure, frame, generator(seed, "noise", patient, visit))
-    return Film(image, film.masks, film.contrast)
+        _mask_reshaped(radiograph, healthy, findings, thorax, mu)
+    image = develop(radiograph.mu, exposure, frame, generator(seed, "noise", patient, visit))
+    return RenderedImage(image, radiograph.masks, radiograph.contrast)
 
 
 class _Layers:
@@ -129,7 +129,7 @@ class _Layers:
 
 
 def _inside(difference: Array, contrast: float) -> tuple[NDArray[np.bool_], float]:
-    """The mask of a signed difference of film density, and the mean difference in it.
+    """The mask of a signed difference of image density, and the mean difference in it.
 
     The peak counts up to twice the contrast: the white box of a pacemaker must not hide its leads.
     """
@@ -138,13 +138,13 @@ def _inside(difference: Array, contrast: float) -> tuple[NDArray[np.bool_], floa
     return inside, float(difference[inside].mean()) if inside.any() else 0.0
 
 
-def _mask_reshaped(film: _Layers, healthy: Anatomy, findings: Sequence[Finding], thorax: Thorax, mu: Array) -> None:
+def _mask_reshaped(image: _Layers, healthy: Anatomy, findings: Sequence[Finding], thorax: Thorax, mu: Array) -> None:
     """Masks of the findings that changed the chest itself: project it once more without each."""
     for index, finding in enumerate(findings):
         if finding.observation not in RESHAPES or not finding.present:
             continue
         row = APPEARANCE[finding.observation]
         others = [other for other in findings if other is not finding]
-        without = film.mu - mu + project(thorax.reshaped(reshape(healthy, others)))
-        difference = tone(film.mu) - tone(np.maximum(without, np.float32(0.005)))
-        film.masks[index], film.contrast[index] = _inside(difference * np.float32(row.sign), row.contrast)
+        without = image.mu - mu + project(thorax.reshaped(reshape(healthy, others)))
+        difference = tone(image.mu) - tone(np.maximum(without, np.float32(0.005)))
+        image.masks[index], image.contrast[index] = _inside(difference * np.float32(row.sign), row.contrast)

@@ -1,8 +1,8 @@
-"""One anatomy laid over one film: its curves in millimetres and its fields in pixels.
+"""One anatomy laid over one image: its curves in millimetres and its fields in pixels.
 
 `Thorax` is what findings are placed by (lungs, diaphragm, rib curves). A `Region` is a box of the
-film with the same coordinates and look-ups: parts of the chest are drawn in their box only, which
-is what makes a film take milliseconds.
+image with the same coordinates and look-ups: parts of the chest are drawn in their box only, which
+is what makes an image take milliseconds.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from cxrlab.core.vocabulary import Side
 from cxrlab.data.phantom.anatomy import Anatomy
 from cxrlab.data.phantom.frame import CURVE_X, CURVE_Y, Array, Frame, curve_index, ellipse_distance, smooth_path, step
 
-SIGN = {Side.RIGHT: -1.0, Side.LEFT: 1.0}  # direction on the film of the patient's sides
+SIGN = {Side.RIGHT: -1.0, Side.LEFT: 1.0}  # direction on the image of the patient's sides
 
 
 class Region:
-    """A box of the film: patient coordinates at each of its pixels."""
+    """A box of the image: patient coordinates at each of its pixels."""
 
     def __init__(self, thorax: Thorax, rows: slice, cols: slice):
         self._thorax = thorax
@@ -42,31 +42,31 @@ class Region:
         return values.astype(np.float32)[self._thorax.index_x[self.rows, self.cols]]
 
     def of(self, field: Array) -> Array:
-        """The part of a whole-film field that lies in the box."""
+        """The part of a whole-image field that lies in the box."""
         return field[self.rows, self.cols]
 
 
 class Thorax:
-    """One anatomy over one film."""
+    """One anatomy over one image."""
 
     def __init__(self, frame: Frame, anatomy: Anatomy):
         self.frame = frame
         self.anatomy = anatomy
         self.index_y = curve_index(frame.y, CURVE_Y)
         self.index_x = curve_index(frame.x, CURVE_X)
-        self.film = Region(self, slice(0, frame.size), slice(0, frame.size))
-        # Attenuation of what findings do not reshape: drawn once for a film and shared by its variants.
+        self.image = Region(self, slice(0, frame.size), slice(0, frame.size))
+        # Attenuation of what findings do not reshape: drawn once for an image and shared by its variants.
         self.vessels: Array = np.zeros_like(frame.x)
         self.shoulders: Array = np.zeros_like(frame.x)
 
     def reshaped(self, anatomy: Anatomy) -> Thorax:
-        """Another anatomy on the same film, with the same vessels and shoulders."""
+        """Another anatomy on the same image, with the same vessels and shoulders."""
         other = Thorax(self.frame, anatomy)
         other.vessels, other.shoulders = self.vessels, self.shoulders
         return other
 
     def region(self, x: float, y: float, half_x: float, half_y: float) -> Region:
-        """The box of the film around a patient point."""
+        """The box of the image around a patient point."""
         return Region(self, *self.frame.box(x, y, half_x, half_y))
 
     # -- curves, in millimetres ------------------------------------------------------------------
@@ -120,24 +120,24 @@ class Thorax:
         out = ((17, -0.16), (45, 0.10), (90, 0.62), (125, 0.9), (158, 1.0))
         return smooth_path([(s * x, y - share * rise) for x, share in out])
 
-    # -- fields over the whole film --------------------------------------------------------------
+    # -- fields over the whole image --------------------------------------------------------------
 
     @cached_property
     def wall(self) -> Array:
         """Millimetres inside the rib cage, sideways (negative outside)."""
-        return self.film.along_y(self.cage_at(CURVE_Y)) - self.film.ax
+        return self.image.along_y(self.cage_at(CURVE_Y)) - self.image.ax
 
     @cached_property
     def above(self) -> Array:
         """Millimetres above the diaphragm (negative below)."""
-        return self.film.along_x(self.diaphragm_at(CURVE_X)) - self.frame.y
+        return self.image.along_x(self.diaphragm_at(CURVE_X)) - self.frame.y
 
     @cached_property
     def lungs(self) -> Array:
         """1 in the lungs, 0 outside, soft at the rim; the mediastinum lies over their inner part."""
         out = step(self.wall, 2.2)
         out *= step(self.above, 1.6)
-        out *= step(self.film.ax - np.float32(9.0), 7.0)
+        out *= step(self.image.ax - np.float32(9.0), 7.0)
         return out
 
     @cached_property

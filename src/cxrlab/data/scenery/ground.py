@@ -156,7 +156,7 @@ GROUNDS: Mapping[str, Callable[[np.random.Generator, int], Field]] = MappingProx
 
 
 def paint_ground(rng: np.random.Generator, size: int) -> tuple[str, Field]:
-    """A ground of random kind: its name and the picture [size, size, 3], in [0.08, 0.85] with fine film grain."""
+    """A ground of random kind: its name and the picture [size, size, 3], in [0.08, 0.85] with fine image grain."""
     kind = str(rng.choice(list(GROUNDS)))
     picture = GROUNDS[kind](rng, size)
     grain = rng.normal(0.0, 0.012, (size, size, 1)).astype(np.float32)

@@ -1,6 +1,6 @@
 """Objects of the scenes: what is where, how large, how bright, of which colour; and how it is painted.
 
-Sides are those of the picture as it is looked at: `left` is the viewer's left. (On a chest film the
+Sides are those of the picture as it is looked at: `left` is the viewer's left. (On a chest radiograph the
 words mean the patient's sides; a scene has no patient.)
 """
 

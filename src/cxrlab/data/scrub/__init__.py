@@ -1,1 +1,1 @@
-"""Telling and taking out what names a patient: in headers of files, and burned into the films themselves."""
+"""Telling and taking out what names a patient: in headers of files, and burned into the images themselves."""

@@ -1,4 +1,4 @@
-"""Text that is burned into the pixels of a film: where it stands, never what it says.
+"""Text that is burned into the pixels of an image: where it stands, never what it says.
 
 Letters are small, thin against their height, brighter or darker than what is behind them, and stand
 in a row. Everything of that kind is looked for in both polarities and both reading directions;
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cxrlab.core.codec import to_uint8
-from cxrlab.data.grey import Film
+from cxrlab.data.grey import ImageArray
 from cxrlab.data.scrub.components import Ints, Parts, parts_of
 from cxrlab.data.scrub.markers import is_marker
 
@@ -22,12 +22,12 @@ Grey = NDArray[np.uint8]
 Corners = tuple[int, int, int, int]
 
 # Grey steps of 255 by which a pixel of a letter stands out, and by which the clearest of its pixels does; and the same
-# in standard deviations of the film's noise, whichever is more.
+# in standard deviations of the image's noise, whichever is more.
 CONTRAST, PEAK = 30, 64
 CONTRAST_NOISE, PEAK_NOISE = 4.0, 8.5
 EDGE = 0.42
 SMALLEST = 5
-# A film with more candidates than this is texture; the clearest are looked at.
+# An image with more candidates than this is texture; the clearest are looked at.
 MOST_PARTS = 2500
 FEWEST = 3
 
@@ -45,9 +45,9 @@ class TextBox:
     marker: bool = False
 
 
-def text_boxes(film: Film) -> tuple[TextBox, ...]:
-    """Boxes around burned-in text of a film, [H, W] in [0, 1], from the top down; they do not overlap."""
-    grey = to_uint8(film)
+def text_boxes(image: ImageArray) -> tuple[TextBox, ...]:
+    """Boxes around burned-in text of an image, [H, W] in [0, 1], from the top down; they do not overlap."""
+    grey = to_uint8(image)
     dark = [replace(line, bright=False) for line in _both_ways(255 - grey)]
     found = [*_both_ways(grey), *dark]
     markers = [line for line in found if line.marker]
@@ -73,12 +73,12 @@ class _Line:
 
 @dataclass(frozen=True)
 class _Layer:
-    """What stands out of a film at one thickness of strokes, all [H, W].
+    """What stands out of an image at one thickness of strokes, all [H, W].
 
     Args:
         mask: Where something is brighter than what is behind it.
         hat: By how much.
-        steps: How steep the film is there.
+        steps: How steep the image is there.
         peak: How much the clearest pixel of a letter must stand out.
     """
 
@@ -122,7 +122,7 @@ def _letters(layer: _Layer) -> Parts:
 
 
 def _noise(grey: Grey) -> float:
-    """Standard deviation of the film's grain, from how much neighbours in a row differ; edges are few."""
+    """Standard deviation of the image's grain, from how much neighbours in a row differ; edges are few."""
     differ = np.abs(np.diff(grey.astype(np.int16), axis=1))
     # Nine in ten differences of pure grain stay below 1.645 of their deviation, which is the root of 2 of the grain's.
     return float(np.percentile(differ, 90)) / (1.645 * 2**0.5) if differ.size else 0.0
@@ -212,7 +212,7 @@ def _count(line: Parts) -> int:
 
 
 def _grown(box: Corners, shape: tuple[int, ...]) -> Corners:
-    """A box with a margin, for the soft edges of letters and the dots and commas around them; inside the film."""
+    """A box with a margin, for the soft edges of letters and the dots and commas around them; inside the image."""
     left, top, right, bottom = box
     along, across = (max(2, round(share * min(bottom - top, right - left))) for share in (0.6, 0.3))
     side, rim = (along, across) if right - left >= bottom - top else (across, along)

@@ -46,7 +46,7 @@ _BINARY = (
 )  # fmt: skip
 _TABLES = ("ModalityLUTSequence", "VOILUTSequence", "PresentationLUTSequence")
 _UIDS = ("SOPInstanceUID", "StudyInstanceUID", "SeriesInstanceUID", "FrameOfReferenceUID")
-# Every film must have these elements; without a value they say nothing.
+# Every image must have these elements; without a value they say nothing.
 _EMPTY = (
     "PatientName", "PatientBirthDate", "StudyDate", "StudyTime", "AccessionNumber", "ReferringPhysicianName", "StudyID",
 )  # fmt: skip
@@ -57,7 +57,7 @@ _META = (
     "FileMetaInformationVersion", "TransferSyntaxUID", "MediaStorageSOPClassUID", "MediaStorageSOPInstanceUID",
     "ImplementationClassUID", "ImplementationVersionName",
 )  # fmt: skip
-# Words of the standard and of usage for what a chest film is. Any other, a name typed into such an element too, goes.
+# Words of the standard and of usage for what a chest image is. Any other, a name typed into such an element too, goes.
 _WORDS = frozenset(
     """
     MONOCHROME1 MONOCHROME2 RGB YBR_FULL YBR_FULL_422 YBR_ICT YBR_RCT YBR_PARTIAL_420 PALETTE_COLOR
@@ -72,7 +72,7 @@ _WORDS = frozenset(
     """.split()
 )
 _PSEUDONYM = {**dict.fromkeys(_UIDS, re.compile(r"2\.25\.\d+")), "PatientID": re.compile(r"P[0-9a-f]{16}")}
-# Numbers of a film are small; eight digits are a date or somebody's number.
+# Numbers of an image are small; eight digits are a date or somebody's number.
 _LARGEST = 99_999
 _IDENTIFIERS = ("PatientID", "AccessionNumber", "StudyID", "PatientBirthDate", *_UIDS)
 OLDEST = 90
@@ -118,7 +118,7 @@ def identifiers(header: Dataset) -> tuple[str, ...]:
 
 
 def clean_header(header: Dataset, pseudonyms: Pseudonyms) -> Dataset:
-    """A new header with what a film needs to be shown and understood, and nothing that names anybody.
+    """A new header with what an image needs to be shown and understood, and nothing that names anybody.
 
     Sex stays, and age in years up to 89; above that all patients are 90. Dates, names, numbers and
     free text are gone, UIDs and the patient's number are replaced. Pixels are not copied.
@@ -230,7 +230,7 @@ def _table(value: Any, *, little: bool) -> bytes:
 
 
 def _sop_class(header: Dataset) -> str:
-    """The kind of film; one that no standard defines could be anything, and becomes a secondary capture."""
+    """The kind of image; one that no standard defines could be anything, and becomes a secondary capture."""
     value = str(header.get("SOPClassUID") or "")
     return value if re.fullmatch(r"1\.2\.840\.10008(\.\d+)+", value) else "1.2.840.10008.5.1.4.1.1.7"
 

@@ -45,7 +45,7 @@ def is_marker(letters: list[NDArray[np.bool_]]) -> bool:
         return False
     likeness = [_likeness(letter) for letter in letters]
     words = [word for word in WORDS if len(word) == len(letters)]
-    # A film that is turned or mirrored has all its letters turned or mirrored alike, and maybe read backwards.
+    # An image that is turned or mirrored has all its letters turned or mirrored alike, and maybe read backwards.
     return any(
         all(one[way, place] >= ALIKE for one, place in zip(order, (_PLACES[name] for name in word), strict=True))
         for word in words

@@ -1,4 +1,4 @@
-"""`data scrub`: tell what in films may name a patient, and write copies without it.
+"""`data scrub`: tell what in images may name a patient, and write copies without it.
 
     scrub.jsonl      one line a file: header elements by keyword, boxes of burned-in text, what was done
     summary.json     how much of what
@@ -30,21 +30,21 @@ from cxrlab.data.bounded import read_bounded
 from cxrlab.data.config import ScrubConfig
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.parallel import ordered_map
-from cxrlab.data.scrub.films import Examined, NotOneFilm, StillText, clean, examine, is_film
+from cxrlab.data.scrub.images import Examined, NotOneImage, StillText, clean, examine, is_image
 from cxrlab.data.scrub.pseudonyms import Pseudonyms, pseudonyms_in
 from cxrlab.data.scrub.sources import Unit, check_source, home, is_corpus, leaves, units
 from cxrlab.data.writer import CorpusWriter, Dropped
 
 LINES, SUMMARY, CLEANED = "scrub.jsonl", "summary.json", "cleaned"
 FLAGGED, NOTHING, WRITTEN, LEFT_OUT, FAILED = "flagged", "nothing found", "cleaned", "left out", "failed"
-NOT_A_FILM = "neither DICOM, PNG nor JPEG"
+NOT_A_IMAGE = "neither DICOM, PNG nor JPEG"
 UNREADABLE = "cannot be read or decoded in full"
-NOT_ONE_FILM = "DICOM without pixels (a report, or cut short), of several frames, or larger than any film"
+NOT_ONE_IMAGE = "DICOM without pixels (a report, or cut short), of several frames, or larger than any image"
 STILL_TEXT = "shows text after it was blanked again and again"
 LINK_LEAVES = "a link that leads out of the folder"
 ODD_NAME = "the name of the file is not UTF-8"
-FILM_LOST = "a film that could not be cleaned was left out"
-NO_FILM = "no film could be cleaned"
+IMAGE_LOST = "an image that could not be cleaned was left out"
+NO_IMAGE = "no image could be cleaned"
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Line:
 
     Args:
         file: Path below the source.
-        state: flagged or nothing found; with blanking cleaned; left out (no film) or failed, with a reason.
+        state: flagged or nothing found; with blanking cleaned; left out (no image) or failed, with a reason.
         found: What the file may tell; None where it could not be examined.
         reason: A fixed sentence.
         written: Path of the copy below `cleaned/`.
@@ -91,8 +91,8 @@ class ScrubReport:
         tags: Header element or part of a picture file → files that hold it.
         private: Files with private elements.
         burned_in: Files whose header says that text is burned in.
-        with_text: Films with boxes of text.
-        with_markers: Films with side markers.
+        with_text: Images with boxes of text.
+        with_markers: Images with side markers.
         cleaned: The folder with the copies; None without blanking.
     """
 
@@ -108,15 +108,15 @@ class ScrubReport:
 
     @property
     def ok(self) -> bool:
-        """False when a film could not be examined or cleaned."""
+        """False when an image could not be examined or cleaned."""
         return not self.states.get(FAILED)
 
 
 def run_scrub(source: Path, config: ScrubConfig, out: Path) -> ScrubReport:
-    """Examine every film of a source, and with `config.blank` write clean copies; a stopped run is continued.
+    """Examine every image of a source, and with `config.blank` write clean copies; a stopped run is continued.
 
     Args:
-        source: A corpus, a folder or one film; it is never changed.
+        source: A corpus, a folder or one image; it is never changed.
         config: Settings.
         out: Run folder.
     """
@@ -134,7 +134,7 @@ def run_scrub(source: Path, config: ScrubConfig, out: Path) -> ScrubReport:
             results = stack.enter_context(closing(ordered_map(work, left, config.workers)))
             for unit, lines in track(results, f"scrubbing {source.name}"):
                 for line in lines:
-                    if line.file not in done:  # two studies may share a film
+                    if line.file not in done:  # two studies may share an image
                         run.append(LINES, line)
                         done.add(line.file)
                 if corpus is not None and unit.study is not None:
@@ -157,17 +157,17 @@ def _corpus_writer(source: Path, cleaned: Path) -> CorpusWriter:
 
 
 def _keep(corpus: CorpusWriter, study: Study, lines: Iterable[Line]) -> None:
-    """Add a study with those of its films that were cleaned; one that lost all of them is left out."""
+    """Add a study with those of its images that were cleaned; one that lost all of them is left out."""
     written = {line.file: line.written for line in lines if line.written is not None}
     images = tuple(
         _moved(image, written[_shown(image.path)]) for image in study.images if _shown(image.path) in written
     )
     masks = {key: written[_shown(path)] for key, path in study.masks.items() if _shown(path) in written}
     if study.images and not images:
-        corpus.drop(Dropped(study.id, NO_FILM))
+        corpus.drop(Dropped(study.id, NO_IMAGE))
         return
     lost = len(images) < len(study.images) or len(masks) < len(study.masks)
-    corpus.add(dataclasses.replace(study, images=images, masks=masks), remarks=(FILM_LOST,) if lost else ())
+    corpus.add(dataclasses.replace(study, images=images, masks=masks), remarks=(IMAGE_LOST,) if lost else ())
 
 
 def _moved(image: ImageFile, path: str) -> ImageFile:
@@ -189,8 +189,8 @@ def _scrub_file(
         if unit.study is None and leaves(source, name):
             return Line(shown, FAILED, reason=LINK_LEAVES)
         data = read_bounded(home(source) / name)
-        if not is_film(data):
-            return Line(shown, LEFT_OUT, reason=NOT_A_FILM)
+        if not is_image(data):
+            return Line(shown, LEFT_OUT, reason=NOT_A_IMAGE)
         found = examine(data, shown, mask=name in unit.masks)
         if names is None:
             told = found.tags or found.private or found.boxes
@@ -198,8 +198,8 @@ def _scrub_file(
         if shown != name:
             return Line(shown, FAILED, found, ODD_NAME)
         copy = clean(data, shown, found, names, markers=config.markers)
-    except NotOneFilm:
-        return Line(shown, FAILED, reason=NOT_ONE_FILM)
+    except NotOneImage:
+        return Line(shown, FAILED, reason=NOT_ONE_IMAGE)
     except StillText:
         return Line(shown, FAILED, reason=STILL_TEXT)
     except Exception:  # whatever a hostile file brings about: its words may hold a value of its header

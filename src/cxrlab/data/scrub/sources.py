@@ -1,4 +1,4 @@
-"""What there is to scrub: the films of a corpus study by study, or every file of a folder."""
+"""What there is to scrub: the images of a corpus study by study, or every file of a folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Unit:
     Args:
         files: Paths below the source.
         masks: Those of them that are outlines of findings.
-        study: The study whose films and masks they are; None in a folder that is no corpus.
+        study: The study whose images and masks they are; None in a folder that is no corpus.
     """
 
     files: tuple[str, ...]
@@ -55,7 +55,7 @@ def check_source(source: Path, out: Path) -> None:
     if not source.exists():
         raise unreadable(FileNotFoundError(2, "no such file"), source)
     if not source.is_dir() and not source.is_file():
-        raise DataError(f"{source} is a pipe or a device; name a folder or a film.")
+        raise DataError(f"{source} is a pipe or a device; name a folder or an image.")
     here, there = home(source).resolve(), out.resolve()
     if source.is_dir() and (there.is_relative_to(here) or here.is_relative_to(there)):
         raise ConfigError(
@@ -64,16 +64,16 @@ def check_source(source: Path, out: Path) -> None:
 
 
 def leaves(source: Path, name: str) -> bool:
-    """Whether a file of a plain folder is a link that leads out of it; a film named by itself may be one.
+    """Whether a file of a plain folder is a link that leads out of it; an image named by itself may be one.
 
-    A corpus reaches its films through links by design; in a folder of downloads such a link would let
+    A corpus reaches its images through links by design; in a folder of downloads such a link would let
     somebody else's file be copied under an innocent name.
     """
     return source.is_dir() and not (source / name).resolve().is_relative_to(source.resolve())
 
 
 def _refuse(error: OSError) -> None:
-    """A folder that cannot be listed may hold films that nobody would have looked at."""
+    """A folder that cannot be listed may hold images that nobody would have looked at."""
     raise unreadable(error, Path(error.filename))
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from cxrlab.data.sections.headers import (
-    FILM,
+    IMAGE,
     NOTIFICATION,
     PREAMBLE,
     RANK,
@@ -20,12 +20,12 @@ from cxrlab.data.sections.headers import (
     SIGNATURE,
     TECHNIQUE,
 )
-from cxrlab.data.sections.naming import names_a_film
+from cxrlab.data.sections.naming import names_a_image
 from cxrlab.data.sections.runs import PARAGRAPH, Run, trimmed
 
 _FEW_WORDS = 4
 LONGEST_TITLE = 100
-_PASSED_OVER = (SIGNATURE, RECOMMENDATION, NOTIFICATION, FILM)
+_PASSED_OVER = (SIGNATURE, RECOMMENDATION, NOTIFICATION, IMAGE)
 
 
 class How(StrEnum):
@@ -96,7 +96,7 @@ def _title(text: str, start: int, end: int) -> int | None:
     stop = text.find("\n", start, end)
     stop = end if stop < 0 else stop + 1
     line = text[start:stop].strip()
-    if start >= end or (line and (len(line) > LONGEST_TITLE or not names_a_film(line))):
+    if start >= end or (line and (len(line) > LONGEST_TITLE or not names_a_image(line))):
         return None
     return stop
 
@@ -106,7 +106,7 @@ def with_examination(text: str, runs: list[Run]) -> list[Run]:
     told_by: tuple[Callable[[Run], bool], ...] = (
         lambda run: run.section == "examination",
         lambda run: run.section == PREAMBLE and _only_titles(text, run),
-        lambda run: run.section == FILM,
+        lambda run: run.section == IMAGE,
         lambda run: run.section == TECHNIQUE,
     )
     tells = next((tells for tells in told_by if any(map(tells, runs))), None)
@@ -115,4 +115,4 @@ def with_examination(text: str, runs: list[Run]) -> list[Run]:
 
 def _only_titles(text: str, run: Run) -> bool:
     lines = [line for line in text[run.start : run.end].split("\n") if line.strip()]
-    return run.end - run.start <= 2 * LONGEST_TITLE and all(map(names_a_film, lines))
+    return run.end - run.start <= 2 * LONGEST_TITLE and all(map(names_a_image, lines))

@@ -87,7 +87,7 @@ def first_on_line(line: str, before: str, headed: bool) -> Mark | None:
 def _mark(said: Meaning, end: int, strength: Strength = Strength.ALWAYS) -> Mark:
     """A mark from the beginning of the line, bullets included; a signature is text from its first word on."""
     section = said.row.section
-    return Mark(0, 0 if section == SIGNATURE else end, section, strength, said.row.merged, said.film)
+    return Mark(0, 0 if section == SIGNATURE else end, section, strength, said.row.merged, said.image)
 
 
 def _with_colon(line: str, lead: int, anew: bool) -> Mark | None:
@@ -113,7 +113,7 @@ def _strength(name: str, said: Meaning, anew: bool) -> Strength | None:
     if not name[0].isupper() and not anew:
         return None
     if not said.whole:
-        return Strength.OUTSIDE if said.film else None
+        return Strength.OUTSIDE if said.image else None
     if said.row.bare or " " in said.name:
         return Strength.ALWAYS
     # One common word, "Study: limited by motion", is a header only where one is due.

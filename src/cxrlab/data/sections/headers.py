@@ -23,7 +23,7 @@ SUMMARY = "summary"
 COMMENT = "comment"
 PREAMBLE = "preamble"
 UNNAMED = "unnamed"
-FILM = "film"
+IMAGE = "film"
 
 # A block of its own beside the body: headers inside it are not the body's.
 ASIDES = (WET_READ, ADDENDUM)
@@ -52,7 +52,7 @@ class Row:
     merged: bool = False
 
 
-_EXAM = "exam/exams/examination/examinations/study/studies/film/films/radiograph/radiographs/imaging/x_ray/cxr"
+_EXAM = "exam/exams/examination/examinations/study/studies/image/images/radiograph/radiographs/imaging/x_ray/cxr"
 _SUM = "impression/impressions/conclusion/conclusions/opinion/interpretation"
 
 ROWS = (

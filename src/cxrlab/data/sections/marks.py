@@ -114,7 +114,7 @@ def _within_line(line: str, floor: int, colon: int, *, flattened: bool) -> Mark 
     for word in words:
         name = tail[word.start() :]
         said = meaning(name) if name[0].isupper() else None
-        if said is None or not said.whole or said.film or said.row.section not in _HERE:
+        if said is None or not said.whole or said.image or said.row.section not in _HERE:
             continue
         strength = _strength(name, said, tail[: word.start()].rstrip(), flattened)
         if strength is None:

@@ -24,10 +24,10 @@ _SENTENCE_WITHIN = re.compile(r"[A-Za-z]{3}[.?!;] ")
 _SPACED_OUT = re.compile(r"(?:[a-z] ){4,}[a-z]")
 
 # A film as its heading names it: words that alone make such a name, and words that only go with them.
-_FILM = frozenset(
+_IMAGE = frozenset(
     "chest cxr thorax radiograph radiographs film films view views portable ribs x-ray xray lateral".split()
 )
-_WITH_FILM = frozenset(
+_WITH_IMAGE = frozenset(
     "a an the of and or with at on in from to for by as one two three four single dual both pa ap lat frontal upright"
     " erect supine semi semiupright semierect sitting standing decubitus oblique obliques apical lordotic left right"
     " unilateral bilateral bedside repeat follow-up study exam examination radiographic x ray rays am pm a.m p.m hours"
@@ -52,11 +52,11 @@ class Meaning:
 
     row: Row
     whole: bool
-    film: bool = False
+    image: bool = False
     name: str = ""
 
 
-_FILM_ROW = Row("findings", "", "the film's name stands over what it shows")
+_IMAGE_ROW = Row("findings", "", "the film's name stands over what it shows")
 
 
 def simple(name: str) -> str:
@@ -92,7 +92,7 @@ def in_capitals(name: str) -> bool:
     return letters.upper() == letters and any(letter.isalpha() for letter in letters)
 
 
-def names_a_film(name: str, *, strictly: bool = False) -> bool:
+def names_a_image(name: str, *, strictly: bool = False) -> bool:
     """Whether these words name a film: in capitals one telling word will do, else all words must go with it.
 
     Args:
@@ -100,11 +100,11 @@ def names_a_film(name: str, *, strictly: bool = False) -> bool:
         strictly: Ask it of all words even in capitals, where they may be a finding ("CHEST TUBE IN PLACE").
     """
     words = [word.strip(".-") for word in _WORD.findall(name.lower())]
-    if not words or not _FILM.intersection(words) or len(words) > 14 or words in (["view"], ["views"], ["lateral"]):
+    if not words or not _IMAGE.intersection(words) or len(words) > 14 or words in (["view"], ["views"], ["lateral"]):
         return False
     if in_capitals(name) and not strictly:
         return not _VERBS.intersection(words) and "ct" not in words
-    return all(word in _FILM or word in _WITH_FILM for word in words)
+    return all(word in _IMAGE or word in _WITH_IMAGE for word in words)
 
 
 @lru_cache(maxsize=1 << 15)
@@ -124,8 +124,8 @@ def meaning(name: str) -> Meaning | None:
             if word in words:
                 both = word == "impression" and "findings" in words
                 return Meaning(Row(section, "", f"holds the word {word}", merged=both), whole=False, name=words)
-    if names_a_film(name):
-        return Meaning(_FILM_ROW, whole=in_capitals(name), film=True, name=words)
+    if names_a_image(name):
+        return Meaning(_IMAGE_ROW, whole=in_capitals(name), image=True, name=words)
     return None
 
 
@@ -161,7 +161,7 @@ class Mark:
     section: str
     strength: Strength = Strength.ALWAYS
     merged: bool = False
-    film: bool = False
+    image: bool = False
 
     def moved(self, by: int) -> Mark:
         """The same mark so many characters later."""

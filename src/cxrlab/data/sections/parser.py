@@ -14,7 +14,7 @@ from types import MappingProxyType
 from cxrlab.core.records import SECTIONS, Report, Span
 from cxrlab.data.sections.fallback import LONGEST_TITLE, How, unmerged, with_examination, with_findings
 from cxrlab.data.sections.marks import marks
-from cxrlab.data.sections.naming import names_a_film
+from cxrlab.data.sections.naming import names_a_image
 from cxrlab.data.sections.plain import folded, is_markup, plain
 from cxrlab.data.sections.runs import Run, runs
 
@@ -84,6 +84,6 @@ def _says_something(view: str, run: Run) -> bool:
 
 def _settled(view: str, run: Run) -> Run:
     """What only names a film, under a film's name ("CHEST: PA AND LATERAL"), is the examination."""
-    if not run.film or run.end - run.start > LONGEST_TITLE:
+    if not run.image or run.end - run.start > LONGEST_TITLE:
         return run
-    return replace(run, section="examination") if names_a_film(view[run.start : run.end], strictly=True) else run
+    return replace(run, section="examination") if names_a_image(view[run.start : run.end], strictly=True) else run

@@ -12,7 +12,7 @@ from cxrlab.data.sections.headers import (
     ASIDES,
     BODY,
     COMMENT,
-    FILM,
+    IMAGE,
     ORGAN,
     PREAMBLE,
     RANK,
@@ -47,7 +47,7 @@ class Run:
     start: int
     end: int
     merged: bool = False
-    film: bool = False
+    image: bool = False
 
     @property
     def span(self) -> Span:
@@ -128,20 +128,20 @@ class _Walk:
 
     def __init__(self, text: str) -> None:
         self.text, self.runs = text, list[Run]()
-        self.section, self.start, self.merged, self.film = PREAMBLE, 0, False, False
+        self.section, self.start, self.merged, self.image = PREAMBLE, 0, False, False
         self.seen = set[str]()  # which of findings and impression are closed and not empty
 
     def close(self, at: int) -> None:
         """End the section's stretch at `at`."""
         first, last = trimmed(self.text, self.start, at)
         if first < last:
-            self.runs.append(Run(self.section, first, last, self.merged, self.film))
+            self.runs.append(Run(self.section, first, last, self.merged, self.image))
             self.seen |= {self.section} & set(_MAIN)
 
     def turn(self, at: int, section: str, start: int, merged: bool = False) -> None:
         """Close the section at `at`; the next one's text begins at `start`."""
         self.close(at)
-        self.section, self.start, self.merged, self.film = section, start, merged, False
+        self.section, self.start, self.merged, self.image = section, start, merged, False
 
     @property
     def has_impression(self) -> bool:
@@ -150,7 +150,7 @@ class _Walk:
 
     def counts(self, mark: Mark) -> bool:
         """Whether a mark is a header where the walk is now."""
-        if mark.film and self.section in _DONE and not self.text[self.start : mark.start].strip():
+        if mark.image and self.section in _DONE and not self.text[self.start : mark.start].strip():
             return False  # "EXAMINATION:" and on the next line "CHEST: FRONTAL VIEW"
         if mark.strength is Strength.OUTSIDE:
             return self.section not in _MAIN
@@ -166,10 +166,10 @@ class _Walk:
             self.turn(mark.start, "findings", mark.start)
             return
         self.turn(mark.start, mark.section, mark.end, mark.merged)
-        self.film = mark.film
-        if mark.film:
+        self.image = mark.image
+        if mark.image:
             name = self.text[mark.start : mark.end].rstrip(":=-–— ")
-            self.runs.append(Run(FILM, *trimmed(self.text, mark.start, mark.start + len(name))))
+            self.runs.append(Run(IMAGE, *trimmed(self.text, mark.start, mark.start + len(name))))
         if mark.section == COMMENT or (mark.section == SUMMARY and "impression" not in self.seen):
             self.section = "impression"
 

@@ -35,9 +35,9 @@ from cxrlab.data.writer import Dropped
 LAYOUTS = ("png", "dicom")
 NO_STUDY = "row without an accession number"
 NO_PATIENT = "row without a patient id"
-NO_PATH = "row without the path of its film"
+NO_PATH = "row without the path of its image"
 NO_VIEW = "view not given"
-LABELS_DIFFER = "films of one study with different labels; the strongest kept"
+LABELS_DIFFER = "images of one study with different labels; the strongest kept"
 PATIENTS_DIFFER = "one accession number for several patients"
 _PATH_COLUMN = {"png": "PngPath", "dicom": "DicomPath"}
 _VIEWS = {"PA": View.PA, "AP": View.AP, "L": View.LATERAL, "LL": View.LATERAL, "RL": View.LATERAL}
@@ -45,8 +45,8 @@ _AGE_GROUP = re.compile(r"(\d+)\s*(?:(?:-|–|to)\s*\d+|or more|and over|\+)", r
 
 
 @dataclass(frozen=True, slots=True)
-class Film:
-    """One row of the table: a film with what the table says of its study."""
+class SourceImage:
+    """One row of the table: an image with what the table says of its study."""
 
     study: str
     patient: str
@@ -58,24 +58,24 @@ class Film:
     labels: Fourteen
 
 
-def plan(config: ImportConfig) -> Plan[Visited[Film]]:
-    """The studies in the order of their first films."""
+def plan(config: ImportConfig) -> Plan[Visited[SourceImage]]:
+    """The studies in the order of their first images."""
     asked = chosen_layout(config, LAYOUTS)
     table = find_file(
         config.root,
         "master_spreadsheet_update.csv",
         "master_spreadsheet.csv",
         "master_spreadsheet*.csv*",
-        what="the table of films (master_spreadsheet_update.csv)",
+        what="the table of images (master_spreadsheet_update.csv)",
     )
     layout = asked or _found_layout(config.root)
     column = _PATH_COLUMN[layout]
     needed = (column, "PatientID", "AccessionNumber", "ViewPosition", *CHEXPERT_14)
-    studies: dict[str, list[Film]] = {}
+    studies: dict[str, list[SourceImage]] = {}
     for line, row in read_rows(table, needed):
-        film = _film(row, column, f"{table}:{line}")
+        image = _image_of_study(row, column, f"{table}:{line}")
         # A row that belongs to no study stays by itself, to be left out with its reason.
-        studies.setdefault(film.study or f"line {line}", []).append(film)
+        studies.setdefault(image.study or f"line {line}", []).append(image)
     return Plan(
         items=visited_studies(studies, _visit),
         study_id=Visited.id_of,
@@ -87,36 +87,36 @@ def plan(config: ImportConfig) -> Plan[Visited[Film]]:
     )
 
 
-def read(visited: Visited[Film]) -> Imported | Dropped:
-    """One study; its labels are those of its films, the strongest where they differ."""
-    films = visited.films
-    first = films[0]
-    reason = _why_not(films)
+def read(visited: Visited[SourceImage]) -> Imported | Dropped:
+    """One study; its labels are those of its images, the strongest where they differ."""
+    images = visited.images
+    first = images[0]
+    reason = _why_not(images)
     if reason is not None:
         return Dropped(visited.id, reason)
     age, sex = _age(first.age), sex_of(first.sex)
     study = Study(
         id=visited.id,
         patient=first.patient,
-        images=tuple(_image(film) for film in films if film.path),
+        images=tuple(_image(image) for image in images if image.path),
         age=age.years,
         sex=sex.letter,
         prior=visited.prior,
-        labels=stated(reduce(stronger, (film.labels for film in films))),
+        labels=stated(reduce(stronger, (image.labels for image in images))),
         extra={"age_group": first.age} if first.age else {},
     )
     remarks = remarks_of(
         age.remark,
         sex.remark,
-        None if all(film.path for film in films) else NO_PATH,
-        None if all(film.view for film in films) else NO_VIEW,
-        LABELS_DIFFER if any(film.labels != first.labels for film in films) else None,
+        None if all(image.path for image in images) else NO_PATH,
+        None if all(image.view for image in images) else NO_VIEW,
+        LABELS_DIFFER if any(image.labels != first.labels for image in images) else None,
     )
     return Imported(study, remarks)
 
 
-def _film(row: Row, column: str, place: str) -> Film:
-    return Film(
+def _image_of_study(row: Row, column: str, place: str) -> SourceImage:
+    return SourceImage(
         study=row["AccessionNumber"],
         patient=row["PatientID"],
         path=portable(row[column]),
@@ -132,25 +132,25 @@ def _found_layout(root: Path) -> str:
     return "dicom" if (root / "Anonymized_DICOMs").is_dir() and not (root / "images").is_dir() else "png"
 
 
-def _visit(study: str, films: Sequence[Film]) -> Visit | None:
-    return Visit(study, films[0].patient, moment_of(films[0].date)) if _why_not(films) is None else None
+def _visit(study: str, images: Sequence[SourceImage]) -> Visit | None:
+    return Visit(study, images[0].patient, moment_of(images[0].date)) if _why_not(images) is None else None
 
 
-def _why_not(films: Sequence[Film]) -> str | None:
-    if not films[0].study:
+def _why_not(images: Sequence[SourceImage]) -> str | None:
+    if not images[0].study:
         return NO_STUDY
-    if not films[0].patient:
+    if not images[0].patient:
         return NO_PATIENT
-    if not any(film.path for film in films):
+    if not any(image.path for image in images):
         return NO_PATH
-    return PATIENTS_DIFFER if len({film.patient for film in films}) > 1 else None
+    return PATIENTS_DIFFER if len({image.patient for image in images}) > 1 else None
 
 
-def _image(film: Film) -> ImageFile:
+def _image(image: SourceImage) -> ImageFile:
     """A view that is none of ours keeps its own name beside it."""
-    if film.view in _VIEWS:
-        return ImageFile(film.path, _VIEWS[film.view])
-    return ImageFile(film.path, View.OTHER, {"view_position": film.view} if film.view else {})
+    if image.view in _VIEWS:
+        return ImageFile(image.path, _VIEWS[image.view])
+    return ImageFile(image.path, View.OTHER, {"view_position": image.view} if image.view else {})
 
 
 def _age(cell: str) -> Age:

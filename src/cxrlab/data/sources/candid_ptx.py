@@ -32,8 +32,8 @@ from cxrlab.data.config import ImportConfig
 from cxrlab.data.dicom import DicomInfo
 from cxrlab.data.sections import parse
 from cxrlab.data.sources.csv_file import Row, find_file, find_optional, read_rows
-from cxrlab.data.sources.film_header import header_of
-from cxrlab.data.sources.layouts import chosen_layout, film_path
+from cxrlab.data.sources.image_header import header_of
+from cxrlab.data.sources.layouts import chosen_layout, image_path
 from cxrlab.data.sources.own_labels import chexpert_from, strongest
 from cxrlab.data.sources.priors import Visit, Visited, visited_studies
 from cxrlab.data.sources.run_length import run_bounds
@@ -43,22 +43,22 @@ from cxrlab.data.writer import Dropped
 
 PNEUMOTHORAX, TUBE, FRACTURE = "pneumothorax", "chest tube", "acute rib fracture"
 SIDE = 1024
-NO_FILM = "row without the id of a film"
+NO_IMAGE = "row without the id of an image"
 NO_PATIENT = "file name without a patient's number; the study counts as a patient of its own"
 NO_REPORT = "no report"
-REPORTS_DIFFER = "films of one study with different reports; the first kept"
+REPORTS_DIFFER = "images of one study with different reports; the first kept"
 MASK_EMPTY = "empty cell for the pneumothorax mask; unknown"
-MASK_UNREADABLE = "mask that is no run-length code of the film; its label kept, without a box"
-BOTH = "film marked with and without pneumothorax; taken as with"
+MASK_UNREADABLE = "mask that is no run-length code of the image; its label kept, without a box"
+BOTH = "image marked with and without pneumothorax; taken as with"
 PATIENTS_DIFFER = "one study for several patients"
-MASK_WITHOUT_FILM = "mask for a film that the table of reports does not list"
+MASK_WITHOUT_IMAGE = "mask for an image that the table of reports does not list"
 _NONE = ("-1", "-1.0", "-1 -1")
 _DATE = re.compile(r"(?<!\d)((?:19|20)\d\d)-?(\d\d)-?(\d\d)(?!\d)")
 
 
 @dataclass(frozen=True)
-class Film:
-    """One film: the cells of its masks by own label, each once; an empty cell is an empty text."""
+class SourceImage:
+    """One image: the cells of its masks by own label, each once; an empty cell is an empty text."""
 
     id: str
     name: str
@@ -66,8 +66,8 @@ class Film:
     masks: Mapping[str, tuple[str, ...]]
 
 
-def plan(config: ImportConfig) -> Plan[Visited[Film]]:
-    """The studies in the order of their first films."""
+def plan(config: ImportConfig) -> Plan[Visited[SourceImage]]:
+    """The studies in the order of their first images."""
     chosen_layout(config, ())
     table = find_file(
         config.root, "Pneumothorax_reports.csv", "Pneumothorax_reports.csv.gz", what="the table of reports and masks"
@@ -78,8 +78,8 @@ def plan(config: ImportConfig) -> Plan[Visited[Film]]:
     }
     masks = {label: _masks(path) for label, path in others.items() if path is not None}
     studies = _studies(table, masks)
-    listed = {film.id for films in studies.values() for film in films}
-    orphans = sum(len(cells) for by_film in masks.values() for film, cells in by_film.items() if film not in listed)
+    listed = {image.id for images in studies.values() for image in images}
+    orphans = sum(len(cells) for by_image in masks.values() for image, cells in by_image.items() if image not in listed)
     return Plan(
         items=visited_studies(studies, _visit),
         study_id=Visited.id_of,
@@ -88,21 +88,21 @@ def plan(config: ImportConfig) -> Plan[Visited[Film]]:
         layout="dicom",
         collections=("dunedin",),
         label_style="candid-ptx",
-        remarks={MASK_WITHOUT_FILM: orphans} if orphans else {},
+        remarks={MASK_WITHOUT_IMAGE: orphans} if orphans else {},
     )
 
 
-def read(root: Path, visited: Visited[Film]) -> Imported | Dropped:
-    """One study with its report, and the strongest of its films' labels."""
-    films = visited.films
-    reason = _why_not(films)
+def read(root: Path, visited: Visited[SourceImage]) -> Imported | Dropped:
+    """One study with its report, and the strongest of its images' labels."""
+    images = visited.images
+    reason = _why_not(images)
     if reason is not None:
         return Dropped(visited.id, reason)
-    paths = [film_path(root, _places(film.id)) for film in films]
+    paths = [image_path(root, _places(image.id)) for image in images]
     headers = [header_of(root, path) for path in paths]
-    boxes, unreadable = _boxes(films, [header for header, _ in headers])
-    own = _own_labels(films)
-    patient, report = _patient(films), next((film.report for film in films if film.report), None)
+    boxes, unreadable = _boxes(images, [header for header, _ in headers])
+    own = _own_labels(images)
+    patient, report = _patient(images), next((image.report for image in images if image.report), None)
     known = next((header for header, _ in headers if header is not None), None)
     study = Study(
         id=visited.id,
@@ -123,24 +123,24 @@ def read(root: Path, visited: Visited[Film]) -> Imported | Dropped:
         *dict.fromkeys(remark for _, remark in headers),
         None if patient else NO_PATIENT,
         None if report else NO_REPORT,
-        REPORTS_DIFFER if len({film.report for film in films if film.report}) > 1 else None,
-        MASK_EMPTY if any("" in film.masks[PNEUMOTHORAX] for film in films) else None,
-        BOTH if any(set(map(_value, film.masks[PNEUMOTHORAX])) >= {0, 1} for film in films) else None,
+        REPORTS_DIFFER if len({image.report for image in images if image.report}) > 1 else None,
+        MASK_EMPTY if any("" in image.masks[PNEUMOTHORAX] for image in images) else None,
+        BOTH if any(set(map(_value, image.masks[PNEUMOTHORAX])) >= {0, 1} for image in images) else None,
         MASK_UNREADABLE if unreadable else None,
     )
     return Imported(study, remarks)
 
 
-def _studies(table: Path, masks: Mapping[str, Mapping[str, Sequence[str]]]) -> dict[str, list[Film]]:
-    """Study → its films; the rows of one film become one."""
+def _studies(table: Path, masks: Mapping[str, Mapping[str, Sequence[str]]]) -> dict[str, list[SourceImage]]:
+    """Study → its images; the rows of one image become one."""
     first: dict[str, Row] = {}
     cells: dict[str, list[str]] = {}
-    studies: dict[str, list[Film]] = {}
+    studies: dict[str, list[SourceImage]] = {}
     for line, row in read_rows(table, ("SOPInstanceUID", "StudyInstanceUID", "filename", "EncodedPixels", "Report")):
         name = row["SOPInstanceUID"]
         if not name:
-            # It belongs to no film: a study by itself, to be left out with its reason.
-            studies[f"line {line}"] = [Film("", row["filename"], "", {})]
+            # It belongs to no image: a study by itself, to be left out with its reason.
+            studies[f"line {line}"] = [SourceImage("", row["filename"], "", {})]
             continue
         first.setdefault(name, row)
         seen = cells.setdefault(name, [])
@@ -148,14 +148,14 @@ def _studies(table: Path, masks: Mapping[str, Mapping[str, Sequence[str]]]) -> d
         if cell not in seen:
             seen.append(cell)
     for name, row in first.items():
-        told = {label: tuple(by_film.get(name, ())) for label, by_film in masks.items()}
-        film = Film(name, row["filename"], row["Report"], {PNEUMOTHORAX: tuple(cells[name]), **told})
-        studies.setdefault(row["StudyInstanceUID"] or name, []).append(film)
+        told = {label: tuple(by_image.get(name, ())) for label, by_image in masks.items()}
+        image = SourceImage(name, row["filename"], row["Report"], {PNEUMOTHORAX: tuple(cells[name]), **told})
+        studies.setdefault(row["StudyInstanceUID"] or name, []).append(image)
     return studies
 
 
 def _masks(table: Path) -> dict[str, list[str]]:
-    """Film → the mask cells of its rows, each once."""
+    """Image → the mask cells of its rows, each once."""
     found: dict[str, list[str]] = {}
     for _, row in read_rows(table, ("anon_SOPUID", "mask_rle"), rename=_renamed):
         cells = found.setdefault(row["anon_SOPUID"], [])
@@ -165,24 +165,24 @@ def _masks(table: Path) -> dict[str, list[str]]:
 
 
 def _renamed(header: list[str]) -> list[str]:
-    """Copies call the film as the table of reports does."""
+    """Copies call the image as the table of reports does."""
     return ["anon_SOPUID" if name == "SOPInstanceUID" else name for name in header]
 
 
-def _visit(study: str, films: Sequence[Film]) -> Visit | None:
-    return Visit(study, _patient(films) or study, _date(films[0].name)) if _why_not(films) is None else None
+def _visit(study: str, images: Sequence[SourceImage]) -> Visit | None:
+    return Visit(study, _patient(images) or study, _date(images[0].name)) if _why_not(images) is None else None
 
 
-def _why_not(films: Sequence[Film]) -> str | None:
-    if not films[0].id:
-        return NO_FILM
-    return PATIENTS_DIFFER if len({film.name.partition("_")[0] for film in films}) > 1 else None
+def _why_not(images: Sequence[SourceImage]) -> str | None:
+    if not images[0].id:
+        return NO_IMAGE
+    return PATIENTS_DIFFER if len({image.name.partition("_")[0] for image in images}) > 1 else None
 
 
-def _own_labels(films: Iterable[Film]) -> dict[str, int]:
-    """Own label → 1 when any film has it, 0 when every film is told to be without it; unknown is left out."""
+def _own_labels(images: Iterable[SourceImage]) -> dict[str, int]:
+    """Own label → 1 when any image has it, 0 when every image is told to be without it; unknown is left out."""
     labels: dict[str, int] = {}
-    told = [{label: _told(label, cells) for label, cells in film.masks.items()} for film in films]
+    told = [{label: _told(label, cells) for label, cells in image.masks.items()} for image in images]
     for label in told[0]:
         values = [one[label] for one in told]
         known = [value for value in values if value is not None]
@@ -192,7 +192,7 @@ def _own_labels(films: Iterable[Film]) -> dict[str, int]:
 
 
 def _told(label: str, cells: Sequence[str]) -> int | None:
-    """What the cells of a film say; a film that the table of tubes or fractures does not list has none."""
+    """What the cells of an image say; an image that the table of tubes or fractures does not list has none."""
     if not cells and label != PNEUMOTHORAX:
         return 0
     known = [value for value in map(_value, cells) if value is not None]
@@ -204,13 +204,13 @@ def _value(cell: str) -> int | None:
     return None if not cell else int(cell not in _NONE)
 
 
-def _boxes(films: Sequence[Film], headers: Sequence[DicomInfo | None]) -> tuple[tuple[Box, ...], bool]:
+def _boxes(images: Sequence[SourceImage], headers: Sequence[DicomInfo | None]) -> tuple[tuple[Box, ...], bool]:
     """The box around each mask, and whether any mask could not be read."""
     boxes: list[Box] = []
     unreadable = False
-    for number, (film, header) in enumerate(zip(films, headers, strict=True)):
+    for number, (image, header) in enumerate(zip(images, headers, strict=True)):
         height, width = (header.rows, header.columns) if header is not None else (SIDE, SIDE)
-        for label, cells in film.masks.items():
+        for label, cells in image.masks.items():
             for cell in cells:
                 bounds = run_bounds(cell, height, width) if _value(cell) else None
                 unreadable |= bounds is None and bool(_value(cell))
@@ -227,14 +227,14 @@ def _view(header: DicomInfo | None, remark: str | None) -> View | None:
     return header.view or View.FRONTAL
 
 
-def _places(film: str) -> list[str]:
+def _places(image: str) -> list[str]:
     folders = ("dataset", "chest_radiographs", "images")
-    return [f"{folder}/{film}{ending}" for folder in folders for ending in ("", ".dcm", ".dicom", ".png", ".jpg")]
+    return [f"{folder}/{image}{ending}" for folder in folders for ending in ("", ".dcm", ".dicom", ".png", ".jpg")]
 
 
-def _patient(films: Sequence[Film]) -> str:
+def _patient(images: Sequence[SourceImage]) -> str:
     """The text before the first underscore of the file name; empty when there is no underscore."""
-    number, underscore, _ = films[0].name.partition("_")
+    number, underscore, _ = images[0].name.partition("_")
     return number if underscore else ""
 
 

@@ -32,13 +32,13 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.records import Study
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.sources import chexpert_plus, priors
-from cxrlab.data.sources.chexpert_films import (
+from cxrlab.data.sources.chexpert_images import (
     LISTED_TWICE,
-    Film,
+    SourceImage,
     Trees,
-    film_of,
     find_trees,
     folders_in,
+    image_of,
     known_age,
     parsed_path,
 )
@@ -49,7 +49,7 @@ from cxrlab.data.sources.source import Imported, Plan
 from cxrlab.data.sources.values import remarks_of, sex_of
 
 LAYOUTS = ("v1", "small", "plus")
-LABELS_DIFFER = "films of one study with different labels; the strongest kept"
+LABELS_DIFFER = "images of one study with different labels; the strongest kept"
 
 # The tables of each split, of which one is enough, those that tell more first.
 _TABLES = {
@@ -57,9 +57,9 @@ _TABLES = {
     "val": ("valid.csv", "val.csv", "val_labels.csv"),
     "test": ("test.csv", "test_labels.csv", "groundtruth.csv"),
 }
-# The layout of a folder with the labels of the test films alone, which were released once for both.
+# The layout of a folder with the labels of the test images alone, which were released once for both.
 _EITHER = "either"
-_ABOUT_FILMS = ("Sex", "Age", "Frontal/Lateral", "AP/PA")
+_ABOUT_IMAGES = ("Sex", "Age", "Frontal/Lateral", "AP/PA")
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class Visit:
     age: str
     sex: str
     labels: Fourteen
-    films: list[Film] = field(default_factory=list)
+    images: list[SourceImage] = field(default_factory=list)
     labels_differ: bool = False
     prior: str | None = None
 
@@ -82,7 +82,7 @@ def plan(config: ImportConfig) -> Plan[Visit] | Plan[chexpert_plus.Reported]:
         return chexpert_plus.plan_plus(config, folders[0])
     remarks = Counter[str]()
     visits = _visits(folders, remarks)
-    # The batches of the full release stand beside the one that holds the tables, the test films in a folder of theirs.
+    # The batches of the full release stand beside the one that holds the tables, the test images in a folder of theirs.
     apart = len(folders) > 1 or "batch" in folders[0].name
     trees = find_trees(config.root, config.root if apart else folders[0])
     return Plan(
@@ -99,12 +99,12 @@ def plan(config: ImportConfig) -> Plan[Visit] | Plan[chexpert_plus.Reported]:
 
 def read(trees: Trees, visit: Visit) -> Imported:
     """One study of v1."""
-    first = visit.films[0].path
+    first = visit.images[0].path
     age, sex = known_age(visit.age), sex_of(visit.sex)
     study = Study(
         id=first.study_id,
         patient=first.patient,
-        images=tuple(film.image(trees) for film in visit.films),
+        images=tuple(image.image(trees) for image in visit.images),
         split=visit.split,
         age=age.years,
         sex=sex.letter,
@@ -159,7 +159,7 @@ def _visits(folders: Sequence[Path], remarks: Counter[str]) -> dict[str, Visit]:
         if table is not None:
             _read_table(table, split, visits, remarks)
     before = priors.prior_studies(
-        priors.Visit(study, visit.films[0].path.patient, f"{visit.films[0].path.study_number:09d}")
+        priors.Visit(study, visit.images[0].path.patient, f"{visit.images[0].path.study_number:09d}")
         for study, visit in visits.items()
     )
     for study, visit in visits.items():
@@ -169,8 +169,8 @@ def _visits(folders: Sequence[Path], remarks: Counter[str]) -> dict[str, Visit]:
 
 def _read_table(table: Path, split: str, visits: dict[str, Visit], remarks: Counter[str]) -> None:
     same: dict[Fourteen, Fourteen] = {}  # most vectors repeat
-    # The labels of the test films were released without the columns on patients and views.
-    needed = ("Path", *NEEDED, *(_ABOUT_FILMS if split == "train" else ()))
+    # The labels of the test images were released without the columns on patients and views.
+    needed = ("Path", *NEEDED, *(_ABOUT_IMAGES if split == "train" else ()))
     for line, row in read_rows(table, needed, rename=our_names):
         place = f"{table}:{line}"
         path = parsed_path(row["Path"], f"{place}: 'Path'")
@@ -182,13 +182,13 @@ def _read_table(table: Path, split: str, visits: dict[str, Visit], remarks: Coun
             raise DataError(
                 f"{place} lists {study}, which the table of another split lists too; a study belongs to one split."
             )
-        if any(path == film.path for film in visit.films):
+        if any(path == image.path for image in visit.images):
             remarks[LISTED_TWICE] += 1
             continue
         if visit.labels != labels:
             visit.labels, visit.labels_differ = stronger(visit.labels, labels), True
-        visit.films.append(film_of(path, row.get("Frontal/Lateral", ""), row.get("AP/PA", "")))
+        visit.images.append(image_of(path, row.get("Frontal/Lateral", ""), row.get("AP/PA", "")))
 
 
 def _study_id(visit: Visit) -> str:
-    return visit.films[0].path.study_id
+    return visit.images[0].path.study_id

@@ -22,13 +22,13 @@ from cxrlab.core.vocabulary import CHEXPERT_14
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.sections import parse
 from cxrlab.data.sources import priors
-from cxrlab.data.sources.chexpert_films import (
+from cxrlab.data.sources.chexpert_images import (
     LISTED_TWICE,
     SPLITS,
-    Film,
+    SourceImage,
     Trees,
-    film_of,
     find_trees,
+    image_of,
     known_age,
     parsed_path,
 )
@@ -43,16 +43,16 @@ NO_REPORT = "no report text"
 NO_FINDINGS = "report without a findings section"
 NO_SECTION = "report in which no section was found"
 OWN_SECTIONS = "report without the source's sections, cut by our own rule"
-REPORTS_DIFFER = "films of one study with different reports; the first kept"
+REPORTS_DIFFER = "images of one study with different reports; the first kept"
 PATIENTS_DIFFER = "patient of the table is not the patient of the path; that of the path kept"
 NO_LABELS = "study without a row in report_fixed.json"
-LABELS_WITHOUT_FILM = "row of report_fixed.json for a study that the table does not list"
-LABELS_DIFFER = "films of one study with different labels; the strongest kept"
+LABELS_WITHOUT_IMAGE = "row of report_fixed.json for a study that the table does not list"
+LABELS_DIFFER = "images of one study with different labels; the strongest kept"
 NO_ORDER = "study without its place in the order of reports, so that its prior is unknown"
 
 _LABEL_FILES = ("report_fixed.json", "*/report_fixed.json", "*/*/report_fixed.json")
 _SECTIONS = {
-    # The narrative is the title of the examination; where there is none, how the film was made.
+    # The narrative is the title of the examination; where there is none, how the image was made.
     "examination": ("section_narrative", "section_technique", "section_procedure_comments"),
     "indication": ("section_clinical_history", "section_history"),
     "comparison": ("section_comparison",),
@@ -72,7 +72,7 @@ class Visit:
     split: str
     order: str
     digest: bytes
-    films: list[Film] = field(default_factory=list)
+    images: list[SourceImage] = field(default_factory=list)
     reports_differ: bool = False
     patients_differ: bool = False
 
@@ -95,7 +95,7 @@ def plan_plus(config: ImportConfig, folder: Path) -> Plan[Reported]:
     visits = _visits(table, remarks)
     labels, differ = _labels(folder, visits, remarks)
     before = priors.prior_studies(
-        priors.Visit(study, visit.films[0].path.patient, visit.order) for study, visit in visits.items()
+        priors.Visit(study, visit.images[0].path.patient, visit.order) for study, visit in visits.items()
     )
     return Plan(
         items=_reported(table, visits, labels, differ, before),
@@ -111,7 +111,7 @@ def plan_plus(config: ImportConfig, folder: Path) -> Plan[Reported]:
 def read(trees: Trees, reported: Reported) -> Imported:
     """One study of CheXpert Plus."""
     visit, cells = reported.visit, reported.cells
-    first = visit.films[0].path
+    first = visit.images[0].path
     age, sex = known_age(_filled(cells, "age") or ""), sex_of(_filled(cells, "sex") or "")
     text = _filled(cells, "report")
     sections, text_remarks = _sections(cells, text)
@@ -119,7 +119,7 @@ def read(trees: Trees, reported: Reported) -> Imported:
     study = Study(
         id=first.study_id,
         patient=first.patient,
-        images=tuple(film.image(trees) for film in visit.films),
+        images=tuple(image.image(trees) for image in visit.images),
         sections=sections,
         report=text,
         split=visit.split,
@@ -143,7 +143,7 @@ def read(trees: Trees, reported: Reported) -> Imported:
 
 
 def _visits(table: Path, remarks: Counter[str]) -> dict[str, Visit]:
-    """The first reading: films, split and order of each study; of the report only whether it is always the same."""
+    """The first reading: images, split and order of each study; of the report only whether it is always the same."""
     visits: dict[str, Visit] = {}
     for line, row in read_rows(table, _NEEDED):
         place = f"{table}:{line}"
@@ -154,11 +154,11 @@ def _visits(table: Path, remarks: Counter[str]) -> dict[str, Visit]:
         visit = visits.setdefault(path.study_id, Visit(split, order, digest))
         if visit.split != split:
             raise DataError(f"{place} puts {path.study_id} in another split than an earlier row; fetch the file again.")
-        if any(path == film.path for film in visit.films):
+        if any(path == image.path for image in visit.images):
             remarks[LISTED_TWICE] += 1
             continue
         frontal_lateral, ap_pa = (_filled(row, column) or "" for column in ("frontal_lateral", "ap_pa"))
-        visit.films.append(film_of(path, frontal_lateral, ap_pa))
+        visit.images.append(image_of(path, frontal_lateral, ap_pa))
         visit.reports_differ |= digest != visit.digest
         visit.patients_differ |= row.get("deid_patient_id", "") not in ("", path.patient)
     return visits
@@ -182,7 +182,7 @@ def _reported(
 
 
 def _labels(folder: Path, visits: Mapping[str, Visit], remarks: Counter[str]) -> tuple[dict[str, Fourteen], set[str]]:
-    """Study → labels, and the studies whose films do not agree on them."""
+    """Study → labels, and the studies whose images do not agree on them."""
     found: dict[str, Fourteen] = {}
     differ: set[str] = set()
     same: dict[Fourteen, Fourteen] = {}
@@ -191,7 +191,7 @@ def _labels(folder: Path, visits: Mapping[str, Visit], remarks: Counter[str]) ->
         place = f"{table}:{line}"
         study = parsed_path(str(values.get("path_to_image", "")), f"{place}: 'path_to_image'").study_id
         if study not in visits:
-            remarks[LABELS_WITHOUT_FILM] += 1
+            remarks[LABELS_WITHOUT_IMAGE] += 1
             continue
         labels = tuple(_label(values, name, place) for name in CHEXPERT_14)
         if found.setdefault(study, same.setdefault(labels, labels)) != labels:
@@ -250,4 +250,4 @@ def _order(cell: str, place: str) -> str:
 
 
 def _study_id(reported: Reported) -> str:
-    return reported.visit.films[0].path.study_id
+    return reported.visit.images[0].path.study_id

@@ -31,7 +31,7 @@ _found: ContextVar[dict[Path, None] | None] = ContextVar("_found", default=None)
 
 @contextlib.contextmanager
 def files_found() -> Iterator[dict[Path, None]]:
-    """Collect the files, films aside, that an importer finds meanwhile: what the corpus is made from."""
+    """Collect the files, images aside, that an importer finds meanwhile: what the corpus is made from."""
     files: dict[Path, None] = {}
     token = _found.set(files)
     try:
@@ -54,7 +54,7 @@ def find_file(root: Path, *names: str, what: str) -> Path:
     Args:
         root: The source folder.
         names: Paths relative to it, the most wanted first; `*` matches within a name.
-        what: What the file is, for the error ("the table of films").
+        what: What the file is, for the error ("the table of images").
     """
     found = find_optional(root, *names)
     if found is None:

@@ -19,18 +19,18 @@ from cxrlab.data.config import ImportConfig
 from cxrlab.data.frontal import views_of
 from cxrlab.data.images import load_image
 from cxrlab.data.sources.csv_file import find_optional, noted, read_rows
-from cxrlab.data.sources.film_header import header_of
-from cxrlab.data.sources.layouts import is_film
+from cxrlab.data.sources.image_header import header_of
+from cxrlab.data.sources.layouts import is_image
 
 COLLECTION = "indiana"
 PROJECTIONS = "indiana_projections.csv"
 FROM_PICTURE = "view told from the picture itself"
-UNDECODABLE = "film cannot be decoded, view unknown"
-SHOWS_NOTHING = "film shows no chest (blank or noise), view unknown"
+UNDECODABLE = "image cannot be decoded, view unknown"
+SHOWS_NOTHING = "image shows no chest (blank or noise), view unknown"
 _VIEWS = {"frontal": View.FRONTAL, "lateral": View.LATERAL}
-_FILM = re.compile(r"(?:CXR)?(?P<number>\d+)_(?:\d+_)?(?P<name>IM-\d+(?:-\d+)*)", re.IGNORECASE)
-# Films, blank or noise most of them, that the collection holds and the table of views leaves out: they count where
-# films are numbered.
+_IMAGE = re.compile(r"(?:CXR)?(?P<number>\d+)_(?:\d+_)?(?P<name>IM-\d+(?:-\d+)*)", re.IGNORECASE)
+# Images, blank or noise most of them, that the collection holds and the table of views leaves out: they count where
+# images are numbered.
 _UNLISTED = {
     "2084": ("IM-0715-1001-0002", "IM-0715-2001-0001"),
     "2560": ("IM-1064-4001",),
@@ -38,21 +38,21 @@ _UNLISTED = {
 }
 
 
-class FilmName(NamedTuple):
-    """A film of the collection: the number of its report and its own name ("IM-0001-3001")."""
+class ImageName(NamedTuple):
+    """An image of the collection: the number of its report and its own name ("IM-0001-3001")."""
 
     number: str
     name: str
 
 
-# Views by the number of the report and the name of the film.
+# Views by the number of the report and the name of the image.
 Projections = Mapping[str, Mapping[str, View]]
 
 
-def film_name(text: str) -> FilmName | None:
-    """The film that a file or entry is named after, in any of the forms above; None for other names."""
-    match = _FILM.match(text)
-    return FilmName(match["number"].lstrip("0") or "0", match["name"].upper()) if match else None
+def image_name(text: str) -> ImageName | None:
+    """The image that a file or entry is named after, in any of the forms above; None for other names."""
+    match = _IMAGE.match(text)
+    return ImageName(match["number"].lstrip("0") or "0", match["name"].upper()) if match else None
 
 
 def read_projections(config: ImportConfig) -> Projections | None:
@@ -63,20 +63,20 @@ def read_projections(config: ImportConfig) -> Projections | None:
         return None
     views: dict[str, dict[str, View]] = {}
     for line, row in read_rows(found, ("uid", "filename", "projection")):
-        film, view = film_name(row["filename"]), _VIEWS.get(row["projection"].lower())
-        if film is None:
-            raise DataError(f"{found}:{line}: {shown(row['filename'])} is no film of Open-I (1_IM-0001-3001.dcm.png).")
+        image, view = image_name(row["filename"]), _VIEWS.get(row["projection"].lower())
+        if image is None:
+            raise DataError(f"{found}:{line}: {shown(row['filename'])} is no image of Open-I (1_IM-0001-3001.dcm.png).")
         if view is None:
             raise DataError(f"{found}:{line}: the projection is {shown(row['projection'])}, not Frontal or Lateral.")
-        if views.setdefault(film.number, {}).setdefault(film.name, view) is not view:
+        if views.setdefault(image.number, {}).setdefault(image.name, view) is not view:
             raise DataError(f"{found}:{line}: {row['filename']} has two projections; fetch the table again.")
     if not views:
-        raise DataError(f"{found} lists no film; fetch the table again.")
+        raise DataError(f"{found} lists no image; fetch the table again.")
     return views
 
 
-def numbered_films(projections: Projections, number: str) -> list[str]:
-    """The names of a report's films in the order in which R2Gen numbers them: that of their names as text."""
+def numbered_images(projections: Projections, number: str) -> list[str]:
+    """The names of a report's images in the order in which R2Gen numbers them: that of their names as text."""
     listed = projections.get(number, {})
     return sorted({*listed, *_UNLISTED.get(number, ())}) if listed else []
 
@@ -84,22 +84,22 @@ def numbered_films(projections: Projections, number: str) -> list[str]:
 def with_views(
     root: Path, paths: Sequence[str], known: Sequence[View | None]
 ) -> tuple[tuple[ImageFile, ...], list[str]]:
-    """The films of one study with their views, and remarks.
+    """The images of one study with their views, and remarks.
 
     Args:
         root: The source folder.
-        paths: Films relative to it.
-        known: The view of each by the table; None where it does not tell. Then the header of a DICOM film is asked,
+        paths: Images relative to it.
+        known: The view of each by the table; None where it does not tell. Then the header of a DICOM image is asked,
             and last the picture.
 
-    A film that is not in the folder, cannot be decoded or shows nothing has the view `other`.
+    An image that is not in the folder, cannot be decoded or shows nothing has the view `other`.
     """
     images: dict[int, ImageFile] = {}
     asked: dict[int, str] = {}
     for place, (path, view) in enumerate(zip(paths, known, strict=True)):
         if view is not None:
             images[place] = ImageFile(path, view, {"view_from": "projections"})
-        elif is_film(root, path):
+        elif is_image(root, path):
             header, _ = header_of(root, path)
             if header is not None and header.view is not None:
                 images[place] = ImageFile(path, header.view, {"view_from": "header"})
@@ -111,14 +111,14 @@ def with_views(
 
 
 def _told_by_pictures(root: Path, paths: Mapping[int, str]) -> tuple[dict[int, ImageFile], list[str]]:
-    films, remarks = {}, set()
+    images, remarks = {}, set()
     for place, path in paths.items():
         try:
-            films[place] = load_image(root / path)
+            images[place] = load_image(root / path)
         except DataError:  # 'data check' names it; here it costs the view, not the study
             remarks.add(UNDECODABLE)
     told = {}
-    for place, guess in zip(films, views_of(list(films.values())), strict=True):
+    for place, guess in zip(images, views_of(list(images.values())), strict=True):
         remarks.add(SHOWS_NOTHING if guess.view is View.OTHER else FROM_PICTURE)
         told[place] = ImageFile(paths[place], guess.view, {"view_from": "image", "view_confidence": guess.confidence})
     return told, sorted(remarks)

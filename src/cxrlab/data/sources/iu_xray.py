@@ -30,21 +30,21 @@ from cxrlab.data.sources.csv_file import find_file
 from cxrlab.data.sources.indiana import (
     COLLECTION,
     Projections,
-    film_name,
-    numbered_films,
+    image_name,
+    numbered_images,
     read_projections,
     with_views,
 )
-from cxrlab.data.sources.layouts import chosen_layout, film_path, portable
+from cxrlab.data.sources.layouts import chosen_layout, image_path, portable
 from cxrlab.data.sources.source import Imported, Plan
 
-NOT_IN_TABLE = "film that the table of views does not list"
+NOT_IN_TABLE = "image that the table of views does not list"
 NO_TEXT = "report without text"
 _ENDINGS = (".png", ".jpg", ".jpeg")
 
 
 class Entry(NamedTuple):
-    """One study of the annotation, with the table's view of each film, None where it does not tell."""
+    """One study of the annotation, with the table's view of each image, None where it does not tell."""
 
     id: str
     patient: str
@@ -73,7 +73,7 @@ def plan(config: ImportConfig) -> Plan[Entry]:
 
 def read(root: Path, table: bool, entry: Entry) -> Imported:
     """One study; `table` says whether there was a table of views at all."""
-    paths = [film_path(root, _candidates(path)) for path in entry.paths]
+    paths = [image_path(root, _candidates(path)) for path in entry.paths]
     images, remarks = with_views(root, paths, entry.views)
     if table and None in entry.views:
         remarks.append(NOT_IN_TABLE)
@@ -121,30 +121,30 @@ def _entry(row: Any, split: str, projections: Projections | None, place: str) ->
         raise DataError(f"{place} has no list of files 'image_path'.")
     if row.get("split", split) != split:
         raise DataError(f"{place} calls itself {shown(row['split'])}; fetch the file again.")
-    film = film_name(name)
+    image = image_name(name)
     files = tuple(portable(path) for path in paths)
     return Entry(
         id=name,
-        patient=f"CXR{film.number}" if film else name,
+        patient=f"CXR{image.number}" if image else name,
         split=split,
         report=report,
         paths=files,
-        views=tuple(_listed_view(projections, film.number, path) if film and projections else None for path in files),
+        views=tuple(_listed_view(projections, image.number, path) if image and projections else None for path in files),
     )
 
 
 def _listed_view(projections: Projections, number: str, path: str) -> View | None:
-    """The view of file `<study>/<k>.png`: the k-th film of the report; or that of a file with a film's own name."""
+    """The view of file `<study>/<k>.png`: the k-th image of the report; or that of a file with an image's own name."""
     stem = PurePosixPath(path).stem
-    own = film_name(stem)
+    own = image_name(stem)
     if own is not None:
         return projections.get(own.number, {}).get(own.name)
-    films = dict(zip(map(str, count()), numbered_films(projections, number), strict=False))
-    return projections[number].get(films[stem]) if stem in films else None
+    images = dict(zip(map(str, count()), numbered_images(projections, number), strict=False))
+    return projections[number].get(images[stem]) if stem in images else None
 
 
 def _candidates(path: str) -> list[str]:
-    """Where a film may lie: in images/ as the annotation says or with another ending, or beside the annotation."""
+    """Where an image may lie: in images/ as the annotation says or with another ending, or beside the annotation."""
     file = PurePosixPath(path)
     named = [path, *(str(file.with_suffix(ending)) for ending in _ENDINGS if file.name and ending != file.suffix)]
     return [*(f"images/{name}" for name in named), *named]

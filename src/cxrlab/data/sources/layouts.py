@@ -20,16 +20,16 @@ def chosen_layout(config: ImportConfig, known: Sequence[str]) -> str | None:
     return config.layout
 
 
-def film_path(root: Path, candidates: Iterable[str]) -> str:
+def image_path(root: Path, candidates: Iterable[str]) -> str:
     """The first of these paths that is a file under the root; the first of all where none is.
 
     A path that leaves the root comes back as it is, for the engine to refuse.
     """
     several = tuple(candidates)
-    return next((path for path in several if is_film(root, path)), several[0])
+    return next((path for path in several if is_image(root, path)), several[0])
 
 
-def is_film(root: Path, path: str) -> bool:
+def is_image(root: Path, path: str) -> bool:
     """Whether a path that a table names is a file under the root; one that leaves the root is never looked at."""
     try:
         check_inside(path)

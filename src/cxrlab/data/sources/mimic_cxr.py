@@ -31,31 +31,31 @@ from cxrlab.data.config import ImportConfig
 from cxrlab.data.sections import parse
 from cxrlab.data.sources import mimic_tables as tables
 from cxrlab.data.sources.csv_file import find_optional
-from cxrlab.data.sources.film_header import header_of
 from cxrlab.data.sources.fourteen import AIRSPACE_OPACITY, Fourteen, stated
+from cxrlab.data.sources.image_header import header_of
 from cxrlab.data.sources.layouts import chosen_layout
 from cxrlab.data.sources.mimic_reports import Reports, find_reports
-from cxrlab.data.sources.mimic_views import VIEW_NOT_TOLD, FilmView
+from cxrlab.data.sources.mimic_views import VIEW_NOT_TOLD, ImageView
 from cxrlab.data.sources.mimic_visits import Archive, Taken, Visit, packed, read_archive
 from cxrlab.data.sources.source import Imported, Plan
 from cxrlab.data.sources.values import AGE_OUT_OF_RANGE, OLDEST, remarks_of
 from cxrlab.data.writer import Dropped
 
 LAYOUTS = ("jpg", "dicom")
-NO_FILM = "study without any film"
+NO_IMAGE = "study without any image"
 NO_REPORT = "no report text"
 NO_FINDINGS = "report without a findings section"
 NO_SECTION = "report in which no section was found"
 NO_SPLIT = "study in no official split"
-FILM_WITHOUT_SPLIT = "film without an official split; that of the study's other films counts"
-SPLITS_DISAGREE = "films of the study are in different official splits; test goes before val, val before train"
+IMAGE_WITHOUT_SPLIT = "image without an official split; that of the study's other images counts"
+SPLITS_DISAGREE = "images of the study are in different official splits; test goes before val, val before train"
 NO_LABELS = "study without a row of labels"
 BY_RADIOLOGISTS = "labels by radiologists (2.1.0), in place of the labeller's"
 NO_DATE = "study without a date, so that its prior is unknown"
 
 
 def plan(config: ImportConfig) -> Plan[Taken]:
-    """The studies in the order in which the table of films first names them."""
+    """The studies in the order in which the table of images first names them."""
     layout = chosen_layout(config, LAYOUTS) or _found_layout(config.root)
     archive = read_archive(config, layout)
     return Plan(
@@ -71,11 +71,11 @@ def plan(config: ImportConfig) -> Plan[Taken]:
 
 
 def read(root: Path, reports: Reports, taken: Taken) -> Imported | Dropped:
-    """One study with its report; one without any film is left out."""
+    """One study with its report; one without any image is left out."""
     visit = taken.visit
-    if not visit.films:
-        return Dropped(taken.id, NO_FILM)
-    images, film_remarks = _images(root, visit)
+    if not visit.images:
+        return Dropped(taken.id, NO_IMAGE)
+    images, image_remarks = _images(root, visit)
     split, split_remark = _split(visit)
     age, age_remark = _age(taken)
     told = reports.read(taken.patient, taken.id)
@@ -96,7 +96,7 @@ def read(root: Path, reports: Reports, taken: Taken) -> Imported | Dropped:
         extra=_extra(taken),
     )
     remarks = remarks_of(
-        *film_remarks,
+        *image_remarks,
         split_remark,
         age_remark,
         told.remark if told else None,
@@ -109,18 +109,18 @@ def read(root: Path, reports: Reports, taken: Taken) -> Imported | Dropped:
 
 
 def _found_layout(root: Path) -> str:
-    """What the root shows by its tables, and by its first film where it holds those of both."""
+    """What the root shows by its tables, and by its first image where it holds those of both."""
     records = find_optional(root, *packed("cxr-record-list.csv"))
     if records is None:
         return "jpg"
     if find_optional(root, *packed("mimic-cxr-*-metadata.csv")) is None:
         return "dicom"
-    first = next(tables.dicom_films(records, None), None)
+    first = next(tables.dicom_images(records, None), None)
     return "dicom" if first and (root / first.path).is_file() and not _as_jpg(root / first.path) else "jpg"
 
 
-def _as_jpg(film: Path) -> bool:
-    return film.with_suffix(".jpg").is_file()
+def _as_jpg(image: Path) -> bool:
+    return image.with_suffix(".jpg").is_file()
 
 
 def _told(layout: str, config: ImportConfig, archive: Archive) -> str:
@@ -132,33 +132,33 @@ def _told(layout: str, config: ImportConfig, archive: Archive) -> str:
 
 
 def _images(root: Path, visit: Visit) -> tuple[tuple[ImageFile, ...], tuple[str, ...]]:
-    """The films with their views, and the remarks on them, each once."""
-    views = [film.view or _view_in_header(root, film.path) for film in visit.films]
+    """The images with their views, and the remarks on them, each once."""
+    views = [image.view or _view_in_header(root, image.path) for image in visit.images]
     images = tuple(
-        ImageFile(film.path, view.view, {"ViewPosition": view.word} if view.word else {})
-        for film, view in zip(visit.films, views, strict=True)
+        ImageFile(image.path, view.view, {"ViewPosition": view.word} if view.word else {})
+        for image, view in zip(visit.images, views, strict=True)
     )
     return images, tuple(dict.fromkeys(view.remark for view in views if view.remark))
 
 
-def _view_in_header(root: Path, film: str) -> FilmView:
+def _view_in_header(root: Path, image: str) -> ImageView:
     """The view that a DICOM file tells; a file that is not there gets its remark from the engine."""
-    told, remark = header_of(root, film)
+    told, remark = header_of(root, image)
     if told is None:
-        return FilmView(View.OTHER, None, remark)
-    return FilmView(told.view) if told.view else FilmView(View.OTHER, None, VIEW_NOT_TOLD)
+        return ImageView(View.OTHER, None, remark)
+    return ImageView(told.view) if told.view else ImageView(View.OTHER, None, VIEW_NOT_TOLD)
 
 
 def _split(visit: Visit) -> tuple[str | None, str | None]:
-    """The split of a study, and the remark where its films do not agree on it."""
-    named = {film.split for film in visit.films}
+    """The split of a study, and the remark where its images do not agree on it."""
+    named = {image.split for image in visit.images}
     # Held-out splits first: whatever else a table says, nothing of a test study may be trained on.
     split = next((name for name in ("test", "val", "train") if name in named), None)
     if split is None:
         return None, NO_SPLIT
     if len(named - {None}) > 1:
         return split, SPLITS_DISAGREE
-    return split, FILM_WITHOUT_SPLIT if None in named else None
+    return split, IMAGE_WITHOUT_SPLIT if None in named else None
 
 
 def _age(taken: Taken) -> tuple[int | None, str | None]:

@@ -18,7 +18,7 @@ ZIP = "mimic-cxr-reports.zip"
 NOT_UTF8 = "report is not UTF-8 text, read as Latin-1"
 
 _MEMBER = re.compile(r"(?P<before>(?:.*/)?)p\d\d/p\d+/s\d+\.txt")
-# Where the tree of patients may begin; one of reports alone goes before one of films that may hold reports too.
+# Where the tree of patients may begin; one of reports alone goes before one of images that may hold reports too.
 _TREES = ("mimic-cxr-reports/files", "mimic-cxr-reports", "files", ".")
 
 
@@ -71,14 +71,14 @@ class Reports:
 
 
 def find_reports(root: Path, given: Path | None) -> Reports:
-    """The reports that were named, or those that lie with the films.
+    """The reports that were named, or those that lie with the images.
 
     Args:
         root: Folder of the data set.
         given: A folder or zip file; a place without any report is an error.
 
     Without a place of their own, reports are looked for in the root: its zip file, its own tree of them, or between the
-    folders of the films. There may be none.
+    folders of the images. There may be none.
     """
     if given is None:
         return _in_zip(root / ZIP) if (root / ZIP).is_file() else Reports(_tree(root) or root)

@@ -17,12 +17,12 @@ from typing import NamedTuple
 from cxrlab.core.errors import DataError, nearest, shown
 from cxrlab.data.sources.csv_file import Row, read_rows
 from cxrlab.data.sources.fourteen import NEEDED, Fourteen, fourteen, our_names, stronger
-from cxrlab.data.sources.mimic_views import FilmView, view_of
+from cxrlab.data.sources.mimic_views import ImageView, view_of
 from cxrlab.data.sources.priors import moment_of
 from cxrlab.data.sources.values import digits, sex_of
 
 LABELLED_TWICE = "study labelled twice; the stronger label kept"
-IN_TWO_SPLITS = "film that the table of splits lists twice with different splits; the first row counts"
+IN_TWO_SPLITS = "image that the table of splits lists twice with different splits; the first row counts"
 
 _SPLITS = {"train": "train", "validate": "val", "test": "test"}
 _viewed = lru_cache(maxsize=4096)(view_of)
@@ -45,14 +45,14 @@ class Moment(NamedTuple):
         return f"{self.date} {self.time:013.3f}"
 
 
-class FilmRow(NamedTuple):
-    """One film as the tables list it; view and moment are None where no table tells them."""
+class ImageRow(NamedTuple):
+    """One image as the tables list it; view and moment are None where no table tells them."""
 
     dicom: str
     subject: str
     study: str
     path: str
-    view: FilmView | None
+    view: ImageView | None
     moment: Moment | None
     procedure: str
 
@@ -65,30 +65,30 @@ class Person(NamedTuple):
     sex: str | None
 
 
-def jpg_films(metadata: Path, folder: str) -> Iterator[FilmRow]:
-    """The films of MIMIC-CXR-JPG, in the order of its table.
+def jpg_images(metadata: Path, folder: str) -> Iterator[ImageRow]:
+    """The images of MIMIC-CXR-JPG, in the order of its table.
 
     Args:
         metadata: The table of metadata.
-        folder: What stands before `p10/…` in the paths of films: "files/" or nothing.
+        folder: What stands before `p10/…` in the paths of images: "files/" or nothing.
     """
     needed = ("dicom_id", "subject_id", "study_id", "ViewPosition", "StudyDate", "StudyTime")
     for line, row in read_rows(metadata, needed):
         dicom, subject, study = _ids(row, metadata, line)
         path = f"{folder}p{subject[:2]}/p{subject}/s{study}/{dicom}.jpg"
-        yield FilmRow(dicom, subject, study, path, _view(row), _moment(row), _procedure(row))
+        yield ImageRow(dicom, subject, study, path, _view(row), _moment(row), _procedure(row))
 
 
-def dicom_films(records: Path, metadata: Path | None) -> Iterator[FilmRow]:
-    """The films of MIMIC-CXR (DICOM), in the order of its list; view and date where the JPG's table is there too."""
-    described: dict[str, tuple[FilmView, Moment | None, str]] = {}
+def dicom_images(records: Path, metadata: Path | None) -> Iterator[ImageRow]:
+    """The images of MIMIC-CXR (DICOM), in the order of its list; view and date where the JPG's table is there too."""
+    described: dict[str, tuple[ImageView, Moment | None, str]] = {}
     if metadata is not None:
         for _, row in read_rows(metadata, ("dicom_id", "ViewPosition", "StudyDate", "StudyTime")):
             described[row["dicom_id"]] = (_view(row), _moment(row), _procedure(row))
     for line, row in read_rows(records, ("dicom_id", "subject_id", "study_id", "path")):
         dicom, subject, study = _ids(row, records, line)
         told = described.get(dicom)
-        yield FilmRow(dicom, subject, study, row["path"], *(told or (None, None, "")))
+        yield ImageRow(dicom, subject, study, row["path"], *(told or (None, None, "")))
 
 
 def listed_studies(studies: Path) -> Iterator[tuple[str, str]]:
@@ -99,7 +99,7 @@ def listed_studies(studies: Path) -> Iterator[tuple[str, str]]:
 
 
 def splits_of(table: Path, remarks: Counter[str]) -> dict[str, str]:
-    """Film → train, val or test."""
+    """Image → train, val or test."""
     found: dict[str, str] = {}
     for line, row in read_rows(table, ("dicom_id", "split")):
         split = _SPLITS.get(row["split"].lower())
@@ -150,7 +150,7 @@ def _ids(row: Row, table: Path, line: int) -> tuple[str, str, str]:
     )
 
 
-def _view(row: Row) -> FilmView:
+def _view(row: Row) -> ImageView:
     code = row.get("ViewCodeSequence_CodeMeaning", "")
     return _viewed(row["ViewPosition"], code, row.get("PerformedProcedureStepDescription", ""))
 

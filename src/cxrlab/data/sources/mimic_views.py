@@ -13,8 +13,8 @@ from typing import NamedTuple
 from cxrlab.core.vocabulary import View
 
 VIEW_ELSEWHERE = "view told by the view code or the procedure, not by ViewPosition"
-VIEW_NOT_TOLD = "view not told by the source; the film is kept as other"
-VIEW_UNKNOWN_WORD = "view given by a word that is not known; the film is kept as other"
+VIEW_NOT_TOLD = "view not told by the source; the image is kept as other"
+VIEW_UNKNOWN_WORD = "view given by a word that is not known; the image is kept as other"
 
 _POSITIONS = {
     "PA": View.PA,
@@ -29,11 +29,11 @@ _CODES = {
     "anteroposterior": View.AP,
     **dict.fromkeys(("lateral", "leftlateral", "rightlateral"), View.LATERAL),
 }
-# A procedure of two films does not tell which of them this is, so only the words for a single one count.
+# A procedure of two images does not tell which of them this is, so only the words for a single one count.
 _PORTABLE_AP = re.compile(r"\bPORTABLE\W+AP\b|\bAP\W+PORTABLE\b", re.IGNORECASE)
 
 
-class FilmView(NamedTuple):
+class ImageView(NamedTuple):
     """A view, the source's word where it says more than the view does, and a remark where one is due."""
 
     view: View
@@ -41,7 +41,7 @@ class FilmView(NamedTuple):
     remark: str | None = None
 
 
-def view_of(position: str, code: str = "", procedure: str = "") -> FilmView:
+def view_of(position: str, code: str = "", procedure: str = "") -> ImageView:
     """The view by ViewPosition; where that is blank, by the meaning of the view code, then by the procedure.
 
     Args:
@@ -53,11 +53,11 @@ def view_of(position: str, code: str = "", procedure: str = "") -> FilmView:
     if word:
         view = _POSITIONS.get(word)
         if view is None:
-            return FilmView(View.OTHER, word, VIEW_UNKNOWN_WORD)
-        return FilmView(view, None if word in (View.PA, View.AP) else word)
+            return ImageView(View.OTHER, word, VIEW_UNKNOWN_WORD)
+        return ImageView(view, None if word in (View.PA, View.AP) else word)
     named = _CODES.get(re.sub(r"[^a-z]", "", code.lower()))
     if named is None and not code and _PORTABLE_AP.search(procedure):
         named = View.AP
     if named is not None:
-        return FilmView(named, None, VIEW_ELSEWHERE)
-    return FilmView(View.OTHER, code or None, VIEW_ELSEWHERE if code else VIEW_NOT_TOLD)
+        return ImageView(named, None, VIEW_ELSEWHERE)
+    return ImageView(View.OTHER, code or None, VIEW_ELSEWHERE if code else VIEW_NOT_TOLD)

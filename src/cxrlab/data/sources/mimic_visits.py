@@ -13,28 +13,28 @@ from cxrlab.data.sources import mimic_tables as tables
 from cxrlab.data.sources import priors
 from cxrlab.data.sources.csv_file import find_file, find_optional
 from cxrlab.data.sources.fourteen import Fourteen
-from cxrlab.data.sources.mimic_views import FilmView
+from cxrlab.data.sources.mimic_views import ImageView
 
-LISTED_TWICE = "film listed twice; the first row counts"
-LABELS_WITHOUT_STUDY = "row of labels for a study without films"
-SPLIT_WITHOUT_FILM = "row of the table of splits for a film that is not listed"
+LISTED_TWICE = "image listed twice; the first row counts"
+LABELS_WITHOUT_STUDY = "row of labels for a study without images"
+SPLIT_WITHOUT_IMAGE = "row of the table of splits for an image that is not listed"
 
 
 @dataclass(frozen=True, slots=True)
-class Film:
-    """One film: its path in the source, its view (None where only the header can tell) and its split."""
+class SourceImage:
+    """One image: its path in the source, its view (None where only the header can tell) and its split."""
 
     path: str
-    view: FilmView | None
+    view: ImageView | None
     split: str | None
 
 
 @dataclass(slots=True)
 class Visit:
-    """One study as the tables of films list it, filled row by row; one of the list of studies alone has no films."""
+    """One study as the tables of images list it, filled row by row; one of the list of studies alone has no images."""
 
     subject: str
-    films: list[Film] = field(default_factory=list)
+    images: list[SourceImage] = field(default_factory=list)
     moment: tables.Moment | None = None
     procedure: str = ""
 
@@ -67,7 +67,7 @@ class Archive:
     """All tables of the source, joined.
 
     Args:
-        visits: Study → its films, in the order in which the table of films first names it.
+        visits: Study → its images, in the order in which the table of images first names it.
         chexpert: Study → labels of the CheXpert labeller.
         negbio: Study → labels of NegBio.
         radiologists: Study → labels of the radiologists (2.1.0).
@@ -100,7 +100,7 @@ class Archive:
         return priors.prior_studies(
             priors.Visit(number, visit.subject, visit.moment.sortable if visit.moment else "")
             for number, visit in self.visits.items()
-            if visit.films
+            if visit.images
         )
 
 
@@ -110,7 +110,7 @@ def packed(name: str) -> tuple[str, str]:
 
 
 def read_archive(config: ImportConfig, layout: str) -> Archive:
-    """Read every table that is there; only the one of films must be."""
+    """Read every table that is there; only the one of images must be."""
     root, remarks = config.root, Counter[str]()
     split_table = find_optional(root, *packed("mimic-cxr-*-split.csv"))
     splits = tables.splits_of(split_table, remarks) if split_table else {}
@@ -135,38 +135,38 @@ def read_archive(config: ImportConfig, layout: str) -> Archive:
 def _visits(root: Path, layout: str, splits: dict[str, str], remarks: Counter[str]) -> dict[str, Visit]:
     visits: dict[str, Visit] = {}
     split_rows = 0
-    for row in _film_rows(root, layout):
+    for row in _image_rows(root, layout):
         visit = visits.setdefault(row.study, Visit(row.subject))
         if visit.subject != row.subject:
             raise DataError(
                 f"{root}: study {row.study} is listed under the subjects {visit.subject} and {row.subject}; "
-                "fetch the table of films again."
+                "fetch the table of images again."
             )
-        if any(film.path == row.path for film in visit.films):
+        if any(image.path == row.path for image in visit.images):
             remarks[LISTED_TWICE] += 1
             continue
         split = splits.get(row.dicom)
         split_rows += split is not None
-        visit.films.append(Film(row.path, row.view, split))
+        visit.images.append(SourceImage(row.path, row.view, split))
         visit.procedure = visit.procedure or row.procedure
         if row.moment is not None:
             visit.moment = min(visit.moment or row.moment, row.moment)
-    remarks[SPLIT_WITHOUT_FILM] += len(splits) - split_rows
+    remarks[SPLIT_WITHOUT_IMAGE] += len(splits) - split_rows
     if layout == "dicom" and (studies := find_optional(root, *packed("cxr-study-list.csv"))):
         for subject, study in tables.listed_studies(studies):
             visits.setdefault(study, Visit(subject))
     return visits
 
 
-def _film_rows(root: Path, layout: str) -> Iterator[tables.FilmRow]:
+def _image_rows(root: Path, layout: str) -> Iterator[tables.ImageRow]:
     names = packed("mimic-cxr-*-metadata.csv")
     if layout == "dicom":
-        records = find_file(root, *packed("cxr-record-list.csv"), what="the list of DICOM films of MIMIC-CXR")
-        return tables.dicom_films(records, find_optional(root, *names))
-    metadata = find_file(root, *names, what="the table of films of MIMIC-CXR-JPG")
+        records = find_file(root, *packed("cxr-record-list.csv"), what="the list of DICOM images of MIMIC-CXR")
+        return tables.dicom_images(records, find_optional(root, *names))
+    metadata = find_file(root, *names, what="the table of images of MIMIC-CXR-JPG")
     # Some keep the folders p10 to p19 in the root itself.
     apart = not (root / "files").is_dir() and next(root.glob("p1[0-9]"), None) is not None
-    return tables.jpg_films(metadata, "" if apart else "files/")
+    return tables.jpg_images(metadata, "" if apart else "files/")
 
 
 def _people(config: ImportConfig) -> dict[str, tables.Person]:

@@ -36,8 +36,8 @@ from cxrlab.data.sources.values import age_of, digits, remarks_of, sex_of
 
 OWN_LABELS = tuple(name for name in NIH_CXR14 if name != "No Finding")
 ODD_VIEW = "view given by another word than PA and AP; it is unknown"
-IN_NO_LIST = "film in neither of the official lists"
-BOX_WITHOUT_FILM = "box for a film that the table does not list"
+IN_NO_LIST = "image in neither of the official lists"
+BOX_WITHOUT_IMAGE = "box for an image that the table does not list"
 _HEADER = {
     "OriginalImage[Width": "Width",
     "Height]": "Height",
@@ -50,8 +50,8 @@ _BOX_LABELS = {"Infiltrate": "Infiltration"}
 
 
 @dataclass(frozen=True)
-class Film:
-    """One row of the table; each film is a study of its own."""
+class SourceImage:
+    """One row of the table; each image is a study of its own."""
 
     name: str
     labels: tuple[str, ...]
@@ -65,57 +65,57 @@ class Film:
     prior: str | None = None
 
 
-def plan(config: ImportConfig) -> Plan[Film]:
-    """The films in the order of the table, joined with boxes and lists."""
+def plan(config: ImportConfig) -> Plan[SourceImage]:
+    """The images in the order of the table, joined with boxes and lists."""
     chosen_layout(config, ())
     table = find_file(
-        config.root, "Data_Entry_2017*.csv", "Data_Entry_2017*.csv.gz", what="the table of films (Data_Entry_2017)"
+        config.root, "Data_Entry_2017*.csv", "Data_Entry_2017*.csv.gz", what="the table of images (Data_Entry_2017)"
     )
     splits = _splits(config.root)
     boxes = _boxes(config.root)
-    films = _films(table, splits, boxes)
-    orphans = sum(map(len, boxes.values())) - sum(len(film.boxes) for film in films)
+    images = _images(table, splits, boxes)
+    orphans = sum(map(len, boxes.values())) - sum(len(image.boxes) for image in images)
     return Plan(
-        items=films,
+        items=images,
         study_id=_study_id,
         read=partial(read, _folders(config.root), bool(splits)),
-        total=len(films),
+        total=len(images),
         layout=table.name.removesuffix(".gz"),
         collections=("nih-clinical-center",),
-        remarks={BOX_WITHOUT_FILM: orphans} if orphans else {},
+        remarks={BOX_WITHOUT_IMAGE: orphans} if orphans else {},
     )
 
 
-def read(folders: Mapping[str, str], listed: bool, film: Film) -> Imported:
-    """One film as a study. `folders` leads from a film to where it lies, `listed` says whether there are lists."""
-    age, sex = age_of(film.age), sex_of(film.sex)
-    towards = {mapped("nih-cxr14", label).label for label in film.labels}
+def read(folders: Mapping[str, str], listed: bool, image: SourceImage) -> Imported:
+    """One image as a study. `folders` leads from an image to where it lies, `listed` says whether there are lists."""
+    age, sex = age_of(image.age), sex_of(image.sex)
+    towards = {mapped("nih-cxr14", label).label for label in image.labels}
     study = Study(
-        id=_study_id(film),
-        patient=film.patient,
-        images=(ImageFile(folders.get(film.name, f"images/{film.name}"), _view(film.view)),),
-        split=film.split,
+        id=_study_id(image),
+        patient=image.patient,
+        images=(ImageFile(folders.get(image.name, f"images/{image.name}"), _view(image.view)),),
+        split=image.split,
         age=age.years,
         sex=sex.letter,
-        prior=Path(film.prior).stem if film.prior else None,
+        prior=Path(image.prior).stem if image.prior else None,
         labels=dict.fromkeys(sorted(filter(None, towards)), 1),
-        own_labels={label: int(label in film.labels) for label in OWN_LABELS} if film.labels else {},
-        boxes=film.boxes or None,
-        extra={"follow_up": film.follow_up},
+        own_labels={label: int(label in image.labels) for label in OWN_LABELS} if image.labels else {},
+        boxes=image.boxes or None,
+        extra={"follow_up": image.follow_up},
     )
-    lost = IN_NO_LIST if listed and film.split is None else None
-    return Imported(study, remarks_of(age.remark, sex.remark, lost, None if _view(film.view) else ODD_VIEW))
+    lost = IN_NO_LIST if listed and image.split is None else None
+    return Imported(study, remarks_of(age.remark, sex.remark, lost, None if _view(image.view) else ODD_VIEW))
 
 
-def _films(table: Path, splits: Mapping[str, str], boxes: Mapping[str, tuple[Box, ...]]) -> list[Film]:
+def _images(table: Path, splits: Mapping[str, str], boxes: Mapping[str, tuple[Box, ...]]) -> list[SourceImage]:
     needed = ("Image Index", "Finding Labels", "Follow-up #", "Patient ID", "Patient Age", "View Position")
-    films: dict[str, Film] = {}
+    images: dict[str, SourceImage] = {}
     visits: dict[str, list[tuple[int, str]]] = {}
     for line, row in read_rows(table, needed, rename=_unbracketed):
         place, name = f"{table}:{line}", row["Image Index"]
-        if not Path(name).stem or name in films:
-            raise DataError(f"{place}: 'Image Index' is {shown(name)}, no film or one listed before; fetch it again.")
-        films[name] = film = Film(
+        if not Path(name).stem or name in images:
+            raise DataError(f"{place}: 'Image Index' is {shown(name)}, no image or one listed before; fetch it again.")
+        images[name] = image = SourceImage(
             name=name,
             labels=_labels(row["Finding Labels"], place),
             follow_up=int(digits(row["Follow-up #"], f"{place}: 'Follow-up #'")),
@@ -126,13 +126,13 @@ def _films(table: Path, splits: Mapping[str, str], boxes: Mapping[str, tuple[Box
             split=splits.get(name),
             boxes=boxes.get(name, ()),
         )
-        visits.setdefault(film.patient, []).append((film.follow_up, name))
+        visits.setdefault(image.patient, []).append((image.follow_up, name))
     priors = {name: before for several in visits.values() for (_, before), (_, name) in pairwise(sorted(several))}
-    return [replace(film, prior=priors.get(name)) for name, film in films.items()]
+    return [replace(image, prior=priors.get(name)) for name, image in images.items()]
 
 
 def _labels(cell: str, place: str) -> tuple[str, ...]:
-    """The labels of a film; none, which is unknown, where the cell is empty."""
+    """The labels of an image; none, which is unknown, where the cell is empty."""
     if cell.lower() == "nan":
         return ()
     named = tuple(label for label in cell.split("|") if label)
@@ -150,7 +150,7 @@ def _unbracketed(header: list[str]) -> list[str]:
 
 
 def _boxes(root: Path) -> dict[str, tuple[Box, ...]]:
-    """Boxes by film, from left, top, width and height; empty when the list is not there."""
+    """Boxes by image, from left, top, width and height; empty when the list is not there."""
     table = find_optional(root, "BBox_List_2017.csv", "BBox_List_2017.csv.gz")
     found: dict[str, list[Box]] = {}
     if table is not None:
@@ -178,7 +178,7 @@ def _splits(root: Path) -> dict[str, str]:
 
 
 def _folders(root: Path) -> dict[str, str]:
-    """Film → path, for the films that lie in `images_001/images` and its likes or flat beside the table."""
+    """Image → path, for the images that lie in `images_001/images` and its likes or flat beside the table."""
     places = [*sorted(root.glob("images_*/images")), root]
     return {
         entry.name: f"{place.relative_to(root).as_posix()}/{entry.name}".removeprefix("./")
@@ -189,9 +189,9 @@ def _folders(root: Path) -> dict[str, str]:
 
 
 def _view(word: str) -> View | None:
-    """The view; frontal where the table gives none, as all films of the data set; None for any other word."""
+    """The view; frontal where the table gives none, as all images of the data set; None for any other word."""
     return View(word) if word in (View.PA, View.AP) else None if word else View.FRONTAL
 
 
-def _study_id(film: Film) -> str:
-    return Path(film.name).stem
+def _study_id(image: SourceImage) -> str:
+    return Path(image.name).stem

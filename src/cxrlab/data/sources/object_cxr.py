@@ -27,15 +27,15 @@ from cxrlab.core.records import Box, ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.sources.csv_file import Row, find_optional, read_rows
-from cxrlab.data.sources.layouts import chosen_layout, film_path, portable
+from cxrlab.data.sources.layouts import chosen_layout, image_path, portable
 from cxrlab.data.sources.source import Imported, Plan
 from cxrlab.data.writer import Dropped
 
 LABEL = "foreign object"
 KINDS = ("rectangle", "ellipse", "polygon")
-BEYOND_FILM = "shape beyond the edge of the film, cut at zero"
-NO_NAME = "row without the name of a film"
-TWICE = "film listed twice in one table"
+BEYOND_IMAGE = "shape beyond the edge of the image, cut at zero"
+NO_NAME = "row without the name of an image"
+TWICE = "image listed twice in one table"
 _TABLES = {"train": "train", "dev": "val", "test": "test"}
 
 
@@ -48,7 +48,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Film:
+class SourceImage:
     """One row; `shapes` is None where the table does not tell whether there are objects."""
 
     id: str
@@ -57,18 +57,18 @@ class Film:
     shapes: tuple[Shape, ...] | None
 
 
-def plan(config: ImportConfig) -> Plan[Film]:
-    """The films table by table."""
+def plan(config: ImportConfig) -> Plan[SourceImage]:
+    """The images table by table."""
     chosen_layout(config, ())
     tables = {folder: find_optional(config.root, f"{folder}.csv", f"{folder}/{folder}.csv") for folder in _TABLES}
     if not any(tables.values()):
         raise DataError(
-            f"{config.root} does not hold a table of films: looked for {', '.join(f'{name}.csv' for name in tables)}; "
+            f"{config.root} does not hold a table of images: looked for {', '.join(f'{name}.csv' for name in tables)}; "
             "give the folder that holds it."
         )
-    films = [film for folder, table in tables.items() if table is not None for film in _films(folder, table)]
-    names = {film.id: film for film in films}
-    repeated = len(films) - len(names)
+    images = [image for folder, table in tables.items() if table is not None for image in _images(folder, table)]
+    names = {image.id: image for image in images}
+    repeated = len(images) - len(names)
     return Plan(
         items=list(names.values()),
         study_id=_study_id,
@@ -81,31 +81,33 @@ def plan(config: ImportConfig) -> Plan[Film]:
     )
 
 
-def read(root: Path, film: Film) -> Imported | Dropped:
-    """One film as a study; every shape becomes the box around it, and keeps its line under `shapes`."""
-    if not film.name:
-        return Dropped(film.id, NO_NAME)
-    shapes = film.shapes or ()
-    places = (f"{film.folder}/{film.name}", film.name, f"images/{film.name}", f"images/{film.folder}/{film.name}")
+def read(root: Path, image: SourceImage) -> Imported | Dropped:
+    """One image as a study; every shape becomes the box around it, and keeps its line under `shapes`."""
+    if not image.name:
+        return Dropped(image.id, NO_NAME)
+    shapes = image.shapes or ()
+    places = (f"{image.folder}/{image.name}", image.name, f"images/{image.name}", f"images/{image.folder}/{image.name}")
     study = Study(
-        id=film.id,
-        patient=film.id,
-        images=(ImageFile(film_path(root, places), View.FRONTAL),),
-        split=_TABLES[film.folder],
-        own_labels={} if film.shapes is None else {LABEL: int(bool(shapes))},
+        id=image.id,
+        patient=image.id,
+        images=(ImageFile(image_path(root, places), View.FRONTAL),),
+        split=_TABLES[image.folder],
+        own_labels={} if image.shapes is None else {LABEL: int(bool(shapes))},
         boxes=tuple(Box(LABEL, _corners(shape)) for shape in shapes) or None,
         extra={"shapes": [{"kind": shape.kind, "points": list(shape.points)} for shape in shapes]} if shapes else {},
     )
     beyond = any(min(shape.points) < 0 for shape in shapes)
-    return Imported(study, (BEYOND_FILM,) if beyond else ())
+    return Imported(study, (BEYOND_IMAGE,) if beyond else ())
 
 
-def _films(folder: str, table: Path) -> Iterable[Film]:
+def _images(folder: str, table: Path) -> Iterable[SourceImage]:
     needed = ("image_name",) if folder == "test" else ("image_name", "annotation")
     for line, row in read_rows(table, needed, rename=_named):
         name = PurePosixPath(portable(row["image_name"])).name
         shapes = _shapes(row, f"{table}:{line}")
-        yield Film(f"{folder}-{PurePosixPath(name).stem}" if name else f"{folder} line {line}", folder, name, shapes)
+        yield SourceImage(
+            f"{folder}-{PurePosixPath(name).stem}" if name else f"{folder} line {line}", folder, name, shapes
+        )
 
 
 def _named(header: list[str]) -> list[str]:
@@ -147,11 +149,11 @@ def _numbers(text: str, place: str) -> Sequence[float]:
 
 
 def _corners(shape: Shape) -> tuple[float, float, float, float]:
-    """The rectangle around a shape, within the film's upper and left edge."""
+    """The rectangle around a shape, within the image's upper and left edge."""
     across, down = shape.points[::2], shape.points[1::2]
     left, top, right, bottom = (max(0.0, float(edge)) for edge in (min(across), min(down), max(across), max(down)))
     return left, top, right, bottom
 
 
-def _study_id(film: Film) -> str:
-    return film.id
+def _study_id(image: SourceImage) -> str:
+    return image.id

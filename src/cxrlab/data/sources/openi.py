@@ -32,9 +32,9 @@ from cxrlab.data.config import ImportConfig
 from cxrlab.data.sources.csv_file import Row, find_optional, read_rows
 from cxrlab.data.sources.indiana import (
     COLLECTION,
-    FilmName,
+    ImageName,
     Projections,
-    film_name,
+    image_name,
     read_projections,
     with_views,
 )
@@ -47,19 +47,19 @@ from cxrlab.data.writer import Dropped
 LAYOUTS = ("xml", "csv")
 BROKEN = "XML that is not well-formed, declares entities or holds no report"
 OTHER_ID = "report whose own id is not that of its file"
-NO_FILMS = "report without films"
-UNKNOWN_FILM = "film whose name is not one of Open-I's, left out"
+NO_IMAGES = "report without images"
+UNKNOWN_IMAGE = "image whose name is not one of Open-I's, left out"
 SPREADSHEET_ERROR = "text that a spreadsheet turned into #NAME?, left out"
-# Folders deeper than this below the root are not searched for films.
+# Folders deeper than this below the root are not searched for images.
 _DEEPEST = 3
-# Where a film lies in several forms, the first is taken.
+# Where an image lies in several forms, the first is taken.
 _ENDINGS = (".png", ".jpg", ".jpeg", ".dcm")
 _TABLE = ("indiana_reports.csv", "indiana_reports.csv.gz")
 _COLUMNS = {"examination": "image", **{name: name for name in ("indication", "comparison", "findings", "impression")}}
 _NOTHING = ("", "Not Available.")
 
-# Where the films lie, relative to the root.
-Places = Mapping[FilmName, str]
+# Where the images lie, relative to the root.
+Places = Mapping[ImageName, str]
 
 
 class Source(NamedTuple):
@@ -93,7 +93,7 @@ def plan(config: ImportConfig) -> Plan[Any]:
         return Plan(
             items=rows,
             study_id=_csv_id,
-            read=partial(read_csv, source, _listed_films(source)),
+            read=partial(read_csv, source, _listed_images(source)),
             total=len(rows),
             layout=f"csv{views}",
             collections=(COLLECTION,),
@@ -111,15 +111,15 @@ def read_xml(source: Source, file: XmlFile) -> Imported | Dropped:
     except BadXml:
         return Dropped(_xml_id(file), BROKEN)
     extra = {"mesh": list(document.mesh), "mesh_automatic": list(document.mesh_automatic)}
-    known = {name: film for name in document.films if (film := film_name(name))}
+    known = {name: image for name in document.images if (image := image_name(name))}
     remarks = [OTHER_ID] if document.number != file.number else []
-    remarks += [UNKNOWN_FILM] if len(known) < len(document.films) else []
-    listed = {film: f"NLMCXR_png/{name}.png" for name, film in known.items()}
+    remarks += [UNKNOWN_IMAGE] if len(known) < len(document.images) else []
+    listed = {image: f"NLMCXR_png/{name}.png" for name, image in known.items()}
     return _study(source, _xml_id(file), document.report, listed, extra, remarks)
 
 
-def read_csv(source: Source, films: Mapping[str, list[FilmName]], row: Row) -> Imported:
-    """One row of the CSV form as a study; `films` gives those of each number."""
+def read_csv(source: Source, images: Mapping[str, list[ImageName]], row: Row) -> Imported:
+    """One row of the CSV form as a study; `images` gives those of each number."""
     texts, remarks = {}, []
     for section, column in _COLUMNS.items():
         text = html.unescape(row[column]) if column == "image" else row[column]
@@ -128,7 +128,9 @@ def read_csv(source: Source, films: Mapping[str, list[FilmName]], row: Row) -> I
         elif text not in _NOTHING:
             texts[section] = text
     extra = {name: _codes(row[column]) for name, column in (("mesh", "MeSH"), ("problems", "Problems"))}
-    listed = {film: f"images/images_normalized/{film.number}_{film.name}.dcm.png" for film in films.get(row["uid"], [])}
+    listed = {
+        image: f"images/images_normalized/{image.number}_{image.name}.dcm.png" for image in images.get(row["uid"], [])
+    }
     return _study(source, _csv_id(row), Report(**texts), listed, extra, remarks)
 
 
@@ -136,14 +138,14 @@ def _study(
     source: Source,
     name: str,
     report: Report,
-    listed: Mapping[FilmName, str],
+    listed: Mapping[ImageName, str],
     extra: Mapping[str, list[str]],
     remarks: list[str],
 ) -> Imported:
-    """The study of a report; `listed` says where each film is expected when it is not in the folder."""
-    paths = [source.places.get(film, expected) for film, expected in listed.items()]
+    """The study of a report; `listed` says where each image is expected when it is not in the folder."""
+    paths = [source.places.get(image, expected) for image, expected in listed.items()]
     table = source.projections or {}
-    images, told = with_views(source.root, paths, [table.get(film.number, {}).get(film.name) for film in listed])
+    images, told = with_views(source.root, paths, [table.get(image.number, {}).get(image.name) for image in listed])
     study = Study(
         id=name,
         patient=name,
@@ -151,33 +153,33 @@ def _study(
         sections=report,
         extra={key: codes for key, codes in extra.items() if codes},
     )
-    return Imported(study, (*remarks, *told, *(() if images else (NO_FILMS,))))
+    return Imported(study, (*remarks, *told, *(() if images else (NO_IMAGES,))))
 
 
-def _places(root: Path) -> dict[FilmName, str]:
-    """Every film in the folder and up to three folders below, whatever it is called after, by its name."""
-    found: dict[FilmName, tuple[int, str]] = {}
+def _places(root: Path) -> dict[ImageName, str]:
+    """Every image in the folder and up to three folders below, whatever it is called after, by its name."""
+    found: dict[ImageName, tuple[int, str]] = {}
     for folder, folders, names in os.walk(root):
         below = Path(folder).relative_to(root)
         if len(below.parts) >= _DEEPEST:
             folders.clear()
         for name in names:
             ending = os.path.splitext(name)[1].lower()
-            film = film_name(name) if ending in _ENDINGS else None
-            if film is not None:
+            image = image_name(name) if ending in _ENDINGS else None
+            if image is not None:
                 place = (_ENDINGS.index(ending), (below / name).as_posix())
-                found[film] = min(place, found.get(film, place))
-    return {film: path for film, (_, path) in found.items()}
+                found[image] = min(place, found.get(image, place))
+    return {image: path for image, (_, path) in found.items()}
 
 
-def _listed_films(source: Source) -> dict[str, list[FilmName]]:
-    """The films of each number: by the table of views, or those in the folder where there is no table."""
+def _listed_images(source: Source) -> dict[str, list[ImageName]]:
+    """The images of each number: by the table of views, or those in the folder where there is no table."""
     if source.projections is not None:
-        return {number: [FilmName(number, name) for name in views] for number, views in source.projections.items()}
-    films: dict[str, list[FilmName]] = {}
-    for film in sorted(source.places):
-        films.setdefault(film.number, []).append(film)
-    return films
+        return {number: [ImageName(number, name) for name in views] for number, views in source.projections.items()}
+    images: dict[str, list[ImageName]] = {}
+    for image in sorted(source.places):
+        images.setdefault(image.number, []).append(image)
+    return images
 
 
 def _rows(table: Path) -> list[Row]:

@@ -38,17 +38,17 @@ class Document(NamedTuple):
 
     Args:
         number: Of its own id ("1" of CXR1); None where it has none.
-        report: Its sections; `examination` is the caption of its films.
+        report: Its sections; `examination` is the caption of its images.
         mesh: Codes that people gave it; ("normal",) for a normal report.
         mesh_automatic: Codes that a program gave it.
-        films: Names of its films as the file writes them.
+        images: Names of its images as the file writes them.
     """
 
     number: str | None
     report: Report
     mesh: tuple[str, ...]
     mesh_automatic: tuple[str, ...]
-    films: tuple[str, ...]
+    images: tuple[str, ...]
 
 
 class BadXml(Exception):
@@ -67,15 +67,15 @@ def parse_document(data: bytes) -> Document:
             texts[section] = f"{texts[section]} {text}" if section in texts else text
     if uid is None and not texts:
         raise BadXml("neither an id nor a section")
-    films = list(root.iter("parentImage"))
-    captions = [caption for film in films if (caption := (film.findtext("caption") or "").strip())]
+    images = list(root.iter("parentImage"))
+    captions = [caption for image in images if (caption := (image.findtext("caption") or "").strip())]
     number = re.search(r"\d+", (uid.get("id") or "") if uid is not None else "")
     return Document(
         number=number[0] if number else None,
         report=Report(examination=captions[0] if captions else None, **texts),
         mesh=_texts(root, "major"),
         mesh_automatic=_texts(root, "automatic"),
-        films=tuple(name for film in films if (name := (film.get("id") or "").strip())),
+        images=tuple(name for image in images if (name := (image.get("id") or "").strip())),
     )
 
 

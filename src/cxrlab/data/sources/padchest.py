@@ -32,7 +32,7 @@ from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import CHEXPERT_INCIDENTAL, Group, View, observation
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.sources.csv_file import Row, find_file, read_rows
-from cxrlab.data.sources.layouts import chosen_layout, film_path
+from cxrlab.data.sources.layouts import chosen_layout, image_path
 from cxrlab.data.sources.own_labels import chexpert_from
 from cxrlab.data.sources.priors import Visit, Visited, moment_of, visited_studies
 from cxrlab.data.sources.source import Imported, Plan
@@ -40,17 +40,17 @@ from cxrlab.data.sources.values import AGE_OUT_OF_RANGE, AGE_UNREADABLE, OLDEST,
 from cxrlab.data.writer import Dropped
 
 NO_STUDY = "row without a study id"
-NO_IMAGE = "row without the name of its film"
+NO_IMAGE = "row without the name of its image"
 NO_PATIENT = "no patient id; the study counts as a patient of its own"
 NO_REPORT = "no report"
 NO_LABELS = "no labels"
 LABELS_UNREADABLE = "labels that are no list, left out"
 UNMAPPED = "label without a row in the map"
 NORMAL_BESIDE = "'normal' beside a finding; No Finding not stated"
-EXCLUDED = "film marked as excluded by the source"
+EXCLUDED = "image marked as excluded by the source"
 VIEW_UNKNOWN = "projection not known"
-ROWS_DIFFER = "films of one study with different labels; all of them kept"
-REPORTS_DIFFER = "films of one study with different reports; the first kept"
+ROWS_DIFFER = "images of one study with different labels; all of them kept"
+REPORTS_DIFFER = "images of one study with different reports; the first kept"
 PATIENTS_DIFFER = "one study id for several patients"
 _VIEWS = {"PA": View.PA, "AP": View.AP, "AP_HORIZONTAL": View.AP, "L": View.LATERAL, "COSTAL": View.OTHER}
 _SPELLINGS = {name.lower(): name for name in PADCHEST}
@@ -58,8 +58,8 @@ _LONGEST_LIST = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Film:
-    """One row of the table: a film, with what the table says of its study."""
+class SourceImage:
+    """One row of the table: an image, with what the table says of its study."""
 
     study: str
     patient: str
@@ -76,23 +76,23 @@ class Film:
     report_id: str
 
 
-def plan(config: ImportConfig) -> Plan[Visited[Film]]:
-    """The studies in the order of their first films."""
+def plan(config: ImportConfig) -> Plan[Visited[SourceImage]]:
+    """The studies in the order of their first images."""
     chosen_layout(config, ())
     table = find_file(
         config.root,
         "PADCHEST_chest_x_ray_images_labels_160K_01.02.19.csv",
         "PADCHEST_chest_x_ray_images_labels_160K*.csv",
         "PADCHEST_chest_x_ray_images_labels_160K*.csv.gz",
-        what="the table of films",
+        what="the table of images",
     )
-    studies: dict[str, list[Film]] = {}
+    studies: dict[str, list[SourceImage]] = {}
     for line, row in read_rows(table, ("ImageID", "StudyID", "PatientID", "Projection", "Report", "Labels")):
-        film = _film(row)
+        image = _image_of_study(row)
         # A row that belongs to no study stays by itself, to be left out with its reason.
-        films = studies.setdefault(film.study or f"line {line}", [])
+        images = studies.setdefault(image.study or f"line {line}", [])
         # The report stands in every row of its study; held once, half a million rows fit into memory.
-        films.append(replace(film, report=films[0].report) if films and film.report == films[0].report else film)
+        images.append(replace(image, report=images[0].report) if images and image.report == images[0].report else image)
     return Plan(
         items=visited_studies(studies, _visit),
         study_id=Visited.id_of,
@@ -103,45 +103,45 @@ def plan(config: ImportConfig) -> Plan[Visited[Film]]:
     )
 
 
-def read(root: Path, visited: Visited[Film]) -> Imported | Dropped:
+def read(root: Path, visited: Visited[SourceImage]) -> Imported | Dropped:
     """One study with its Spanish report and everything that its lists name."""
-    films = visited.films
-    first = films[0]
-    reason = _why_not(films)
+    images = visited.images
+    first = images[0]
+    reason = _why_not(images)
     if reason is not None:
         return Dropped(visited.id, reason)
     age, sex = _age(first), sex_of(first.sex)
-    lists = {film.labels: listed(film.labels) for film in films}
+    lists = {image.labels: listed(image.labels) for image in images}
     own = dict.fromkeys((_spelled(name) for names in lists.values() for name in names or ()), 1)
     labels = chexpert_from("padchest", own)
     spoiled = "No Finding" in labels and any(_cancels_normal(name) for name in own)
     if spoiled:
         del labels["No Finding"]
-    report = next((film.report for film in films if film.report), None)
+    report = next((image.report for image in images if image.report), None)
     study = Study(
         id=visited.id,
         patient=first.patient or visited.id,
-        images=tuple(_image(root, film) for film in films if film.name),
+        images=tuple(_image(root, image) for image in images if image.name),
         report=report,
         age=age.years,
         sex=sex.letter,
         prior=visited.prior,
         labels=labels,
         own_labels=own,
-        extra=_extra(films),
+        extra=_extra(images),
     )
     remarks = remarks_of(
         age.remark,
         sex.remark,
         None if first.patient else NO_PATIENT,
         None if report else NO_REPORT,
-        REPORTS_DIFFER if len({film.report for film in films if film.report}) > 1 else None,
+        REPORTS_DIFFER if len({image.report for image in images if image.report}) > 1 else None,
         LABELS_UNREADABLE if None in lists.values() else None,
         None if own or None in lists.values() else NO_LABELS,
         ROWS_DIFFER if len({frozenset(names or ()) for names in lists.values()}) > 1 else None,
         UNMAPPED if any(name not in PADCHEST for name in own) else None,
         NORMAL_BESIDE if spoiled else None,
-        *_film_remarks(films),
+        *_image_remarks(images),
     )
     return Imported(study, remarks)
 
@@ -166,7 +166,7 @@ def listed(cell: str) -> tuple[str, ...] | None:
     return tuple(word for word in words if word and word.lower() != "nan")
 
 
-def _film(row: Row) -> Film:
+def _image_of_study(row: Row) -> SourceImage:
     def cell(name: str) -> str:
         text = row.get(name, "")
         return "" if text.lower() == "nan" else text
@@ -174,7 +174,7 @@ def _film(row: Row) -> Film:
     def common(name: str) -> str:
         return intern(cell(name))  # one object for all rows that say the same
 
-    return Film(
+    return SourceImage(
         study=cell("StudyID"),
         patient=cell("PatientID"),
         name=cell("ImageID"),
@@ -191,41 +191,41 @@ def _film(row: Row) -> Film:
     )
 
 
-def _visit(study: str, films: Sequence[Film]) -> Visit | None:
-    return Visit(study, films[0].patient or study, moment_of(films[0].date)) if _why_not(films) is None else None
+def _visit(study: str, images: Sequence[SourceImage]) -> Visit | None:
+    return Visit(study, images[0].patient or study, moment_of(images[0].date)) if _why_not(images) is None else None
 
 
-def _why_not(films: Sequence[Film]) -> str | None:
-    if not films[0].study:
+def _why_not(images: Sequence[SourceImage]) -> str | None:
+    if not images[0].study:
         return NO_STUDY
-    if not any(film.name for film in films):
+    if not any(image.name for image in images):
         return NO_IMAGE
-    return PATIENTS_DIFFER if len({film.patient for film in films}) > 1 else None
+    return PATIENTS_DIFFER if len({image.patient for image in images}) > 1 else None
 
 
-def _image(root: Path, film: Film) -> ImageFile:
-    """A film by where it lies; a projection that is none of our views keeps its own name beside it."""
-    folders = [film.folder, "", "images", f"images/{film.folder}"] if film.folder else ["", "images"]
-    path = film_path(root, [f"{folder}/{film.name}".removeprefix("/") for folder in folders])
-    view = _VIEWS.get(film.projection.upper(), View.OTHER)
-    told = {"projection": film.projection} if film.projection not in ("", "PA", "AP", "L") else {}
+def _image(root: Path, image: SourceImage) -> ImageFile:
+    """An image by where it lies; a projection that is none of our views keeps its own name beside it."""
+    folders = [image.folder, "", "images", f"images/{image.folder}"] if image.folder else ["", "images"]
+    path = image_path(root, [f"{folder}/{image.name}".removeprefix("/") for folder in folders])
+    view = _VIEWS.get(image.projection.upper(), View.OTHER)
+    told = {"projection": image.projection} if image.projection not in ("", "PA", "AP", "L") else {}
     return ImageFile(path, view, told)
 
 
-def _film_remarks(films: Iterable[Film]) -> Sequence[str | None]:
-    words = {film.projection.upper() for film in films}
+def _image_remarks(images: Iterable[SourceImage]) -> Sequence[str | None]:
+    words = {image.projection.upper() for image in images}
     return (
-        None if all(film.name for film in films) else NO_IMAGE,
+        None if all(image.name for image in images) else NO_IMAGE,
         EXCLUDED if "EXCLUDE" in words else None,
         VIEW_UNKNOWN if words - {*_VIEWS, "EXCLUDE"} else None,
     )
 
 
-def _extra(films: Sequence[Film]) -> Mapping[str, object]:
-    first = films[0]
-    localizations = dict.fromkeys(word for film in films for word in listed(film.localizations) or ())
+def _extra(images: Sequence[SourceImage]) -> Mapping[str, object]:
+    first = images[0]
+    localizations = dict.fromkeys(word for image in images for word in listed(image.localizations) or ())
     told = {
-        "language": "es" if any(film.report for film in films) else None,
+        "language": "es" if any(image.report for image in images) else None,
         "report_id": first.report_id,
         "label_method": first.method,
         "localizations": list(localizations),
@@ -233,10 +233,10 @@ def _extra(films: Sequence[Film]) -> Mapping[str, object]:
     return {key: value for key, value in told.items() if value}
 
 
-def _age(film: Film) -> Age:
+def _age(image: SourceImage) -> Age:
     """The year of the study less the year of birth, so at most one too high."""
-    day, birth = moment_of(film.date), film.birth.removesuffix(".0")
-    if not birth or not film.date:
+    day, birth = moment_of(image.date), image.birth.removesuffix(".0")
+    if not birth or not image.date:
         return Age(None)
     if not day or not re.fullmatch(r"\d{4}", birth):
         return Age(None, AGE_UNREADABLE)
@@ -250,7 +250,7 @@ def _spelled(name: str) -> str:
 
 
 def _cancels_normal(name: str) -> bool:
-    """Whether a label names something that a normal film does not have; devices and the incidental do not count."""
+    """Whether a label names something that a normal image does not have; devices and the incidental do not count."""
     row = PADCHEST.get(name)
     if row is None or row.chexpert == "No Finding":
         return False

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-Film = TypeVar("Film")
+SourceImage = TypeVar("SourceImage")
 
 _DATE = re.compile(r"(\d{4})([-/]?)(\d{2})\2(\d{2})(?:\.0|[ T].*)?")
 
@@ -27,30 +27,30 @@ class Visit(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Visited(Generic[Film]):
-    """One study: its films in the order of the table, and the id of the study before."""
+class Visited(Generic[SourceImage]):
+    """One study: its images in the order of the table, and the id of the study before."""
 
     id: str
-    films: tuple[Film, ...]
+    images: tuple[SourceImage, ...]
     prior: str | None
 
     @staticmethod
-    def id_of(visited: Visited[Film]) -> str:
+    def id_of(visited: Visited[SourceImage]) -> str:
         """The id, for `Plan.study_id`."""
         return visited.id
 
 
 def visited_studies(
-    studies: Mapping[str, Sequence[Film]], visit: Callable[[str, Sequence[Film]], Visit | None]
-) -> list[Visited[Film]]:
+    studies: Mapping[str, Sequence[SourceImage]], visit: Callable[[str, Sequence[SourceImage]], Visit | None]
+) -> list[Visited[SourceImage]]:
     """The studies of a table in its order, each with its prior.
 
     Args:
-        studies: Study → its films.
+        studies: Study → its images.
         visit: When a study was made; None for one that will be left out and so is nobody's prior.
     """
-    before = prior_studies(filter(None, (visit(key, films) for key, films in studies.items())))
-    return [Visited(key, tuple(films), before.get(key)) for key, films in studies.items()]
+    before = prior_studies(filter(None, (visit(key, images) for key, images in studies.items())))
+    return [Visited(key, tuple(images), before.get(key)) for key, images in studies.items()]
 
 
 def prior_studies(visits: Iterable[Visit]) -> dict[str, str]:

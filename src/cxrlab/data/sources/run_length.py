@@ -9,10 +9,10 @@ def run_bounds(runs: str, height: int, width: int) -> tuple[int, int, int, int] 
     Args:
         runs: Pairs of numbers: how many pixels to skip since the end of the run before, how many to mark. Pixels are
             counted down the columns, from the left one to the right one, starting with 0.
-        height: Rows of the film.
-        width: Columns of the film.
+        height: Rows of the image.
+        width: Columns of the image.
 
-    Text that is no such list, a mask of no pixel and one that leaves the film give None.
+    Text that is no such list, a mask of no pixel and one that leaves the image give None.
     """
     words = runs.split()
     if not words or len(words) % 2 or not all(word.isdecimal() and len(word) < 10 for word in words):

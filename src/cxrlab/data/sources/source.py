@@ -28,9 +28,9 @@ class Imported:
     """One study of the source.
 
     Args:
-        study: Its films by their path in the source folder, with `/` between the parts.
+        study: Its images by their path in the source folder, with `/` between the parts.
         remarks: What was odd about it: a few fixed sentences without names, since they are counted.
-        files: Bytes of its films by path, where the source keeps them in another form than files.
+        files: Bytes of its images by path, where the source keeps them in another form than files.
     """
 
     study: Study
@@ -49,10 +49,10 @@ class Plan(Generic[Item]):
         total: Number of items; None where nobody knows.
         layout: Which of the source's layouts was found ("jpg 2.1.0").
         collections: Where the pictures come from; see `Card.collections`.
-        remarks: What is odd about the source and belongs to no study (a box for an unknown film) → how often.
+        remarks: What is odd about the source and belongs to no study (a box for an unknown image) → how often.
         takes: Which of the settings that only some data sets have it looked at: reports, projections.
         label_style: How sentences are made from the labels (see `label_text`), where the source has no English report.
-        writes: Whether the importer gives the bytes of films (`Imported.files`); then nothing is linked or copied.
+        writes: Whether the importer gives the bytes of images (`Imported.files`); then nothing is linked or copied.
     """
 
     items: Iterable[Item]

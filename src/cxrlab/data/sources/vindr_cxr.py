@@ -34,14 +34,14 @@ from cxrlab.core.records import Box, ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.sources.csv_file import Row, find_optional, read_rows
-from cxrlab.data.sources.film_header import header_of
-from cxrlab.data.sources.layouts import chosen_layout, film_path
+from cxrlab.data.sources.image_header import header_of
+from cxrlab.data.sources.layouts import chosen_layout, image_path
 from cxrlab.data.sources.own_labels import chexpert_from
 from cxrlab.data.sources.source import Imported, Plan
 from cxrlab.data.sources.values import label_of, remarks_of
 
 LAYOUTS = ("physionet", "kaggle")
-NO_LABELS = "film with boxes but no row of labels; its labels are those that readers boxed"
+NO_LABELS = "image with boxes but no row of labels; its labels are those that readers boxed"
 AGE_ZERO = "age 0 in the header of an adult, left out"
 BOX_EMPTY = "finding without a box"
 CONSENSUS = "consensus"
@@ -63,8 +63,8 @@ _EXTENSIONS = ("dicom", "dcm", "png", "jpg", "jpeg")
 
 
 @dataclass
-class Film:
-    """One film: what each reader said of each label, and the boxes.
+class SourceImage:
+    """One image: what each reader said of each label, and the boxes.
 
     Args:
         id: Its name without the ending.
@@ -81,44 +81,44 @@ class Film:
     remarks: list[str] = field(default_factory=list)
 
 
-def plan(config: ImportConfig) -> Plan[Film]:
-    """The films of train, then those of test, in the order of the tables."""
+def plan(config: ImportConfig) -> Plan[SourceImage]:
+    """The images of train, then those of test, in the order of the tables."""
     layout = chosen_layout(config, LAYOUTS)
     if layout is None:
         layout = "kaggle" if not _tables(config.root) and find_optional(config.root, "train.csv") else "physionet"
-    films = _kaggle(config.root) if layout == "kaggle" else _physionet(config.root)
+    images = _kaggle(config.root) if layout == "kaggle" else _physionet(config.root)
     return Plan(
-        items=films,
+        items=images,
         study_id=_study_id,
         read=partial(read, config.root),
-        total=len(films),
+        total=len(images),
         layout=layout,
         collections=("vindr",),
         label_style="vindr-cxr",
     )
 
 
-def read(root: Path, film: Film) -> Imported:
-    """One film as a study, with age and sex from its DICOM header where there is one."""
-    path = film_path(root, [f"{film.split}/{film.id}.{ending}" for ending in _EXTENSIONS])
+def read(root: Path, image: SourceImage) -> Imported:
+    """One image as a study, with age and sex from its DICOM header where there is one."""
+    path = image_path(root, [f"{image.split}/{image.id}.{ending}" for ending in _EXTENSIONS])
     header, unreadable = header_of(root, path)
     age = header.age if header is not None else None
-    votes = _votes(film.answers)
+    votes = _votes(image.answers)
     own = {label: _verdict(yes, of) for label, (yes, of) in votes.items()}
-    told = film.split == "train" and bool(votes)
+    told = image.split == "train" and bool(votes)
     study = Study(
-        id=film.id,
-        patient=film.id,
+        id=image.id,
+        patient=image.id,
         images=(ImageFile(path, View.PA),),
-        split=film.split,
+        split=image.split,
         age=age or None,
         sex=header.sex if header is not None else None,
         labels=chexpert_from("vindr-cxr", own, _TOLD_ABSENT),
         own_labels=own,
-        boxes=tuple(film.boxes) or None,
-        extra={"readers": len(film.answers), "votes": _seen(votes)} if told else {},
+        boxes=tuple(image.boxes) or None,
+        extra={"readers": len(image.answers), "votes": _seen(votes)} if told else {},
     )
-    remarks = remarks_of(unreadable, AGE_ZERO if age == 0 else None, *dict.fromkeys(film.remarks))
+    remarks = remarks_of(unreadable, AGE_ZERO if age == 0 else None, *dict.fromkeys(image.remarks))
     return Imported(study, remarks)
 
 
@@ -134,69 +134,71 @@ def _tables(root: Path) -> dict[tuple[str, str], Path]:
     return found
 
 
-def _physionet(root: Path) -> list[Film]:
+def _physionet(root: Path) -> list[SourceImage]:
     tables = _tables(root)
     if not tables:
         raise DataError(
             f"{root} does not hold annotations/image_labels_train.csv or one of its like, nor Kaggle's train.csv; "
             "give the folder that holds them."
         )
-    films: dict[str, Film] = {}
+    images: dict[str, SourceImage] = {}
     for split in ("train", "test"):
         if ("image_labels", split) in tables:
-            _add_labels(films, tables["image_labels", split], split)
+            _add_labels(images, tables["image_labels", split], split)
         if ("annotations", split) in tables:
-            _add_boxes(films, tables["annotations", split], split, FINDINGS, NO_LABELS)
-    return list(films.values())
+            _add_boxes(images, tables["annotations", split], split, FINDINGS, NO_LABELS)
+    return list(images.values())
 
 
-def _kaggle(root: Path) -> list[Film]:
+def _kaggle(root: Path) -> list[SourceImage]:
     table = find_optional(root, "train.csv")
     if table is None:
         raise DataError(f"{root} does not hold train.csv, Kaggle's table of boxes; give the folder that holds it.")
-    films: dict[str, Film] = {}
-    _add_boxes(films, table, "train", KAGGLE_FINDINGS, None)
-    return list(films.values())
+    images: dict[str, SourceImage] = {}
+    _add_boxes(images, table, "train", KAGGLE_FINDINGS, None)
+    return list(images.values())
 
 
-def _film(films: dict[str, Film], row: Row, split: str, place: str) -> Film:
+def _image(images: dict[str, SourceImage], row: Row, split: str, place: str) -> SourceImage:
     name = row["image_id"]
     if not name:
         raise DataError(f"{place} has an empty 'image_id'; correct the row or fetch the table again.")
-    film = films.setdefault(name, Film(name, split))
-    if film.split != split:
-        raise DataError(f"{place} lists film {name}, which the {film.split} tables list too; fetch the tables again.")
-    return film
+    image = images.setdefault(name, SourceImage(name, split))
+    if image.split != split:
+        raise DataError(f"{place} lists image {name}, which the {image.split} tables list too; fetch the tables again.")
+    return image
 
 
-def _add_labels(films: dict[str, Film], table: Path, split: str) -> None:
+def _add_labels(images: dict[str, SourceImage], table: Path, split: str) -> None:
     for line, row in read_rows(table, ("image_id", "No finding"), rename=_spelled):
-        film = _film(films, row, split, f"{table}:{line}")
+        image = _image(images, row, split, f"{table}:{line}")
         cells = {name: label_of(row[name], f"{table}:{line}: '{name}'") for name in VINDR_CXR if name in row}
         reader = row.get("rad_id") or CONSENSUS
-        if reader in film.answers:
-            raise DataError(f"{table}:{line} lists film {film.id} a second time for the same reader; fetch it again.")
-        film.answers[reader] = {name: value for name, value in cells.items() if value is not None and value >= 0}
+        if reader in image.answers:
+            raise DataError(f"{table}:{line} lists image {image.id} a second time for the same reader; fetch it again.")
+        image.answers[reader] = {name: value for name, value in cells.items() if value is not None and value >= 0}
 
 
-def _add_boxes(films: dict[str, Film], table: Path, split: str, asked: tuple[str, ...], unlabelled: str | None) -> None:
-    """Boxes of a table; a film that has no labels so far gets those that its readers named here."""
-    labelled = {name for name, film in films.items() if film.answers}
+def _add_boxes(
+    images: dict[str, SourceImage], table: Path, split: str, asked: tuple[str, ...], unlabelled: str | None
+) -> None:
+    """Boxes of a table; an image that has no labels so far gets those that its readers named here."""
+    labelled = {name for name, image in images.items() if image.answers}
     named: dict[str, dict[str, set[str]]] = {}
     for line, row in read_rows(table, ("image_id", "class_name", "x_min", "y_min", "x_max", "y_max")):
-        film = _film(films, row, split, f"{table}:{line}")
+        image = _image(images, row, split, f"{table}:{line}")
         label = _known(row["class_name"], f"{table}:{line}")
         box = None if label == "No finding" else _box(row, label, f"{table}:{line}")
         if box is not None:
-            film.boxes.append(box)
+            image.boxes.append(box)
         elif label in FINDINGS:
-            film.remarks.append(BOX_EMPTY)
-        if film.id not in labelled:
-            named.setdefault(film.id, {}).setdefault(row.get("rad_id") or CONSENSUS, set()).add(label)
+            image.remarks.append(BOX_EMPTY)
+        if image.id not in labelled:
+            named.setdefault(image.id, {}).setdefault(row.get("rad_id") or CONSENSUS, set()).add(label)
     for name, readers in named.items():
-        films[name].answers = _answers(asked, readers)
+        images[name].answers = _answers(asked, readers)
         if unlabelled is not None:
-            films[name].remarks.append(unlabelled)
+            images[name].remarks.append(unlabelled)
 
 
 def _answers(asked: tuple[str, ...], named: Mapping[str, set[str]]) -> dict[str, dict[str, int]]:
@@ -249,5 +251,5 @@ def _seen(votes: Mapping[str, tuple[int, int]]) -> dict[str, int]:
     return {label: yes for label, (yes, _) in votes.items() if yes}
 
 
-def _study_id(film: Film) -> str:
-    return film.id
+def _study_id(image: SourceImage) -> str:
+    return image.id

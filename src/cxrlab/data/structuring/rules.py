@@ -125,7 +125,7 @@ def present_state(sentence: str, reading: Reading | None = None) -> str | None:
     body = sentence[len(heading) :].rstrip(".")
     if len(body) > LONGEST:
         return sentence
-    if not reading.findings and not reading.unread and _of_no_film(body, reading):
+    if not reading.findings and not reading.unread and _of_no_image(body, reading):
         return None
     state = _anonymous(body, reading)
     compared = any(finding.change is not None for finding in reading)
@@ -133,10 +133,10 @@ def present_state(sentence: str, reading: Reading | None = None) -> str | None:
         state = _rewritten(state, reading, compared)
     if state == body:
         return sentence
-    return None if not reading.findings and not reading.unread and _of_no_film(state, reading) else heading + state
+    return None if not reading.findings and not reading.unread and _of_no_image(state, reading) else heading + state
 
 
-def _of_no_film(body: str, reading: Reading) -> bool:
+def _of_no_image(body: str, reading: Reading) -> bool:
     """Whether a sentence without a finding only compares, or only tells of the patient; advice never does."""
     if ADVISES.search(body):
         return False

@@ -76,7 +76,7 @@ def structure_corpus(source: Corpus, config: StructureConfig, out: Path, model: 
     prompt = load_prompt(config.prompt) if model is not None else None
     with CorpusWriter(out, _card(source, config, prompt)) as writer:
         if not writer.complete:
-            for name in _films(source.path):
+            for name in _images(source.path):
                 writer.link(name, source.path / name)
             _keep_leave(config, out)
             windows = _windows(source, config, writer)
@@ -190,7 +190,7 @@ def _keep_leave(config: StructureConfig, out: Path) -> None:
             lines.append(told)
 
 
-def _films(folder: Path) -> list[str]:
+def _images(folder: Path) -> list[str]:
     """What of a corpus folder its studies may point at: everything but its own files and hidden ones."""
     names = sorted(entry.name for entry in folder.iterdir())
     return [name for name in names if name not in _OWN and not name.startswith(".")]

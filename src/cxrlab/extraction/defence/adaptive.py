@@ -48,7 +48,7 @@ class Adaptation:
     Args:
         dress: Share of a chest in each picture, 0 to 1.
         probes: Pictures with which that share is looked for instead, at the cost of queries.
-        chest: File of the chest film that is blended in; None for our drawing.
+        chest: File of the chest radiograph that is blended in; None for our drawing.
         rewrite: Say the answers in other words before the copy is trained.
         accounts: Accounts under which queries are put in turn.
     """
@@ -66,7 +66,7 @@ def dress(pixels: Pixels, share: float, chest: Pixels | None = None) -> Pixels:
     Args:
         pixels: uint8 [H, W], 255 is white.
         share: 0 leaves it as it is, 1 leaves the chest alone.
-        chest: A chest film of the same shape, for an attacker who has one; our drawing when left out.
+        chest: A chest radiograph of the same shape, for an attacker who has one; our drawing when left out.
     """
     if not 0 <= share <= 1:
         raise ConfigError(f"dress={share} is not usable; give a share from 0 to 1.")
@@ -84,9 +84,9 @@ def _chest(height: int, width: int) -> NDArray[np.float32]:
         distance = np.sqrt(((x - cx) / rx) ** 2 + ((y - cy) / ry) ** 2)
         return 1 / (1 + np.exp((distance - 1) / soft))
 
-    # Shoulders reach the edges of the film, the trunk below them does not.
+    # Shoulders reach the edges of the image, the trunk below them does not.
     body = np.maximum(blob(0.5, 0.42, 0.70, 0.36, 0.05), blob(0.5, 0.80, 0.43, 0.84, 0.03))
-    film = 8 + 132 * body
+    image = 8 + 132 * body
     for cx, cy, rx, ry, soft, tone in (
         (0.30, 0.46, 0.15, 0.34, 0.12, 104),
         (0.70, 0.46, 0.15, 0.34, 0.12, 104),
@@ -96,12 +96,12 @@ def _chest(height: int, width: int) -> NDArray[np.float32]:
         (0.67, 1.00, 0.24, 0.27, 0.05, 195),
     ):
         part = blob(cx, cy, rx, ry, soft) * body
-        film = film * (1 - part) + tone * part
-    return film.astype(np.float32)
+        image = image * (1 - part) + tone * part
+    return image.astype(np.float32)
 
 
 def load_chest(file: Path, size: int) -> Pixels:
-    """A chest film of the attacker's own as uint8 [size, size], squeezed as the pictures of a pool are."""
+    """A chest radiograph of the attacker's own as uint8 [size, size], squeezed as the pictures of a pool are."""
     return square(load_image(file), size)
 
 

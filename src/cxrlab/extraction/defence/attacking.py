@@ -81,7 +81,7 @@ def overrides(config: DefendConfig, plan: Plan) -> list[str]:
         "price.currency": config.price.currency,
     }
     if plan.defence is not None:
-        names = ("benign", "benign_split", "benign_films", "gate_bound", "quota", "window", "key_file")
+        names = ("benign", "benign_split", "benign_images", "gate_bound", "quota", "window", "key_file")
         values |= {f"defence_settings.{name}": getattr(plan.settings, name) for name in names}
     values |= _changed("loading", config.loading, Loading())
     values |= _changed("victim_decoding", config.decoding, PaperDecoding())

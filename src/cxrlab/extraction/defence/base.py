@@ -53,7 +53,7 @@ class Defence(ABC):
         if unknown := set(cls.drops) - set(DROPPABLE):
             raise TypeError(f"{cls.__name__} may not drop {', '.join(sorted(unknown))}; only {', '.join(DROPPABLE)}")
         if read(cls.refusal).speaks:
-            raise TypeError(f"the refusal of {cls.__name__} says something of a film: {cls.refusal!r}")
+            raise TypeError(f"the refusal of {cls.__name__} says something of an image: {cls.refusal!r}")
 
     def admits(self, asked: Pixels, account: str, number: int) -> bool:
         """Whether this picture is answered.

@@ -22,11 +22,11 @@ METRICS = ("findings.f1", "findings.f1.full", "rougeL:coco", "errors.significant
 
 @dataclass(frozen=True, eq=False)
 class BenignCase:
-    """One benign film with what the undefended model wrote for it.
+    """One benign image with what the undefended model wrote for it.
 
     Args:
         pair: Reference and the model's report as candidate.
-        pixels: The film, uint8 [H, W].
+        pixels: The image, uint8 [H, W].
     """
 
     pair: Pair
@@ -37,12 +37,12 @@ def benign_cost(defence: Defence, cases: Sequence[BenignCase], *, trials: int, s
     """Refusals, changed words and the paired change of each metric.
 
     Args:
-        defence: Each film comes from an account of its own; what a quota costs follows from its use, see `quotas`.
+        defence: Each image comes from an account of its own; what a quota costs follows from its use, see `quotas`.
         cases: At least one.
         trials: Bootstrap resamples behind the intervals.
         seed: Of the resamples.
 
-    A refused film is scored as an empty report: whoever sent it has got nothing.
+    A refused image is scored as an empty report: whoever sent it has got nothing.
     """
     answers = [
         defence.answer(case.pixels, case.pair.candidate or "", f"benign {number}", number)
@@ -98,7 +98,7 @@ def harms(cost: Mapping[str, Any], tolerated: float) -> list[str]:
     """
     found = []
     if (low := cost["refused"]["low"]) is not None and low > tolerated:
-        found.append(f"refuses {cost['refused']['value']:.1%} of benign films")
+        found.append(f"refuses {cost['refused']['value']:.1%} of benign images")
     quota = cost.get("quota")
     if quota is not None and quota["share_refused"] > tolerated:
         found.append(f"refuses {quota['share_refused']:.1%} of benign requests at the stated use")

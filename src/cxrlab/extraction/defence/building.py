@@ -1,10 +1,10 @@
-"""Defences from settings and benign films: one function for each row of the table."""
+"""Defences from settings and benign images: one function for each row of the table."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cxrlab.extraction.defence.chest_films import ChestFilms
+from cxrlab.extraction.defence.chest_images import ChestImages
 from cxrlab.extraction.defence.coarse import Coarse, Plain
 from cxrlab.extraction.defence.gate import Gate
 from cxrlab.extraction.defence.keys import load_key
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def gate(settings: DefenceSettings, benign: Benign) -> Gate:
-    """A gate whose rate of false refusals is bounded on benign films."""
-    return Gate(ChestFilms(benign.pictures, bound=settings.gate_bound, seed=benign.seed))
+    """A gate whose rate of false refusals is bounded on benign images."""
+    return Gate(ChestImages(benign.pictures, bound=settings.gate_bound, seed=benign.seed))
 
 
 def quota(settings: DefenceSettings, benign: Benign) -> Quota:
-    """A quota; benign films have no part in it."""
+    """A quota; benign images have no part in it."""
     return Quota(settings.quota, settings.window)
 
 

@@ -17,7 +17,7 @@ _TIPS = {
     "above carina": "above the carina",
     "right main bronchus": "in the right main bronchus",
     "high": "high in the trachea",
-    "beyond film": "beyond the film",
+    "beyond film": "beyond the image",
     "apex": "at the apex",
     "base": "at the base",
 }
@@ -36,7 +36,11 @@ _NORMAL = (
     ("pleura", r"\bpleura", "The pleura is normal."),
     ("abdomen", r"\babdomen\b", "The upper abdomen is normal."),
     ("diaphragm", r"\bdiaphragms?\b|\bhemidiaphragms?\b", "The hemidiaphragms are normal in position."),
-    ("whole", r"\b(chest|study|film|radiograph|examination|cardiopulmonary|intrathoracic)\b", "Normal chest film."),
+    (
+        "whole",
+        r"\b(chest|study|image|radiograph|examination|cardiopulmonary|intrathoracic)\b",
+        "Normal chest radiograph.",
+    ),
 )
 
 

@@ -23,7 +23,7 @@ Claim = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Claims:
-    """What one text says of a film.
+    """What one text says of an image.
 
     Args:
         present: Each present finding and how often it is told.

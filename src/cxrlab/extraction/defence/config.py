@@ -30,38 +30,38 @@ def _check_least(config: object, least: dict[str, int]) -> None:
 
 @dataclass(frozen=True)
 class DefenceSettings:
-    """How strict defences are, and the benign films on which they are set and checked.
+    """How strict defences are, and the benign images on which they are set and checked.
 
     Args:
-        benign: Corpus folder of benign films with reports; no defence is used before it was checked on them.
+        benign: Corpus folder of benign images with reports; no defence is used before it was checked on them.
         benign_split: Its split.
-        benign_films: Films and reports of it that are used, at most.
-        gate_bound: Share of benign films that the gate may refuse, at most, with 95 % confidence; it needs about
-            4.5/bound films.
+        benign_images: Images and reports of it that are used, at most.
+        gate_bound: Share of benign images that the gate may refuse, at most, with 95 % confidence; it needs about
+            4.5/bound images.
         quota: Answers that one account gets in a window.
         window: Queries of all accounts together after which quotas begin anew; never when left out.
-        films_per_window: Films that benign accounts send in a window, one number an account, for the cost of a quota.
+        images_per_window: Images that benign accounts send in a window, one number an account, for the cost of a quota.
         key_file: File with the key of the watermark; the environment variable CXRLAB_WATERMARK_KEY when left out.
     """
 
     benign: Path | None = None
     benign_split: str = "train"
-    benign_films: int = 1000
+    benign_images: int = 1000
     gate_bound: float = 0.005
     quota: int = 100
     window: int | None = None
-    films_per_window: tuple[float, ...] = (20.0, 60.0)
+    images_per_window: tuple[float, ...] = (20.0, 60.0)
     key_file: Path | None = None
 
     def __post_init__(self) -> None:
         _check_split("benign_split", self.benign_split)
-        least = {"benign_films": 1, "quota": 1, "window": 1}
+        least = {"benign_images": 1, "quota": 1, "window": 1}
         _check_least(self, least)
         if not 0 < self.gate_bound < 1:
             raise ConfigError(f"gate_bound={self.gate_bound} is not usable; give a share between 0 and 1.")
-        if not self.films_per_window or min(self.films_per_window) <= 0:
+        if not self.images_per_window or min(self.images_per_window) <= 0:
             raise ConfigError(
-                "films_per_window is empty or holds a number that is not above 0; give one for each benign account."
+                "images_per_window is empty or holds a number that is not above 0; give one for each benign account."
             )
 
 
@@ -73,10 +73,10 @@ class DefendConfig:
 
     Args:
         victim: The model to be defended.
-        data: Corpus folder: benign films for the cost of a defence, and what copies are measured on.
+        data: Corpus folder: benign images for the cost of a defence, and what copies are measured on.
         surrogate: What the attacker trains; as the attack file says when left out.
         attack: YAML file of 'cxrlab extract' with the rest of the attack; its defaults when left out.
-        defences: Any of gate (chest films alone), quota, coarse (fixed sentences without degree and place), plain
+        defences: Any of gate (chest radiographs alone), quota, coarse (fixed sentences without degree and place), plain
             (fixed sentences with all details), watermark.
         method: Of the attack: knockoff, ada-steal or in-domain.
         pool: Pictures that are asked with.
@@ -84,19 +84,19 @@ class DefendConfig:
         adaptive: Attack each defence also with an attacker that knows it.
         accounts: Accounts of the attacker that knows of a quota.
         dress: Share of a chest in each picture that passes the gate; looked for by probes when left out.
-        chest: A chest film that the attacker who knows of the gate blends in; a drawing when left out.
+        chest: A chest radiograph that the attacker who knows of the gate blends in; a drawing when left out.
         probes: Pictures with which it is looked for; with each share that is tried each of them is a query of the
             budget.
-        split: Of the benign films.
-        n: Benign films, drawn with the seed; all when left out. Copies are measured on the studies that n in the
+        split: Of the benign images.
+        n: Benign images, drawn with the seed; all when left out. Copies are measured on the studies that n in the
             file of attack names, without it on the whole test split.
         section: Of the reference report.
         batch_size: Images answered at once; halved where they do not fit in memory.
-        tolerated: Share of benign films that may be refused before that counts as harm.
+        tolerated: Share of benign images that may be refused before that counts as harm.
         minimum_queries: Fewest queries of the attack without a defence from which a severity is stated.
         minimum_studies: Fewest studies on which its copy was measured from which a severity is stated.
         trials: Bootstrap resamples behind each interval.
-        seed: Decides films, pool and resamples.
+        seed: Decides images, pool and resamples.
         i_am_authorised: Who may test this model and why; needed for a model that runs elsewhere, kept and shown.
         price: What the victim's owner charges.
         settings: How strict defences are.

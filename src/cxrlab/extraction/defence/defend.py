@@ -1,6 +1,6 @@
 """Every defence in one table: benign cost, what it takes from a copy, and from one made by who knows it.
 
-    benign.jsonl     what the undefended victim writes for benign films
+    benign.jsonl     what the undefended victim writes for benign images
     attacks/…        a whole extraction for each row: none, NAME-plain, NAME-adaptive
     defence.json     the table and the summary for a security reviewer
 
@@ -24,12 +24,12 @@ from cxrlab.core.json_form import plain
 from cxrlab.core.memory import BatchSize
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
-from cxrlab.data.images import grey_film
-from cxrlab.evaluation.answering import Films, Writer, answer_all
+from cxrlab.data.images import grey_image
+from cxrlab.evaluation.answering import Images, Writer, answer_all
 from cxrlab.evaluation.generate import chosen_ids
 from cxrlab.evaluation.loading import open_model
 from cxrlab.evaluation.score_sources import predictions_from, references_from
-from cxrlab.extraction.before_asking import check_films_may_leave
+from cxrlab.extraction.before_asking import check_images_may_leave
 from cxrlab.extraction.defence.adaptive import Adaptation
 from cxrlab.extraction.defence.attacking import Attack, Plan, attack_config, audit_attack, paired_loss
 from cxrlab.extraction.defence.base import Defence
@@ -95,7 +95,7 @@ def _check_pool(config: DefendConfig, settings: DefenceSettings) -> None:
     if is_address(config.victim):
         asked = attack_config(config, Plan(None, settings, Adaptation(chest=config.chest)))
         pool = open_pool(asked.pool, size=asked.size, seed=asked.seed)
-        check_films_may_leave(asked, pool, load_corpus(config.data))
+        check_images_may_leave(asked, pool, load_corpus(config.data))
 
 
 def _settings(config: DefendConfig) -> DefenceSettings:
@@ -108,19 +108,19 @@ def _settings(config: DefendConfig) -> DefenceSettings:
 
 
 def _cases(run: Run, config: DefendConfig, writer: Writer) -> list[BenignCase]:
-    """Benign films with references and what the undefended victim writes; unreadable films are left out."""
+    """Benign images with references and what the undefended victim writes; unreadable images are left out."""
     corpus = load_corpus(config.data)
-    films = Films(corpus)
+    images = Images(corpus)
     ids = chosen_ids(corpus, config.split, config.n, config.seed)
     batch_size = BatchSize(config.batch_size, run.folder)
-    missing = answer_all(run, BENIGN, writer, films, ids, batch_size, "writing benign reports")
+    missing = answer_all(run, BENIGN, writer, images, ids, batch_size, "writing benign reports")
     lost = {item.id for item in missing}
     said, references = predictions_from(run.path(BENIGN)).items, references_from(config.data, config.section).items
     cases = []
     for key in (key for key in ids if key not in lost):
         told = references[key]
         pair = Pair(key, told.text, said[key], told.patient, told.findings, told.context)
-        cases.append(BenignCase(pair, to_uint8(grey_film(films.film(key)))))
+        cases.append(BenignCase(pair, to_uint8(grey_image(images.image(key)))))
     return cases
 
 
@@ -176,13 +176,13 @@ def _found_out(found: Mapping[str, Any]) -> dict[str, Any]:
 
 def quota_cost(settings: DefenceSettings, budget: int) -> dict[str, Any]:
     """Expected share of benign requests that the quota refuses, and how many accounts take its effect away."""
-    by_account = {films: benign_share_refused(films, settings.quota) for films in settings.films_per_window}
-    total = sum(settings.films_per_window)
-    refused = sum(by_account[films] * films for films in settings.films_per_window)
-    told = {f"{films:g}": value for films, value in by_account.items()}
+    by_account = {images: benign_share_refused(images, settings.quota) for images in settings.images_per_window}
+    total = sum(settings.images_per_window)
+    refused = sum(by_account[images] * images for images in settings.images_per_window)
+    told = {f"{images:g}": value for images, value in by_account.items()}
     return {
         "answers": settings.quota,
-        "by_films_per_window": told,
+        "by_images_per_window": told,
         "share_refused": refused / total,
         "accounts_needed": accounts_needed(budget, settings.quota, settings.window),
     }

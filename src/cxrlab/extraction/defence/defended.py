@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from cxrlab.core.codec import to_uint8
 from cxrlab.core.memory import BatchSize
 from cxrlab.core.protocols import REFUSED, Capabilities, Generated
-from cxrlab.data.images import grey_film
+from cxrlab.data.images import grey_image
 from cxrlab.extraction.defence.base import Defence
 from cxrlab.models.decoding import ChoosesWords, Decoding
 
@@ -50,7 +50,7 @@ class Defended:
             defence.count(account, number)
 
     def asked_by(self, accounts: Sequence[str]) -> Self:
-        """The same model, with the same clock and memory, for films of which each is asked by one of these accounts."""
+        """The same model, with the same clock and memory, for images of which each is asked by one of these accounts."""
         same = copy.copy(self)
         same._accounts = tuple(accounts)
         return same
@@ -66,13 +66,13 @@ class Defended:
         inner = self._model.capabilities
         return Capabilities(batch=inner.batch, black_box=inner.black_box)
 
-    def generate(self, images: Sequence[Image], indications: Sequence[str | None] | None = None) -> list[Generated]:
+    def generate(self, all_images: Sequence[Image], indications: Sequence[str | None] | None = None) -> list[Generated]:
         """One answer an image, in order."""
 
-        def ask(films: list[Image], why: list[str | None] | None) -> list[list[Generated]]:
-            return [[answer] for answer in self._model.generate(films, why)]
+        def ask(images: list[Image], why: list[str | None] | None) -> list[list[Generated]]:
+            return [[answer] for answer in self._model.generate(images, why)]
 
-        return [answers[0] for answers in self._answered(images, indications, ask)]
+        return [answers[0] for answers in self._answered(all_images, indications, ask)]
 
     def _answered(
         self, images: Sequence[Image], indications: Sequence[str | None] | None, ask: Ask
@@ -80,25 +80,25 @@ class Defended:
         """Refusals in their places, and around them what the model says of the rest in the words of the defence."""
         accounts = self._accounts or (ANYBODY,) * len(images)
         admitted = [self._admits(image, account) for image, account in zip(images, accounts, strict=True)]
-        films = [image for image, passes in zip(images, admitted, strict=True) if passes]
+        radiographs = [image for image, passes in zip(images, admitted, strict=True) if passes]
         reasons = None
         if indications is not None:
             reasons = [reason for reason, passes in zip(indications, admitted, strict=True) if passes]
-        told = iter(self._told(films, reasons, ask) if films else [])
+        told = iter(self._told(radiographs, reasons, ask) if radiographs else [])
         refusal = Generated(self._defence.refusal, extra={REFUSED: True})
         return [[self._worded(one) for one in next(told)] if passes else [refusal] for passes in admitted]
 
-    def _told(self, films: list[Image], reasons: list[str | None] | None, ask: Ask) -> list[list[Generated]]:
+    def _told(self, images: list[Image], reasons: list[str | None] | None, ask: Ask) -> list[list[Generated]]:
         if self._batch_size is None:
-            return ask(films, reasons)
+            return ask(images, reasons)
 
         def some(places: Sequence[int]) -> list[list[Generated]]:
-            return ask([films[at] for at in places], None if reasons is None else [reasons[at] for at in places])
+            return ask([images[at] for at in places], None if reasons is None else [reasons[at] for at in places])
 
-        return self._batch_size.map(range(len(films)), some)
+        return self._batch_size.map(range(len(images)), some)
 
     def _admits(self, image: Image, account: str) -> bool:
-        return self._defence.admits(to_uint8(grey_film(image)), account, next(self._clock))
+        return self._defence.admits(to_uint8(grey_image(image)), account, next(self._clock))
 
     def _worded(self, answer: Generated) -> Generated:
         """The answer in the words of the defence; the probability was that of other words, and is not handed out."""
@@ -110,14 +110,14 @@ class DefendedWriter(Defended):
 
     def answers(
         self,
-        images: Sequence[Image],
+        all_images: Sequence[Image],
         indications: Sequence[str | None] | None = None,
         decoding: Decoding | None = None,
     ) -> list[list[Generated]]:
-        """Answers for each film, best first; a refusal is the only answer to its film."""
+        """Answers for each image, best first; a refusal is the only answer to its image."""
         model = self._model
         assert isinstance(model, ChoosesWords)  # `defended` makes no other
-        return self._answered(images, indications, lambda films, why: model.answers(films, why, decoding))
+        return self._answered(all_images, indications, lambda images, why: model.answers(images, why, decoding))
 
 
 def defended(

@@ -22,7 +22,7 @@ def watermark_evidence(
     """The test on every kind of text.
 
     Args:
-        reports: What the unmarked model wrote for benign films.
+        reports: What the unmarked model wrote for benign images.
         key: The secret.
         copies: Attack → its run folder and result.
         seed: Of the oracle and of the other words.

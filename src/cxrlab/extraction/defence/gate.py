@@ -1,4 +1,4 @@
-"""Pictures that are no chest films get a polite refusal instead of a report."""
+"""Pictures that are no chest radiographs get a polite refusal instead of a report."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
 
 
 class Gate(Defence):
-    """Answers what looks like a chest film.
+    """Answers what looks like a chest radiograph.
 
-    A report on a cat would be untrue whatever it says, so a refusal harms nobody but the sender of a real film that
+    A report on a cat would be untrue whatever it says, so a refusal harms nobody but the sender of a real image that
     is taken for none; that share is the benign cost.
 
     Args:
-        is_chest_film: uint8 [H, W] → whether it is one; any callable.
+        is_chest_image: uint8 [H, W] → whether it is one; any callable.
     """
 
     name = "gate"
     refusal = "This picture was not recognised as a frontal radiograph; please check the upload and send it again."
 
-    def __init__(self, is_chest_film: Callable[[Pixels], bool]) -> None:
-        self.is_chest_film = is_chest_film
+    def __init__(self, is_chest_image: Callable[[Pixels], bool]) -> None:
+        self.is_chest_image = is_chest_image
 
     def admits(self, asked: Pixels, account: str, number: int) -> bool:
-        """Whether the callable takes it for a chest film."""
-        return bool(self.is_chest_film(asked))
+        """Whether the callable takes it for a chest radiograph."""
+        return bool(self.is_chest_image(asked))

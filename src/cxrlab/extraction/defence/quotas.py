@@ -47,17 +47,17 @@ class Quota(Defence):
         self._given[place] = min(self.answers, self._given[place] + 1)
 
 
-def benign_share_refused(films_per_window: float, answers: int) -> float:
+def benign_share_refused(images_per_window: float, answers: int) -> float:
     """Share of a benign account's requests that a quota refuses, 0 to 1.
 
     Args:
-        films_per_window: How many films the account sends on average in one window, above 0. They come one by one
+        images_per_window: How many images the account sends on average in one window, above 0. They come one by one
             and independently, so their number has the Poisson distribution.
         answers: The quota.
     """
-    rate = films_per_window
+    rate = images_per_window
     if not rate > 0 or answers < 0:
-        raise ConfigError(f"films_per_window={rate} and answers={answers} are not usable; give numbers above 0.")
+        raise ConfigError(f"images_per_window={rate} and answers={answers} are not usable; give numbers above 0.")
     # E[max(X - Q, 0)] = rate - E[min(X, Q)], and the latter is the sum of P(X >= k) for k = 1 … Q.
     answered = cumulative = 0.0
     for k in range(answers):

@@ -28,17 +28,17 @@ class SafetyReport:
 
 
 def check_on_benign(defence: Defence, reports: Sequence[str]) -> SafetyReport:
-    """Try a defence on reports of benign films.
+    """Try a defence on reports of benign images.
 
     Args:
-        defence: To be tried; its refusals are no matter here, since a refusal says nothing of a film.
-        reports: What the model wrote for benign films, or reference reports; at least one.
+        defence: To be tried; its refusals are no matter here, since a refusal says nothing of an image.
+        reports: What the model wrote for benign images, or reference reports; at least one.
 
     Raises:
         DefenceRejected: At the first report whose findings it changes, drops or adds to.
     """
     if not reports:
-        raise DataError(f"the defence '{defence.name}' cannot be checked without a report; give benign films.")
+        raise DataError(f"the defence '{defence.name}' cannot be checked without a report; give benign images.")
     reworded = 0
     for place, report in enumerate(reports):
         try:

@@ -131,7 +131,7 @@ def _recommended(defences: Mapping[str, Any]) -> dict[str, Any]:
     most = f"most of the {len(known)} defences" if len(known) > 1 else "the only defence"
     told = (
         f"'{name}' changes the findings F1 of the copy by {one['difference']:+.3f}{ends} against the attacker "
-        f"that does best against it, {most} without measured harm to benign films (refusals, findings, errors)."
+        f"that does best against it, {most} without measured harm to benign images (refusals, findings, errors)."
     )
     if accounts := ((defences[name].get("benign") or {}).get("quota") or {}).get("accounts_needed"):
         told += f" Whoever has {accounts:,} accounts has every answer: tie accounts to people."

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cxrlab.extraction.defence.safety import SafetyReport
     from cxrlab.extraction.records import Picture
 
-# Each row is a function of settings and benign films that gives a defence.
+# Each row is a function of settings and benign images that gives a defence.
 DEFENCES = Table(
     "defence",
     {
@@ -33,7 +33,7 @@ DEFENCES = Table(
 
 @dataclass(frozen=True)
 class Benign:
-    """Films and reports of people who mean no harm; opened when they are first needed.
+    """Images and reports of people who mean no harm; opened when they are first needed.
 
     Args:
         settings: Which.
@@ -45,19 +45,19 @@ class Benign:
 
     @cached_property
     def pictures(self) -> list[Picture]:
-        """Frontal films as they are stored, drawn with the seed; those that cannot be read are passed over."""
+        """Frontal images as they are stored, drawn with the seed; those that cannot be read are passed over."""
         from cxrlab.core.codec import to_uint8
         from cxrlab.data.corpus import load_corpus
-        from cxrlab.data.images import grey_film
-        from cxrlab.evaluation.answering import Films
+        from cxrlab.data.images import grey_image
+        from cxrlab.evaluation.answering import Images
         from cxrlab.evaluation.generate import chosen_ids
         from cxrlab.extraction.records import Picture
 
         corpus = load_corpus(self._folder)
-        films, found = Films(corpus), []
-        for key in chosen_ids(corpus, self.settings.benign_split, self.settings.benign_films, self.seed):
+        images, found = Images(corpus), []
+        for key in chosen_ids(corpus, self.settings.benign_split, self.settings.benign_images, self.seed):
             with suppress(DataError):
-                found.append(Picture(key, to_uint8(grey_film(films.film(key))), in_domain=True))
+                found.append(Picture(key, to_uint8(grey_image(images.image(key))), in_domain=True))
         return found
 
     @cached_property
@@ -70,12 +70,12 @@ class Benign:
         found = list(dict.fromkeys(text for text in texts if text and text.strip()))
         if not found:
             raise DataError(f"{self._folder} has no report in its {self.settings.benign_split} split to check with.")
-        return found[: self.settings.benign_films]
+        return found[: self.settings.benign_images]
 
     @property
     def _folder(self) -> str:
         if self.settings.benign is None:
-            raise ConfigError("a defence is set and checked on benign films before it is used; give benign=CORPUS.")
+            raise ConfigError("a defence is set and checked on benign images before it is used; give benign=CORPUS.")
         return str(self.settings.benign)
 
 
@@ -85,7 +85,7 @@ def open_defence(name: str, settings: DefenceSettings, seed: int) -> tuple[Defen
     Args:
         name: A row of the table.
         settings: How strict it is, and the benign corpus.
-        seed: Decides which benign films it is set on.
+        seed: Decides which benign images it is set on.
 
     Raises:
         DefenceRejected: Where it changes a finding of a benign report.

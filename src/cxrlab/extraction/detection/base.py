@@ -1,6 +1,6 @@
 """The base of every detector: it keeps the promises, a subclass has the idea.
 
-The threshold is set from benign traffic alone, on films that the idea was not fitted to, so that false alarms are
+The threshold is set from benign traffic alone, on images that the idea was not fitted to, so that false alarms are
 bounded. A whole stream is watched by the very steps that watch it live: one question after the other.
 """
 
@@ -29,7 +29,7 @@ from cxrlab.extraction.detection.traffic import Asked, Traffic, Vector, drawn_ac
 if TYPE_CHECKING:
     from cxrlab.extraction.detection.config import DetectorSettings
 
-_FITTED = 3  # one in so many benign films fits the idea; the others set the threshold
+_FITTED = 3  # one in so many benign images fits the idea; the others set the threshold
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Seen:
 
     Args:
         score: The higher, the less benign; not-a-number while it cannot tell yet.
-        flagged: Whether this film is; None for a detector that judges accounts alone.
+        flagged: Whether this image is; None for a detector that judges accounts alone.
         rings: Whether the alarm rings at this question.
     """
 
@@ -53,7 +53,7 @@ class Watched:
 
     Args:
         scores: [N]; not-a-number where it cannot tell.
-        flagged: Which films are flagged [N]; None for a detector that judges accounts alone.
+        flagged: Which images are flagged [N]; None for a detector that judges accounts alone.
         alarm: Questions of the whole stream until the alarm first rings; None when it never does.
         periods: For each stretch of `account_queries` questions of an account the question of it at which the alarm
             rings, from 1; None where it does not. A last stretch that is cut short counts when it is the only one.
@@ -92,7 +92,7 @@ class Watch:
         score = self._scorer.see(asked)
         over = score > self._detector.threshold
         self._over += over
-        return Seen(score, over if self._detector.per_film else None, over and self._over >= self._detector.count)
+        return Seen(score, over if self._detector.per_image else None, over and self._over >= self._detector.count)
 
     def _begin(self) -> None:
         self._seen, self._over, self._scorer = 0, 0, self._detector.start()
@@ -106,12 +106,12 @@ class Detector(ABC):
 
     Attributes:
         name: In the table.
-        per_film: Judges every film for itself; the alarm rings when an account has too many flagged ones.
+        per_image: Judges every image for itself; the alarm rings when an account has too many flagged ones.
         sees_features: Needs the vectors of an encoder.
     """
 
     name: ClassVar[str] = ""
-    per_film: ClassVar[bool] = False
+    per_image: ClassVar[bool] = False
     sees_features: ClassVar[bool] = True
 
     def __init__(self, settings: DetectorSettings) -> None:
@@ -145,20 +145,20 @@ class Detector(ABC):
         """Fit the idea to a third of benign traffic and set the threshold on the rest.
 
         Args:
-            benign: Benign films, all of one kind; too few for the bounds are a `DataError` that gives the number.
-            seed: Decides which films do what.
+            benign: Benign images, all of one kind; too few for the bounds are a `DataError` that gives the number.
+            seed: Decides which images do what.
         """
         self._refuse(benign)
         order = generator(seed, "detect", self.name, "parts").permutation(len(benign))
         cut = len(benign) // _FITTED
         self.fit(benign.take(order[:cut]), generator(seed, "detect", self.name, "fit"))
         kept = benign.take(order[cut:])
-        if self.per_film:
-            self._bound_films(kept)
+        if self.per_image:
+            self._bound_images(kept)
         else:
             self._bound_accounts(kept, generator(seed, "detect", self.name, "accounts"))
         if not np.isfinite(self.threshold):
-            raise DataError(f"benign films are so alike that '{self.name}' tells nothing of them; give other films.")
+            raise DataError(f"benign images are so alike that '{self.name}' tells nothing of them; give other images.")
 
     @final
     def begin(self) -> Watch:
@@ -178,11 +178,11 @@ class Detector(ABC):
                 scores[place], flagged[place], rings[place] = seen.score, bool(seen.flagged), seen.rings
             periods += self._periods(rings[places])
         alarm = int(rings.argmax()) + 1 if rings.any() else None
-        return Watched(scores, flagged if self.per_film else None, alarm, tuple(periods))
+        return Watched(scores, flagged if self.per_image else None, alarm, tuple(periods))
 
-    def _bound_films(self, benign: Traffic) -> None:
+    def _bound_images(self, benign: Traffic) -> None:
         settings, scorer = self.settings, self.start()
-        rank = certain_rank(len(benign), settings.film_bound)
+        rank = certain_rank(len(benign), settings.image_bound)
         self._threshold = threshold_of([scorer.see(asked) for asked in benign], rank)
         self.count = alarm_count(len(benign), rank, settings.account_queries, settings.account_bound)
 
@@ -207,22 +207,22 @@ class Detector(ABC):
     def _refuse(self, benign: Traffic) -> None:
         if self.sees_features and not benign.features.shape[1]:
             raise ConfigError(
-                f"the detector '{self.name}' compares vectors of films and there is no encoder; name one with "
+                f"the detector '{self.name}' compares vectors of images and there is no encoder; name one with "
                 "--encoder, or choose chest-gate and perturbation."
             )
         settings, kept, fitted = self.settings, len(benign) - len(benign) // _FITTED, len(benign) // _FITTED
-        if self.per_film:
-            needed = least_certain(settings.film_bound)
-            # The fewest films of which two thirds, rounded up, are as many as needed.
-            films = next(n for n in range(needed, 2 * needed + 2) if n - n // _FITTED >= needed)
+        if self.per_image:
+            needed = least_certain(settings.image_bound)
+            # The fewest images of which two thirds, rounded up, are as many as needed.
+            images = next(n for n in range(needed, 2 * needed + 2) if n - n // _FITTED >= needed)
             bound = math.ceil((1 - (1 - CONFIDENCE) ** (1 / kept)) * 1e4) / 1e4 if kept else 1.0
-            looser = f", or film_bound={bound}" if bound < 1 else ""
+            looser = f", or image_bound={bound}" if bound < 1 else ""
         else:
-            films = _FITTED * settings.account_queries
+            images = _FITTED * settings.account_queries
             # No shorter account is suggested than the other settings allow.
             looser = f", or account_queries={fitted}" if fitted > max(settings.window, settings.least, 11) else ""
-        if len(benign) < films:
+        if len(benign) < images:
             raise DataError(
-                f"{len(benign)} benign films are too few for the detector '{self.name}': its bound needs {films}; give "
+                f"{len(benign)} benign images are too few for the detector '{self.name}': its bound needs {images}; give "
                 f"that many{looser}."
             )

@@ -17,18 +17,18 @@ class DetectorSettings:
     """How often detectors may be wrong about benign traffic, and how they look at it.
 
     Args:
-        film_bound: Share of benign films that may be flagged, at most, with 95 % confidence; needs about 4.5/bound
-            films, of which two thirds set the threshold.
+        image_bound: Share of benign images that may be flagged, at most, with 95 % confidence; needs about 4.5/bound
+            images, of which two thirds set the threshold.
         account_bound: Share of benign accounts that may ring the alarm.
         account_queries: Queries after which a watch on an account begins anew; the bound by account is for so many.
-        accounts: Benign accounts drawn to set a threshold, and again to measure false alarms on held-out films.
+        accounts: Benign accounts drawn to set a threshold, and again to measure false alarms on held-out images.
         window: Queries that mmd compares with benign ones at a time.
-        reference: Benign films that mmd compares with, at most.
+        reference: Benign images that mmd compares with, at most.
         least: Distances that prada waits for.
         planes: Random planes whose sides are the cells of coverage; 2^planes cells.
     """
 
-    film_bound: float = 0.005
+    image_bound: float = 0.005
     account_bound: float = 0.01
     account_queries: int = 100
     accounts: int = 200
@@ -38,7 +38,7 @@ class DetectorSettings:
     planes: int = 12
 
     def __post_init__(self) -> None:
-        for name in ("film_bound", "account_bound"):
+        for name in ("image_bound", "account_bound"):
             if not 0 < getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)} is no share; give a number above 0 and below 1.")
         lowest = {"account_queries": 12, "accounts": 1, "window": 4, "reference": 10, "least": 6, "planes": 1}
@@ -64,21 +64,21 @@ class DetectorSettings:
 class DetectConfig:
     """How soon a stream of queries is recognised as an attempt to copy the model.
 
-    Thresholds come from benign films alone; no detector ever sees an attack before it is measured.
+    Thresholds come from benign images alone; no detector ever sees an attack before it is measured.
 
     Args:
-        benign: Folder of a corpus whose films stand for honest traffic.
-        stream: Run folders of extractions, whose ledgers hold what was asked; or corpora, asked film by film.
-        detectors: Any of prada, mmd, coverage (by account), chest-gate, perturbation (by film).
-        encoder: Contrastive encoder that turns films into vectors, such as builtin:encoder or hf:FOLDER; pixels takes
-            small pictures as vectors, none does without, which leaves the detectors by film.
+        benign: Folder of a corpus whose images stand for honest traffic.
+        stream: Run folders of extractions, whose ledgers hold what was asked; or corpora, asked image by image.
+        detectors: Any of prada, mmd, coverage (by account), chest-gate, perturbation (by image).
+        encoder: Contrastive encoder that turns images into vectors, such as builtin:encoder or hf:FOLDER; pixels takes
+            small pictures as vectors, none does without, which leaves the detectors by image.
         calibrate: Splits of the corpus that thresholds are set on.
         held_out: Split on which false alarms are measured.
-        n: Films drawn with the seed from the splits to calibrate, and as many from the held-out one, at most; all when
+        n: Images drawn with the seed from the splits to calibrate, and as many from the held-out one, at most; all when
             left out.
         metric: Quality of the copy that is told beside the moment of detection.
-        batch_size: Films that are embedded at once.
-        seed: Decides films, accounts and planes.
+        batch_size: Images that are embedded at once.
+        seed: Decides images, accounts and planes.
         detector: Bounds and sizes.
         loading: How the encoder is loaded.
     """

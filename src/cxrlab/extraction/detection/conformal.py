@@ -3,7 +3,7 @@
 A score that comes from the same source as n benign ones is equally likely to take any place among them. So it exceeds
 the r-th smallest of them with probability (n + 1 - r) / (n + 1), whatever the distribution. That holds over all draws
 of the n scores: the rate of the one threshold that is used has a beta distribution around it, and is above it half of
-the time. Films are therefore bounded with confidence, accounts, of which there are few, on average.
+the time. Images are therefore bounded with confidence, accounts, of which there are few, on average.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 _SLACK = 1e-9  # 499 of 500 must not become 499.0000001 of 500
-CONFIDENCE = 0.95  # that the rate of false alarms of a film is within its bound
+CONFIDENCE = 0.95  # that the rate of false alarms of an image is within its bound
 
 
 def least_certain(bound: float) -> int:
@@ -60,15 +60,15 @@ def threshold_of(scores: Sequence[float], rank: int) -> float:
 
 
 def alarm_count(n: int, rank: int, queries: int, bound: float) -> int:
-    """How many flagged films of `queries` a benign account reaches with probability at most `bound`.
+    """How many flagged images of `queries` a benign account reaches with probability at most `bound`.
 
     Args:
-        n: Benign scores behind the threshold of a film.
+        n: Benign scores behind the threshold of an image.
         rank: Which of them is the threshold.
-        queries: Films that an account asks about.
+        queries: Images that an account asks about.
         bound: Of false alarms, by account.
 
-    How often benign films exceed the threshold is not known exactly: over the draw of the n scores it has a beta
+    How often benign images exceed the threshold is not known exactly: over the draw of the n scores it has a beta
     distribution, so that the count has a beta-binomial one. `queries` + 1 means that no count is rare enough.
     """
     above, tail = n + 1 - rank, 1.0

@@ -29,7 +29,7 @@ NONE, PIXELS = "none", "pixels"
 _SMALL = 12  # side of the pictures that `pixels` takes as vectors
 
 
-class SeesFilms(Protocol):
+class SeesImages(Protocol):
     """The half of an `Embedder` that detectors need."""
 
     @property
@@ -38,12 +38,12 @@ class SeesFilms(Protocol):
         ...
 
     def embed_images(self, images: Sequence[Image]) -> NDArray[np.float32]:
-        """Vectors [N, D] of length 1 for films [H, W] in [0, 1]."""
+        """Vectors [N, D] of length 1 for images [H, W] in [0, 1]."""
         ...
 
 
 class SmallPictures:
-    """An encoder without weights: the film at 12 × 12 pixels, its mean taken away, at length 1."""
+    """An encoder without weights: the image at 12 × 12 pixels, its mean taken away, at length 1."""
 
     name = PIXELS
 
@@ -55,7 +55,7 @@ class SmallPictures:
         return np.asarray(np.divide(rows, length, out=np.zeros_like(rows), where=length > 1e-6), np.float32)
 
 
-def open_encoder(name: str, loading: Loading) -> SeesFilms | None:
+def open_encoder(name: str, loading: Loading) -> SeesImages | None:
     """The encoder of this name: none, pixels, or a contrastive one; see `models.names.load_encoder`."""
     if name == NONE:
         return None
@@ -66,11 +66,11 @@ def open_encoder(name: str, loading: Loading) -> SeesFilms | None:
     return load_encoder(name, loading)
 
 
-def measure(pictures: Sequence[Pixels], encoder: SeesFilms | None) -> list[Asked]:
+def measure(pictures: Sequence[Pixels], encoder: SeesImages | None) -> list[Asked]:
     """What detectors see of some pictures, uint8 [H, W] each.
 
-    A picture for which the encoder gives no numbers is a `DataError`: a film that passes for want of a number would be
-    a hole in the fence.
+    A picture for which the encoder gives no numbers is a `DataError`: an image that passes for want of a number would
+    be a hole in the fence.
     """
     if encoder is None:
         vectors: Vector = np.zeros((len(pictures), 0))
@@ -81,12 +81,12 @@ def measure(pictures: Sequence[Pixels], encoder: SeesFilms | None) -> list[Asked
                 f"'{encoder.name}' gives no numbers for a picture: its weights are broken, or the number format is too "
                 "small for them (try --loading.dtype float32)."
             )
-    # Rounded as in the files, so that a film seen live has the very numbers that it has in a stored stream.
+    # Rounded as in the files, so that an image seen live has the very numbers that it has in a stored stream.
     looks = [looks_of(pixels).astype(np.float32).astype(np.float64) for pixels in pictures]
     return [Asked(*row) for row in zip(vectors, looks, strict=True)]
 
 
-def traffic_of(shots: Sequence[Shot], encoder: SeesFilms | None, store: Path, batch_size: int, label: str) -> Traffic:
+def traffic_of(shots: Sequence[Shot], encoder: SeesImages | None, store: Path, batch_size: int, label: str) -> Traffic:
     """The stream of some pictures; measured once and kept as two .npy files in a folder.
 
     Args:
@@ -107,7 +107,7 @@ def traffic_of(shots: Sequence[Shot], encoder: SeesFilms | None, store: Path, ba
     return Traffic(tuple(shot.key for shot in shots), tuple(shot.account for shot in shots), features, looks)
 
 
-def _identity(encoder: SeesFilms | None) -> str:
+def _identity(encoder: SeesImages | None) -> str:
     """Stands for the numbers that an encoder gives: its weights too, since a folder may be trained anew."""
     model = getattr(encoder, "model", None)
     if encoder is None or model is None:
@@ -117,7 +117,7 @@ def _identity(encoder: SeesFilms | None) -> str:
     return f"{encoder.name} {weights_key(model)}"
 
 
-def _measured(shots: Sequence[Shot], encoder: SeesFilms | None, batch_size: int, label: str) -> tuple[Vector, Vector]:
+def _measured(shots: Sequence[Shot], encoder: SeesImages | None, batch_size: int, label: str) -> tuple[Vector, Vector]:
     """Features [N, D] and looks [N, K]; a picture that was asked several times is measured once."""
     first = {shot.key: shot for shot in shots}
     seen: dict[str, Asked] = {}

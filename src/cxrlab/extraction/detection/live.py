@@ -16,7 +16,7 @@ from cxrlab.extraction.detection.table import DETECTORS
 
 if TYPE_CHECKING:
     from cxrlab.extraction.detection.base import Detector, Watch
-    from cxrlab.extraction.detection.features import SeesFilms
+    from cxrlab.extraction.detection.features import SeesImages
     from cxrlab.extraction.records import Pixels
 
 
@@ -25,7 +25,7 @@ class Verdict:
     """What is said of one question.
 
     Args:
-        flagged: Detectors by film that flag this picture.
+        flagged: Detectors by image that flag this picture.
         alarms: Detectors whose alarm has rung for this account, now or before.
         scores: Detector → score; not-a-number while it cannot tell yet.
     """
@@ -51,7 +51,7 @@ class LiveWatch:
         encoder: The one that they were calibrated with; None where they were calibrated without.
     """
 
-    def __init__(self, detectors: Mapping[str, Detector], encoder: SeesFilms | None = None) -> None:
+    def __init__(self, detectors: Mapping[str, Detector], encoder: SeesImages | None = None) -> None:
         self._detectors, self._encoder = dict(detectors), encoder
         self._watches: dict[str, dict[str, Watch]] = {}
         self._rung: dict[str, list[str]] = {}
@@ -82,16 +82,16 @@ class LiveWatch:
             self._rung.pop(account, None)
 
 
-def calibrated(config: DetectConfig, store: Path) -> tuple[dict[str, Detector], SeesFilms | None]:
-    """Detectors by name, calibrated on benign films, and the encoder that they see with.
+def calibrated(config: DetectConfig, store: Path) -> tuple[dict[str, Detector], SeesImages | None]:
+    """Detectors by name, calibrated on benign images, and the encoder that they see with.
 
     Args:
         config: Corpus, splits, detectors, encoder and bounds; its streams are passed over.
-        store: Folder in which what was measured of the films is kept for the next time.
+        store: Folder in which what was measured of the images is kept for the next time.
     """
     encoder = open_encoder(config.encoder, config.loading)
     shots = corpus_shots(load_corpus(config.benign), config.calibrate, config.n, config.seed)
-    benign = traffic_of(shots, encoder, store, config.batch_size, "benign films")
+    benign = traffic_of(shots, encoder, store, config.batch_size, "benign images")
     found: dict[str, Detector] = {}
     for name in config.detectors:
         found[name] = DETECTORS.load(name)(config.detector)

@@ -1,6 +1,6 @@
 """Plain statistics of a picture, without learned weights: its layout, its tones, and its finest grain.
 
-Layout and tones tell whether it can be a frontal chest film; the grain tells whether something was added to each
+Layout and tones tell whether it can be a frontal chest radiograph; the grain tells whether something was added to each
 pixel. All are measured on the picture fitted into a square of one side, which is what a model sees of it.
 """
 
@@ -15,7 +15,7 @@ from cxrlab.core.codec import to_unit
 from cxrlab.data.images import fit
 
 if TYPE_CHECKING:
-    from cxrlab.data.grey import Film
+    from cxrlab.data.grey import ImageArray
     from cxrlab.extraction.records import Pixels
 
 Row = NDArray[np.float64]
@@ -34,8 +34,8 @@ NAMES = (*TONES, *LAYOUT, *GRAIN)
 
 def looks_of(pixels: Pixels) -> Row:
     """The statistics of one picture, uint8 [H, W], in the order of `NAMES`; all finite, also for an even picture."""
-    film = fit(to_unit(pixels), SIDE)
-    return np.concatenate([tones(film), layout(film), grain(film)])
+    image = fit(to_unit(pixels), SIDE)
+    return np.concatenate([tones(image), layout(image), grain(image)])
 
 
 def columns(names: tuple[str, ...]) -> list[int]:
@@ -43,34 +43,34 @@ def columns(names: tuple[str, ...]) -> list[int]:
     return [NAMES.index(name) for name in names]
 
 
-def tones(film: Film) -> Row:
-    """How bright it is and where, `TONES`: a chest film is dark around, bright in the middle, and nearly its mirror.
+def tones(image: ImageArray) -> Row:
+    """How bright it is and where, `TONES`: a chest image is dark around, bright in the middle, and nearly its mirror.
 
     `black` and `white` are square roots of the shares of such pixels.
 
     Args:
-        film: [S, S] in [0, 1], S divisible by 32.
+        image: [S, S] in [0, 1], S divisible by 32.
     """
-    small = _means(film, 32)
+    small = _means(image, 32)
     edge = np.concatenate([small[0], small[-1], small[:, 0], small[:, -1]])
     corners = np.concatenate([small[:4, :4].ravel(), small[:4, -4:].ravel()])
     lungs = np.concatenate([small[9:20, 6:12].ravel(), small[9:20, 20:26].ravel()])
     spine = small[9:20, 14:18].mean() - lungs.mean()
-    low, middle, high = np.quantile(film, (0.05, 0.5, 0.95))
-    # Roots of shares: most films have next to nothing wholly black or white, and a few have much.
-    shares = (float((film < _BLACK).mean()) ** 0.5, float((film > _WHITE).mean()) ** 0.5)
-    whole = (float(film.mean()), float(film.std()), float(low), float(middle), float(high), *shares)
+    low, middle, high = np.quantile(image, (0.05, 0.5, 0.95))
+    # Roots of shares: most images have next to nothing wholly black or white, and a few have much.
+    shares = (float((image < _BLACK).mean()) ** 0.5, float((image > _WHITE).mean()) ** 0.5)
+    whole = (float(image.mean()), float(image.std()), float(low), float(middle), float(high), *shares)
     return np.array([edge.mean(), corners.mean(), _correlation(small, small[:, ::-1]), spine, *whole])
 
 
-def layout(film: Film) -> Row:
+def layout(image: ImageArray) -> Row:
     """8 × 8 mean tones, each in standard deviations from the mean of the picture; zeros for an even one."""
-    coarse = _means(film, _COARSE)
+    coarse = _means(image, _COARSE)
     spread = coarse.std()
     return np.zeros(coarse.size) if spread < _TINY else ((coarse - coarse.mean()) / spread).ravel()
 
 
-def grain(film: Film) -> Row:
+def grain(image: ImageArray) -> Row:
     """What is left when the picture's shapes are taken away, `GRAIN`.
 
     `residual` is the mean distance of a pixel from the median of its 3 × 3 neighbours, `quiet` the same in the calmest
@@ -78,35 +78,35 @@ def grain(film: Film) -> Row:
     of the highest frequency, all four as natural logarithms. `neighbours` is the correlation of the residual with that
     of the next pixel, down and across, which noise of single pixels lowers; 1 where there is no residual.
     """
-    rest = film.astype(np.float64) - _median(film)
+    rest = image.astype(np.float64) - _median(image)
     size = np.abs(rest)
-    calm = np.quantile(_means(size, film.shape[0] // _BLOCK), 0.1)
-    laplace = 4 * film[1:-1, 1:-1] - film[:-2, 1:-1] - film[2:, 1:-1] - film[1:-1, :-2] - film[1:-1, 2:]
-    amounts = np.array([size.mean(), calm, np.abs(laplace).mean(), _fine_share(film)])
+    calm = np.quantile(_means(size, image.shape[0] // _BLOCK), 0.1)
+    laplace = 4 * image[1:-1, 1:-1] - image[:-2, 1:-1] - image[2:, 1:-1] - image[1:-1, :-2] - image[1:-1, 2:]
+    amounts = np.array([size.mean(), calm, np.abs(laplace).mean(), _fine_share(image)])
     ways = (rest[1:], rest[:-1]), (rest[:, 1:], rest[:, :-1])
     beside = np.mean([_correlation(*way, even=1.0) for way in ways])
     return np.array([*np.log(amounts + _TINY), beside])
 
 
-def _means(film: NDArray[np.floating], parts: int) -> Row:
+def _means(image: NDArray[np.floating], parts: int) -> Row:
     """Means over parts × parts equal squares."""
-    step = film.shape[0] // parts
-    return np.asarray(film.reshape(parts, step, parts, step).mean(axis=(1, 3)), np.float64)
+    step = image.shape[0] // parts
+    return np.asarray(image.reshape(parts, step, parts, step).mean(axis=(1, 3)), np.float64)
 
 
-def _median(film: Film) -> Row:
+def _median(image: ImageArray) -> Row:
     """The median of each pixel's 3 × 3 neighbours; the picture is continued by its edge."""
-    padded = np.pad(film, 1, mode="edge")
-    side = film.shape[0]
+    padded = np.pad(image, 1, mode="edge")
+    side = image.shape[0]
     around = [padded[row : row + side, column : column + side] for row in range(3) for column in range(3)]
     return np.asarray(np.partition(np.stack(around), 4, axis=0)[4], np.float64)
 
 
-def _fine_share(film: Film) -> float:
+def _fine_share(image: ImageArray) -> float:
     """Share of the energy, the mean left out, whose frequency along either axis is above half of the highest."""
-    energy = np.abs(np.fft.rfft2(film - film.mean())) ** 2
-    down = np.abs(np.fft.fftfreq(film.shape[0])) > 0.25
-    across = np.fft.rfftfreq(film.shape[1]) > 0.25
+    energy = np.abs(np.fft.rfft2(image - image.mean())) ** 2
+    down = np.abs(np.fft.fftfreq(image.shape[0])) > 0.25
+    across = np.fft.rfftfreq(image.shape[1]) > 0.25
     total = float(energy.sum())
     return float(energy[down[:, None] | across[None, :]].sum()) / total if total > _TINY else 0.0
 

@@ -1,7 +1,7 @@
-"""Are the distances between an account's films spread as those of benign accounts are?
+"""Are the distances between an account's images spread as those of benign accounts are?
 
-The idea of PRADA (Juuti and others, 2019): honest films come at distances that are nearly normal, made-up ones do not.
-Here the distance of a film is that to the nearest earlier one of the account in the space of an encoder; there are no
+The idea of PRADA (Juuti and others, 2019): honest images come at distances that are nearly normal, made-up ones do not.
+Here the distance of an image is that to the nearest earlier one of the account in the space of an encoder; there are no
 classes to keep apart. Whoever asks about natural pictures may well pass: their distances are nearly normal too.
 """
 
@@ -30,28 +30,28 @@ class Prada(Detector):
         """Nothing to learn: the threshold says how far from normal benign distances are."""
 
     def start(self) -> Distances:
-        """No film yet."""
+        """No image yet."""
         return Distances(self.settings)
 
 
 class Distances:
-    """Distances of one account's films to the nearest earlier one.
+    """Distances of one account's images to the nearest earlier one.
 
     Args:
-        settings: How many distances are waited for, and how many films an account has at most.
+        settings: How many distances are waited for, and how many images an account has at most.
     """
 
     def __init__(self, settings: DetectorSettings) -> None:
         self._least = settings.least
-        self._films: list[Vector] = []
+        self._images: list[Vector] = []
         self._distances: list[float] = []
 
     def see(self, asked: Asked) -> float:
-        """1 - W after this film; not-a-number before `least` distances, and where all are the same."""
-        if self._films:
-            gaps = np.asarray(self._films) - asked.features
+        """1 - W after this image; not-a-number before `least` distances, and where all are the same."""
+        if self._images:
+            gaps = np.asarray(self._images) - asked.features
             self._distances.append(float(np.sqrt((gaps * gaps).sum(axis=1).min())))
-        self._films.append(asked.features)
+        self._images.append(asked.features)
         if len(self._distances) < self._least:
             return float("nan")
         values = np.asarray(self._distances)

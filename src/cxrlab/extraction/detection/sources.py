@@ -1,4 +1,4 @@
-"""Where pictures of a stream come from: the ledger of an extraction, or the films of a corpus."""
+"""Where pictures of a stream come from: the ledger of an extraction, or the images of a corpus."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Shot:
     Args:
         key: Name of the picture.
         account: Who asked.
-        source: With the key it stands for the pixels: two corpora may give the same name to different films.
+        source: With the key it stands for the pixels: two corpora may give the same name to different images.
         load: Opens it: uint8 [H, W].
     """
 
@@ -44,10 +44,10 @@ def stream_shots(folder: Path, *, split: str, n: int | None, seed: int) -> list[
     """The pictures of a stream in the order in which they were asked.
 
     Args:
-        folder: Run folder of an extraction; or a corpus, whose films are asked in an order that the seed decides.
+        folder: Run folder of an extraction; or a corpus, whose images are asked in an order that the seed decides.
         split: Of a corpus.
-        n: Films of a corpus, at most.
-        seed: Decides films and order of a corpus.
+        n: Images of a corpus, at most.
+        seed: Decides images and order of a corpus.
     """
     if (folder / LEDGER).is_file():
         return ledger_shots(folder)
@@ -68,13 +68,13 @@ def ledger_shots(run: Path) -> list[Shot]:
 def corpus_shots(
     corpus: Corpus, splits: Iterable[str], n: int | None, seed: int, account: str = "benign"
 ) -> list[Shot]:
-    """The films of some splits, at most n, drawn in an order that the seed decides; none at all is a `DataError`."""
+    """The images of some splits, at most n, drawn in an order that the seed decides; none at all is a `DataError`."""
     ids = [name for split in splits for name in corpus.ids(split)]
     if not ids:
         raise corpus.no_study_in(*splits)
     drawn = generator(seed, "detect", "films", *splits).permutation(len(ids))[:n]
     source = sha256_of(corpus.file)
-    return [Shot(ids[place], account, source, _Film(corpus, ids[place])) for place in drawn]
+    return [Shot(ids[place], account, source, _Image(corpus, ids[place])) for place in drawn]
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class _Stored:
 
 
 @dataclass(frozen=True)
-class _Film:
-    """A film of a corpus, in the 8 bits in which a client would send it; colour becomes grey."""
+class _Image:
+    """An image of a corpus, in the 8 bits in which a client would send it; colour becomes grey."""
 
     corpus: Corpus
     study: str

@@ -73,18 +73,18 @@ class Traffic:
         return found
 
 
-def drawn_accounts(films: int, queries: int, accounts: int, rng: np.random.Generator) -> Iterator[Indices]:
-    """Places of the films that each of `accounts` benign accounts asks about, [queries] each.
+def drawn_accounts(images: int, queries: int, accounts: int, rng: np.random.Generator) -> Iterator[Indices]:
+    """Places of the images that each of `accounts` benign accounts asks about, [queries] each.
 
-    Within an account no film is asked twice. All films are cut into accounts before any film serves in a second cut,
-    so that the first films // queries accounts have nothing in common.
+    Within an account no image is asked twice. All images are cut into accounts before any image serves in a second cut,
+    so that the first images // queries accounts have nothing in common.
     """
-    if not 1 <= queries <= films:
-        raise ValueError(f"an account of {queries} queries cannot be drawn from {films} films")
+    if not 1 <= queries <= images:
+        raise ValueError(f"an account of {queries} queries cannot be drawn from {images} images")
     made = 0
     while made < accounts:
-        order = rng.permutation(films)
-        for start in range(0, films - queries + 1, queries):
+        order = rng.permutation(images)
+        for start in range(0, images - queries + 1, queries):
             if made < accounts:
                 yield order[start : start + queries]
                 made += 1

@@ -1,7 +1,7 @@
 """`cxrlab detect`: how soon streams of queries are recognised, and how often benign traffic is taken for one.
 
 detection.json     bounds, measured false alarms, and what became of each stream
-detection.jsonl    scores of every query, and of every held-out film
+detection.jsonl    scores of every query, and of every held-out image
 features/          vectors and statistics of all pictures, computed once
 """
 
@@ -42,7 +42,7 @@ FREE = (
 
 
 def detect(config: DetectConfig, out: Path) -> dict[str, Any]:
-    """Calibrate detectors on benign films, measure their false alarms on held-out ones, and watch each stream.
+    """Calibrate detectors on benign images, measure their false alarms on held-out ones, and watch each stream.
 
     Args:
         config: Settings.
@@ -57,14 +57,14 @@ def detect(config: DetectConfig, out: Path) -> dict[str, Any]:
     with Run.open(out, config, seed=config.seed, free=FREE) as run:
         store = run.path(FEATURES)
         detectors, encoder = calibrated(config, store)
-        benign = traffic_of(held, encoder, store, config.batch_size, "held-out films")
+        benign = traffic_of(held, encoder, store, config.batch_size, "held-out images")
         streams = {
             name: traffic_of(some, encoder, store, config.batch_size, f"queries of {name}")
             for name, some in shots.items()
         }
         found: dict[str, Any] = {
             "benign": {"data": str(config.benign), "calibrate": list(config.calibrate), "held_out": config.held_out,
-                       "held_out_films": len(benign)},
+                       "held_out_images": len(benign)},
             "encoder": config.encoder,
             "settings": asdict(config.detector),
             "metric": config.metric,
@@ -72,7 +72,7 @@ def detect(config: DetectConfig, out: Path) -> dict[str, Any]:
             "streams": {},
         }  # fmt: skip
         run.path(SCORES).unlink(missing_ok=True)  # a stopped run may have left a part of it
-        _keep(run, HELD_OUT, benign, {name: one.watch(benign) for name, one in detectors.items() if one.per_film})
+        _keep(run, HELD_OUT, benign, {name: one.watch(benign) for name, one in detectors.items() if one.per_image})
         for name, traffic in streams.items():
             watched = {key: one.watch(traffic) for key, one in detectors.items()}
             _keep(run, name, traffic, watched)
@@ -92,7 +92,7 @@ def stream_names(folders: Sequence[Path]) -> dict[str, Path]:
 
 
 def warnings_of(found: Mapping[str, Any]) -> list[str]:
-    """Sentences on bounds that the held-out films show to be broken."""
+    """Sentences on bounds that the held-out images show to be broken."""
     return [
         f"{name} flags more benign {kind}s than its bound of {row['bound'][kind]:g} allows: "
         f"{rate['value']:.4f} [{rate['low']:.4f}, {rate['high']:.4f}] of held-out ones; they differ from those it was "
@@ -108,17 +108,17 @@ def _stream(config: DetectConfig, folder: Path) -> list[Shot]:
 
 
 def _described(detector: Detector, benign: Traffic, seed: int) -> dict[str, Any]:
-    """Bound, threshold, and false alarms on held-out films."""
+    """Bound, threshold, and false alarms on held-out images."""
     settings = detector.settings
-    bound = {"account": settings.account_bound, **({"film": settings.film_bound} if detector.per_film else {})}
+    bound = {"account": settings.account_bound, **({"image": settings.image_bound} if detector.per_image else {})}
     rates = {"account": false_alarms(detector, benign, seed)}
-    if detector.per_film:
+    if detector.per_image:
         flagged = detector.watch(benign).flagged
         assert flagged is not None
-        rates["film"] = share(int(flagged.sum()), len(benign))
+        rates["image"] = share(int(flagged.sum()), len(benign))
     told = {kind: {**asdict(rate), "within": within(rate, bound[kind])} for kind, rate in rates.items()}
     return {
-        "per_film": detector.per_film,
+        "per_image": detector.per_image,
         "bound": bound,
         "queries": settings.account_queries,
         "threshold": detector.threshold,
@@ -128,10 +128,10 @@ def _described(detector: Detector, benign: Traffic, seed: int) -> dict[str, Any]
 
 
 def false_alarms(detector: Detector, benign: Traffic, seed: int) -> Share:
-    """Share of benign accounts, drawn from held-out films, in which the alarm rings.
+    """Share of benign accounts, drawn from held-out images, in which the alarm rings.
 
-    Accounts share films when there are more of them than the films fill; the interval counts those alone that have
-    none in common. Fewer films than one account has give no share.
+    Accounts share images when there are more of them than the images fill; the interval counts those alone that have
+    none in common. Fewer images than one account has give no share.
     """
     settings = detector.settings
     if len(benign) < settings.account_queries:

@@ -33,7 +33,7 @@ class Converted:
     Args:
         model: Class of the model, as transformers calls it.
         parameters: Numbers in it.
-        image: Side of the film in pixels.
+        image: Side of the image in pixels.
         unused: Tensors of the source that the model does not need, with the reason.
     """
 

@@ -1,4 +1,4 @@
-"""LLaVA-Rad as published, a LoRA and a projector over Vicuna and an open_clip tower, as one LLaVA of transformers."""
+"""LLaVA-Rad as published, a LoRA and a projector over Vicuna and an open_clip encoder, as one LLaVA of transformers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cxrlab.models.building import IMAGE
 from cxrlab.models.convert.config import ConvertConfig
 from cxrlab.models.convert.converting import Converted
 from cxrlab.models.convert.lora import check_fit, merge, read_lora, write_adapter
-from cxrlab.models.convert.open_clip import tower_of
+from cxrlab.models.convert.open_clip import vision_encoder_of
 from cxrlab.models.convert.open_clip_files import image_processor, read_open_clip
 from cxrlab.models.convert.tensors import check_loaded, check_names, read_tensors, shape, without
 from cxrlab.models.convert.vicuna import add_image_token, chat_template
@@ -22,7 +22,7 @@ from cxrlab.models.local_files import first_line, load_tokenizer, quiet_loading,
 from cxrlab.models.model_card import ModelCard, write_model_card
 
 PROMPTS = "llava-rad/1"
-# Whose films LLaVA-Rad has seen, by cards of corpora: the seven data sets of CXR-697K (configs/data/cxr697k.yaml).
+# Whose images LLaVA-Rad has seen, by cards of corpora: the seven data sets of CXR-697K (configs/data/cxr697k.yaml).
 _COLLECTIONS = (
     "beth-israel",
     "stanford",
@@ -48,7 +48,7 @@ _NEEDED: Mapping[str, tuple[Any, ...]] = {
 # Settings of the language model that stand in both configs and must agree.
 _SHARED = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "rms_norm_eps")
 _UNUSED = {
-    r"text\..+": "the encoder's text tower; a LLaVA reads text with its language model",
+    r"text\..+": "the encoder's text encoder; a LLaVA reads text with its language model",
     r"visual\.head\..+": "the projection into the space of the encoder; a LLaVA has a projector of its own",
     r"logit_(scale|bias)": "the temperature of contrastive training",
 }
@@ -60,19 +60,19 @@ def convert_llava_rad(source: Path, config: ConvertConfig, out: Path) -> Convert
         raise ConfigError("LLaVA-Rad is published without its language model; give the folder of Vicuna with --base.")
     settings = _settings(source)
     lora, projector = read_lora(source), _projector(source)
-    encoder, unused = read_open_clip(config.tower or source), dict[str, str]()
+    encoder, unused = read_open_clip(config.vision_encoder or source), dict[str, str]()
     language, tokenizer = _language_model(config, settings)
     check_fit(language, lora)
     if not config.keep_adapter:
         merge(language, lora)
     visual = {name: t for name, t in encoder.tensors.items() if not name.startswith("visual.trunk.")}
     check_names([], without(visual, _UNUSED, unused), "the open_clip encoder")
-    tower = tower_of(encoder, language.dtype)
-    model = _assembled(tower, language, projector, tokenizer, settings)
+    vision_encoder = vision_encoder_of(encoder, language.dtype)
+    model = _assembled(vision_encoder, language, projector, tokenizer, settings)
     whole = make_folder(out / _BASE) if config.keep_adapter else out
     with quiet_loading():
         model.save_pretrained(whole, max_shard_size=_SHARD)
-        _processor(encoder, tower, tokenizer, model.config).save_pretrained(whole)
+        _processor(encoder, vision_encoder, tokenizer, model.config).save_pretrained(whole)
     extra = {"layout": "llava-rad", "source": source.name, "language_model": config.base.name}
     card = ModelCard("convert", PROMPTS, config.collections or _COLLECTIONS, extra=extra)
     write_model_card(card, whole)
@@ -101,7 +101,7 @@ def _settings(source: Path) -> Mapping[str, Any]:
     if found.get("mm_vision_select_feature", "patch") not in _SELECT:
         raise DataError(f"{path} takes the features {shown(found['mm_vision_select_feature'])}, which are not known.")
     if not isinstance(found.get("mm_vision_select_layer"), int):
-        raise DataError(f"{path} does not say which layer of the tower is read (mm_vision_select_layer).")
+        raise DataError(f"{path} does not say which layer of the vision encoder is read (mm_vision_select_layer).")
     return found
 
 
@@ -152,7 +152,7 @@ def _language_model(config: ConvertConfig, settings: Mapping[str, Any]) -> tuple
 def _make_room(model: Any, tokenizer: Any) -> None:
     """A row for `<image>` in the embeddings and in the output, both copies of those of `<unk>`.
 
-    The film's features replace the embedding, so that any would do. The output is what matters: `<unk>` was never
+    The image's features replace the embedding, so that any would do. The output is what matters: `<unk>` was never
     to be written, so `<image>` is as improbable, and a log-probability moves by log(1 + p(<unk>)) and no more.
     """
     import torch
@@ -169,7 +169,7 @@ def _make_room(model: Any, tokenizer: Any) -> None:
 
 
 def _assembled(
-    tower: Any, language: Any, projector: Mapping[str, Any], tokenizer: Any, settings: Mapping[str, Any]
+    vision_encoder: Any, language: Any, projector: Mapping[str, Any], tokenizer: Any, settings: Mapping[str, Any]
 ) -> Any:
     """The parts in one LLaVA; theirs are the tensors, nothing is copied but the projector."""
     import torch
@@ -178,17 +178,17 @@ def _assembled(
 
     make: Any = transformers.LlavaConfig
     config = make(
-        vision_config=tower.config,
+        vision_config=vision_encoder.config,
         text_config=language.config,
         image_token_index=tokenizer.convert_tokens_to_ids(IMAGE),
         vision_feature_layer=settings["mm_vision_select_layer"],
         vision_feature_select_strategy=_SELECT[settings.get("mm_vision_select_feature", "patch")],
         tie_word_embeddings=bool(language.config.tie_word_embeddings),
-        image_seq_length=(tower.config.image_size // tower.config.patch_size) ** 2,
+        image_seq_length=(vision_encoder.config.image_size // vision_encoder.config.patch_size) ** 2,
     )
     with torch.device("meta"):  # the parts are there already; a second copy of seven billion numbers is not made
         model = LlavaForConditionalGeneration(config)
-    model.model.vision_tower, model.model.language_model = tower, language.model
+    model.model.vision_tower, model.model.language_model = vision_encoder, language.model
     model.lm_head = language.lm_head
     place = model.model.multi_modal_projector.to_empty(device="cpu").to(language.dtype)
     with torch.no_grad():
@@ -206,13 +206,13 @@ def _assembled(
     return model.eval()
 
 
-def _processor(encoder: Any, tower: Any, tokenizer: Any, config: Any) -> Any:
+def _processor(encoder: Any, vision_encoder: Any, tokenizer: Any, config: Any) -> Any:
     from transformers import LlavaProcessor
 
     return LlavaProcessor(
         image_processor=image_processor(encoder),
         tokenizer=tokenizer,
-        patch_size=tower.config.patch_size,
+        patch_size=vision_encoder.config.patch_size,
         vision_feature_select_strategy=config.vision_feature_select_strategy,
         num_additional_image_tokens=1,
         image_token=IMAGE,

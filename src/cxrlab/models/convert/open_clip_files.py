@@ -13,7 +13,7 @@ from cxrlab.models.convert.tensors import read_tensors
 
 _CONFIG = "open_clip_config.json"
 _WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "open_clip_pytorch_model.bin")
-_IMAGE = 224  # open_clip's side of a film where a config gives none
+_IMAGE = 224  # open_clip's side of an image where a config gives none
 _MODES = ("bicubic", "bilinear")
 
 
@@ -22,11 +22,11 @@ class OpenClip:
     """A published encoder.
 
     Args:
-        vision: Settings of the vision tower.
-        text: Settings of the text tower.
+        vision: Settings of the vision encoder.
+        text: Settings of the text encoder.
         preprocessing: Mean, deviation, interpolation and way to resize, where they are not open_clip's own.
-        shared: Numbers of the space that films and texts share.
-        tensors: Name → tensor of both towers.
+        shared: Numbers of the space that images and texts share.
+        tensors: Name → tensor of both encoders.
     """
 
     vision: Mapping[str, Any]
@@ -37,11 +37,11 @@ class OpenClip:
 
     @property
     def image(self) -> int:
-        """Side of the film in pixels."""
+        """Side of the image in pixels."""
         size = self.vision.get("image_size", _IMAGE)
         side = size[0] if isinstance(size, list) and len(set(size)) == 1 else size
         if not isinstance(side, int) or isinstance(side, bool) or side < 1:
-            raise DataError(f"image_size of the open_clip config is {shown(size)}; films must be squares.")
+            raise DataError(f"image_size of the open_clip config is {shown(size)}; images must be squares.")
         return side
 
 
@@ -58,9 +58,9 @@ def read_open_clip(folder: Path) -> OpenClip:
 
 
 def image_processor(encoder: OpenClip) -> Any:
-    """The preparation of films that open_clip does before the vision tower, as a CLIP image processor.
+    """The preparation of images that open_clip does before the vision encoder, as a CLIP image processor.
 
-    Shortest side to the size of the tower and centre cut out, unless the config squeezes films instead.
+    Shortest side to the size of the vision encoder and centre cut out, unless the config squeezes images instead.
     """
     from transformers import CLIPImageProcessorPil
 
@@ -70,7 +70,7 @@ def image_processor(encoder: OpenClip) -> Any:
     size, interpolation = given.get("size", side), given.get("interpolation", "bicubic")
     resize, mode = given.get("resize_mode", "shortest"), given.get("mode", "RGB")
     if size not in (side, [side, side]):
-        raise DataError(f"preprocess_cfg brings films to {shown(size)} px, but the tower reads {side} px.")
+        raise DataError(f"preprocess_cfg brings images to {shown(size)} px, but the vision encoder reads {side} px.")
     if interpolation not in _MODES or resize not in ("shortest", "squash") or mode != "RGB":
         raise DataError(
             f"preprocess_cfg asks for interpolation {shown(interpolation)}, resize_mode {shown(resize)} and mode "

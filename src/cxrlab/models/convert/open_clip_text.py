@@ -1,4 +1,4 @@
-"""The text tower of open_clip encoders that read with a BERT: its config, tokenizer, pooling and projection."""
+"""The text encoder of open_clip encoders that read with a BERT: its config, tokenizer, pooling and projection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cxrlab.core.files import read_json
 from cxrlab.models.convert.tensors import check_names, filled, without
 from cxrlab.models.local_files import load_tokenizer
 
-_WHERE = "the text tower (text.transformer)"
+_WHERE = "the text encoder (text.transformer)"
 # BERT models whose config is that of BERT but for the sizes, which the tensors tell; others need their config.json.
 _PLAIN_BERT = re.compile(r"(microsoft/BiomedNLP-(PubMedBERT|BiomedBERT)-|(google-bert/)?bert-(base|large)-)\S+")
 _HEAD = 64  # numbers an attention head, in all of them
@@ -26,8 +26,8 @@ _POOLER = {r"pooler\.dense\.(weight|bias)": "BERT's own pooler, which this encod
 
 
 @dataclass(frozen=True)
-class TextTower:
-    """A converted text tower.
+class TextEncoder:
+    """A converted text encoder.
 
     Args:
         model: A `BertModel`, with its pooler where that is used.
@@ -44,14 +44,14 @@ class TextTower:
 
 def convert_text(
     tensors: Mapping[str, Any], settings: Mapping[str, Any], folder: Path, dtype: Any, unused: dict[str, str]
-) -> TextTower:
-    """The text tower of an open_clip encoder.
+) -> TextEncoder:
+    """The text encoder of an open_clip encoder.
 
     Args:
         tensors: Name → tensor, without the `text.` in front.
         settings: `text_cfg` of the published config.
         folder: Holds the tokenizer, and config.json of the text model where it is not a plain BERT.
-        dtype: Number format of the tower.
+        dtype: Number format of the vision encoder.
         unused: Name → reason of tensors that are not needed, added to.
     """
     from transformers import BertModel
@@ -65,7 +65,7 @@ def convert_text(
     config = _config(bert, settings, folder)
     projection = _projection({name: t for name, t in tensors.items() if not name.startswith("transformer.")}, settings)
     model = filled(BertModel, config, bert, _WHERE, dtype, add_pooling_layer=pooling == "pooler")
-    return TextTower(model, _tokenizer(folder, config, settings), pooling, projection)
+    return TextEncoder(model, _tokenizer(folder, config, settings), pooling, projection)
 
 
 def _pooling(settings: Mapping[str, Any]) -> str:
@@ -78,7 +78,7 @@ def _pooling(settings: Mapping[str, Any]) -> str:
         )
     name = settings.get("hf_pooler_type") or settings.get("pooler_type") or "cls_pooler"  # open_clip's own for BERT
     if name not in _POOLINGS:
-        raise DataError(f"the text tower pools by {shown(name)}; {' and '.join(_POOLINGS)} can be converted.")
+        raise DataError(f"the text encoder pools by {shown(name)}; {' and '.join(_POOLINGS)} can be converted.")
     return _POOLINGS[name]
 
 
@@ -86,7 +86,7 @@ def _projection(tensors: Mapping[str, Any], settings: Mapping[str, Any]) -> tupl
     kind = settings.get("hf_proj_type", settings.get("proj"))
     names = {"mlp": ("proj.0.weight", "proj.2.weight"), "linear": ("proj.weight",)}.get(kind or "")
     if names is None:
-        raise DataError(f"the text tower projects by {shown(kind)}; mlp and linear can be converted.")
+        raise DataError(f"the text encoder projects by {shown(kind)}; mlp and linear can be converted.")
     check_names(set(names) - set(tensors), set(tensors) - set(names), f"the text projection ({kind})")
     return tuple(tensors[name] for name in names)
 
@@ -100,10 +100,10 @@ def _config(bert: Mapping[str, Any], settings: Mapping[str, Any], folder: Path) 
         kind = found.get("model_type") if isinstance(found, dict) else None
         if kind == "bert":
             return BertConfig.from_dict(found)
-        raise DataError(f"{path} describes a {shown(kind)}; text towers that are a BERT can be converted.")
+        raise DataError(f"{path} describes a {shown(kind)}; text vision encoders that are a BERT can be converted.")
     if not _PLAIN_BERT.fullmatch(name):
         raise ConfigError(
-            f"the text tower is {shown(name)}, whose settings the weights do not tell; name a folder with its "
+            f"the text encoder is {shown(name)}, whose settings the weights do not tell; name a folder with its "
             "config.json and tokenizer with --text."
         )
     words, places = "embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"
@@ -128,13 +128,13 @@ def _tokenizer(folder: Path, config: Any, settings: Mapping[str, Any]) -> Any:
     tokenizer = load_tokenizer(folder)
     if len(tokenizer) > config.vocab_size:
         raise DataError(
-            f"the tokenizer in {folder} has {len(tokenizer):,} words and the text tower {config.vocab_size:,}; "
+            f"the tokenizer in {folder} has {len(tokenizer):,} words and the text encoder {config.vocab_size:,}; "
             "it is that of another model."
         )
     if tokenizer.pad_token_id != config.pad_token_id:
         raise DataError(
             f"the tokenizer in {folder} pads with {shown(tokenizer.pad_token)}, number {tokenizer.pad_token_id}, and "
-            f"the text tower with number {config.pad_token_id}; it is that of another model."
+            f"the text encoder with number {config.pad_token_id}; it is that of another model."
         )
     tokenizer.model_max_length = min(int(settings.get("context_length", 77)), config.max_position_embeddings)
     return tokenizer

@@ -1,4 +1,4 @@
-"""The vision tower of open_clip's timm models, as `Dinov2Model`.
+"""The vision encoder of open_clip's timm models, as `Dinov2Model`.
 
 A timm ViT and DINOv2 are one architecture: class token in front of the patches, position embeddings for both, blocks
 that normalise before attention and before the MLP. DINOv2 scales what a block adds by a learnt number a
@@ -15,7 +15,7 @@ from typing import Any
 from cxrlab.core.errors import DataError
 from cxrlab.models.convert.tensors import check_names, filled, renamed, shape
 
-_WHERE = "the vision tower (visual.trunk)"
+_WHERE = "the vision encoder (visual.trunk)"
 # Members of timm's family whose norm, activation and head width are those of DINOv2; others (clip, siglip, huge, reg4
 # …) differ in one of them, which no tensor tells.
 _NAMES = re.compile(r"vit_(tiny|small|base|large)_patch\d+(_\d+)?(_in21k|_dino|_dinov2)?(\.\w+)?")
@@ -39,24 +39,26 @@ _AROUND = {
 _SCALES = {"ls1.gamma": "layer_scale1.lambda1", "ls2.gamma": "layer_scale2.lambda1"}
 
 
-def convert_tower(trunk: Mapping[str, Any], name: str, image: int, dtype: Any) -> Any:
+def convert_vision_encoder(trunk: Mapping[str, Any], name: str, image: int, dtype: Any) -> Any:
     """A `Dinov2Model` with the tensors of a timm ViT.
 
     Args:
         trunk: Name → tensor, as timm names them.
         name: Of the model in timm, such as `vit_base_patch14_dinov2`.
-        image: Side of the film in pixels, as the published config says.
-        dtype: Number format of the tower.
+        image: Side of the image in pixels, as the published config says.
+        dtype: Number format of the vision encoder.
     """
     from transformers import Dinov2Model
 
     if not _NAMES.fullmatch(name):
         raise DataError(
-            f"{_WHERE} is timm's '{name}', which is not known to compute what transformers' DINOv2 does; towers "
+            f"{_WHERE} is timm's '{name}', which is not known to compute what transformers' DINOv2 does; encoders "
             "named vit_{tiny,small,base,large}_patchN, with or without _dinov2, can be converted."
         )
     if {"reg_token", "norm_pre.weight", "fc_norm.weight"} & set(trunk):
-        raise DataError(f"{_WHERE} has register tokens or further norms, which the converted tower would not have.")
+        raise DataError(
+            f"{_WHERE} has register tokens or further norms, which the converted vision encoder would not have."
+        )
     layers = 1 + max((int(found[1]) for key in trunk if (found := re.match(r"blocks\.(\d+)\.", key))), default=-1)
     scaled = "blocks.0.ls1.gamma" in trunk
     tensors = renamed(trunk, _names(layers, scaled), _WHERE)
@@ -100,7 +102,7 @@ def _config(trunk: Mapping[str, Any], layers: int, image: int) -> Any:
         raise DataError(f"{_WHERE}: {positions.shape[1]} position embeddings are not a square and a class token.")
     if side * patch != image:
         raise DataError(
-            f"{_WHERE} has positions for films of {side * patch} px, but its config says image_size {image}; positions "
+            f"{_WHERE} has positions for images of {side * patch} px, but its config says image_size {image}; positions "
             "are not resampled. Correct image_size in the config if the weights are right."
         )
     if width % _HEAD or hidden.shape[0] % width:

@@ -1,6 +1,6 @@
-"""Vicuna's conversation with a film in it: the image token that LLaVA 1.x did without, and the words around a prompt.
+"""Vicuna's conversation with an image in it: the image token that LLaVA 1.x did without, and the words around a prompt.
 
-LLaVA 1.x cut its text at `<image>`, turned each piece into tokens on its own and put the film between them. Here
+LLaVA 1.x cut its text at `<image>`, turned each piece into tokens on its own and put the image between them. Here
 `<image>` is a token of its own. The tokens around it stay those of the original, which is checked on a probe
 when the template is written.
 """
@@ -27,7 +27,7 @@ _TEMPLATE = """\
 {%- if message.role == "user" -%}
 {{- "USER: " -}}
 {%- if message.content is not string -%}
-{%- for part in message.content if part.type == "image" -%}{{- "FILM\n" -}}{%- endfor -%}
+{%- for part in message.content if part.type == "image" -%}{{- "IMAGE\n" -}}{%- endfor -%}
 {%- endif -%}
 {{- words + " " -}}
 {%- elif message.role == "assistant" -%}{{- "ASSISTANT: " + words + "END" -}}
@@ -56,20 +56,20 @@ def chat_template(tokenizer: Any) -> str:
     Some tokenizers put a space in front of every piece of text, others only of the first. The original pieces had
     one each, so for the latter kind the template writes it.
     """
-    for film in (IMAGE, f"{IMAGE} "):
-        if tokenizer(film.join(_PROBE))["input_ids"] == _original(tokenizer):
-            parts = {"SYSTEM": SYSTEM, "FILM": film, "END": tokenizer.eos_token}
+    for image in (IMAGE, f"{IMAGE} "):
+        if tokenizer(image.join(_PROBE))["input_ids"] == _original(tokenizer):
+            parts = {"SYSTEM": SYSTEM, "IMAGE": image, "END": tokenizer.eos_token}
             template = _TEMPLATE
             for mark, words in parts.items():
                 template = template.replace(mark, words)
             return template
     raise DataError(
-        "the base's tokenizer cuts the text around a film otherwise than LLaVA 1.x did; it is not Vicuna's."
+        "the base's tokenizer cuts the text around an image otherwise than LLaVA 1.x did; it is not Vicuna's."
     )
 
 
 def _original(tokenizer: Any) -> list[int]:
-    """Tokens as LLaVA 1.x made them: the pieces around the film each on its own, the begin token in front once."""
+    """Tokens as LLaVA 1.x made them: the pieces around the image each on its own, the begin token in front once."""
     before, after = (tokenizer(piece)["input_ids"] for piece in _PROBE)
     if after and after[0] == tokenizer.bos_token_id:
         after = after[1:]

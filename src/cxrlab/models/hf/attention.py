@@ -1,4 +1,4 @@
-"""Attention from every token of a report to the film, in one pass.
+"""Attention from every token of a report to the image, in one pass.
 
 The row of a token is that of the position that *emits* it, the one before it: what this position reads
 decides the token, while the row of the token's own position decides what comes after it. Writing token
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.records import Span
-from cxrlab.models.hf.grids import Grid, film_grid
+from cxrlab.models.hf.grids import Grid, token_grid
 from cxrlab.models.hf.scoring import last_logits
 from cxrlab.models.hf.token_spans import TokenText, token_text
 
@@ -37,7 +37,7 @@ class ReportAttention:
         written: The report and the characters of each token; the last token is the end of the report.
         values: float32 [T, layers, heads, rows, columns]: shares of a position's whole attention, so that those
             of one layer and head sum to at most 1; the rest went to the words.
-        grid: Where the cells lie on the film.
+        grid: Where the cells lie on the image.
     """
 
     written: TokenText
@@ -65,7 +65,7 @@ def report_attention(model: HfModel, image: Image, report: str, indication: str 
 
     Args:
         model: Loaded with `Loading(attention="eager")`: the fast kernels never hold the attention itself.
-        image: Film [H, W] or [H, W, 3] in [0, 1].
+        image: Image [H, W] or [H, W, 3] in [0, 1].
         report: The words to explain, the model's own or others.
         indication: As it was given when the report was written.
 
@@ -92,7 +92,7 @@ def report_attention(model: HfModel, image: Image, report: str, indication: str 
 
 
 def image_grid(model: HfModel, image: Image) -> Grid | None:
-    """Where the image tokens of a film lie on it, without running the model; None when they are no grid."""
+    """Where the image tokens of an image lie on it, without running the model; None when they are no grid."""
     try:
         return _grid(model, image, model.encode([image], [model.prompts.ask(None)]))[0]
     except ConfigError:
@@ -102,7 +102,7 @@ def image_grid(model: HfModel, image: Image) -> Grid | None:
 def _grid(model: HfModel, image: Image, encoded: Encoded) -> tuple[Grid, int]:
     config, processor = model.model.config, model.processor.image_processor
     height, width = image.shape[:2]
-    return film_grid(config, processor, encoded.inputs, int(encoded.image_mask.sum()), height, width)
+    return token_grid(config, processor, encoded.inputs, int(encoded.image_mask.sum()), height, width)
 
 
 @contextmanager

@@ -82,7 +82,7 @@ def refuse_other_kinds(folder: Path, loading: Loading) -> None:
     kind = type(config)
     what = None
     if kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
-        what = "a model that reads films or other pictures"
+        what = "a model that reads images or other pictures"
     elif getattr(config, "is_encoder_decoder", False):
         what = "an encoder-decoder"
     elif kind in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False):

@@ -82,7 +82,7 @@ def refuse_wrong_kind(folder: Path, loading: Loading) -> None:
     stored = read_json(folder / "config.json")
     if isinstance(stored, dict) and stored.get("model_type") in DUAL_ENCODERS:
         raise DataError(
-            f"{folder} holds a dual encoder ('{stored['model_type']}'), not a model that reads a film and writes text; "
+            f"{folder} holds a dual encoder ('{stored['model_type']}'), not a model that reads an image and writes text; "
             "give it to 'cxrlab retrieve', or to 'cxrlab train align' as --encoder."
         )
     try:
@@ -93,7 +93,7 @@ def refuse_wrong_kind(folder: Path, loading: Loading) -> None:
         return
     if type(config) not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
         raise DataError(
-            f"{folder} holds {_kind(config)} ('{config.model_type}'), not a model that reads a film and writes text; "
+            f"{folder} holds {_kind(config)} ('{config.model_type}'), not a model that reads an image and writes text; "
             "name an image-text-to-text checkpoint such as a LLaVA."
         )
     if getattr(config, "is_encoder_decoder", False):
@@ -104,7 +104,7 @@ def refuse_wrong_kind(folder: Path, loading: Loading) -> None:
 
 
 def open_processor(folder: Path, loading: Loading) -> Any:
-    """The processor of a folder: it must have both halves, for words and for films."""
+    """The processor of a folder: it must have both halves, for words and for images."""
     from transformers import AutoProcessor
 
     from cxrlab.models.hf.still_processor import still_class
@@ -193,5 +193,5 @@ def _kind(config: Any) -> str:
     if type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and not hasattr(config, "image_size"):
         return "a language model"
     if hasattr(config, "image_size") or hasattr(config, "patch_size"):
-        return "a vision tower"
+        return "a vision encoder"
     return "another kind of model"

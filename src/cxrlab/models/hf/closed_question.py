@@ -58,18 +58,18 @@ def _spelled(processor: Any, words: tuple[str, ...]) -> Spellings:
 
 
 def verdict_scores(
-    model: Any, encoder: Encoder, films: Sequence[Tensor], prompts: Sequence[str], verdicts: Verdicts
+    model: Any, encoder: Encoder, images: Sequence[Tensor], prompts: Sequence[str], verdicts: Verdicts
 ) -> Tensor:
-    """[B, spellings] float32, natural log-probability of each, up to a constant of the film; differentiable.
+    """[B, spellings] float32, natural log-probability of each, up to a constant of the image; differentiable.
 
     One pass where every spelling is one token, else one a spelling.
     """
     import torch
 
     if verdicts.whole:
-        logits = next_logits(model, encoder.encode(films, prompts).inputs)
+        logits = next_logits(model, encoder.encode(images, prompts).inputs)
         return logits[:, [tokens[0] for tokens in verdicts.spellings]].float()
-    passes = [encoder.encode(films, prompts, [tokens] * len(films)) for tokens in verdicts.spellings]
+    passes = [encoder.encode(images, prompts, [tokens] * len(images)) for tokens in verdicts.spellings]
     return torch.stack([report_log_probs(model, encoded).sums for encoded in passes], dim=1)
 
 

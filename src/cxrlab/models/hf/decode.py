@@ -1,7 +1,7 @@
-"""From prompts and films to answers: greedy, drawn, by beams, or by groups of beams that avoid each other's words.
+"""From prompts and images to answers: greedy, drawn, by beams, or by groups of beams that avoid each other's words.
 
-The same seed draws the same answers for a film whatever stands beside it in the batch: each answer has its own
-stream of random numbers, named by the film and its prompt.
+The same seed draws the same answers for an image whatever stands beside it in the batch: each answer has its own
+stream of random numbers, named by the image and its prompt.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def write(
     ends: Sequence[int],
     first: int = 0,
 ) -> list[list[Generated]]:
-    """Answers for each film, best first; one unless `decoding` asks for more.
+    """Answers for each image, best first; one unless `decoding` asks for more.
 
     Confidence is the mean natural-log probability of the tokens written under the model itself, whatever the
     strategy; the end token counts where it was written. An answer that was cut at `max_new_tokens` has
@@ -50,9 +50,9 @@ def write(
     Args:
         model: A transformers model with `generate`, in evaluation mode.
         tokenizer: Its tokenizer.
-        inputs: Prompts and films for `model.generate`, padded on the left.
+        inputs: Prompts and images for `model.generate`, padded on the left.
         decoding: How words are chosen.
-        keys: One a film, which names its random numbers; see `film_key`.
+        keys: One an image, which names its random numbers; see `image_key`.
         ends: Ids of the tokens that end an answer, at least one.
         first: Number of the first drawn answer.
     """
@@ -70,21 +70,21 @@ def write(
     return [[_generated(answer, tokenizer) for answer in answers] for answers in found]
 
 
-def film_key(film: Any, prompt: str) -> str:
-    """A name for a film and its prompt: the same pixels and words give the same name on every machine.
+def image_key(image: Any, prompt: str) -> str:
+    """A name for an image and its prompt: the same pixels and words give the same name on every machine.
 
     Args:
-        film: Array or tensor of float32.
+        image: Array or tensor of float32.
         prompt: What is asked of it.
     """
-    pixels = film.detach().cpu().numpy() if isinstance(film, torch.Tensor) else np.asarray(film)
+    pixels = image.detach().cpu().numpy() if isinstance(image, torch.Tensor) else np.asarray(image)
     digest = hashlib.sha256(np.ascontiguousarray(pixels, np.float32).tobytes())
     digest.update(f"\n{pixels.shape}\n{prompt}".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 
 
 def image_tokens(model: Any) -> list[int]:
-    """Ids of the tokens that stand for a film in a prompt: no report holds one."""
+    """Ids of the tokens that stand for an image in a prompt: no report holds one."""
     names = ("image_token_id", "image_token_index")
     found = {value for name in names if isinstance(value := getattr(model.config, name, None), int)}
     words = model.get_output_embeddings()
@@ -97,7 +97,7 @@ class OneByOne:
 
     Args:
         decoding: Strategy greedy or sample.
-        keys: One a film; row `answers × film + answer` draws from the stream of that film and answer.
+        keys: One an image; row `answers × image + answer` draws from the stream of that image and answer.
         first: Number of the first answer.
     """
 
@@ -141,7 +141,7 @@ class OneByOne:
             for answer in range(self.first, self.first + each)
         ]
         if len(drawn) != steps.rows:
-            raise ValueError(f"{len(self.keys)} keys do not fit {steps.rows // each} films")
+            raise ValueError(f"{len(self.keys)} keys do not fit {steps.rows // each} images")
         return torch.from_numpy(np.stack(drawn))
 
 
@@ -216,7 +216,7 @@ def _check_room(model: Any, prompt: int, longest: int) -> None:
     most = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
     if isinstance(most, int) and not model.config.is_encoder_decoder and prompt + longest > most:
         raise ConfigError(
-            f"a prompt of {prompt} tokens, those of the film included, and max_new_tokens={longest} do not fit the "
+            f"a prompt of {prompt} tokens, those of the image included, and max_new_tokens={longest} do not fit the "
             f"{most} positions of this model; give max_new_tokens of at most {max(most - prompt, 0)}, or a shorter "
             "prompt."
         )

@@ -24,7 +24,7 @@ NEVER = -torch.inf
 
 @dataclass(frozen=True)
 class Beams:
-    """Sequences of one group: K of each of B films, best first; a place without one has the score -inf.
+    """Sequences of one group: K of each of B images, best first; a place without one has the score -inf.
 
     Args:
         tokens: What was written, [B, K, T].
@@ -41,9 +41,9 @@ class Beams:
     ended: Tensor
 
     @classmethod
-    def empty(cls, films: int, places: int, longest: int, device: torch.device) -> Beams:
+    def empty(cls, images: int, places: int, longest: int, device: torch.device) -> Beams:
         """No sequence yet."""
-        shape = (films, places)
+        shape = (images, places)
         return cls(
             torch.zeros((*shape, longest), dtype=torch.long, device=device),
             torch.zeros(shape, dtype=torch.long, device=device),
@@ -83,19 +83,19 @@ class Group:
     """One group: the sequences that go on, and the best that have ended.
 
     Args:
-        films: B.
+        images: B.
         size: Beams of the group, K.
         steps: For the longest answer and the end tokens.
         decoding: Length penalty and when to stop.
     """
 
-    def __init__(self, films: int, size: int, steps: Steps, decoding: Decoding) -> None:
+    def __init__(self, images: int, size: int, steps: Steps, decoding: Decoding) -> None:
         self.size, self.steps, self.decoding = size, steps, decoding
-        self.running = Beams.empty(films, size, steps.longest, steps.device)
+        self.running = Beams.empty(images, size, steps.longest, steps.device)
         # All beams start alike: only the first counts, or all would choose the same words.
         self.running.scores[:, 0] = 0.0
-        self.ended = Beams.empty(films, size, steps.longest, steps.device)
-        self.open = torch.ones(films, dtype=torch.bool, device=steps.device)  # films that may still improve
+        self.ended = Beams.empty(images, size, steps.longest, steps.device)
+        self.open = torch.ones(images, dtype=torch.bool, device=steps.device)  # images that may still improve
         # Enough to go on with although every end token stands among the best.
         self.reach = size * max(2, 1 + len(steps.ends))
 
@@ -117,7 +117,7 @@ class Group:
 
     def _candidates(self, log_probabilities: Tensor, cost: Tensor, length: int) -> tuple[Beams, Tensor]:
         """The best continuations, best first, and the beam that each continues."""
-        films, size, words = log_probabilities.shape
+        images, size, words = log_probabilities.shape
         totals = self.running.scores[..., None] + log_probabilities - cost[:, None]
         scores, places = torch.topk(totals.flatten(1), min(self.reach, size * words), dim=1)
         source, token = places // words, places % words
@@ -129,14 +129,14 @@ class Group:
         return made, source
 
     def _keep_ended(self, candidates: Beams, stops: Tensor, length: int) -> None:
-        """Take in what has just ended, if it stands among the best K and the film is still open."""
+        """Take in what has just ended, if it stands among the best K and the image is still open."""
         among_best = torch.arange(stops.shape[1], device=stops.device) < self.size
         taken = stops & among_best & self.open[:, None]
         scores = (candidates.scores / length**self.decoding.length_penalty).masked_fill(~taken, NEVER)
         self.ended, _ = self.ended.beside(replace(candidates, scores=scores)).best(self.size)
 
     def _close(self, length: int) -> None:
-        """Close the films where the best that goes on is no better than the worst that has ended."""
+        """Close the images where the best that goes on is no better than the worst that has ended."""
         hope = self.running.scores[:, 0] / length**self.decoding.length_penalty
         better = hope > self.ended.scores.amin(dim=1)
         full = torch.isfinite(self.ended.scores).all(dim=1)
@@ -157,19 +157,19 @@ class DiverseBeams:
         self.penalty = decoding.diversity_penalty if diverse else 0.0
 
     def __call__(self, steps: Steps) -> list[list[Answer]]:
-        """The best answers of each film."""
+        """The best answers of each image."""
         beams = self.decoding.beams
-        films, size = steps.rows // beams, beams // self.groups
-        groups = [Group(films, size, steps, self.decoding) for _ in range(self.groups)]
-        first = torch.arange(films, device=steps.device)[:, None] * beams
+        images, size = steps.rows // beams, beams // self.groups
+        groups = [Group(images, size, steps, self.decoding) for _ in range(self.groups)]
+        first = torch.arange(images, device=steps.device)[:, None] * beams
         for length in range(1, steps.longest + 1):
-            found = steps.log_probabilities().view(films, self.groups, size, -1)
+            found = steps.log_probabilities().view(images, self.groups, size, -1)
             used = torch.zeros_like(found[:, 0, 0])
             tokens, rows = [], []
             for number, group in enumerate(groups):
                 was_open = group.open
                 token, source = group.step(found[:, number], self.penalty * used, length)
-                # A film that a group has done with chooses nothing, whatever the other films still do.
+                # An image that a group has done with chooses nothing, whatever the other images still do.
                 chosen = was_open[:, None] & torch.isfinite(group.running.scores)
                 used.scatter_add_(1, token, chosen.to(used.dtype))
                 tokens.append(token)
@@ -181,18 +181,18 @@ class DiverseBeams:
 
 
 def _answers(groups: list[Group], count: int) -> list[list[Answer]]:
-    """The best of all groups for each film; what another group wrote too comes after what is new."""
+    """The best of all groups for each image; what another group wrote too comes after what is new."""
     ended = groups[0].ended
     for group in groups[1:]:
         ended = ended.beside(group.ended)
     ranked, _ = ended.best(ended.scores.shape[1])
     found = []
-    for film in range(len(ranked.scores)):
+    for image in range(len(ranked.scores)):
         answers: dict[tuple[int, ...], Answer] = {}
         repeated = []
-        for place in torch.isfinite(ranked.scores[film]).nonzero().flatten().tolist():
-            tokens = tuple(ranked.tokens[film, place, : int(ranked.lengths[film, place])].tolist())
-            total, ended_so = float(ranked.log_probabilities[film, place]), bool(ranked.ended[film, place])
+        for place in torch.isfinite(ranked.scores[image]).nonzero().flatten().tolist():
+            tokens = tuple(ranked.tokens[image, place, : int(ranked.lengths[image, place])].tolist())
+            total, ended_so = float(ranked.log_probabilities[image, place]), bool(ranked.ended[image, place])
             answer = Answer(tokens, total, ended_so)
             if tokens in answers:
                 repeated.append(answer)

@@ -1,7 +1,7 @@
-"""Films, prompts and reports into the inputs of one forward pass.
+"""Images, prompts and reports into the inputs of one forward pass.
 
 Tokens come from `expansion.py`, pixels from the differentiable path of `pixels.py`. Image tokens are counted on the
-way: no pass can run without a film. The words of a batch are kept on the model's device: an attack asks the same ones
+way: no pass can run without an image. The words of a batch are kept on the model's device: an attack asks the same ones
 tens of times with other pixels, and only those are then made anew.
 """
 
@@ -34,7 +34,7 @@ class Encoded:
     Args:
         inputs: Tensors by name, on the model's device.
         report_mask: [B, L] bool, True at the report's own tokens, end token included.
-        image_mask: [B, L] bool, True where a feature of the film stands, in raster order.
+        image_mask: [B, L] bool, True where a feature of the image stands, in raster order.
         places: Where the reports stand, when that is known already and every row has one.
     """
 
@@ -50,17 +50,17 @@ class Encoded:
 
 
 class Encoder:
-    """Everything between a caller's films and words and one forward pass.
+    """Everything between a caller's images and words and one forward pass.
 
     Attributes:
         report: Text → tokens of a report, end token last.
-        words: (sizes of the films, prompts, answers, side) → an `Encoded` without pixels; its tensors are shared by
+        words: (sizes of the images, prompts, answers, side) → an `Encoded` without pixels; its tensors are shared by
             all who ask, so nobody may write into them.
 
     Args:
         processor: Of the checkpoint.
         path: The pixel path.
-        image_token: Id of the token at which the model puts a feature of the film.
+        image_token: Id of the token at which the model puts a feature of the image.
         context: Most tokens that the model reads.
         device: Where tensors go.
         dtype: Of the model's weights.
@@ -88,7 +88,7 @@ class Encoder:
 
     def encode(
         self,
-        films: Sequence[Tensor],
+        images: Sequence[Tensor],
         prompts: Sequence[str],
         answers: Sequence[Sequence[int]] | None = None,
         *,
@@ -97,22 +97,22 @@ class Encoder:
         """One batch, padded on one side.
 
         Args:
-            films: [1, H, W] or [3, H, W] each, see `films.as_films`; sizes may differ.
-            prompts: One a film, plain words.
-            answers: Token ids of one answer a film; none for generation.
+            images: [1, H, W] or [3, H, W] each, see `images.as_images`; sizes may differ.
+            prompts: One an image, plain words.
+            answers: Token ids of one answer an image; none for generation.
             side: Where the padding stands: right for scoring, left for generation.
         """
         import torch
 
-        if not films or len(films) != len(prompts):
-            raise DataError(f"{len(films)} films came with {len(prompts)} prompts; every prompt needs its film.")
-        told: Answers = tuple(map(tuple, answers)) if answers is not None else ((),) * len(films)
-        if len(told) != len(films):
-            raise DataError(f"{len(films)} films came with {len(told)} reports; give one report a film.")
-        words = self.words(tuple(map(_size, films)), tuple(prompts), told, side)
-        pixels = {name: self._cast(tensor) for name, tensor in self.path.inputs(list(films)).items()}
+        if not images or len(images) != len(prompts):
+            raise DataError(f"{len(images)} images came with {len(prompts)} prompts; every prompt needs its image.")
+        told: Answers = tuple(map(tuple, answers)) if answers is not None else ((),) * len(images)
+        if len(told) != len(images):
+            raise DataError(f"{len(images)} images came with {len(told)} reports; give one report an image.")
+        words = self.words(tuple(map(_size, images)), tuple(prompts), told, side)
+        pixels = {name: self._cast(tensor) for name, tensor in self.path.inputs(list(images)).items()}
         if not pixels.get("pixel_values", torch.empty(0)).numel():
-            raise DataError("the films gave no pixels for the model; a model is never asked without a film.")
+            raise DataError("the images gave no pixels for the model; a model is never asked without an image.")
         return replace(words, inputs={**words.inputs, **pixels})
 
     def _report(self, report: str) -> tuple[int, ...]:
@@ -121,7 +121,7 @@ class Encoder:
     def _words(self, sizes: tuple[Size, ...], prompts: tuple[str, ...], told: Answers, side: Side) -> Encoded:
         asked = [self.expander.prompt(prompt, size) for prompt, size in zip(prompts, sizes, strict=True)]
         if any(self.image_token in answer for answer in told):
-            raise DataError("a report holds the token that stands for a film; take it out of the text.")
+            raise DataError("a report holds the token that stands for an image; take it out of the text.")
         self._check_length(asked, told)
         rows = [[*prompt.ids, *answer] for prompt, answer in zip(asked, told, strict=True)]
         self._check_known(rows)
@@ -142,7 +142,7 @@ class Encoder:
 
     @property
     def _pad(self) -> int:
-        """Any token does: the attention mask hides it. Never that of the film, which is counted."""
+        """Any token does: the attention mask hides it. Never that of the image, which is counted."""
         tokenizer = self.processor.tokenizer
         named = (tokenizer.pad_token_id, tokenizer.eos_token_id, form_of(self.processor).end)
         return next(int(token) for token in named if token is not None and token != self.image_token)
@@ -164,19 +164,19 @@ class Encoder:
             )
 
     def _check_length(self, asked: Sequence[PromptTokens], told: Sequence[Sequence[int]]) -> None:
-        longest, film = max(
+        longest, image = max(
             (len(prompt.ids) + len(answer), prompt.ids.count(self.image_token))
             for prompt, answer in zip(asked, told, strict=True)
         )
         if longest > self.context:
             raise ConfigError(
-                f"film ({film} tokens), prompt and report come to {longest} tokens and the model reads {self.context}; "
+                f"image ({image} tokens), prompt and report come to {longest} tokens and the model reads {self.context}; "
                 "nothing is cut off, since image tokens would go first. Shorten the prompt or the report."
             )
 
 
-def _size(film: Tensor) -> tuple[int, int]:
-    return int(film.shape[-2]), int(film.shape[-1])
+def _size(image: Tensor) -> tuple[int, int]:
+    return int(image.shape[-2]), int(image.shape[-1])
 
 
 def _padded(rows: Sequence[Sequence[int]], value: int, side: Side) -> Tensor:

@@ -1,7 +1,7 @@
-"""Prompts into tokens, with as many image tokens as the film has features.
+"""Prompts into tokens, with as many image tokens as the image has features.
 
-The text is expanded by the processor itself, on a blank film of the same size in place of the true
-one, so that the costly half of a processor runs once a size and not once a film.
+The text is expanded by the processor itself, on a blank image of the same size in place of the true
+one, so that the costly half of a processor runs once a size and not once an image.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ _PER_TOKEN = ("token_type_ids", "mm_token_type_ids")
 # What else is known: the ids themselves, and what is made anew for a batch.
 _TEXT = ("input_ids", "attention_mask", "labels")
 _PROMPTS = 512  # whose tokens are remembered: an attack asks the same one hundreds of times
-_SIZES = 4096  # of films whose number of tokens is remembered
-_BLANKS = 4  # blank films that are kept: one of a large film takes hundreds of megabytes in some families
+_SIZES = 4096  # of images whose number of tokens is remembered
+_BLANKS = 4  # blank images that are kept: one of a large image takes hundreds of megabytes in some families
 
-Size = tuple[int, int]  # height and width of a film
+Size = tuple[int, int]  # height and width of an image
 
 
 @dataclass(frozen=True)
 class PromptTokens:
-    """A prompt with its film: ids, and what else the processor gives for each token."""
+    """A prompt with its image: ids, and what else the processor gives for each token."""
 
     ids: tuple[int, ...]
     kinds: Mapping[str, tuple[int, ...]]
 
 
 class Expander:
-    """Prompts into tokens, with as many image tokens as a film of its size has features.
+    """Prompts into tokens, with as many image tokens as an image of its size has features.
 
     Attributes:
-        prompt: (words, size of the film) → `PromptTokens`; a `DataError` where they came out without the film.
-        image_tokens: Size of a film → its image tokens.
+        prompt: (words, size of the image) → `PromptTokens`; a `DataError` where they came out without the image.
+        image_tokens: Size of an image → its image tokens.
 
     Args:
         processor: Of the checkpoint.
-        image_token: Id of the token at which the model puts a feature of the film.
+        image_token: Id of the token at which the model puts a feature of the image.
     """
 
     def __init__(self, processor: Any, image_token: int) -> None:
@@ -53,21 +53,21 @@ class Expander:
         # Kept by Python's own cache, which threads may share.
         self.prompt = lru_cache(_PROMPTS)(self._prompt)
         self.image_tokens = lru_cache(_SIZES)(self._image_tokens)
-        self._blank = lru_cache(_BLANKS)(partial(_BlankFilm, processor.image_processor))
+        self._blank = lru_cache(_BLANKS)(partial(_BlankImage, processor.image_processor))
 
     def _prompt(self, prompt: str, size: Size) -> PromptTokens:
-        """Tokens of a prompt in front of which stands a film of this height and width."""
+        """Tokens of a prompt in front of which stands an image of this height and width."""
         found = self._expand(prompt, size)
         count = found.ids.count(self.image_token)
         if count == 0 or count != self.image_tokens(size):
             raise DataError(
-                f"a prompt came out with {count} image tokens where a film of {size[0]} × {size[1]} pixels has "
-                f"{self.image_tokens(size)}; the model would not see the film as it is. Take special tokens out of it."
+                f"a prompt came out with {count} image tokens where an image of {size[0]} × {size[1]} pixels has "
+                f"{self.image_tokens(size)}; the model would not see the image as it is. Take special tokens out of it."
             )
         return found
 
     def _image_tokens(self, size: Size) -> int:
-        """Image tokens of a film of this height and width, when nothing is asked beside it."""
+        """Image tokens of an image of this height and width, when nothing is asked beside it."""
         return self._expand("Findings", size).ids.count(self.image_token)
 
     def _expand(self, prompt: str, size: Size) -> PromptTokens:
@@ -80,12 +80,12 @@ class Expander:
         plain = {} if not begin or not text.startswith(begin) else {"add_special_tokens": False}
         try:
             deputy.tokenizer, text = without_breaks(self.processor.tokenizer, text)
-            out = deputy(text=[text], images=[blank.film], **plain)
+            out = deputy(text=[text], images=[blank.image], **plain)
         except CxrlabError:
             raise
         except Exception as error:  # each family complains in its own way; what it says may hold a patient's words
             raise DataError(
-                f"{type(self.processor).__name__} cannot put a film into a prompt ({type(error).__name__}); "
+                f"{type(self.processor).__name__} cannot put an image into a prompt ({type(error).__name__}); "
                 "see that its settings belong to this checkpoint."
             ) from error
         unknown = sorted(set(out) - {*_PER_TOKEN, *_TEXT, *blank.gives})
@@ -99,13 +99,13 @@ class Expander:
         return PromptTokens(ids, kinds)
 
 
-class _BlankFilm:
-    """Stands in for an image processor: gives what the true one gave for a blank film of this size."""
+class _BlankImage:
+    """Stands in for an image processor: gives what the true one gave for a blank image of this size."""
 
     def __init__(self, image_processor: Any, size: Size) -> None:
         from PIL import Image
 
-        self.true, self.film = image_processor, Image.new("RGB", (size[1], size[0]))
+        self.true, self.image = image_processor, Image.new("RGB", (size[1], size[0]))
         self._given: dict[str, Any] | None = None
 
     def __call__(self, images: Any, **settings: Any) -> Any:
@@ -114,10 +114,10 @@ class _BlankFilm:
         if self._given is None:
             try:
                 self._given = dict(self.true(images, **settings))
-            except ValueError as error:  # families have their own limits, such as how thin a film may be
-                width, height = self.film.size
+            except ValueError as error:  # families have their own limits, such as how thin an image may be
+                width, height = self.image.size
                 raise DataError(
-                    f"this model takes no film of {height} × {width} pixels ({first_line(error)}); crop it, "
+                    f"this model takes no image of {height} × {width} pixels ({first_line(error)}); crop it, "
                     "or mend the settings of its image processor."
                 ) from error
         return BatchFeature(dict(self._given))  # a fresh one: some processors take keys out of it

@@ -1,8 +1,8 @@
-"""Which part of a film each image token stands for.
+"""Which part of an image each image token stands for.
 
-A model that cuts the whole film (or one crop of it) into one raster of patches has a grid; a model that
+A model that cuts the whole image (or one crop of it) into one raster of patches has a grid; a model that
 sees several tiles, or that mixes patches into a few summary tokens, has none, and no attention map of it
-could be laid over the film.
+could be laid over the image.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _REMEDY = "Ask for maps=gradient instead, which need no grid."
 
 @dataclass(frozen=True)
 class Grid:
-    """Image tokens as cells of a raster over a part of the film, row by row.
+    """Image tokens as cells of a raster over a part of the image, row by row.
 
     Args:
         rows: Cells from top to bottom.
         columns: Cells from left to right.
-        top: Upper edge of the raster in pixels of the film; negative where the model pads above the film.
+        top: Upper edge of the raster in pixels of the image; negative where the model pads above the image.
         left: Left edge, likewise.
-        height: Of the raster, in pixels of the film.
+        height: Of the raster, in pixels of the image.
         width: Likewise.
     """
 
@@ -46,7 +46,7 @@ class Grid:
 
     @property
     def half_cell(self) -> float:
-        """Half the longer side of a cell, in pixels of the film."""
+        """Half the longer side of a cell, in pixels of the image."""
         return max(self.height / self.rows, self.width / self.columns) / 2
 
     def cells(self, height: int, width: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -57,7 +57,7 @@ class Grid:
         )
 
     def paint(self, values: Array, height: int, width: int) -> Array:
-        """A map [rows, columns] over a film [height, width], bilinear between the middles of cells, 0 outside."""
+        """A map [rows, columns] over an image [height, width], bilinear between the middles of cells, 0 outside."""
         if values.shape != (self.rows, self.columns):
             raise ValueError(f"a map of {values.shape} does not fit a grid of {self.rows} x {self.columns}")
         down = _weights(height, self.top, self.height, self.rows)
@@ -67,21 +67,21 @@ class Grid:
 
 
 def has_grid(family: str) -> bool:
-    """Whether models of this family may see a film as one raster; a setting or a film may still prevent it."""
+    """Whether models of this family may see an image as one raster; a setting or an image may still prevent it."""
     return family in _QWEN or family in _PLAIN
 
 
-def film_grid(
+def token_grid(
     config: Any, image_processor: Any, inputs: Mapping[str, Any], tokens: int, height: int, width: int
 ) -> tuple[Grid, int]:
-    """The grid of one film, and how many image tokens stand before it (a class token that was kept).
+    """The grid of one image, and how many image tokens stand before it (a class token that was kept).
 
     Args:
         config: Of the model, with `model_type` and `vision_config`.
         image_processor: Of the model; its settings say what is cropped or padded.
-        inputs: What the model was given for this film, `pixel_values` among it.
-        tokens: Image tokens of the film.
-        height: Of the film, in pixels.
+        inputs: What the model was given for this image, `pixel_values` among it.
+        tokens: Image tokens of the image.
+        height: Of the image, in pixels.
         width: Likewise.
 
     Raises:
@@ -92,18 +92,18 @@ def film_grid(
         merge = int(config.vision_config.spatial_merge_size)
         frames, rows, columns = (int(side) for side in inputs["image_grid_thw"][0])
         if frames != 1:
-            raise ConfigError(f"this film became {frames} frames, so that its tokens are not one grid. {_REMEDY}")
+            raise ConfigError(f"this image became {frames} frames, so that its tokens are not one grid. {_REMEDY}")
         return _fitting(Grid(rows // merge, columns // merge, 0.0, 0.0, height, width), tokens, 0)
     if not has_grid(family):
         why = (
-            "cuts a film into several tiles"
+            "cuts an image into several tiles"
             if family in _TILES
-            else "does not tell which part of a film each image token stands for"
+            else "does not tell which part of an image each image token stands for"
         )
         raise ConfigError(f"a model of the family '{family}' {why}, so that there is no single grid. {_REMEDY}")
     pixels = inputs["pixel_values"]
     if pixels.shape[0] != 1:
-        raise ConfigError(f"this film became {pixels.shape[0]} tiles, so that there is no single grid. {_REMEDY}")
+        raise ConfigError(f"this image became {pixels.shape[0]} tiles, so that there is no single grid. {_REMEDY}")
     if family == "gemma3":  # patches are pooled into a square of fixed size
         rows = columns = round(float(config.mm_tokens_per_image) ** 0.5)
     else:
@@ -116,13 +116,13 @@ def film_grid(
 def _fitting(grid: Grid, tokens: int, before: int) -> tuple[Grid, int]:
     if grid.rows * grid.columns + before != tokens:
         raise ConfigError(
-            f"the film has {tokens} image tokens, which are no raster of {grid.rows} x {grid.columns}. {_REMEDY}"
+            f"the image has {tokens} image tokens, which are no raster of {grid.rows} x {grid.columns}. {_REMEDY}"
         )
     return grid, before
 
 
 def _seen(processor: Any, height: int, width: int) -> tuple[float, float, float, float]:
-    """Top, left, height and width of what the model sees, in pixels of the film."""
+    """Top, left, height and width of what the model sees, in pixels of the image."""
     size = _sides(getattr(processor, "size", None))
     if getattr(processor, "do_pad", False):
         side = float(max(height, width))

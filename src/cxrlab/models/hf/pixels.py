@@ -1,4 +1,4 @@
-"""From films in [0, 1] to what a model takes: the image processor's own steps, in torch and differentiable.
+"""From images in [0, 1] to what a model takes: the image processor's own steps, in torch and differentiable.
 
 An image processor of transformers works on 8-bit pictures and its result knows nothing of the pixels it came from.
 A `PixelPath` repeats its steps (resize, crop, tile, pad, scale) on the caller's own floating pixels, so that a
@@ -36,7 +36,7 @@ PATHS = Table(
         "Idefics2ImageProcessor": "cxrlab.models.hf.pixel_paths.idefics:Idefics2",
         "Idefics3ImageProcessor": "cxrlab.models.hf.pixel_paths.idefics:Idefics3",
         "SmolVLMImageProcessor": "cxrlab.models.hf.pixel_paths.idefics:Idefics3",
-        "Gemma3ImageProcessor": "cxrlab.models.hf.pixel_paths.plain:WholeFilm",
+        "Gemma3ImageProcessor": "cxrlab.models.hf.pixel_paths.plain:WholeImage",
         "Qwen2VLImageProcessor": "cxrlab.models.hf.pixel_paths.patches:FlatPatches",
     },
 )
@@ -112,7 +112,7 @@ class PixelPath(ABC):
 
     @final
     def inputs(self, images: Sequence[Tensor]) -> dict[str, Tensor]:
-        """What the model takes for these films, one image a sample.
+        """What the model takes for these images, one image a sample.
 
         Args:
             images: [1, H, W] or [3, H, W] in [0, 1], floating; sizes may differ, device and type may not.
@@ -121,18 +121,18 @@ class PixelPath(ABC):
             `pixel_values` in the type of the images, and what goes with it (`image_sizes`, `image_grid_thw`, …).
         """
         if not images:
-            raise DataError("there is no film to prepare; a model of images cannot be asked without one.")
+            raise DataError("there is no image to prepare; a model of images cannot be asked without one.")
         for image in images:
             if image.ndim != 3 or image.shape[0] not in (1, 3) or not image.is_floating_point() or not image.numel():
                 raise DataError(
-                    f"a film is {image.dtype} {tuple(image.shape)}; give floating pixels in [0, 1], "
+                    f"an image is {image.dtype} {tuple(image.shape)}; give floating pixels in [0, 1], "
                     "[1, H, W] or [3, H, W]."
                 )
         return self.arrange(images)
 
     @abstractmethod
     def arrange(self, images: Sequence[Tensor]) -> dict[str, Tensor]:
-        """The idea of a path; films come checked."""
+        """The idea of a path; images come checked."""
 
 
 class EightBit(PixelPath):
@@ -151,7 +151,7 @@ class EightBit(PixelPath):
         return 0.0
 
     def arrange(self, images: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Films as 8-bit pictures, on the device they came from."""
+        """Images as 8-bit pictures, on the device they came from."""
         device = images[0].device
         outputs = processed(self.image_processor, images, self.asked)
         return {name: tensor.to(device) for name, tensor in outputs.items()}
@@ -225,7 +225,7 @@ def difference(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
 def processed(
     image_processor: Any, images: Sequence[Tensor], asked: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, Tensor]:
-    """What the image processor itself makes of films [1 or 3, H, W] in [0, 1], as 8-bit RGB, one image a sample."""
+    """What the image processor itself makes of images [1 or 3, H, W] in [0, 1], as 8-bit RGB, one image a sample."""
     import numpy as np
     from PIL import Image
 

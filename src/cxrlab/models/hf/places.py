@@ -35,7 +35,7 @@ class ReportPlaces:
 
         counts = report_mask.sum(dim=1)
         if not bool((counts > 0).all()):
-            raise DataError("a report without a token has no log-probability; give every film a report.")
+            raise DataError("a report without a token has no log-probability; give every image a report.")
         # Logits at position p tell token p + 1.
         first = int(report_mask.int().argmax(dim=1).min()) - 1
         told = report_mask[:, first + 1 :]

@@ -1,6 +1,6 @@
-"""How a film, a prompt and a report stand in one text: the one rule that training and inference share.
+"""How an image, a prompt and a report stand in one text: the one rule that training and inference share.
 
-A processor with a chat template writes the user's turn, with the film in front of the words; the
+A processor with a chat template writes the user's turn, with the image in front of the words; the
 report is the assistant's turn. A processor without one gets `<image>`, a line break and the prompt, and the report
 follows after a space. Words of people never become special tokens: `<image>` typed in an indication is text.
 """
@@ -28,14 +28,14 @@ class Form:
     """Where things stand in the text of one processor.
 
     Args:
-        film: Placeholder of a film, written in front of the prompt; empty for a chat template, which places it.
+        image: Placeholder of an image, written in front of the prompt; empty for a chat template, which places it.
         space: Between prompt and report: a space, or nothing where the prompt ends in white space or a marker.
         end: Id of the token that ends a report.
         anchor: Stands in front of a report when it is cut into tokens; see `report_ids`.
         anchor_ids: Its tokens.
     """
 
-    film: str
+    image: str
     space: str
     end: int
     anchor: str
@@ -56,17 +56,17 @@ def form_of(processor: Any) -> Form:
 
 
 def prompt_text(processor: Any, prompt: str, told: str | None = None) -> str:
-    """What the processor is given beside a film: placeholder and prompt, ready for the report to follow.
+    """What the processor is given beside an image: placeholder and prompt, ready for the report to follow.
 
     Args:
         processor: With a tokenizer, and a chat template or an image token.
-        prompt: Plain words; special tokens in them are escaped, see `user_text`. May be empty: the film alone.
-        told: Words that stand in the place of the film; there is then no placeholder.
+        prompt: Plain words; special tokens in them are escaped, see `user_text`. May be empty: the image alone.
+        told: Words that stand in the place of the image; there is then no placeholder.
     """
     words = escape(processor.tokenizer, prompt)
     instead = None if told is None else f"{escape(processor.tokenizer, told)}\n"
     if not _has_template(processor):
-        return f"{form_of(processor).film if instead is None else instead}{words}"
+        return f"{form_of(processor).image if instead is None else instead}{words}"
     return _rendered(processor, [_user(words, instead)], add_generation_prompt=True)
 
 
@@ -119,7 +119,7 @@ def _plain_form(processor: Any) -> Form:
     token = getattr(processor, "image_token", None)
     if not token:
         raise ConfigError(
-            f"{type(processor).__name__} has neither a chat template nor an image token, so a film has no place in its "
+            f"{type(processor).__name__} has neither a chat template nor an image token, so an image has no place in its "
             "text; give the checkpoint a chat_template.jinja."
         )
     if type(processor).__name__ in _UNBROKEN:
@@ -127,10 +127,10 @@ def _plain_form(processor: Any) -> Form:
     return _form(processor, f"{token}\n", " ", _plain_end(processor))
 
 
-def _form(processor: Any, film: str, space: str, end: int) -> Form:
+def _form(processor: Any, image: str, space: str, end: int) -> Form:
     anchor = _ANCHOR if space else "\n"
     ids = _cut(processor.tokenizer, [anchor])[0]
-    return Form(film, space, end, anchor, tuple(ids))
+    return Form(image, space, end, anchor, tuple(ids))
 
 
 def _plain_end(processor: Any) -> int:
@@ -183,7 +183,7 @@ def _rendered(processor: Any, turns: list[dict[str, Any]], *, add_generation_pro
         )
     except Exception as error:  # a template is a program of the checkpoint's author: anything may be raised in it
         raise ConfigError(
-            f"the chat template of {type(processor).__name__} fails on a film with a prompt "
+            f"the chat template of {type(processor).__name__} fails on an image with a prompt "
             f"({str(error).partition(chr(10))[0]}); mend chat_template.jinja of the checkpoint."
         ) from error
     return text

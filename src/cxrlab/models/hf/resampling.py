@@ -102,7 +102,7 @@ class _Band:
 
 @lru_cache(maxsize=64)
 def _bands(before: int, after: int, resample: int, dtype: Any, device: Any) -> tuple[_Band, ...]:
-    """A resize of one axis: one product, or for a large film several over a part of it each; most weights are 0."""
+    """A resize of one axis: one product, or for a large image several over a part of it each; most weights are 0."""
     import torch
 
     every, bands = weights(before, after, resample), []

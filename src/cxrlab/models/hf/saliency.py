@@ -1,7 +1,7 @@
-"""Which pixels a word hangs on: the gradient of its log-probability with respect to the film.
+"""Which pixels a word hangs on: the gradient of its log-probability with respect to the image.
 
 Resizing and normalisation are inside the model's wrapper and inside the gradient, so that a map has the
-size of the film as it was given.
+size of the image as it was given.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cxrlab.core.protocols import Image
     from cxrlab.models.hf.wrapper import HfModel
 
-STEPS = 8  # films between a flat one and the true one, at the middles of equal steps
+STEPS = 8  # images between a flat one and the true one, at the middles of equal steps
 REACH = 4.0  # deviations of a Gaussian on either side; what lies beyond weighs less than 1 in 10,000
 
 
@@ -30,7 +30,7 @@ class Gradient:
     """What a part of a report hangs on.
 
     Args:
-        values: float32 in the shape of the film, [H, W] or [H, W, 3], signed; unit: natural log-probability of the
+        values: float32 in the shape of the image, [H, W] or [H, W, 3], signed; unit: natural log-probability of the
             part's tokens for each unit of brightness (black 0, white 1).
         log_probability: Of the part's tokens together, given all before them; ≤ 0.
     """
@@ -42,11 +42,11 @@ class Gradient:
 def gradients(
     model: HfModel, image: Image, report: str, parts: Sequence[Sequence[Span]], indication: str | None = None
 ) -> Iterator[Gradient]:
-    """∂ log p(part | film, words before it) / ∂ pixel, part after part, from one forward pass.
+    """∂ log p(part | image, words before it) / ∂ pixel, part after part, from one forward pass.
 
     Args:
         model: With `capabilities.gradients`.
-        image: Film [H, W] or [H, W, 3] in [0, 1].
+        image: Image [H, W] or [H, W, 3] in [0, 1].
         report: The words to explain, the model's own or others.
         parts: Of each part its characters [start, end), in one or several pieces, in the text that the report's
             tokens write (`written_text`).
@@ -55,9 +55,13 @@ def gradients(
     import torch
 
     if not model.capabilities.gradients:
-        raise ConfigError(f"'{model.name}' gives no gradient with respect to the film; ask for attention maps instead.")
-    film = torch.from_numpy(np.array(image, dtype=np.float32))  # a copy: the caller's film stays as it is
-    batch = (film if film.ndim == 2 else film.permute(2, 0, 1))[None].to(model.device).requires_grad_()
+        raise ConfigError(
+            f"'{model.name}' gives no gradient with respect to the image; ask for attention maps instead."
+        )
+    radiograph = torch.from_numpy(np.array(image, dtype=np.float32))  # a copy: the caller's image stays as it is
+    batch = (
+        (radiograph if radiograph.ndim == 2 else radiograph.permute(2, 0, 1))[None].to(model.device).requires_grad_()
+    )
     scored = model.log_probabilities(batch, [report], [indication])
     written = token_text(model.tokenizer, scored.ids[0][scored.mask[0]].tolist())
     told = scored.values[0][scored.mask[0]]
@@ -76,13 +80,13 @@ def integrated(
     indication: str | None = None,
     steps: int = STEPS,
 ) -> NDArray[np.float32]:
-    """What each pixel adds to the log-probability of a part, from a flat film of the same mean brightness to the film.
+    """What each pixel adds to the log-probability of a part, from a flat image of the same mean brightness to the image.
 
-    The gradient at the film alone says little once a model is sure of a word; along the way there it is not. Up to
-    the number of steps, the values sum to log p(part | film) - log p(part | flat film).
+    The gradient at the image alone says little once a model is sure of a word; along the way there it is not. Up to
+    the number of steps, the values sum to log p(part | image) - log p(part | flat image).
 
     Returns:
-        float32 in the shape of the film, signed.
+        float32 in the shape of the image, signed.
     """
     flat = np.full_like(image, image.mean())
     total = np.zeros(image.shape, np.float64)

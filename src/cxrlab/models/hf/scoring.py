@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from cxrlab.models.hf.encoding import Encoded
 
-# Families in which every token looks back alone, those of the film included, and counts its place from the left.
+# Families in which every token looks back alone, those of the image included, and counts its place from the left.
 _LOOK_BACK = frozenset({"llava", "llava_next", "llava_onevision", "idefics2", "idefics3"})
 
 
@@ -46,7 +46,7 @@ class ReportLogProbs:
 def report_log_probs(model: Any, encoded: Encoded) -> ReportLogProbs:
     """One forward pass over a right-padded batch with reports; differentiable to the pixels.
 
-    The logits of prompt and film, most of the sequence, are never made: the head runs where a report is written.
+    The logits of prompt and image, most of the sequence, are never made: the head runs where a report is written.
     """
     import torch
 

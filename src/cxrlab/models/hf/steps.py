@@ -27,7 +27,7 @@ _OF_ROWS = ("attention_mask", "position_ids", "token_type_ids", "mm_token_type_i
 
 @dataclass(frozen=True)
 class Answer:
-    """What was written for a film.
+    """What was written for an image.
 
     Args:
         tokens: Ids of the tokens written, the end token included where it was written.
@@ -41,7 +41,7 @@ class Answer:
 
 
 class Walk(Protocol):
-    """A way of choosing words: from the first step to the answers of each film, best first."""
+    """A way of choosing words: from the first step to the answers of each image, best first."""
 
     def __call__(self, steps: Steps) -> list[list[Answer]]:
         """Walk to the end."""
@@ -53,7 +53,7 @@ class Steps:
 
     Args:
         model: With the methods by which transformers generates.
-        prompts: Token ids [R, L]; the rows of one film stand side by side.
+        prompts: Token ids [R, L]; the rows of one image stand side by side.
         inputs: What else the model is given, and its cache.
         ends: Ids of tokens that end an answer, at least one.
         banned: Ids that are never written.
@@ -183,9 +183,9 @@ def walk(model: Any, inputs: Mapping[str, Any], choose: Walk, *, rows: int, **li
 
     Args:
         model: A model with `generate`.
-        inputs: Left-padded prompts and films, as for `model.generate`.
+        inputs: Left-padded prompts and images, as for `model.generate`.
         choose: Takes the steps.
-        rows: Rows a film: beams, or answers that are drawn side by side.
+        rows: Rows an image: beams, or answers that are drawn side by side.
         limits: `ends`, `banned` and `longest` of `Steps`.
     """
     from transformers import GenerationConfig
@@ -200,7 +200,7 @@ def walk(model: Any, inputs: Mapping[str, Any], choose: Walk, *, rows: int, **li
     ) -> list[list[Answer]]:
         return choose(Steps(model, input_ids, prepared, **limits))
 
-    # `num_beams` makes transformers repeat prompts, films and caches, each family in its own way.
+    # `num_beams` makes transformers repeat prompts, images and caches, each family in its own way.
     settings = GenerationConfig(
         max_new_tokens=limits["longest"], num_beams=rows, num_return_sequences=1, do_sample=False, use_cache=True
     )

@@ -1,4 +1,4 @@
-"""Processors of families that also read films in motion, without the half that does.
+"""Processors of families that also read images in motion, without the half that does.
 
 Qwen-VL, LLaVA-OneVision, SmolVLM and others cannot be opened by transformers where torchvision is missing, because
 their processors insist on a part for videos. A radiograph stands still: here that part is left out, on every machine

@@ -1,7 +1,7 @@
 """Any image-text-to-text model behind one batched interface, differentiable to the pixels.
 
-Films come as float32 in [0, 1]; resizing, channels, normalisation and precision are matters of this file and
-below. Every method needs films: there is no way to ask a model that does not see one.
+Images come as float32 in [0, 1]; resizing, channels, normalisation and precision are matters of this file and
+below. Every method needs images: there is no way to ask a model that does not see one.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf.checkpoint import Checkpoint, open_checkpoint
 from cxrlab.models.hf.closed_question import Verdicts, verdict_scores, verdicts_of, yes_margins
 from cxrlab.models.hf.encoding import Encoded, Encoder
-from cxrlab.models.hf.films import as_films
 from cxrlab.models.hf.grids import has_grid
+from cxrlab.models.hf.images import as_images
 from cxrlab.models.hf.prompting import end_tokens
 from cxrlab.models.hf.scoring import ReportLogProbs, report_log_probs
 from cxrlab.models.loading import Loading
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from cxrlab.models.retrieval import Library
 
-_PROBE = (64, 64)  # height and width of a film, to see that there is a place for one
+_PROBE = (64, 64)  # height and width of an image, to see that there is a place for one
 _HALF = re.compile("[\ud800-\udfff]")
 _UNLIMITED = 1 << 30  # a model that does not tell how much it reads
 
@@ -87,7 +87,7 @@ class HfModel:
             self.model.dtype,
             self.model.get_input_embeddings().weight.shape[0],
         )
-        self._encoder.expander.image_tokens(_PROBE)  # a processor that cannot place a film is told now
+        self._encoder.expander.image_tokens(_PROBE)  # a processor that cannot place an image is told now
         self._verdicts: Verdicts | None = None
 
     @classmethod
@@ -146,10 +146,10 @@ class HfModel:
         return int(min(sizes.pop())) if len(sizes) == 1 else None
 
     def generate(self, images: Any, indications: Sequence[str | None] | None = None) -> list[Generated]:
-        """The best answer for each film.
+        """The best answer for each image.
 
         Args:
-            images: See `films.as_films`; sizes may differ.
+            images: See `images.as_images`; sizes may differ.
             indications: Reason of each examination; None asks without one.
         """
         return [answers[0] for answers in self.answers(images, indications)]
@@ -157,7 +157,7 @@ class HfModel:
     def answers(
         self, images: Any, indications: Sequence[str | None] | None = None, decoding: Decoding | None = None
     ) -> list[list[Generated]]:
-        """Several answers for each film, best first, each with the confidence of the tokens really written."""
+        """Several answers for each image, best first, each with the confidence of the tokens really written."""
         return self.answers_from(images, indications, decoding or self.decoding, 0)
 
     def answers_from(
@@ -166,15 +166,15 @@ class HfModel:
         """As `answers`; drawn ones from number `first` on, as one call for all of them gives them."""
         import torch
 
-        from cxrlab.models.hf.decode import film_key, write
+        from cxrlab.models.hf.decode import image_key, write
 
-        films = as_films(images, self.device)
-        prompts = self._asked(len(films), indications)
-        if not films:
+        radiographs = as_images(images, self.device)
+        prompts = self._asked(len(radiographs), indications)
+        if not radiographs:
             return []
         with torch.no_grad():  # not inference mode: what is remembered on the way must serve gradients later
-            encoded = self._encoder.encode([film.detach() for film in films], prompts, side="left")
-            keys = [film_key(film, prompt) for film, prompt in zip(films, prompts, strict=True)]
+            encoded = self._encoder.encode([image.detach() for image in radiographs], prompts, side="left")
+            keys = [image_key(image, prompt) for image, prompt in zip(radiographs, prompts, strict=True)]
             inputs = encoded.inputs
             return write(self.model, self.tokenizer, inputs, decoding, keys=keys, ends=self.ends, first=first)
 
@@ -182,8 +182,8 @@ class HfModel:
         self, images: Any, reports: Sequence[str], indications: Sequence[str | None] | None = None
     ) -> ReportLogProbs:
         """Natural log-probability of every token of given reports, end token included; differentiable."""
-        films = as_films(images, self.device)
-        encoded = self._encode(films, self._asked(len(films), indications), reports)
+        radiographs = as_images(images, self.device)
+        encoded = self._encode(radiographs, self._asked(len(radiographs), indications), reports)
         return report_log_probs(self.model, encoded)
 
     def losses(self, images: Any, reports: Sequence[str], indications: Sequence[str | None] | None = None) -> Tensor:
@@ -194,8 +194,8 @@ class HfModel:
         """[B] in [0, 1], how likely the answer to a closed question is yes and not no; differentiable.
 
         Args:
-            images: The films.
-            questions: One a film, or one for all of them.
+            images: The images.
+            questions: One an image, or one for all of them.
         """
         import torch
 
@@ -205,41 +205,45 @@ class HfModel:
         """[B], log p(yes) - log p(no): above 0 the answer is yes; differentiable also where the model is sure.
 
         Args:
-            images: The films.
-            questions: One a film, or one for all of them.
+            images: The images.
+            questions: One an image, or one for all of them.
         """
-        films = as_films(images, self.device)
-        asked = [questions] * len(films) if isinstance(questions, str) else _texts(questions, "question")
+        radiographs = as_images(images, self.device)
+        asked = [questions] * len(radiographs) if isinstance(questions, str) else _texts(questions, "question")
         prompts = [self.prompts.question(question) for question in asked]
         if self._verdicts is None:
             self._verdicts = verdicts_of(self.processor)
-        return yes_margins(verdict_scores(self.model, self._encoder, films, prompts, self._verdicts), self._verdicts)
+        return yes_margins(
+            verdict_scores(self.model, self._encoder, radiographs, prompts, self._verdicts), self._verdicts
+        )
 
     def encode(self, images: Any, prompts: Sequence[str], reports: Sequence[str] | None = None) -> Encoded:
         """Inputs of one forward pass, padded on the right; differentiable.
 
         Args:
-            images: The films.
+            images: The images.
             prompts: What is asked of each, such as `model.prompts.ask(indication)`.
             reports: What was answered; none for the prompts alone.
         """
-        return self._encode(as_films(images, self.device), prompts, reports)
+        return self._encode(as_images(images, self.device), prompts, reports)
 
-    def _encode(self, films: list[Tensor], prompts: Sequence[str], reports: Sequence[str] | None) -> Encoded:
+    def _encode(self, images: list[Tensor], prompts: Sequence[str], reports: Sequence[str] | None) -> Encoded:
         answers = [self._encoder.report(text) for text in _texts(reports, "report")] if reports is not None else None
-        return self._encoder.encode(films, prompts, answers)
+        return self._encoder.encode(images, prompts, answers)
 
     def _asked(self, count: int, indications: Sequence[str | None] | None) -> list[str]:
         reasons = _texts(indications, "indication", none=True) if indications is not None else [None] * count
         if len(reasons) != count:
-            raise DataError(f"{count} films came with {len(reasons)} indications; give one a film, None where unknown.")
+            raise DataError(
+                f"{count} images came with {len(reasons)} indications; give one an image, None where unknown."
+            )
         return [self.prompts.ask(reason) for reason in reasons]
 
 
 def _texts(texts: Sequence[Any], what: str, *, none: bool = False) -> list[Any]:
     """A list of texts; one single text would be taken apart letter by letter."""
     if isinstance(texts, str):
-        raise DataError(f"a single {what} was given where one a film is needed; put it in a list.")
+        raise DataError(f"a single {what} was given where one an image is needed; put it in a list.")
     for number, text in enumerate(texts):
         if not isinstance(text, str) and not (none and text is None):
             raise DataError(f"{what} {number} is a {type(text).__name__}, not text{' or None' if none else ''}.")
@@ -257,5 +261,5 @@ def _image_token(processor: Any, config: Any) -> int:
             if isinstance(found := getattr(source, name, None), int):
                 return found
     raise ConfigError(
-        f"a '{config.model_type}' does not tell which token stands for the film, so nobody can check that it sees one."
+        f"a '{config.model_type}' does not tell which token stands for the image, so nobody can check that it sees one."
     )

@@ -129,7 +129,7 @@ def _remedy(last: Failure, key_variable: str, with_key: bool) -> str:
     if status == 404:
         return "check the address and the name of the model after #"
     if status == 413:
-        return "send less at once: a shorter text, a smaller film"
+        return "send less at once: a shorter text, a smaller image"
     if 300 <= status < 400:
         return "it points elsewhere, which is not followed: give the address at which the model is"
     return "change what it objects to"

@@ -1,4 +1,4 @@
-"""Any report model behind an OpenAI-compatible address that takes pictures: a black box that is asked film by film."""
+"""Any report model behind an OpenAI-compatible address that takes pictures: a black box that is asked image by image."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ REFUSALS = (
     *((400, code) for code in OBJECTIONS),
     *((429, code) for code in SPENT),
 )
-_SLACK = 1e-4  # a resampled or perturbed film may leave [0, 1] by rounding
+_SLACK = 1e-4  # a resampled or perturbed image may leave [0, 1] by rounding
 _DEFAULT = Decoding()
 
 
 class HttpReporter:
     """A report model over a connection.
 
-    A film is sent as a PNG of 8 bits at its own size, beside the words of the prompts. How the model chooses its words
-    is the server's business: it is asked for temperature 0, a seed and at most 256 tokens. Where the server declines,
+    An image is sent as a PNG of 8 bits at its own size, beside the words of the prompts. How the model chooses its
+    words is the server's business: it is asked for temperature 0, a seed and at most 256 tokens. Where the server
+    declines,
     the answer has its words and `refused: True`.
 
     Args:
@@ -83,20 +84,20 @@ class HttpReporter:
 
     @property
     def capabilities(self) -> Capabilities:
-        """It runs elsewhere; several films at once are under way together."""
+        """It runs elsewhere; several images at once are under way together."""
         return Capabilities(batch=True, black_box=True)
 
     def generate(self, images: Sequence[Image], indications: Sequence[str | None] | None = None) -> list[Generated]:
         """One answer an image, in order.
 
         Raises:
-            NobodyThere: When nobody listened for any of the films, so that nothing was asked.
-            EndpointError: When a film got no answer otherwise.
+            NobodyThere: When nobody listened for any of the images, so that nothing was asked.
+            EndpointError: When an image got no answer otherwise.
         """
         return self._answered(images, indications, [0] * len(images))
 
     def asked_by(self, accounts: Sequence[str]) -> AskedBy:
-        """The model as it answers its next films, each asked by the account in the same place.
+        """The model as it answers its next images, each asked by the account in the same place.
 
         The first account that is ever seen asks by the first key of the environment variable, the second by the second
         and so on, from the first again when there are more accounts than keys.
@@ -110,7 +111,7 @@ class HttpReporter:
     ) -> list[Generated]:
         reasons = list(indications) if indications is not None else [None] * len(images)
         if not len(images) == len(reasons) == len(keys):
-            raise DataError(f"{len(images)} films, {len(reasons)} indications and {len(keys)} accounts do not match.")
+            raise DataError(f"{len(images)} images, {len(reasons)} indications and {len(keys)} accounts do not match.")
         pictures = [_checked(image, number) for number, image in enumerate(images)]
         reached = threading.Event()
 
@@ -133,12 +134,12 @@ class HttpReporter:
             told = str(error)
         else:
             return [found[place] for place in range(len(pictures))]
-        raise EndpointError(told)  # some films got through: it cannot be said that nothing was asked
+        raise EndpointError(told)  # some images got through: it cannot be said that nothing was asked
 
     def _ask(self, picture: Any, reason: str | None, key: int, stop: threading.Event) -> Generated:
         asked = writable(self._prompts.ask(reason))
         parts: list[dict[str, Any]] = [{"type": "image_url", "image_url": {"url": data_url(picture)}}]
-        if asked:  # a row that asks nothing leaves the film alone: some servers take no part without a word
+        if asked:  # a row that asks nothing leaves the image alone: some servers take no part without a word
             parts.insert(0, {"type": "text", "text": asked})
         try:
             told = self._chat.ask(parts, max_tokens=_DEFAULT.max_new_tokens, seed=_DEFAULT.seed, key=key, stop=stop)
@@ -154,11 +155,11 @@ class HttpReporter:
 
 
 class AskedBy:
-    """A report model for one batch of films, each of them asked by one of its keys.
+    """A report model for one batch of images, each of them asked by one of its keys.
 
     Args:
         reporter: The model.
-        keys: Number of the key for each film.
+        keys: Number of the key for each image.
     """
 
     def __init__(self, reporter: HttpReporter, keys: Sequence[int]) -> None:
@@ -187,15 +188,15 @@ def data_url(picture: Any) -> str:
 
 
 def _checked(image: Any, number: int) -> Any:
-    """The film as an array, after a look at what would else fail after others were paid for."""
+    """The image as an array, after a look at what would else fail after others were paid for."""
     import numpy as np
 
-    film = np.asarray(image)
-    if film.dtype.kind != "f":
-        raise DataError(f"film {number} holds {film.dtype}; scale it to float32 in [0, 1] first.")
-    if not (film.ndim == 2 or (film.ndim == 3 and film.shape[2] == 3)) or 0 in film.shape:
-        raise DataError(f"film {number} has the shape {list(film.shape)}; give [H, W] or [H, W, 3].")
-    low, high = float(film.min()), float(film.max())
+    radiograph = np.asarray(image)
+    if radiograph.dtype.kind != "f":
+        raise DataError(f"image {number} holds {radiograph.dtype}; scale it to float32 in [0, 1] first.")
+    if not (radiograph.ndim == 2 or (radiograph.ndim == 3 and radiograph.shape[2] == 3)) or 0 in radiograph.shape:
+        raise DataError(f"image {number} has the shape {list(radiograph.shape)}; give [H, W] or [H, W, 3].")
+    low, high = float(radiograph.min()), float(radiograph.max())
     if not (low >= -_SLACK and high <= 1 + _SLACK):  # not a number fails both
-        raise DataError(f"film {number} holds values from {low:g} to {high:g}; pixels must be in [0, 1].")
-    return film
+        raise DataError(f"image {number} holds values from {low:g} to {high:g}; pixels must be in [0, 1].")
+    return radiograph

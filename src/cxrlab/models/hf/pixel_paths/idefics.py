@@ -1,4 +1,4 @@
-"""A film as one or several images with a mask over their padding: Idefics2, Idefics3 and SmolVLM."""
+"""An image as one or several images with a mask over their padding: Idefics2, Idefics3 and SmolVLM."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOT_EMPTY = 1e-6
 
 
 class Masked(PixelPath):
-    """Images [N, K, 3, H, W] filled up with zeros to the right, below and in number; the mask has ones on the film."""
+    """Images [N, K, 3, H, W] filled up with zeros to the right, below and in number; the mask has ones on the image."""
 
     def __init__(self, image_processor: Any) -> None:
         super().__init__(image_processor)
@@ -32,28 +32,28 @@ class Masked(PixelPath):
 
     @abstractmethod
     def pieces(self, image: Tensor) -> list[Tensor]:
-        """The images that one film becomes, [1 or 3, h, w] in [0, 1]."""
+        """The images that one image becomes, [1 or 3, h, w] in [0, 1]."""
 
     def arrange(self, images: Sequence[Tensor]) -> dict[str, Tensor]:
         """`pixel_values` [N, K, 3, H, W] and `pixel_attention_mask` [N, K, H, W], whole numbers 1 and 0."""
-        films = [[visible(self.scaling(piece)) for piece in self.pieces(image)] for image in images]
-        pieces = [piece for film in films for piece in film]
-        most = max(len(film) for film in films)
+        radiographs = [[visible(self.scaling(piece)) for piece in self.pieces(image)] for image in images]
+        pieces = [piece for radiograph in radiographs for piece in radiograph]
+        most = max(len(radiograph) for radiograph in radiographs)
         height, width = (max(piece.shape[side] for piece in pieces) for side in (-2, -1))
-        values = pieces[0].new_zeros(len(films), most, 3, height, width)
-        mask = values.new_zeros(len(films), most, height, width).long()
-        for row, film in enumerate(films):
-            for column, piece in enumerate(film):
+        values = pieces[0].new_zeros(len(radiographs), most, 3, height, width)
+        mask = values.new_zeros(len(radiographs), most, height, width).long()
+        for row, radiograph in enumerate(radiographs):
+            for column, piece in enumerate(radiograph):
                 values[row, column, :, : piece.shape[-2], : piece.shape[-1]] = piece
                 mask[row, column, : piece.shape[-2], : piece.shape[-1]] = 1
         return {"pixel_values": values, "pixel_attention_mask": mask}
 
 
 class Idefics2(Masked):
-    """The film at its own shape within two edges; with splitting, its four quarters before it."""
+    """The image at its own shape within two edges; with splitting, its four quarters before it."""
 
     def pieces(self, image: Tensor) -> list[Tensor]:
-        """One film, or four quarters and the film."""
+        """One image, or four quarters and the image."""
         parts = [*quarters(image), image] if self.split else [image]
         return [self.resize(part, self.target(*part.shape[-2:])) for part in parts] if self.do_resize else parts
 
@@ -71,7 +71,7 @@ class Idefics2(Masked):
 
 
 class Idefics3(Masked):
-    """Square tiles row by row, then the whole film squeezed into one; without splitting, that one alone."""
+    """Square tiles row by row, then the whole image squeezed into one; without splitting, that one alone."""
 
     resizes = 3
 
@@ -80,7 +80,7 @@ class Idefics3(Masked):
         self.tile = measure(image_processor.max_image_size, "longest_edge")
 
     def pieces(self, image: Tensor) -> list[Tensor]:
-        """Tiles and whole film, all `tile` × `tile`; a film no larger than a tile is not split."""
+        """Tiles and whole image, all `tile` × `tile`; an image no larger than a tile is not split."""
         if self.do_resize:
             image = self.resize(image, self.target(*image.shape[-2:]))
         square = (self.tile, self.tile)
@@ -139,5 +139,5 @@ def quarters(image: Tensor) -> list[Tensor]:
 
 
 def visible(image: Tensor) -> Tensor:
-    """The models take an image of zeros alone for padding and drop it; a film of even mean grey must not be."""
+    """The models take an image of zeros alone for padding and drop it; an image of even mean grey must not be."""
     return image + _NOT_EMPTY * (image == 0).all()

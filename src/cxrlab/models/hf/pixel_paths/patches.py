@@ -1,4 +1,4 @@
-"""Patches in one long list, as many as the film is large: Qwen2-VL, Qwen2.5-VL and Qwen3-VL."""
+"""Patches in one long list, as many as the image is large: Qwen2-VL, Qwen2.5-VL and Qwen3-VL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _THINNEST = 200  # longest side over shortest that the family takes
 
 
 class FlatPatches(PixelPath):
-    """Every film at a size near its own that whole blocks of patches fill, cut into patches, block by block."""
+    """Every image at a size near its own that whole blocks of patches fill, cut into patches, block by block."""
 
     def __init__(self, image_processor: Any) -> None:
         super().__init__(image_processor)
@@ -28,7 +28,7 @@ class FlatPatches(PixelPath):
         self.do_resize = bool(image_processor.do_resize)
 
     def arrange(self, images: Sequence[Tensor]) -> dict[str, Tensor]:
-        """`pixel_values` [patches of all films, 3·frames·patch·patch] and `image_grid_thw` [N, 3]."""
+        """`pixel_values` [patches of all images, 3·frames·patch·patch] and `image_grid_thw` [N, 3]."""
         import torch
 
         patches, grids = [], []
@@ -45,7 +45,7 @@ class FlatPatches(PixelPath):
     def target(self, height: int, width: int) -> tuple[int, int]:
         """The nearest size of whole blocks that has neither too few pixels nor too many."""
         if max(height, width) > _THINNEST * min(height, width):
-            raise DataError(f"a film of {height} x {width} pixels is too thin for this model; crop it.")
+            raise DataError(f"an image of {height} x {width} pixels is too thin for this model; crop it.")
         block = self.patch * self.merge
         near = round(height / block) * block, round(width / block) * block
         if near[0] * near[1] > self.most:
@@ -61,7 +61,7 @@ class FlatPatches(PixelPath):
     def flatten(self, image: Tensor) -> Tensor:
         """[3, H, W] → [patches, 3·frames·patch·patch]: blocks row by row, the patches of a block row by row.
 
-        A still film is its own next frame.
+        A still image is its own next frame.
         """
         rows, columns = image.shape[-2] // self.patch, image.shape[-1] // self.patch
         blocks = image.reshape(

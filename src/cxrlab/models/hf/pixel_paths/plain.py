@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     Size = tuple[int, int]
 
-_SMALL = 1 << 20  # pixels of a film up to which all are resized at once; larger ones would lie in memory twice
+_SMALL = 1 << 20  # pixels of an image up to which all are resized at once; larger ones would lie in memory twice
 
 
 class Plain(PixelPath):
@@ -35,7 +35,7 @@ class Plain(PixelPath):
         ready = [self.one(image) for image in images]
         if len({image.shape for image in ready}) > 1:
             raise DataError(
-                "this model's processor keeps the shape of a film, and films of different shapes make no batch; "
+                "this model's processor keeps the shape of an image, and images of different shapes make no batch; "
                 "give them one by one, or crop them to one shape."
             )
         return {"pixel_values": torch.stack(ready)}
@@ -50,7 +50,7 @@ class Plain(PixelPath):
 
 
 class PaddedToSquare(Plain):
-    """LLaVA's own processor: a film may first be set in a square of the mean colour, normalised later or not."""
+    """LLaVA's own processor: an image may first be set in a square of the mean colour, normalised later or not."""
 
     def __init__(self, image_processor: Any) -> None:
         super().__init__(image_processor)
@@ -61,8 +61,8 @@ class PaddedToSquare(Plain):
         return super().one(image if self.colour is None else in_square(image, self.colour))
 
 
-class WholeFilm(Plain):
-    """Gemma 3's image processor could add crops to the film; its processor never asks for them unless it is told to."""
+class WholeImage(Plain):
+    """Gemma 3's image processor could add crops to the image; its processor never asks for them unless it is told to."""
 
     asked = MappingProxyType({"do_pan_and_scan": False})
 

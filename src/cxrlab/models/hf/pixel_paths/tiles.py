@@ -1,4 +1,4 @@
-"""The whole film, small, and beside it the film at a higher resolution in tiles: LLaVA-NeXT and LLaVA-OneVision."""
+"""The whole image, small, and beside it the image at a higher resolution in tiles: LLaVA-NeXT and LLaVA-OneVision."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class AnyResolution(Plain):
-    """Tiles [N, T, 3, H, W], the whole film first; films with fewer tiles are filled up with zeros.
+    """Tiles [N, T, 3, H, W], the whole image first; images with fewer tiles are filled up with zeros.
 
     The model finds out from `image_sizes` how many tiles are real.
     """
@@ -31,13 +31,13 @@ class AnyResolution(Plain):
         self.resizes = 1 if whole_tiles and self.whole == (self.tile, self.tile) else 2
 
     def arrange(self, images: Sequence[Tensor]) -> dict[str, Tensor]:
-        """`pixel_values` [N, T, 3, H, W] and `image_sizes` [N, 2]: height and width of each film."""
+        """`pixel_values` [N, T, 3, H, W] and `image_sizes` [N, 2]: height and width of each image."""
         import torch
         from torch.nn.functional import pad
 
-        films = [torch.stack([self.one(piece) for piece in self.pieces(image)]) for image in images]
-        most = max(len(film) for film in films)
-        filled = [pad(film, (0, 0, 0, 0, 0, 0, 0, most - len(film))) for film in films]
+        radiographs = [torch.stack([self.one(piece) for piece in self.pieces(image)]) for image in images]
+        most = max(len(radiograph) for radiograph in radiographs)
+        filled = [pad(radiograph, (0, 0, 0, 0, 0, 0, 0, most - len(radiograph))) for radiograph in radiographs]
         sizes = [tuple(image.shape[-2:]) for image in images]
         return {
             "pixel_values": torch.stack(filled),
@@ -45,7 +45,7 @@ class AnyResolution(Plain):
         }
 
     def pieces(self, image: Tensor) -> list[Tensor]:
-        """The whole film, squeezed into a square, then its tiles row by row."""
+        """The whole image, squeezed into a square, then its tiles row by row."""
         from torch.nn.functional import pad
         from transformers.image_processing_utils import select_best_resolution
 

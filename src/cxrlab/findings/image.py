@@ -48,7 +48,7 @@ def lesion(finding: Finding) -> Lesion:
 
 
 @dataclass(frozen=True)
-class Film:
+class Radiograph:
     """Draws the findings of one visit from those of the visit before.
 
     Args:

@@ -18,39 +18,39 @@ from cxrlab.core.errors import DataError, shown
 from cxrlab.core.files import unreadable
 from cxrlab.core.records import ImageFile
 from cxrlab.core.vocabulary import View
-from cxrlab.data.sources.layouts import film_path, portable
+from cxrlab.data.sources.layouts import image_path, portable
 from cxrlab.data.sources.values import Age, age_of
 
 SPLITS = {"train": "train", "valid": "val", "validate": "val", "val": "val", "test": "test"}
 ENDINGS = (".png", ".jpg", ".dcm")
 
 AGE_ZERO = "age 0, which stands for unknown"
-LISTED_TWICE = "film listed twice; the first row counts"
+LISTED_TWICE = "image listed twice; the first row counts"
 
 _PATH = re.compile(
-    r"(?:(?P<before>.*)/)?(?P<patient>patient\d+)/(?P<study>study\d+)/(?P<film>[^/]*?)(?P<ending>\.[A-Za-z]+)"
+    r"(?:(?P<before>.*)/)?(?P<patient>patient\d+)/(?P<study>study\d+)/(?P<image>[^/]*?)(?P<ending>\.[A-Za-z]+)"
 )
 _PATIENT = re.compile(r"patient\d+")
-# Enough for PNG/PNG/train and for chunks of it; a tree of films begins no deeper.
+# Enough for PNG/PNG/train and for chunks of it; a tree of images begins no deeper.
 _DEEPEST = 3
 
 
 @dataclass(frozen=True, slots=True)
-class FilmPath:
+class ImagePath:
     """A path of a table, taken apart.
 
     Args:
         before: Everything before the patient ("CheXpert-v1.0-small/train").
         patient: "patient00001".
         study: "study1".
-        film: "view1_frontal".
+        image: "view1_frontal".
         ending: ".jpg".
     """
 
     before: str
     patient: str
     study: str
-    film: str
+    image: str
     ending: str
 
     @property
@@ -69,18 +69,18 @@ class FilmPath:
         return self.before.rpartition("/")[2]
 
 
-def parsed_path(cell: str, place: str) -> FilmPath:
+def parsed_path(cell: str, place: str) -> ImagePath:
     """A path of a table; anything else is an error that names the place."""
     match = _PATH.fullmatch(portable(cell))
     if match is None:
         raise DataError(
-            f"{place} is {shown(cell)}; the path of a CheXpert film ends like "
+            f"{place} is {shown(cell)}; the path of a CheXpert image ends like "
             "train/patient00001/study1/view1_frontal.jpg."
         )
     parts = match.groupdict(default="")
     # Held once each: hundreds of thousands of paths share a few folders and names.
-    before, study, film, ending = (intern(parts[key]) for key in ("before", "study", "film", "ending"))
-    return FilmPath(before, parts["patient"], study, film, ending)
+    before, study, image, ending = (intern(parts[key]) for key in ("before", "study", "image", "ending"))
+    return ImagePath(before, parts["patient"], study, image, ending)
 
 
 def known_age(cell: str) -> Age:
@@ -90,30 +90,30 @@ def known_age(cell: str) -> Age:
 
 
 @dataclass(frozen=True, slots=True)
-class Film:
-    """One row's film; `ap_pa` is what the source says beyond the view ("LL"), empty for most."""
+class SourceImage:
+    """One row's image; `ap_pa` is what the source says beyond the view ("LL"), empty for most."""
 
-    path: FilmPath
+    path: ImagePath
     view: View
     ap_pa: str
 
     def image(self, trees: Trees) -> ImageFile:
-        """The film where it lies."""
+        """The image where it lies."""
         return ImageFile(trees.place(self.path), self.view, {"AP/PA": self.ap_pa} if self.ap_pa else {})
 
 
-def film_of(path: FilmPath, frontal_lateral: str, ap_pa: str) -> Film:
-    """The film with its view by the two columns, or by its name where the columns are not there.
+def image_of(path: ImagePath, frontal_lateral: str, ap_pa: str) -> SourceImage:
+    """The image with its view by the two columns, or by its name where the columns are not there.
 
-    AP/PA says "LL" or "RL" for some lateral films, and nothing or something else for a few frontal ones.
+    AP/PA says "LL" or "RL" for some lateral images, and nothing or something else for a few frontal ones.
     """
-    side = frontal_lateral.lower() or path.film.rpartition("_")[2].lower()
+    side = frontal_lateral.lower() or path.image.rpartition("_")[2].lower()
     word = ap_pa.upper()
     if side == "frontal":
         view = View(word) if word in (View.AP, View.PA) else View.FRONTAL
     else:
         view = View.LATERAL if side == "lateral" else View.OTHER
-    return Film(path, view, "" if word == view else intern(ap_pa))
+    return SourceImage(path, view, "" if word == view else intern(ap_pa))
 
 
 @dataclass(frozen=True)
@@ -130,21 +130,21 @@ class Trees:
     with_splits: tuple[str, ...]
     without: tuple[str, ...]
 
-    def place(self, path: FilmPath) -> str:
-        """Where the film of a table lies, relative to the root; where it would lie when it does not.
+    def place(self, path: ImagePath) -> str:
+        """Where the image of a table lies, relative to the root; where it would lie when it does not.
 
         The table's own ending goes before PNG, and PNG before DICOM: trees of several kinds may stand side by side.
         """
-        return film_path(self.root, self._candidates(path))
+        return image_path(self.root, self._candidates(path))
 
-    def _candidates(self, path: FilmPath) -> Iterator[str]:
+    def _candidates(self, path: ImagePath) -> Iterator[str]:
         endings = dict.fromkeys((path.ending, *ENDINGS))
-        film = f"{path.patient}/{path.study}/{path.film}"
+        image = f"{path.patient}/{path.study}/{path.image}"
         folder = path.split_folder
         below = f"{folder}/" if folder in SPLITS else ""
         for ending in endings:
-            yield from (f"{tree}{below}{film}{ending}" for tree in self.with_splits or ("",))
-            yield from (f"{tree}{film}{ending}" for tree in self.without)
+            yield from (f"{tree}{below}{image}{ending}" for tree in self.with_splits or ("",))
+            yield from (f"{tree}{image}{ending}" for tree in self.without)
 
 
 def find_trees(root: Path, start: Path | None = None) -> Trees:

@@ -12,7 +12,7 @@ from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.views import frontal
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import generate
-from cxrlab.evaluation.wrong_films import GREY, WrongFilms, control_file
+from cxrlab.evaluation.wrong_images import GREY, WrongImages, control_file
 
 
 def predictions(run: Path, control: str) -> dict[str, dict[str, Any]]:
@@ -24,20 +24,20 @@ def right(corpus: Corpus, key: str) -> np.ndarray:
     return corpus.image(corpus[key], frontal(corpus[key]))
 
 
-def test_wrong_films_are_made_as_they_are_called(tmp_path: Path) -> None:
+def test_wrong_images_are_made_as_they_are_called(tmp_path: Path) -> None:
     corpus = toy_corpus(tmp_path / "corpus")
-    noise = WrongFilms(corpus, "noise", 7, {})
-    film = noise.film("s1")
-    assert film.shape == right(corpus, "s1").shape and film.dtype == np.float32
-    assert 0 <= film.min() < 0.05 and 0.95 < film.max() < 1 and abs(film.mean() - 0.5) < 0.05
-    assert np.array_equal(film, noise.film("s1")), "the same every time"
-    assert not np.array_equal(film, noise.film("s2")) and not np.array_equal(
-        film, WrongFilms(corpus, "noise", 8, {}).film("s1")
+    noise = WrongImages(corpus, "noise", 7, {})
+    image = noise.image("s1")
+    assert image.shape == right(corpus, "s1").shape and image.dtype == np.float32
+    assert 0 <= image.min() < 0.05 and 0.95 < image.max() < 1 and abs(image.mean() - 0.5) < 0.05
+    assert np.array_equal(image, noise.image("s1")), "the same every time"
+    assert not np.array_equal(image, noise.image("s2")) and not np.array_equal(
+        image, WrongImages(corpus, "noise", 8, {}).image("s1")
     )
-    blank = WrongFilms(corpus, "blank", 7, {}).film("s1")
-    assert blank.shape == film.shape and blank.dtype == np.float32 and set(blank.ravel()) == {np.float32(GREY)}
-    swapped = WrongFilms(corpus, "swapped", 7, {"s1": "s2"})
-    assert np.array_equal(swapped.film("s1"), right(corpus, "s2"))
+    blank = WrongImages(corpus, "blank", 7, {}).image("s1")
+    assert blank.shape == image.shape and blank.dtype == np.float32 and set(blank.ravel()) == {np.float32(GREY)}
+    swapped = WrongImages(corpus, "swapped", 7, {"s1": "s2"})
+    assert np.array_equal(swapped.image("s1"), right(corpus, "s2"))
     assert swapped.indication("s1") == noise.indication("s1"), "the question stays the study's own"
 
 
@@ -48,8 +48,8 @@ def done(phantom: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_swapped_answers_are_those_of_other_patients_films(phantom: Path, done: Path) -> None:
-    """Retrieval answers a swapped film with what it answered for that film in its own place."""
+def test_swapped_answers_are_those_of_other_patients_images(phantom: Path, done: Path) -> None:
+    """Retrieval answers a swapped image with what it answered for that image in its own place."""
     corpus = load_corpus(phantom)
     lines = (done / "predictions.jsonl").read_text().splitlines()
     own = {record["id"]: record for record in map(json.loads, lines)}
@@ -61,7 +61,7 @@ def test_swapped_answers_are_those_of_other_patients_films(phantom: Path, done: 
         assert similar[item["neighbour"], item["similarity"]] != corpus[key].patient
 
 
-def test_the_summary_counts_them_and_blank_films_are_all_answered_alike(done: Path) -> None:
+def test_the_summary_counts_them_and_blank_images_are_all_answered_alike(done: Path) -> None:
     count = len((done / "predictions.jsonl").read_text().splitlines())
     assert json.loads((done / "summary.json").read_text())["controls"] == dict.fromkeys(
         ("noise", "blank", "swapped"), count
@@ -85,7 +85,7 @@ def test_one_patient_alone_has_nobody_to_swap_with(phantom: Path, tmp_path: Path
     assert found.controls == {"noise": 1, "blank": 1, "swapped": 0}
 
 
-def test_an_unreadable_film_is_asked_for_by_no_control(own_phantom: Path, tmp_path: Path) -> None:
+def test_an_unreadable_image_is_asked_for_by_no_control(own_phantom: Path, tmp_path: Path) -> None:
     corpus = load_corpus(own_phantom)
     lost, *others = corpus.ids("val")
     (own_phantom / corpus[lost].images[0].path).unlink()

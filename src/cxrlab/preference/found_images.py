@@ -1,4 +1,4 @@
-"""Whether a written report finds its own film among all, by a contrastive encoder, before and after alignment."""
+"""Whether a written report finds its own image among all, by a contrastive encoder, before and after alignment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cxrlab.evaluation.answering import Films
+from cxrlab.evaluation.answering import Images
 from cxrlab.metrics.ranks import first_right, recall
 from cxrlab.models.loading import Loading
 from cxrlab.models.names import load_encoder
@@ -17,13 +17,13 @@ from cxrlab.preference.train_config import Measure
 KS = (1, 5, 10)
 
 
-def found_films(
-    films: Films, studies: Sequence[Asked], reports: Mapping[str, Sequence[str]], settings: Measure, seed: int
+def found_images(
+    images: Images, studies: Sequence[Asked], reports: Mapping[str, Sequence[str]], settings: Measure, seed: int
 ) -> dict[str, Any]:
-    """Recall@1, 5 and 10 of the film by the report that was written for it, among the films of all studies.
+    """Recall@1, 5 and 10 of the image by the report that was written for it, among the images of all studies.
 
     Args:
-        films: What the encoder is shown.
+        images: What the encoder is shown.
         studies: In order.
         reports: Those of the model before and after, in the same order.
         settings: With the name of the encoder.
@@ -31,8 +31,8 @@ def found_films(
     """
     encoder = load_encoder(str(settings.encoder), Loading())
     shown = [
-        encoder.embed_images([films.film(study.id) for study in batch])
-        for batch in batches(studies, settings.batch_size, "embedding films")
+        encoder.embed_images([images.image(study.id) for study in batch])
+        for batch in batches(studies, settings.batch_size, "embedding images")
     ]
     gallery, keys = np.concatenate(shown), np.arange(len(studies))
     places = {

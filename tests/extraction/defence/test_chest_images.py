@@ -1,4 +1,4 @@
-"""The gate on films and scenes that it was not set on."""
+"""The gate on images and scenes that it was not set on."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ import pytest
 
 from cxrlab.core.errors import DataError
 from cxrlab.extraction.defence.adaptive import smallest_passing
-from cxrlab.extraction.defence.chest_films import ChestFilms
+from cxrlab.extraction.defence.chest_images import ChestImages
 from cxrlab.extraction.pools import open_pool
 from cxrlab.extraction.records import Picture
 
 
-def films(count: int) -> list[Picture]:
+def images(count: int) -> list[Picture]:
     """A dark frame around a bright middle, each with its own noise and brightness."""
     rng = np.random.default_rng(5)
     found = []
     for number in range(count):
-        film = np.full((48, 48), 20.0)
-        film[8:, 8:40] = 120 + rng.normal(0, 6)
-        film[8:, 20:28] = 200 + rng.normal(0, 6)
-        found.append(Picture(f"f{number}", np.clip(film + rng.normal(0, 4, film.shape), 0, 255).astype(np.uint8)))
+        image = np.full((48, 48), 20.0)
+        image[8:, 8:40] = 120 + rng.normal(0, 6)
+        image[8:, 20:28] = 200 + rng.normal(0, 6)
+        found.append(Picture(f"f{number}", np.clip(image + rng.normal(0, 4, image.shape), 0, 255).astype(np.uint8)))
     return found
 
 
-def test_films_pass_and_scenes_do_not_until_they_are_films() -> None:
-    benign = films(180)
-    gate = ChestFilms(benign[:120], bound=0.05, seed=2)
-    # 60 held-out films at a bound of 0.05: 3 refusals expected, 10 or more have probability below 0.001.
+def test_images_pass_and_scenes_do_not_until_they_are_images() -> None:
+    benign = images(180)
+    gate = ChestImages(benign[:120], bound=0.05, seed=2)
+    # 60 held-out images at a bound of 0.05: 3 refusals expected, 10 or more have probability below 0.001.
     assert sum(not gate(picture.pixels) for picture in benign[120:]) < 10
     scenes = [picture.pixels for picture in open_pool("scenes", size=48, seed=1).draw(12)]
     assert sum(gate(picture) for picture in scenes) == 0
@@ -36,6 +36,6 @@ def test_films_pass_and_scenes_do_not_until_they_are_films() -> None:
     assert passed == {0.0: 0.0, 0.3: 0.0, 1.0: 1.0} and share == 1.0
 
 
-def test_too_few_films_for_a_bound_are_refused_with_the_number() -> None:
+def test_too_few_images_for_a_bound_are_refused_with_the_number() -> None:
     with pytest.raises(DataError, match="too few for the detector 'chest-gate': its bound needs 2245"):
-        ChestFilms(films(30), bound=1 / 500, seed=2)
+        ChestImages(images(30), bound=1 / 500, seed=2)

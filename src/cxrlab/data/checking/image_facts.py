@@ -1,4 +1,4 @@
-"""What the pixels of one film tell a check: its size, how bright it is, and whether it looks turned black for white."""
+"""What the pixels of one image tell a check: its size, how bright it is, and whether it looks turned black for white."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _THUMB = 32
 
 
 @dataclass(frozen=True)
-class FilmFacts:
-    """Numbers of one film; grey values are of [0, 1].
+class ImageFacts:
+    """Numbers of one image; grey values are of [0, 1].
 
     Args:
         width: Pixels.
@@ -33,8 +33,8 @@ class FilmFacts:
         spread: Standard deviation of grey.
         low: Grey that 1 % of the pixels stay below.
         high: Grey that 1 % of the pixels exceed.
-        inverted: It looks as if bone were dark; only a frontal film is asked.
-        digest: Mark of what it shows: the same film saved in another way has the same one.
+        inverted: It looks as if bone were dark; only a frontal image is asked.
+        digest: Mark of what it shows: the same image saved in another way has the same one.
         likeness: Perceptual hash; None where nobody asked for one.
     """
 
@@ -51,7 +51,7 @@ class FilmFacts:
     likeness: int | None = None
 
 
-def film_facts(picture: Picture, view: View | None) -> FilmFacts:
+def image_facts(picture: Picture, view: View | None) -> ImageFacts:
     """Measure a picture as `images.read_picture` returns it."""
     shown = eight_bits(picture)
     grey = shown if shown.ndim == 2 else to_uint8(luminance(to_unit(shown)))
@@ -59,7 +59,7 @@ def film_facts(picture: Picture, view: View | None) -> FilmFacts:
     mean = float(shares @ _GREYS)
     variance = float(shares @ (_GREYS - mean) ** 2)
     below = np.cumsum(shares)
-    return FilmFacts(
+    return ImageFacts(
         width=grey.shape[1],
         height=grey.shape[0],
         depth=_DEPTHS[str(picture.dtype)],
@@ -75,17 +75,17 @@ def film_facts(picture: Picture, view: View | None) -> FilmFacts:
 
 def digest(shown: NDArray[np.uint8]) -> bytes:
     """Sixteen bytes that stand for the pixels of a picture in its plainest form (see `images.eight_bits`)."""
-    # The shape counts: a blank film of 2 x 8 and one of 4 x 4 hold the same bytes.
+    # The shape counts: a blank image of 2 x 8 and one of 4 x 4 hold the same bytes.
     mark = hashlib.blake2b(repr(shown.shape).encode(), digest_size=16)
     mark.update(np.ascontiguousarray(shown).data)
     return mark.digest()
 
 
 def looks_inverted(grey: NDArray[np.uint8]) -> bool:
-    """Whether a frontal chest film, uint8 [H, W], seems to show bone dark and air bright.
+    """Whether a frontal chest radiograph, uint8 [H, W], seems to show bone dark and air bright.
 
     Two signs must agree: the midline between the lungs is darker than the lungs, and the upper corners,
-    where no body is, are bright. A suspicion, not a verdict: a film that lies on its side may show both.
+    where no body is, are bright. A suspicion, not a verdict: an image that lies on its side may show both.
     """
     if min(grey.shape) < _THUMB:
         return False

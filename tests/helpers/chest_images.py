@@ -1,4 +1,4 @@
-"""Chest films for tests of views: phantoms from the front, and a plain drawing of a chest from the side."""
+"""Chest images for tests of views: phantoms from the front, and a plain drawing of a chest from the side."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cxrlab.data.phantom.corpus import draw_studies, orders
 
 
 @cache
-def frontal_films(n: int = 8, size: int = 128, preset: str = "standard") -> tuple[np.ndarray, ...]:
+def frontal_images(n: int = 8, size: int = 128, preset: str = "standard") -> tuple[np.ndarray, ...]:
     """Phantoms, [size, size] in [0, 1]."""
     config = PhantomConfig(n=n, size=size, seed=5, preset=preset)
     drawn = [one for order in orders(config) for one in draw_studies(config, order)]
@@ -22,17 +22,17 @@ def frontal_films(n: int = 8, size: int = 128, preset: str = "standard") -> tupl
     return tuple(np.asarray(picture, np.float32) / np.float32(255) for picture in pictures)
 
 
-def side_film(size: int = 128) -> np.ndarray:
+def side_image(size: int = 128) -> np.ndarray:
     """A body between air on both sides: one dark lung in its middle, the back brighter than the breast, belly below."""
     down, across = np.mgrid[0:size, 0:size] / size
     left, right = 0.30 - 0.12 * down, 0.80 + 0.06 * down
     body = (across > left) & (across < right)
-    film = np.where(body, 0.55 + 0.4 * (across - left) / (right - left), 0.02)
+    image = np.where(body, 0.55 + 0.4 * (across - left) / (right - left), 0.02)
     lung = ((across - 0.52) / 0.2) ** 2 + ((down - 0.42) / 0.3) ** 2 < 1
-    film = np.where(lung, 0.2, film)
-    film = np.where(body & (down > 0.68 + 0.1 * across), 0.95, film)
-    return film.astype(np.float32)
+    image = np.where(lung, 0.2, image)
+    image = np.where(body & (down > 0.68 + 0.1 * across), 0.95, image)
+    return image.astype(np.float32)
 
 
-def png(film: np.ndarray) -> bytes:
-    return encode_png(to_uint8(film))
+def png(image: np.ndarray) -> bytes:
+    return encode_png(to_uint8(image))

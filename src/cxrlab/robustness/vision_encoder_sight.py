@@ -1,8 +1,8 @@
-"""What a vision tower sees in films, with its own weights or with others, and the model around it.
+"""What a vision encoder sees in images, with its own weights or with others, and the model around it.
 
 Of a report model these are the features of every patch that its projector is given; of a contrastive encoder the
-vector of the film before its length is set to 1. Only the tower runs, and only the tower is moved to the device: of a
-large report model the language model stays where it was loaded.
+vector of the image before its length is set to 1. Only the encoder runs, and only the encoder is moved to the device:
+of a large report model the language model stays where it was loaded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cxrlab.models.model_card import ModelCard, write_model_card
 
 Weights = Mapping[str, Tensor]
 See = Callable[[Tensor], Tensor]
-"""Films [B, C, H, W] float32 in [0, 1] → features [B, P, D]."""
+"""Images [B, C, H, W] float32 in [0, 1] → features [B, P, D]."""
 
 _ENCODERS = (*DUAL_ENCODERS, "clip", "siglip", "siglip2")
 
@@ -38,22 +38,22 @@ class _Reached(Exception):  # noqa: N818 - no error: it carries what the project
 
 
 class _Looking(nn.Module):
-    """A model whose forward pass ends where its vision tower does.
+    """A model whose forward pass ends where its vision encoder does.
 
     Args:
-        inner: With `get_image_features` and the tower.
-        tower: Name of the tower in it.
-        behind: Name of the projector behind the tower; None for an encoder.
+        inner: With `get_image_features` and the vision encoder.
+        vision_encoder: Name of the vision encoder in it.
+        behind: Name of the projector behind the vision encoder; None for an encoder.
     """
 
-    def __init__(self, inner: nn.Module, tower: str, behind: str | None) -> None:
+    def __init__(self, inner: nn.Module, vision_encoder: str, behind: str | None) -> None:
         super().__init__()
-        self.inner, self.tower_name, self.behind = inner, f"inner.{tower}", behind
+        self.inner, self.vision_encoder_name, self.behind = inner, f"inner.{vision_encoder}", behind
 
     @property
-    def tower(self) -> nn.Module:
+    def vision_encoder(self) -> nn.Module:
         """The part that learns."""
-        return self.get_submodule(self.tower_name)
+        return self.get_submodule(self.vision_encoder_name)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Normalised pixels [B, 3, H, W] → [B, P, D]."""
@@ -71,13 +71,13 @@ class _Looking(nn.Module):
 
 
 class Sight:
-    """An opened model of which the vision tower can learn; all else is frozen.
+    """An opened model of which the vision encoder can learn; all else is frozen.
 
     Args:
         model: The whole model in float32, evaluation mode.
         looking: The part of it that sees.
-        image_processor: Whose scaling films get.
-        device: Where the tower runs.
+        image_processor: Whose scaling images get.
+        device: Where the vision encoder runs.
         write: Writes model and processor into an empty folder.
         card: What is known of the model; None where its folder does not tell.
     """
@@ -95,36 +95,36 @@ class Sight:
         self._looking, self._write = looking, write
         self._scaling = Scaling.of(image_processor)
         model.requires_grad_(False)
-        self.tower = looking.tower.to(device).requires_grad_(True)
+        self.vision_encoder = looking.vision_encoder.to(device).requires_grad_(True)
 
-    def __call__(self, films: Tensor) -> Tensor:
-        """Features with the tower's weights as they are now; differentiable to films and weights."""
-        found: Tensor = self._looking(self._scaling(films))
+    def __call__(self, images: Tensor) -> Tensor:
+        """Features with the vision encoder's weights as they are now; differentiable to images and weights."""
+        found: Tensor = self._looking(self._scaling(images))
         return found
 
     def frozen(self) -> See:
-        """The same with a copy of the weights of this moment, which never change; differentiable to films alone."""
+        """The same with a copy of the weights of this moment, which never change; differentiable to images alone."""
         return self.with_weights({name: value.clone() for name, value in self.weights().items()})
 
     def with_weights(self, weights: Weights) -> See:
-        """The same with these weights of the tower in place of its own."""
+        """The same with these weights of the vision encoder in place of its own."""
         from torch.func import functional_call
 
-        named = {f"{self._looking.tower_name}.{name}": value.detach() for name, value in weights.items()}
+        named = {f"{self._looking.vision_encoder_name}.{name}": value.detach() for name, value in weights.items()}
 
-        def see(films: Tensor) -> Tensor:
-            found: Tensor = functional_call(self._looking, named, (self._scaling(films),))
+        def see(images: Tensor) -> Tensor:
+            found: Tensor = functional_call(self._looking, named, (self._scaling(images),))
             return found
 
         return see
 
     def weights(self) -> dict[str, Tensor]:
-        """The tower's weights by name, not copied."""
-        return dict(self.tower.state_dict())
+        """The vision encoder's weights by name, not copied."""
+        return dict(self.vision_encoder.state_dict())
 
     def round_to(self, dtype: torch.dtype) -> None:
-        """Give the tower the numbers that it will have once written in this precision."""
-        self.tower.to(dtype).float()
+        """Give the vision encoder the numbers that it will have once written in this precision."""
+        self.vision_encoder.to(dtype).float()
 
     def write(self, folder: Path, dtype: torch.dtype, card: ModelCard | None) -> None:
         """Write the whole model with everything beside its weights; a model without a card gets none."""
@@ -138,17 +138,17 @@ class Sight:
 
 
 def open_sight(name: str, loading: Loading) -> Sight:
-    """Open the model of this name to have its tower hardened.
+    """Open the model of this name to have its vision encoder hardened.
 
     Args:
         name: hf:FOLDER or builtin:NAME, of a report model or a contrastive encoder; adapters are merged.
-        loading: Device of the tower.
+        loading: Device of the vision encoder.
 
     Raises:
-        ConfigError: When the name is of a model without weights, or the model has no vision tower of its own.
+        ConfigError: When the name is of a model without weights, or the model has no vision encoder of its own.
     """
     if not name.startswith(("hf:", "builtin:")):
-        raise ConfigError(f"'{name}' has no vision tower that could be hardened; give hf:FOLDER or builtin:NAME.")
+        raise ConfigError(f"'{name}' has no vision encoder that could be hardened; give hf:FOLDER or builtin:NAME.")
     here = replace(loading, device="cpu", dtype="float32")
     folder = locate(resolve(name, Path()), here)
     device = device_of(loading)
@@ -178,8 +178,8 @@ def _reporter(name: str, folder: Path, loading: Loading, device: torch.device) -
     inner = getattr(found.model, "model", found.model)
     if not all(hasattr(inner, part) for part in ("vision_tower", "multi_modal_projector", "get_image_features")):
         raise ConfigError(
-            f"'{name}' is a model of the type '{found.model.config.model_type}', whose vision tower is not apart from "
-            "the rest; hardening takes models with a tower and a projector behind it, such as a LLaVA."
+            f"'{name}' is a model of the type '{found.model.config.model_type}', whose encoder is not apart from "
+            "the rest; hardening takes models with a vision encoder and a projector behind it, such as a LLaVA."
         )
     looking = _Looking(inner, "vision_tower", "multi_modal_projector")
     processor = found.processor

@@ -1,6 +1,6 @@
-"""Ask two baselines about the films of a test split and put their reports side by side on a page.
+"""Ask two baselines about the images of a test split and put their reports side by side on a page.
 
-python examples/nearest_film.py runs/nearest
+python examples/nearest_image.py runs/nearest
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def main(out: Path) -> None:
     """Make corpus, runs and page in `out`."""
     corpus = make_phantom(PhantomConfig(n=120, size=96, seed=7), out / "corpus")
 
-    # One film by hand …
+    # One image by hand …
     model = cxrlab.load_model(f"retrieval:{corpus.path}")
     study = next(corpus.studies("test"))
     answer = model.generate([corpus.image(study)])[0]

@@ -1,4 +1,4 @@
-"""The detectors that judge single films, on phantoms, scenes and planted noise."""
+"""The detectors that judge single images, on phantoms, scenes and planted noise."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cxrlab.extraction.detection.perturbation import Perturbation
 from cxrlab.extraction.detection.shares import share
 from cxrlab.extraction.detection.traffic import Traffic
 
-LOOSE = DetectorSettings(film_bound=0.06, account_bound=0.05, account_queries=20, accounts=19, window=8, least=8)
+LOOSE = DetectorSettings(image_bound=0.06, account_bound=0.05, account_queries=20, accounts=19, window=8, least=8)
 
 
 def traffic(pictures: Sequence[np.ndarray]) -> Traffic:
@@ -53,25 +53,25 @@ def grain(benign: Traffic) -> Perturbation:
     return found
 
 
-def test_scenes_are_no_chest_films(gate: ChestGate, scenes: tuple[np.ndarray, ...]) -> None:
+def test_scenes_are_no_chest_images(gate: ChestGate, scenes: tuple[np.ndarray, ...]) -> None:
     found = gate.watch(traffic(scenes))
     assert found.flagged is not None and found.flagged.mean() > 0.9
-    # 50 films set the threshold and one of 51 places is beyond: of 20 films P(3 or more) = 0.021, P(2 or more) 0.079.
+    # 50 images set the threshold and one of 51 places is beyond: of 20 images P(3 or more) = 0.021, P(2 or more) 0.079.
     assert gate.count == 3 and found.alarm == 3
 
 
-def test_held_out_films_pass_within_the_bound(gate: ChestGate, grain: Perturbation, benign: Traffic) -> None:
+def test_held_out_images_pass_within_the_bound(gate: ChestGate, grain: Perturbation, benign: Traffic) -> None:
     for detector in (gate, grain):
         flagged = detector.watch(benign.take(range(75, 120))).flagged
         assert flagged is not None
         low = share(int(flagged.sum()), len(flagged)).low
-        assert low is not None and low <= LOOSE.film_bound
+        assert low is not None and low <= LOOSE.image_bound
 
 
 def test_planted_noise_is_seen_and_a_hidden_one_is_not(
     grain: Perturbation, phantoms: tuple[np.ndarray, ...], scenes: tuple[np.ndarray, ...]
 ) -> None:
-    """51 grey levels are ε 0.2 on films in [0, 1]; one level is less than the noise that films have of their own."""
+    """51 grey levels are ε 0.2 on images in [0, 1]; one level is less than the noise that images have of their own."""
     for pictures in (phantoms[75:105], scenes):
         loud = grain.watch(traffic(noisy(pictures, 51))).flagged
         assert loud is not None and loud.all()
@@ -79,14 +79,14 @@ def test_planted_noise_is_seen_and_a_hidden_one_is_not(
     assert soft is not None and soft.mean() < 0.2
 
 
-def test_smooth_films_are_not_called_perturbed(grain: Perturbation) -> None:
+def test_smooth_images_are_not_called_perturbed(grain: Perturbation) -> None:
     flagged = grain.watch(traffic([np.full((64, 64), level, np.uint8) for level in (0, 128, 255)])).flagged
     assert flagged is not None and not flagged.any()
 
 
-def test_too_few_films_are_refused_with_the_number(benign: Traffic) -> None:
-    """0.94 ** 49 = 0.048: a bound of 0.06 takes 49 films, two thirds of 73; 0.928 ** 40 = 0.05: 40 bound 0.072."""
-    with pytest.raises(DataError, match=r"60 benign films .* needs 73; give that many, or film_bound=0.0722"):
+def test_too_few_images_are_refused_with_the_number(benign: Traffic) -> None:
+    """0.94 ** 49 = 0.048: a bound of 0.06 takes 49 images, two thirds of 73; 0.928 ** 40 = 0.05: 40 bound 0.072."""
+    with pytest.raises(DataError, match=r"60 benign images .* needs 73; give that many, or image_bound=0.0722"):
         ChestGate(LOOSE).calibrate(benign.take(range(60)), seed=7)
     ChestGate(LOOSE).calibrate(benign.take(range(73)), seed=7)
 
@@ -109,7 +109,7 @@ def test_statistics_of_pictures_that_can_be_worked_out() -> None:
 
 
 def test_small_pictures_are_vectors_of_length_one(phantoms: tuple[np.ndarray, ...]) -> None:
-    films = [film.astype(np.float32) / 255 for film in phantoms[:3]]
-    vectors = SmallPictures().embed_images([*films, np.zeros((9, 9), np.float32)])
+    images = [image.astype(np.float32) / 255 for image in phantoms[:3]]
+    vectors = SmallPictures().embed_images([*images, np.zeros((9, 9), np.float32)])
     assert vectors.shape == (4, 144)
     assert np.linalg.norm(vectors, axis=1) == pytest.approx([1, 1, 1, 0], abs=1e-5)

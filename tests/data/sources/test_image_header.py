@@ -1,13 +1,13 @@
-"""Headers of films: only their beginning is read."""
+"""Headers of images: only their beginning is read."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from dicom_films import write_film
+from dicom_images import write_image
 
-from cxrlab.data.sources.film_header import HEADER_UNREADABLE, header_of
+from cxrlab.data.sources.image_header import HEADER_UNREADABLE, header_of
 from cxrlab.data.sources.values import AGE_OUT_OF_RANGE
 
 
@@ -16,23 +16,23 @@ from cxrlab.data.sources.values import AGE_OUT_OF_RANGE
     [("061Y", 61, None), ("006M", 0.5, None), ("999Y", None, AGE_OUT_OF_RANGE), ("", None, None)],
 )
 def test_ages_of_headers(tmp_path: Path, cell: str, age: float | None, remark: str | None) -> None:
-    write_film(tmp_path / "film", PatientAge=cell, PatientSex="M")
-    header, told = header_of(tmp_path, "film")
+    write_image(tmp_path / "image", PatientAge=cell, PatientSex="M")
+    header, told = header_of(tmp_path, "image")
     assert header is not None and (header.age, header.sex, told) == (age, "M", remark)
     assert not isinstance(header.age, float) or header.age != int(header.age), "whole years are whole numbers"
 
 
-def test_a_film_larger_than_what_is_read_is_no_damaged_one(tmp_path: Path) -> None:
+def test_a_image_larger_than_what_is_read_is_no_damaged_one(tmp_path: Path) -> None:
     """A megapixel is four times the part that is read; its header stands in front."""
-    write_film(tmp_path / "film", 1024, 1024, PatientSex="F")
-    header, told = header_of(tmp_path, "film")
+    write_image(tmp_path / "image", 1024, 1024, PatientSex="F")
+    header, told = header_of(tmp_path, "image")
     assert header is not None and (header.rows, header.columns, header.sex, told) == (1024, 1024, "F", None)
 
 
-def test_an_absent_film_another_format_and_a_torn_header(tmp_path: Path) -> None:
+def test_an_absent_image_another_format_and_a_torn_header(tmp_path: Path) -> None:
     assert header_of(tmp_path, "none") == (None, None)
     assert header_of(tmp_path, ".") == (None, None)
-    (tmp_path / "film.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    assert header_of(tmp_path, "film.png") == (None, None)
+    (tmp_path / "image.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    assert header_of(tmp_path, "image.png") == (None, None)
     (tmp_path / "torn").write_bytes(b"\0" * 128 + b"DICM" + b"\xff" * 40)
     assert header_of(tmp_path, "torn") == (None, HEADER_UNREADABLE)

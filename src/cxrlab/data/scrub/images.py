@@ -1,4 +1,4 @@
-"""One film: what in its file may name a patient, and a copy of it without."""
+"""One image: what in its file may name a patient, and a copy of it without."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 
 from cxrlab.core.codec import PNG_START, decode
 from cxrlab.core.errors import DataError
-from cxrlab.data.dicom import check_single_film, is_dicom, parse_dicom, sound_header, stored_pixels
+from cxrlab.data.dicom import check_single_image, is_dicom, parse_dicom, sound_header, stored_pixels
 from cxrlab.data.dicom_display import displayed
-from cxrlab.data.images import Picture, grey_film
+from cxrlab.data.images import Picture, grey_image
 from cxrlab.data.scrub.burned_in import Corners, TextBox, text_boxes
 from cxrlab.data.scrub.headers import burned_in, clean_header, identifiers, private_tags, telling_tags
 from cxrlab.data.scrub.pictures import clean_picture, is_picture, telling_parts
@@ -23,20 +23,20 @@ from cxrlab.data.scrub.pseudonyms import Pseudonyms
 if TYPE_CHECKING:
     from pydicom import Dataset
 
-    from cxrlab.data.grey import Film
+    from cxrlab.data.grey import ImageArray
 
-Shown = Callable[[Picture], "Film"]
+Shown = Callable[[Picture], "ImageArray"]
 
-# How often a film is looked at again after its text was blanked.
+# How often an image is looked at again after its text was blanked.
 PASSES = 3
 
 
 class StillText(DataError):
-    """A film that shows text although what was found was blanked again and again."""
+    """An image that shows text although what was found was blanked again and again."""
 
 
-class NotOneFilm(DataError):
-    """A DICOM file that is no single film: a report, several frames."""
+class NotOneImage(DataError):
+    """A DICOM file that is no single image: a report, several frames."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,13 @@ class Cleaned:
     identifiers: tuple[str, ...] = ()
 
 
-def is_film(data: bytes) -> bool:
-    """Whether bytes look like a film that can be examined: DICOM, PNG or JPEG, by content."""
+def is_image(data: bytes) -> bool:
+    """Whether bytes look like an image that can be examined: DICOM, PNG or JPEG, by content."""
     return is_picture(data) or is_dicom(data)
 
 
 def examine(data: bytes, name: str, *, mask: bool = False) -> Examined:
-    """Look at header and pixels of a film; one that cannot be read in full is a `DataError`.
+    """Look at header and pixels of an image; one that cannot be read in full is a `DataError`.
 
     Args:
         data: The file.
@@ -97,20 +97,20 @@ def examine(data: bytes, name: str, *, mask: bool = False) -> Examined:
     if is_picture(data):
         kind = "png" if data.startswith(PNG_START) else "jpeg"
         pixels = decode(data, name)
-        return Examined(kind, telling_parts(data, name), boxes=() if mask else text_boxes(grey_film(pixels)))
+        return Examined(kind, telling_parts(data, name), boxes=() if mask else text_boxes(grey_image(pixels)))
     header = parse_dicom(data, name)
     with sound_header(name):
         try:
-            check_single_film(header, name)
+            check_single_image(header, name)
         except DataError as error:
-            raise NotOneFilm(str(error)) from error
-        film = displayed(header, stored_pixels(header, name), name)
-        boxes = text_boxes(film)
+            raise NotOneImage(str(error)) from error
+        image = displayed(header, stored_pixels(header, name), name)
+        boxes = text_boxes(image)
         return Examined("dicom", telling_tags(header), private_tags(header), burned_in(header), boxes)
 
 
 def clean(data: bytes, name: str, found: Examined, pseudonyms: Pseudonyms, *, markers: bool) -> Cleaned:
-    """A copy of a film that was examined, with a new header and its text blanked.
+    """A copy of an image that was examined, with a new header and its text blanked.
 
     Args:
         data: The file.
@@ -119,14 +119,14 @@ def clean(data: bytes, name: str, found: Examined, pseudonyms: Pseudonyms, *, ma
         pseudonyms: For UIDs and the patient's number.
         markers: Blank side markers too.
 
-    A film that shows text still after some passes is a `StillText`.
+    An image that shows text still after some passes is a `StillText`.
     """
     boxes = [box.corners for box in found.boxes if markers or not box.marker]
     if found.kind != "dicom":
         if not boxes:
             return Cleaned(clean_picture(data, name))
         pixels = np.array(decode(data, name))
-        _blank_all(pixels, boxes, name, grey_film, markers=markers)
+        _blank_all(pixels, boxes, name, grey_image, markers=markers)
         return Cleaned(clean_picture(data, name, pixels))
     header = parse_dicom(data, name)
     with sound_header(name):
@@ -148,7 +148,7 @@ def blank(pixels: Picture, box: Corners) -> None:
     first, start = top - max(0, top - rim), left - max(0, left - rim)
     around[first : first + bottom - top, start : start + right - left] = False
     rest = area[around] if around.any() else pixels.reshape(-1, *pixels.shape[2:])
-    # The lower middle value: a mean of two would be a grey, or an index of a palette, that the film does not have.
+    # The lower middle value: a mean of two would be a grey, or an index of a palette, that the image does not have.
     pixels[top:bottom, left:right] = np.sort(rest, axis=0)[(len(rest) - 1) // 2]
 
 

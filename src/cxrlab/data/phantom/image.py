@@ -1,4 +1,4 @@
-"""From attenuation to a film: tone, blur, scatter, noise, collimation and the burned-in side marker."""
+"""From attenuation to an image: tone, blur, scatter, noise, collimation and the burned-in side marker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LETTERS = {
 
 @dataclass(frozen=True)
 class Exposure:
-    """How one film was taken; drawn from a preset's ranges."""
+    """How one image was taken; drawn from a preset's ranges."""
 
     gain: float
     gamma: float
@@ -39,7 +39,7 @@ class Exposure:
 
 
 def draw_exposure(rng: np.random.Generator, preset: Preset, view: View) -> Exposure:
-    """Everything about a film that is not the patient."""
+    """Everything about an image that is not the patient."""
 
     def between(limits: tuple[float, float]) -> float:
         return float(rng.uniform(*limits))
@@ -66,12 +66,12 @@ def draw_exposure(rng: np.random.Generator, preset: Preset, view: View) -> Expos
 
 
 def tone(mu: Array) -> Array:
-    """Film density of an attenuation: 0 black for air, towards 1 for metal; always rising."""
+    """Image density of an attenuation: 0 black for air, towards 1 for metal; always rising."""
     return np.float32(1.0) - np.exp(-mu)
 
 
 def develop(mu: Array, exposure: Exposure, frame: Frame, rng: np.random.Generator) -> Array:
-    """The finished film, float32 in [0, 1], of an attenuation [S, S]."""
+    """The finished image, float32 in [0, 1], of an attenuation [S, S]."""
     size = frame.size
     mu = mu * (np.float32(1.0) + np.float32(0.035) * cloud(rng, (size, size), 9.0))
     image = tone(mu * np.float32(exposure.gain))

@@ -8,13 +8,13 @@ from cxrlab.core.vocabulary import DRAWN, Change, Severity, Side
 from cxrlab.findings.company import FOLLOWERS
 from cxrlab.findings.contexts import CONTEXTS, EXTRAS
 from cxrlab.findings.courses import COURSES, SHAPES, days_to_clear
-from cxrlab.findings.film import Film, between, pick, resolved
+from cxrlab.findings.image import Radiograph, between, pick, resolved
 
 LEFT, RIGHT = Side.LEFT, Side.RIGHT
 
 
-def film(context, rng, *, days=30, **settings):
-    return Film(rng, context, Side.LEFT, days=days, **settings)
+def image(context, rng, *, days=30, **settings):
+    return Radiograph(rng, context, Side.LEFT, days=days, **settings)
 
 
 def test_the_tables_name_drawn_observations_only_and_leave_none_out():
@@ -30,19 +30,19 @@ def test_the_tables_name_drawn_observations_only_and_leave_none_out():
 
 @pytest.mark.parametrize("context", CONTEXTS)
 @pytest.mark.parametrize("first", [True, False])
-def test_an_abnormal_film_has_a_finding_in_every_context(context, first):
+def test_an_abnormal_image_has_a_finding_in_every_context(context, first):
     """Also where a normal film follows, which rules out everything that lasts."""
     for number in range(40):
         for recovers in {False, CONTEXTS[context].acute}:
-            drawn = film(context, generator(number, context), first=first, recovers=recovers).abnormal(())
+            drawn = image(context, generator(number, context), first=first, recovers=recovers).abnormal(())
             assert any(finding.present for finding in drawn)
             if recovers:
                 assert not any(COURSES[finding.observation].lasting for finding in drawn)
 
 
-def test_a_normal_film_says_that_everything_is_gone():
+def test_a_normal_image_says_that_everything_is_gone():
     before = (Finding("pleural effusion", side=Side.LEFT, severity=Severity.MILD),)
-    after = film("infection", generator(0)).normal(before)
+    after = image("infection", generator(0)).normal(before)
     assert [(f.observation, f.side, f.change, f.present) for f in after] == [
         ("pleural effusion", Side.LEFT, Change.RESOLVED, False)
     ]
@@ -70,18 +70,18 @@ def test_an_overdue_tube_is_removed_and_something_new_is_found():
     """After 50 days no tube stays; the film is still not normal."""
     tube = Finding("endotracheal tube", tip="above carina", tip_mm=40.0)
     for number in range(60):
-        drawn = film("critical care", generator(number), days=50).abnormal((tube,))
+        drawn = image("critical care", generator(number), days=50).abnormal((tube,))
         assert [f.change for f in drawn if f.observation == "endotracheal tube"] == [Change.RESOLVED]
         assert any(f.present for f in drawn)
 
 
-def test_a_full_film_can_be_renewed():
+def test_a_full_image_can_be_renewed():
     """Eight findings that all have to go leave room for one that comes."""
     names = ("endotracheal tube", "enteric tube", "edema", "pneumoperitoneum", "pneumonia", "consolidation")
     before = [Finding(n, side=Side.RIGHT, location="mid zone", severity=Severity.MILD) for n in names]
     before += [Finding("pneumothorax", side=side, location="apex", severity=Severity.MILD) for side in (LEFT, RIGHT)]
     for number in range(60):
-        drawn = film("routine", generator(number), days=500, recovers=True).abnormal(before)
+        drawn = image("routine", generator(number), days=500, recovers=True).abnormal(before)
         assert sum(not f.present for f in drawn) == 8 and len(drawn) == 9
 
 
@@ -89,7 +89,7 @@ def test_a_severe_finding_cannot_get_worse():
     """The scale ends at severe, so 200 visits give no increase."""
     before = (Finding("cardiomegaly", severity=Severity.SEVERE),)
     for number in range(200):
-        later = film("heart failure", generator(number)).abnormal(before)
+        later = image("heart failure", generator(number)).abnormal(before)
         heart = next(f for f in later if f.observation == "cardiomegaly")
         assert heart.change in (Change.UNCHANGED, Change.DECREASED)
 

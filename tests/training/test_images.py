@@ -1,4 +1,4 @@
-"""Films as the tower takes them."""
+"""Images as the vision encoder takes them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from cxrlab.data.images import load_image
 from cxrlab.models.building import build_image_processor
 from cxrlab.training import array_store
 from cxrlab.training.array_store import ArrayStore
-from cxrlab.training.films import FilmFile, distinct, films_key, open_films, prepared, shape
+from cxrlab.training.images import ImageFile, distinct, images_key, open_images, prepared, shape
 from cxrlab.training.pixels import to_pixels
 
 SIDE = 32
 
 
-def film(folder: Path, number: int, shape: tuple[int, ...] = (48, 40)) -> FilmFile:
+def image(folder: Path, number: int, shape: tuple[int, ...] = (48, 40)) -> ImageFile:
     path = folder / f"{number}.png"
     path.write_bytes(encode_png(np.random.default_rng(number).integers(0, 256, shape, dtype=np.uint8)))
-    return FilmFile(path, rgb=len(shape) == 3)
+    return ImageFile(path, rgb=len(shape) == 3)
 
 
 @pytest.fixture
@@ -36,10 +36,10 @@ def processor() -> object:
     return build_image_processor(SIDE)
 
 
-def test_stored_and_fresh_films_have_the_same_bytes(tmp_path: Path, processor: object) -> None:
-    files = [film(tmp_path, number) for number in range(5)]
-    kept = open_films(files, processor, tmp_path / "cache", cache="on")
-    fresh = open_films(files, processor, tmp_path / "cache", cache="off")
+def test_stored_and_fresh_images_have_the_same_bytes(tmp_path: Path, processor: object) -> None:
+    files = [image(tmp_path, number) for number in range(5)]
+    kept = open_images(files, processor, tmp_path / "cache", cache="on")
+    fresh = open_images(files, processor, tmp_path / "cache", cache="off")
     assert kept.store is not None and fresh.store is None and len(kept) == 5
     assert kept[[4, 0, 4]].shape == (3, SIDE, SIDE)
     assert (kept[[4, 0, 4]] == fresh[[4, 0, 4]]).all()
@@ -56,53 +56,57 @@ def test_pixels_are_those_of_the_image_processor(processor: object) -> None:
         assert torch.allclose(given, expected, atol=1e-5)
 
 
-def test_colour_is_kept_where_any_film_has_it(tmp_path: Path, processor: object) -> None:
-    files = [film(tmp_path, 0), film(tmp_path, 1, (40, 40, 3))]
+def test_colour_is_kept_where_any_image_has_it(tmp_path: Path, processor: object) -> None:
+    files = [image(tmp_path, 0), image(tmp_path, 1, (40, 40, 3))]
     for cache in ("on", "off"):
-        pair = open_films(files, processor, tmp_path / "cache", cache=cache)[[0, 1]]
+        pair = open_images(files, processor, tmp_path / "cache", cache=cache)[[0, 1]]
         assert pair.shape == (2, SIDE, SIDE, 3)
         assert (pair[0, ..., 0] == pair[0, ..., 1]).all() and (pair[1, ..., 0] != pair[1, ..., 1]).any()
 
 
-def test_another_film_size_or_order_is_another_store(tmp_path: Path, processor: object) -> None:
-    files = [film(tmp_path, number) for number in range(3)]
-    keys = {films_key(files, processor), films_key(files[::-1], processor), films_key(files, build_image_processor(64))}
-    keys.add(films_key(files[:2], processor))
-    film(tmp_path, 0, (48, 41))
+def test_another_image_size_or_order_is_another_store(tmp_path: Path, processor: object) -> None:
+    files = [image(tmp_path, number) for number in range(3)]
+    keys = {
+        images_key(files, processor),
+        images_key(files[::-1], processor),
+        images_key(files, build_image_processor(64)),
+    }
+    keys.add(images_key(files[:2], processor))
+    image(tmp_path, 0, (48, 41))
     os.utime(files[0].path, ns=(1, 1))
-    keys.add(films_key(files, processor))
+    keys.add(images_key(files, processor))
     assert len(keys) == 5
 
 
-def test_a_missing_film_is_told_before_any_is_decoded(tmp_path: Path, processor: object) -> None:
-    files = [film(tmp_path, 0), FilmFile(tmp_path / "lost.png"), FilmFile(tmp_path / "gone.png")]
-    with pytest.raises(DataError, match=r"2 of 3 films are not on disk \(for example .*lost.png"):
-        open_films(files, processor, tmp_path / "cache")
+def test_a_missing_image_is_told_before_any_is_decoded(tmp_path: Path, processor: object) -> None:
+    files = [image(tmp_path, 0), ImageFile(tmp_path / "lost.png"), ImageFile(tmp_path / "gone.png")]
+    with pytest.raises(DataError, match=r"2 of 3 images are not on disk \(for example .*lost.png"):
+        open_images(files, processor, tmp_path / "cache")
 
 
-def test_unreadable_films_are_counted_and_never_replaced(tmp_path: Path, processor: object) -> None:
-    files = [film(tmp_path, number) for number in range(4)]
+def test_unreadable_images_are_counted_and_never_replaced(tmp_path: Path, processor: object) -> None:
+    files = [image(tmp_path, number) for number in range(4)]
     for number in (1, 3):
         files[number].path.write_bytes(b"no picture")
-    with pytest.raises(DataError, match=r"2 of 4 films cannot be read \(for example: .*1.png"):
-        open_films(files, processor, tmp_path / "cache", cache="on")
+    with pytest.raises(DataError, match=r"2 of 4 images cannot be read \(for example: .*1.png"):
+        open_images(files, processor, tmp_path / "cache", cache="on")
     with pytest.raises(DataError, match="1.png"):
-        open_films(files, processor, tmp_path / "cache", cache="off")[[0, 1]]
+        open_images(files, processor, tmp_path / "cache", cache="off")[[0, 1]]
 
 
 def test_auto_stops_at_its_limit(tmp_path: Path, processor: object) -> None:
-    """Three films of 32 × 32 are 3,072 bytes."""
-    files = [film(tmp_path, number) for number in range(3)]
-    assert open_films(files, processor, tmp_path / "c", most_gb=3072e-9).store is not None
-    assert open_films(files, processor, tmp_path / "d", most_gb=3071e-9).store is None
+    """Three images of 32 × 32 are 3,072 bytes."""
+    files = [image(tmp_path, number) for number in range(3)]
+    assert open_images(files, processor, tmp_path / "c", most_gb=3072e-9).store is not None
+    assert open_images(files, processor, tmp_path / "d", most_gb=3071e-9).store is None
 
 
 def test_a_processor_without_one_size_is_refused(tmp_path: Path) -> None:
     from transformers import CLIPImageProcessorPil
 
     free = CLIPImageProcessorPil(size={"shortest_edge": 32}, do_center_crop=False)
-    with pytest.raises(ConfigError, match="a tower takes one size"):
-        open_films([film(tmp_path, 0)], free, tmp_path / "cache")
+    with pytest.raises(ConfigError, match="a vision encoder takes one size"):
+        open_images([image(tmp_path, 0)], free, tmp_path / "cache")
 
 
 def test_a_store_that_was_cut_off_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,9 +184,9 @@ def test_two_runs_that_share_a_cache_fill_it_once(tmp_path: Path, monkeypatch: p
 
 
 def test_eight_bits_of_grey_are_taken_as_they_are(tmp_path: Path) -> None:
-    """The short way for plain films gives what the long way over floats gives, at the tower's size or not."""
+    """The short way for plain images gives what the long way over floats gives, at the vision encoder's size or not."""
     for side, number in ((SIDE, 0), (48, 1)):
-        one = film(tmp_path, number, (side, side))
+        one = image(tmp_path, number, (side, side))
         processor = build_image_processor(SIDE)
         long = shape(to_uint8(load_image(one.path)), processor)[..., 0]
         assert np.array_equal(prepared(one, processor, colour=False), long)
@@ -193,7 +197,7 @@ def test_too_few_rows_are_a_mistake(tmp_path: Path) -> None:
         ArrayStore(tmp_path / "s", (2, 1), np.float32).fill(lambda start: iter([np.zeros((1, 1), np.float32)]))
 
 
-def test_a_film_with_two_texts_is_one_film() -> None:
-    a, b = FilmFile(Path("a")), FilmFile(Path("b"))
-    files, numbers = distinct([a, b, a, FilmFile(Path("a"), rgb=True)])
+def test_a_image_with_two_texts_is_one_image() -> None:
+    a, b = ImageFile(Path("a")), ImageFile(Path("b"))
+    files, numbers = distinct([a, b, a, ImageFile(Path("a"), rgb=True)])
     assert files[:2] == [a, b] and len(files) == 3 and numbers.tolist() == [0, 1, 0, 2]

@@ -1,4 +1,4 @@
-"""From attenuation to a film."""
+"""From attenuation to an image."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from cxrlab.core.vocabulary import View
-from cxrlab.data.phantom.film import LETTERS, Exposure, develop, draw_exposure, tone
 from cxrlab.data.phantom.frame import Array, Frame
+from cxrlab.data.phantom.image import LETTERS, Exposure, develop, draw_exposure, tone
 from cxrlab.data.phantom.presets import PRESETS
 
 PLAIN = Exposure(
@@ -19,7 +19,7 @@ PLAIN = Exposure(
 
 
 def developed(mu: Array, **changes: object) -> Array:
-    """A film of this attenuation with a plain exposure but for the changes."""
+    """An image of this attenuation with a plain exposure but for the changes."""
     return develop(mu, replace(PLAIN, **changes), Frame(len(mu)), np.random.default_rng(0))  # type: ignore[arg-type]
 
 
@@ -38,14 +38,14 @@ def test_tone_is_black_for_air_and_always_rises() -> None:
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 @pytest.mark.parametrize("view", [View.PA, View.AP])
 def test_the_marker_names_the_side_that_it_stands_on(preset: str, view: View) -> None:
-    """L is on the right of the film, where the patient's left is; R on the left."""
+    """L is on the right of the image, where the patient's left is; R on the left."""
     seen = set()
     for k in range(40):
         exposure = draw_exposure(np.random.default_rng(k), PRESETS[preset], view)
-        film = develop(
+        image = develop(
             flat(0.01, 128), replace(exposure, noise=0.0, border=None, grid=0.0), Frame(128), np.random.default_rng(1)
         )
-        columns = np.nonzero(film > 0.9)[1]
+        columns = np.nonzero(image > 0.9)[1]
         assert len(columns) > 0
         assert bool(columns.mean() > 64) is (exposure.marker[0] == "L")
         seen.add(exposure.marker)
@@ -55,9 +55,9 @@ def test_the_marker_names_the_side_that_it_stands_on(preset: str, view: View) ->
 
 def test_a_marker_is_its_letters() -> None:
     """The burned-in pixels are those of the 5 × 7 glyph."""
-    film = developed(flat(0.01, 128), marker="R", marker_at=(0.5, 0.1))
-    rows, cols = np.nonzero(film > 0.9)
-    glyph = film[rows.min() : rows.max() + 1, cols.min() : cols.max() + 1] > 0.9
+    image = developed(flat(0.01, 128), marker="R", marker_at=(0.5, 0.1))
+    rows, cols = np.nonzero(image > 0.9)
+    glyph = image[rows.min() : rows.max() + 1, cols.min() : cols.max() + 1] > 0.9
     assert glyph.tolist() == [[bit == "1" for bit in line] for line in LETTERS["R"]]
 
 
@@ -71,7 +71,7 @@ def test_scatter_lowers_contrast_and_keeps_the_mean() -> None:
 
 
 def test_blur_widens_an_edge() -> None:
-    """The steepest step of the film becomes smaller."""
+    """The steepest step of the image becomes smaller."""
     mu = flat(0.2)
     mu[:, 32:] = 1.5
     steps = [np.abs(np.diff(developed(mu, blur_mm=blur), axis=1))[:, 20:44].max() for blur in (0.01, 12.0)]
@@ -86,10 +86,10 @@ def test_more_gain_is_whiter_and_more_noise_is_noisier() -> None:
 
 
 def test_collimation_blackens_the_border_alone() -> None:
-    """A tenth of the film at the top, nothing elsewhere."""
-    film = developed(flat(1.0, 100), border=(0.1, 0.0, 0.0, 0.0))
-    assert film[:9].max() < 0.01
-    assert film[15:95, 5:95].min() > 0.5
+    """A tenth of the image at the top, nothing elsewhere."""
+    image = developed(flat(1.0, 100), border=(0.1, 0.0, 0.0, 0.0))
+    assert image[:9].max() < 0.01
+    assert image[15:95, 5:95].min() > 0.5
 
 
 def test_the_shifted_machine_is_noisier_and_darker() -> None:

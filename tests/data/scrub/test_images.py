@@ -1,4 +1,4 @@
-"""Films of every kind are examined and cleaned; the picture stays, text and names go."""
+"""Images of every kind are examined and cleaned; the picture stays, text and names go."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from pydicom.uid import (
 from cxrlab.core.codec import decode, encode_png
 from cxrlab.core.errors import DataError
 from cxrlab.data.dicom import decode_dicom
-from cxrlab.data.scrub import films
+from cxrlab.data.scrub import images
 from cxrlab.data.scrub.burned_in import TextBox
-from cxrlab.data.scrub.films import Cleaned, StillText, blank, clean, examine, is_film
+from cxrlab.data.scrub.images import Cleaned, StillText, blank, clean, examine, is_image
 from cxrlab.data.scrub.pseudonyms import Pseudonyms
 
 NAMES = Pseudonyms(b"k" * 32)
@@ -36,31 +36,31 @@ TEXT = burn(GROUND, "SECRET ANNA", 16, (0.0, 0.0))
 
 
 def dicom(pixels: np.ndarray, syntax: str = ExplicitVRLittleEndian, **elements: Any) -> bytes:
-    film = Dataset()
-    film.file_meta = FileMetaDataset()
-    film.file_meta.TransferSyntaxUID = syntax
-    film.SOPClassUID, film.SOPInstanceUID = "1.2.840.10008.5.1.4.1.1.1.1", "1.2.3.4"
-    film.file_meta.MediaStorageSOPClassUID, film.file_meta.MediaStorageSOPInstanceUID = film.SOPClassUID, "1.2.3.4"
-    film.PatientName, film.PatientID, film.StudyDate = "SECRET^ANNA", "SECRET-17", "20190512"
-    film.Rows, film.Columns = pixels.shape[:2]
-    film.SamplesPerPixel = 1 if pixels.ndim == 2 else 3
-    film.PhotometricInterpretation = "MONOCHROME2" if pixels.ndim == 2 else "RGB"
+    image = Dataset()
+    image.file_meta = FileMetaDataset()
+    image.file_meta.TransferSyntaxUID = syntax
+    image.SOPClassUID, image.SOPInstanceUID = "1.2.840.10008.5.1.4.1.1.1.1", "1.2.3.4"
+    image.file_meta.MediaStorageSOPClassUID, image.file_meta.MediaStorageSOPInstanceUID = image.SOPClassUID, "1.2.3.4"
+    image.PatientName, image.PatientID, image.StudyDate = "SECRET^ANNA", "SECRET-17", "20190512"
+    image.Rows, image.Columns = pixels.shape[:2]
+    image.SamplesPerPixel = 1 if pixels.ndim == 2 else 3
+    image.PhotometricInterpretation = "MONOCHROME2" if pixels.ndim == 2 else "RGB"
     if pixels.ndim == 3:
-        film.PlanarConfiguration = 0
-    film.BitsAllocated = film.BitsStored = 8 * pixels.dtype.itemsize
-    film.HighBit, film.PixelRepresentation = film.BitsStored - 1, int(pixels.dtype.kind == "i")
+        image.PlanarConfiguration = 0
+    image.BitsAllocated = image.BitsStored = 8 * pixels.dtype.itemsize
+    image.HighBit, image.PixelRepresentation = image.BitsStored - 1, int(pixels.dtype.kind == "i")
     swapped = pixels.astype(pixels.dtype.newbyteorder(">")) if syntax == ExplicitVRBigEndian else pixels
-    film.PixelData = swapped.tobytes()
+    image.PixelData = swapped.tobytes()
     for name, value in elements.items():
-        setattr(film, name, value)
-    film["PixelData"].VR = "OB" if pixels.dtype.itemsize == 1 else "OW"
+        setattr(image, name, value)
+    image["PixelData"].VR = "OB" if pixels.dtype.itemsize == 1 else "OW"
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if syntax in (RLELossless, JPEG2000Lossless):
-            film.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
-            film.compress(syntax, generate_instance_uid=False)
-        film.save_as(buffer, enforce_file_format=True)
+            image.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+            image.compress(syntax, generate_instance_uid=False)
+        image.save_as(buffer, enforce_file_format=True)
     return buffer.getvalue()
 
 
@@ -77,7 +77,7 @@ def text_of(data: bytes) -> tuple[tuple[int, int, int, int], ...]:
     [GROUND, GROUND.astype(np.uint16) * 16, GROUND.astype(np.int16) - 500, np.stack([GROUND, GROUND, 255 - GROUND], 2)],
     ids=["8", "16", "signed", "colour"],
 )
-def test_a_dicom_film_without_text_keeps_its_picture(pixels: np.ndarray) -> None:
+def test_a_dicom_image_without_text_keeps_its_picture(pixels: np.ndarray) -> None:
     """What is shown is the same to the last bit; only the header is new."""
     data = dicom(pixels)
     copy = cleaned(data)
@@ -112,9 +112,9 @@ def test_lookup_tables_stay() -> None:
 
 
 @pytest.mark.parametrize("syntax", [RLELossless, JPEG2000Lossless, ExplicitVRBigEndian], ids=["rle", "j2k", "big"])
-def test_compressed_and_swapped_films_are_written_plainly(syntax: str) -> None:
+def test_compressed_and_swapped_images_are_written_plainly(syntax: str) -> None:
     """Pixels are decoded, text is blanked, and nothing of the old stream is carried along."""
-    data = dicom(TEXT.film.astype(np.uint16), syntax)
+    data = dicom(TEXT.image.astype(np.uint16), syntax)
     copy = dcmread(io.BytesIO(cleaned(data).data))
     assert copy.file_meta.TransferSyntaxUID == ExplicitVRLittleEndian
     assert text_of(data) and not text_of(cleaned(data).data)
@@ -123,8 +123,8 @@ def test_compressed_and_swapped_films_are_written_plainly(syntax: str) -> None:
 def test_a_jpeg_stream_is_decoded() -> None:
     """Baseline JPEG inside DICOM, as many consoles send it."""
     buffer = io.BytesIO()
-    Image.fromarray(TEXT.film).save(buffer, "JPEG", quality=95)
-    data = dicom(TEXT.film, JPEGBaseline8Bit, PixelData=encapsulate([buffer.getvalue()]))
+    Image.fromarray(TEXT.image).save(buffer, "JPEG", quality=95)
+    data = dicom(TEXT.image, JPEGBaseline8Bit, PixelData=encapsulate([buffer.getvalue()]))
     assert text_of(data) and not text_of(cleaned(data).data)
 
 
@@ -132,12 +132,12 @@ def test_a_jpeg_stream_is_decoded() -> None:
 def test_text_is_blanked_and_the_rest_is_not(kind: str) -> None:
     """No ink is left that can be seen; far from the box nothing moves but a JPEG's rounding."""
     buffer = io.BytesIO()
-    Image.fromarray(TEXT.film).save(buffer, "JPEG", quality=90)
+    Image.fromarray(TEXT.image).save(buffer, "JPEG", quality=90)
     data = {
-        "png": encode_png(TEXT.film),
-        "png16": encode_png(TEXT.film.astype(np.uint16) * 257),
+        "png": encode_png(TEXT.image),
+        "png16": encode_png(TEXT.image.astype(np.uint16) * 257),
         "jpeg": buffer.getvalue(),
-        "dicom": dicom(TEXT.film, WindowCenter=128, WindowWidth=256),
+        "dicom": dicom(TEXT.image, WindowCenter=128, WindowWidth=256),
     }[kind]
     before, after = (shown(one) for one in (data, cleaned(data).data))
     assert np.abs(after[TEXT.ink] - GROUND[TEXT.ink]).max() < 25
@@ -155,10 +155,10 @@ def shown(data: bytes) -> np.ndarray:
 def test_a_side_marker_stays_unless_it_is_asked_for() -> None:
     """It names a side, not a patient."""
     marked = burn(GROUND, "L", 30, (1.0, 0.0))
-    data = encode_png(marked.film)
+    data = encode_png(marked.image)
     found = examine(data, "a")
     assert found.markers and not found.text
-    assert (decode(cleaned(data).data, "a") == marked.film).all()
+    assert (decode(cleaned(data).data, "a") == marked.image).all()
     assert np.abs(decode(cleaned(data, markers=True).data, "a").astype(int)[marked.ink] - GROUND[marked.ink]).max() < 25
 
 
@@ -167,8 +167,8 @@ def test_a_side_marker_stays_unless_it_is_asked_for() -> None:
 )
 def test_burned_in_annotation_is_only_kept_where_it_is_true(said: str | None, text: bool, kept: str | None) -> None:
     """A detector that may miss is no reason to say NO where the source did not."""
-    film = TEXT.film if text else GROUND
-    data = dicom(film, **({"BurnedInAnnotation": said} if said else {}))
+    image = TEXT.image if text else GROUND
+    data = dicom(image, **({"BurnedInAnnotation": said} if said else {}))
     header = dcmread(io.BytesIO(cleaned(data).data))
     assert header.get("BurnedInAnnotation") == kept and header.DeidentificationMethod
 
@@ -194,16 +194,16 @@ def test_blank_takes_the_median_of_the_rim() -> None:
     assert colour[4, 4].tolist() == [1, 2, 3]
 
 
-def test_blanking_a_whole_film_leaves_one_grey() -> None:
-    """A box without a rim takes the middle of the film."""
+def test_blanking_a_whole_image_leaves_one_grey() -> None:
+    """A box without a rim takes the middle of the image."""
     pixels = np.arange(9, dtype=np.uint8).reshape(3, 3)
     blank(pixels, (0, 0, 3, 3))
     assert (pixels == 4).all()
 
 
 def test_text_that_stays_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A film on which text is found however often it is blanked must not pass as clean."""
-    monkeypatch.setattr(films, "text_boxes", lambda film: (TextBox((0, 0, 4, 4)),))
+    """An image on which text is found however often it is blanked must not pass as clean."""
+    monkeypatch.setattr(images, "text_boxes", lambda image: (TextBox((0, 0, 4, 4)),))
     with pytest.raises(StillText, match="3 passes"):
         cleaned(encode_png(GROUND))
 
@@ -231,6 +231,6 @@ def test_what_cannot_be_read_in_full_is_refused(data: bytes) -> None:
         examine(data, "a")
 
 
-def test_films_are_told_by_content() -> None:
+def test_images_are_told_by_content() -> None:
     """DICOM with and without preamble, PNG, JPEG; nothing else."""
-    assert is_film(dicom(GROUND)) and is_film(encode_png(GROUND)) and not is_film(b"id,name\n1,Anna\n")
+    assert is_image(dicom(GROUND)) and is_image(encode_png(GROUND)) and not is_image(b"id,name\n1,Anna\n")
