@@ -118,7 +118,7 @@ def test_null_takes_a_setting_out(tmp_path: Path) -> None:
         ({"variants": variants(a={"stages": [3, 2]})}, "in order"),
         ({"variants": variants(a={"stages": [2], "finetune": {"n": 3}})}, "does not run"),
         ({"variants": variants(a={"model": "hf:x"})}, "whole model"),
-        ({"variants": variants(a={"tover": "x"})}, "Did you mean 'vision encoder'"),
+        ({"variants": variants(a={"vision_encodr": "x"})}, "Did you mean 'vision_encoder'"),
         ({"variants": variants(scores={})}, "folder of its own"),
         ({"variants": {"a/b": {"changes": "x"}, "c": {"changes": "y"}}}, "letters, digits"),
         ({"test": "drown"}, "Did you mean 'drawn'"),
