@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from cxrlab.core.randomness import generator
 from cxrlab.findings.cases import draw_patient
-from cxrlab.findings.errors import draw_plan, mistaken
+from cxrlab.findings.planted_errors import draw_error_plan, mistaken
 from cxrlab.metrics.families import families
 from cxrlab.metrics.pairs import Batch, Context, Pair
 from cxrlab.metrics.statistics.bootstrap import METHOD, Estimate, Interval, Resamples
@@ -48,7 +48,7 @@ def drawn_pool(patients: int, seed: int) -> tuple[list[str], Pool, Pool]:
             key = f"{name}-{visit.number}"
             count = int(rng.poisson(rate))
             for side, mistakes in ((first, count), (second, count + int(rng.poisson(more)))):
-                told = mistaken(visit, seed, key, draw_plan(generator(seed, "plan", key), visit, mistakes))
+                told = mistaken(visit, seed, key, draw_error_plan(generator(seed, "plan", key), visit, mistakes))
                 texts = told.reference.report.findings, told.candidate.report.findings
                 side.append(Pair(key, *texts, name, None, Context(age=visit.age)))
     one, two = (_tallies(Batch(pairs)) for pairs in (first, second))

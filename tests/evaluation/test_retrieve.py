@@ -25,7 +25,7 @@ from cxrlab.evaluation import retrieve as module
 from cxrlab.evaluation.config import RetrieveConfig
 from cxrlab.evaluation.embedding import entry_of
 from cxrlab.evaluation.retrieve import retrieve, stored
-from cxrlab.findings.present import NOTHING_PRESENT
+from cxrlab.findings.excerpts import NOTHING_PRESENT
 
 
 class Known:

@@ -5,10 +5,8 @@ from itertools import pairwise
 import pytest
 
 from cxrlab.core.vocabulary import DRAWN, Certainty, Change, Group, Presence, Severity, Side, View, observation
-from cxrlab.findings.cases import draw_patient, visit_count
-from cxrlab.findings.config import CaseConfig
-from cxrlab.findings.contexts import CONTEXTS
-from cxrlab.findings.courses import COURSES, RESHAPING, SHAPES, Shape, days_to_clear
+from cxrlab.findings.cases import CaseConfig, draw_patient, visit_count
+from cxrlab.findings.disease_models import CONTEXTS, COURSES, RESHAPING, SHAPES, Shape, days_to_clear
 
 RANK = {"mild": 0, "moderate": 1, "severe": 2}
 

@@ -2,7 +2,7 @@ import pytest
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Severity, Side
-from cxrlab.findings.company import FOLLOWERS, order, side_beside
+from cxrlab.findings.progression import FOLLOWERS, order, side_beside
 
 TUBE = FOLLOWERS["chest tube"]
 

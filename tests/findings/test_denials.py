@@ -5,18 +5,17 @@ import pytest
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Change, Presence, Severity, Side
-from cxrlab.findings.denials import Denier
+from cxrlab.findings.denials import NORMAL, NegativeStatements
 from cxrlab.findings.grammar import without_article
 from cxrlab.findings.lexicon import load_lexicon
-from cxrlab.findings.negatives import NORMAL
-from cxrlab.findings.words import Words
+from cxrlab.findings.realiser import Realiser
 
 REGIONS = sorted({row.region for row in NORMAL.values()})
 EFFUSION = Finding("pleural effusion", side=Side.LEFT, severity=Severity.MILD)
 
 
 def denier(visit, seed=0, lexicon="A"):
-    return Denier(visit, Words(load_lexicon(lexicon), generator(seed)))
+    return NegativeStatements(visit, Realiser(load_lexicon(lexicon), generator(seed)))
 
 
 def test_no_negative_is_said_twice(image):

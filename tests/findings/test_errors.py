@@ -8,8 +8,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Change, ErrorKind, Severity, Side
 from cxrlab.findings.contradictions import clash
-from cxrlab.findings.errors import MOST_MISTAKES, Plan, apply, draw_plan, mistaken
-from cxrlab.findings.mistakes import Mistake
+from cxrlab.findings.planted_errors import MOST_MISTAKES, Plan, PlantedError, apply, draw_error_plan, mistaken
 from cxrlab.findings.relatedness import relatedness
 
 CASES = 400
@@ -123,20 +122,20 @@ def test_no_mistakes_leave_the_findings_as_they_are(visits):
 def test_a_number_of_mistakes_is_kept_where_the_visit_offers_as_many(visits):
     rich = [v for v in visits if len(v.present) >= 5][:20]
     for visit in rich:
-        assert len(draw_plan(generator(2, "plan", visit.age), visit, count=3).mistakes) == 3
-        assert draw_plan(generator(2, "plan"), visit, count=0) == Plan()
+        assert len(draw_error_plan(generator(2, "plan", visit.age), visit, count=3).mistakes) == 3
+        assert draw_error_plan(generator(2, "plan"), visit, count=0) == Plan()
 
 
 def test_a_normal_image_can_only_be_overread(visits):
     normal = next(v for v in visits if not v.findings)
-    plan = draw_plan(generator(3, "plan"), normal, count=8)
+    plan = draw_error_plan(generator(3, "plan"), normal, count=8)
     assert all(mistake.was is None for mistake in plan.mistakes)
     assert 1 <= plan.count(ErrorKind.FALSE_FINDING) <= 3 and plan.count(ErrorKind.FALSE_COMPARISON) <= 1
 
 
 def test_a_claimed_change_comes_with_a_claimed_prior(image):
     effusion = Finding("pleural effusion", side=Side.LEFT, severity=Severity.MILD)
-    plan = Plan((Mistake(ErrorKind.FALSE_COMPARISON, effusion, replace(effusion, change=Change.NEW)),))
+    plan = Plan((PlantedError(ErrorKind.FALSE_COMPARISON, effusion, replace(effusion, change=Change.NEW)),))
     case = mistaken(image(effusion), 1, "x", plan)
     assert case.candidate.findings[0].change is Change.NEW
     assert "4 weeks" in case.candidate.report.comparison, "30 days, in the narrator's words"
@@ -144,13 +143,13 @@ def test_a_claimed_change_comes_with_a_claimed_prior(image):
 
 def test_a_plan_of_another_visit_is_refused(image):
     effusion = Finding("pleural effusion", side=Side.LEFT, severity=Severity.MILD)
-    plan = Plan((Mistake(ErrorKind.OMITTED_FINDING, effusion, None),))
+    plan = Plan((PlantedError(ErrorKind.OMITTED_FINDING, effusion, None),))
     with pytest.raises(DataError, match="pleural effusion"):
         mistaken(image(), 1, "x", plan)
 
 
 def test_two_mistakes_about_one_finding_are_refused():
     effusion = Finding("pleural effusion", side=Side.LEFT, severity=Severity.MILD)
-    moved = Mistake(ErrorKind.WRONG_LOCATION, effusion, replace(effusion, side=Side.RIGHT))
+    moved = PlantedError(ErrorKind.WRONG_LOCATION, effusion, replace(effusion, side=Side.RIGHT))
     with pytest.raises(DataError, match="two mistakes"):
-        apply(Plan((moved, Mistake(ErrorKind.OMITTED_FINDING, effusion, None))), [effusion])
+        apply(Plan((moved, PlantedError(ErrorKind.OMITTED_FINDING, effusion, None))), [effusion])

@@ -5,10 +5,8 @@ import pytest
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import DRAWN, Change, Severity, Side
-from cxrlab.findings.company import FOLLOWERS
-from cxrlab.findings.contexts import CONTEXTS, EXTRAS
-from cxrlab.findings.courses import COURSES, SHAPES, days_to_clear
-from cxrlab.findings.image import Radiograph, between, pick, resolved
+from cxrlab.findings.disease_models import CONTEXTS, COURSES, EXTRAS, SHAPES, days_to_clear
+from cxrlab.findings.progression import FOLLOWERS, Radiograph, between, pick, resolved
 
 LEFT, RIGHT = Side.LEFT, Side.RIGHT
 

@@ -5,9 +5,9 @@ import pytest
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Certainty, Change, Presence, Severity, Side
-from cxrlab.findings.impression import ALWAYS, always, calm, grouped, impression, weight
 from cxrlab.findings.lexicon import load_lexicon
-from cxrlab.findings.words import Words
+from cxrlab.findings.narrator import ALWAYS, always, calm, grouped, impression, weight
+from cxrlab.findings.realiser import Realiser
 
 PNEUMOTHORAX = Finding("pneumothorax", side=Side.LEFT, location="apex", severity=Severity.MILD)
 SCOLIOSIS = Finding("scoliosis", severity=Severity.MILD)
@@ -17,7 +17,7 @@ NO_ACUTE = re.compile(r"no acute|no active|normal|unremarkable|negative", re.I)
 
 
 def text(visit, seed, lexicon="A"):
-    return impression(visit, Words(load_lexicon(lexicon), generator(seed)))
+    return impression(visit, Realiser(load_lexicon(lexicon), generator(seed)))
 
 
 def test_the_most_important_finding_comes_first(image):

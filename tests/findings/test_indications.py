@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cxrlab.findings.indications import indicates
+from cxrlab.findings.significance import indicates
 
 
 def test_a_word_is_found_whole_in_the_plural_and_in_any_case() -> None:

@@ -13,8 +13,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.records import chexpert_labels
 from cxrlab.core.vocabulary import observation
 from cxrlab.findings.grammar import capital, without_article
-from cxrlab.findings.label_report import label_report, told
-from cxrlab.findings.label_sentences import FRAMES, NOTHING_FOUND, STYLES
+from cxrlab.findings.label_report import FRAMES, NOTHING_FOUND, STYLES, label_report, told
 from cxrlab.findings.reader import Reading, read
 
 # Shares of present, absent, uncertain and missing labels: few labels as in real tables, all of one kind, and all mixed.

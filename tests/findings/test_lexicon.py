@@ -9,7 +9,7 @@ from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Change, Severity
 from cxrlab.findings.lexicon import load_lexicon, pairs, phrases, table
 from cxrlab.findings.lexicon_check import templates
-from cxrlab.findings.words import Words, can_lead
+from cxrlab.findings.realiser import Realiser, can_lead
 
 
 def test_an_unknown_lexicon_is_refused_with_the_names():
@@ -64,7 +64,7 @@ def test_degrees_fit_their_nouns(examples, lexicon):
     for rows in examples.values():
         for finding in rows:
             for seed in range(20):
-                text = Words(load_lexicon(lexicon), generator(seed)).noun(finding)[0]
+                text = Realiser(load_lexicon(lexicon), generator(seed)).noun(finding)[0]
                 assert not any(re.search(pattern, text) for pattern in MISFITS), text
 
 
@@ -81,7 +81,7 @@ def test_low_lung_volumes_get_better_or_worse_but_never_more_or_less(lexicon):
         assert all(re.search(words, option) and not doubtful.search(option) for option in options)
         for seed in range(30):
             for fragment in (True, False):
-                told = Words(load_lexicon(lexicon), generator(seed)).present(
+                told = Realiser(load_lexicon(lexicon), generator(seed)).present(
                     replace(low, change=change), fragment=fragment
                 )
                 assert re.search(words, told) and not doubtful.search(told), told

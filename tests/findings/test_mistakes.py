@@ -4,7 +4,7 @@ import pytest
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Change, ErrorKind, Presence, Severity, Side
-from cxrlab.findings.mistakes import DIRECTIONS, RULES, Mistake, changes_of, significant, size_ratio, slips
+from cxrlab.findings.planted_errors import DIRECTIONS, RULES, PlantedError, changes_of, significant, size_ratio, slips
 
 LEFT, RIGHT = Side.LEFT, Side.RIGHT
 MILD, MODERATE, SEVERE = Severity.MILD, Severity.MODERATE, Severity.SEVERE
@@ -43,7 +43,7 @@ EXAMPLES = [
 
 @pytest.mark.parametrize(("kind", "was", "told", "expected", "reason"), EXAMPLES)
 def test_significance_follows_the_stated_rule(kind, was, told, expected, reason):
-    assert significant(Mistake(kind, was, told), age=60) is expected, reason
+    assert significant(PlantedError(kind, was, told), age=60) is expected, reason
 
 
 def test_every_kind_has_a_rule_in_words_and_both_verdicts_occur():
@@ -55,7 +55,7 @@ def test_every_kind_has_a_rule_in_words_and_both_verdicts_occur():
 
 def test_age_decides_with_the_finding():
     """Calcium in the aorta is expected at 80 and a warning at 30."""
-    mistake = Mistake(ErrorKind.OMITTED_FINDING, Finding("aortic calcification", severity=MILD), None)
+    mistake = PlantedError(ErrorKind.OMITTED_FINDING, Finding("aortic calcification", severity=MILD), None)
     assert not significant(mistake, 80)
     assert significant(mistake, 30)
 

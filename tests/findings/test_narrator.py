@@ -12,7 +12,7 @@ from cxrlab.findings.cases import draw_patient
 from cxrlab.findings.lexicon import load_lexicon
 from cxrlab.findings.lexicon_check import templates
 from cxrlab.findings.narrator import STYLES, narrate
-from cxrlab.findings.words import Words
+from cxrlab.findings.realiser import Realiser
 
 BOTH_LEXICONS = pytest.mark.parametrize("lexicon", ["A", "B"])
 TERMS = {
@@ -37,7 +37,7 @@ TERMS = {
     "chest tube": "(chest|thoracostomy) tube|drain",
     "pacemaker": "pac(emaker|ing)|generator", "sternal wires": "stern",
 }  # fmt: skip
-# Words by which a statement on a whole region denies several things at once.
+# Realiser by which a statement on a whole region denies several things at once.
 REGION_TERMS = (
     "costophrenic|recess|pleura|abdom|diaphragm|bon[ey]|osseous|skelet|thorac|lines|tube|device|catheter|implant|"
     "foreign|inserted|ribs|lung|shadow|parenchym|transparen|domes?"
@@ -253,14 +253,14 @@ def test_no_sentence_is_written_by_both_lexicons(told):
 def test_every_entry_of_the_lexicon_can_be_spoken(examples, image, monkeypatch, lexicon):
     """An entry that no report can reach is dead text; all of them turn up in some 9,000 reports."""
     spoken = set()
-    choose = Words.pick
+    choose = Realiser.pick
 
     def noted(self, options):
         option = choose(self, options)
         spoken.update([option] if isinstance(option, str) else option)
         return option
 
-    monkeypatch.setattr(Words, "pick", noted)
+    monkeypatch.setattr(Realiser, "pick", noted)
     number = 0
     for rows in examples.values():
         for change in (None, *Change):

@@ -2,7 +2,7 @@ import pytest
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import DRAWN, OBSERVATIONS, Severity, Side
-from cxrlab.findings.negatives import (
+from cxrlab.findings.denials import (
     ALSO_DENIED,
     CALM,
     CONDITIONS,

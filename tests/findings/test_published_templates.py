@@ -13,7 +13,7 @@ from label_values import read_value
 from cxrlab.core.label_maps import LABEL_MAPS
 from cxrlab.core.records import chexpert_labels
 from cxrlab.findings.grammar import capital
-from cxrlab.findings.label_sentences import FRAMES, NOTHING_FOUND, STYLES
+from cxrlab.findings.label_report import FRAMES, NOTHING_FOUND, STYLES
 from cxrlab.findings.reader import read
 
 _SEEDS = Path(os.environ.get("CXRLAB_SEEDS") or Path(__file__).parents[3] / "shared" / "seeds")
@@ -104,7 +104,7 @@ def test_a_whole_sentence_is_read_as_the_table_means_it(heading: str, labels: di
     for sentence in tables()[heading]:
         reading = read(sentence)
         assert chexpert_labels(reading.findings, complete=False) == labels, sentence
-        assert reading.speaks and not reading.unread, sentence
+        assert reading.has_statements and not reading.unread, sentence
 
 
 def words(sentence: str) -> str:

@@ -18,7 +18,9 @@ from cxrlab.core.vocabulary import CHEXPERT_14, OBSERVATIONS
 from cxrlab.findings.cases import draw_patient
 from cxrlab.findings.narrator import narrate
 from cxrlab.findings.reader import Reading, read
-from cxrlab.findings.reading.phrases import load
+from cxrlab.findings.reading.phrases import load_matcher
+from cxrlab.findings.reading.sentences import LONGEST, split_sentences
+from cxrlab.findings.reading.tokens import tokenize
 
 FILES = sorted((Path(__file__).parent / "cases" / "reader").glob("*.json"))
 CASES = [(path.stem, case) for path in FILES for case in json.loads(path.read_text("utf-8"))]
@@ -108,7 +110,7 @@ def test_narrated_reports_are_read_back(lexicon: str) -> None:
     assert 2 * hits / (told + found) >= 0.97
 
 
-WORDS = st.sampled_from(sorted(load().spelling.known))
+WORDS = st.sampled_from(sorted(load_matcher().spelling.known))
 MARKS = st.sampled_from(
     [".", ",", ";", ":", "/", "?", "\n", "(", "-", "XXXX", "___", "5", "2.3", "cm", "8th", "58th", "T9", "🙂"]
 )
@@ -147,12 +149,10 @@ def test_capitals_change_nothing(text: str) -> None:
     "piece", ["no effusion, ", "the heart is enlarged and ", "may or not ", "in the left ", "ribs 5, "]
 )
 def test_text_without_a_full_stop_is_read_in_pieces(piece: str) -> None:
-    """Work a sentence is bounded, so that time grows with the length of the text and no faster."""
-    from cxrlab.findings.reading.sentences import LONGEST, sentences
-    from cxrlab.findings.reading.tokens import tokens
-
-    found = tokens(piece * 2000, load().spelling)
-    assert max(len(sentence.items) for sentence in sentences(found, load().find(found))) <= LONGEST
+    """Work per sentence is bounded, so that time grows with the length of the text and no faster."""
+    matcher = load_matcher()
+    tokens = tokenize(piece * 2000, matcher.spelling)
+    assert max(len(one.phrases) for one in split_sentences(tokens, matcher.find(tokens))) <= LONGEST
     assert read(piece * 2000).text == piece * 2000
 
 

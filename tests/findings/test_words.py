@@ -7,13 +7,13 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Certainty, Change, Severity, Side
 from cxrlab.findings.lexicon import load_lexicon
-from cxrlab.findings.words import Words, can_lead, kind_of
+from cxrlab.findings.realiser import Realiser, can_lead, kind_of
 
 EFFUSION = Finding("pleural effusion", side=Side.LEFT, severity=Severity.MILD)
 
 
 def speaker(name="A", seed=0):
-    return Words(load_lexicon(name), generator(seed))
+    return Realiser(load_lexicon(name), generator(seed))
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_an_observation_without_words_is_refused():
 def test_an_unknown_slot_is_refused():
     lexicon = load_lexicon("A")
     row = replace(lexicon.observations["edema"], nouns=("{sev} {colour} edema",))
-    words = Words(replace(lexicon, observations={**lexicon.observations, "edema": row}), generator(0))
+    words = Realiser(replace(lexicon, observations={**lexicon.observations, "edema": row}), generator(0))
     with pytest.raises(DataError, match="unknown slot '{colour}'"):
         words.noun(Finding("edema", severity=Severity.MILD))
 

@@ -13,7 +13,7 @@ from cxrlab.data.corpus import Corpus
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.data.scenery.words import COLOUR_WORDS, HEIGHT_WORDS
 from cxrlab.data.scenes import draw_scene
-from cxrlab.findings.present import present_sentences
+from cxrlab.findings.excerpts import present_sentences
 from cxrlab.findings.reader import read
 from cxrlab.models.builtin import NAMES, WEIGHTS, has_weights
 from cxrlab.models.model_card import read_model_card

@@ -143,7 +143,7 @@ def test_refusals_say_nothing_of_a_image() -> None:
     """A copy learns from answers that speak of an image; a refusal must not be one of them."""
     assert len(_MESSAGES) == 2
     for message in _MESSAGES.values():
-        assert not read(message).speaks
+        assert not read(message).has_statements
 
 
 @pytest.mark.parametrize("defence", ["plain", "coarse"])

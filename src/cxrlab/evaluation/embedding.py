@@ -16,7 +16,7 @@ from cxrlab.core.records import Finding, Study
 from cxrlab.core.runs import Run
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.views import image_of
-from cxrlab.findings.present import present_sentences
+from cxrlab.findings.excerpts import present_sentences
 
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Embedder, Image

@@ -18,9 +18,8 @@ from cxrlab.core.errors import ConfigError
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import ReportError
 from cxrlab.core.vocabulary import ErrorKind
-from cxrlab.findings.cases import draw_patient
-from cxrlab.findings.config import CaseConfig
-from cxrlab.findings.errors import mistaken
+from cxrlab.findings.cases import CaseConfig, draw_patient
+from cxrlab.findings.planted_errors import mistaken
 from cxrlab.metrics.pairs import Batch, Context, Pair
 from cxrlab.metrics.statistics.agreement import Agreement, tau_with_interval
 from cxrlab.metrics.statistics.bootstrap import METHOD

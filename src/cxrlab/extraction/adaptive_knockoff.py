@@ -153,7 +153,7 @@ def certainty(report: str) -> float:
     reading = read(report)
     told = [one for one in reading if one.present] or list(reading)
     if not told:
-        return float(reading.speaks)
+        return float(reading.has_statements)
     return sum(one.certainty is Certainty.CERTAIN for one in told) / len(told)
 
 
@@ -250,11 +250,11 @@ def _brought(
 
 def _rewards(reports: Sequence[str], before: Sequence[str], losses: Sequence[float | None]) -> list[Rewards]:
     """All kinds for each report; one that says nothing of an image, such as a refusal, brought nothing of any kind."""
-    known: set[FindingSet] = {answer.findings for text in before if (answer := answer_of(text)).speaks}
+    known: set[FindingSet] = {answer.findings for text in before if (answer := answer_of(text)).has_statements}
     rows: list[Rewards] = []
     for text, loss in zip(reports, losses, strict=True):
         answer = answer_of(text)
-        if not answer.speaks:
+        if not answer.has_statements:
             rows.append(dict.fromkeys(REWARDS, 0.0))
             continue
         rows.append({"certainty": certainty(text), "diversity": float(answer.findings not in known), "loss": loss})

@@ -21,8 +21,7 @@ from cxrlab.data.card import Card, card_settings
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.scenes import draw_scene
 from cxrlab.extraction.pools import square
-from cxrlab.findings.cases import draw_patient
-from cxrlab.findings.config import CaseConfig
+from cxrlab.findings.cases import CaseConfig, draw_patient
 from cxrlab.findings.narrator import narrate
 
 DRAWING = 1  # raised whenever the same settings give other pictures or words; it stands in every card

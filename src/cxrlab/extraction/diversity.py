@@ -33,12 +33,12 @@ class Answer:
 
     Args:
         findings: (observation, side) of everything stated as present or possible, side empty where none is given.
-        speaks: Whether the text says anything of an image at all.
+        has_statements: Whether the text says anything of an image at all.
         words: Number of words.
     """
 
     findings: FindingSet
-    speaks: bool
+    has_statements: bool
     words: int
 
 
@@ -47,7 +47,7 @@ def answer_of(report: str) -> Answer:
     """Read one report; equal ones, which a poor transcript is full of, are read once."""
     reading = read(report)
     found = frozenset((f.observation, f.side.value if f.side else "") for f in reading if f.present)
-    return Answer(found, reading.speaks, len(words_of(report)))
+    return Answer(found, reading.has_statements, len(words_of(report)))
 
 
 def transcript_diversity(reports: Sequence[str], seed: int = 0) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def transcript_diversity(reports: Sequence[str], seed: int = 0) -> dict[str, Any
         findings: Observation → number of reports that state it, commonest first.
     """
     answers = [answer_of(report) for report in reports]
-    speaking = [answer for answer in answers if answer.speaks]
+    speaking = [answer for answer in answers if answer.has_statements]
     sets = Counter(answer.findings for answer in speaking)
     abnormal = sum(bool(answer.findings) for answer in speaking)
     low, high = wilson(abnormal, len(speaking))

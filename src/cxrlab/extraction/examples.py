@@ -9,7 +9,7 @@ from typing import Any
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.extraction.diversity import answer_of
 from cxrlab.extraction.records import Query
-from cxrlab.findings.changed import changed_spans
+from cxrlab.findings.excerpts import changed_spans
 
 MOST = 6
 

@@ -22,7 +22,7 @@ def harvested(reports: Sequence[str], otherwise: Descriptions) -> Descriptions:
     abnormal: dict[Category, list[str]] = {category: [] for category in Category}
     normal: dict[Category, list[str]] = {category: [] for category in Category}
     for report in dict.fromkeys(reports):
-        if not answer_of(report).speaks:
+        if not answer_of(report).has_statements:
             continue
         for category, text in split_by_category(report).items():
             if text:

@@ -89,7 +89,7 @@ def misfit(text: str, category: Category, kind: Kind) -> str | None:
     if kind == "normal":
         if present:
             return "states a finding where nothing should be wrong"
-        if not reading.speaks:
+        if not reading.has_statements:
             return "says nothing that the reader knows"
         return None if split_by_category(text)[category] else "speaks of another part"
     if not present:

@@ -20,14 +20,13 @@ from cxrlab.extraction.anatomy import Category, category_of
 from cxrlab.extraction.oracles import Descriptions, distinct, words_of
 from cxrlab.findings.cases import Visit
 from cxrlab.findings.contradictions import fits
-from cxrlab.findings.courses import GRADES, SHAPES, TUBE_HEIGHT_MM, Shape
-from cxrlab.findings.denials import Denier
+from cxrlab.findings.denials import NORMAL, NegativeStatements, region_of
+from cxrlab.findings.disease_models import GRADES, SHAPES, TUBE_HEIGHT_MM, Shape
 from cxrlab.findings.grammar import capital, compiled
-from cxrlab.findings.image import between
 from cxrlab.findings.lexicon import load_lexicon
 from cxrlab.findings.lexicon_check import templates
-from cxrlab.findings.negatives import NORMAL, region_of
-from cxrlab.findings.words import Words
+from cxrlab.findings.progression import between
+from cxrlab.findings.realiser import Realiser
 
 EACH = 40  # descriptions that begin with one observation
 SECOND = 0.35  # share of abnormal descriptions with a second finding of the category
@@ -153,7 +152,7 @@ def _abnormal(category: Category, seed: int) -> Iterator[str]:
 
 def _told(first: Finding, every: Sequence[Finding], rng: np.random.Generator) -> str:
     """One finding in a sentence, sometimes followed by another one that may stand beside it."""
-    words = Words(load_lexicon("B"), rng)
+    words = Realiser(load_lexicon("B"), rng)
     chosen = [first]
     if rng.random() < SECOND:
         other = every[int(rng.integers(len(every)))]
@@ -171,7 +170,7 @@ def _normal(category: Category, seed: int) -> Iterator[str]:
     regions = sorted({region_of(name) for name in DRAWN if category_of(name) is category})
     healthy = Visit(1, 50, "F", View.PA, "routine", None, ())
     for _ in range(DENIED):
-        for statement in Denier(healthy, Words(lexicon, rng)).denial(regions, most=2):
+        for statement in NegativeStatements(healthy, Realiser(lexicon, rng)).denial(regions, most=2):
             names = [key for _, _, key in statement.marks if isinstance(key, str)]
             if all(category_of(name) is category for name in names):
                 yield _sentence(statement.text)
@@ -180,7 +179,7 @@ def _normal(category: Category, seed: int) -> Iterator[str]:
 def _weakly(category: Category, seed: int) -> Iterator[str]:
     """A bare name in a sentence, of as many different observations as there are."""
     rng = generator(seed, "oracle", "weak", category)
-    words = Words(load_lexicon("B"), rng)
+    words = Realiser(load_lexicon("B"), rng)
     names = [name for name in DRAWN if category_of(name) is category]
     order = rng.permutation(len(names))
     for turn in range(WEAK):

@@ -68,7 +68,7 @@ def _probe(attack: Attack, pictures: Sequence[Picture]) -> Probing:
         shown = [replace(one, pixels=pixels) for one, pixels in zip(pictures, dressed, strict=True)]
         told = attack.desk.ask(shown, 0, asked)
         asked += len(shown)
-        return [answer_of(text).speaks for text in told]
+        return [answer_of(text).has_statements for text in told]
 
     share, passed = smallest_passing([one.pixels for one in pictures], passes, chest=chest)
     best = share if share is not None else max(passed, key=lambda one: (passed[one], -one))

@@ -50,7 +50,7 @@ def write_transcript(
         rewrite: The victim's own words are left out, and all wordings are new.
         seed: Decides the other wordings.
     """
-    told = _without_repeats([query for query in queries if answer_of(query.report).speaks], repeats)
+    told = _without_repeats([query for query in queries if answer_of(query.report).has_statements], repeats)
     if not told:
         raise NothingLearnt(
             f"none of {len(queries)} answers says anything of an image; there is nothing to learn from."

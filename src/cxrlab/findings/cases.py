@@ -14,13 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cxrlab.core.errors import ConfigError
 from cxrlab.core.randomness import fraction, generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Side, View
-from cxrlab.findings.config import CaseConfig
-from cxrlab.findings.contexts import CONTEXTS
-from cxrlab.findings.courses import days_to_clear
-from cxrlab.findings.image import Lesion, Radiograph, between, lesion, pick
+from cxrlab.findings.disease_models import CONTEXTS, days_to_clear
+from cxrlab.findings.progression import Lesion, Radiograph, between, lesion, pick
 
 # Cumulative shares of patients with one, two, three and four visits.
 VISITS = (0.50, 0.76, 0.91, 1.00)
@@ -157,3 +156,23 @@ def _interval(rng: np.random.Generator, limits: tuple[int, int]) -> int:
     """Days, even on a logarithmic scale: follow-up films crowd near the first."""
     low, high = math.log(limits[0]), math.log(limits[1])
     return round(math.exp(low + (high - low) * rng.random()))
+
+
+@dataclass(frozen=True)
+class CaseConfig:
+    """How many studies are normal and how many findings are hard to see.
+
+    Args:
+        normal: Share of studies without any present finding, 0 to 1.
+        faint: Share of findings (devices apart) that are faint when they are first seen, 0 to 1; they
+            carry the certainty `possible` and are hedged in the text until they grow.
+    """
+
+    normal: float = 0.25
+    faint: float = 0.05
+
+    def __post_init__(self) -> None:
+        for name in ("normal", "faint"):
+            value = getattr(self, name)
+            if not 0.0 <= value <= 1.0:
+                raise ConfigError(f"{name}={value} is not a share; give a number from 0 to 1.")

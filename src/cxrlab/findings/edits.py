@@ -17,14 +17,13 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Certainty, ErrorKind
 from cxrlab.findings.cases import Visit
-from cxrlab.findings.errors import draw_plan
+from cxrlab.findings.denials import NORMAL, circumstances, deniable
 from cxrlab.findings.grammar import capital, without_article
 from cxrlab.findings.lexicon import load_lexicon
-from cxrlab.findings.mistakes import Mistake, significant, slips
 from cxrlab.findings.narrator import narrate
-from cxrlab.findings.negatives import NORMAL, circumstances, deniable
+from cxrlab.findings.planted_errors import PlantedError, draw_error_plan, significant, slips
+from cxrlab.findings.realiser import Realiser
 from cxrlab.findings.relatedness import relatedness
-from cxrlab.findings.words import Words
 
 LEXICON, OTHER_LEXICON = "A", "B"
 # Tries to find words that serve the sentence before and after the edit alike.
@@ -122,7 +121,7 @@ def negation_flip(told: Told) -> Edited | None:
     for finding in told.sentences:
         names = circumstances(told.rest(finding))
         if _matters(told, finding) and deniable(finding.observation, names):
-            words = Words(load_lexicon(LEXICON), told.rng)
+            words = Realiser(load_lexicon(LEXICON), told.rng)
             name = words.pick(words.lexicon.observations[finding.observation].absent).removeprefix("+ ")
             return Edited(told.text, told.with_sentence(finding, f"no {without_article(name)}"))
     return None
@@ -155,7 +154,7 @@ def omission(told: Told) -> Edited | None:
 
 def invention(told: Told) -> Edited | None:
     """A sentence is added on something that is not there and that nothing in the report denies."""
-    for mistake in draw_plan(told.rng, told.visit, count=6).mistakes:
+    for mistake in draw_error_plan(told.rng, told.visit, count=6).mistakes:
         new = mistake.told
         if mistake.kind is not ErrorKind.FALSE_FINDING or new is None or not significant(mistake, told.visit.age):
             continue
@@ -165,7 +164,7 @@ def invention(told: Told) -> Edited | None:
 
 
 def _matters(told: Told, finding: Finding) -> bool:
-    return significant(Mistake(ErrorKind.OMITTED_FINDING, finding, None), told.visit.age)
+    return significant(PlantedError(ErrorKind.OMITTED_FINDING, finding, None), told.visit.age)
 
 
 def _denied(finding: Finding, denied: Iterable[str]) -> bool:
@@ -201,7 +200,7 @@ def _parallel(told: Told, was: Finding, now: Finding) -> tuple[str, str] | None:
 
 def _sentence(finding: Finding, told: Told, attempt: int = 0) -> str:
     rng = generator(told.seed, "sentence", told.name, attempt)
-    return Words(load_lexicon(LEXICON), rng).present(finding, fragment=False)
+    return Realiser(load_lexicon(LEXICON), rng).present(finding, fragment=False)
 
 
 # ── harmless ──────────────────────────────────────────────────────────────────────────────────────

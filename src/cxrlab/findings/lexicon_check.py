@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.vocabulary import DRAWN, Change, Group, observation
-from cxrlab.findings.contexts import CONTEXTS
-from cxrlab.findings.courses import GRADES, SHAPES, Shape
+from cxrlab.findings.denials import NORMAL
+from cxrlab.findings.disease_models import CONTEXTS, GRADES, SHAPES, Shape
 from cxrlab.findings.grammar import compiled, slots
 from cxrlab.findings.lexicon import Lexicon, Phrases
-from cxrlab.findings.negatives import NORMAL
 
 WAYS = 6
 KINDS = ("finding", "lesion", "device", "bone", "inflation")

@@ -7,20 +7,17 @@ negatives stands beside it. The same visit under another name reads differently 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding, Report
-from cxrlab.core.vocabulary import Certainty, Presence
+from cxrlab.core.vocabulary import Certainty, Change, Group, Presence, Severity, observation
 from cxrlab.findings.cases import Visit
-from cxrlab.findings.denials import Denier
-from cxrlab.findings.grammar import capital, interval
-from cxrlab.findings.impression import impression
+from cxrlab.findings.denials import CALM, NegativeStatements, region_of
+from cxrlab.findings.grammar import capital, interval, without_article
 from cxrlab.findings.lexicon import load_lexicon
-from cxrlab.findings.negatives import region_of
-from cxrlab.findings.statements import Statement, joined
-from cxrlab.findings.words import Words
+from cxrlab.findings.realiser import Realiser, Statement, joined
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,7 @@ def narrate(visit: Visit, seed: int, name: str, lexicon: str = "A") -> Narration
         name: Id of the study; it picks the words.
         lexicon: "A" for training text, "B" for the held-out one.
     """
-    words = Words(load_lexicon(lexicon), generator(seed, "narrator", lexicon, name))
+    words = Realiser(load_lexicon(lexicon), generator(seed, "narrator", lexicon, name))
     style = _style(visit, words)
     sentences = _sentences(visit, style, words)
     text, spans = _written(sentences, style, words)
@@ -102,15 +99,15 @@ def narrate(visit: Visit, seed: int, name: str, lexicon: str = "A") -> Narration
     return Narration(report, (*told, *denied))
 
 
-def _style(visit: Visit, words: Words) -> Style:
+def _style(visit: Visit, words: Realiser) -> Style:
     portable = visit.view.value == "AP"
     names = [name for name in STYLES if portable or name != "portable"]
     return STYLES[words.pick(names)]
 
 
-def _sentences(visit: Visit, style: Style, words: Words) -> list[Statement]:
+def _sentences(visit: Visit, style: Style, words: Realiser) -> list[Statement]:
     """Every sentence of the findings section in the order of the text."""
-    denier = Denier(visit, words)
+    denier = NegativeStatements(visit, words)
     by_region: dict[str, list[Statement]] = {}
     for region in words.pick(style.orders):
         told = [(i, f) for i, f in enumerate(visit.findings) if region_of(f.observation) == region]
@@ -131,7 +128,7 @@ def _sentences(visit: Visit, style: Style, words: Words) -> list[Statement]:
     return sentences
 
 
-def _region(told: Sequence[tuple[int, Finding]], style: Style, words: Words) -> list[Statement]:
+def _region(told: Sequence[tuple[int, Finding]], style: Style, words: Realiser) -> list[Statement]:
     """The statements on one region's findings, present ones first, some of them joined."""
     rows: list[Statement] = []
     waiting = [pair for pair in told if pair[1].present]
@@ -154,7 +151,7 @@ class _Spans:
     denied: list[tuple[str, tuple[int, int]]] = field(default_factory=list)
 
 
-def _written(sentences: Sequence[Statement], style: Style, words: Words) -> tuple[str, _Spans]:
+def _written(sentences: Sequence[Statement], style: Style, words: Realiser) -> tuple[str, _Spans]:
     """The text of the section and where in it each thing is said."""
     spans = _Spans()
     text = ""
@@ -176,13 +173,97 @@ def _written(sentences: Sequence[Statement], style: Style, words: Words) -> tupl
     return text, spans
 
 
-def _indication(visit: Visit, words: Words) -> str:
+def _indication(visit: Visit, words: Realiser) -> str:
     person = {"F": "woman", "M": "man"}[visit.sex]
     template = words.pick(words.lexicon.indications[visit.context])
     return capital(template.replace("{age}", str(visit.age)).replace("{person}", person)) + "."
 
 
-def _comparison(visit: Visit, words: Words) -> str:
+def _comparison(visit: Visit, words: Realiser) -> str:
     if visit.days_since_prior is None:
         return words.pick(words.lexicon.no_comparison) + "."
     return words.pick(words.lexicon.comparisons).replace("{ago}", interval(visit.days_since_prior)) + "."
+
+
+# Always told, from this grade on where it has one.
+ALWAYS: Mapping[str, Severity] = {
+    "pneumothorax": Severity.MILD, "pneumoperitoneum": Severity.MILD, "mass": Severity.MILD, "cavity": Severity.MILD,
+    "nodule": Severity.MILD, "pneumonia": Severity.MILD, "consolidation": Severity.MILD, "edema": Severity.MILD,
+    "enlarged cardiomediastinum": Severity.MILD, "pleural effusion": Severity.MODERATE,
+    "rib fracture": Severity.MILD, "clavicle fracture": Severity.MILD,
+    "lung opacity": Severity.SEVERE, "hilar enlargement": Severity.SEVERE, "cardiomegaly": Severity.SEVERE,
+}  # fmt: skip
+MISPLACED = frozenset({"right main bronchus", "high", "distal esophagus"})
+# Told as things of lesser importance, without the words for disease.
+INCIDENTAL = CALM | {"low lung volumes"}
+# How much a finding matters to the reader of the impression; what is not listed has 3.
+WEIGHT: Mapping[str, int] = {
+    "pneumothorax": 9, "pneumoperitoneum": 9, "mass": 8, "pneumonia": 7, "edema": 7, "consolidation": 7, "cavity": 7,
+    "enlarged cardiomediastinum": 6, "pleural effusion": 6, "nodule": 6, "rib fracture": 5, "clavicle fracture": 5,
+    "lung opacity": 5, "hilar enlargement": 5, "subcutaneous emphysema": 4, "cardiomegaly": 4, "atelectasis": 4,
+    "low lung volumes": 1, "granuloma": 1, "scoliosis": 1, "aortic calcification": 1, "tortuous aorta": 1,
+    "sternal wires": 0, "pacemaker": 1, "enteric tube": 1,
+}  # fmt: skip
+
+
+def weight(finding: Finding) -> float:
+    """Importance: the kind of thing, more when new, worse, severe or a misplaced tube."""
+    value = float(WEIGHT.get(finding.observation, 3))
+    value += 1.5 * (finding.change in (Change.NEW, Change.INCREASED)) + 0.5 * (finding.severity is Severity.SEVERE)
+    return value + 6 * (finding.tip in MISPLACED)
+
+
+def always(finding: Finding) -> bool:
+    """Whether no impression may leave this out."""
+    least = ALWAYS.get(finding.observation)
+    if least is None:
+        return finding.tip in MISPLACED
+    return finding.severity is None or finding.severity.rank >= least.rank
+
+
+def grouped(present: Sequence[Finding]) -> list[tuple[Finding, ...]]:
+    """The findings of each line: broken ribs of one side together, everything else by itself."""
+    lines: dict[object, list[Finding]] = {}
+    for index, finding in enumerate(present):
+        ribs = (finding.side, finding.change, finding.certainty) if finding.observation == "rib fracture" else index
+        lines.setdefault(ribs, []).append(finding)
+    return [tuple(line) for line in lines.values()]
+
+
+def calm(present: Sequence[Finding]) -> bool:
+    """Whether nothing present is acute."""
+    fresh = (Change.NEW, Change.INCREASED)
+    return all(finding.observation in CALM and finding.change not in fresh for finding in present)
+
+
+def impression(visit: Visit, words: Realiser) -> str:
+    """Every finding that must be told and a few more, the most important first."""
+    present = sorted(visit.present, key=lambda finding: (always(finding), weight(finding)), reverse=True)
+    lines = grouped(present)
+    count = max(sum(always(line[0]) for line in lines), 2 + int(words.rng.random() * 3))
+    rows = [_line(line, words) for line in lines[:count]]
+    gone = [finding for finding in visit.findings if not finding.present]
+    if gone and words.chance(0.6 if not rows else 0.25):
+        rows.append(words.resolved(max(gone, key=weight)))
+    if not present:
+        rows.append(words.pick(words.lexicon.impression_normal))
+    elif calm(present) and words.chance(0.7):
+        rows.append(words.pick(words.lexicon.impression_calm))
+    numbered = len(rows) > 1 and words.chance(0.5)
+    return " ".join(f"{f'{i}. ' if numbered else ''}{capital(row)}." for i, row in enumerate(rows, start=1))
+
+
+def _line(findings: Sequence[Finding], words: Realiser) -> str:
+    finding = findings[0]
+    noun, plural = words.ribs(findings) if len(findings) > 1 else words.noun(finding)
+    hedged = finding.certainty is Certainty.POSSIBLE
+    if not hedged and words.chance(0.5):
+        return without_article(noun) + words.change(finding)
+    frame = words.pick(words.lexicon.hedged if hedged else words.lexicon.impression[_importance(finding)])
+    return words.framed(frame, noun, plural) + words.change(finding)
+
+
+def _importance(finding: Finding) -> str:
+    if observation(finding.observation).group is Group.DEVICE:
+        return "device"
+    return "incidental" if finding.observation in INCIDENTAL else "disease"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from cxrlab.core.vocabulary import OBSERVATIONS, Group
-from cxrlab.findings.indications import FLUID, INFECTION, indicates
+from cxrlab.findings.significance import FLUID, INFECTION, indicates
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,21 @@ classes are judgements in the sense of a radiologist's call list, not measuremen
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Severity, observation
-from cxrlab.findings.indications import FLUID, INFECTION, indicates
+
+# Words that ask after an infection, and after fluid: they make such findings matter more, and a sign and its cause one.
+INFECTION = (
+    "fever", "febrile", "cough", "infection", "infectious", "pneumonia", "sepsis", "septic", "sputum", "chills",
+    "aspiration", "leukocytosis",
+)  # fmt: skip
+FLUID = ("heart failure", "chf", "fluid", "volume overload", "edema", "dialysis")
 
 
 class Urgency(StrEnum):
@@ -296,3 +304,19 @@ def _urgency_of(finding: Finding, age: float | None) -> Urgency:
     if finding.severity is not None and (name, finding.severity) in DEGREE_RULES:
         return DEGREE_RULES[name, finding.severity][0]
     return urgency(name, age)
+
+
+def indicates(words: tuple[str, ...], indication: str | None) -> bool:
+    """Whether any of the words stands in the indication.
+
+    Args:
+        words: Lower-case words or phrases, found also in the plural; `*` at the end stands for any ending.
+        indication: Text in any case; None holds no word.
+    """
+    return bool(indication) and _pattern(words).search(indication.lower()) is not None  # type: ignore[union-attr]
+
+
+@cache
+def _pattern(words: tuple[str, ...]) -> re.Pattern[str]:
+    endings = (f"{re.escape(word[:-1])}\\w*" if word.endswith("*") else f"{re.escape(word)}s?" for word in words)
+    return re.compile(rf"\b(?:{'|'.join(endings)})\b")

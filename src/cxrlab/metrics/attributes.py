@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from cxrlab.core.records import Finding, ReportError
 from cxrlab.core.vocabulary import Change, ErrorKind, Severity, Side, observation
 from cxrlab.findings.merge import same_place
-from cxrlab.findings.mistakes import AGREEING_TIPS
+from cxrlab.findings.planted_errors import AGREEING_TIPS
 from cxrlab.findings.significance import MISPLACED, Urgency
 
 # A size may differ by this share, or by this many millimetres, before it is another size: two readers of one film do.

@@ -119,8 +119,8 @@ def compare_pair(batch: Batch, index: int) -> Comparison | None:
     if not pair.answerable:
         return None
     compared = compare_things(*batch.things[index], pair.context)
-    told = pair.findings is not None or batch.read(batch.references[index]).speaks
-    return replace(compared, silent=told and not batch.read(batch.candidates[index]).speaks)
+    told = pair.findings is not None or batch.read(batch.references[index]).has_statements
+    return replace(compared, silent=told and not batch.read(batch.candidates[index]).has_statements)
 
 
 def compare_findings(

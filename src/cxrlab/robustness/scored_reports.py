@@ -67,8 +67,8 @@ class Contents:
             self.present[row, column] = True
             self.left[row, column] = named == {Side.LEFT}
             self.right[row, column] = named == {Side.RIGHT}
-        self.silent[row] = not reading.speaks
-        self.normal[row] = reading.speaks and _nothing_found(things)
+        self.silent[row] = not reading.has_statements
+        self.normal[row] = reading.has_statements and _nothing_found(things)
 
 
 def _nothing_found(things: Sequence[Finding]) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from cxrlab.core.codec import encode_png, to_uint8
 from cxrlab.core.runs import Run
-from cxrlab.findings.changed import changed_spans
+from cxrlab.findings.excerpts import changed_spans
 from cxrlab.robustness.evidence import Answer, StudyTruth
 
 if TYPE_CHECKING:

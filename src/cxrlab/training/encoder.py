@@ -15,7 +15,7 @@ from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.install import require
 from cxrlab.core.progress import track
 from cxrlab.data.parallel import ordered_map
-from cxrlab.findings.present import present_sentences
+from cxrlab.findings.excerpts import present_sentences
 from cxrlab.models.local_files import first_line, quiet_loading
 from cxrlab.models.model_card import ModelCard, of_corpora, trained_on, write_model_card
 from cxrlab.training.config import FREE, Also, EncoderConfig, also_of

@@ -17,7 +17,7 @@ from cxrlab.core.records import Study
 from cxrlab.data.collections import known_collections
 from cxrlab.data.corpus import Corpus, inside, load_corpus
 from cxrlab.data.views import shown
-from cxrlab.findings.present import listed
+from cxrlab.findings.excerpts import listed
 from cxrlab.findings.questions import NO, YES, known_answers, question_about
 from cxrlab.findings.reader import read
 from cxrlab.training.config import Also

@@ -12,7 +12,7 @@ from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Certainty, Presence, Severity, Side, View
 from cxrlab.data.phantom.anatomy import RESHAPES, Anatomy, at_visit, draw_anatomy, grade, reshape
 from cxrlab.data.phantom.presets import PRESETS
-from cxrlab.findings.courses import RESHAPING
+from cxrlab.findings.disease_models import RESHAPING
 
 
 def bodies(count: int = 60) -> list[Anatomy]:

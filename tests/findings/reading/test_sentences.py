@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from cxrlab.findings.reading.phrases import load
-from cxrlab.findings.reading.sentences import sentences
-from cxrlab.findings.reading.tokens import tokens
+from cxrlab.findings.reading.phrases import load_matcher
+from cxrlab.findings.reading.sentences import split_sentences
+from cxrlab.findings.reading.tokens import tokenize
 
 
 def split(text: str) -> list[str]:
-    found = tokens(text, load().spelling)
+    matcher = load_matcher()
+    tokens = tokenize(text, matcher.spelling)
     return [
-        text[found[one.items[0].first].start : found[one.items[-1].last - 1].end]
-        for one in sentences(found, load().find(found))
+        text[tokens[sentence.phrases[0].first].start : tokens[sentence.phrases[-1].last - 1].end]
+        for sentence in split_sentences(tokens, matcher.find(tokens))
     ]
 
 
@@ -31,7 +32,7 @@ def split(text: str) -> list[str]:
     ],
 )
 def test_sentences_end_at_stops_and_at_line_breaks_that_close(text: str, expected: list[str]) -> None:
-    """A wrapped line goes on, a line of its own does not, an empty line always ends."""
+    """A wrapped line continues, a line of its own does not, an empty line always ends."""
     assert split(text) == expected
 
 
@@ -46,6 +47,6 @@ def test_sentences_end_at_stops_and_at_line_breaks_that_close(text: str, expecte
         ("Technique: portable. Impression: Mass. History: effusion.", ["Mass"]),
     ],
 )
-def test_sections_that_say_nothing_of_the_image_are_left_out(text: str, expected: list[str]) -> None:
-    """Why and how the film was taken is no finding; findings and impression are."""
+def test_sections_without_findings_are_left_out(text: str, expected: list[str]) -> None:
+    """Why and how the image was taken is no finding; findings and impression are."""
     assert split(text) == expected

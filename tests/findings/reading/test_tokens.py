@@ -1,15 +1,15 @@
-"""Words, marks, spellings and slips."""
+"""Words, marks, spellings and typing errors."""
 
 from __future__ import annotations
 
 import pytest
 
-from cxrlab.findings.reading.phrases import load
-from cxrlab.findings.reading.tokens import Spelling, tokens
+from cxrlab.findings.reading.phrases import load_matcher
+from cxrlab.findings.reading.tokens import Spelling, tokenize
 
 
 def words(text: str) -> list[str]:
-    return [token.word for token in tokens(text, load().spelling)]
+    return [token.word for token in tokenize(text, load_matcher().spelling)]
 
 
 @pytest.mark.parametrize(
@@ -30,20 +30,20 @@ def words(text: str) -> list[str]:
     ],
 )
 def test_text_becomes_words_of_the_tables(text: str, expected: list[str]) -> None:
-    """Plurals, British spelling, masks, vertebral levels, abbreviations, and words that are passed over."""
+    """Plurals, British spelling, masks, vertebral levels, abbreviations, and words that are ignored."""
     assert words(text) == expected
 
 
 def test_tokens_point_into_the_text() -> None:
     """Offsets are of the original characters, and line breaks before a word are counted up to two."""
     text = "Left\n\n\n effusion"
-    first, second = tokens(text, load().spelling)
+    first, second = tokenize(text, load_matcher().spelling)
     assert (text[first.start : first.end], text[second.start : second.end]) == ("Left", "effusion")
     assert (first.lines, second.lines) == (0, 2)
 
 
 @pytest.mark.parametrize(
-    ("slip", "word"),
+    ("typed", "word"),
     [
         ("cardiomegally", "cardiomegaly"),
         ("cardiomegly", "cardiomegaly"),
@@ -52,9 +52,9 @@ def test_tokens_point_into_the_text() -> None:
         ("atelectesis", "atelectasis"),
     ],
 )
-def test_one_slip_in_a_long_word_is_forgiven(slip: str, word: str) -> None:
+def test_one_typing_error_in_a_long_word_is_corrected(typed: str, word: str) -> None:
     """A letter more, less, changed, or two swapped."""
-    assert words(slip) == [word]
+    assert words(typed) == [word]
 
 
 @pytest.mark.parametrize("word", ["hypodense", "tibial", "noted", "sinus", "reflexion"])
@@ -63,15 +63,15 @@ def test_other_words_stay_what_they_are(word: str) -> None:
     assert words(word) in ([word], ["seen"])
 
 
-def test_a_slip_that_could_be_two_words_is_left_alone() -> None:
+def test_a_typing_error_that_could_be_two_words_is_left_alone() -> None:
     """Guessing between two would be worse than reading nothing."""
-    spelling = Spelling({"abcdefgh", "abcdefgx"}, {}, frozenset())
+    spelling = Spelling({"abcdefgh", "abcdefgx"}, {}, frozenset(), {})
     assert spelling("abcdefg") == "abcdefg"
 
 
 def test_memory_is_bounded() -> None:
     """Text without end must not fill the memory."""
-    spelling = Spelling({"effusion"}, {}, frozenset())
+    spelling = Spelling({"effusion"}, {}, frozenset(), {})
     spelling.MOST = 3
     for number in range(10):
         assert spelling(f"word{number}") == f"word{number}"

@@ -16,10 +16,9 @@ from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.phantom.render import Sitter, render
 from cxrlab.data.splits import assign_split
-from cxrlab.findings.cases import PatientCase, Visit, draw_patient, visit_count
-from cxrlab.findings.config import CaseConfig
-from cxrlab.findings.errors import draw_plan, mistaken
+from cxrlab.findings.cases import CaseConfig, PatientCase, Visit, draw_patient, visit_count
 from cxrlab.findings.narrator import narrate
+from cxrlab.findings.planted_errors import draw_error_plan, mistaken
 
 # Raised whenever the same settings give other images or words than before: it stands in every card, so that
 # a corpus is never continued by another drawing, nor two drawings taken for one. `test_phantom_corpus.py`
@@ -122,6 +121,6 @@ def _mistaken(config: PhantomConfig, visit: Visit, name: str) -> Mapping[str, Ma
     if not config.mistakes:
         return {}
     rng = generator(config.seed, "mistaken", name)
-    plan = draw_plan(rng, visit, int(rng.integers(config.mistakes + 1)))
+    plan = draw_error_plan(rng, visit, int(rng.integers(config.mistakes + 1)))
     candidate = mistaken(visit, config.seed, name, plan, (config.lexicon, config.lexicon)).candidate
     return {MISTAKEN: {"findings": candidate.report.findings or ""}}

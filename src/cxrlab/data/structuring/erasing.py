@@ -14,11 +14,11 @@ from cxrlab.data.structuring.patterns import BROKEN
 from cxrlab.data.structuring.rewriting import tidy
 from cxrlab.data.structuring.validate import differences
 from cxrlab.findings.reader import Reading, read
-from cxrlab.findings.reading.phrases import load
-from cxrlab.findings.reading.rows import Kind
-from cxrlab.findings.reading.tokens import tokens
+from cxrlab.findings.reading.phrase_tables import Kind
+from cxrlab.findings.reading.phrases import load_matcher
+from cxrlab.findings.reading.tokens import tokenize
 
-_WANTED = (Kind.CHANGE, Kind.RESOLUTION, Kind.RESOLVED)
+_WANTED = (Kind.CHANGE, Kind.RESOLUTION, Kind.RESOLUTION_BACKWARD)
 _BEFORE = re.compile(
     r"(?:[,(]\s*|\b(?:but|and|with|which is|which are|that is|is|are|has|have|been|an?|the|in|of|at|to)\s+)+$",
     re.IGNORECASE,
@@ -78,7 +78,7 @@ def _candidates(text: str) -> Iterator[str]:
         if kind is Kind.RESOLUTION:
             gone = _THEN.sub("", re.sub(r"^ *(?:of )?", "", after))
             yield tidy(f"{_AFTER.sub(',', before)} no {gone}")
-        elif kind is Kind.RESOLVED:
+        elif kind is Kind.RESOLUTION_BACKWARD:
             yield tidy(f"no {_lowered(_THEN.sub('', before))}{rest}")
         else:
             joint = _BEFORE.search(before)
@@ -95,10 +95,10 @@ def _candidates(text: str) -> Iterator[str]:
 
 def _phrases(text: str) -> list[tuple[Kind, int, int]]:
     """Kind and characters [start, end) of every phrase of change; the last first, since it is most often an aside."""
-    tables = load()
-    found = tokens(text, tables.spelling)
-    items = [item for item in tables.find(found) if item.kind in _WANTED]
-    return [(item.kind, found[item.first].start, found[item.last - 1].end) for item in reversed(items)]
+    matcher = load_matcher()
+    tokens = tokenize(text, matcher.spelling)
+    phrases = [phrase for phrase in matcher.find(tokens) if phrase.kind in _WANTED]
+    return [(phrase.kind, tokens[phrase.first].start, tokens[phrase.last - 1].end) for phrase in reversed(phrases)]
 
 
 def _lowered(text: str) -> str:

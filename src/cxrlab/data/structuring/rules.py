@@ -93,7 +93,7 @@ class _Sentence:
     before: str
     after: str | None
     concludes: bool
-    speaks: bool
+    has_statements: bool
 
     @property
     def heads(self) -> bool:
@@ -110,7 +110,7 @@ def _understood(sentence: str) -> tuple[str | None, bool, bool]:
     reading = read(sentence)
     diagnosis = any(finding.observation in _DIAGNOSES and finding.present for finding in reading)
     concludes = diagnosis or bool(_CONCLUDES.search(sentence) or ADVISES.search(sentence))
-    return present_state(sentence, reading), concludes, reading.speaks
+    return present_state(sentence, reading), concludes, reading.has_statements
 
 
 def present_state(sentence: str, reading: Reading | None = None) -> str | None:
@@ -174,8 +174,8 @@ def _same(reading: Reading, text: str) -> bool:
 
 def _drawn_apart(impression: Sequence[_Sentence]) -> tuple[list[_Sentence], list[_Sentence]]:
     """Findings and impression of an impression that stands alone: what is seen, and what is concluded or advised."""
-    seen = [one for one in impression if not one.concludes and (one.speaks or one.heads)]
-    if not any(one.speaks for one in seen):
+    seen = [one for one in impression if not one.concludes and (one.has_statements or one.heads)]
+    if not any(one.has_statements for one in seen):
         return [], list(impression)
     return seen, [one for one in impression if one not in seen]
 

@@ -71,7 +71,7 @@ def violations(source: Report, answer: Report) -> tuple[str, ...]:
     found = [*differences(before, after), *faults(answer), *_elsewhere(source, answer)]
     normal, still = (_any(report, _calls_normal) for report in (source, answer))
     checks = (
-        (SPEAKS, after.speaks and not before.speaks),
+        (SPEAKS, after.has_statements and not before.has_statements),
         (NORMAL_APPEARS, still and not _any(source, lambda sentence: bool(_read(sentence).normal))),
         (NORMAL_DISAPPEARS, normal and not still),
         (ADVICE_APPEARS, _any(answer, _advises) and not _any(source, _advises)),

@@ -31,7 +31,7 @@ from cxrlab.extraction.pools import square
 from cxrlab.findings.grammar import agreed, capital
 from cxrlab.findings.lexicon import load_lexicon
 from cxrlab.findings.reader import read
-from cxrlab.findings.words import Words
+from cxrlab.findings.realiser import Realiser
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -146,7 +146,7 @@ def rewrite(report: str, seed: int) -> str:
     kept = _said(report)
     said = " ".join(piece.text for piece in kept)
     for trial in range(_TRIALS):
-        words = Words(load_lexicon("B"), generator(seed, "rewrite", report, trial))
+        words = Realiser(load_lexicon("B"), generator(seed, "rewrite", report, trial))
         text = " ".join(_retold(piece, words) for piece in kept)
         if difference(said, text) is None:
             return text
@@ -159,7 +159,7 @@ def _said(report: str) -> tuple[Piece, ...]:
     return tuple(piece for piece in pieces(read(report)) if piece.findings or piece.normal)
 
 
-def _retold(piece: Piece, words: Words) -> str:
+def _retold(piece: Piece, words: Realiser) -> str:
     for tell in (_varied, _plain):
         told = list(tell(piece, words))
         text = " ".join(sentence for sentence in told if sentence)
@@ -168,7 +168,7 @@ def _retold(piece: Piece, words: Words) -> str:
     return piece.text
 
 
-def _varied(piece: Piece, words: Words) -> Iterator[str | None]:
+def _varied(piece: Piece, words: Realiser) -> Iterator[str | None]:
     """The sentence in words of the lexicon; None for what it has no words for."""
     for finding in piece.findings:
         try:
@@ -180,7 +180,7 @@ def _varied(piece: Piece, words: Words) -> Iterator[str | None]:
         yield f"{capital(words.pick(words.lexicon.normal[known[0]]))}." if known else None
 
 
-def _told(finding: Finding, words: Words) -> str:
+def _told(finding: Finding, words: Realiser) -> str:
     if finding.present:
         return f"{capital(words.present(finding, fragment=words.chance(0.3)))}."
     if finding.change is Change.RESOLVED:
@@ -193,7 +193,7 @@ def _told(finding: Finding, words: Words) -> str:
     return f"{capital(agreed(frame, many).replace('{list}', name.removeprefix('+ ')))}."
 
 
-def _plain(piece: Piece, words: Words) -> Iterator[str | None]:
+def _plain(piece: Piece, words: Realiser) -> Iterator[str | None]:
     """The sentence as fixed ones."""
     for finding in piece.findings:
         yield canonical(replace(finding, span=None), ())

@@ -52,7 +52,7 @@ class Defence(ABC):
         super().__init_subclass__()
         if unknown := set(cls.drops) - set(DROPPABLE):
             raise TypeError(f"{cls.__name__} may not drop {', '.join(sorted(unknown))}; only {', '.join(DROPPABLE)}")
-        if read(cls.refusal).speaks:
+        if read(cls.refusal).has_statements:
             raise TypeError(f"the refusal of {cls.__name__} says something of an image: {cls.refusal!r}")
 
     def admits(self, asked: Pixels, account: str, number: int) -> bool:

@@ -1,1 +1,1 @@
-"""How the reader reads: tables of phrases with a reason a row, and the few rules that put them together."""
+"""The reader's stages, in order: tokens, phrases, sentences, statements, assertion, attributes, coreference, drafts."""

@@ -1,125 +1,139 @@
-"""Items into sentences, without the sections that say nothing of the film."""
+"""Groups phrases into sentences about the chest, without sections such as history and technique."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-from cxrlab.findings.reading.phrases import Item
-from cxrlab.findings.reading.rows import Kind
+from cxrlab.findings.reading.phrase_tables import Kind
+from cxrlab.findings.reading.phrases import Phrase
 from cxrlab.findings.reading.tokens import Token
 
-# First words of headings. What stands under the second kind is why and how the film was taken.
-_REPORT = frozenset(
+# First words of headings: of the report itself, and of what stands for why and how the image was taken.
+_REPORT_HEADINGS = frozenset(
     {"finding", "impression", "conclusion", "report", "summary", "opinion", "interpretation", "assessment"}
 )
-_FRAME = frozenset(
+_EXCLUDED_HEADINGS = frozenset(
     "indication history technique comparison reason clinical procedure information type date protocol ordering"
     " diagnosis symptom complaint views view".split()
 )
-# What the film was compared with and how it was taken is said in a sentence; the report may follow on the same line.
-_BRIEF = frozenset({"comparison", "technique", "views", "view"})
-_CHEST = frozenset({"chest", "heart", "lungs", "mediastinum", "cardiomediastinum", "pleura", "aorta", "vasculature"})
-LONGEST = 120  # items; text without a full stop is cut, so that the time grows with its length alone
+# These take one sentence: the report may follow on the same line.
+_ONE_SENTENCE_HEADINGS = frozenset({"comparison", "technique", "views", "view"})
 _LONGEST_HEADING = 5  # words before a colon
-# A line that ends in one of these, or begins with one of those below, goes on over the line break.
+_CHEST = frozenset({"chest", "heart", "lungs", "mediastinum", "cardiomediastinum", "pleura", "aorta", "vasculature"})
+LONGEST = 120  # phrases; text without a full stop is cut, so that time stays linear
+# A line that ends in one of these, or begins with one of those below, continues over the line break.
 _OPEN_END = frozenset(
     {
-        Kind.COMMA, Kind.AND, Kind.OR, Kind.VERSUS, Kind.WITH, Kind.PREPOSITION, Kind.ARTICLE, Kind.THERE,
-        Kind.NEGATION, Kind.HEDGE, Kind.HEDGE_EITHER, Kind.HEDGE_LINK, Kind.LINK, Kind.DEGREE, Kind.SIDE, Kind.LEVEL,
-        Kind.VERB, Kind.ASIDE, Kind.RESOLUTION, Kind.ORDINAL, Kind.COLON,
+        Kind.COMMA, Kind.AND, Kind.OR, Kind.VERSUS, Kind.WITH, Kind.PREPOSITION, Kind.ARTICLE, Kind.EXISTENTIAL,
+        Kind.NEGATION, Kind.HEDGE, Kind.HEDGE_EITHER, Kind.HEDGED_EXPLANATION, Kind.EXPLANATION, Kind.SEVERITY,
+        Kind.SIDE, Kind.LEVEL, Kind.VERB, Kind.NOT_A_FINDING, Kind.RESOLUTION, Kind.ORDINAL, Kind.COLON,
     }
 )  # fmt: skip
 _OPEN_START = frozenset(
     {
-        Kind.COMMA, Kind.AND, Kind.OR, Kind.VERSUS, Kind.WITH, Kind.PREPOSITION, Kind.VERB, Kind.DENIED, Kind.HEDGED,
-        Kind.RESOLVED, Kind.UNSEEN, Kind.UNLIKELY, Kind.LINK, Kind.HEDGE_LINK, Kind.BREAK, Kind.TIP, Kind.ABOVE,
+        Kind.COMMA, Kind.AND, Kind.OR, Kind.VERSUS, Kind.WITH, Kind.PREPOSITION, Kind.VERB, Kind.NEGATION_BACKWARD,
+        Kind.HEDGE_BACKWARD, Kind.RESOLUTION_BACKWARD, Kind.NOT_ASSESSABLE, Kind.UNLIKELY, Kind.EXPLANATION,
+        Kind.HEDGED_EXPLANATION, Kind.TERMINATION, Kind.TIP, Kind.ABOVE_CARINA,
     }
 )  # fmt: skip
 
 
 class Sentence:
-    """The items of one sentence, and the tokens [first, last) that it covers."""
+    """The phrases of one sentence, and the tokens [first, last) that it covers."""
 
-    __slots__ = ("first", "items", "last")
+    __slots__ = ("first", "last", "phrases")
 
-    def __init__(self, items: list[Item], first: int, last: int) -> None:
-        self.items = items
+    def __init__(self, phrases: list[Phrase], first: int, last: int) -> None:
+        self.phrases = phrases
         self.first = first
         self.last = last
 
 
-def sentences(found: Sequence[Token], items: Sequence[Item]) -> Iterator[Sentence]:
-    """Sentences about the film, in order; headings, and what stands under history and technique, are left out."""
-    part: list[Item] = []
-    aside = brief = False  # under a heading that is put aside; for one sentence
-    first, reopened = 0, _reopened(found)
-    broken = any(token.lines for token in found)
-    previous: Item | None = None
-    for item in items:
-        start = item.first
-        if previous is not None and previous.kind is not Kind.STOP:
-            lines = _lines(found, previous.last, start) if broken else 0
-            if lines > 1 or (lines and previous.kind not in _OPEN_END and item.kind not in _OPEN_START):
-                if part and not aside:
-                    yield Sentence(part, first, previous.last)
-                part, first = [], start
-                aside = aside and lines < 2
-        elif previous is not None and aside and (brief or found[start].lines):
-            aside = False
-        if item.kind is Kind.COLON and (heading := _heading(found, first, start)):
-            before = [earlier for earlier in part if earlier.last <= heading[1]]
-            if before and heading[1] > first and not aside:
-                yield Sentence(before, first, heading[1])
-            aside, brief = heading[0], found[heading[1]].word in _BRIEF or start > reopened
-            if aside or heading[2]:
-                part, first = [], item.last
-                previous = item
-                continue
-        if item.kind is Kind.STOP or len(part) == LONGEST:
-            if part and not aside:
-                yield Sentence(part, first, start)
-            part, first = [], item.last
-        else:
-            part.append(item)
-        previous = item
-    if part and not aside:
-        yield Sentence(part, first, len(found))
+def chest_sentences(tokens: Sequence[Token], phrases: Sequence[Phrase]) -> Iterator[Sentence]:
+    """Sentences of the report in order, without those about another part of the body.
 
-
-def of_the_chest(parts: Iterable[Sentence]) -> Iterator[Sentence]:
-    """Those not about another part of the body; a heading such as "Left knee." holds until the chest is named again."""
+    A heading such as "Left knee." excludes what follows until the chest is named again.
+    """
     elsewhere = False
-    for part in parts:
-        kinds = {item.kind for item in part.items}
-        if Kind.OTHER_BODY in kinds:
+    for sentence in split_sentences(tokens, phrases):
+        kinds = {phrase.kind for phrase in sentence.phrases}
+        if Kind.OTHER_BODY_PART in kinds:
             elsewhere = elsewhere or not kinds & {Kind.MENTION, Kind.PREDICATE, Kind.VERB}
             continue
-        elsewhere = elsewhere and not any(item.kind is Kind.SUBJECT and item.row.name in _CHEST for item in part.items)
+        elsewhere = elsewhere and not _names_chest(sentence.phrases)
         if not elsewhere:
-            yield part
+            yield sentence
 
 
-def _reopened(found: Sequence[Token]) -> int:
-    """The last token at which a new line or a heading of the report begins; after it a reason is one sentence long."""
-    for index in range(len(found) - 1, 0, -1):
-        if found[index].lines or (found[index].word == ":" and found[index - 1].word in _REPORT):
+def _names_chest(phrases: Iterable[Phrase]) -> bool:
+    return any(phrase.kind is Kind.BODY_PART and phrase.rule.name in _CHEST for phrase in phrases)
+
+
+def split_sentences(tokens: Sequence[Token], phrases: Sequence[Phrase]) -> Iterator[Sentence]:
+    """Sentences in order, without headings and without what stands under history, technique and the like."""
+    part: list[Phrase] = []
+    excluded = one_sentence = False  # under a heading whose text is left out; for one sentence only
+    first, last_restart = 0, _last_restart(tokens)
+    has_lines = any(token.lines for token in tokens)
+    previous: Phrase | None = None
+    for phrase in phrases:
+        start = phrase.first
+        if previous is not None and previous.kind is not Kind.FULL_STOP:
+            lines = _lines_between(tokens, previous.last, start) if has_lines else 0
+            if lines > 1 or (lines and previous.kind not in _OPEN_END and phrase.kind not in _OPEN_START):
+                if part and not excluded:
+                    yield Sentence(part, first, previous.last)
+                part, first = [], start
+                excluded = excluded and lines < 2
+        elif previous is not None and excluded and (one_sentence or tokens[start].lines):
+            excluded = False
+        if phrase.kind is Kind.COLON and (heading := _heading(tokens, first, start)):
+            before = [earlier for earlier in part if earlier.last <= heading.first]
+            if before and heading.first > first and not excluded:
+                yield Sentence(before, first, heading.first)
+            excluded = heading.excluded
+            one_sentence = tokens[heading.first].word in _ONE_SENTENCE_HEADINGS or start > last_restart
+            if heading.section:
+                part, first = [], phrase.last
+                previous = phrase
+                continue
+        if phrase.kind is Kind.FULL_STOP or len(part) == LONGEST:
+            if part and not excluded:
+                yield Sentence(part, first, start)
+            part, first = [], phrase.last
+        else:
+            part.append(phrase)
+        previous = phrase
+    if part and not excluded:
+        yield Sentence(part, first, len(tokens))
+
+
+class _Heading(NamedTuple):
+    first: int  # token
+    section: bool  # whether a section begins, and not only a line ("Heart: …")
+    excluded: bool  # whether the text under it is left out
+
+
+def _heading(tokens: Sequence[Token], first: int, colon: int) -> _Heading | None:
+    """The heading before a colon in a sentence that begins at token `first`."""
+    if colon and tokens[colon - 1].word in _REPORT_HEADINGS:
+        return _Heading(colon - 1, section=True, excluded=False)
+    short = colon - first <= _LONGEST_HEADING
+    words = [token.word for token in tokens[max(first, colon - _LONGEST_HEADING) : colon]]
+    for left, word in zip(range(len(words), 0, -1), words, strict=True):
+        if word in _EXCLUDED_HEADINGS and (short or left <= 2):
+            return _Heading(first if short else colon - left, section=True, excluded=True)
+    return _Heading(first, section=False, excluded=False) if short and colon > first else None
+
+
+def _last_restart(tokens: Sequence[Token]) -> int:
+    """The last token at which a line or a heading of the report begins; an indication after it is one sentence long."""
+    for index in range(len(tokens) - 1, 0, -1):
+        if tokens[index].lines or (tokens[index].word == ":" and tokens[index - 1].word in _REPORT_HEADINGS):
             return index
     return -1
 
 
-def _lines(found: Sequence[Token], after: int, until: int) -> int:
-    return max((found[index].lines for index in range(after, min(until + 1, len(found)))), default=0)
-
-
-def _heading(found: Sequence[Token], first: int, colon: int) -> tuple[bool, int, bool] | None:
-    """Of the words before a colon: do they head what is put aside, where do they begin, do they head a section."""
-    begin = colon - 1
-    if begin >= 0 and found[begin].word in _REPORT:
-        return False, begin, True
-    words = [found[index].word for index in range(max(first, colon - _LONGEST_HEADING), colon)]
-    for offset, word in enumerate(words):
-        if word in _FRAME and (colon - first <= _LONGEST_HEADING or len(words) - offset <= 2):
-            return True, max(first, colon - len(words) + offset) if colon - first > _LONGEST_HEADING else first, True
-    if colon - first <= _LONGEST_HEADING and colon > first:
-        return False, first, False
-    return None
+def _lines_between(tokens: Sequence[Token], after: int, until: int) -> int:
+    return max((token.lines for token in tokens[after : until + 1]), default=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -10,14 +11,14 @@ import numpy as np
 from cxrlab.core.errors import DataError
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Certainty, Change, Group, Severity, Side, observation
-from cxrlab.findings.courses import SHAPES, Shape
+from cxrlab.findings.disease_models import SHAPES, Shape
 from cxrlab.findings.grammar import centimetres, compiled, fill, listed, millimetres, without_article
 from cxrlab.findings.lexicon import Lexicon, Phrases
 
 T = TypeVar("T")
 
 
-class Words:
+class Realiser:
     """Chooses words from a lexicon and avoids those it has already used in this report."""
 
     def __init__(self, lexicon: Lexicon, rng: np.random.Generator) -> None:
@@ -177,3 +178,39 @@ def kind_of(finding: Finding) -> str:
 def can_lead(finding: Finding) -> bool:
     """Whether the change may stand before the noun ("unchanged …"); sizes grow in words of their own."""
     return kind_of(finding) == "finding" or finding.change in (Change.NEW, Change.UNCHANGED)
+
+
+# A mark's key is the index of a finding of the visit, or the name of a denied observation.
+Mark = tuple[int, int, int | str]
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One sentence without capital and full stop.
+
+    Args:
+        text: The words.
+        marks: (start, end, key) with characters [start, end) of `text`.
+        region: The region under which it stands; empty for the whole film.
+    """
+
+    text: str
+    marks: tuple[Mark, ...] = ()
+    region: str = ""
+
+    @classmethod
+    def whole(cls, text: str, *keys: int | str) -> Statement:
+        """A statement all of whose words say each of `keys`."""
+        return cls(text, tuple((0, len(text), key) for key in keys))
+
+
+def joined(first: tuple[int, Finding], second: tuple[int, Finding], words: Realiser) -> Statement:
+    """Two certain findings in one sentence, each with its own change."""
+    frame = words.pick([frame for frame in words.lexicon.full if frame.endswith("{np}")])
+    noun, plural = words.noun(first[1])
+    change = words.change(first[1])
+    text = words.framed(frame, noun, plural)
+    one = (len(text) - len(noun), len(text) + len(change), first[0])
+    text += change + (", and " if change else " and ")
+    other = words.noun(second[1])[0] + words.change(second[1])
+    return Statement(text + other, (one, (len(text), len(text) + len(other), second[0])))

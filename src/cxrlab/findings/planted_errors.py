@@ -1,0 +1,354 @@
+"""A report with known mistakes: the truth of how many errors a candidate holds, and of which kind.
+
+The reference tells a visit in one lexicon; the candidate tells the same visit, with a planned number
+of mistakes in it, in the other. Since the candidate is written from the mistaken visit, everything
+it denies agrees with what it asserts. A finding takes one mistake at most, so that no part of a plan
+undoes another, and the plan is exactly the difference of the two finding lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cxrlab.core.errors import DataError
+from cxrlab.core.randomness import generator
+from cxrlab.core.records import Finding, ReportError
+from cxrlab.core.vocabulary import Change, ErrorKind, Severity, Side
+from cxrlab.findings.cases import Visit
+from cxrlab.findings.contradictions import fits
+from cxrlab.findings.disease_models import CONTEXTS, COURSES, SHAPES, TUBE_HEIGHT_MM, Shape
+from cxrlab.findings.narrator import Narration, narrate
+from cxrlab.findings.progression import MOST_FINDINGS, Radiograph, resolved
+from cxrlab.findings.realiser import kind_of
+from cxrlab.findings.relatedness import relatedness
+from cxrlab.findings.significance import MISPLACED, Urgency, urgency_of
+
+# The most mistakes that a drawn plan holds; how many is drawn evenly from none to this.
+MOST_MISTAKES = 8
+# Contexts from which inventions are drawn: enough to offer both what matters and what does not.
+POOL_CONTEXTS = 6
+# Days to the earlier film that a candidate claims when it speaks of change and the reference has no prior.
+CLAIMED_DAYS = 30
+
+# What a plan may invent at most: present findings, and resolved ones that never were.
+MOST_INVENTED: Mapping[ErrorKind, int] = {ErrorKind.FALSE_FINDING: 3, ErrorKind.FALSE_COMPARISON: 1}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The mistakes that a candidate will make; each about another finding."""
+
+    mistakes: tuple[PlantedError, ...] = ()
+
+    def count(self, kind: ErrorKind) -> int:
+        """How many mistakes are of this kind."""
+        return sum(mistake.kind is kind for mistake in self.mistakes)
+
+
+@dataclass(frozen=True)
+class ReportPair:
+    """Two reports on one visit and exactly what the second gets wrong.
+
+    Args:
+        reference: The truth in words.
+        candidate: The mistaken visit in words; its findings are what it says.
+        errors: One for each mistake, with its spans in the findings sections of both reports.
+    """
+
+    reference: Narration
+    candidate: Narration
+    errors: tuple[ReportError, ...]
+
+
+def draw_error_plan(rng: np.random.Generator, visit: Visit, count: int | None = None) -> Plan:
+    """Mistakes about this visit, spread evenly over the six kinds and over significant and not.
+
+    Args:
+        rng: Source of every choice.
+        visit: The truth.
+        count: How many mistakes to make; None draws 0 to `MOST_MISTAKES`. A visit that offers fewer
+            gets fewer: of a normal film there is little to get wrong but to invent.
+    """
+    wanted = int(rng.integers(0, MOST_MISTAKES + 1)) if count is None else count
+    options = [*_slips_of(visit), *_inventions(rng, visit)]
+    chosen: list[PlantedError] = []
+    for _ in range(wanted):
+        options = [option for option in options if _joins(option, chosen, visit)]
+        if not options:
+            break
+        kinds = sorted({option.kind for option in options})
+        kind = kinds[int(rng.integers(len(kinds)))]
+        of_kind = [option for option in options if option.kind is kind]
+        matters = rng.random() < 0.5
+        fitting = [option for option in of_kind if significant(option, visit.age) == matters] or of_kind
+        chosen.append(fitting[int(rng.integers(len(fitting)))])
+    return Plan(tuple(chosen))
+
+
+def mistaken(
+    visit: Visit, seed: int, name: str, plan: Plan | None = None, lexicons: tuple[str, str] = ("A", "B")
+) -> ReportPair:
+    """Write the two reports of one visit.
+
+    Args:
+        visit: The truth.
+        seed: Seed of the benchmark.
+        name: Id of the case; it picks the words and, without a plan, the mistakes.
+        plan: What the candidate gets wrong; None to draw it.
+        lexicons: Of the reference and of the candidate.
+    """
+    plan = draw_error_plan(generator(seed, "mistakes", name), visit) if plan is None else plan
+    wrong = replace(visit, findings=apply(plan, visit.findings))
+    if visit.days_since_prior is None and any(finding.change for finding in wrong.findings):
+        wrong = replace(wrong, days_since_prior=CLAIMED_DAYS)
+    reference = narrate(visit, seed, f"{name}/reference", lexicons[0])
+    candidate = narrate(wrong, seed, f"{name}/candidate", lexicons[1])
+    told, said = _spans(visit, reference), _spans(wrong, candidate)
+    errors = tuple(
+        ReportError(
+            mistake.kind,
+            significant(mistake, visit.age, reference.report.indication),
+            mistake.finding.observation,
+            told[mistake.was] if mistake.was else None,
+            said[mistake.told] if mistake.told else None,
+            mistake.detail,
+        )
+        for mistake in plan.mistakes
+    )
+    return ReportPair(reference, candidate, errors)
+
+
+def apply(plan: Plan, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings with the plan's mistakes made, present ones first."""
+    instead = {mistake.was: mistake.told for mistake in plan.mistakes if mistake.was is not None}
+    if missing := set(instead) - set(findings):
+        names = ", ".join(sorted(finding.observation for finding in missing))
+        raise DataError(f"the plan is of another visit: it changes {names}, which this visit does not show.")
+    if len(instead) < sum(mistake.was is not None for mistake in plan.mistakes):
+        raise DataError("the plan makes two mistakes about one finding; one could undo the other.")
+    kept = [instead.get(finding, finding) for finding in findings]
+    invented = [mistake.told for mistake in plan.mistakes if mistake.was is None]
+    told = [finding for finding in (*kept, *invented) if finding is not None]
+    return tuple(sorted(told, key=lambda finding: not finding.present))
+
+
+def _spans(visit: Visit, narration: Narration) -> dict[Finding, tuple[int, int] | None]:
+    """Where the narration tells each finding of the visit."""
+    return {finding: told.span for finding, told in zip(visit.findings, narration.findings, strict=False)}
+
+
+def _slips_of(visit: Visit) -> Iterable[PlantedError]:
+    """Mistakes about what is there; of a thing that is there twice only omissions: a changed one could be either."""
+    names = [finding.observation for finding in visit.findings]
+    for finding in visit.findings:
+        for mistake in slips(finding):
+            if names.count(finding.observation) == 1 or mistake.kind is ErrorKind.OMITTED_FINDING:
+                yield mistake
+
+
+def _inventions(rng: np.random.Generator, visit: Visit) -> Iterable[PlantedError]:
+    """Findings of other patients of this age, present (a false finding) or resolved (a false comparison)."""
+    lean = Side.LEFT if rng.random() < 0.5 else Side.RIGHT
+    names = [name for name, row in CONTEXTS.items() if row.suits(visit.age)]
+    for name in rng.permutation(names)[:POOL_CONTEXTS]:
+        for finding in Radiograph(rng, str(name), lean, age=visit.age, first=True).abnormal(()):
+            gone = resolved(finding)
+            yield PlantedError(ErrorKind.FALSE_FINDING, None, finding)
+            yield PlantedError(ErrorKind.FALSE_COMPARISON, None, gone)
+
+
+def _joins(option: PlantedError, chosen: Sequence[PlantedError], visit: Visit) -> bool:
+    """Whether the mistake can be made beside those already chosen, without touching or contradicting them."""
+    names = [mistake.finding.observation for mistake in chosen]
+    if option.was is None:
+        invented = sum(mistake.was is None and mistake.kind is option.kind for mistake in chosen)
+        names += [finding.observation for finding in visit.findings]
+        # An opacity invented beside a pneumonia would be another word for it, not a finding too many.
+        if invented == MOST_INVENTED[option.kind] or any(relatedness(option.finding.observation, n) for n in names):
+            return False
+    elif any(mistake.was == option.was for mistake in chosen):
+        return False
+    elif option.told is not None and option.was.observation in names:
+        return False
+    after = apply(Plan((*chosen, option)), visit.findings)
+    told = option.told
+    rest = [finding for finding in after if finding.present and finding != told]
+    return len(after) <= MOST_FINDINGS and (told is None or not told.present or fits(told, rest))
+
+
+# A size is wrong to a significant degree from this ratio on: half again is a growth that follow-up rules act upon.
+SIZE_MATTERS = 1.5
+# What two readers differ by is no mistake: a quarter of the size, or five millimetres.
+READERS_SHARE, READERS_MM = 0.25, 5.0
+SIZE_FACTORS = (0.5, 0.7, 1.35, 2.0)
+GRADES = (Severity.MILD, Severity.MODERATE, Severity.SEVERE)
+# Statements of change that say the same direction: swapping them is a matter of words, not a mistake.
+DIRECTIONS: Mapping[Change | None, str] = {
+    None: "nothing",
+    Change.UNCHANGED: "steady",
+    Change.NEW: "worse",
+    Change.INCREASED: "worse",
+    Change.DECREASED: "better",
+    Change.RESOLVED: "better",
+}
+OTHER_SIDE: Mapping[Side | None, Side] = {Side.LEFT: Side.RIGHT, Side.RIGHT: Side.LEFT}
+# A tube that leaves the film may well end in the stomach: neither is wrong about the other.
+AGREEING_TIPS = frozenset({"stomach", "beyond film"})
+
+
+@dataclass(frozen=True)
+class PlantedError:
+    """What the reference says of a thing and what the candidate says.
+
+    Args:
+        kind: One of the six kinds.
+        was: The finding of the reference; None for what the candidate invents.
+        told: The finding of the candidate; None for what it leaves out.
+    """
+
+    kind: ErrorKind
+    was: Finding | None
+    told: Finding | None
+
+    @property
+    def finding(self) -> Finding:
+        """The reference's finding, or the invented one."""
+        finding = self.was or self.told
+        assert finding is not None, "a mistake is about something"
+        return finding
+
+    @property
+    def detail(self) -> str:
+        """What was said against what should have been, in a few words."""
+        if self.was is None or self.told is None:
+            return "left out" if self.told is None else "not in the reference"
+        keys = ("side", "location", "tip", "severity", "size_mm", "change")
+        pairs = [(getattr(self.told, key), getattr(self.was, key)) for key in keys]
+        return ", ".join(f"{said or 'nothing'} instead of {true or 'nothing'}" for said, true in pairs if said != true)
+
+
+# ── when a mistake matters ────────────────────────────────────────────────────────────────────────
+
+Rule = Callable[[Finding | None, Finding | None, Urgency], bool]
+
+
+def _of_class(was: Finding | None, told: Finding | None, urgency: Urgency) -> bool:
+    return urgency.matters
+
+
+def _of_place(was: Finding | None, told: Finding | None, urgency: Urgency) -> bool:
+    if was is None or told is None:
+        return False
+    tips = {(finding.observation, finding.tip or "") for finding in (was, told)}
+    return was.side is not told.side or bool(tips & set(MISPLACED))
+
+
+def _of_degree(was: Finding | None, told: Finding | None, urgency: Urgency) -> bool:
+    if was is None or told is None or urgency is Urgency.BENIGN:
+        return False
+    if was.severity and told.severity:
+        return abs(was.severity.rank - told.severity.rank) >= 2
+    return size_ratio(was.size_mm or 1.0, told.size_mm or 1.0) >= SIZE_MATTERS
+
+
+def _of_course(was: Finding | None, told: Finding | None, urgency: Urgency) -> bool:
+    said = {DIRECTIONS[finding.change if finding else None] for finding in (was, told)}
+    return urgency.matters and not said <= {"nothing", "steady"}
+
+
+# When a mistake of each kind is significant: the rule and the same in words. `urgency` is the class of the
+# reference's finding, or of the invented one; urgent and actionable ones matter.
+RULES: Mapping[ErrorKind, tuple[Rule, str]] = {
+    ErrorKind.FALSE_FINDING: (_of_class, "what is invented matters"),
+    ErrorKind.OMITTED_FINDING: (_of_class, "what is left out matters"),
+    ErrorKind.WRONG_LOCATION: (
+        _of_place,
+        "the other side, of whatever it is; or a tip that is, or is falsely said to be, where it must not be. "
+        "A wrong zone or rib alone is not significant",
+    ),
+    ErrorKind.WRONG_SEVERITY: (
+        _of_degree,
+        "two steps of degree or half the size again, unless the finding is benign. One step is not significant",
+    ),
+    ErrorKind.FALSE_COMPARISON: (
+        _of_course,
+        "the finding matters and one of the two reports says new, larger, smaller or gone. "
+        "Adding 'unchanged' where nothing was compared is not significant",
+    ),
+    ErrorKind.OMITTED_COMPARISON: (
+        _of_course,
+        "the finding matters and the change left out is new, larger, smaller or gone. "
+        "Leaving out 'unchanged' is not significant",
+    ),
+}
+
+
+def significant(mistake: PlantedError, age: float | None = None, indication: str | None = None) -> bool:
+    """Whether the mistake is likely to change what is done for a patient of this age, filmed for this reason."""
+    rule, _ = RULES[mistake.kind]
+    return rule(mistake.was, mistake.told, urgency_of(mistake.finding, age, indication))
+
+
+def size_ratio(first: float, second: float) -> float:
+    """How many times the larger of two sizes exceeds the smaller, at least 1."""
+    return max(first, second) / max(1e-9, min(first, second))
+
+
+# ── which mistakes can be made about a finding ────────────────────────────────────────────────────
+
+
+def slips(finding: Finding) -> Iterator[PlantedError]:
+    """Every mistake about one finding of a reference that leaves no doubt which kind it is.
+
+    A side is only swapped: both sides for one could also be read as a finding too many.
+    """
+    if not finding.present:
+        # All that is said of a resolved finding is its change.
+        yield PlantedError(ErrorKind.OMITTED_COMPARISON, finding, None)
+        return
+    yield PlantedError(ErrorKind.OMITTED_FINDING, finding, None)
+    for told in _elsewhere(finding):
+        yield PlantedError(ErrorKind.WRONG_LOCATION, finding, told)
+    for told in _other_degrees(finding):
+        yield PlantedError(ErrorKind.WRONG_SEVERITY, finding, told)
+    for change in changes_of(finding):
+        if DIRECTIONS[change] != DIRECTIONS[finding.change]:
+            yield PlantedError(ErrorKind.FALSE_COMPARISON, finding, replace(finding, change=change))
+    if finding.change is not None:
+        yield PlantedError(ErrorKind.OMITTED_COMPARISON, finding, replace(finding, change=None))
+
+
+def changes_of(finding: Finding) -> tuple[Change, ...]:
+    """What may be said of its course while it is there: a tube or a break does not grow, a scoliosis stays."""
+    course = COURSES[finding.observation]
+    if kind_of(finding) in ("device", "bone") or not (course.worse or course.better):
+        return Change.NEW, Change.UNCHANGED
+    return Change.NEW, Change.INCREASED, Change.UNCHANGED, Change.DECREASED
+
+
+def _elsewhere(finding: Finding) -> Iterator[Finding]:
+    shape = SHAPES.get(finding.observation, Shape())
+    if finding.side in OTHER_SIDE:
+        yield replace(finding, side=OTHER_SIDE[finding.side])
+    for place in shape.places or ():
+        if place != finding.location:
+            yield replace(finding, location=place)
+    for tip in shape.tips or ():
+        if tip != finding.tip and {tip, finding.tip} != AGREEING_TIPS:
+            low, high = TUBE_HEIGHT_MM.get(tip, (0, 0)) if finding.observation == "endotracheal tube" else (0, 0)
+            yield replace(finding, tip=tip, tip_mm=float(round((low + high) / 2)) if high else None)
+
+
+def _other_degrees(finding: Finding) -> Iterator[Finding]:
+    if finding.severity is not None:
+        yield from (replace(finding, severity=grade) for grade in GRADES if grade is not finding.severity)
+    limits = SHAPES.get(finding.observation, Shape()).size_mm
+    if finding.size_mm is None or limits is None:
+        return
+    for size in (float(round(finding.size_mm * factor)) for factor in SIZE_FACTORS):
+        beyond = max(READERS_MM, READERS_SHARE * max(size, finding.size_mm))
+        if limits[0] <= size <= limits[1] and abs(size - finding.size_mm) > beyond:
+            yield replace(finding, size_mm=size)
