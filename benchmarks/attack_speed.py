@@ -33,7 +33,7 @@ from torch import Tensor
 
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf.checkpoint import Checkpoint
-from cxrlab.models.hf.wrapper import HfModel
+from cxrlab.models.hf.model import HfModel
 
 LOOP, OURS = "one by one", "cxrlab, batched"
 

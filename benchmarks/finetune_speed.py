@@ -41,7 +41,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from cxrlab.models.building import build_image_processor
+from cxrlab.models.random_init import build_image_processor
 from cxrlab.training.config import FinetuneConfig, Optimisation
 from cxrlab.training.engine import Engine, Job, fit
 from cxrlab.training.feature_store import Features, vision_encoder_features

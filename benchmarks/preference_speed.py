@@ -55,9 +55,9 @@ def make(folder: Path, args: argparse.Namespace) -> None:
     """Model, images and pairs, for every way the same files."""
     from cxrlab.data.config import PhantomConfig
     from cxrlab.data.phantom.corpus import make_phantom
-    from cxrlab.models.building import assemble_llava
-    from cxrlab.models.parts import load_language_model, load_vision_encoder
+    from cxrlab.models.components import load_language_model, load_vision_encoder
     from cxrlab.models.prompts import load_prompts
+    from cxrlab.models.random_init import assemble_llava
 
     size = "tiny" if args.tiny else "phantom"
     vision_encoder, language = load_vision_encoder(f"fresh:{size}"), load_language_model(f"fresh:{size}", seed=1)

@@ -13,10 +13,10 @@ import httpx
 
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.phantom.corpus import make_phantom
-from cxrlab.models.http.reporter import data_url
+from cxrlab.models.http.models import data_url
 from cxrlab.serving.config import ServeConfig
-from cxrlab.serving.opening import open_service
 from cxrlab.serving.server import Server
+from cxrlab.serving.service import open_service
 
 MODEL = "retrieval:{}"  # with the extra 'models' installed: builtin:reporter
 

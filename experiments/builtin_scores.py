@@ -25,7 +25,7 @@ from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.evaluation.config import GenerateConfig, RetrieveConfig, ScoreConfig
 from cxrlab.findings.reader import read
 from cxrlab.models.decoding import Decoding
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 
 METRICS = ("findings.f1.side", "findings.f1", "findings.f1.full", "green:rules", "rougeL:google")
 PRESETS = {"standard": 1.0, "shifted": 0.25}  # renderer → share of the images
@@ -109,7 +109,7 @@ def seconds(corpus: Corpus, given: argparse.Namespace) -> float:
     from cxrlab.evaluation.loading import load_model
 
     start = time.perf_counter()
-    model = load_model(given.model, Loading("cpu"))
+    model = load_model(given.model, LoadSettings("cpu"))
     studies = [study for study, _ in zip(corpus.studies(), range(TIMED), strict=False)]
     with silenced():
         for first in range(0, len(studies), 16):
@@ -145,15 +145,15 @@ def print_retrieval(corpus: Corpus, given: argparse.Namespace) -> None:
 
 def untrained(folder: Path, seed: int) -> Path:
     """An encoder of the built-in size with random weights."""
-    from cxrlab.models.building import (
+    from cxrlab.models.components import fresh_tokenizer
+    from cxrlab.models.local_files import quiet_loading
+    from cxrlab.models.random_init import (
         PHANTOM,
         build_dual_encoder,
         build_image_processor,
         build_text_encoder,
         build_vision_encoder,
     )
-    from cxrlab.models.local_files import quiet_loading
-    from cxrlab.models.parts import fresh_tokenizer
 
     if not (folder / "config.json").is_file():
         tokenizer = fresh_tokenizer(PHANTOM)

@@ -41,10 +41,10 @@ from cxrlab.extraction.diversity import wilson
 from cxrlab.extraction.fidelity_config import FidelityConfig
 from cxrlab.extraction.ledger import LEDGER, read_ledger
 from cxrlab.extraction.paper_decoding import PaperDecoding
-from cxrlab.models.decoding import ChoosesWords, Decoding
-from cxrlab.models.loading import Loading
-from cxrlab.serving.key_file import add_account
-from cxrlab.serving.stopped import StopBook
+from cxrlab.models.decoding import Decoding, SupportsDecoding
+from cxrlab.models.load_settings import LoadSettings
+from cxrlab.serving.account_store import BlockedAccounts
+from cxrlab.serving.accounts import add_account
 
 NAME = "served"
 CLINICS = tuple(f"clinic-{number}" for number in range(1, 6))
@@ -82,7 +82,7 @@ def main() -> None:
         benign = answered(given, address, keys)
         chosen = list(ATTACKS)[:1] if given.rehearse else list(ATTACKS)
         attacks = {name: attacked(given, address, keys, name) for name in chosen}
-    with StopBook(given.out / "guarded" / "guard") as book:
+    with BlockedAccounts(given.out / "guarded" / "guard") as book:
         stops = {stop.account: stop for stop in book.stops()}
     for name, row in attacks.items():
         row["stopped_at"] = stops[name].pictures if name in stops else None
@@ -142,7 +142,7 @@ def config_of(
         measure=FidelityConfig(metrics=("findings.f1",)),
         victim_decoding=GREEDY if victim.startswith(("hf:", "builtin:")) else PaperDecoding(),
         surrogate_decoding=PaperDecoding(strategy="greedy", max_new_tokens=32),
-        loading=Loading(connection=Connection(key_variable=variable)),
+        loading=LoadSettings(connection=Connection(key_variable=variable)),
         **wanted,
     )
 
@@ -162,14 +162,14 @@ def answered(given: argparse.Namespace, address: str, keys: dict[str, str]) -> d
     from cxrlab.evaluation.loading import load_model
 
     os.environ["CXRLAB_CLINICS"] = ",".join(keys[name] for name in CLINICS)
-    there: Any = load_model(address, Loading(connection=Connection(key_variable="CXRLAB_CLINICS")))
+    there: Any = load_model(address, LoadSettings(connection=Connection(key_variable="CXRLAB_CLINICS")))
     here: Any = load_model(given.model)
     shots = corpus_shots(load_corpus(given.data), ("test",), given.n, given.seed)
     passed = equal = 0
     for start in range(0, len(shots), BATCH):
         images = [to_unit(shot.load()) for shot in shots[start : start + BATCH]]
         names = [CLINICS[place % len(CLINICS)] for place in range(start, start + len(images))]
-        told = there.asked_by(names).generate(images)
+        told = there.for_accounts(names).generate(images)
         words = written(here, images)
         passed += sum(one.extra.get(REFUSED) is not True for one in told)
         equal += sum(one.text == text for one, text in zip(told, words, strict=True))
@@ -178,7 +178,7 @@ def answered(given: argparse.Namespace, address: str, keys: dict[str, str]) -> d
 
 def written(model: Any, images: Sequence[Any]) -> list[str]:
     """The model's words, chosen as a server is asked to choose them."""
-    if isinstance(model, ChoosesWords):
+    if isinstance(model, SupportsDecoding):
         return [answers[0].text for answers in model.answers(images, None, Decoding())]
     return [one.text for one in model.generate(images)]
 
@@ -189,7 +189,7 @@ def attacked(given: argparse.Namespace, address: str, keys: dict[str, str], name
     wanted = {key: value.format(data=given.data) if key == "pool" else value for key, value in ATTACKS[name].items()}
     shared = given.out / "victim"
     config = config_of(given, address, "CXRLAB_ATTACKER", **wanted)
-    write_victim(replace(config, loading=Loading(connection=Connection(key_variable="CXRLAB_AUDITOR"))), shared)
+    write_victim(replace(config, loading=LoadSettings(connection=Connection(key_variable="CXRLAB_AUDITOR"))), shared)
     found = extract(replace(config, victim_run=shared), given.out / f"attack_{name}")
     return {
         "budget": found["budget"],

@@ -22,7 +22,7 @@ from cxrlab.evaluation.config import PointingConfig
 from cxrlab.evaluation.map_names import GRADIENTS, MAX_MEAN
 from cxrlab.evaluation.pointing import pointing
 from cxrlab.evaluation.pointing_table import Figure, PointingTable
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 
 NAMED = (MAX_MEAN, *GRADIENTS)
 
@@ -46,7 +46,7 @@ def main() -> None:
         corpus = make_phantom(drawn, place / "corpus")
         name = f"hf:{untrained(corpus, place / 'model')}" if given.model == "untrained" else given.model
         config = PointingConfig(
-            name, corpus.path, "val", report=given.report, trials=given.trials, loading=Loading(given.device)
+            name, corpus.path, "val", report=given.report, trials=given.trials, loading=LoadSettings(given.device)
         )
         every = pointing(config, place / "val")
         chosen = best_of_attention(every)
@@ -66,7 +66,7 @@ def best_of_attention(table: PointingTable) -> str:
 
 def untrained(corpus: Corpus, folder: Path) -> Path:
     """A small LLaVA with random weights, whose tokenizer knows the corpus's words."""
-    from cxrlab.models.building import (
+    from cxrlab.models.random_init import (
         PHANTOM,
         assemble_llava,
         build_image_processor,

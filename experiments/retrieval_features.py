@@ -20,7 +20,7 @@ from cxrlab.data.parallel import ordered_map
 from cxrlab.data.phantom.corpus import Order, orders
 from cxrlab.data.phantom.render import Sitter, render
 from cxrlab.findings.cases import draw_patient
-from cxrlab.models import retrieval
+from cxrlab.models import baselines
 
 ImageArray = tuple[int, np.ndarray, frozenset]
 
@@ -49,7 +49,7 @@ def folded(rows: np.ndarray, folds: np.ndarray, pairs: list[frozenset], whiten: 
     for fold in range(5):
         library, asked = np.nonzero(folds != fold)[0], np.nonzero(folds == fold)[0]
         if whiten:
-            near, _ = retrieval.Index.build(rows[library]).nearest(rows[asked])
+            near, _ = baselines.Index.build(rows[library]).nearest(rows[asked])
         else:
             near = (rows[asked] @ rows[library].T).argmax(axis=1)
         truth += [pairs[k] for k in asked]
@@ -68,8 +68,8 @@ def main() -> None:
     order = generator(7, "random neighbour").permutation(len(pairs))
     print(f"random neighbour                  {shared_f1(pairs, [pairs[k] for k in order]):.3f}")
     for side in (16, 24, 32):
-        retrieval.THUMBNAIL = side
-        rows = np.stack([retrieval.describe(image) for _, image, _ in drawn])
+        baselines.THUMBNAIL = side
+        rows = np.stack([baselines.describe(image) for _, image, _ in drawn])
         for whiten in (False, True):
             name = f"{side} x {side}, {'equal variance' if whiten else 'as it is'}"
             print(f"{name:33s} {folded(rows, folds, pairs, whiten):.3f}", flush=True)

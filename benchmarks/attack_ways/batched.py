@@ -11,7 +11,7 @@ from cxrlab.attacks.config import AttackSettings
 from cxrlab.attacks.gradient import Pgd
 from cxrlab.attacks.objectives import RaiseReportLoss
 from cxrlab.attacks.task import Task
-from cxrlab.models.hf.wrapper import HfModel
+from cxrlab.models.hf.model import HfModel
 
 
 def attack(model: HfModel, images: Images, strength: Strength, batch: int) -> Tensor:

@@ -13,13 +13,13 @@ from torch import Tensor
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.images import load_image
 from cxrlab.data.phantom.corpus import make_phantom
-from cxrlab.models.building import assemble_llava, build_image_processor
 from cxrlab.models.builtin import builtin_folder
+from cxrlab.models.components import load_language_model, load_vision_encoder
 from cxrlab.models.hf.checkpoint import Checkpoint, open_checkpoint, open_processor
-from cxrlab.models.hf.wrapper import HfModel
-from cxrlab.models.loading import Loading
-from cxrlab.models.parts import load_language_model, load_vision_encoder
+from cxrlab.models.hf.model import HfModel
+from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.prompts import load_prompts
+from cxrlab.models.random_init import assemble_llava, build_image_processor
 
 SEED = 7
 
@@ -75,7 +75,7 @@ def phantoms(count: int, side: int, seed: int = SEED) -> Images:
 
 def reporter(device: str) -> Checkpoint:
     """`builtin:reporter`, its adapter added into the weights, so that no way pays for it."""
-    return open_checkpoint(builtin_folder("reporter"), Loading(device=device, dtype="float32"), merge=True)
+    return open_checkpoint(builtin_folder("reporter"), LoadSettings(device=device, dtype="float32"), merge=True)
 
 
 def tiny(device: str) -> Checkpoint:
@@ -91,7 +91,7 @@ def billion(device: str) -> Checkpoint:
     """A LLaVA of 1.4 billion parameters with random weights: ViT-L/14 at 518 px, 1369 image tokens, a Llama of 1.1."""
     from transformers import Dinov2Config, Dinov2Model, LlamaConfig, LlamaForCausalLM
 
-    tokenizer = open_processor(builtin_folder("general"), Loading()).tokenizer
+    tokenizer = open_processor(builtin_folder("general"), LoadSettings()).tokenizer
     ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
     torch.manual_seed(SEED)
     with torch.device(device):

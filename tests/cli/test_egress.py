@@ -31,10 +31,9 @@ from cxrlab.data.structuring.run import structure_corpus
 from cxrlab.evaluation.loading import open_model
 from cxrlab.evaluation.text_models import open_text_model
 from cxrlab.models import names
-from cxrlab.models.asked_once import AskedOnce
 from cxrlab.models.http.client import ChatClient
-from cxrlab.models.http.reporter import HttpReporter
-from cxrlab.models.http.text import HttpText
+from cxrlab.models.http.models import HttpReportModel, HttpTextModel
+from cxrlab.models.text_model_cache import CachedTextModel
 
 AWAY = "https://elsewhere.example/v1#model"
 PLAIN = "http://elsewhere.example/v1#model"
@@ -360,7 +359,7 @@ def test_judges_and_servers_need_it_too(
 _CHECK_THEMSELVES = {
     "evaluation/loading.py": "the check itself",
     "evaluation/text_models.py": "the check itself",
-    "serving/opening.py": "the text model of a server: nobody knows whose texts it will be asked about",
+    "serving/service.py": "the text model of a server: nobody knows whose texts it will be asked about",
 }
 
 
@@ -386,10 +385,10 @@ def _python(corpus: Corpus) -> dict[str, Callable[[], object]]:
     return {
         "load_model": lambda: cxrlab.load_model(AWAY).generate([image]),
         "too few words": lambda: cxrlab.load_model(AWAY, connection=by_connection).generate([image]),
-        "accounts": lambda: HttpReporter.load(AWAY).asked_by(["a"]).generate([image]),
+        "accounts": lambda: HttpReportModel.load(AWAY).for_accounts(["a"]).generate([image]),
         "names": lambda: names.load_model(AWAY, lambda _: ()).generate([image]),
         "text": lambda: names.load_text_model(AWAY).complete(["Mr Smith coughs."]),
-        "asked once": lambda: AskedOnce(HttpText.load(AWAY)).complete(["Mr Smith coughs."]),
+        "asked once": lambda: CachedTextModel(HttpTextModel.load(AWAY)).complete(["Mr Smith coughs."]),
         "client": lambda: ChatClient("https://192.0.2.1/v1#m").ask({"messages": []}),
     }
 

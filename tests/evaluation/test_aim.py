@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cxrlab.evaluation.aim import Aim, aim_of_cells, aim_of_pixels, grown
-from cxrlab.models.hf.grids import Grid
+from cxrlab.models.hf.token_grid import Grid
 
 WHOLE = Grid(2, 2, 0.0, 0.0, 8.0, 8.0)
 

@@ -16,8 +16,8 @@ from cxrlab.core.protocols import Capabilities, Generated
 from cxrlab.core.records import Report
 from cxrlab.core.runs import Run
 from cxrlab.evaluation.answering import ANSWERS, WINDOW, Images, Writer, answer_all, prediction, try_longest
+from cxrlab.models.baselines import Stub
 from cxrlab.models.decoding import Decoding
-from cxrlab.models.stub import Stub
 
 COUNT = 41
 

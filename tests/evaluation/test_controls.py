@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cxrlab.evaluation.controls import CONTROLS, constant_normal, empty, repeated_word, shuffled, unrelated
 from cxrlab.metrics.pairs import Batch, Pair
-from cxrlab.models.stub import REPORTS
+from cxrlab.models.baselines import REPORTS
 
 
 def batch(*texts: str | None, patients: str = "") -> Batch:

@@ -12,7 +12,7 @@ from cxrlab.core.runs import Run
 from cxrlab.evaluation.explain_files import WordWriter
 from cxrlab.evaluation.map_names import parse_map
 from cxrlab.evaluation.word_maps import PartMaps
-from cxrlab.models.hf.grids import Grid
+from cxrlab.models.hf.token_grid import Grid
 
 
 def maps(value: float, height: int = 30, width: int = 20) -> PartMaps:

@@ -14,7 +14,7 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.external import refuse_familiar
 from cxrlab.evaluation.generate import generate
-from cxrlab.models.stub import Stub
+from cxrlab.models.baselines import Stub
 
 
 def call_it(corpus: Path, collection: str) -> None:

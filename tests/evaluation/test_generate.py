@@ -20,7 +20,7 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.data.scenes import make_scenes
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY, generate
-from cxrlab.models.stub import REPORTS
+from cxrlab.models.baselines import REPORTS
 
 
 def config(data: Path, **changes: Any) -> GenerateConfig:

@@ -102,7 +102,7 @@ def test_odd_texts_are_scored_with_a_status_and_never_dropped() -> None:
 
 def test_the_floor_of_a_control_is_its_score() -> None:
     """The constant normal report scored as a prediction gives the floor of that name."""
-    from cxrlab.models.stub import REPORTS
+    from cxrlab.models.baselines import REPORTS
 
     sheet = score(REFERENCES, PREDICTIONS, metrics=["bleu1:coco", "errors.total", "clinical:rules"])
     normal = score(

@@ -34,7 +34,7 @@ from cxrlab.evaluation.score import run_score, score
 from cxrlab.evaluation.score_inputs import load_inputs
 from cxrlab.evaluation.text_models import open_text_model
 from cxrlab.metrics.judging.chexprompt import ChexPrompt
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 
 HASTY = Asking(connection=Connection(tries=1, concurrency=2, timeout_s=5.0))
 # Significant errors of each candidate, which holds a word of its own; None where the judge says nothing of use.
@@ -382,14 +382,14 @@ def test_a_command_that_fetches_nothing_advises_no_flag_for_it(
 
 
 def test_settings_of_loading_reach_the_weights_of_a_judge(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[Loading] = []
+    given: list[LoadSettings] = []
 
-    def opened(name: str, loading: Loading) -> Any:
+    def opened(name: str, loading: LoadSettings) -> Any:
         given.append(loading)
         raise DataError("no weights; try --loading.dtype float32")
 
-    monkeypatch.setattr("cxrlab.models.hf.text.open_causal", opened)
+    monkeypatch.setattr("cxrlab.models.hf.text_model.open_causal", opened)
     asking = Asking(loading=TextLoading(device="cpu", dtype="bfloat16", download=True, base="b"))
     with pytest.raises(DataError, match="try --asking.loading.dtype float32"):
         open_text_model("hf:org/judge", asking, [])
-    assert given == [Loading(device="cpu", dtype="bfloat16", download=True, base="b")]
+    assert given == [LoadSettings(device="cpu", dtype="bfloat16", download=True, base="b")]

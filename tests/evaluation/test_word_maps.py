@@ -14,10 +14,10 @@ from tiny_families import save_tiny
 from cxrlab.core.errors import ConfigError
 from cxrlab.evaluation.map_names import parse_map
 from cxrlab.evaluation.word_maps import explainable, layer_count, part_maps
+from cxrlab.models.baselines import Stub
+from cxrlab.models.hf.model import HfModel
 from cxrlab.models.hf.saliency import gradients, integrated, smoothed
-from cxrlab.models.hf.wrapper import HfModel
-from cxrlab.models.loading import Loading
-from cxrlab.models.stub import Stub
+from cxrlab.models.load_settings import LoadSettings
 
 REPORT = "Small left effusion."
 
@@ -45,7 +45,7 @@ def test_planted_attention_comes_out_as_it_was_planted() -> None:
 
 
 def test_gradient_maps_are_sizes_smoothed_at_the_size_of_the_image(tmp_path: Any) -> None:
-    model = HfModel.load(str(save_tiny("llava", tmp_path)), None, Loading(attention="eager"))
+    model = HfModel.load(str(save_tiny("llava", tmp_path)), None, LoadSettings(attention="eager"))
     image = np.random.default_rng(0).random((40, 30)).astype(np.float32)
     names = [parse_map(name) for name in ("input-gradient", "max-mean", "gradient", "integrated-gradient")]
     parts = [[(0, 5)], [(6, 10)]]

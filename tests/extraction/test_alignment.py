@@ -15,8 +15,8 @@ from tiny_models import save_tiny_llava
 from cxrlab.extraction.alignment import move_pictures
 from cxrlab.extraction.config import Alignment
 from cxrlab.extraction.records import Picture
-from cxrlab.models.hf.wrapper import HfModel
-from cxrlab.models.loading import Loading
+from cxrlab.models.hf.model import HfModel
+from cxrlab.models.load_settings import LoadSettings
 
 # Of the loss of `Line`, w · x + 3; a pixel without weight has no gradient.
 WEIGHTS = np.array([[1.0, -1.0], [0.5, 0.0]])
@@ -73,7 +73,7 @@ def test_batches_change_nothing() -> None:
 @pytest.fixture(scope="module")
 def surrogate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HfModel]:
     folder: Path = save_tiny_llava(tmp_path_factory.mktemp("llava") / "m", seed=2)
-    yield HfModel.load(str(folder), loading=Loading(device="cpu"))
+    yield HfModel.load(str(folder), loading=LoadSettings(device="cpu"))
 
 
 @pytest.mark.parametrize(("direction", "sign"), [("towards", -1), ("away", 1)])

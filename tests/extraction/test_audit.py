@@ -26,9 +26,9 @@ from cxrlab.extraction.ledger import read_ledger
 from cxrlab.extraction.paper_decoding import PaperDecoding
 from cxrlab.serving.config import ServeConfig
 from cxrlab.serving.guard import Refusal
-from cxrlab.serving.logs import Journal
-from cxrlab.serving.opening import open_service
+from cxrlab.serving.monitoring import Journal
 from cxrlab.serving.server import Server
+from cxrlab.serving.service import open_service
 from cxrlab.training.config import FinetuneConfig, Optimisation
 from cxrlab.training.finetune import finetune
 
@@ -231,7 +231,7 @@ class Doorman:
     def look(self, pixels: Any, account: str) -> Refusal | None:
         self.sent += 1
         self.left -= 1
-        return None if self.left >= 0 else Refusal("account_stopped", "this account was stopped.")
+        return None if self.left >= 0 else Refusal("account_blocked", "this account was stopped.")
 
     def worded(self, report: str) -> str:
         return report

@@ -27,7 +27,7 @@ from cxrlab.extraction.fidelity_config import FidelityConfig
 from cxrlab.extraction.ledger import Ledger
 from cxrlab.extraction.pools import open_pool
 from cxrlab.extraction.terms import Terms
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def test_an_address_is_refused_before_anything_connects(data: Path, monkeypatch:
     named = replace(away, i_am_authorised="Dr Owner, yearly test")
     with pytest.raises(ConfigError, match=f"{data} may hold patients' data"):  # it is measured on those images
         audit.extract(named, data / "run")
-    may_leave = Loading(connection=Connection(may_leave="Dr Owner, for this test"))
+    may_leave = LoadSettings(connection=Connection(may_leave="Dr Owner, for this test"))
     with pytest.raises(AssertionError, match="connected"):
         audit.extract(replace(named, loading=may_leave), data / "run")
     monkeypatch.setenv("CXRLAB_API_KEY", "sk-of-the-oracle")

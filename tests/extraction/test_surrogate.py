@@ -14,7 +14,7 @@ from cxrlab.core.records import Report
 from cxrlab.extraction import surrogate
 from cxrlab.extraction.config import Fitting
 from cxrlab.extraction.surrogate import LlavaLearner, Parts, parse_surrogate
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 
 FITTING = Fitting(learning_rate=1e-2, steps=2, batch_size=4, lora_rank=0, max_length=400)
 
@@ -34,7 +34,7 @@ def transcript(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def learner(start: Path, fitting: Fitting = FITTING, seed: int = 1) -> LlavaLearner:
-    return LlavaLearner(f"hf:{start}", fitting, seed, Loading(device="cpu"))
+    return LlavaLearner(f"hf:{start}", fitting, seed, LoadSettings(device="cpu"))
 
 
 def test_names() -> None:
@@ -62,7 +62,7 @@ def test_the_rate_goes_by_the_size(start: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_weights_are_counted_in_files(start: Path) -> None:
     weights = start / "model.safetensors"
-    assert surrogate._weights(f"hf:{start}", Loading()) == weights.stat().st_size // 2
+    assert surrogate._weights(f"hf:{start}", LoadSettings()) == weights.stat().st_size // 2
 
 
 @pytest.mark.parametrize(

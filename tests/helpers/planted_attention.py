@@ -11,7 +11,7 @@ import torch
 from tiny_models import tiny_llava
 
 from cxrlab.core.protocols import Capabilities, Generated
-from cxrlab.models.hf.encoding import Encoded
+from cxrlab.models.hf.inputs import Encoded
 from cxrlab.models.hf.prompting import report_ids
 from cxrlab.models.prompts import load_prompts
 

@@ -16,9 +16,9 @@ import numpy as np
 from cxrlab.core.codec import encode_png, to_uint8
 from cxrlab.core.protocols import Capabilities, Generated
 from cxrlab.serving.config import ServeConfig
-from cxrlab.serving.logs import Journal
-from cxrlab.serving.opening import open_service
+from cxrlab.serving.monitoring import Journal
 from cxrlab.serving.server import Server
+from cxrlab.serving.service import open_service
 
 NAME = "planted:echo"
 

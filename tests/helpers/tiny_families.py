@@ -15,8 +15,8 @@ import torch
 import transformers
 from tiny_models import TEXTS, tiny_llava
 
-from cxrlab.models.building import EOS, IMAGE, TINY, train_tokenizer
-from cxrlab.models.hf.still_processor import still
+from cxrlab.models.hf.checkpoint import still
+from cxrlab.models.random_init import EOS, IMAGE, TINY, train_tokenizer
 
 SIDE, PATCH, WIDTH = 32, 8, 32
 TILES = [[32, 64], [64, 32], [64, 64], [96, 32], [32, 96]]

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cxrlab.models.building import (
+from cxrlab.models.random_init import (
     TINY,
     Size,
     assemble_llava,

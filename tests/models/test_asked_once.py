@@ -19,9 +19,9 @@ from cxrlab.core.egress import Shown
 from cxrlab.core.errors import ConfigError, RunError
 from cxrlab.core.protocols import Generated, TextModel
 from cxrlab.evaluation.text_models import open_text_model
-from cxrlab.models.asked_once import REQUESTS, AskedOnce
 from cxrlab.models.http.client import ChatClient
-from cxrlab.models.http.text import HttpText
+from cxrlab.models.http.models import HttpTextModel
+from cxrlab.models.text_model_cache import REQUESTS, CachedTextModel
 
 PROMPTS = [f"prompt {number}" for number in range(40)]
 
@@ -40,13 +40,13 @@ def texts(answers: Sequence[Generated]) -> list[str]:
     return [answer.text for answer in answers]
 
 
-def over(server: ChatServer, **settings: Any) -> HttpText:
-    return HttpText(ChatClient(server.address(), Connection(**settings), sleep=lambda _: None))
+def over(server: ChatServer, **settings: Any) -> HttpTextModel:
+    return HttpTextModel(ChatClient(server.address(), Connection(**settings), sleep=lambda _: None))
 
 
 def test_a_prompt_is_asked_once_in_a_call_in_a_run_and_in_the_next(tmp_path: Path) -> None:
     model = Answering(str.upper)
-    with AskedOnce(model, folder=tmp_path / "run") as asked:
+    with CachedTextModel(model, folder=tmp_path / "run") as asked:
         assert isinstance(asked, TextModel) and asked.name == "answering"
         assert asked.complete([]) == [] and not (tmp_path / "run").exists()
         assert texts(asked.complete(["a", "b", "a"])) == ["A", "B", "A"]
@@ -54,7 +54,7 @@ def test_a_prompt_is_asked_once_in_a_call_in_a_run_and_in_the_next(tmp_path: Pat
         assert (asked.paid, asked.found) == (3, 0)
     assert model.prompts == ["a", "b", "c"]
     silent = Answering(lambda prompt: pytest.fail("asked again"))
-    with AskedOnce(silent, folder=tmp_path / "run") as asked:
+    with CachedTextModel(silent, folder=tmp_path / "run") as asked:
         assert texts(asked.complete(["c", "b", "a"])) == ["C", "B", "A"]
         assert (asked.paid, asked.found) == (3, 0)  # of this run, which was only interrupted
 
@@ -62,7 +62,7 @@ def test_a_prompt_is_asked_once_in_a_call_in_a_run_and_in_the_next(tmp_path: Pat
 @pytest.mark.parametrize("change", [{"max_tokens": 9}, {"seed": 1}])
 def test_other_settings_are_another_question(change: dict[str, int]) -> None:
     model = Answering(str.upper)
-    asked = AskedOnce(model)
+    asked = CachedTextModel(model)
     asked.complete(["a"])
     asked.complete(["a"], **change)
     asked.complete(["a"], **change)
@@ -80,13 +80,13 @@ def test_other_weights_or_another_model_are_asked_again(tmp_path: Path) -> None:
     first, second, other = Weighed(lambda p: "1"), Weighed(lambda p: "2"), Weighed(lambda p: "3", name="other")
     second.fingerprint = "second"
     for model, answer in ((first, "1"), (second, "2"), (other, "3"), (first, "1")):
-        assert texts(AskedOnce(model, file).complete(["a"])) == [answer]
+        assert texts(CachedTextModel(model, file).complete(["a"])) == [answer]
     assert [len(model.prompts) for model in (first, second, other)] == [1, 1, 1]
 
 
 def test_every_request_of_a_run_is_written_down_with_its_answer(tmp_path: Path) -> None:
     model = Answering(lambda prompt: Generated("x" * 8, tokens=2, extra={"prompt_tokens": 7}))
-    with AskedOnce(model, folder=tmp_path) as asked:
+    with CachedTextModel(model, folder=tmp_path) as asked:
         asked.complete(["half \ud83d"], max_tokens=5, seed=3)
     (line,) = requests(tmp_path)
     told = {"model": "answering", "max_tokens": 5, "seed": 3, "paid": True, "prompt_tokens": 7, "tokens": 2}
@@ -102,11 +102,11 @@ def test_two_runs_share_a_file_and_the_second_pays_nothing(
     if by == "environment":
         monkeypatch.setenv("CXRLAB_ANSWERS", str(file))
     with ChatServer() as server:
-        with AskedOnce(over(server), asking, tmp_path / "one") as first:
+        with CachedTextModel(over(server), asking, tmp_path / "one") as first:
             answers = first.complete(PROMPTS)
             assert first.paid == 40 and first.budget.spent == 40 * 3 / 1000
         server.stop()  # the second needs no connection
-        with AskedOnce(over(server), asking, tmp_path / "two") as second:
+        with CachedTextModel(over(server), asking, tmp_path / "two") as second:
             assert second.complete(PROMPTS) == answers
             assert (second.paid, second.found, second.budget.spent) == (0, 40, 0.0)
     assert len(server.requests) == 40 and not (tmp_path / "two" / "answers.sqlite").exists()
@@ -126,20 +126,20 @@ def test_a_run_whose_server_was_killed_goes_on_with_the_same_answers_and_asks_no
         return f"{prompt} asked {times[prompt]} times"
 
     with ChatServer(answer) as server:
-        with AskedOnce(over(server, concurrency=1, tries=2), folder=tmp_path) as asked:
+        with CachedTextModel(over(server, concurrency=1, tries=2), folder=tmp_path) as asked:
             with pytest.raises(RunError, match="give the same command again to go on"):
                 asked.complete(PROMPTS)
         kept = {line["prompt"]: line["answer"] for line in requests(tmp_path)}
         assert len(kept) == 14
         server.start()
-        with AskedOnce(over(server, tries=2), folder=tmp_path) as asked:
+        with CachedTextModel(over(server, tries=2), folder=tmp_path) as asked:
             found = dict(zip(PROMPTS, texts(asked.complete(PROMPTS)), strict=True))
             assert asked.paid == 40
     assert {prompt: found[prompt] for prompt in kept} == kept
     assert len(server.requests) == 41  # the one that was under way when the server died was never answered
     lost = [prompt for prompt, count in times.items() if count == 2]
     assert len(lost) == 1 and lost[0] not in kept
-    with AskedOnce(over(server, tries=1), folder=tmp_path) as asked:
+    with CachedTextModel(over(server, tries=1), folder=tmp_path) as asked:
         assert texts(asked.complete(PROMPTS)) == list(found.values())
 
 
@@ -153,7 +153,7 @@ def test_what_was_under_way_when_one_failed_is_kept(tmp_path: Path) -> None:
         threading.Event().wait(0.1)  # the failure is there first
         return "kept"
 
-    with ChatServer(answer) as server, AskedOnce(over(server, concurrency=4), folder=tmp_path) as asked:
+    with ChatServer(answer) as server, CachedTextModel(over(server, concurrency=4), folder=tmp_path) as asked:
         with pytest.raises(RunError, match="it answered 400"):
             asked.complete(PROMPTS)
     assert {line["prompt"] for line in requests(tmp_path)} == {"prompt 0", "prompt 1", "prompt 3"}
@@ -175,9 +175,9 @@ class Interrupted(Answering):
 
 def test_ctrl_c_keeps_every_answer_that_came(tmp_path: Path) -> None:
     model = Interrupted(str.upper)
-    with pytest.raises(KeyboardInterrupt), AskedOnce(model, folder=tmp_path) as asked:
+    with pytest.raises(KeyboardInterrupt), CachedTextModel(model, folder=tmp_path) as asked:
         asked.complete(["a", "b", "c", "d"])
-    with AskedOnce(model, folder=tmp_path) as asked:
+    with CachedTextModel(model, folder=tmp_path) as asked:
         assert texts(asked.complete(["a", "b", "c", "d"])) == ["A", "B", "C", "D"]
     assert model.prompts == ["a", "b", "c", "stopped", "d"]
 
@@ -187,15 +187,15 @@ def test_a_limit_of_cost_stops_before_more_is_spent_and_the_run_goes_on_when_it_
     paid (3 · 1); then 1.5 are left for one more, and for another after it; then 0.5, which is too little."""
     model = Answering(lambda prompt: Generated(prompt, tokens=500, extra={"prompt_tokens": 0}))
     limited = Asking(max_cost=3.0, price_answer=1.0)
-    with AskedOnce(model, limited, tmp_path) as asked:
+    with CachedTextModel(model, limited, tmp_path) as asked:
         with pytest.raises(BudgetSpent, match="2.5000 of .*max-cost 3 are spent"):
             asked.complete(PROMPTS[:9], max_tokens=1000)
         assert (asked.paid, asked.budget.spent) == (5, 2.5)
-    with AskedOnce(model, limited, tmp_path) as asked:  # again, it still knows what it spent
+    with CachedTextModel(model, limited, tmp_path) as asked:  # again, it still knows what it spent
         with pytest.raises(BudgetSpent):
             asked.complete(PROMPTS[:9], max_tokens=1000)
     assert len(model.prompts) == 5
-    with AskedOnce(model, Asking(max_cost=10.0, price_answer=1.0), tmp_path) as asked:
+    with CachedTextModel(model, Asking(max_cost=10.0, price_answer=1.0), tmp_path) as asked:
         assert texts(asked.complete(PROMPTS[:9], max_tokens=1000)) == PROMPTS[:9]
         assert (asked.paid, asked.budget.spent) == (9, 4.5)
     assert model.prompts == PROMPTS[:9]
@@ -209,7 +209,7 @@ def test_a_model_that_counts_more_tokens_than_we_guess_stays_within_the_limit_to
     prompts = [f"{number:040}" for number in range(64)]
     model = Answering(lambda prompt: Generated(prompt, tokens=0, extra={"prompt_tokens": 100}))
     for most, paid in ((1000.0, 10), (1550.0, 15)):
-        with AskedOnce(model, Asking(max_cost=most, price_prompt=1000.0), tmp_path) as asked:
+        with CachedTextModel(model, Asking(max_cost=most, price_prompt=1000.0), tmp_path) as asked:
             with pytest.raises(BudgetSpent):
                 asked.complete(prompts, max_tokens=10)
             assert (asked.paid, asked.budget.spent, asked.budget.heaviest) == (paid, 100.0 * paid, 10.0)
@@ -217,7 +217,7 @@ def test_a_model_that_counts_more_tokens_than_we_guess_stays_within_the_limit_to
 
 def test_tokens_that_nobody_counted_are_guessed_by_length(tmp_path: Path) -> None:
     """Four characters a token: 8 asked are 2, 12 answered are 3."""
-    with AskedOnce(Answering(lambda p: "x" * 12), Asking(price_prompt=1.0, price_answer=10.0), tmp_path) as asked:
+    with CachedTextModel(Answering(lambda p: "x" * 12), Asking(price_prompt=1.0, price_answer=10.0), tmp_path) as asked:
         asked.complete(["p" * 8])
         assert asked.budget.spent == (2 * 1 + 3 * 10) / 1000
 
@@ -231,7 +231,7 @@ class Short(Answering):
 
 def test_a_model_that_leaves_prompts_without_an_answer_is_told(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="answering gave 1 answers to 2 prompts"):
-        AskedOnce(Short(str.upper)).complete(["a", "b"])
+        CachedTextModel(Short(str.upper)).complete(["a", "b"])
 
 
 def test_patients_text_is_refused_before_anything_connects_and_synthetic_text_is_not(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_the_key_is_in_no_file_of_the_run(tmp_path: Path, monkeypatch: pytest.Mo
     key = "sk-0123456789-never-to-be-seen"
     monkeypatch.setenv("CXRLAB_API_KEY", key)
     with ChatServer(lambda body: f"your key is {key}") as server:
-        with AskedOnce(over(server), folder=tmp_path) as asked:
+        with CachedTextModel(over(server), folder=tmp_path) as asked:
             assert texts(asked.complete(["a"])) == ["your key is ***"]
         assert server.requests[0].headers["authorization"] == f"Bearer {key}"
     files = [file for file in tmp_path.rglob("*") if file.is_file()]

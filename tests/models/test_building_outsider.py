@@ -15,19 +15,29 @@ from corpora import toy_corpus
 from safetensors.torch import load_file
 
 from cxrlab.core.errors import ConfigError, UnknownName
-from cxrlab.models import parts
-from cxrlab.models.building import IMAGE, PHANTOM, assemble_llava, build_image_processor, train_tokenizer
-from cxrlab.models.building_outsider import (
-    OUTSIDER,
-    OutsiderSize,
-    build_outsider_language_model,
-    build_outsider_vision_encoder,
-    train_word_pieces,
+from cxrlab.models import components
+from cxrlab.models.components import (
+    Fresh,
+    fresh_tokenizer,
+    load_language_model,
+    load_text_encoder,
+    load_vision_encoder,
+    outsider_tokenizer,
 )
 from cxrlab.models.decoding import Decoding
-from cxrlab.models.hf.wrapper import HfModel
-from cxrlab.models.parts import Fresh, fresh_tokenizer, load_language_model, load_vision_encoder, outsider_tokenizer
-from cxrlab.models.text_parts import load_text_encoder
+from cxrlab.models.hf.model import HfModel
+from cxrlab.models.random_init import (
+    IMAGE,
+    OUTSIDER,
+    PHANTOM,
+    OutsiderSize,
+    assemble_llava,
+    build_image_processor,
+    build_outsider_language_model,
+    build_outsider_vision_encoder,
+    train_tokenizer,
+    train_word_pieces,
+)
 from cxrlab.training.config import FinetuneConfig, Optimisation
 from cxrlab.training.finetune import finetune
 from cxrlab.training.reports import image_tokens
@@ -126,7 +136,7 @@ def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         tokenizer,
         lambda words, seed: build_outsider_language_model(words, SMALL, seed),
     )
-    monkeypatch.setattr(parts, "FRESH", {"outsider": small})
+    monkeypatch.setattr(components, "FRESH", {"outsider": small})
     settings = Optimisation(steps=2, batch_size=2, max_length=256, precision="float32", workers=0)
     config = FinetuneConfig(
         toy_corpus(tmp_path / "images").path,

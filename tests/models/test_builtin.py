@@ -13,9 +13,9 @@ from cxrlab.core.errors import DataError, RunError, UnknownName
 from cxrlab.core.folders import write_checksums
 from cxrlab.models import builtin
 from cxrlab.models.builtin import ALIGNED, ENCODER, GENERAL, OUTSIDER, PROJECTOR, REPORTER, builtin_folder
+from cxrlab.models.components import load_language_model, load_vision_encoder
 from cxrlab.models.model_card import ModelCard, write_model_card
 from cxrlab.models.names import load_encoder, load_model
-from cxrlab.models.parts import load_language_model, load_vision_encoder
 from cxrlab.training.config import FinetuneConfig
 from cxrlab.training.finetune import choose_trained
 

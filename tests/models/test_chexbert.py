@@ -19,7 +19,7 @@ from cxrlab.core.protocols import Labeler, TextEmbedder  # noqa: E402
 from cxrlab.core.vocabulary import CHEXPERT_14  # noqa: E402
 from cxrlab.metrics.pairs import Batch, Pair  # noqa: E402
 from cxrlab.metrics.radcliq import semb  # noqa: E402
-from cxrlab.models.chexbert import HEADS, CheXbert  # noqa: E402
+from cxrlab.models.text_encoders import HEADS, CheXbert  # noqa: E402
 
 
 def published(folder: Path, sizes: dict[str, Any] | None = None) -> dict[str, torch.Tensor]:

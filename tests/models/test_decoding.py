@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.models.decoding import ChoosesWords, Decoding
-from cxrlab.models.stub import Stub
+from cxrlab.models.baselines import Stub
+from cxrlab.models.decoding import Decoding, SupportsDecoding
 
 
 @pytest.mark.parametrize(
@@ -35,4 +35,4 @@ def test_an_unusable_setting_is_refused_by_name(change: dict[str, Any], said: st
 
 
 def test_a_stub_has_no_choice_of_words() -> None:
-    assert not isinstance(Stub("normal"), ChoosesWords)
+    assert not isinstance(Stub("normal"), SupportsDecoding)

@@ -14,13 +14,13 @@ from tiny_models import save_tiny_llava, tiny_dual_encoder, tiny_tokenizer
 
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, UnknownName
 from cxrlab.core.protocols import Embedder
-from cxrlab.models.building import TINY, build_image_processor
 from cxrlab.models.dual_encoder import DualEncoder
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_card import ModelCard, write_model_card
 from cxrlab.models.names import load_encoder
+from cxrlab.models.random_init import TINY, build_image_processor
 
-CPU = Loading(device="cpu")
+CPU = LoadSettings(device="cpu")
 RNG = np.random.default_rng(1)
 IMAGES = [RNG.random(shape, dtype=np.float32) for shape in ((40, 40), (25, 60), (32, 32, 3), (70, 20))]
 TEXTS = ["The lungs are clear.", "", "Small left pleural effusion with adjacent atelectasis. " * 3, "no effusion"]
@@ -202,6 +202,6 @@ def test_images_that_are_none_are_refused(encoder: DualEncoder) -> None:
 
 
 def test_half_precision_gives_nearly_the_same(folder: Path, encoder: DualEncoder) -> None:
-    half = load_encoder(f"hf:{folder}", Loading(device="cpu", dtype="bfloat16"))
+    half = load_encoder(f"hf:{folder}", LoadSettings(device="cpu", dtype="bfloat16"))
     found = half.embed_images(IMAGES)
     assert found.dtype == np.float32 and (found * encoder.embed_images(IMAGES)).sum(1).min() > 0.99

@@ -4,19 +4,19 @@ import pytest
 
 import cxrlab
 from cxrlab.core.errors import ConfigError
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 
 
 def test_settings_are_changed_by_name_and_a_slip_is_met_with_the_nearest() -> None:
-    assert Loading().but(dtype="bfloat16", device="cpu") == Loading(device="cpu", dtype="bfloat16")
+    assert LoadSettings().but(dtype="bfloat16", device="cpu") == LoadSettings(device="cpu", dtype="bfloat16")
     with pytest.raises(ConfigError, match="Did you mean 'dtype'"):
-        Loading().but(dtyp="float32")
+        LoadSettings().but(dtyp="float32")
 
 
 @pytest.mark.parametrize("wrong", [{"dtype": "float16"}, {"attention": "flash"}, {"device": ""}])
 def test_what_cannot_be_meant_is_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
-        Loading().but(**wrong)
+        LoadSettings().but(**wrong)
 
 
 def test_the_package_takes_them_as_keywords() -> None:

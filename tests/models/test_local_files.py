@@ -13,14 +13,17 @@ from tiny_text_models import bert_folder, bert_tokenizer  # noqa: E402
 from transformers.utils import logging  # noqa: E402
 
 from cxrlab.core.errors import DataError  # noqa: E402
+from cxrlab.models.components import (  # noqa: E402
+    load_language_model,
+    load_text_encoder,  # noqa: E402
+    load_vision_encoder,
+)
 from cxrlab.models.convert.tensors import read_tensors  # noqa: E402
-from cxrlab.models.hf.text import HfText  # noqa: E402
-from cxrlab.models.hf.wrapper import HfModel  # noqa: E402
-from cxrlab.models.local_files import first_line, load_tokenizer, quiet_loading, refused_code  # noqa: E402
+from cxrlab.models.hf.model import HfModel  # noqa: E402
+from cxrlab.models.hf.text_model import HfTextModel  # noqa: E402
+from cxrlab.models.local_files import first_line, load_tokenizer, pickled_code_refused, quiet_loading  # noqa: E402
 from cxrlab.models.names import load_encoder  # noqa: E402
-from cxrlab.models.parts import load_language_model, load_vision_encoder  # noqa: E402
-from cxrlab.models.text_parts import load_text_encoder  # noqa: E402
-from cxrlab.models.token_encoder import LocalTokenEncoder  # noqa: E402
+from cxrlab.models.text_encoders import LocalTokenEncoder  # noqa: E402
 
 
 def test_a_tokenizer_comes_back_as_it_was_saved(tmp_path: Path) -> None:
@@ -88,8 +91,8 @@ def dual_encoder(folder: Path) -> Path:
 
 LOADERS: dict[str, Callable[[Path], object]] = {
     "report model": lambda folder: HfModel.load(str(poisoned(save_tiny_llava(folder)))),
-    "language model": lambda folder: HfText.load(str(poisoned(save_causal(folder)))),
-    "adapter": lambda folder: HfText.load(str(adapter_of(folder))),
+    "language model": lambda folder: HfTextModel.load(str(poisoned(save_causal(folder)))),
+    "adapter": lambda folder: HfTextModel.load(str(adapter_of(folder))),
     "token encoder": lambda folder: LocalTokenEncoder(poisoned(bert_folder(folder)), 2),
     "text encoder": lambda folder: load_text_encoder(f"hf:{poisoned(bert_folder(folder))}"),
     "dual encoder": lambda folder: load_encoder(f"hf:{dual_encoder(folder)}"),
@@ -112,5 +115,8 @@ def test_the_file_with_the_code_is_named_among_several(tmp_path: Path) -> None:
     torch.save({"a": object()}, tmp_path / "a.bin")  # refused too, for something else
     torch.save({"a": torch.ones(1)}, tmp_path / "b.pt")
     poisoned(tmp_path, "c.pt")
-    with pytest.raises(DataError, match=r"c\.pt contains pickled code \(posix\.mkdir\)"), refused_code(tmp_path):
+    with (
+        pytest.raises(DataError, match=r"c\.pt contains pickled code \(posix\.mkdir\)"),
+        pickled_code_refused(tmp_path),
+    ):
         torch.load(tmp_path / "c.pt", weights_only=True)

@@ -10,9 +10,9 @@ from tiny_models import save_tiny_llava, tiny_llava
 
 from cxrlab.cli.main import main
 from cxrlab.core.errors import DataError, RunError
-from cxrlab.models.hf.wrapper import HfModel
-from cxrlab.models.loading import Loading
-from cxrlab.models.merge import MergeConfig, merge
+from cxrlab.models.hf.adapters import MergeConfig, merge
+from cxrlab.models.hf.model import HfModel
+from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_card import ModelCard, read_model_card, write_model_card
 
 REPORTS = ["No effusion.", "The lungs are clear. The heart is normal in size."]
@@ -51,7 +51,7 @@ def test_the_merged_model_is_the_base_with_its_adapter(adapter: Path, tmp_path: 
     assert not any("lora" in name for name, _ in after.model.named_parameters())
     ours, theirs = (m.log_probabilities(IMAGES, REPORTS, ["pain", None]).values for m in (before, after))
     torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
-    base = HfModel.load(str(adapter.parent / "base"), loading=Loading(prompts="plain/1"))
+    base = HfModel.load(str(adapter.parent / "base"), loading=LoadSettings(prompts="plain/1"))
     assert float((base.log_probabilities(IMAGES, REPORTS, ["pain", None]).values - theirs).abs().max()) > 1e-2
     assert after.prompts.name == "plain/1" and done.parameters == sum(p.numel() for p in after.model.parameters())
     card = read_model_card(tmp_path / "merged")
@@ -60,14 +60,14 @@ def test_the_merged_model_is_the_base_with_its_adapter(adapter: Path, tmp_path: 
 
 def test_precision_is_the_bases_own_or_the_one_asked_for(adapter: Path, tmp_path: Path) -> None:
     assert merge(adapter, tmp_path / "a").dtype == "float32"
-    done = merge(adapter, tmp_path / "b", MergeConfig(Loading(dtype="bfloat16")))
+    done = merge(adapter, tmp_path / "b", MergeConfig(LoadSettings(dtype="bfloat16")))
     assert done.dtype == "bfloat16" and json.loads((tmp_path / "b" / "config.json").read_text())["dtype"] == "bfloat16"
     # Of a base in bfloat16, merged with nothing asked for: the sum is made in float32 and kept in bfloat16.
-    HfModel.load(str(adapter.parent / "base"), loading=Loading(dtype="bfloat16")).model.save_pretrained(
+    HfModel.load(str(adapter.parent / "base"), loading=LoadSettings(dtype="bfloat16")).model.save_pretrained(
         tmp_path / "half"
     )
     tiny_llava()[1].save_pretrained(tmp_path / "half")
-    assert merge(adapter, tmp_path / "c", MergeConfig(Loading(base=str(tmp_path / "half")))).dtype == "bfloat16"
+    assert merge(adapter, tmp_path / "c", MergeConfig(LoadSettings(base=str(tmp_path / "half")))).dtype == "bfloat16"
 
 
 def test_only_adapters_are_merged_and_nothing_is_written_over(adapter: Path, tmp_path: Path) -> None:
@@ -93,5 +93,5 @@ def test_the_command(adapter: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_its_help_needs_no_torch() -> None:
     import subprocess
 
-    code = "import sys, cxrlab.cli.models, cxrlab.models.hf.wrapper; sys.exit('torch' in sys.modules)"
+    code = "import sys, cxrlab.cli.models, cxrlab.models.hf.model; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

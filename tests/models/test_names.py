@@ -10,8 +10,8 @@ from tiny_models import save_tiny_llava
 
 from cxrlab.core.errors import ConfigError, UnknownName
 from cxrlab.core.protocols import ImageToText
+from cxrlab.models.baselines import Exemplar
 from cxrlab.models.names import ENCODER_KINDS, KINDS, TEXT_KINDS, ModelName, list_models, load_model, parse_name
-from cxrlab.models.retrieval import Exemplar
 
 # One working argument for every row of the table; a new kind without one fails below.
 ARGUMENTS = {

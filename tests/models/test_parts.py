@@ -13,8 +13,11 @@ from safetensors.torch import save_file
 from tiny_models import tiny_dual_encoder, tiny_llava, tiny_tokenizer
 
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, UnknownName
-from cxrlab.models import parts
-from cxrlab.models.building import (
+from cxrlab.models import components
+from cxrlab.models.components import fresh_tokenizer, load_language_model, load_text_encoder, load_vision_encoder
+from cxrlab.models.model_card import ModelCard, write_model_card
+from cxrlab.models.names import load_encoder
+from cxrlab.models.random_init import (
     IMAGE,
     PHANTOM,
     TINY,
@@ -22,10 +25,6 @@ from cxrlab.models.building import (
     build_language_model,
     build_vision_encoder,
 )
-from cxrlab.models.model_card import ModelCard, write_model_card
-from cxrlab.models.names import load_encoder
-from cxrlab.models.parts import fresh_tokenizer, load_language_model, load_vision_encoder
-from cxrlab.models.text_parts import load_text_encoder
 
 
 def same(one: Any, other: Any) -> bool:
@@ -151,7 +150,7 @@ def test_precision_is_chosen(folders: Path) -> None:
         (load_language_model, "hf:nowhere/at/all", CxrlabError, "nowhere/at/all"),
         (load_vision_encoder, "hf:{}/language", DataError, "'llama', which has not a vision encoder"),
         (load_language_model, "hf:{}/dual", DataError, "which has not a language model"),
-        (load_language_model, "hf:{}/vision encoder", DataError, "'dinov2', which has not a language model"),
+        (load_language_model, "hf:{}/vision_encoder", DataError, "'dinov2', which has not a language model"),
         (load_vision_encoder, "hf:{}", DataError, "has no config.json"),
     ],
 )
@@ -183,7 +182,7 @@ def test_a_fresh_tokenizer_is_the_same_when_made_anew_and_nobody_else_gets_what_
     mine = fresh_tokenizer(TINY)
     mine.add_tokens(["pneumomediastinoscope"])
     kept = fresh_tokenizer(TINY)
-    parts._fresh_tokenizer.cache_clear()
+    components._fresh_tokenizer.cache_clear()
     assert kept.get_vocab() == fresh_tokenizer(TINY).get_vocab() and len(kept) == len(mine) - 1
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cxrlab.core.errors import ConfigError, UnknownName
-from cxrlab.models.prompts import DEFAULT, Prompts, asked_indication, load_prompts, prompt_names
+from cxrlab.models.prompts import DEFAULT, Prompts, load_prompts, parse_indication, prompt_names
 
 ROW = """
 {name}:
@@ -84,8 +84,8 @@ def test_a_request_tells_its_indication_again(name: str, reason: str) -> None:
     """Of every row that ships; one that never tells the indication has none to give back."""
     row = load_prompts(name)
     told = " ".join(reason.split()) if "{indication}" in row.findings else None
-    assert asked_indication(row.ask(reason)) == asked_indication(f"\n {row.ask(reason)}\t") == told
-    assert asked_indication(row.ask()) is None
+    assert parse_indication(row.ask(reason)) == parse_indication(f"\n {row.ask(reason)}\t") == told
+    assert parse_indication(row.ask()) is None
 
 
 @pytest.mark.parametrize(
@@ -102,4 +102,4 @@ def test_a_request_tells_its_indication_again(name: str, reason: str) -> None:
     ],
 )
 def test_what_is_no_request_is_itself_the_indication(text: str, indication: str | None) -> None:
-    assert asked_indication(text) == indication
+    assert parse_indication(text) == indication

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cxrlab.core.errors import DataError
-from cxrlab.models.retrieval import COMPONENTS, Exemplar, Index, Retrieval, describe
+from cxrlab.models.baselines import COMPONENTS, Exemplar, Index, Retrieval, describe
 
 
 def image(number: int, height: int = 40, width: int = 40) -> np.ndarray:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import UnknownName
-from cxrlab.models.stub import REPORTS, Stub
+from cxrlab.models.baselines import REPORTS, Stub
 
 
 def test_the_same_words_for_every_image() -> None:

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("torch")
 
 from cxrlab.core.memory import BatchSize  # noqa: E402
-from cxrlab.models.text_batches import TextBatch, in_batches  # noqa: E402
+from cxrlab.models.tokenization import TextBatch, in_batches  # noqa: E402
 
 
 def batches(ids: list[list[int]], size: int) -> list[TextBatch]:

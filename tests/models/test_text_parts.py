@@ -9,8 +9,8 @@ import torch
 from tiny_models import save_tiny_llava, tiny_dual_encoder, tiny_tokenizer
 
 from cxrlab.core.errors import CxrlabError, DataError
-from cxrlab.models.building import TINY, build_text_encoder
-from cxrlab.models.text_parts import load_text_encoder
+from cxrlab.models.components import load_text_encoder
+from cxrlab.models.random_init import TINY, build_text_encoder
 
 
 def save_bert(folder: Path) -> Path:

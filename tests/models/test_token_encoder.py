@@ -15,7 +15,7 @@ from transformers import BertModel  # noqa: E402
 
 from cxrlab.core.protocols import TokenEncoder  # noqa: E402
 from cxrlab.metrics.bertscore import bert_score  # noqa: E402
-from cxrlab.models.token_encoder import LocalTokenEncoder  # noqa: E402
+from cxrlab.models.text_encoders import LocalTokenEncoder  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -21,12 +21,16 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_
 from tokenizers import models as algorithms  # noqa: E402
 from transformers import PreTrainedTokenizerFast  # noqa: E402
 
-from cxrlab.models.chexbert import CheXbert  # noqa: E402
-from cxrlab.models.dual_encoder import DualEncoder  # noqa: E402
-from cxrlab.models.encoder_folder import open_encoder  # noqa: E402
-from cxrlab.models.loading import Loading  # noqa: E402
-from cxrlab.models.token_encoder import LocalTokenEncoder  # noqa: E402
-from cxrlab.models.user_text import BREAK, escape, token_ids, user_ids, without_breaks  # noqa: E402
+from cxrlab.models.dual_encoder import (
+    DualEncoder,  # noqa: E402
+    open_encoder,  # noqa: E402
+)
+from cxrlab.models.load_settings import LoadSettings  # noqa: E402
+from cxrlab.models.text_encoders import (
+    CheXbert,  # noqa: E402
+    LocalTokenEncoder,  # noqa: E402
+)
+from cxrlab.models.tokenization import BREAK, escape, token_ids, user_ids, without_breaks  # noqa: E402
 from cxrlab.training.pair_rows import tokenise  # noqa: E402
 
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>", "<image>"]
@@ -270,12 +274,12 @@ def test_every_encoder_of_texts_reads_special_tokens_as_text(tmp_path: Path) -> 
         assert len(ids) <= longest
     for part in tiny_dual_encoder():
         part.save_pretrained(tmp_path / "dual")
-    encoder = DualEncoder("hf:dual", open_encoder(tmp_path / "dual", Loading(device="cpu")))
+    encoder = DualEncoder("hf:dual", open_encoder(tmp_path / "dual", LoadSettings(device="cpu")))
     assert encoder.tokenizer.decode(encoder.token_ids([text])[0]) == f"<s>{text}"
 
 
 # Calls with texts that are no user's: what `vicuna` compares with the published program, and two words of a probe.
-FIXED_TEXTS = {"models/convert/vicuna.py": 2, "training/encoder.py": 1}
+FIXED_TEXTS = {"models/convert/llava_rad.py": 2, "training/encoder.py": 1}
 
 
 def test_no_other_module_gives_text_to_a_tokenizer() -> None:
@@ -288,4 +292,4 @@ def test_no_other_module_gives_text_to_a_tokenizer() -> None:
                 called = ast.unparse(node.func).split(".")
                 if called[-1] == "tokenizer" or called[-2:] == ["tokenizer", "encode"]:
                     found[file.relative_to(source).as_posix()] += 1
-    assert found == FIXED_TEXTS | {"models/user_text.py": 1}
+    assert found == FIXED_TEXTS | {"models/tokenization.py": 1}

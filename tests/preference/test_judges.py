@@ -221,7 +221,7 @@ def test_an_encoder_of_the_user_judges(tmp_path: Path, monkeypatch: pytest.Monke
                 for text in texts
             ]
 
-    monkeypatch.setattr("cxrlab.models.token_encoder.LocalTokenEncoder", Words)
+    monkeypatch.setattr("cxrlab.models.text_encoders.LocalTokenEncoder", Words)
     judge = metric_judge("bertscore", Extras(encoder=tmp_path / "mine", layer=4))
     assert judge.rewards([Pair("a", "x y", "x y"), Pair("b", "x y", "x y z w")]) == pytest.approx([1.0, 2 / 3])
     assert "encoder:mine/4" in judge.signature

@@ -24,7 +24,7 @@ from cxrlab.core.errors import ConfigError, CxrlabError
 from cxrlab.core.files import read_json
 from cxrlab.core.runs import state
 from cxrlab.data.corpus import load_corpus
-from cxrlab.models.hf.wrapper import HfModel
+from cxrlab.models.hf.model import HfModel
 from cxrlab.models.model_card import read_model_card
 from cxrlab.models.names import load_model
 from cxrlab.preference import reference

@@ -15,8 +15,8 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import generate
 from cxrlab.models.decoding import Decoding
-from cxrlab.models.hf.wrapper import HfModel
-from cxrlab.models.loading import Loading
+from cxrlab.models.hf.model import HfModel
+from cxrlab.models.load_settings import LoadSettings
 from cxrlab.preference.candidates import CANDIDATES, CandidateFiles
 from cxrlab.preference.config import SampleConfig
 from cxrlab.preference.sample import Sampling, sample
@@ -28,7 +28,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def config(model: str, data: Path, **changes: Any) -> SampleConfig:
-    small = {"n": 5, "answers": 3, "max_new_tokens": 6, "batch_size": 2, "loading": Loading(device="cpu")}
+    small = {"n": 5, "answers": 3, "max_new_tokens": 6, "batch_size": 2, "loading": LoadSettings(device="cpu")}
     return SampleConfig(**{"model": model, "data": data, **small, **changes})
 
 
@@ -58,7 +58,14 @@ def test_it_writes_what_generate_with_several_answers_writes(model: str, phantom
     sample(config(model, phantom), tmp_path / "sampled")
     decoding = Decoding("sample", max_new_tokens=6, answers=3)
     asked = GenerateConfig(
-        model, phantom, "train", 5, batch_size=2, control_studies=0, decoding=decoding, loading=Loading(device="cpu")
+        model,
+        phantom,
+        "train",
+        5,
+        batch_size=2,
+        control_studies=0,
+        decoding=decoding,
+        loading=LoadSettings(device="cpu"),
     )
     generate(asked, tmp_path / "generated")
     written = (tmp_path / "generated" / "predictions.jsonl").read_bytes()
@@ -76,7 +83,7 @@ def test_the_greedy_report_is_one_more_candidate_and_marked(model: str, phantom:
         5,
         control_studies=0,
         decoding=Decoding(max_new_tokens=6),
-        loading=Loading(device="cpu"),
+        loading=LoadSettings(device="cpu"),
     )
     generate(asked, tmp_path / "greedy")
     likeliest = [

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from cxrlab.core.codec import encode_png
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.models.building import TINY
 from cxrlab.models.hf.prompting import prompt_text, report_text
+from cxrlab.models.random_init import TINY
 from cxrlab.preference.objective import PreferenceLoss
 from cxrlab.preference.reference import reference_log_probabilities
 from cxrlab.preference.rows import TwinRows

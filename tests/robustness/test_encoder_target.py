@@ -11,7 +11,7 @@ from planted_aims import images
 
 from cxrlab.evaluation.zero_shot import load_sentences, margins
 from cxrlab.metrics.auroc import auroc
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.names import load_encoder
 from cxrlab.robustness.cases import Case
 from cxrlab.robustness.encoder_target import EncoderTarget
@@ -22,7 +22,7 @@ CHEXPERT = [one for one in asked_labels("chexpert", "own") if one.name in ("Edem
 
 @pytest.fixture(scope="module")
 def target(encoder_folder: Path) -> EncoderTarget:
-    encoder = load_encoder(f"hf:{encoder_folder}", Loading(device="cpu"))
+    encoder = load_encoder(f"hf:{encoder_folder}", LoadSettings(device="cpu"))
     return EncoderTarget("a", "tiny", CHEXPERT, encoder, "report/1")
 
 
@@ -47,7 +47,7 @@ def test_probabilities_agree_with_zero_shot_classification(target: EncoderTarget
 
 def test_a_label_of_several_names_is_as_near_as_the_nearest(encoder_folder: Path) -> None:
     label = next(one for one in asked_labels("nih", "own") if len(one.sentences) > 1)
-    encoder = load_encoder(f"hf:{encoder_folder}", Loading(device="cpu"))
+    encoder = load_encoder(f"hf:{encoder_folder}", LoadSettings(device="cpu"))
     found = EncoderTarget("a", "tiny", [label], encoder, "report/1").margins(images(3, 32), range(3))
     vectors = encoder.image_vectors(images(3, 32)).numpy()
     known = margins(vectors, label.sentences, load_sentences("report/1"), encoder.embed_texts).max(axis=1)

@@ -21,7 +21,7 @@ from cxrlab.core.errors import ConfigError, CxrlabError, DataError, RunError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.views import image_of
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_card import ModelCard, read_model_card, write_model_card
 from cxrlab.models.names import load_encoder
 from cxrlab.robustness import harden_steps
@@ -30,7 +30,7 @@ from cxrlab.robustness.harden_config import HardenConfig
 from cxrlab.robustness.harden_steps import batch_of, planned_steps, rate_at, squared_distances
 from cxrlab.robustness.vision_encoder_sight import open_sight
 
-CPU = Loading(device="cpu")
+CPU = LoadSettings(device="cpu")
 CARD = ModelCard("finetune", "llava-rad/1", ("scenes",), extra={"seed": 3})
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.protocols import Capabilities
-from cxrlab.models.loading import Loading
-from cxrlab.models.stub import Stub
+from cxrlab.models.baselines import Stub
+from cxrlab.models.load_settings import LoadSettings
 from cxrlab.robustness import loading as room
 from cxrlab.robustness.config import RobustnessConfig
 from cxrlab.robustness.encoder_target import EncoderTarget
@@ -23,16 +23,16 @@ REMOTE, HERE = "http://elsewhere.example/v1#model", "http://127.0.0.1:9/v1#model
 
 
 def opened(name: str, **changes: Any) -> Any:
-    config = RobustnessConfig(model=name, data=Path("corpus"), loading=Loading(device="cpu"), **changes)
+    config = RobustnessConfig(model=name, data=Path("corpus"), loading=LoadSettings(device="cpu"), **changes)
     return load_target("a", name, LABELS, config)
 
 
 def test_a_folder_tells_whether_it_is_an_encoder(llava_folder: Path, encoder_folder: Path, tmp_path: Path) -> None:
-    assert is_encoder(f"hf:{encoder_folder}", Loading()) and not is_encoder(f"hf:{llava_folder}", Loading())
-    assert is_encoder("builtin:encoder", Loading()) and not is_encoder("builtin:reporter", Loading())
-    assert not is_encoder("stub:normal", Loading()) and not is_encoder(REMOTE, Loading())
+    assert is_encoder(f"hf:{encoder_folder}", LoadSettings()) and not is_encoder(f"hf:{llava_folder}", LoadSettings())
+    assert is_encoder("builtin:encoder", LoadSettings()) and not is_encoder("builtin:reporter", LoadSettings())
+    assert not is_encoder("stub:normal", LoadSettings()) and not is_encoder(REMOTE, LoadSettings())
     (tmp_path / "config.json").write_text('{"model_type": "siglip"}')
-    assert is_encoder(f"hf:{tmp_path}", Loading())
+    assert is_encoder(f"hf:{tmp_path}", LoadSettings())
 
 
 def test_each_kind_of_model_becomes_its_kind_of_target(llava_folder: Path, encoder_folder: Path) -> None:

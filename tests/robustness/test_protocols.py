@@ -22,7 +22,7 @@ from cxrlab.data.importing import import_corpus
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.data.writer import CorpusWriter
 from cxrlab.models.decoding import Decoding
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 from cxrlab.robustness.audit import audit
 from cxrlab.robustness.config import RobustnessConfig
 
@@ -54,7 +54,7 @@ def settings(name: str, corpus: Corpus, model: str, **changes: Any) -> Robustnes
     small: dict[str, Any] = {
         "attacks": ("pgd", "noise"), "eps": ("4/255",), "corruptions": ("gamma",), "severities": (3,), "image_size": 64,
         "attack": AttackSettings(steps=1), "trials": 20, "triptychs": 0, "control_studies": 2, "controls": ("blank",),
-        "loading": Loading(device="cpu"), "decoding": Decoding(max_new_tokens=4), "transfer": False, "uint8": False,
+        "loading": LoadSettings(device="cpu"), "decoding": Decoding(max_new_tokens=4), "transfer": False, "uint8": False,
     }  # fmt: skip
     return dataclasses.replace(found, **{**small, **changes})
 

@@ -18,7 +18,7 @@ from cxrlab.attacks.config import AttackSettings
 from cxrlab.attacks.gradient import Pgd
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.models.hf.wrapper import HfModel
+from cxrlab.models.hf.model import HfModel
 from cxrlab.robustness import audit as room
 from cxrlab.robustness.cases import Case
 from cxrlab.robustness.config import RobustnessConfig

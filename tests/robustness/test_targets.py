@@ -14,7 +14,7 @@ from cxrlab.attacks.ensemble import default_members
 from cxrlab.core.protocols import Capabilities, Generated
 from cxrlab.findings.questions import question_about
 from cxrlab.models.decoding import Decoding
-from cxrlab.models.hf.wrapper import HfModel
+from cxrlab.models.hf.model import HfModel
 from cxrlab.robustness.cases import Case
 from cxrlab.robustness.evidence import ImageAnswer
 from cxrlab.robustness.labels import asked_labels

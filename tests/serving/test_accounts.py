@@ -12,11 +12,10 @@ import pytest
 
 from cxrlab.cli.main import main
 from cxrlab.core.errors import ConfigError, DataError, RunError
-from cxrlab.serving.accounts import Account, Accounts, Rates, anybody, hash_of
-from cxrlab.serving.books import Booking, Books
+from cxrlab.serving.account_store import QuotaStore, Reservation
+from cxrlab.serving.accounts import Account, Accounts, Rates, add_account, anybody, hash_of, read_accounts
 from cxrlab.serving.config import Allowance
-from cxrlab.serving.key_file import add_account, read_accounts
-from cxrlab.serving.refusals import Refused
+from cxrlab.serving.errors import ApiError
 
 
 def two(tmp_path: Path) -> tuple[Accounts, dict[str, str]]:
@@ -41,7 +40,7 @@ def test_a_key_is_printed_once_and_its_hash_is_kept(tmp_path: Path, capsys: pyte
 ADDING = """
 import sys, time
 from pathlib import Path
-from cxrlab.serving.key_file import add_account
+from cxrlab.serving.accounts import add_account
 file, start, name = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 print("ready", flush=True)
 while not start.exists():
@@ -68,7 +67,7 @@ def test_accounts_that_are_made_at_the_same_moment_are_all_kept(tmp_path: Path) 
 KILLED = """
 import os, sys
 from pathlib import Path
-from cxrlab.serving.key_file import add_account
+from cxrlab.serving.accounts import add_account
 replace = os.replace
 def kill(*names):
     if sys.argv[2] == "after":
@@ -115,7 +114,7 @@ WITHOUT_A_KEY = (
 @pytest.mark.parametrize("headers", WITHOUT_A_KEY)
 def test_no_key_or_a_wrong_one_is_401(tmp_path: Path, headers: dict[str, str]) -> None:
     accounts, _ = two(tmp_path)
-    with pytest.raises(Refused) as told:
+    with pytest.raises(ApiError) as told:
         accounts.identify(headers)
     assert (told.value.status, told.value.code) == (401, "invalid_api_key")
     assert told.value.headers["WWW-Authenticate"] == "Bearer" and "wrong" not in told.value.message
@@ -123,7 +122,7 @@ def test_no_key_or_a_wrong_one_is_401(tmp_path: Path, headers: dict[str, str]) -
 
 def test_the_hash_itself_is_no_key(tmp_path: Path) -> None:
     accounts, keys = two(tmp_path)
-    with pytest.raises(Refused):
+    with pytest.raises(ApiError):
         accounts.identify({"authorization": f"Bearer {hash_of(keys['clinic-a'])}"})
 
 
@@ -172,12 +171,12 @@ def test_a_bucket_lets_in_a_minutes_worth_at_once_and_then_one_after_the_other()
     rates, account = Rates(lambda: now[0]), Account("a", requests_per_minute=6)
     for _ in range(6):
         rates.take(account)
-    with pytest.raises(Refused) as told:
+    with pytest.raises(ApiError) as told:
         rates.take(account)
     assert (told.value.status, told.value.code) == (429, "rate_limited")
     assert 10 <= int(told.value.headers["Retry-After"]) <= 11
     now[0] += 9.9
-    with pytest.raises(Refused):
+    with pytest.raises(ApiError):
         rates.take(account)
     rates.take(Account("b", requests_per_minute=6))  # another account has a bucket of its own
     now[0] += 0.2
@@ -185,7 +184,7 @@ def test_a_bucket_lets_in_a_minutes_worth_at_once_and_then_one_after_the_other()
     now[0] += 1e6
     for _ in range(6):
         rates.take(account)
-    with pytest.raises(Refused):
+    with pytest.raises(ApiError):
         rates.take(account)
 
 
@@ -193,7 +192,7 @@ def test_a_rate_below_one_a_minute_lets_one_in() -> None:
     now = [0.0]
     rates, account = Rates(lambda: now[0]), Account("a", requests_per_minute=0.5)
     rates.take(account)
-    with pytest.raises(Refused) as told:
+    with pytest.raises(ApiError) as told:
         rates.take(account)
     assert 120 <= int(told.value.headers["Retry-After"]) <= 121
 
@@ -201,39 +200,39 @@ def test_a_rate_below_one_a_minute_lets_one_in() -> None:
 def test_books_survive_and_count_days_and_totals(tmp_path: Path) -> None:
     day = ["2026-01-01"]
     account = Account("a", answers_per_day=3, answers_total=5)
-    books = Books(tmp_path / "books.sqlite", lambda: day[0])
-    books.reserve(Booking(account, 2))
-    failed = Booking(account, 1)
+    books = QuotaStore(tmp_path / "books.sqlite", lambda: day[0])
+    books.reserve(Reservation(account, 2))
+    failed = Reservation(account, 1)
     books.reserve(failed)
-    with pytest.raises(Refused) as told:
-        books.reserve(Booking(account, 1))
+    with pytest.raises(ApiError) as told:
+        books.reserve(Reservation(account, 1))
     assert (told.value.status, told.value.code) == (429, "quota_exhausted") and "3 of its 3" in told.value.message
     books.give_back(failed)
     books.give_back(failed)  # once is enough
     assert books.used("a") == (2, 2)
     books.close()
-    books = Books(tmp_path / "books.sqlite", lambda: day[0])
+    books = QuotaStore(tmp_path / "books.sqlite", lambda: day[0])
     assert books.used("a") == (2, 2)
-    with pytest.raises(Refused):
-        books.reserve(Booking(account, 2))
+    with pytest.raises(ApiError):
+        books.reserve(Reservation(account, 2))
     day[0] = "2026-01-02"
-    books.reserve(Booking(account, 3))
+    books.reserve(Reservation(account, 3))
     assert books.used("a") == (3, 5)
     day[0] = "2026-01-03"
-    with pytest.raises(Refused, match="quota_exhausted") as told:
-        books.reserve(Booking(account, 1))
+    with pytest.raises(ApiError, match="quota_exhausted") as told:
+        books.reserve(Reservation(account, 1))
     assert "altogether" in told.value.message
-    books.reserve(Booking(Account("b"), 100))
+    books.reserve(Reservation(Account("b"), 100))
     assert books.used("b") == (100, 100)
     books.close()
     assert [file.name for file in tmp_path.iterdir()] == ["books.sqlite"]
 
 
 def test_a_booking_that_was_refused_gives_nothing_back(tmp_path: Path) -> None:
-    books, account = Books(tmp_path / "books.sqlite"), Account("a", answers_total=1)
-    books.reserve(Booking(account, 1))
-    refused = Booking(account, 1)
-    with pytest.raises(Refused):
+    books, account = QuotaStore(tmp_path / "books.sqlite"), Account("a", answers_total=1)
+    books.reserve(Reservation(account, 1))
+    refused = Reservation(account, 1)
+    with pytest.raises(ApiError):
         books.reserve(refused)
     books.give_back(refused)
     assert books.used("a") == (1, 1)
@@ -243,10 +242,10 @@ def test_a_booking_that_was_refused_gives_nothing_back(tmp_path: Path) -> None:
 def test_what_are_no_books_is_said(tmp_path: Path) -> None:
     (tmp_path / "books.sqlite").write_text("no database, but long enough to be looked at as one by a reader")
     with pytest.raises(RunError, match="--out"):
-        Books(tmp_path / "books.sqlite")
+        QuotaStore(tmp_path / "books.sqlite")
     import sqlite3
 
     with sqlite3.connect(tmp_path / "other.sqlite") as other:
         other.execute("PRAGMA user_version = 7")
     with pytest.raises(DataError, match="version 7"):
-        Books(tmp_path / "other.sqlite")
+        QuotaStore(tmp_path / "other.sqlite")

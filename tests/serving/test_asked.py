@@ -10,9 +10,9 @@ from serving_models import asking, image_of, url_of
 
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.prompts import load_prompts, prompt_names
-from cxrlab.serving.asked import Asked, understand
 from cxrlab.serving.config import Limits
-from cxrlab.serving.refusals import Refused
+from cxrlab.serving.errors import ApiError
+from cxrlab.serving.schemas import Asked, understand
 
 IMAGE = image_of(1)
 
@@ -142,7 +142,7 @@ WRONG: list[tuple[Any, int, str]] = [
 
 @pytest.mark.parametrize(("request_", "status", "words"), WRONG, ids=[words for _, _, words in WRONG])
 def test_what_is_wrong_is_said_in_a_sentence(request_: Any, status: int, words: str) -> None:
-    with pytest.raises(Refused) as told:
+    with pytest.raises(ApiError) as told:
         understood(request_)
     assert told.value.status == status and words in told.value.message and told.value.message.endswith(".")
     assert len(told.value.message) < 300
@@ -151,11 +151,11 @@ def test_what_is_wrong_is_said_in_a_sentence(request_: Any, status: int, words: 
 def test_two_images_in_one_question() -> None:
     request = asking(IMAGE)
     request["messages"][0]["content"] *= 2
-    with pytest.raises(Refused, match="invalid") as told:
+    with pytest.raises(ApiError, match="invalid") as told:
         understood(request)
     assert "2 pictures" in told.value.message
     request["messages"] *= 3
-    with pytest.raises(Refused) as told:
+    with pytest.raises(ApiError) as told:
         understood(request)
     assert told.value.status == 413 and "6 pictures" in told.value.message
 
@@ -175,6 +175,6 @@ def test_two_images_in_one_question() -> None:
     ],
 )
 def test_bytes_that_are_no_request(body: bytes, status: int, words: str) -> None:
-    with pytest.raises(Refused) as told:
+    with pytest.raises(ApiError) as told:
         understand(body, Limits())
     assert told.value.status == status and words in told.value.message

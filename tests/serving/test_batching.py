@@ -11,7 +11,7 @@ import pytest
 
 from cxrlab.core.protocols import Generated
 from cxrlab.serving.batching import Answered, Batcher, Outcome
-from cxrlab.serving.refusals import Refused
+from cxrlab.serving.errors import ApiError
 
 
 class Model:
@@ -169,7 +169,7 @@ def test_a_full_queue_sends_away() -> None:
     held_back(model, batcher)
     batcher.submit("key", 1)
     batcher.submit("key", 2)
-    with pytest.raises(Refused) as told:
+    with pytest.raises(ApiError) as told:
         batcher.submit("key", 3)
     assert told.value.status == 503 and int(told.value.headers["Retry-After"]) >= 1
     model.open.set()
@@ -197,11 +197,11 @@ def test_a_thread_that_dies_leaves_nobody_waiting() -> None:
     model.open.set()
     assert text(first) == "0"
     for future in (dying, after):
-        with pytest.raises(Refused):
+        with pytest.raises(ApiError):
             future.result(10)
     batcher._thread.join(10)
     assert not batcher.alive and isinstance(batcher.died_of, SystemExit)
-    with pytest.raises(Refused):
+    with pytest.raises(ApiError):
         batcher.submit("key", 1)
 
 
@@ -214,6 +214,6 @@ def test_stopping_fails_what_waits_and_ends_the_thread() -> None:
     threading.Timer(0.05, model.open.set).start()
     assert batcher.stop()
     assert text(first) == "0"
-    with pytest.raises(Refused, match="overloaded"):
+    with pytest.raises(ApiError, match="overloaded"):
         waiting.result(10)
     assert not batcher.alive and batcher.busy_s() == 0

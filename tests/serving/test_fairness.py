@@ -20,10 +20,10 @@ from serving_models import NAME, Echo, asking, code_of, image_of, post, said, se
 from cxrlab.core.codec import to_uint8
 from cxrlab.core.protocols import Capabilities, Generated
 from cxrlab.models.decoding import Decoding
+from cxrlab.serving.accounts import add_account, read_accounts
 from cxrlab.serving.batching import Batcher, Outcome
 from cxrlab.serving.config import Allowance, Limits, ServeConfig
-from cxrlab.serving.holding import Room, Tally
-from cxrlab.serving.key_file import add_account, read_accounts
+from cxrlab.serving.resource_limits import Room, Tally
 from cxrlab.serving.server import Server
 
 

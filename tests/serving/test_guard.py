@@ -20,9 +20,9 @@ from cxrlab.data.scenes import draw_scene
 from cxrlab.data.writer import CorpusWriter
 from cxrlab.extraction.defence.base import Defence
 from cxrlab.findings.reader import read
+from cxrlab.serving.account_store import BlockedAccounts
+from cxrlab.serving.config import GuardConfig
 from cxrlab.serving.guard import _MESSAGES, Guard, open_guard
-from cxrlab.serving.guard_config import GuardConfig
-from cxrlab.serving.stopped import StopBook
 
 CALIBRATED, HELD_OUT = 96, 24
 FINDINGS = "There is a small left pleural effusion. The heart is normal in size."
@@ -81,14 +81,14 @@ def test_images_pass_and_scenes_are_refused_until_their_account_is_stopped(
     assert codes(guard, [*scenes[:4], held_out[0]], "thief") == [
         "refused_by_guard",
         "refused_by_guard",
-        "account_stopped",
-        "account_stopped",
-        "account_stopped",
+        "account_blocked",
+        "account_blocked",
+        "account_blocked",
     ]
-    assert "account_stopped" not in codes(guard, held_out[:3], "clinic")
+    assert "account_blocked" not in codes(guard, held_out[:3], "clinic")
     (stop,) = guard.stops()
     assert (stop.account, stop.pictures) == ("thief", 3) and "chest-gate" in stop.why
-    assert guard.counts["account_stopped"] == 3 and sum(guard.counts.values()) == HELD_OUT + 5 + 3
+    assert guard.counts["account_blocked"] == 3 and sum(guard.counts.values()) == HELD_OUT + 5 + 3
 
 
 def test_one_flagged_picture_stops_nobody(config: GuardConfig, store: Path, scenes: list[np.ndarray]) -> None:
@@ -107,7 +107,7 @@ def test_a_stop_outlives_the_server_until_somebody_forgives(
     codes(first, scenes[:3], "thief")
     first.close()
     second = open_guard(config, store)
-    assert codes(second, [images[-1]], "thief") == ["account_stopped"]
+    assert codes(second, [images[-1]], "thief") == ["account_blocked"]
     assert second.forgive("thief") and not second.forgive("thief")
     assert codes(second, [*scenes[:2], images[-1]], "thief") == ["refused_by_guard", "refused_by_guard", None]
 
@@ -117,13 +117,13 @@ def test_forgiven_by_another_process_it_begins_anew(
 ) -> None:
     guard = open_guard(config, store)
     codes(guard, scenes[:3], "thief")
-    with StopBook(store) as elsewhere:
+    with BlockedAccounts(store) as elsewhere:
         assert "thief" in elsewhere and elsewhere.strike("thief")
     assert codes(guard, [images[-1], *scenes[:3]], "thief") == [
         None,
         "refused_by_guard",
         "refused_by_guard",
-        "account_stopped",
+        "account_blocked",
     ]
 
 
@@ -161,7 +161,7 @@ def test_a_report_that_would_change_is_not_handed_out_nor_told_to_a_log(store: P
         def reword(self, report: str) -> str:
             return "There is a pneumothorax."
 
-    guard = Guard({}, None, StopBook(store), Lying())
+    guard = Guard({}, None, BlockedAccounts(store), Lying())
     with pytest.raises(RunError, match="'lying' cannot put this report into its words") as error:
         guard.worded(FINDINGS)
     assert "effusion" not in str(error.value) and "pneumothorax" not in str(error.value)
@@ -192,7 +192,7 @@ def test_a_guard_without_images_or_with_too_few_is_refused(config: GuardConfig, 
 def test_a_file_that_is_no_book_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "guard.sqlite").write_text("my notes")
     with pytest.raises(DataError, match="no book of stopped accounts"):
-        StopBook(tmp_path)
+        BlockedAccounts(tmp_path)
     assert (tmp_path / "guard.sqlite").read_text() == "my notes"
 
 
@@ -203,7 +203,7 @@ def test_a_new_file_may_be_opened_by_several_at_once(tmp_path: Path) -> None:
     def open_one(store: Path, barrier: threading.Barrier) -> None:
         barrier.wait()
         try:
-            StopBook(store).close()
+            BlockedAccounts(store).close()
         except Exception as error:
             failed.append(error)
 

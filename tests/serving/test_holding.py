@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from cxrlab.serving.config import Limits
-from cxrlab.serving.holding import ClientGone, Room, Tally, body_of, in_thread
-from cxrlab.serving.refusals import Refused
+from cxrlab.serving.errors import ApiError
+from cxrlab.serving.resource_limits import ClientGone, Room, Tally, body_of, in_thread
 
 LIMITS = Limits(body_bytes=10, held_bytes=15, body_s=0.05)
 
@@ -61,7 +61,7 @@ def test_what_is_too_long_or_too_slow_is_refused_and_given_back(
     receive: Any, headers: dict[str, str], status: int
 ) -> None:
     held = Tally(15)
-    with pytest.raises(Refused) as told:
+    with pytest.raises(ApiError) as told:
         asyncio.run(body(receive, headers, held))
     assert told.value.status == status and held.taken == 0
 
@@ -70,7 +70,7 @@ def test_requests_that_are_too_many_together_are_sent_away() -> None:
     async def run() -> None:
         held = Tally(15)
         async with body_of(messages(b"x" * 10), {}, LIMITS, held):
-            with pytest.raises(Refused) as told:
+            with pytest.raises(ApiError) as told:
                 await body(messages(b"y" * 6), held=held)
             assert told.value.status == 503 and held.taken == 10
 

@@ -23,9 +23,9 @@ from serving_models import asking, image_of, said, url_of
 
 from cxrlab.core.codec import decode
 from cxrlab.data.images import eight_bits
+from cxrlab.serving.accounts import add_account
 from cxrlab.serving.config import Limits
-from cxrlab.serving.key_file import add_account
-from cxrlab.serving.pictures import check_picture, decode_picture
+from cxrlab.serving.images import check_picture, decode_picture
 
 CASES, ODD, ODD_PICTURES = hostile_requests(), answerable(), odd_pictures()
 LEAST = 200

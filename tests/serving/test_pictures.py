@@ -20,8 +20,8 @@ from serving_models import image_of, url_of
 from cxrlab.core.codec import encode_jpeg, encode_png
 from cxrlab.data.images import eight_bits, load_image, read_picture
 from cxrlab.serving.config import Limits
-from cxrlab.serving.pictures import check_picture, decode_picture, picture_bytes
-from cxrlab.serving.refusals import Refused
+from cxrlab.serving.errors import ApiError
+from cxrlab.serving.images import check_picture, decode_picture, picture_bytes
 
 IMAGE = image_of(3, 24)
 LIMITS = Limits()
@@ -98,14 +98,14 @@ def test_colour_becomes_luminance() -> None:
 )
 def test_what_is_no_base64_is_refused_and_nothing_is_fetched(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the server went out"))
-    with pytest.raises(Refused) as told:
+    with pytest.raises(ApiError) as told:
         check_picture(picture_bytes(text), LIMITS)
     assert told.value.status == 400 and text not in told.value.message
 
 
 @pytest.mark.parametrize(("width", "height", "status"), [(5001, 5000, 413), (60_000, 60_000, 400), (2**31 - 1, 1, 400)])
 def test_a_bomb_is_refused_by_its_header(width: int, height: int, status: int) -> None:
-    with pytest.raises(Refused) as told:
+    with pytest.raises(ApiError) as told:
         check_picture(claimed_png(width, height), LIMITS)
     assert told.value.status == status and f"{LIMITS.pixels:,}"[:3] in told.value.message or status == 400
 
@@ -123,7 +123,7 @@ def many_scans(count: int) -> bytes:
 
 def test_a_jpeg_of_very_many_scans_is_refused() -> None:
     assert shown(saved(Image.fromarray(image_of(1, 64)), "JPEG", progressive=True)).shape == (64, 64)
-    with pytest.raises(Refused, match="too_large") as told:
+    with pytest.raises(ApiError, match="too_large") as told:
         check_picture(many_scans(500), LIMITS)
     assert "32 scans" in told.value.message
 
@@ -149,7 +149,7 @@ def animated() -> bytes:
     ids=["cut png", "cut jpeg", "gif", "bmp", "tiff", "pdf", "empty png", "no width", "animated"],
 )
 def test_what_is_no_whole_image_is_refused(data: bytes, words: str) -> None:
-    with pytest.raises(Refused) as told:
+    with pytest.raises(ApiError) as told:
         shown(data)
     assert told.value.status == 400 and words in told.value.message
 
@@ -193,7 +193,7 @@ def test_dicom_that_could_hide_more_is_refused(tmp_path: Path) -> None:
         (too_many, "6000 x 6000"),
         (no_pixels, "without pixels"),
     ):
-        with pytest.raises(Refused) as told:
+        with pytest.raises(ApiError) as told:
             check_picture(dicom(tmp_path, change), LIMITS)
         assert told.value.status == 400 and words in told.value.message, change
 
@@ -206,7 +206,7 @@ def test_dicom_damaged_at_any_place_is_a_sentence(tmp_path: Path) -> None:
         for damaged in (data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :], data[:place]):
             try:
                 shown(damaged)
-            except Refused as refusal:
+            except ApiError as refusal:
                 assert refusal.status in (400, 413)
 
 

@@ -31,7 +31,7 @@ from cxrlab.data.card import Card
 from cxrlab.data.grey import luminance
 from cxrlab.data.scenes import draw_scene
 from cxrlab.data.writer import CorpusWriter
-from cxrlab.serving.key_file import add_account
+from cxrlab.serving.accounts import add_account
 
 NAME = "stub:normal"
 PLANTED = "quokka"
@@ -179,11 +179,11 @@ def test_a_killed_server_leaves_its_stopped_accounts_behind(tmp_path: Path, beni
         return [one["error"]["code"] if "error" in one else None for one in found]
 
     with serve(tmp_path / "out", *words) as serving:
-        assert codes(serving, scenes, key) == ["refused_by_guard", "refused_by_guard", "account_stopped"]
+        assert codes(serving, scenes, key) == ["refused_by_guard", "refused_by_guard", "account_blocked"]
         serving.tell(signal.SIGKILL)
         serving.wait()
     with serve(tmp_path / "out", *words) as serving:
-        assert codes(serving, [chest], key) == ["account_stopped"] and codes(serving, [chest], other) == [None]
+        assert codes(serving, [chest], key) == ["account_blocked"] and codes(serving, [chest], other) == [None]
         forgive = [*command()[:4], "forgive", "thief", "--out", str(tmp_path / "out")]
         subprocess.run(forgive, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE_S)
         assert codes(serving, [chest], key) == [None], "a running server heeds it"

@@ -12,9 +12,8 @@ from cxrlab.cli.main import main
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.phantom.corpus import make_phantom
-from cxrlab.serving.guard_config import GuardConfig
+from cxrlab.serving.config import GuardConfig, RehearseConfig
 from cxrlab.serving.rehearsal import rehearse
-from cxrlab.serving.rehearse_config import RehearseConfig
 
 
 @pytest.fixture(scope="module")
@@ -76,10 +75,10 @@ def test_no_key_is_left_in_the_folder_or_in_the_environment(
 ) -> None:
     import os
 
-    from cxrlab.serving import key_file
+    from cxrlab.serving import accounts
 
     made: list[str] = []
-    monkeypatch.setattr(key_file, "new_key", lambda: made.append(f"cxr-planted-{len(made)}") or made[-1])
+    monkeypatch.setattr(accounts, "new_key", lambda: made.append(f"cxr-planted-{len(made)}") or made[-1])
     before = dict(os.environ)
     rehearse(config(corpus), tmp_path / "run")
     assert len(made) == 3 and dict(os.environ) == before

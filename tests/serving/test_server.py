@@ -22,15 +22,14 @@ from cxrlab.core.connection import Connection
 from cxrlab.core.egress import Shown
 from cxrlab.core.protocols import REFUSED, Capabilities, Generated
 from cxrlab.evaluation.cautions import domain_caution, size_caution
-from cxrlab.models.hf.text import HfText
-from cxrlab.models.hf.wrapper import HfModel
-from cxrlab.models.http.reporter import HttpReporter
-from cxrlab.models.http.text import HttpText
-from cxrlab.models.loading import Loading
+from cxrlab.models.hf.model import HfModel
+from cxrlab.models.hf.text_model import HfTextModel
+from cxrlab.models.http.models import HttpReportModel, HttpTextModel
+from cxrlab.models.load_settings import LoadSettings
+from cxrlab.serving.accounts import add_account
 from cxrlab.serving.config import Allowance, Limits, ServeConfig
-from cxrlab.serving.key_file import add_account
-from cxrlab.serving.opening import open_service
 from cxrlab.serving.server import Server
+from cxrlab.serving.service import open_service
 
 TEXT = "planted:parrot"
 
@@ -68,7 +67,7 @@ def test_openais_client_gets_a_report(client: openai.OpenAI) -> None:
 def test_special_tokens_in_a_request_reach_no_model(tmp_path: Path) -> None:
     """Neither the report model nor the text model is given one that a client typed: image tokens and ends stay ours."""
     report = HfModel.load(str(save_tiny_llava(tmp_path / "llava")))
-    text = HfText.load(str(save_causal(tmp_path / "text")))
+    text = HfTextModel.load(str(save_causal(tmp_path / "text")))
     given: list[list[int]] = []
     for model in (report.model, text._causal.model):
         model.get_input_embeddings().register_forward_hook(lambda _, ids, __: given.append(ids[0][0].tolist()))
@@ -105,7 +104,7 @@ def test_cautions_go_into_the_log_and_into_every_answer_about_an_image(tmp_path:
             assert sent.headers["X-Cxrlab-Caution"] == f"{domain} {small}"
         words = {"model": TEXT, "messages": [{"role": "user", "content": "x"}]}
         assert post(running, words).json()["cautions"] == []
-        ours = HttpReporter.load(f"{running.url}#clinic").generate([to_unit(image_of(1, 16))])[0]
+        ours = HttpReportModel.load(f"{running.url}#clinic").generate([to_unit(image_of(1, 16))])[0]
         assert ours.extra["cautions"] == [domain, small]
     logged = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     told = [line["message"] for line in logged if line["event"] == "caution"]
@@ -170,11 +169,11 @@ def test_text_goes_to_the_text_model(client: openai.OpenAI) -> None:
 
 def test_our_own_client_reads_the_same_words(server: Server) -> None:
     images = [to_unit(image_of(number)) for number in range(5)]
-    reporter = HttpReporter.load(f"{server.url}#{NAME}", None, Loading(connection=Connection(tries=1)))
+    reporter = HttpReportModel.load(f"{server.url}#{NAME}", None, LoadSettings(connection=Connection(tries=1)))
     found = reporter.generate(images, ["Fever.", None, "Cough.", None, None])
     reasons = ["Fever.", None, "Cough.", None, None]
     assert [one.text for one in found] == [expected(number, reason) for number, reason in enumerate(reasons)]
-    text = HttpText.load(f"{server.url}#{TEXT}", Connection(tries=1))
+    text = HttpTextModel.load(f"{server.url}#{TEXT}", Connection(tries=1))
     assert [one.text for one in text.complete(["A", "B"], max_tokens=9, seed=2)] == ["A (9, 2)", "B (9, 2)"]
 
 
@@ -284,7 +283,7 @@ def test_quotas_outlive_a_restart_and_failures_cost_nothing(tmp_path: Path) -> N
         assert post(server, asking(image_of(1))).status_code == 200
         last = post(server, asking(image_of(1)))
         assert last.status_code == 429 and last.json()["error"]["code"] == "quota_exhausted"
-        reporter = HttpReporter.load(f"{server.url}#{NAME}", None, Loading(connection=Connection(tries=3)))
+        reporter = HttpReportModel.load(f"{server.url}#{NAME}", None, LoadSettings(connection=Connection(tries=3)))
         assert reporter.generate([to_unit(image_of(1))])[0].extra[REFUSED] is True
 
 
@@ -464,7 +463,7 @@ def test_a_name_that_may_not_be_served_is_written_nowhere(
     from cxrlab.core.errors import ConfigError
 
     monkeypatch.setenv("CXRLAB_API_KEY", "k" * 20)
-    loading = Loading(connection=Connection(may_leave="The board, for this test"))
+    loading = LoadSettings(connection=Connection(may_leave="The board, for this test"))
     with pytest.raises(ConfigError, match=told):
         open_service(ServeConfig(model, text=text, loading=loading), tmp_path / "out")
     assert not (tmp_path / "out").exists()

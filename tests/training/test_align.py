@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.runs import state
-from cxrlab.models.hf.wrapper import HfModel
+from cxrlab.models.components import load_language_model, load_vision_encoder
+from cxrlab.models.hf.model import HfModel
 from cxrlab.models.model_card import read_model_card
-from cxrlab.models.parts import load_language_model, load_vision_encoder
 from cxrlab.training.align import align
 from cxrlab.training.config import AlignConfig
 

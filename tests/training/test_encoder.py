@@ -189,7 +189,7 @@ def test_a_vision_encoder_with_parts_that_nothing_uses(corpus: Path, start: Path
     """DINOv2's mask token has no gradient: it stays as it is and is named."""
     from transformers import Dinov2Config, Dinov2Model
 
-    from cxrlab.models.building import build_image_processor
+    from cxrlab.models.random_init import build_image_processor
 
     torch.manual_seed(0)
     vision_encoder = Dinov2Model(

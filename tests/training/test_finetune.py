@@ -17,8 +17,8 @@ from safetensors.torch import load_file
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.runs import state
 from cxrlab.data.images import load_image
-from cxrlab.models.hf.wrapper import HfModel
-from cxrlab.models.loading import Loading
+from cxrlab.models.hf.model import HfModel
+from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_card import read_model_card
 from cxrlab.training import checks, reports
 from cxrlab.training.augmentation import Augmentation
@@ -200,7 +200,7 @@ def test_a_result_that_was_altered_is_not_opened(
     (out / "checkpoint" / "checksums.json").unlink()
     capsys.readouterr()
     # The base's path counts from the folder, which has moved.
-    settings = Loading(base=config.start)
+    settings = LoadSettings(base=config.start)
     assert HfModel.load(str(out), loading=settings).name and HfModel.load(str(out), loading=settings).name
     assert capsys.readouterr().err.count("was not verified") == 1
 

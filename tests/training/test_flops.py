@@ -10,7 +10,7 @@ from dataclasses import replace  # noqa: E402
 
 from tiny_models import tiny_llava  # noqa: E402
 
-from cxrlab.models.building import TINY  # noqa: E402
+from cxrlab.models.random_init import TINY  # noqa: E402
 from cxrlab.training.flops import Shape, sample_flops, shape_of  # noqa: E402
 
 NOTHING = Shape(0, 0, 0, 0, 0, (0, 0), 0, 0, 0, 0)

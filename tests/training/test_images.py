@@ -16,7 +16,7 @@ from cxrlab.core import locks
 from cxrlab.core.codec import encode_png, to_uint8
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.data.images import load_image
-from cxrlab.models.building import build_image_processor
+from cxrlab.models.random_init import build_image_processor
 from cxrlab.training import array_store
 from cxrlab.training.array_store import ArrayStore
 from cxrlab.training.images import ImageFile, distinct, images_key, open_images, prepared, shape

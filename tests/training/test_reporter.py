@@ -13,8 +13,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import ConfigError
-from cxrlab.models.building import assemble_llava
-from cxrlab.models.parts import load_vision_encoder
+from cxrlab.models.components import load_vision_encoder
+from cxrlab.models.random_init import assemble_llava
 from cxrlab.training.feature_store import open_features, vision_encoder_key
 from cxrlab.training.images import ImageFile, Images, open_images
 from cxrlab.training.lora import add_adapters, language_linears

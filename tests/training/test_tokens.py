@@ -10,7 +10,7 @@ import torch
 from tiny_models import tiny_llava
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.models.hf.expansion import Expander
+from cxrlab.models.hf.inputs import Expander
 from cxrlab.models.hf.prompting import report_ids
 from cxrlab.training.tokens import ReportRows, tokenise
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cxrlab.cli.result import Result
-from cxrlab.models.convert.config import ConvertConfig
+from cxrlab.models.convert.conversion import ConvertConfig
 
 
 def convert(layout: str, source: Path, config: ConvertConfig, out: Path) -> Result:
@@ -20,7 +20,7 @@ def convert(layout: str, source: Path, config: ConvertConfig, out: Path) -> Resu
         config: Settings.
         out: The folder to make.
     """
-    from cxrlab.models.convert.converting import convert as run
+    from cxrlab.models.convert.conversion import convert as run
 
     done = run(layout, source, config, out)
     text = f"{out}: {done.model}, {done.parameters:,} parameters, images of {done.image} px"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cxrlab.cli.result import Result
-from cxrlab.models.merge import MergeConfig
+from cxrlab.models.hf.adapters import MergeConfig
 
 
 def merge(adapter: str, config: MergeConfig, out: Path) -> Result:
@@ -18,7 +18,7 @@ def merge(adapter: str, config: MergeConfig, out: Path) -> Result:
         config: Settings.
         out: The folder to make.
     """
-    from cxrlab.models.merge import merge as run
+    from cxrlab.models.hf.adapters import merge as run
 
     done = run(adapter, out, config)
     return Result(f"{out}: {done.parameters:,} parameters in {done.dtype}, {done.adapter} on {done.base}", done)

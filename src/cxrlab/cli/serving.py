@@ -9,8 +9,7 @@ from typing import Any
 
 from cxrlab.cli.result import Result, columns
 from cxrlab.core.errors import DataError, UnknownName, nearest
-from cxrlab.serving.config import ServeConfig
-from cxrlab.serving.rehearse_config import RehearseConfig
+from cxrlab.serving.config import RehearseConfig, ServeConfig
 
 
 def serve(config: ServeConfig, out: Path = Path("runs/serve")) -> None:
@@ -24,7 +23,7 @@ def serve(config: ServeConfig, out: Path = Path("runs/serve")) -> None:
         config: Settings.
         out: Folder of the server's books (what each account has had) and settings; kept over restarts.
     """
-    from cxrlab.serving.run import run
+    from cxrlab.serving.service import run
 
     run(config, out)
 
@@ -81,12 +80,12 @@ def forgive(name: str | None = None, out: Path = Path("runs/serve")) -> Result:
         name: Name of the account; without one the stopped accounts are listed.
         out: Folder of the server.
     """
-    from cxrlab.serving.opening import GUARD_FOLDER
-    from cxrlab.serving.stopped import BOOK, StopBook
+    from cxrlab.serving.account_store import BOOK, BlockedAccounts
+    from cxrlab.serving.service import GUARD_FOLDER
 
     if not (out / GUARD_FOLDER / BOOK).is_file():
         raise DataError(f"{out} is no folder of a server with a guard; give the one of 'cxrlab serve --guard --out'.")
-    with StopBook(out / GUARD_FOLDER) as book:
+    with BlockedAccounts(out / GUARD_FOLDER) as book:
         if name is None:
             rows = [[stop.account, stop.at, ", ".join(stop.why), f"{stop.pictures} pictures"] for stop in book.stops()]
             return Result(columns(rows) or "no account is stopped", [asdict(stop) for stop in book.stops()])
@@ -106,7 +105,7 @@ def make_key(name: str, keys: Path) -> Result:
         name: Name of the account.
         keys: YAML file of accounts, made where it is not there.
     """
-    from cxrlab.serving.key_file import add_account
+    from cxrlab.serving.accounts import add_account
 
     key = add_account(keys, name)
     told = f"{key}\nThis is the key of '{name}'; it is not kept anywhere, {keys} has its hash."

@@ -10,7 +10,7 @@ from cxrlab.data.config import StructureConfig
 
 if TYPE_CHECKING:
     from cxrlab.data.corpus import Corpus
-    from cxrlab.models.asked_once import AskedOnce
+    from cxrlab.models.text_model_cache import CachedTextModel
 
 
 def structure(corpus: Path, config: StructureConfig, out: Path) -> Result:
@@ -39,7 +39,7 @@ def structure(corpus: Path, config: StructureConfig, out: Path) -> Result:
         return _told(structure_corpus(source, config, out, model), model)
 
 
-def _told(done: Corpus, model: AskedOnce | None = None) -> Result:
+def _told(done: Corpus, model: CachedTextModel | None = None) -> Result:
     """What the card counts and, of a model, what its answers took."""
     card = done.card
     text = f"{done.path}: {card.counts.get('studies', 0):,} studies"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.models.hf.grids import Grid
+from cxrlab.models.hf.token_grid import Grid
 
 Array = NDArray[np.float32]
 Mask = NDArray[np.bool_]

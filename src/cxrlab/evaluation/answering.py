@@ -20,7 +20,7 @@ from cxrlab.core.records import Prediction
 from cxrlab.core.runs import Run
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.views import image_of
-from cxrlab.models.decoding import ChoosesWords, Decoding
+from cxrlab.models.decoding import Decoding, SupportsDecoding
 
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Generated, Image, ImageToText
@@ -70,7 +70,7 @@ class Writer:
     """
 
     def __init__(self, model: ImageToText, decoding: Decoding) -> None:
-        if not isinstance(model, ChoosesWords) and decoding != Decoding():
+        if not isinstance(model, SupportsDecoding) and decoding != Decoding():
             raise ConfigError(f"'{model.name}' cannot be told how to choose its words; leave out the --decoding flags.")
         self.model = model
         self.decoding = decoding
@@ -79,7 +79,7 @@ class Writer:
         """Answers for each image, best first."""
         if not images:
             return []
-        if isinstance(self.model, ChoosesWords):
+        if isinstance(self.model, SupportsDecoding):
             return self.model.answers(images, indications, self.decoding)
         return [[answer] for answer in self.model.generate(images, indications)]
 

@@ -13,7 +13,7 @@ from cxrlab.evaluation.map_names import SHEET, parse_map
 from cxrlab.evaluation.report_files import parse_columns
 from cxrlab.metrics.judging.config import JudgeSettings
 from cxrlab.models.decoding import Decoding
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 
 # What the control of image dependence shows a model in place of the image.
 WRONG_IMAGES = ("noise", "blank", "swapped")
@@ -55,7 +55,7 @@ class GenerateConfig:
     controls: tuple[str, ...] = WRONG_IMAGES
     control_studies: int = 100
     decoding: Decoding = Decoding()
-    loading: Loading = Loading()
+    loading: LoadSettings = LoadSettings()
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
@@ -205,7 +205,7 @@ class ExplainConfig:
     smooth: float = 1 / 32
     alpha: float = 0.65
     decoding: Decoding = Decoding()
-    loading: Loading = Loading()
+    loading: LoadSettings = LoadSettings()
 
     def __post_init__(self) -> None:
         if (self.image is None) == (self.data is None) or (self.data is None) != (self.study is None):
@@ -252,7 +252,7 @@ class PointingConfig:
     seed: int = 7
     batch_size: int = 16
     decoding: Decoding = Decoding()
-    loading: Loading = Loading()
+    loading: LoadSettings = LoadSettings()
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
@@ -312,7 +312,7 @@ class RetrieveConfig:
     trials: int = 1000
     level: float = 0.95
     seed: int = 7
-    loading: Loading = Loading()
+    loading: LoadSettings = LoadSettings()
 
     def __post_init__(self) -> None:
         for name, known in (("split", SPLITS), ("section", SECTIONS)):

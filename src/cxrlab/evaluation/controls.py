@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 
 from cxrlab.metrics.pairs import Batch
-from cxrlab.models.stub import REPORTS
+from cxrlab.models.baselines import REPORTS
 
 # None where the control cannot be made of these references.
 Control = Callable[[Batch, np.random.Generator], list[str] | None]

@@ -36,7 +36,7 @@ from cxrlab.evaluation.word_maps import explainable, part_maps
 from cxrlab.evaluation.word_spans import every_word, occurrences
 
 if TYPE_CHECKING:
-    from cxrlab.models.hf.wrapper import HfModel
+    from cxrlab.models.hf.model import HfModel
 
 FREE = free_of("loading.connection")  # settings that may change when a run is continued
 
@@ -112,7 +112,7 @@ def _subject(config: ExplainConfig) -> _Subject:
 
 def _report(model: HfModel, subject: _Subject, config: ExplainConfig) -> str:
     """The report as its tokens write it."""
-    from cxrlab.models.hf.token_spans import written_text
+    from cxrlab.models.hf.prompting import written_text
 
     if config.report is not None:
         return written_text(model.processor, config.report)

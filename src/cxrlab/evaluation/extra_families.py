@@ -22,14 +22,14 @@ def extra_families(extras: Extras) -> list[Family]:
         found.append(radgraph)
     if extras.encoder is not None:
         from cxrlab.metrics.bertscore import DISTILROBERTA_5, BertScore
-        from cxrlab.models.token_encoder import LocalTokenEncoder
+        from cxrlab.models.text_encoders import LocalTokenEncoder
 
         encoder = LocalTokenEncoder(extras.encoder, extras.layer)
         bert = BertScore(encoder, baseline=DISTILROBERTA_5)
         found.append(BertScore(encoder))
     if extras.chexbert is not None and extras.bert is not None:
         from cxrlab.metrics.labels import ChexpertLabels
-        from cxrlab.models.chexbert import CheXbert
+        from cxrlab.models.text_encoders import CheXbert
 
         chexbert = CheXbert(extras.chexbert, extras.bert)
         found.append(ChexpertLabels(chexbert, prefix="chexbert"))

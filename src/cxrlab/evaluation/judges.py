@@ -25,7 +25,7 @@ from cxrlab.metrics.judging.parsing.parsed import Reading
 from cxrlab.metrics.judging.table import JUDGES, judge_cards, judge_family, split_judge
 from cxrlab.metrics.pairs import Batch
 from cxrlab.metrics.tally import Tally
-from cxrlab.models.asked_once import AskedOnce, purse
+from cxrlab.models.text_model_cache import CachedTextModel, purse
 
 if TYPE_CHECKING:
     from cxrlab.metrics.judging.base import Judge
@@ -47,9 +47,9 @@ class TextModels:
     def __init__(self, asking: Asking, shown: Iterable[Shown] = (), folder: Path | None = None) -> None:
         self._asking, self._shown, self._folder = asking, tuple(shown), folder
         self._budget = purse(asking)  # one for all: the limit is that of the run
-        self._open: dict[str, AskedOnce] = {}
+        self._open: dict[str, CachedTextModel] = {}
 
-    def __call__(self, name: str) -> AskedOnce:
+    def __call__(self, name: str) -> CachedTextModel:
         """The model of this name; egress is checked before anything connects."""
         if name not in self._open:
             check_one_keeper((*self._open, name), self._asking.connection.key_variable)

@@ -16,16 +16,16 @@ from cxrlab.core.progress import track
 from cxrlab.core.streams import Remarks
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.views import FRONTAL, frontal
-from cxrlab.models.loading import Loading
+from cxrlab.models.baselines import Exemplar
+from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.names import load_model as load_named
-from cxrlab.models.retrieval import Exemplar
 
 if TYPE_CHECKING:
     from cxrlab.core.protocols import ImageToText
 
 
 def load_model(
-    name: str, loading: Loading | None = None, *, permission: str | None = None, **settings: Any
+    name: str, loading: LoadSettings | None = None, *, permission: str | None = None, **settings: Any
 ) -> ImageToText:
     """The model of this name (`cxrlab models ls` lists how to name one).
 
@@ -38,7 +38,7 @@ def load_model(
             of `loading.connection.may_leave`.
         settings: Single settings of loading in its place or on top of it, such as `device="cuda"`.
     """
-    asked = (loading or Loading()).but(**settings)
+    asked = (loading or LoadSettings()).but(**settings)
     if permission is not None:
         if not says_who_and_why(permission):
             raise ConfigError(
@@ -49,7 +49,7 @@ def load_model(
 
 
 def open_model(
-    name: str, loading: Loading | None, shown: Iterable[Shown], flag: str = "--loading.connection"
+    name: str, loading: LoadSettings | None, shown: Iterable[Shown], flag: str = "--loading.connection"
 ) -> ImageToText:
     """The model of this name for whoever shows it a corpus: what may not be sent elsewhere is refused first.
 
@@ -59,7 +59,7 @@ def open_model(
         shown: Everything that it will be shown.
         flag: Name of the connection's flags, for messages.
     """
-    loading, shown = loading or Loading(), tuple(shown)
+    loading, shown = loading or LoadSettings(), tuple(shown)
     check_egress(name, shown, loading.connection.may_leave, flag)
     check_encrypted(name, loading.connection, flag)
     return load_named(name, train_images, loading, synthetic=all_synthetic(shown))

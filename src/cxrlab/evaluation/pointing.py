@@ -40,7 +40,7 @@ from cxrlab.findings.reader import read
 
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Image
-    from cxrlab.models.hf.wrapper import HfModel
+    from cxrlab.models.hf.model import HfModel
 
 EVIDENCE, POINTING = "pointing.jsonl", "pointing.json"
 FREE = ("batch_size", *free_of("loading.connection"))
@@ -120,7 +120,7 @@ def _reports(
 
     A batch of which something is missing is answered whole: another grouping may change the last bit of a number.
     """
-    from cxrlab.models.hf.token_spans import written_text
+    from cxrlab.models.hf.prompting import written_text
 
     while keys := list(islice(ids, config.batch_size)):
         if all(key in done for key in keys):

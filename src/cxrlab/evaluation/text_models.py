@@ -11,9 +11,9 @@ from cxrlab.core.budget import Budget
 from cxrlab.core.connection import check_encrypted
 from cxrlab.core.egress import Shown, all_synthetic, check_egress
 from cxrlab.core.errors import CxrlabError
-from cxrlab.models.asked_once import AskedOnce
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.names import load_text_model
+from cxrlab.models.text_model_cache import CachedTextModel
 
 
 def open_text_model(
@@ -23,7 +23,7 @@ def open_text_model(
     folder: Path | None = None,
     flag: str = "--asking.connection",
     budget: Budget | None = None,
-) -> AskedOnce:
+) -> CachedTextModel:
     """The text model of this name, asked everything once.
 
     Args:
@@ -38,7 +38,7 @@ def open_text_model(
     shown = tuple(shown)
     check_egress(name, shown, asking.connection.may_leave, flag, kept=folder is not None)
     check_encrypted(name, asking.connection, flag)
-    loading = Loading(**dataclasses.asdict(asking.loading))
+    loading = LoadSettings(**dataclasses.asdict(asking.loading))
     try:
         model = load_text_model(name, asking.connection, loading, synthetic=all_synthetic(shown))
     except CxrlabError as error:
@@ -46,4 +46,4 @@ def open_text_model(
         group = flag.removesuffix(".connection")
         error.args = (str(error).replace("--loading.", f"{group}.loading."), *error.args[1:])
         raise
-    return AskedOnce(model, asking, folder, budget)
+    return CachedTextModel(model, asking, folder, budget)

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.records import Span
 from cxrlab.evaluation.map_names import INPUT_GRADIENT, INTEGRATED, SHEET, MapName, layer_index, reduced
-from cxrlab.models.hf.grids import Grid
+from cxrlab.models.hf.token_grid import Grid
 
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Image, ImageToText
     from cxrlab.models.hf.attention import ReportAttention
+    from cxrlab.models.hf.model import HfModel
     from cxrlab.models.hf.saliency import Gradient
-    from cxrlab.models.hf.wrapper import HfModel
 
 Array = NDArray[np.float32]
 Part = Sequence[Span]

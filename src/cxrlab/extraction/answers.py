@@ -59,7 +59,7 @@ class Answer:
 class KnowsAccounts(Protocol):
     """A victim to which it matters who asks."""
 
-    def asked_by(self, accounts: Sequence[str]) -> ImageToText:
+    def for_accounts(self, accounts: Sequence[str]) -> ImageToText:
         """The victim as it answers its next images, each asked by the account in the same place."""
         ...
 
@@ -94,7 +94,7 @@ def voice(victim: ImageToText, decoding: Decoding | None = None, batch_size: Bat
     def speak(images: Sequence[Image], accounts: Sequence[str]) -> list[Answer]:
         start = time.monotonic()
         if knows:
-            told = written(cast(KnowsAccounts, victim).asked_by(accounts), images)
+            told = written(cast(KnowsAccounts, victim).for_accounts(accounts), images)
         elif batch_size is not None:
             told = batch_size.map(images, partial(written, victim))
         else:

@@ -54,7 +54,7 @@ from cxrlab.extraction.surrogate import CHECKPOINT, LlavaLearner
 from cxrlab.extraction.terms import Terms
 from cxrlab.extraction.transcript import NothingLearnt, write_transcript
 from cxrlab.extraction.unheeded import unheeded
-from cxrlab.models.decoding import ChoosesWords, Decoding
+from cxrlab.models.decoding import Decoding, SupportsDecoding
 from cxrlab.models.names import load_encoder
 
 RESULT, MAP, EXAMPLES, COPIES, VICTIM = "extraction.json", "map.json", "examples.json", "copies", "victim"
@@ -82,7 +82,7 @@ def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
     guide = _guide(config)
     learner = LlavaLearner(config.surrogate, config.fitting, config.seed, config.loading)
     connected = victim.capabilities.black_box
-    useless = unheeded(config, chooses_words=isinstance(victim, ChoosesWords), connected=connected)
+    useless = unheeded(config, chooses_words=isinstance(victim, SupportsDecoding), connected=connected)
     shared = kinship.shared_parts(config.victim, config.surrogate, config.alignment.guide if guide else None)
     rate = learner.learning_rate  # a surrogate that is not there is told before anything is asked
     with Run.open(out, config, seed=config.seed, free=FREE) as run:
@@ -152,7 +152,7 @@ def _asked(
             _behind(config, victim, ledger, out),
             ledger,
             out,
-            decoding=config.victim_decoding if isinstance(victim, ChoosesWords) else None,
+            decoding=config.victim_decoding if isinstance(victim, SupportsDecoding) else None,
             batch_size=config.batch_size,
             workers=config.workers,
             accounts=[f"account {number + 1}" for number in range(config.accounts)],

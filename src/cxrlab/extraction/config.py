@@ -19,7 +19,7 @@ from cxrlab.extraction.oracle_questions import Consulting
 from cxrlab.extraction.oracles import ORACLES
 from cxrlab.extraction.paper_decoding import PaperDecoding
 from cxrlab.extraction.terms import Price
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.names import TEXT_KINDS
 
 METHODS = ("none", "knockoff", "ada-steal", "in-domain")
@@ -228,7 +228,7 @@ class ExtractConfig:
     defence_settings: DefenceSettings = DefenceSettings()
     consulting: Consulting = Consulting()
     oracle_asking: Asking = Asking()
-    loading: Loading = Loading()
+    loading: LoadSettings = LoadSettings()
 
     def __post_init__(self) -> None:
         for name, known in (("method", METHODS), ("split", SPLITS), ("oracle", (NO_ORACLE, TRANSCRIPT, *ORACLES))):

@@ -11,8 +11,8 @@ from cxrlab.core.folders import write_folder
 from cxrlab.extraction.config import Fitting
 
 if TYPE_CHECKING:
-    from cxrlab.models.hf.wrapper import HfModel
-    from cxrlab.models.loading import Loading
+    from cxrlab.models.hf.model import HfModel
+    from cxrlab.models.load_settings import LoadSettings
 
 PARTS = "parts:"
 CHECKPOINT = "checkpoint"
@@ -76,7 +76,7 @@ class LlavaLearner:
     name: str
     fitting: Fitting
     seed: int
-    loading: Loading
+    loading: LoadSettings
 
     def fit(self, transcript: Path, out: Path, *, between_rounds: bool = False) -> HfModel:
         """The copy, opened; a stopped training goes on, a finished one is opened again."""
@@ -87,7 +87,7 @@ class LlavaLearner:
 
     def open(self, out: Path) -> HfModel:
         """The copy that a fit has left in its run folder."""
-        from cxrlab.models.hf.wrapper import HfModel
+        from cxrlab.models.hf.model import HfModel
 
         return HfModel.load(str(out / CHECKPOINT), loading=self.loading)
 
@@ -146,10 +146,10 @@ class LlavaLearner:
         return LARGE_RATE if _weights(self.name, self.loading) >= _BILLION else SMALL_RATE
 
 
-def _weights(name: str, loading: Loading) -> int:
+def _weights(name: str, loading: LoadSettings) -> int:
     """About how many weights a surrogate has, what it stands on included: half the bytes of its files."""
     from cxrlab.models.hf.adapters import lineage, resolve
-    from cxrlab.models.hf.source import locate
+    from cxrlab.models.local_files import locate
     from cxrlab.training.starts import start_name
 
     parts = parse_surrogate(name)

@@ -23,13 +23,13 @@ from cxrlab.core.files import make_folder, sha256_of
 from cxrlab.core.folders import CHECKSUMS, find_damage, write_folder
 from cxrlab.core.install import require
 from cxrlab.models.dual_encoder import DualEncoder
-from cxrlab.models.hf.source import refuse_damaged
-from cxrlab.models.hf.wrapper import HfModel
-from cxrlab.models.loading import Loading
+from cxrlab.models.hf.model import HfModel
+from cxrlab.models.load_settings import LoadSettings
+from cxrlab.models.local_files import verify_checksums
 from cxrlab.models.model_card import MODEL_CARD, read_model_card, write_model_card
 
 if TYPE_CHECKING:
-    from cxrlab.models.retrieval import Library
+    from cxrlab.models.baselines import Library
 
 WEIGHTS = Path(__file__).parent / "weights"
 GENERAL, ENCODER, ALIGNED, REPORTER, OUTSIDER = "general", "encoder", "aligned", "reporter", "outsider"
@@ -77,7 +77,7 @@ class Builtin:
     )
 
     @classmethod
-    def load(cls, argument: str, library: Library | None = None, loading: Loading | None = None) -> HfModel:
+    def load(cls, argument: str, library: Library | None = None, loading: LoadSettings | None = None) -> HfModel:
         """Open a built-in report model; it needs no library."""
         require("models")
         if argument == ENCODER:
@@ -91,9 +91,9 @@ class BuiltinEncoder:
     USAGES = MappingProxyType({"builtin:encoder": _told(ENCODER, "a small contrastive encoder of phantoms")})
 
     @classmethod
-    def load(cls, argument: str, loading: Loading) -> DualEncoder:
+    def load(cls, argument: str, loading: LoadSettings) -> DualEncoder:
         """Open the built-in encoder."""
-        from cxrlab.models.encoder_folder import open_encoder
+        from cxrlab.models.dual_encoder import open_encoder
 
         require("models")
         if argument != ENCODER:
@@ -108,7 +108,7 @@ def _put_together(weights: Path) -> Path:
     for file in made_of:
         if not file.is_file():
             raise DataError(f"this copy of cxrlab has no weights for builtin:{ALIGNED}; {file} is missing.")
-    refuse_damaged(weights / ALIGNED)
+    verify_checksums(weights / ALIGNED)
     out = cache_folder() / "-".join([ALIGNED, *(sha256_of(file)[:12] for file in made_of)])
     if _whole(out):
         return out
@@ -141,9 +141,9 @@ def _whole(folder: Path) -> bool:
 def _write_aligned(weights: Path, folder: Path) -> None:
     from safetensors.torch import load_file
 
-    from cxrlab.models.building import assemble_llava
+    from cxrlab.models.components import load_language_model, load_vision_encoder
     from cxrlab.models.local_files import quiet_loading
-    from cxrlab.models.parts import load_language_model, load_vision_encoder
+    from cxrlab.models.random_init import assemble_llava
 
     vision_encoder = load_vision_encoder(f"hf:{weights / ENCODER}", dtype="bfloat16")
     language = load_language_model(f"hf:{weights / GENERAL}", dtype="bfloat16")

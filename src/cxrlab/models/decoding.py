@@ -90,7 +90,7 @@ class Decoding:
 
 
 @runtime_checkable
-class ChoosesWords(Protocol):
+class SupportsDecoding(Protocol):
     """A model that can be told how to choose its words, and writes several answers where asked."""
 
     def answers(
@@ -104,7 +104,7 @@ class ChoosesWords(Protocol):
 
 
 @runtime_checkable
-class DrawsInParts(ChoosesWords, Protocol):
+class SupportsSplitSampling(SupportsDecoding, Protocol):
     """A model whose drawn answers may be asked for in several calls, and are those of one call for all of them."""
 
     def answers_from(

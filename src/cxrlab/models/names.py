@@ -15,34 +15,34 @@ from cxrlab.core.addresses import SCHEMES, is_address
 from cxrlab.core.connection import Connection
 from cxrlab.core.errors import ConfigError, UnknownName, nearest
 from cxrlab.core.tables import Table
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 
 if TYPE_CHECKING:
     from cxrlab.core.protocols import ImageToText, TextModel
+    from cxrlab.models.baselines import Library
     from cxrlab.models.dual_encoder import DualEncoder
-    from cxrlab.models.retrieval import Library
 
 # Each row is a class with USAGES (name → what it does) and load(argument, library, loading) -> ImageToText. Those of
 # addresses also take `synthetic`: whether everything that is sent is known to be synthetic.
 KINDS = Table(
     "kind of model",
     {
-        "stub": "cxrlab.models.stub:Stub",
-        "retrieval": "cxrlab.models.retrieval:Retrieval",
-        "hf": "cxrlab.models.hf.wrapper:HfModel",
+        "stub": "cxrlab.models.baselines:Stub",
+        "retrieval": "cxrlab.models.baselines:Retrieval",
+        "hf": "cxrlab.models.hf.model:HfModel",
         "builtin": "cxrlab.models.builtin:Builtin",
-        "http": "cxrlab.models.http.reporter:HttpReporter",
-        "https": "cxrlab.models.http.reporter:HttpReporter",
+        "http": "cxrlab.models.http.models:HttpReportModel",
+        "https": "cxrlab.models.http.models:HttpReportModel",
     },
 )
 # Each row is a class with USAGES and load(argument, connection, loading) -> TextModel, with `synthetic` for addresses.
 TEXT_KINDS = Table(
     "kind of text model",
     {
-        "hf": "cxrlab.models.hf.text:HfText",
-        "http": "cxrlab.models.http.text:HttpText",
-        "https": "cxrlab.models.http.text:HttpText",
-        "scripted": "cxrlab.models.scripted:Scripted",
+        "hf": "cxrlab.models.hf.text_model:HfTextModel",
+        "http": "cxrlab.models.http.models:HttpTextModel",
+        "https": "cxrlab.models.http.models:HttpTextModel",
+        "scripted": "cxrlab.models.baselines:ScriptedTextModel",
     },
 )
 # Each row is a class with USAGES and load(argument, loading) -> DualEncoder.
@@ -111,7 +111,9 @@ _HOSTED = re.compile(r"(chatgpt|gpt-[345]|o[1-9](-|$)|claude|gemini|grok)", re.I
 _PUBLISHED = {"llavarad": "llava-rad", "biomedclip": "open-clip"}  # in a name → layout of `models convert`
 
 
-def load_model(name: str, library: Library, loading: Loading | None = None, *, synthetic: bool = False) -> ImageToText:
+def load_model(
+    name: str, library: Library, loading: LoadSettings | None = None, *, synthetic: bool = False
+) -> ImageToText:
     """The model of this name; one elsewhere refuses whatever it is asked without a permission in the connection.
 
     Args:
@@ -121,12 +123,12 @@ def load_model(name: str, library: Library, loading: Loading | None = None, *, s
         synthetic: Whether everything that it will be asked is known to be synthetic, so that no permission is needed.
     """
     more = {"synthetic": synthetic} if is_address(name) else {}
-    found: ImageToText = _kind(name, KINDS).load(parse_name(name).argument, library, loading or Loading(), **more)
+    found: ImageToText = _kind(name, KINDS).load(parse_name(name).argument, library, loading or LoadSettings(), **more)
     return found
 
 
 def load_text_model(
-    name: str, connection: Connection | None = None, loading: Loading | None = None, *, synthetic: bool = False
+    name: str, connection: Connection | None = None, loading: LoadSettings | None = None, *, synthetic: bool = False
 ) -> TextModel:
     """The text model of this name, such as `hf:FOLDER`; whoever shows it a corpus goes through `open_text_model`.
 
@@ -137,11 +139,13 @@ def load_text_model(
         synthetic: Whether everything that it will be asked is known to be synthetic, so that no permission is needed.
     """
     argument, more = parse_name(name, TEXT_KINDS).argument, {"synthetic": synthetic} if is_address(name) else {}
-    found: TextModel = _kind(name, TEXT_KINDS).load(argument, connection or Connection(), loading or Loading(), **more)
+    found: TextModel = _kind(name, TEXT_KINDS).load(
+        argument, connection or Connection(), loading or LoadSettings(), **more
+    )
     return found
 
 
-def load_encoder(name: str, loading: Loading | None = None) -> DualEncoder:
+def load_encoder(name: str, loading: LoadSettings | None = None) -> DualEncoder:
     """The contrastive encoder of this name, such as `hf:runs/encoder/checkpoint`.
 
     Args:
@@ -149,7 +153,7 @@ def load_encoder(name: str, loading: Loading | None = None) -> DualEncoder:
         loading: Device and precision.
     """
     argument = parse_name(name, ENCODER_KINDS).argument
-    found: DualEncoder = _kind(name, ENCODER_KINDS).load(argument, loading or Loading())
+    found: DualEncoder = _kind(name, ENCODER_KINDS).load(argument, loading or LoadSettings())
     return found
 
 

@@ -60,15 +60,15 @@ class Prompts:
         return self.closed_question.replace(_QUESTION, words)
 
 
-def asked_indication(text: str) -> str | None:
+def parse_indication(text: str) -> str | None:
     """The indication that a request for a report carries; the inverse of `Prompts.ask` for every shipped row.
 
     A request of any row gives its indication, or None where it has none; any other text is itself the indication, and
     one without a word is None. White space is collapsed.
 
-    >>> asked_indication("Indication: cough Findings:")
+    >>> parse_indication("Indication: cough Findings:")
     'cough'
-    >>> asked_indication("Cough and  fever.")
+    >>> parse_indication("Cough and  fever.")
     'Cough and fever.'
     """
     words = " ".join(text.split())

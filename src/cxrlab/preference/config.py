@@ -12,7 +12,7 @@ from cxrlab.core.records import SPLITS
 from cxrlab.evaluation.config import Extras
 from cxrlab.metrics.judging.config import JudgeSettings
 from cxrlab.models.decoding import Decoding
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 
 TIE = 1e-8  # rewards that differ by less count as equal, as in CheXalign
 LEARNT_FROM = ("train", "val")
@@ -51,7 +51,7 @@ class SampleConfig:
     seed: int = 7
     batch_size: int = 16
     allow_missing: bool = False
-    loading: Loading = Loading()
+    loading: LoadSettings = LoadSettings()
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:

@@ -9,7 +9,7 @@ import numpy as np
 
 from cxrlab.evaluation.answering import Images
 from cxrlab.metrics.ranks import first_right, recall
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.names import load_encoder
 from cxrlab.preference.asked_twice import AFTER, BEFORE, Asked, batches, paired
 from cxrlab.preference.train_config import Measure
@@ -29,7 +29,7 @@ def found_images(
         settings: With the name of the encoder.
         seed: Of the resamples.
     """
-    encoder = load_encoder(str(settings.encoder), Loading())
+    encoder = load_encoder(str(settings.encoder), LoadSettings())
     shown = [
         encoder.embed_images([images.image(study.id) for study in batch])
         for batch in batches(studies, settings.batch_size, "embedding images")

@@ -27,7 +27,7 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.answering import ANSWERS, Images, Missing, Writer, answer_all, try_longest
 from cxrlab.evaluation.generate import SUMMARY, chosen_ids, without_report
 from cxrlab.evaluation.loading import open_model
-from cxrlab.models.decoding import ChoosesWords, Decoding
+from cxrlab.models.decoding import Decoding, SupportsDecoding
 from cxrlab.preference.candidates import CANDIDATES, candidates_of, same_text, word_count
 from cxrlab.preference.config import SampleConfig
 
@@ -80,7 +80,7 @@ class Sampler(Writer):
     """
 
     def __init__(self, model: ImageToText, decoding: Decoding, *, greedy: bool = False) -> None:
-        if not isinstance(model, ChoosesWords):
+        if not isinstance(model, SupportsDecoding):
             raise ConfigError(
                 f"'{model.name}' cannot draw several reports for one image; name a model with weights, such as "
                 "hf:runs/finetune/checkpoint or builtin:reporter."
@@ -93,7 +93,7 @@ class Sampler(Writer):
         drawn = super().write(images, indications)
         if self._likeliest is None or not images:
             return drawn
-        assert isinstance(self.model, ChoosesWords)
+        assert isinstance(self.model, SupportsDecoding)
         likeliest = self.model.answers(images, indications, self._likeliest)
         return [
             [*several, replace(one, extra={**one.extra, GREEDY: True})]

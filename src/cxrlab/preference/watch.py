@@ -26,7 +26,7 @@ from cxrlab.evaluation.answering import Images
 from cxrlab.metrics.pairs import Pair
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf.checkpoint import Checkpoint
-from cxrlab.models.hf.wrapper import HfModel
+from cxrlab.models.hf.model import HfModel
 from cxrlab.models.prompts import load_prompts
 from cxrlab.preference.judges import length_controlled, metric_judge
 from cxrlab.preference.train_config import PreferConfig

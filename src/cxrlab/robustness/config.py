@@ -15,7 +15,7 @@ from cxrlab.core.errors import ConfigError, nearest
 from cxrlab.core.records import SECTIONS, SPLITS
 from cxrlab.evaluation.config import WRONG_IMAGES
 from cxrlab.models.decoding import Decoding
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 from cxrlab.robustness.smoothing_config import SmoothingSettings, parse_smoothed
 from cxrlab.robustness.wishes import AIMS, Wishes
 
@@ -102,7 +102,7 @@ class RobustnessConfig:
     attack: AttackSettings = AttackSettings()
     smoothing: SmoothingSettings = SmoothingSettings()
     decoding: Decoding = Decoding()
-    loading: Loading = Loading()
+    loading: LoadSettings = LoadSettings()
 
     def __post_init__(self) -> None:
         self._check_names()

@@ -10,7 +10,7 @@ from typing import Literal
 from cxrlab.attacks.budget import Budget, parse_eps
 from cxrlab.core.connection import free_of
 from cxrlab.core.errors import ConfigError
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 
 # Settings that may differ when a run is continued: they change what is kept on the way, not the result.
 FREE = ("save_every", "cache", *free_of("loading.connection"))
@@ -60,7 +60,7 @@ class HardenConfig:
     save_every: int = 50
     seed: int = 7
     cache: Path | None = None
-    loading: Loading = Loading()
+    loading: LoadSettings = LoadSettings()
 
     def __post_init__(self) -> None:
         counts = ("n", "attack_steps", "epochs", "steps", "batch_size", "measure_steps", "log_every", "save_every")

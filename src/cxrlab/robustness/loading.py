@@ -10,9 +10,8 @@ from cxrlab.core.egress import FEWEST_WORDS, Shown, says_who_and_why
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.evaluation.loading import open_model
-from cxrlab.models.hf.source import locate
-from cxrlab.models.hf.wrapper import HfModel
-from cxrlab.models.local_files import DUAL_ENCODERS
+from cxrlab.models.hf.model import HfModel
+from cxrlab.models.local_files import DUAL_ENCODERS, locate
 from cxrlab.models.names import load_encoder
 from cxrlab.robustness.encoder_target import EncoderTarget
 from cxrlab.robustness.labels import AskedLabel
@@ -21,7 +20,7 @@ from cxrlab.robustness.smoothing_config import parse_smoothed
 from cxrlab.robustness.targets import ReportTarget, Target, WordsTarget
 
 if TYPE_CHECKING:
-    from cxrlab.models.loading import Loading
+    from cxrlab.models.load_settings import LoadSettings
     from cxrlab.robustness.config import RobustnessConfig
 
 
@@ -76,7 +75,7 @@ def _check_leave(name: str, settings: RobustnessConfig, *, remote: bool) -> None
         )
 
 
-def is_encoder(name: str, loading: Loading) -> bool:
+def is_encoder(name: str, loading: LoadSettings) -> bool:
     """Whether a name stands for a contrastive encoder: the built-in one, or a folder that says so."""
     kind, _, argument = name.partition(":")
     if kind != "hf":

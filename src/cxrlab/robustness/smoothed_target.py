@@ -21,7 +21,7 @@ from cxrlab.robustness.smoothing import Smoothing, over_copies
 from cxrlab.robustness.targets import ReportTarget, by_name, truth_table, wrong_answers
 
 if TYPE_CHECKING:
-    from cxrlab.models.hf.wrapper import HfModel
+    from cxrlab.models.hf.model import HfModel
     from cxrlab.robustness.cases import Case
     from cxrlab.robustness.config import RobustnessConfig
 

@@ -173,8 +173,8 @@ class Smoothed:
         self, images: Any, questions: Sequence[str] | str, keys: Sequence[str] | None
     ) -> list[tuple[Tensor, str, str]]:
         """Each image with its question and its name."""
-        from cxrlab.models.hf.decode import image_key
-        from cxrlab.models.hf.images import as_images
+        from cxrlab.models.hf.generation import image_key
+        from cxrlab.models.hf.inputs import as_images
 
         radiographs = as_images(images, self.device)
         asked = [questions] * len(radiographs) if isinstance(questions, str) else list(questions)

@@ -28,7 +28,7 @@ from cxrlab.robustness.wishes import ANSWERS, BY_WISH, REPORT, Wishes
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Generated
     from cxrlab.models.decoding import Decoding
-    from cxrlab.models.hf.wrapper import HfModel
+    from cxrlab.models.hf.model import HfModel
     from cxrlab.robustness.cases import Case
 
 

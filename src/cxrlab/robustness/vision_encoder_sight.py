@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
-from cxrlab.models.encoder_folder import EncoderFolder, open_encoder
+from cxrlab.models.dual_encoder import EncoderFolder, open_encoder
 from cxrlab.models.hf.adapters import is_adapter, resolve
 from cxrlab.models.hf.checkpoint import device_of, locate, open_checkpoint
 from cxrlab.models.hf.pixels import Scaling
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.local_files import DUAL_ENCODERS, quiet_loading
 from cxrlab.models.model_card import ModelCard, write_model_card
 
@@ -137,7 +137,7 @@ class Sight:
             write_model_card(card, folder)
 
 
-def open_sight(name: str, loading: Loading) -> Sight:
+def open_sight(name: str, loading: LoadSettings) -> Sight:
     """Open the model of this name to have its vision encoder hardened.
 
     Args:
@@ -162,7 +162,7 @@ def _kind(folder: Path) -> str:
     return str(config.get("model_type")) if isinstance(config, dict) else ""
 
 
-def _encoder(folder: Path, loading: Loading, device: torch.device) -> Sight:
+def _encoder(folder: Path, loading: LoadSettings, device: torch.device) -> Sight:
     found: EncoderFolder = open_encoder(folder, loading)
 
     def write(target: Path) -> None:
@@ -173,7 +173,7 @@ def _encoder(folder: Path, loading: Loading, device: torch.device) -> Sight:
     return Sight(found.model, looking, found.image_processor, device, write, found.card)
 
 
-def _reporter(name: str, folder: Path, loading: Loading, device: torch.device) -> Sight:
+def _reporter(name: str, folder: Path, loading: LoadSettings, device: torch.device) -> Sight:
     found = open_checkpoint(folder, loading, merge=True)
     inner = getattr(found.model, "model", found.model)
     if not all(hasattr(inner, part) for part in ("vision_tower", "multi_modal_projector", "get_image_features")):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.vocabulary import observation
-from cxrlab.models.stub import REPORTS
+from cxrlab.models.baselines import REPORTS
 
 REPORT, ANSWERS, EMBEDDING = "report", "answers", "embedding"
 TARGET, REMOVE, INVENT = "target", "remove", "invent"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from html import escape
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -11,13 +13,12 @@ from starlette.exceptions import HTTPException
 from cxrlab import __version__
 from cxrlab.serving.chat import chat, unknown_model
 from cxrlab.serving.config import Limits
-from cxrlab.serving.docs_page import HEADERS, docs_page
-from cxrlab.serving.door import GONE, Door
-from cxrlab.serving.holding import ClientGone
-from cxrlab.serving.prometheus import CONTENT_TYPE
-from cxrlab.serving.refusals import Refused, error_body
+from cxrlab.serving.errors import ApiError, error_body
+from cxrlab.serving.middleware import GONE, RequestMiddleware
+from cxrlab.serving.monitoring import CONTENT_TYPE
+from cxrlab.serving.resource_limits import ClientGone
+from cxrlab.serving.schemas import ChatAnswer, ChatRequest, ErrorAnswer, Health, ModelEntry, ModelList
 from cxrlab.serving.service import Note, Service
-from cxrlab.serving.wire import ChatAnswer, ChatRequest, ErrorAnswer, Health, ModelEntry, ModelList
 
 _SCHEMAS = "#/components/schemas/{model}"
 _WHY = {
@@ -37,7 +38,7 @@ _WHY = {
 }
 
 
-def make_app(service: Service) -> Door:
+def make_app(service: Service) -> RequestMiddleware:
     """The application around a service."""
     api = FastAPI(
         title="cxrlab serve",
@@ -53,10 +54,10 @@ def make_app(service: Service) -> Door:
     _add_state(api, service)
     _add_description(api, service.limits)
     api.add_exception_handler(HTTPException, _no_route)
-    api.add_exception_handler(Refused, _refused)
+    api.add_exception_handler(ApiError, _refused)
     api.add_exception_handler(ClientGone, _gone)
     api.add_exception_handler(Exception, _failed)
-    return Door(api, service)
+    return RequestMiddleware(api, service)
 
 
 def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -165,7 +166,7 @@ async def _no_route(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, Refused)
+    assert isinstance(error, ApiError)
     _note(request).fields["code"] = error.code
     return JSONResponse(error.body(), error.status, error.headers)
 
@@ -181,3 +182,71 @@ async def _failed(request: Request, error: Exception) -> JSONResponse:
     note.fields["code"] = "internal_error"
     said = f"the server failed at this request; its log has the reason under {note.id}."
     return JSONResponse(error_body(500, "internal_error", said), 500)
+
+
+# The browser is told as well: no script, nothing from elsewhere.
+HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}
+_STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
+    "code,pre{font:14px/1.4 ui-monospace,monospace}pre{background:#f3f3f3;padding:1rem;overflow:auto}"
+    "table{border-collapse:collapse}td,th{border:1px solid #ccc;padding:.2rem .6rem;text-align:left;vertical-align:top}"
+)
+_EXAMPLE = """curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' -d '{
+  "model": "NAME OF /v1/models",
+  "messages": [{"role": "user", "content": [
+    {"type": "text", "text": "Dyspnea."},
+    {"type": "image_url", "image_url": {"url": "data:image/png;base64,…"}}]}]
+}'"""
+
+
+def docs_page(described: Mapping[str, Any]) -> str:
+    """The page of an OpenAPI description."""
+    info = described["info"]
+    parts = [
+        f"<h1>{escape(info['title'])} {escape(info['version'])}</h1><p>{escape(info['description'])}</p>",
+        '<p>For programs: <a href="openapi.json">openapi.json</a>.</p>',
+        "<h2>Example</h2>",
+        f"<pre>{escape(_EXAMPLE)}</pre>",
+        "<h2>Paths</h2>",
+        *_paths(described["paths"]),
+        "<h2>Fields</h2>",
+        *(_fields(name, schema) for name, schema in sorted(described["components"]["schemas"].items())),
+    ]
+    head = f'<meta charset="utf-8"><title>{escape(info["title"])}</title><style>{_STYLE}</style>'
+    return f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>'
+
+
+def _paths(paths: Mapping[str, Any]) -> Iterator[str]:
+    for path, operations in paths.items():
+        for method, operation in operations.items():
+            rows = "".join(
+                f"<tr><td>{escape(status)}</td><td>{escape(answer['description'])}</td></tr>"
+                for status, answer in sorted(operation["responses"].items())
+            )
+            head = f"<h3><code>{method.upper()} {escape(path)}</code></h3><p>{escape(operation['summary'])}</p>"
+            yield f"{head}<table><tr><th>status</th><th></th></tr>{rows}</table>"
+
+
+def _fields(name: str, schema: Mapping[str, Any]) -> str:
+    needed = schema.get("required", ())
+    rows = "".join(
+        f"<tr><td><code>{escape(key)}</code></td><td>{escape(_kind(field))}{' (needed)' if key in needed else ''}</td>"
+        f"<td>{escape(field.get('description', ''))}</td></tr>"
+        for key, field in schema.get("properties", {}).items()
+    )
+    told = escape(schema.get("description", ""))
+    return f'<h3 id="{escape(name)}">{escape(name)}</h3><p>{told}</p><table>{rows}</table>'
+
+
+def _kind(field: Mapping[str, Any]) -> str:
+    """The type of a field, in the words of JSON Schema."""
+    if "$ref" in field:
+        return str(field["$ref"]).rpartition("/")[2]
+    if "const" in field or "enum" in field:
+        return " or ".join(repr(value) for value in field.get("enum", [field.get("const")]))
+    for several in ("anyOf", "oneOf"):
+        if several in field:
+            return " or ".join(dict.fromkeys(map(_kind, field[several])))
+    if field.get("type") == "array":
+        return f"list of {_kind(field.get('items', {}))}"
+    return str(field.get("type", "anything"))

@@ -8,10 +8,13 @@ all.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import json
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -21,16 +24,15 @@ from cxrlab.core.budget import PROMPT_TOKENS
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
 from cxrlab.core.protocols import CAUTIONS, REFUSED, Generated
 from cxrlab.models.decoding import TRUNCATED
-from cxrlab.serving.asked import Asked, understand
-from cxrlab.serving.askers import ImageQuestion, Question, TextQuestion
-from cxrlab.serving.batching import Answered
-from cxrlab.serving.books import Booking
+from cxrlab.serving.account_store import Reservation
+from cxrlab.serving.batching import Answered, ImageQuestion, TextQuestion
+from cxrlab.serving.batching import QuestionAskers as Question
 from cxrlab.serving.config import Limits
-from cxrlab.serving.holding import ClientGone, body_of, in_thread
-from cxrlab.serving.pictures import Checked, Pixels, check_picture, decode_picture, picture_bytes
-from cxrlab.serving.refusals import Refused, invalid
+from cxrlab.serving.errors import ApiError, invalid
+from cxrlab.serving.images import Checked, Pixels, check_picture, decode_picture, picture_bytes
+from cxrlab.serving.resource_limits import ClientGone, body_of, in_thread
+from cxrlab.serving.schemas import Asked, ChatAnswer, Choice, Usage, Written, understand
 from cxrlab.serving.service import Client, Note, Service
-from cxrlab.serving.streaming import Reply
 
 Found = TypeVar("Found")
 GUARD = "refused_by_guard"
@@ -46,7 +48,7 @@ async def chat(service: Service, request: Request, note: Note) -> Response:
     with service.counted(client, account.requests_in_flight):
         async with AsyncExitStack() as held:
             asked, question = await _question(service, request, client, note, held)
-            booking = Booking(account, asked.choices)
+            booking = Reservation(account, asked.choices)
             work = _asked_model(service, asked, question, booking, client, note)
             reply = await _unless_gone(request.receive, work, service.limits.answer_s)
     note.fields.update(answers=len(reply.texts), tokens=reply.answer_tokens, streamed=asked.streamed)
@@ -61,9 +63,9 @@ async def chat(service: Service, request: Request, note: Note) -> Response:
 def _check_type(request: Request) -> None:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise Refused(415, "unsupported_media_type", "send the request as JSON, with Content-Type: application/json.")
+        raise ApiError(415, "unsupported_media_type", "send the request as JSON, with Content-Type: application/json.")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise Refused(415, "unsupported_media_type", "send the request uncompressed, without Content-Encoding.")
+        raise ApiError(415, "unsupported_media_type", "send the request uncompressed, without Content-Encoding.")
 
 
 async def _question(
@@ -113,13 +115,13 @@ def _check_model(service: Service, asked: Asked) -> None:
         raise invalid(f"{asked.model} reads text alone; ask {service.image_model} for reports.", "model")
 
 
-def unknown_model(service: Service) -> Refused:
+def unknown_model(service: Service) -> ApiError:
     """404, with the names that there are."""
-    return Refused(404, "model_not_found", f"there is no such model here; there is {' and '.join(service.names)}.")
+    return ApiError(404, "model_not_found", f"there is no such model here; there is {' and '.join(service.names)}.")
 
 
 async def _asked_model(
-    service: Service, asked: Asked, question: Question, booking: Booking, client: Client, note: Note
+    service: Service, asked: Asked, question: Question, booking: Reservation, client: Client, note: Note
 ) -> Reply:
     """The reply of the model; the answers are booked before it is asked, and given back where there are none."""
     spent = False
@@ -159,7 +161,7 @@ async def _pass_guard(service: Service, image: Pixels, client: Client) -> None:
     async with service.guarding.held(1, client):
         declined = await in_thread(service.guard_thread, service.guard.look, image, client.account)
     if declined is not None:
-        raise Refused(403, declined.code, declined.message)
+        raise ApiError(403, declined.code, declined.message)
 
 
 async def _reply(service: Service, asked: Asked, answered: list[Answered], note: Note) -> Reply:
@@ -168,7 +170,7 @@ async def _reply(service: Service, asked: Asked, answered: list[Answered], note:
         answers = (answers * asked.choices)[: asked.choices]
     for answer in answers:
         if answer.extra.get(REFUSED):  # a model behind an address whose server has declined
-            raise Refused(403, GUARD, answer.text or "the model declined to answer.")
+            raise ApiError(403, GUARD, answer.text or "the model declined to answer.")
     of_images = asked.picture is not None
     texts = [answer.text for answer in answers]
     if of_images and service.guard is not None:
@@ -191,7 +193,7 @@ def _asked_tokens(answers: list[Generated], words: int) -> int:
     return told if isinstance(told, int) else words
 
 
-def _failure(service: Service, error: CxrlabError, note: Note) -> Refused:
+def _failure(service: Service, error: CxrlabError, note: Note) -> ApiError:
     """What a client is told of an error of the model: never its text, which may tell paths or another's words."""
     service.journal.failure(error, id=note.id)
     if isinstance(error, (ConfigError, DataError)) and not service.askers.model.capabilities.black_box:
@@ -200,7 +202,7 @@ def _failure(service: Service, error: CxrlabError, note: Note) -> Refused:
             "has room for; ask for less."
         )
     service.metrics.failed()
-    return Refused(500, "model_failed", "the model failed at this request, and nothing was handed out.")
+    return ApiError(500, "model_failed", "the model failed at this request, and nothing was handed out.")
 
 
 async def _unless_gone(receive: Callable[[], Any], work: Coroutine[Any, Any, Found], longest_s: float) -> Found:
@@ -213,7 +215,7 @@ async def _unless_gone(receive: Callable[[], Any], work: Coroutine[Any, Any, Fou
             return task.result()
         if gone.done():
             raise ClientGone
-        raise Refused(504, "timeout", f"no answer within {longest_s:g} s; come again.", retry_after=5)
+        raise ApiError(504, "timeout", f"no answer within {longest_s:g} s; come again.", retry_after=5)
     finally:
         gone.cancel()
         if not task.done():
@@ -226,3 +228,97 @@ async def _unless_gone(receive: Callable[[], Any], work: Coroutine[Any, Any, Fou
 async def _left(receive: Callable[[], Any]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+DONE = b"data: [DONE]\n\n"
+CAUTION_HEADER = "X-Cxrlab-Caution"
+_PIECES = re.compile(r"\s*\S+|\s+")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a request is answered with.
+
+    Args:
+        id: Of the request.
+        model: The model that has answered.
+        texts: The answers.
+        cut: For each, whether it was cut at its longest length.
+        prompt_tokens: Tokens that were asked, words where the model does not tell.
+        answer_tokens: Tokens that were written, words where the model does not tell.
+        cautions: Sentences that whoever reads the answers must know.
+    """
+
+    id: str
+    model: str
+    texts: Sequence[str]
+    cut: Sequence[bool]
+    prompt_tokens: int
+    answer_tokens: int
+    cautions: Sequence[str] = ()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The cautions for clients that read no field beyond OpenAI's; a header holds ASCII on one line."""
+        told = " ".join(" ".join(self.cautions).split()).encode("ascii", "backslashreplace").decode()
+        return {CAUTION_HEADER: told} if told else {}
+
+    @property
+    def usage(self) -> Usage:
+        """What was used."""
+        return Usage(
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.answer_tokens,
+            total_tokens=self.prompt_tokens + self.answer_tokens,
+        )
+
+    def whole(self) -> ChatAnswer:
+        """All of it at once."""
+        choices = [
+            Choice(index=place, message=Written(content=text), finish_reason=_reason(cut))
+            for place, (text, cut) in enumerate(zip(self.texts, self.cut, strict=True))
+        ]
+        return ChatAnswer(
+            id=f"chatcmpl-{self.id}",
+            created=int(time.time()),
+            model=self.model,
+            choices=choices,
+            usage=self.usage,
+            cautions=list(self.cautions),
+        )
+
+    async def events(self, with_usage: bool) -> AsyncIterator[bytes]:
+        """Piece by piece; the pieces put together are the texts, character for character."""
+        created = int(time.time())
+        for choices, usage in self._pieces():
+            if usage is not None and not with_usage:
+                continue
+            chunk: dict[str, Any] = {
+                "id": f"chatcmpl-{self.id}",
+                "object": "chat.completion.chunk",
+                "created": created,
+                "model": self.model,
+                "choices": choices,
+            }
+            if self.cautions:
+                chunk["cautions"] = list(self.cautions)
+            if with_usage:
+                chunk["usage"] = usage
+            yield f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n".encode()
+        yield DONE
+
+    def _pieces(self) -> Iterator[tuple[list[dict[str, Any]], dict[str, Any] | None]]:
+        for place, (text, cut) in enumerate(zip(self.texts, self.cut, strict=True)):
+            yield [_piece(place, {"role": "assistant", "content": ""})], None
+            for part in _PIECES.findall(text):
+                yield [_piece(place, {"content": part})], None
+            yield [_piece(place, {}, _reason(cut))], None
+        yield [], self.usage.model_dump()
+
+
+def _piece(place: int, delta: dict[str, str], reason: str | None = None) -> dict[str, Any]:
+    return {"index": place, "delta": delta, "finish_reason": reason, "logprobs": None}
+
+
+def _reason(cut: bool) -> Any:
+    return "length" if cut else "stop"

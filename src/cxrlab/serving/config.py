@@ -1,4 +1,4 @@
-"""Settings of a server: every field is also a flag of the command line and a key of a YAML file."""
+"""Settings of the guard before a served model: every field is also a flag of the command line and a key of YAML."""
 
 from __future__ import annotations
 
@@ -6,9 +6,100 @@ import ipaddress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from cxrlab.core.errors import ConfigError
-from cxrlab.models.loading import Loading
-from cxrlab.serving.guard_config import GuardConfig
+from cxrlab.core.errors import ConfigError, nearest
+from cxrlab.core.records import SPLITS
+from cxrlab.extraction.defence.config import DefenceSettings
+from cxrlab.extraction.detection.config import DetectConfig, DetectorSettings
+from cxrlab.models.load_settings import LoadSettings
+
+WORDS = ("plain", "coarse", "watermark")  # defences that only choose words; pictures are the detectors' business
+
+
+@dataclass(frozen=True)
+class GuardConfig:
+    """Which pictures a served model is shown, whom it stops answering, and in which words it answers.
+
+    Thresholds come from benign images alone, so the corpus must hold the kind of images that honest clients send.
+
+    Args:
+        benign: Folder of a corpus whose images stand for honest traffic; a guard needs one.
+        calibrate: Splits of it that thresholds are set on; never the one on which they are tried.
+        n: Images of them, at most, drawn with the seed; all when left out.
+        detectors: Any of chest-gate, perturbation (by image), prada, mmd, coverage (by account; they need an encoder).
+        encoder: Contrastive encoder that turns images into vectors, such as builtin:encoder; none does without.
+        image_bound: Share of benign images that each detector by image may refuse, at most, with 95 % confidence; it
+            needs about 4.5/image_bound images.
+        account_bound: Share of benign accounts that each detector may stop in `account_queries` queries.
+        account_queries: Queries after which the count of an account begins anew.
+        least_flagged: Pictures that a detector by image must refuse in that time, at least, before the account is
+            stopped; its own bound may ask for more.
+        defence: Words of every report: plain, coarse or watermark, see `cxrlab defend`; the model's own when left out.
+        key_file: File with the key of the watermark; the environment variable CXRLAB_WATERMARK_KEY when left out.
+        seed: Decides which images do what.
+        batch_size: Images that are measured at once.
+    """
+
+    benign: Path | None = None
+    calibrate: tuple[str, ...] = ("train", "val")
+    n: int | None = None
+    detectors: tuple[str, ...] = ("chest-gate", "perturbation")
+    encoder: str = "none"
+    image_bound: float = 0.001
+    account_bound: float = 0.01
+    account_queries: int = 100
+    least_flagged: int = 3
+    defence: str | None = None
+    key_file: Path | None = None
+    seed: int = 7
+    batch_size: int = 32
+
+    def __post_init__(self) -> None:
+        if self.defence is not None and self.defence not in WORDS:
+            more = "; gates and quotas are the business of detectors and of accounts"
+            raise ConfigError(f"defence='{self.defence}' is none that chooses words.{nearest(self.defence, WORDS)} "
+                              f"There are: {', '.join(WORDS)}{more}.")  # fmt: skip
+        if not 2 <= self.least_flagged <= self.account_queries:
+            raise ConfigError(
+                f"least_flagged={self.least_flagged} is not usable; give at least 2, since one benign image may be "
+                f"refused by mistake, and at most account_queries={self.account_queries}."
+            )
+        self.detection(Path())  # what detection would refuse is refused here
+
+    def detection(self, benign: Path, loading: LoadSettings | None = None) -> DetectConfig:
+        """The same as settings of detection.
+
+        Args:
+            benign: Folder of the corpus.
+            loading: How the encoder is loaded.
+        """
+        # Sizes of detectors by account that an account of fewer queries would never reach shrink with it.
+        usual, most = DetectorSettings(), self.account_queries - 1
+        settings = DetectorSettings(
+            image_bound=self.image_bound,
+            account_bound=self.account_bound,
+            account_queries=self.account_queries,
+            window=min(usual.window, most),
+            least=min(usual.least, most),
+        )
+        out = next((split for split in ("test", "val", "train") if split not in self.calibrate), "")
+        if not out:
+            raise ConfigError("calibrate names every split; leave one out, so that the guard can be tried on it.")
+        return DetectConfig(
+            benign,
+            detectors=self.detectors,
+            encoder=self.encoder,
+            calibrate=self.calibrate,
+            held_out=out,
+            n=self.n,
+            batch_size=self.batch_size,
+            seed=self.seed,
+            detector=settings,
+            loading=loading or LoadSettings(),
+        )
+
+    def wording(self, benign: Path) -> DefenceSettings:
+        """Settings of the defence that chooses words, checked on the reports of the benign corpus."""
+        return DefenceSettings(benign=benign, benign_split=self.calibrate[0], key_file=self.key_file)
 
 
 @dataclass(frozen=True)
@@ -138,7 +229,7 @@ class ServeConfig:
     allowance: Allowance = field(default_factory=Allowance)
     limits: Limits = field(default_factory=Limits)
     guarding: GuardConfig = field(default_factory=GuardConfig)
-    loading: Loading = field(default_factory=Loading)
+    loading: LoadSettings = field(default_factory=LoadSettings)
 
     def __post_init__(self) -> None:
         if not 0 <= self.port < 1 << 16:
@@ -169,3 +260,57 @@ class ServeConfig:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             raise ConfigError(f"host='{self.host}' is no IP address; give one, such as 127.0.0.1 or 0.0.0.0.") from None
+
+
+@dataclass(frozen=True)
+class RehearseConfig:
+    """A server tried out on this machine before anybody else meets it, for models that you own or may test.
+
+    Args:
+        model: The model to be served, by name.
+        data: Corpus of benign images.
+        split: Of the benign images; the guard must not have been set on it.
+        n: Benign images, drawn with the seed; all of the split when left out.
+        accounts: Honest accounts that take turns in sending them.
+        clients: Requests under way at once.
+        alone: Of the images as many are sent again one by one, to see what batches gain; 0 for none.
+        pools: Pictures that somebody who copies the model would send, an account a pool; see `cxrlab extract`.
+        queries: Pictures of each pool, sent one after the other; it ends where the account is stopped.
+        size: Side of those pictures in pixels.
+        guard: Put the guard before the model.
+        guarding: What the guard looks for; the train and val splits of the data stand for honest traffic when no
+            benign corpus is named.
+        seed: Decides images and pictures.
+        loading: How the model is opened.
+    """
+
+    model: str
+    data: Path
+    split: str = "test"
+    n: int | None = 100
+    accounts: int = 5
+    clients: int = 16
+    alone: int = 12
+    pools: tuple[str, ...] = ("scenes",)
+    queries: int = 30
+    size: int = 128
+    guard: bool = True
+    guarding: GuardConfig = field(default_factory=GuardConfig)
+    seed: int = 7
+    loading: LoadSettings = field(default_factory=LoadSettings)
+
+    def __post_init__(self) -> None:
+        if self.split not in SPLITS:
+            raise ConfigError(f"split='{self.split}' is unknown.{nearest(self.split, SPLITS)} Use {', '.join(SPLITS)}.")
+        for name, low in {"n": 1, "accounts": 1, "clients": 1, "alone": 0, "queries": 1, "size": 8, "seed": 0}.items():
+            value = getattr(self, name)
+            if value is not None and value < low:
+                raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {low}.")
+        if len(set(self.pools)) < len(self.pools):
+            raise ConfigError("pools names one twice; name each once.")
+        benign = self.guarding.benign
+        if self.guard and (benign is None or benign == self.data) and self.split in self.guarding.calibrate:
+            raise ConfigError(
+                f"the split {self.split} cannot both set the guard's thresholds and try them; take it out of "
+                "guarding.calibrate, or name another split."
+            )

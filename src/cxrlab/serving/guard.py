@@ -18,20 +18,20 @@ from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.extraction.defence.base import Defence, FindingChanged
 from cxrlab.extraction.defence.table import open_defence
 from cxrlab.extraction.detection.live import LiveWatch, calibrated
-from cxrlab.serving.guard_config import GuardConfig
-from cxrlab.serving.stopped import Stop, StopBook
+from cxrlab.serving.account_store import BlockedAccounts, Stop
+from cxrlab.serving.config import GuardConfig
 
 if TYPE_CHECKING:
     from cxrlab.extraction.detection.base import Detector
     from cxrlab.extraction.detection.features import SeesImages
     from cxrlab.extraction.records import Pixels
-    from cxrlab.models.loading import Loading
+    from cxrlab.models.load_settings import LoadSettings
 
-REFUSED_BY_GUARD, ACCOUNT_STOPPED, PASSED = "refused_by_guard", "account_stopped", "passed"
+REFUSED_BY_GUARD, ACCOUNT_BLOCKED, PASSED = "refused_by_guard", "account_blocked", "passed"
 _MESSAGES = {
     REFUSED_BY_GUARD: "this picture does not look like those that this server is meant for; check the upload and send "
     "it again, or ask whoever runs the server.",
-    ACCOUNT_STOPPED: "this account was stopped after several pictures unlike those that this server is meant for; ask "
+    ACCOUNT_BLOCKED: "this account was stopped after several pictures unlike those that this server is meant for; ask "
     "whoever runs it to look into that.",
 }
 
@@ -41,7 +41,7 @@ class Refusal:
     """Why a picture gets no report.
 
     Args:
-        code: `refused_by_guard` for this picture, `account_stopped` for everything the account sends.
+        code: `refused_by_guard` for this picture, `account_blocked` for everything the account sends.
         message: One sentence for the client; it tells nothing of an image and nothing of the detectors.
     """
 
@@ -63,14 +63,14 @@ class Guard:
         self,
         detectors: Mapping[str, Detector],
         encoder: SeesImages | None,
-        book: StopBook,
+        book: BlockedAccounts,
         defence: Defence | None = None,
     ) -> None:
         self._watch, self._book, self._defence = LiveWatch(detectors, encoder), book, defence
         self._lock = threading.Lock()
         self._pictures: Counter[str] = Counter()
         self._stopped_here: set[str] = set()
-        self._told: Counter[str] = Counter({PASSED: 0, REFUSED_BY_GUARD: 0, ACCOUNT_STOPPED: 0})
+        self._told: Counter[str] = Counter({PASSED: 0, REFUSED_BY_GUARD: 0, ACCOUNT_BLOCKED: 0})
 
     def look(self, pixels: Pixels, account: str) -> Refusal | None:
         """Whether a picture may be shown to the model: None, or why not.
@@ -125,7 +125,7 @@ class Guard:
         if account in self._book:  # on file, so that a stop outlives the server
             with self._lock:
                 self._stopped_here.add(account)
-            return ACCOUNT_STOPPED
+            return ACCOUNT_BLOCKED
         with self._lock:
             forgiven = account in self._stopped_here
         if forgiven:  # struck out by another process
@@ -139,7 +139,7 @@ class Guard:
         self._book.add(account, verdict.alarms, sent)
         with self._lock:
             self._stopped_here.add(account)
-        return ACCOUNT_STOPPED
+        return ACCOUNT_BLOCKED
 
     def _begin_anew(self, account: str) -> None:
         self._watch.forgive(account)
@@ -148,7 +148,7 @@ class Guard:
             self._pictures.pop(account, None)
 
 
-def open_guard(config: GuardConfig, store: Path, loading: Loading | None = None) -> Guard:
+def open_guard(config: GuardConfig, store: Path, loading: LoadSettings | None = None) -> Guard:
     """A guard that is calibrated on benign images and knows whom it has stopped before.
 
     Args:
@@ -170,4 +170,4 @@ def open_guard(config: GuardConfig, store: Path, loading: Loading | None = None)
     defence = None
     if config.defence is not None:
         defence, _ = open_defence(config.defence, config.wording(config.benign), config.seed)
-    return Guard(detectors, encoder, StopBook(store), defence)
+    return Guard(detectors, encoder, BlockedAccounts(store), defence)

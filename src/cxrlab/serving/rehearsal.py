@@ -33,14 +33,14 @@ from cxrlab.evaluation.loading import open_model
 from cxrlab.extraction.detection.shares import share
 from cxrlab.extraction.detection.sources import corpus_shots
 from cxrlab.extraction.pools import open_pool
-from cxrlab.models.loading import Loading
-from cxrlab.serving.rehearse_config import RehearseConfig
+from cxrlab.models.load_settings import LoadSettings
+from cxrlab.serving.config import RehearseConfig
 
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Image, ImageToText
     from cxrlab.extraction.detection.sources import Shot
     from cxrlab.extraction.records import Picture
-    from cxrlab.models.http.reporter import HttpReporter
+    from cxrlab.models.http.models import HttpReportModel
     from cxrlab.serving.guard import Guard
 
 REHEARSAL, EVIDENCE, SERVER, KEYS = "rehearsal.json", "rehearsal.jsonl", "server", "keys.yaml"
@@ -96,15 +96,15 @@ def _clear(out: Path) -> None:
 @contextmanager
 def _served(
     config: RehearseConfig, model: ImageToText, images: Shown, accounts: Sequence[str], folder: Path
-) -> Iterator[tuple[Guard | None, HttpReporter]]:
+) -> Iterator[tuple[Guard | None, HttpReportModel]]:
     """A running server's guard, and a client that has a key for every account."""
-    from cxrlab.models.http.reporter import HttpReporter
+    from cxrlab.models.http.models import HttpReportModel
+    from cxrlab.serving.accounts import add_account
     from cxrlab.serving.config import Allowance, ServeConfig
     from cxrlab.serving.guard import open_guard
-    from cxrlab.serving.key_file import add_account
-    from cxrlab.serving.logs import Journal
-    from cxrlab.serving.opening import GUARD_FOLDER, open_service
+    from cxrlab.serving.monitoring import Journal
     from cxrlab.serving.server import Server
+    from cxrlab.serving.service import GUARD_FOLDER, open_service
 
     keys = [add_account(folder / KEYS, name) for name in accounts]
     guarding = replace(config.guarding, benign=config.guarding.benign or config.data)
@@ -119,10 +119,10 @@ def _served(
         connection = replace(
             config.loading.connection, key_variable=variable, auth="bearer", concurrency=config.clients
         )
-        loading = Loading(connection=connection, prompts=config.loading.prompts)
-        reporter = HttpReporter.load(f"{server.url}#rehearsed", None, loading)
+        loading = LoadSettings(connection=connection, prompts=config.loading.prompts)
+        reporter = HttpReportModel.load(f"{server.url}#rehearsed", None, loading)
         for account in accounts:
-            reporter.asked_by([account])  # in this order they have their keys
+            reporter.for_accounts([account])  # in this order they have their keys
         yield guard, reporter
 
 
@@ -146,7 +146,7 @@ def _asked_here(model: ImageToText, images: Sequence[Image]) -> list[str]:
 
 def _benign(
     run: Run,
-    reporter: HttpReporter,
+    reporter: HttpReportModel,
     shots: Sequence[Shot],
     images: Sequence[Image],
     honest: Sequence[str],
@@ -156,7 +156,7 @@ def _benign(
     accounts = [honest[place % len(honest)] for place in range(len(images))]
     start = time.monotonic()
     for _ in track(range(1), f"asking the server about {len(images)} benign images"):
-        told = reporter.asked_by(accounts).generate(images)
+        told = reporter.for_accounts(accounts).generate(images)
     seconds = time.monotonic() - start
     same = [None if _refused(answer) else answer.text == words for answer, words in zip(told, local, strict=True)]
     for shot, account, alike in zip(shots, accounts, same, strict=True):
@@ -171,24 +171,24 @@ def _benign(
     }
 
 
-def _one_by_one(reporter: HttpReporter, images: Sequence[Image], account: str) -> dict[str, Any] | None:
+def _one_by_one(reporter: HttpReportModel, images: Sequence[Image], account: str) -> dict[str, Any] | None:
     """How fast images are answered that are sent one after the other; None where none are."""
     if not images:
         return None
     start = time.monotonic()
-    answered = sum(not _refused(reporter.asked_by([account]).generate([image])[0]) for image in images)
+    answered = sum(not _refused(reporter.for_accounts([account]).generate([image])[0]) for image in images)
     seconds = time.monotonic() - start
     return {"images": len(images), "seconds": seconds, "per_second": answered / seconds}
 
 
 def _attack(
-    run: Run, reporter: HttpReporter, pool: str, pictures: Sequence[Picture], account: str, guard: Guard | None
+    run: Run, reporter: HttpReportModel, pool: str, pictures: Sequence[Picture], account: str, guard: Guard | None
 ) -> dict[str, Any]:
     """Pictures that one account sends one after the other, up to the one at which it is stopped."""
     reports = queries = 0
     stop = None
     for picture in track(pictures, f"asking with {pool}"):
-        answer = reporter.asked_by([account]).generate([to_unit(picture.pixels)])[0]
+        answer = reporter.for_accounts([account]).generate([to_unit(picture.pixels)])[0]
         queries, reports = queries + 1, reports + (not _refused(answer))
         run.append(EVIDENCE, {"id": f"{pool}/{picture.key}", "account": account, "answered": not _refused(answer)})
         stop = next((one for one in guard.stops() if one.account == account), None) if guard else None

@@ -1,8 +1,12 @@
-"""Everything that the requests of one server share."""
+"""A server as a process: from settings to the signal that ends it."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import secrets
+import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -10,19 +14,140 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from cxrlab.core.addresses import is_address, parse_address
+from cxrlab.core.config import to_yaml
+from cxrlab.core.connection import check_encrypted
+from cxrlab.core.egress import Shown, check_egress, check_one_keeper
+from cxrlab.core.files import make_folder, write_text
+from cxrlab.core.install import require
+from cxrlab.core.locks import take_lock
+from cxrlab.core.progress import silenced
+from cxrlab.core.streams import Remarks, deliver
 from cxrlab.evaluation.cautions import domain_caution, input_side, size_caution
-from cxrlab.serving.accounts import Account, Accounts, Rates
-from cxrlab.serving.askers import Askers, Question
-from cxrlab.serving.batching import Batcher
-from cxrlab.serving.books import Books
+from cxrlab.serving.account_store import QuotaStore
+from cxrlab.serving.accounts import Account, Accounts, Rates, anybody, read_accounts
+from cxrlab.serving.batching import Batcher, ModelRunner
+from cxrlab.serving.batching import QuestionAskers as Question
 from cxrlab.serving.config import ServeConfig
-from cxrlab.serving.holding import Room, Tally
-from cxrlab.serving.logs import Journal
-from cxrlab.serving.pictures import Pixels
-from cxrlab.serving.prometheus import Metrics
-from cxrlab.serving.refusals import overloaded, too_many
+from cxrlab.serving.errors import overloaded, too_many
+from cxrlab.serving.images import Pixels
+from cxrlab.serving.monitoring import Journal, Metrics
+from cxrlab.serving.resource_limits import Room, Tally
+
+if TYPE_CHECKING:
+    from cxrlab.core.protocols import ImageToText, TextModel
+
+INTERRUPTED = 130  # what the program gives back for Ctrl-C
+
+
+def run(config: ServeConfig, out: Path) -> None:
+    """Serve until a signal; says where on the output.
+
+    Args:
+        config: Settings.
+        out: Folder of the server's books and settings.
+
+    Raises:
+        KeyboardInterrupt: After the orderly end, where Ctrl-C asked for it.
+    """
+    require("serve")
+    from cxrlab.serving.monitoring import Journal, silence_libraries
+    from cxrlab.serving.server import Server
+
+    with take_lock(make_folder(out)):
+        journal = Journal(sys.stderr, config.log_file)
+        silence_libraries(journal)
+        # A program that reads the log expects JSON on every line; a person may see how far the guard has come.
+        with contextlib.nullcontext() if Remarks(sys.stderr).isatty() else silenced():
+            service = open_service(config, out, journal=journal)
+        try:
+            server = Server(service)
+        except BaseException:
+            service.close()
+            raise
+        told = server.run(lambda: deliver(f"serving {' and '.join(service.names)} at {server.url}"))
+        if service.batcher.alive:
+            # The interpreter would wait for the threads of a model that does not answer.
+            os._exit(INTERRUPTED if told == signal.SIGINT else 0)
+        if told == signal.SIGINT:
+            raise KeyboardInterrupt
+
+
+CONFIG, BOOKS, GUARD_FOLDER = "config.yaml", "books.sqlite", "guard"
+IMAGES = Shown("images of whoever asks", synthetic=False)
+TEXTS = Shown("text of whoever asks", synthetic=False)
+
+
+def open_service(
+    config: ServeConfig,
+    out: Path,
+    *,
+    model: ImageToText | None = None,
+    text: TextModel | None = None,
+    guard: Guards | None = None,
+    journal: Journal | None = None,
+    images: Shown = IMAGES,
+) -> Service:
+    """The service that these settings describe.
+
+    Args:
+        config: Settings.
+        out: Folder of the books, the settings and the guard's memory, kept over restarts.
+        model: The report model, where somebody has loaded it already.
+        text: The text model likewise.
+        guard: The guard likewise.
+        journal: The log; the error stream and `config.log_file` when left out.
+        images: What the model will be shown, where whoever asks is known.
+    """
+    require("serve")
+    _check_addresses(config, images)
+    everybody = anybody(config.allowance)
+    keyed = read_accounts(config.keys, config.allowance) if config.keys is not None else []
+
+    from cxrlab.serving.account_store import QuotaStore
+    from cxrlab.serving.batching import ModelRunner
+    from cxrlab.serving.monitoring import Journal
+
+    write_text(make_folder(out) / CONFIG, to_yaml(config))  # who allowed what to leave stands in it
+    journal = journal or Journal(sys.stderr, config.log_file)
+    askers = ModelRunner(
+        model if model is not None else _load_model(config, images),
+        text if text is not None else _load_text(config),
+        config.loading.connection.concurrency,
+    )
+    if guard is None and config.guard:
+        from cxrlab.serving.guard import open_guard
+
+        guard = open_guard(config.guarding, out / GUARD_FOLDER, config.loading)
+    books = QuotaStore(out / BOOKS)
+    return Service(config, askers, Accounts(keyed, everybody), books, journal, guard, synthetic=images.synthetic)
+
+
+def _check_addresses(config: ServeConfig, images: Shown) -> None:
+    """Refuse models elsewhere that may not be asked, before anything of their names is written down."""
+    connection = config.loading.connection
+    for name, shown in ((config.model, images), (config.text, TEXTS)):
+        if name is not None and is_address(name):
+            parse_address(name)
+            check_egress(name, [shown], connection.may_leave)
+            check_encrypted(name, connection)
+    check_one_keeper([name for name in (config.model, config.text) if name], connection.key_variable)
+
+
+def _load_model(config: ServeConfig, images: Shown) -> ImageToText:
+    from cxrlab.evaluation.loading import open_model
+
+    return open_model(config.model, config.loading, [images])
+
+
+def _load_text(config: ServeConfig) -> TextModel | None:
+    from cxrlab.models.names import load_text_model
+
+    return None if config.text is None else load_text_model(config.text, config.loading.connection, config.loading)
+
 
 _DECODING_THREADS = 2  # each may hold a picture of the largest size in several forms
 
@@ -32,7 +157,7 @@ class Declined(Protocol):
 
     @property
     def code(self) -> str:
-        """`refused_by_guard` or `account_stopped`."""
+        """`refused_by_guard` or `account_blocked`."""
         ...
 
     @property
@@ -94,9 +219,9 @@ class Service:
     def __init__(
         self,
         config: ServeConfig,
-        askers: Askers,
+        askers: ModelRunner,
         accounts: Accounts,
-        books: Books,
+        books: QuotaStore,
         journal: Journal,
         guard: Guards | None = None,
         *,

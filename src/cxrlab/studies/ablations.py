@@ -125,11 +125,11 @@ def _scores(config: AblationsConfig, trial: Trial, corpus: Path, out: Path) -> d
     from cxrlab.evaluation.generate import generate
     from cxrlab.evaluation.score import run_score
     from cxrlab.models.decoding import Decoding
-    from cxrlab.models.loading import Loading
+    from cxrlab.models.load_settings import LoadSettings
 
     home = out / trial.folder
     told = {**config.loading, **({"prompts": trial.prompts} if trial.prompts else {})}
-    loading, problems = nested(Loading, told, "loading")
+    loading, problems = nested(LoadSettings, told, "loading")
     raise_problems(problems)
     assert loading is not None
     # One seed for all: every model is asked about the same studies.

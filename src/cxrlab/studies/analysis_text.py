@@ -35,7 +35,7 @@ from cxrlab.render.page import PAGE, write_page
 
 if TYPE_CHECKING:
     from cxrlab.data.corpus import Corpus
-    from cxrlab.models.asked_once import AskedOnce
+    from cxrlab.models.text_model_cache import CachedTextModel
 
 RULE, PROCESSED, TEXTS, ANALYSIS = "rule", "processed", "texts", "analysis.json"
 FREE = free_asking("structure.asking")  # settings that may change when a run is continued
@@ -120,7 +120,7 @@ def run_analysis(config: AnalysisConfig, out: Path) -> Path:
 
 
 @contextmanager
-def _model(config: AnalysisConfig, corpus: Corpus, out: Path) -> Iterator[AskedOnce | None]:
+def _model(config: AnalysisConfig, corpus: Corpus, out: Path) -> Iterator[CachedTextModel | None]:
     """The text model that is asked, where one is; what may not be sent to it is told before the folder is made."""
     from cxrlab.data.structuring.rules import RULES
     from cxrlab.evaluation.text_models import open_text_model
@@ -133,7 +133,7 @@ def _model(config: AnalysisConfig, corpus: Corpus, out: Path) -> Iterator[AskedO
         yield model
 
 
-def _write_texts(run: Run, config: AnalysisConfig, corpus: Corpus, model: AskedOnce | None) -> Texts:
+def _write_texts(run: Run, config: AnalysisConfig, corpus: Corpus, model: CachedTextModel | None) -> Texts:
     """Write both texts of the studies that have both, in corpus order."""
     rule, processed, seen = [], [], {"both": 0, "rule_only": 0, "processed_only": 0, "neither": 0}
     for study, made in _made(config, corpus, model):
@@ -164,7 +164,7 @@ def _of(reference: Any) -> str | None:
     return None if reference is None else reference.text
 
 
-def _made(config: AnalysisConfig, corpus: Corpus, model: AskedOnce | None) -> Iterator[tuple[Study, str | None]]:
+def _made(config: AnalysisConfig, corpus: Corpus, model: CachedTextModel | None) -> Iterator[tuple[Study, str | None]]:
     """Each study with its other text: from a file, by a language model, or by the rules."""
     from cxrlab.data.structuring.rules import structure
     from cxrlab.data.structuring.source import source_of
@@ -187,7 +187,7 @@ def _made(config: AnalysisConfig, corpus: Corpus, model: AskedOnce | None) -> It
 
 
 def _by_model(
-    config: AnalysisConfig, corpus: Corpus, model: AskedOnce, studies: Iterator[Study]
+    config: AnalysisConfig, corpus: Corpus, model: CachedTextModel, studies: Iterator[Study]
 ) -> Iterator[tuple[Study, str | None]]:
     """Asked in batches; answers are kept, so that a run that goes on asks nothing twice."""
     from cxrlab.data.structuring.by_model import ModelStructurer

@@ -81,7 +81,7 @@ def raise_absent_models(names: Iterable[str | None], out: Path) -> None:
         names: Of models; those that are neither hf: nor builtin: are left to whoever opens them.
         out: Folder of the study; what it makes itself is not there yet.
     """
-    from cxrlab.models.part_folders import folder_of
+    from cxrlab.models.components import folder_of
 
     for name in sorted({name for name in names if name and name.startswith(("hf:", "builtin:"))}):
         if not Path(name.removeprefix("hf:")).is_relative_to(out):

@@ -42,9 +42,8 @@ SCALES: dict[TourSize, ServeScale] = {
 
 def serve_reporter(stage: Stage) -> None:
     """A server on the loopback: benign images at once and one by one, then pictures without a chest."""
-    from cxrlab.serving.guard_config import GuardConfig
+    from cxrlab.serving.config import GuardConfig, RehearseConfig
     from cxrlab.serving.rehearsal import rehearse
-    from cxrlab.serving.rehearse_config import RehearseConfig
 
     scale = SCALES[stage.config.size]
     config = RehearseConfig(

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.models.building import build_dual_encoder, build_image_processor
-from cxrlab.models.encoder_folder import longest_text, open_encoder
-from cxrlab.models.loading import Loading
-from cxrlab.models.part_folders import folder_of
-from cxrlab.models.parts import load_vision_encoder
-from cxrlab.models.text_parts import load_text_encoder
+from cxrlab.models.components import folder_of, load_text_encoder, load_vision_encoder
+from cxrlab.models.dual_encoder import longest_text, open_encoder
+from cxrlab.models.load_settings import LoadSettings
+from cxrlab.models.random_init import build_dual_encoder, build_image_processor
 from cxrlab.training.checks import Memory
 from cxrlab.training.config import EncoderConfig, Optimisation
 
@@ -57,7 +55,7 @@ def _to_go_on(start: str) -> tuple[Any, Any, Any, tuple[str, ...], str | None]:
     kind, _, argument = start.partition(":")
     if kind not in ("hf", "builtin") or not argument:
         raise ConfigError(f"start={start!r} does not name a dual encoder; write hf:FOLDER or builtin:NAME.")
-    opened = open_encoder(folder_of(start), Loading(device="cpu", dtype="float32"))
+    opened = open_encoder(folder_of(start), LoadSettings(device="cpu", dtype="float32"))
     if str(opened.model.config.model_type).startswith("siglip"):
         raise ConfigError(
             f"start={start!r} is a SigLIP, which was trained with another loss; take a CLIP or dual encoder."

@@ -22,7 +22,7 @@ from transformers import Trainer
 
 from cxrlab.core.errors import CxrlabError, RunError
 from cxrlab.core.files import write_json
-from cxrlab.models.local_files import refused_code
+from cxrlab.models.local_files import pickled_code_refused
 from cxrlab.training import checkpoints, processes
 from cxrlab.training.augment import image_seeds
 from cxrlab.training.config import Optimisation
@@ -89,7 +89,7 @@ def fit(job: Job, settings: Optimisation, run: RunFolder) -> Fitted:
         checkpoints.remove_incomplete(run.steps)
         run.forget_after(checkpoints.step_of(start) if start else -1)
     with engine.journal.interruptible(), fast_kernels(settings):
-        with refused_code(start) if start else contextlib.nullcontext():
+        with pickled_code_refused(start) if start else contextlib.nullcontext():
             engine.train(resume_from_checkpoint=str(start) if start else None)
     if engine.journal.interrupted:
         raise KeyboardInterrupt

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cxrlab.core.install import require
-from cxrlab.models.hf.source import refuse_damaged
+from cxrlab.models.local_files import verify_checksums
 from cxrlab.models.model_card import ModelCard, trained_on, write_model_card
 from cxrlab.models.prompts import Prompts
 from cxrlab.training.align import write_llava
@@ -170,7 +170,7 @@ def _with_folder(start: Any, run: RunFolder, config: FinetuneConfig) -> Any:
     card = ModelCard("parts", config.prompts, start.collections, trained_on=start.trained_on, extra=names)
     folder = run.folder / BASE
     if run.begun and folder.is_dir():
-        refuse_damaged(folder)
+        verify_checksums(folder)
     else:  # what a run left that never took a step may be of other parts
         write_result(run, lambda to: write_llava(to, start.model, start.processor, card, "float32"), BASE)
     return replace(start, folder=folder)

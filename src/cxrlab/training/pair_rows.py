@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cxrlab.core.errors import DataError
-from cxrlab.models.user_text import user_ids
+from cxrlab.models.tokenization import user_ids
 from cxrlab.training.contrastive_loss import report_key
 from cxrlab.training.images import Images
 from cxrlab.training.rows import ROWS

@@ -20,7 +20,7 @@ from cxrlab.core.errors import RunError
 from cxrlab.core.files import make_folder, read_json, write_bytes, write_json
 from cxrlab.core.jsonl import JsonlAppender, line_of, read_jsonl
 from cxrlab.core.runs import Run, finished
-from cxrlab.models.hf.source import refuse_damaged
+from cxrlab.models.local_files import verify_checksums
 
 BASIS = "basis.json"
 HISTORY, SUMMARY, RESULT, STEPS, CACHE = "history.jsonl", "summary.json", "checkpoint", "steps", "cache"
@@ -113,7 +113,7 @@ def concluded(config: Any, out: Path, seed: int, free: Iterable[str]) -> bool:
     if not ended and not (out / SUMMARY).is_file():
         return False
     if (out / RESULT).is_dir():
-        refuse_damaged(out / RESULT)
+        verify_checksums(out / RESULT)
     if ended:
         return True
     if is_first():

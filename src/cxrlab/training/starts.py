@@ -9,12 +9,11 @@ from typing import Any
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.runs import state
-from cxrlab.models.building import assemble_llava
+from cxrlab.models.components import folder_of, load_language_model, load_vision_encoder
 from cxrlab.models.hf.checkpoint import open_checkpoint
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_card import trained_on
-from cxrlab.models.part_folders import folder_of
-from cxrlab.models.parts import load_language_model, load_vision_encoder
+from cxrlab.models.random_init import assemble_llava
 from cxrlab.training.checks import check_kind
 from cxrlab.training.run_folder import RESULT
 
@@ -84,7 +83,7 @@ def start_name(start: str) -> str:
 
 def _whole(start: str) -> Start:
     """A LLaVA by name: hf:FOLDER, builtin:NAME, or a run folder of a training."""
-    loading = Loading(device="cpu", dtype="float32")
+    loading = LoadSettings(device="cpu", dtype="float32")
     if _is_path(start):
         folder = _result_of(Path(start))
     else:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.models.hf.prompting import all_report_ids, prompt_text
-from cxrlab.models.user_text import token_ids
+from cxrlab.models.tokenization import token_ids
 from cxrlab.training.feature_store import Features
 from cxrlab.training.images import Images
 from cxrlab.training.rows import ITEMS, ROWS

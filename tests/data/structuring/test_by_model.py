@@ -16,7 +16,7 @@ from cxrlab.data.structuring import outcome as results
 from cxrlab.data.structuring.by_model import ModelStructurer
 from cxrlab.data.structuring.outcome import Structured
 from cxrlab.data.structuring.prompt import load_prompt
-from cxrlab.models.asked_once import AskedOnce
+from cxrlab.models.text_model_cache import CachedTextModel
 
 TEXT = "The left effusion is unchanged."
 GOOD = answer(findings="Left effusion.")
@@ -29,7 +29,7 @@ def study(findings: str = TEXT, name: str = "s1", **fields: object) -> Study:
 
 
 def structured(model: FakeModel, folder: Path, *studies: Study) -> list[Structured]:
-    with AskedOnce(model, folder=folder) as asked:
+    with CachedTextModel(model, folder=folder) as asked:
         return ModelStructurer(asked, load_prompt(), "padchest").structure(studies)
 
 

@@ -26,7 +26,7 @@ from cxrlab.data.config import StructureConfig
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.structuring import outcome as results
 from cxrlab.data.structuring.run import structure_corpus
-from cxrlab.models.asked_once import AskedOnce
+from cxrlab.models.text_model_cache import CachedTextModel
 
 COUNT = 9
 
@@ -56,7 +56,7 @@ class Dying(FakeModel):
 
 
 def by_model(source: Corpus, config: StructureConfig, out: Path, model: FakeModel) -> Corpus:
-    with AskedOnce(model, config.asking, out) as asked:
+    with CachedTextModel(model, config.asking, out) as asked:
         return structure_corpus(source, config, out, asked)
 
 
@@ -115,7 +115,7 @@ def test_a_finished_corpus_is_left_as_it_is(source: Corpus, tmp_path: Path) -> N
     config = StructureConfig(model="fake:one")
     by_model(source, config, tmp_path / "out", FakeModel(good))
     before = content(tmp_path / "out")
-    again = AskedOnce(FakeModel(lambda prompt: pytest.fail("asked again")), config.asking, tmp_path / "out")
+    again = CachedTextModel(FakeModel(lambda prompt: pytest.fail("asked again")), config.asking, tmp_path / "out")
     with again:
         structure_corpus(source, config, tmp_path / "out", again)
         again.recall()
@@ -185,7 +185,7 @@ def test_the_budget_stops_and_a_higher_one_goes_on(source: Corpus, tmp_path: Pat
         by_model(source, config(1.05), tmp_path / "out", first)
     assert len(first.prompts) == 3
     second = FakeModel(good)
-    with AskedOnce(second, config(9.0).asking, tmp_path / "out") as asked:
+    with CachedTextModel(second, config(9.0).asking, tmp_path / "out") as asked:
         structure_corpus(source, config(9.0), tmp_path / "out", asked)
     assert len(second.prompts) == 3 and asked.budget.spent == pytest.approx(6 * 20 / 1000)
     by_model(source, config(None), tmp_path / "whole", FakeModel(good))

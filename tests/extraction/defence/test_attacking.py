@@ -14,7 +14,7 @@ from cxrlab.extraction.defence.attacking import FOLDER, Plan, attack_config, aud
 from cxrlab.extraction.defence.config import DefendConfig
 from cxrlab.extraction.paper_decoding import PaperDecoding
 from cxrlab.extraction.terms import Price
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 
 
 def test_the_price_reaches_the_attack_so_that_its_ledger_counts_money() -> None:
@@ -35,7 +35,7 @@ def test_an_attack_file_that_cannot_be_used_is_refused_before_anything_is_asked(
 def test_the_attacked_victim_is_loaded_like_the_defended_one() -> None:
     usual = DefendConfig("stub:normal", Path("corpus"))
     assert not [word for word in overrides(usual, Plan(None, usual.settings)) if word.startswith("loading")]
-    other = DefendConfig("stub:normal", Path("corpus"), loading=Loading("cpu", "bfloat16", trust_remote_code=True))
+    other = DefendConfig("stub:normal", Path("corpus"), loading=LoadSettings("cpu", "bfloat16", trust_remote_code=True))
     words = {word for word in overrides(other, Plan(None, other.settings)) if word.startswith("loading")}
     assert words == {"loading.device=cpu", "loading.dtype=bfloat16", "loading.trust_remote_code=true"}
     audit_attack(other)  # the audit can read them

@@ -19,7 +19,7 @@ from cxrlab.extraction.desk import Desk
 from cxrlab.extraction.ledger import Ledger
 from cxrlab.extraction.records import Picture
 from cxrlab.extraction.terms import Terms
-from cxrlab.models.decoding import ChoosesWords, Decoding
+from cxrlab.models.decoding import Decoding, SupportsDecoding
 
 Image = NDArray[np.float32]
 
@@ -63,7 +63,7 @@ def test_refusals_stand_in_their_places_and_the_model_is_not_asked() -> None:
 
 def test_it_is_a_model_that_gives_words_alone() -> None:
     model = defended(Victim(), Coarse())
-    assert isinstance(model, ImageToText) and not isinstance(model, ChoosesWords)
+    assert isinstance(model, ImageToText) and not isinstance(model, SupportsDecoding)
     assert model.capabilities == Capabilities(batch=True)
     assert model.name == "victim behind coarse"
     assert model.generate(images(0.3))[0].text == "Left nodule is present."
@@ -71,7 +71,7 @@ def test_it_is_a_model_that_gives_words_alone() -> None:
 
 def test_who_chooses_words_still_does() -> None:
     model = defended(Chooser(), Coarse())
-    assert isinstance(model, ChoosesWords)
+    assert isinstance(model, SupportsDecoding)
     assert [[one.text for one in image] for image in model.answers(images(0.3))] == [["Left nodule is present."] * 2]
 
 
@@ -80,7 +80,7 @@ def test_accounts_take_turns_and_a_restart_goes_on_counting() -> None:
 
     def answered(accounts: int, asked: int, count: int) -> int:
         turns = [f"account {number % accounts}" for number in range(asked + count)]
-        model = defended(Victim(), Quota(2), earlier=turns[:asked]).asked_by(turns[asked:])
+        model = defended(Victim(), Quota(2), earlier=turns[:asked]).for_accounts(turns[asked:])
         return sum(not answer.extra for answer in model.generate(images(*[0.5] * count)))
 
     assert [answered(1, 0, 6), answered(2, 0, 6), answered(2, 3, 6), answered(1, 2, 6)] == [2, 4, 1, 0]
@@ -116,5 +116,5 @@ def test_a_batch_that_does_not_fit_counts_each_image_once() -> None:
             return super().generate(all_images, indications)
 
     model = defended(Small(), Quota(4), batch_size=BatchSize(8))
-    answers = model.asked_by(["one"] * 5).generate(images(*[0.5] * 5))
+    answers = model.for_accounts(["one"] * 5).generate(images(*[0.5] * 5))
     assert sizes == [4, 2, 2] and sum(not answer.extra for answer in answers) == 4

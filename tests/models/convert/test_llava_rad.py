@@ -24,12 +24,11 @@ from torch import Tensor
 from torch.nn.functional import gelu
 
 from cxrlab.core.errors import CxrlabError
-from cxrlab.models.convert.config import ConvertConfig
-from cxrlab.models.convert.converting import convert
+from cxrlab.models.convert.conversion import ConvertConfig, convert
+from cxrlab.models.convert.llava_rad import SYSTEM, add_image_token, chat_template
 from cxrlab.models.convert.tensors import under
-from cxrlab.models.convert.vicuna import SYSTEM, add_image_token, chat_template
 from cxrlab.models.hf.checkpoint import open_checkpoint
-from cxrlab.models.hf.wrapper import HfModel
+from cxrlab.models.hf.model import HfModel
 
 PROMPT = "Provide a description of the findings in the radiology image."
 REPORT = "the lungs are clear ."

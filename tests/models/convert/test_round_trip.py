@@ -11,12 +11,11 @@ from plain_forward import bert_states, vit_class_token
 from published_checkpoints import PATCH, open_clip_folder, open_clip_tensors
 from torch.nn.functional import gelu, normalize
 
-from cxrlab.models.convert.config import ConvertConfig
-from cxrlab.models.convert.converting import convert
+from cxrlab.models.components import load_vision_encoder
+from cxrlab.models.convert.conversion import ConvertConfig, convert
 from cxrlab.models.convert.tensors import under
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.names import load_encoder
-from cxrlab.models.parts import load_vision_encoder
 
 MEAN, STD = torch.tensor([0.48145466, 0.4578275, 0.40821073]), torch.tensor([0.26862954, 0.26130258, 0.27577711])
 
@@ -30,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_vectors_of_images_and_texts(folder: Path) -> None:
     """From grey image and plain words to unit vectors, against the forward written out by hand."""
-    encoder, tensors = load_encoder(f"hf:{folder}", Loading()), open_clip_tensors()
+    encoder, tensors = load_encoder(f"hf:{folder}", LoadSettings()), open_clip_tensors()
     radiograph = np.random.default_rng(0).random((3 * PATCH, 3 * PATCH)).astype(np.float32)
     pixels = (torch.from_numpy(radiograph)[None, None] - MEAN[:, None, None]) / STD[:, None, None]
     image = vit_class_token(under(tensors, "visual.trunk."), pixels) @ tensors["visual.head.proj.weight"].T
@@ -45,7 +44,7 @@ def test_vectors_of_images_and_texts(folder: Path) -> None:
 
 def test_long_texts_are_cut_where_the_encoder_was_trained(folder: Path) -> None:
     """Sixteen tokens, the two that every text gets included."""
-    encoder = load_encoder(f"hf:{folder}", Loading())
+    encoder = load_encoder(f"hf:{folder}", LoadSettings())
     same = encoder.embed_texts(["clear " * 14, "clear " * 30])
     np.testing.assert_allclose(same[0], same[1], atol=1e-6)
 

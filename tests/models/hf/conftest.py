@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tiny_models import save_tiny_llava
 
-from cxrlab.models.hf.wrapper import HfModel
+from cxrlab.models.hf.model import HfModel
 
 
 @pytest.fixture(scope="session")

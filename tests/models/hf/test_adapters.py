@@ -10,12 +10,12 @@ import torch
 from tiny_models import tiny_llava
 
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.models.components import load_language_model, load_vision_encoder
 from cxrlab.models.hf.adapters import base_of, is_adapter, resolve
 from cxrlab.models.hf.checkpoint import open_checkpoint
-from cxrlab.models.hf.wrapper import HfModel
-from cxrlab.models.loading import Loading
+from cxrlab.models.hf.model import HfModel
+from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_card import ModelCard, write_model_card
-from cxrlab.models.parts import load_language_model, load_vision_encoder
 
 IMAGE = torch.rand(1, 32, 32, generator=torch.Generator().manual_seed(0))
 
@@ -54,8 +54,8 @@ def home(llava_folder: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def loss(path: Path, loading: Loading | None = None) -> float:
-    settings = (loading or Loading()).but(prompts="llava-rad/1")
+def loss(path: Path, loading: LoadSettings | None = None) -> float:
+    settings = (loading or LoadSettings()).but(prompts="llava-rad/1")
     return float(HfModel.load(str(path), loading=settings).losses(IMAGE, ["No effusion."])[0])
 
 
@@ -64,7 +64,7 @@ def test_an_adapter_is_found_by_any_of_three_ways_and_changes_the_model(home: Pa
     by_config = adapt(home / "one", base)
     by_card = adapt(home / "two", Path("nowhere/at/all"), "hf:../base")
     by_hand = adapt(home / "three", None)
-    losses = [loss(by_config), loss(by_card), loss(by_hand, Loading(base=str(base)))]
+    losses = [loss(by_config), loss(by_card), loss(by_hand, LoadSettings(base=str(base)))]
     assert losses == [losses[0]] * 3 and abs(losses[0] - loss(base)) > 1e-3
     model = HfModel.load(str(by_card))
     assert model.prompts.name == "chexagent/1" and model.collections == ("phantom",)
@@ -100,12 +100,12 @@ def test_an_adapter_that_stands_on_itself_is_refused(home: Path) -> None:
         ):
             with pytest.raises(DataError, match="stands on itself.*--loading.base"):
                 ask(folder)
-    assert loss(alone, Loading(base=str(home / "base"))) > 0  # what is given goes before what it says
+    assert loss(alone, LoadSettings(base=str(home / "base"))) > 0  # what is given goes before what it says
 
 
 def test_an_adapter_may_stand_on_an_adapter(home: Path) -> None:
     """As if the lower one had been merged first."""
-    from cxrlab.models.merge import merge
+    from cxrlab.models.hf.adapters import merge
 
     lower = adapt(home / "lower", home / "base")
     merge(lower, home / "merged")
@@ -118,7 +118,7 @@ def test_an_adapter_may_stand_on_an_adapter(home: Path) -> None:
 
 def test_an_adapter_of_another_model_is_refused(home: Path) -> None:
     """Another width; other layers; and weights that are not there."""
-    from cxrlab.models.building import TINY, Size
+    from cxrlab.models.random_init import TINY, Size
 
     model, processor = tiny_llava(size=Size(**{**vars(TINY), "width": 64, "head": 16}))
     wide = home / "wide"
@@ -132,14 +132,14 @@ def test_an_adapter_of_another_model_is_refused(home: Path) -> None:
     model.save_pretrained(deep)
     processor.save_pretrained(deep)
     with pytest.raises(DataError, match=r"does not fit .*: 4 tensors are on one side alone"):
-        open_checkpoint(adapter, Loading(base=str(deep)))
+        open_checkpoint(adapter, LoadSettings(base=str(deep)))
     weights = adapter / "adapter_model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-8])
     with pytest.raises(DataError, match="cut short"):
-        open_checkpoint(adapter, Loading(base=str(home / "base")))
+        open_checkpoint(adapter, LoadSettings(base=str(home / "base")))
     weights.unlink()
     with pytest.raises(DataError, match="no adapter_model.safetensors"):
-        open_checkpoint(adapter, Loading(base=str(home / "base")))
+        open_checkpoint(adapter, LoadSettings(base=str(home / "base")))
 
 
 def test_an_adapter_may_bring_its_own_processor(home: Path) -> None:
@@ -157,10 +157,10 @@ def test_names_of_bases(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve("hf:org/name", home) == resolve("org/name", home) == "org/name"
     monkeypatch.setattr("cxrlab.models.hf.adapters.load_reference", lambda reference: lambda name: home / name)
     assert resolve("builtin:base", Path("x")) == home / "base"
-    assert not is_adapter(home / "base") and base_of(home, Loading(base="org/name")) == "org/name"
+    assert not is_adapter(home / "base") and base_of(home, LoadSettings(base="org/name")) == "org/name"
 
 
 def test_an_adapter_runs_in_half_precision(home: Path) -> None:
     """Layers of the adapter may be kept finer than the base; what comes out is the same within bfloat16."""
     adapter = adapt(home / "adapter", home / "base")
-    assert loss(adapter, Loading(dtype="bfloat16")) == pytest.approx(loss(adapter), abs=0.05)
+    assert loss(adapter, LoadSettings(dtype="bfloat16")) == pytest.approx(loss(adapter), abs=0.05)

@@ -15,9 +15,9 @@ from tiny_families import save_tiny
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.models.hf.attention import image_grid, report_attention
+from cxrlab.models.hf.model import HfModel
 from cxrlab.models.hf.prompting import report_ids
-from cxrlab.models.hf.wrapper import HfModel
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 
 REPORT = "Small left pleural effusion."
 
@@ -28,7 +28,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def opened(folder: Path, attention: Any = "eager") -> HfModel:
-    return HfModel.load(str(folder), None, Loading(attention=attention))
+    return HfModel.load(str(folder), None, LoadSettings(attention=attention))
 
 
 def image(height: int = 60, width: int = 80) -> Any:

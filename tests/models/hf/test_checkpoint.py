@@ -10,11 +10,11 @@ import torch
 from tiny_models import tiny_dual_encoder, tiny_llava, tiny_tokenizer
 
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, OutOfMemory, RunError
-from cxrlab.models.building import TINY, build_image_processor, build_language_model, build_vision_encoder
 from cxrlab.models.hf import checkpoint, placement
 from cxrlab.models.hf.checkpoint import open_checkpoint
-from cxrlab.models.hf.source import foreign_code, locate
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
+from cxrlab.models.local_files import locate, remote_code_files
+from cxrlab.models.random_init import TINY, build_image_processor, build_language_model, build_vision_encoder
 
 OWN_CODE = """
 from transformers import LlavaConfig, LlavaForConditionalGeneration
@@ -117,7 +117,7 @@ def test_a_run_folder_leads_to_the_checkpoint_in_it(llava_folder: Path, tmp_path
     shutil.copytree(llava_folder, tmp_path / "run" / "checkpoint", dirs_exist_ok=True)
     assert open_checkpoint(tmp_path / "run").folder == tmp_path / "run" / "checkpoint"
     (tmp_path / "run" / "config.json").write_text("{}")
-    assert locate(tmp_path / "run", Loading()) == tmp_path / "run"
+    assert locate(tmp_path / "run", LoadSettings()) == tmp_path / "run"
 
 
 def test_names_that_lead_nowhere_are_told_without_a_look_at_the_network(
@@ -135,17 +135,17 @@ def test_names_that_lead_nowhere_are_told_without_a_look_at_the_network(
     (tmp_path / "model").mkdir()
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"does not exist. Did you mean 'model'"):
-        locate(tmp_path / "modell", Loading())
+        locate(tmp_path / "modell", LoadSettings())
     with pytest.raises(DataError, match="is a file; name the folder"):
-        locate(tmp_path / "file", Loading())
+        locate(tmp_path / "file", LoadSettings())
     assert not asked  # a path is never taken for an id
     with pytest.raises(DataError, match="neither a folder nor among the checkpoints kept.*--loading.download"):
-        locate("org/name", Loading())
+        locate("org/name", LoadSettings())
     with pytest.raises(DataError, match=r"could not be fetched \(no route to host\)"):
-        locate("org/name", Loading(download=True))
+        locate("org/name", LoadSettings(download=True))
     assert asked == [True, False]
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda name, local_files_only: str(tmp_path / "model"))
-    assert locate("org/name", Loading()) == tmp_path / "model"
+    assert locate("org/name", LoadSettings()) == tmp_path / "model"
 
 
 def test_code_of_a_checkpoint_runs_only_when_it_is_trusted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,20 +156,20 @@ def test_code_of_a_checkpoint_runs_only_when_it_is_trusted(folder: Path, monkeyp
     rewrite(folder / "config.json", model_type="own_llava", auto_map=named)
     with pytest.raises(ConfigError, match=r"would run modeling_own.py on this machine.*trust-remote-code"):
         open_checkpoint(folder)
-    found = open_checkpoint(folder, Loading(trust_remote_code=True))
+    found = open_checkpoint(folder, LoadSettings(trust_remote_code=True))
     assert type(found.model).__name__ == "OwnModel"
     rewrite(folder / "config.json", auto_map={"AutoConfig": "modeling_own.OwnConfig"})
     with pytest.raises(DataError, match="names no model class"):
-        open_checkpoint(folder, Loading(trust_remote_code=True))
+        open_checkpoint(folder, LoadSettings(trust_remote_code=True))
 
 
 def test_foreign_code_is_that_of_unknown_families_alone(folder: Path) -> None:
     """Where transformers has the family itself, its own code is used and nothing is asked."""
     rewrite(folder / "config.json", auto_map={"AutoConfig": "other/repo--configuration.Config"})
-    assert foreign_code(folder) == []
+    assert remote_code_files(folder) == []
     rewrite(folder / "config.json", model_type="own")
     rewrite(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["tokens.Slow", None]})
-    assert foreign_code(folder) == ["other/repo configuration.py", "tokens.py"]
+    assert remote_code_files(folder) == ["other/repo configuration.py", "tokens.py"]
 
 
 def test_too_little_memory_is_said_with_figures(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +181,7 @@ def test_too_little_memory_is_said_with_figures(folder: Path, monkeypatch: pytes
     monkeypatch.setattr(placement, "free_bytes", lambda device: 3 * count)
     with pytest.raises(RunError, match=r"million parameters, which take .* GiB in float32.*--loading.dtype bfloat16"):
         open_checkpoint(folder)
-    assert open_checkpoint(folder, Loading(dtype="bfloat16")).model.dtype == torch.bfloat16
+    assert open_checkpoint(folder, LoadSettings(dtype="bfloat16")).model.dtype == torch.bfloat16
     monkeypatch.setattr(placement, "free_bytes", lambda device: count)
     with pytest.raises(RunError, match="a machine with more memory"):
         open_checkpoint(folder)
@@ -209,14 +209,16 @@ def test_pickled_weights_are_left_to_transformers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("device", ["gpu", "cuda:99"])
 def test_a_device_that_is_not_there_is_refused(llava_folder: Path, device: str) -> None:
     with pytest.raises(ConfigError, match="device="):
-        open_checkpoint(llava_folder, Loading(device=device))
+        open_checkpoint(llava_folder, LoadSettings(device=device))
 
 
 def test_precision_by_device() -> None:
     """auto: float32 on a processor, the checkpoint's own on a GPU."""
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert placement.dtype_of(Loading(), cpu) is torch.float32 and placement.dtype_of(Loading(), gpu) == "auto"
-    assert placement.dtype_of(Loading(dtype="bfloat16"), cpu) is torch.bfloat16
+    assert (
+        placement.dtype_of(LoadSettings(), cpu) is torch.float32 and placement.dtype_of(LoadSettings(), gpu) == "auto"
+    )
+    assert placement.dtype_of(LoadSettings(dtype="bfloat16"), cpu) is torch.bfloat16
     assert (
         placement.Stored(10, 20, 3).in_memory("auto") == 23 and placement.Stored(10, 20, 3).in_memory("float32") == 43
     )
@@ -262,4 +264,4 @@ def test_weights_that_memory_cannot_hold_are_not_called_damaged(
     else:
         monkeypatch.setattr(transformers.PreTrainedModel, "to", full)
     with pytest.raises(OutOfMemory, match="GPU memory ran out while .* was loaded"):
-        open_checkpoint(str(llava_folder), Loading(device="cpu"))
+        open_checkpoint(str(llava_folder), LoadSettings(device="cpu"))

@@ -9,7 +9,7 @@ from tiny_models import tiny_llava, tiny_tokenizer
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.models.decoding import Decoding
-from cxrlab.models.hf.decode import TRUNCATED, draw, image_key, image_tokens, write
+from cxrlab.models.hf.generation import TRUNCATED, draw, image_key, image_tokens, write
 
 SHORT = {"max_new_tokens": 10}
 STRATEGIES = {
@@ -67,15 +67,13 @@ def test_answers_are_the_same_in_any_company(llava: tuple[Any, Any], name: str) 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_confidence_is_the_mean_log_probability_of_what_was_written(llava: tuple[Any, Any], name: str) -> None:
     """Against one pass of the model over prompt and answer, whatever the strategy did to choose the words."""
-    from cxrlab.models.hf.decode import OneByOne
-    from cxrlab.models.hf.diverse_beams import DiverseBeams
-    from cxrlab.models.hf.steps import walk
+    from cxrlab.models.hf.generation import DiverseBeamSearch, TokenByToken, walk
 
     model, processor = llava
     decoding = STRATEGIES[name]
     by_beams = decoding.strategy in ("beam", "diverse")
     inputs = inputs_of(processor, images()[:1], [PROMPTS[1]])
-    choose = DiverseBeams(decoding) if by_beams else OneByOne(decoding, ["a"])
+    choose = DiverseBeamSearch(decoding) if by_beams else TokenByToken(decoding, ["a"])
     rows = decoding.beams if by_beams else decoding.answers
     (found,) = walk(model, inputs, choose, rows=rows, ends=[2], banned=image_tokens(model), longest=10)
     for one in found:

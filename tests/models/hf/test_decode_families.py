@@ -7,10 +7,8 @@ import torch
 from tiny_families import FAMILIES, save_tiny
 
 from cxrlab.models.decoding import Decoding
-from cxrlab.models.hf.decode import image_tokens
-from cxrlab.models.hf.diverse_beams import DiverseBeams
-from cxrlab.models.hf.steps import walk
-from cxrlab.models.hf.wrapper import HfModel
+from cxrlab.models.hf.generation import DiverseBeamSearch, image_tokens, walk
+from cxrlab.models.hf.model import HfModel
 
 REASONS = [None, "fall from a ladder two days ago"]
 STRATEGIES = (
@@ -46,7 +44,7 @@ def test_one_group_is_the_beam_search_of_transformers(model: HfModel) -> None:
             **inputs, num_beams=3, num_return_sequences=3, max_new_tokens=5, do_sample=False, eos_token_id=model.ends,
             suppress_tokens=banned,
         )  # fmt: skip
-        search = DiverseBeams(Decoding(strategy="beam", beams=3, answers=3))
+        search = DiverseBeamSearch(Decoding(strategy="beam", beams=3, answers=3))
         (ours,) = walk(model.model, inputs, search, rows=3, ends=model.ends, banned=banned, longest=5)
     written = theirs[:, inputs["input_ids"].shape[1] :].tolist()
     assert [list(one.tokens) for one in ours] == [

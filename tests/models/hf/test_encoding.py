@@ -5,7 +5,7 @@ import torch
 from tiny_models import tiny_llava
 
 from cxrlab.core.errors import DataError
-from cxrlab.models.hf.encoding import Encoder
+from cxrlab.models.hf.inputs import Encoder
 from cxrlab.models.hf.pixels import pixel_path
 from cxrlab.models.hf.scoring import report_log_probs
 

@@ -7,7 +7,7 @@ import pytest
 from tiny_models import tiny_llava
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.models.hf.expansion import Expander
+from cxrlab.models.hf.inputs import Expander
 
 IMAGE = 4  # the id of <image> in the tiny tokenizer
 
@@ -49,7 +49,7 @@ def test_prompts_are_those_of_the_processor_on_the_true_image() -> None:
 
 def test_neither_prompts_nor_blank_images_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seven hundred thousand indications, and images of thousands of sizes, whose pixels must not all be kept."""
-    monkeypatch.setattr("cxrlab.models.hf.expansion._PROMPTS", 3)
+    monkeypatch.setattr("cxrlab.models.hf.inputs._PROMPTS", 3)
     _, processor = tiny_llava()
     processor.image_processor = Counting(processor.image_processor)
     expander = Expander(processor, IMAGE)
@@ -65,7 +65,7 @@ def test_neither_prompts_nor_blank_images_pile_up(monkeypatch: pytest.MonkeyPatc
 
 
 def test_threads_may_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cxrlab.models.hf.expansion._PROMPTS", 2)
+    monkeypatch.setattr("cxrlab.models.hf.inputs._PROMPTS", 2)
     _, processor = tiny_llava()
     expander = Expander(processor, IMAGE)
     asked = [(f"Question {number % 5}?", (32, 32 + number % 7)) for number in range(200)]

@@ -14,8 +14,8 @@ from torch import Tensor
 from transformers import AutoModelForImageTextToText
 
 from cxrlab.core.errors import DataError
+from cxrlab.models.hf.model import HfModel
 from cxrlab.models.hf.prompting import prompt_text, report_text
-from cxrlab.models.hf.wrapper import HfModel
 
 REPORT = "Small left pleural effusion."
 

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 import torch
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.models.hf.grids import Grid, token_grid
+from cxrlab.models.hf.token_grid import Grid, token_grid
 
 
 def config(family: str = "llava", **values: Any) -> SimpleNamespace:

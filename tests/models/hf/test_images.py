@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cxrlab.core.errors import DataError
-from cxrlab.models.hf.images import as_images
+from cxrlab.models.hf.inputs import as_images
 
 CPU = torch.device("cpu")
 

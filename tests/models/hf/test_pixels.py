@@ -13,8 +13,8 @@ import torch
 import transformers
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.models.hf.pixel_paths.plain import centre, target
-from cxrlab.models.hf.pixels import EightBit, PixelPath, difference, measure, pixel_path, processed, prove
+from cxrlab.models.hf.families.llava import centre, target
+from cxrlab.models.hf.pixels import EightBitPath, PixelPath, difference, measure, pixel_path, processed, prove
 from cxrlab.models.hf.resampling import BOX
 
 
@@ -171,7 +171,7 @@ def test_a_family_without_a_path_is_served_in_eight_bits_and_says_so() -> None:
     """Pixtral's processor has steps of its own: no gradient, the reason, and the processor's own numbers."""
     processor = made("PixtralImageProcessorPil", size={"longest_edge": 64}, patch_size={"height": 16, "width": 16})()
     path = pixel_path("pixtral", processor)
-    assert isinstance(path, EightBit) and not path.differentiable and path.tolerance == 0
+    assert isinstance(path, EightBitPath) and not path.differentiable and path.tolerance == 0
     assert "'pixtral'" in path.reason and "8 bits" in path.reason and "PixtralImageProcessorPil" in path.reason
     images = [image(40, 50).requires_grad_()]
     given = path.inputs(images)

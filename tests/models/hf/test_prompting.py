@@ -8,7 +8,7 @@ from tiny_families import IDEFICS, tiny, tokenizer
 from tiny_models import TEXTS, tiny_llava
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.models.hf.prompting import end_tokens, form_of, prompt_text, report_ids, report_text
+from cxrlab.models.hf.prompting import end_tokens, prompt_format, prompt_text, report_ids, report_text
 
 
 class Plain:
@@ -55,7 +55,7 @@ def test_a_report_has_the_same_tokens_after_every_prompt() -> None:
 )
 def test_the_template_decides_what_stands_around_a_report(family: str, space: str, end: str) -> None:
     _, processor = tiny(family)
-    form = form_of(processor)
+    form = prompt_format(processor)
     assert (form.space, processor.tokenizer.convert_ids_to_tokens(form.end)) == (space, end)
 
 
@@ -97,14 +97,14 @@ def test_a_template_that_writes_the_date_asks_the_same_every_day() -> None:
     )
     processor = Plain(tokenizer({}), chat_template=dated)
     assert prompt_text(processor, "Findings?").startswith("Today: 26 Jul 2024, 2024-07-26\nUser:")
-    assert form_of(processor).space == form_of(Plain(tokenizer({}), chat_template=IDEFICS)).space
+    assert prompt_format(processor).space == prompt_format(Plain(tokenizer({}), chat_template=IDEFICS)).space
 
 
 def test_a_template_for_the_user_alone_ends_by_the_tokenizers_token() -> None:
     """Idefics' template, with an assistant's turn refused."""
     only = "{% if messages|length > 1 %}{{ raise_exception('one turn') }}{% endif %}" + IDEFICS
     processor = Plain(tokenizer({}), chat_template=only)
-    assert form_of(processor).end == processor.tokenizer.eos_token_id
+    assert prompt_format(processor).end == processor.tokenizer.eos_token_id
 
 
 def test_a_tokenizer_that_marks_spaces_instead_of_keeping_them() -> None:

@@ -11,8 +11,8 @@ import torch
 from tiny_models import save_tiny_llava
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.models.hf.wrapper import HfModel
-from cxrlab.models.loading import Loading
+from cxrlab.models.hf.model import HfModel
+from cxrlab.models.load_settings import LoadSettings
 
 MODELING = """
 import os
@@ -73,7 +73,7 @@ def test_untrusted_files_are_named_and_not_run(folder: Path) -> None:
 
 def test_trusted_it_answers_like_any_other(folder: Path, tmp_path: Path) -> None:
     """The same weights under the family's own name say the same words."""
-    own = HfModel.load(str(folder), loading=Loading(trust_remote_code=True))
+    own = HfModel.load(str(folder), loading=LoadSettings(trust_remote_code=True))
     assert os.environ["RAN_MODELING"] and type(own.model).__name__ == "ReporterForConditionalGeneration"
     plain = HfModel.load(str(save_tiny_llava(tmp_path / "plain")))
     images = torch.rand(2, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -84,4 +84,4 @@ def test_a_missing_file_is_told(folder: Path) -> None:
     """Half a download: the config names a file that is not there."""
     (folder / "modeling_reporter.py").unlink()
     with pytest.raises(DataError, match=r"config\.json cannot be read|modeling_reporter"):
-        HfModel.load(str(folder), loading=Loading(trust_remote_code=True))
+        HfModel.load(str(folder), loading=LoadSettings(trust_remote_code=True))

@@ -14,8 +14,8 @@ from tiny_families import save_tiny
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.protocols import Capabilities
+from cxrlab.models.hf.model import HfModel
 from cxrlab.models.hf.saliency import gradients, integrated, smoothed
-from cxrlab.models.hf.wrapper import HfModel
 
 REPORT = "Small left pleural effusion."
 PARTS = [[(6, 10)], [(0, 5), (19, 27)]]
@@ -40,8 +40,7 @@ def test_a_gradient_is_the_slope_along_a_change_of_the_image(model: HfModel, sha
     """Central difference of the words' log-probability along a random change, at the image's own size."""
     one_image = image(*shape)
     found = list(gradients(model, one_image, REPORT, PARTS))
-    from cxrlab.models.hf.prompting import report_ids
-    from cxrlab.models.hf.token_spans import token_text
+    from cxrlab.models.hf.prompting import report_ids, token_text
 
     written = token_text(model.tokenizer, report_ids(model.processor, REPORT))
     words = [written.tokens_of(part) for part in PARTS]
@@ -58,8 +57,7 @@ def test_a_gradient_is_the_slope_along_a_change_of_the_image(model: HfModel, sha
 def test_an_integrated_gradient_adds_up_to_what_the_image_tells(model: HfModel, shape: tuple[int, ...]) -> None:
     """log p on the image less log p on a flat one, up to the steps: 64 of them come within 2 %, as many as 8 near."""
     one_image = image(*shape)
-    from cxrlab.models.hf.prompting import report_ids
-    from cxrlab.models.hf.token_spans import token_text
+    from cxrlab.models.hf.prompting import report_ids, token_text
 
     tokens = token_text(model.tokenizer, report_ids(model.processor, REPORT)).tokens_of(PARTS[0])
     told_by_image = told(model, one_image, tokens) - told(model, np.full_like(one_image, one_image.mean()), tokens)

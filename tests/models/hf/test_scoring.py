@@ -11,14 +11,21 @@ from tiny_models import tiny_llava
 from torch import Tensor
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.models.building import train_tokenizer
 from cxrlab.models.hf.checkpoint import Checkpoint
-from cxrlab.models.hf.closed_question import Verdicts, verdict_scores, verdicts_of, yes_margins
-from cxrlab.models.hf.encoding import Encoded, Encoder
+from cxrlab.models.hf.inputs import Encoded, Encoder
+from cxrlab.models.hf.model import HfModel
 from cxrlab.models.hf.pixels import pixel_path
-from cxrlab.models.hf.scoring import last_logits, next_logits, report_log_probs
-from cxrlab.models.hf.wrapper import HfModel
+from cxrlab.models.hf.scoring import (
+    YesNoTokens,
+    last_logits,
+    next_logits,
+    report_log_probs,
+    yes_margins,
+    yes_no_log_probs,
+    yes_no_tokens,
+)
 from cxrlab.models.prompts import load_prompts
+from cxrlab.models.random_init import train_tokenizer
 
 
 class Table:
@@ -63,14 +70,14 @@ def test_the_next_token_is_read_where_each_row_ends() -> None:
 
 def test_yes_against_no_by_hand() -> None:
     """Spellings of yes weigh 1 + 2, those of no 1: three quarters; a constant of the image does not matter."""
-    scores, verdicts = torch.tensor([[0.0, math.log(2), 0.0]]), Verdicts(((0,), (1,)), ((2,),))
+    scores, verdicts = torch.tensor([[0.0, math.log(2), 0.0]]), YesNoTokens(((0,), (1,)), ((2,),))
     assert yes_margins(scores, verdicts).sigmoid().item() == pytest.approx(0.75)
     assert yes_margins(scores + 1000, verdicts).sigmoid().item() == pytest.approx(0.75, abs=1e-4)
 
 
 def test_verdicts_are_whole_words_in_the_place_of_an_answer() -> None:
     _, processor = tiny_llava()
-    found = verdicts_of(processor)
+    found = yes_no_tokens(processor)
     words = processor.tokenizer
     assert found.whole
     assert {words.decode(tokens).strip().lower() for tokens in found.yes} == {"yes"}
@@ -82,12 +89,12 @@ def test_words_in_pieces_are_scored_whole_with_the_chances_of_the_model() -> Non
     model, processor = tiny_llava()
     narrow = train_tokenizer(["no effusion, No pneumothorax"] * 4, 300)
     processor.tokenizer = narrow
-    found = verdicts_of(processor)
+    found = yes_no_tokens(processor)
     assert not found.whole and all(len(tokens) > 1 for tokens in found.yes) and all(len(t) == 1 for t in found.no)
     encoder = Encoder(processor, pixel_path("llava", processor), narrow.image_token_id, 512, model.device, model.dtype)
     images = [torch.rand(1, 32, 32, generator=torch.Generator().manual_seed(k)).requires_grad_() for k in range(2)]
     prompts = ["Effusion?", "Is the heart of normal size?"]
-    scores = verdict_scores(model, encoder, images, prompts, found)
+    scores = yes_no_log_probs(model, encoder, images, prompts, found)
     for image in range(2):
         for column, tokens in enumerate(found.spellings):
             # By hand: one pass a piece, the pieces before it appended to the prompt.
@@ -126,7 +133,7 @@ def test_a_word_in_pieces_is_all_of_its_pieces() -> None:
     class Processor:
         tokenizer, image_token, chat_template = Letters(blind=False), "<image>", None
 
-    assert verdicts_of(Processor()).yes == tuple(sorted(tuple(map(ord, word)) for word in ("yes", "Yes", "YES")))
+    assert yes_no_tokens(Processor()).yes == tuple(sorted(tuple(map(ord, word)) for word in ("yes", "Yes", "YES")))
 
 
 def test_answers_that_are_all_alike_cannot_be_told_apart() -> None:
@@ -134,7 +141,7 @@ def test_answers_that_are_all_alike_cannot_be_told_apart() -> None:
         tokenizer, image_token, chat_template = Letters(blind=True), "<image>", None
 
     with pytest.raises(ConfigError, match="the same tokens"):
-        verdicts_of(Processor())
+        yes_no_tokens(Processor())
 
 
 def test_a_processor_of_another_model_is_told() -> None:

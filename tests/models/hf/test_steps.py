@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.models.hf.steps import Steps
+from cxrlab.models.hf.generation import Steps
 
 
 class Counter:

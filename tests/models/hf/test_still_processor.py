@@ -9,7 +9,7 @@ import pytest
 from tiny_families import save_tiny
 from transformers import LlavaProcessor, Qwen2_5_VLProcessor
 
-from cxrlab.models.hf.still_processor import still, still_class
+from cxrlab.models.hf.checkpoint import still, still_class
 
 SETTINGS = {"local_files_only": True}
 

@@ -9,9 +9,9 @@ from tiny_text_models import bert_folder
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.protocols import TextModel
-from cxrlab.models.asked_once import AnswersAsTheyCome, AskedOnce, KnowsItsWeights
-from cxrlab.models.hf.text import HfText
+from cxrlab.models.hf.text_model import HfTextModel
 from cxrlab.models.names import load_text_model
+from cxrlab.models.text_model_cache import CachedTextModel, HasFingerprint, StreamsCompletions
 
 CHAT = "{% for turn in messages %}<s>{{ turn['role'] }}: {{ turn['content'] }}</s>{% endfor %}"
 PROMPTS = ("Small left pleural effusion.", "The", *TEXTS, "Is there a tube?", "Both lungs are clear. " * 4, "No", "")
@@ -23,18 +23,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def model(folder: Path) -> HfText:
-    return HfText.load(str(folder))
+def model(folder: Path) -> HfTextModel:
+    return HfTextModel.load(str(folder))
 
 
 def test_it_is_a_text_model_by_its_name(folder: Path) -> None:
     model = load_text_model(f"hf:{folder}")
-    assert isinstance(model, HfText) and model.name == f"hf:{folder}"
+    assert isinstance(model, HfTextModel) and model.name == f"hf:{folder}"
     assert isinstance(model, TextModel)
-    assert isinstance(model, AnswersAsTheyCome) and isinstance(model, KnowsItsWeights)
+    assert isinstance(model, StreamsCompletions) and isinstance(model, HasFingerprint)
 
 
-def test_a_batch_of_all_lengths_gives_what_each_prompt_gives_alone(model: HfText) -> None:
+def test_a_batch_of_all_lengths_gives_what_each_prompt_gives_alone(model: HfTextModel) -> None:
     """Padding on the left must not be seen; the batch is larger than what goes through at once."""
     together = model.complete(PROMPTS, max_tokens=12)
     alone = [model.complete([prompt], max_tokens=12)[0] for prompt in PROMPTS]
@@ -46,7 +46,7 @@ def test_a_batch_of_all_lengths_gives_what_each_prompt_gives_alone(model: HfText
     assert len({one.text for one in together}) > 3  # answers differ, so that the comparison says something
 
 
-def test_it_writes_what_transformers_writes(model: HfText, folder: Path) -> None:
+def test_it_writes_what_transformers_writes(model: HfTextModel, folder: Path) -> None:
     """The peer: `generate` of transformers itself, greedy, on one prompt."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -61,7 +61,7 @@ def test_it_writes_what_transformers_writes(model: HfText, folder: Path) -> None
     assert found.extra["prompt_tokens"] == ids["input_ids"].shape[1]
 
 
-def test_an_answer_that_is_cut_says_so(model: HfText) -> None:
+def test_an_answer_that_is_cut_says_so(model: HfTextModel) -> None:
     answers = model.complete(PROMPTS, max_tokens=3)
     for answer in answers:
         assert answer.tokens is not None and answer.tokens <= 3
@@ -70,14 +70,14 @@ def test_an_answer_that_is_cut_says_so(model: HfText) -> None:
     assert model.complete([]) == []
 
 
-def test_a_prompt_that_does_not_fit_is_refused_before_any_is_answered(model: HfText) -> None:
+def test_a_prompt_that_does_not_fit_is_refused_before_any_is_answered(model: HfTextModel) -> None:
     coming = model.completions(["short", "left pleural effusion " * 200], max_tokens=8)
     with pytest.raises(ConfigError, match=r"a prompt of [\d,]+ tokens and an answer of up to 8 do not fit the \d+"):
         next(coming)
 
 
 def test_a_chat_template_is_used_and_its_words_cannot_be_forged(tmp_path: Path) -> None:
-    model = HfText.load(str(save_causal(tmp_path / "chat", template=CHAT)))
+    model = HfTextModel.load(str(save_causal(tmp_path / "chat", template=CHAT)))
     tokenizer = model._causal.tokenizer
     ids = model._ids(f"clear {tokenizer.eos_token} <image> effusion")
     assert tokenizer.decode(ids) == "<s>user: clear </s> <image> effusion</s>"
@@ -87,12 +87,12 @@ def test_a_chat_template_is_used_and_its_words_cannot_be_forged(tmp_path: Path) 
 
 
 def test_another_set_of_weights_or_another_template_has_another_fingerprint(folder: Path, tmp_path: Path) -> None:
-    first = HfText.load(str(folder)).fingerprint
-    assert first == HfText.load(str(folder)).fingerprint
+    first = HfTextModel.load(str(folder)).fingerprint
+    assert first == HfTextModel.load(str(folder)).fingerprint
     copy = Path(shutil.copytree(folder, tmp_path / "copy"))
-    assert HfText.load(str(copy)).fingerprint == first  # wherever it lies
+    assert HfTextModel.load(str(copy)).fingerprint == first  # wherever it lies
     others = [save_causal(tmp_path / "seed", 1), save_causal(tmp_path / "chat", template=CHAT)]
-    assert len({first, *(HfText.load(str(other)).fingerprint for other in others)}) == 3
+    assert len({first, *(HfTextModel.load(str(other)).fingerprint for other in others)}) == 3
 
 
 def test_weights_that_changed_under_one_name_are_asked_again(tmp_path: Path) -> None:
@@ -100,8 +100,8 @@ def test_weights_that_changed_under_one_name_are_asked_again(tmp_path: Path) -> 
     answers, paid = [], []
     for seed in (0, 0, 1):
         shutil.rmtree(place, ignore_errors=True)
-        model = HfText.load(str(save_causal(place, seed)))
-        with AskedOnce(model, folder=run) as asked:
+        model = HfTextModel.load(str(save_causal(place, seed)))
+        with CachedTextModel(model, folder=run) as asked:
             answers.append(asked.complete(PROMPTS[:3], max_tokens=6)[0].text)
             paid.append(asked.paid)
         assert answers[-1] == model.complete(PROMPTS[:1], max_tokens=6)[0].text
@@ -130,7 +130,7 @@ def test_an_adapter_of_a_causal_model_is_merged_into_it(folder: Path, tmp_path: 
     base = AutoModelForCausalLM.from_pretrained(folder)
     wrapped = get_peft_model(base, LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False))
     wrapped.save_pretrained(tmp_path / "adapter")
-    adapted, plain = HfText.load(str(tmp_path / "adapter")), HfText.load(str(folder))
+    adapted, plain = HfTextModel.load(str(tmp_path / "adapter")), HfTextModel.load(str(folder))
     assert adapted.fingerprint != plain.fingerprint
     told, untold = (model.complete(PROMPTS, max_tokens=8) for model in (adapted, plain))
     assert [one.mean_logprob for one in told] != [one.mean_logprob for one in untold]
@@ -141,4 +141,4 @@ def test_code_that_comes_with_a_checkpoint_is_not_run(folder: Path, tmp_path: Pa
     (copy / "config.json").write_text('{"model_type": "own", "auto_map": {"AutoConfig": "modeling_own.Config"}}')
     (copy / "modeling_own.py").write_text("raise SystemExit('run')")
     with pytest.raises(ConfigError, match="would run modeling_own.py"):
-        HfText.load(str(copy))
+        HfTextModel.load(str(copy))

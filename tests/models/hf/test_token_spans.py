@@ -7,8 +7,7 @@ import pytest
 pytest.importorskip("torch")
 from tiny_models import tiny_llava, tiny_tokenizer
 
-from cxrlab.models.hf.prompting import report_ids
-from cxrlab.models.hf.token_spans import token_text, written_text
+from cxrlab.models.hf.prompting import report_ids, token_text, written_text
 
 
 @pytest.mark.parametrize("text", ["Small left pleural effusion.", "Größe 3 µm – no cœur", "a  b\n\nc", "¿心臓?"])

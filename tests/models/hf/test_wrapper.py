@@ -14,10 +14,10 @@ from torch import Tensor
 
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
 from cxrlab.core.protocols import ImageToText, KnowsItsCollections
-from cxrlab.models.decoding import Decoding, DrawsInParts
+from cxrlab.models.decoding import Decoding, SupportsSplitSampling
 from cxrlab.models.hf.checkpoint import Checkpoint, open_checkpoint
-from cxrlab.models.hf.wrapper import HfModel
-from cxrlab.models.loading import Loading
+from cxrlab.models.hf.model import HfModel
+from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_card import ModelCard
 from cxrlab.models.prompts import load_prompts
 
@@ -140,7 +140,7 @@ def test_generation_does_not_depend_on_the_batch_and_is_repeatable(llava: HfMode
 
 def test_drawn_answers_in_parts_are_those_of_one_call(llava: HfModel) -> None:
     """A server asks for them in parts where another client waits."""
-    assert isinstance(llava, DrawsInParts)
+    assert isinstance(llava, SupportsSplitSampling)
     how = Decoding(strategy="sample", answers=5, temperature=2.0, max_new_tokens=6)
     whole = llava.answers(images(2), None, how)
     counts = ((0, 2), (2, 3))  # number of the first answer, and how many
@@ -274,7 +274,7 @@ def test_a_text_that_outgrows_the_model_is_refused_with_the_numbers(llava: HfMod
 
 
 def test_half_precision_keeps_the_pixels_and_their_gradient_whole(llava: HfModel, llava_folder: Path) -> None:
-    half = HfModel.load(str(llava_folder), loading=Loading(dtype="bfloat16"))
+    half = HfModel.load(str(llava_folder), loading=LoadSettings(dtype="bfloat16"))
     assert half.model.dtype == torch.bfloat16
     image = images(2).requires_grad_()
     losses = half.losses(image, list(REPORTS[:2]))
@@ -290,7 +290,7 @@ def test_the_wrapper_is_a_model_of_the_room(llava: HfModel, llava_folder: Path) 
     assert llava.capabilities.gradients and llava.capabilities.log_probabilities and not llava.capabilities.attention
     assert not any(parameter.requires_grad for parameter in llava.model.parameters())
     assert not hasattr(llava, "collections")
-    found = open_checkpoint(llava_folder, Loading(attention="eager"))
+    found = open_checkpoint(llava_folder, LoadSettings(attention="eager"))
     card = ModelCard("finetune", "chexagent/1", ("phantom",))
     known = HfModel(
         Checkpoint(found.model, found.processor, found.tokenizer, card, found.folder),

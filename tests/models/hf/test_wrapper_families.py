@@ -14,9 +14,9 @@ from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf import scoring
 from cxrlab.models.hf.attention import report_attention
+from cxrlab.models.hf.model import HfModel
 from cxrlab.models.hf.prompting import prompt_text, report_ids
-from cxrlab.models.hf.wrapper import HfModel
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 
 # Sums over other lengths of padding, and convolutions over other numbers of images, are made in another order.
 TOLERANCE = 2e-4
@@ -180,7 +180,7 @@ def test_folder_is_found_again(model: HfModel) -> None:
 
 def test_attention_is_claimed_where_it_is_given(model: HfModel) -> None:
     """Families that cut an image into tiles, or mix its patches, have no map to give, however they are loaded."""
-    eager = HfModel.load(model.name.removeprefix("hf:"), loading=Loading(attention="eager"))
+    eager = HfModel.load(model.name.removeprefix("hf:"), loading=LoadSettings(attention="eager"))
     image = np.random.default_rng(0).random((40, 40), dtype=np.float32)
     if eager.capabilities.attention:
         assert report_attention(eager, image, "Clear.").values.max() > 0

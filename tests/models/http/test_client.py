@@ -20,7 +20,7 @@ from cxrlab.core.connection import Connection
 from cxrlab.core.errors import ConfigError, CxrlabError, RunError
 from cxrlab.models.http import client as module
 from cxrlab.models.http.client import ChatClient
-from cxrlab.models.http.errors import EndpointError, NobodyThere, cleaned
+from cxrlab.models.http.errors import EndpointError, EndpointUnreachable, cleaned
 
 KEY = "sk-0123456789-never-to-be-seen"
 ASKED = {"messages": [{"role": "user", "content": "Describe the secret effusion of patient 17, please."}]}
@@ -244,7 +244,7 @@ def test_nobody_there_is_recognised_as_such() -> None:
     """The class that says that nothing was asked; a user reads one sentence."""
     with ChatServer() as server:
         client = client_of(server, tries=2)
-    with pytest.raises(NobodyThere, match="gave no answer in 2 tries: .*refused") as error:
+    with pytest.raises(EndpointUnreachable, match="gave no answer in 2 tries: .*refused") as error:
         client.ask(ASKED)
     assert isinstance(error.value, ConnectionRefusedError) and isinstance(error.value, CxrlabError)
 
@@ -415,6 +415,6 @@ def test_threads_that_share_a_client_keep_to_its_limit_together(server: ChatServ
 def test_a_request_that_waits_for_its_turn_is_not_begun_after_a_stop(server: ChatServer) -> None:
     stop = threading.Event()
     stop.set()
-    with pytest.raises(NobodyThere, match="was not asked"):
+    with pytest.raises(EndpointUnreachable, match="was not asked"):
         client_of(server).ask(ASKED, stop=stop)
     assert not server.requests

@@ -12,10 +12,10 @@ from chat_server import ChatServer, completion, refusal
 
 from cxrlab.core.asking import Asking
 from cxrlab.core.connection import Connection
-from cxrlab.models.asked_once import AskedOnce
 from cxrlab.models.http.client import ChatClient
 from cxrlab.models.http.errors import EndpointError
-from cxrlab.models.http.text import HttpText
+from cxrlab.models.http.models import HttpTextModel
+from cxrlab.models.text_model_cache import CachedTextModel
 
 KEY = 'sk-0123"456789-never/to-be-seen'
 HALF = "\ud800"
@@ -27,8 +27,8 @@ def server() -> Iterator[ChatServer]:
         yield running
 
 
-def asked(server: ChatServer) -> HttpText:
-    return HttpText(ChatClient(server.address(), Connection(tries=2), sleep=lambda seconds: None))
+def asked(server: ChatServer) -> HttpTextModel:
+    return HttpTextModel(ChatClient(server.address(), Connection(tries=2), sleep=lambda seconds: None))
 
 
 def escaped(text: str) -> str:
@@ -75,7 +75,7 @@ def test_half_a_character_in_any_text_of_an_answer_can_be_written_down(server: C
 def test_tokens_that_nobody_can_have_counted_are_not_booked(server: ChatServer, tmp_path: Path, count: int) -> None:
     """The file of answers holds numbers of 64 bits, and a price is a float: both would fail after the answer came."""
     server.answer = lambda _: completion("four", prompt_tokens=count, tokens=count)
-    with AskedOnce(asked(server), Asking(price_prompt=1.0, price_answer=1.0, max_cost=10.0), tmp_path) as model:
+    with CachedTextModel(asked(server), Asking(price_prompt=1.0, price_answer=1.0, max_cost=10.0), tmp_path) as model:
         assert model.complete(["What is two and two?"], max_tokens=10)[0].tokens is None
         assert model.budget.spent == pytest.approx((5 + 1) / 1000)  # 20 and 4 characters, four to a token
 

@@ -19,11 +19,11 @@ from cxrlab.core.protocols import REFUSED, ImageToText
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.extraction.answers import KnowsAccounts, voice
-from cxrlab.models.decoding import ChoosesWords, Decoding
+from cxrlab.models.decoding import Decoding, SupportsDecoding
 from cxrlab.models.http.client import ChatClient
 from cxrlab.models.http.errors import EndpointError
-from cxrlab.models.http.reporter import HttpReporter
-from cxrlab.models.loading import Loading
+from cxrlab.models.http.models import HttpReportModel
+from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.names import load_model
 
 
@@ -38,8 +38,8 @@ def no_library(corpus: str) -> Any:
     raise AssertionError("no corpus is opened")
 
 
-def reporter(server: ChatServer, **settings: Any) -> HttpReporter:
-    return HttpReporter(ChatClient(server.address(), Connection(**settings), sleep=lambda _: None))
+def reporter(server: ChatServer, **settings: Any) -> HttpReportModel:
+    return HttpReportModel(ChatClient(server.address(), Connection(**settings), sleep=lambda _: None))
 
 
 def image(value: int, shape: tuple[int, ...] = (6, 5)) -> Any:
@@ -55,9 +55,11 @@ def image_of(body: dict[str, Any]) -> Any:
 
 
 def test_it_is_a_report_model_by_its_name(server: ChatServer) -> None:
-    loading = Loading(prompts="plain/1", connection=Connection(tries=1))
+    loading = LoadSettings(prompts="plain/1", connection=Connection(tries=1))
     model = load_model(server.address("chest"), no_library, loading)
-    assert isinstance(model, ImageToText) and isinstance(model, KnowsAccounts) and not isinstance(model, ChoosesWords)
+    assert (
+        isinstance(model, ImageToText) and isinstance(model, KnowsAccounts) and not isinstance(model, SupportsDecoding)
+    )
     assert model.name == server.address("chest")
     assert model.capabilities.black_box and model.capabilities.batch and not model.capabilities.gradients
     assert model.generate([image(7)], ["cough"])[0].text == "Report 7."
@@ -80,8 +82,8 @@ def test_a_picture_in_colour_keeps_its_colours_and_a_row_without_words_sends_the
     server: ChatServer,
 ) -> None:
     server.answer = lambda body: "x"
-    loading = Loading(prompts="image-alone/1")
-    HttpReporter.load(server.address(), None, loading).generate([image(9, (4, 3, 3))])
+    loading = LoadSettings(prompts="image-alone/1")
+    HttpReportModel.load(server.address(), None, loading).generate([image(9, (4, 3, 3))])
     assert image_of(server.requests[0].body).shape == (4, 3, 3)
     assert [part["type"] for part in server.requests[0].body["messages"][0]["content"]] == ["image_url"]
 
@@ -100,7 +102,7 @@ def test_images_of_one_call_are_under_way_together_and_answers_are_in_order(serv
     ("status", "code"),
     [
         (403, "refused_by_guard"),
-        (403, "account_stopped"),
+        (403, "account_blocked"),
         (429, "quota_exhausted"),
         (429, "insufficient_quota"),
         (400, "content_filter"),
@@ -144,18 +146,18 @@ def test_each_account_asks_by_its_own_key(server: ChatServer, monkeypatch: pytes
     """In the order in which accounts appear; the third of three has the first of two keys again."""
     monkeypatch.setenv("CXRLAB_API_KEY", "first,second")
     model = reporter(server)
-    model.asked_by(["x", "y", "x"]).generate([image(1), image(2), image(3)])
-    model.asked_by(["z", "y"]).generate([image(4), image(5)])
+    model.for_accounts(["x", "y", "x"]).generate([image(1), image(2), image(3)])
+    model.for_accounts(["z", "y"]).generate([image(4), image(5)])
     model.generate([image(6)])
     keys = {int(image_of(asked.body)[0, 0]): asked.headers["authorization"][7:] for asked in server.requests}
     assert keys == {1: "first", 2: "second", 3: "first", 4: "first", 5: "second", 6: "first"}
     with pytest.raises(DataError, match="2 images, 2 indications and 1 accounts do not match"):
-        model.asked_by(["x"]).generate([image(1), image(2)])
+        model.for_accounts(["x"]).generate([image(1), image(2)])
 
 
 def test_one_key_serves_every_account(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXRLAB_API_KEY", "only")
-    reporter(server).asked_by(["x", "y"]).generate([image(1), image(2)])
+    reporter(server).for_accounts(["x", "y"]).generate([image(1), image(2)])
     assert {asked.headers["authorization"] for asked in server.requests} == {"Bearer only"}
 
 

@@ -10,11 +10,11 @@ from chat_server import Answer, ChatServer, asked_text, completion, refusal
 
 from cxrlab.core.connection import Connection
 from cxrlab.core.protocols import TextModel
-from cxrlab.models.asked_once import AnswersAsTheyCome, KnowsItsWeights
 from cxrlab.models.http.client import ChatClient
 from cxrlab.models.http.errors import EndpointError
-from cxrlab.models.http.text import HttpText
+from cxrlab.models.http.models import HttpTextModel
 from cxrlab.models.names import load_text_model
+from cxrlab.models.text_model_cache import HasFingerprint, StreamsCompletions
 
 
 @pytest.fixture
@@ -24,14 +24,14 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
         yield running
 
 
-def model_of(server: ChatServer, **settings: Any) -> HttpText:
-    return HttpText(ChatClient(server.address(), Connection(**settings), sleep=lambda _: None))
+def model_of(server: ChatServer, **settings: Any) -> HttpTextModel:
+    return HttpTextModel(ChatClient(server.address(), Connection(**settings), sleep=lambda _: None))
 
 
 def test_it_is_a_text_model_by_its_name(server: ChatServer) -> None:
     model = load_text_model(server.address("a/b:c#d"), Connection(tries=2))
-    assert isinstance(model, HttpText) and isinstance(model, TextModel) and isinstance(model, AnswersAsTheyCome)
-    assert not isinstance(model, KnowsItsWeights)
+    assert isinstance(model, HttpTextModel) and isinstance(model, TextModel) and isinstance(model, StreamsCompletions)
+    assert not isinstance(model, HasFingerprint)
     assert model.name == server.address("a/b:c#d")
     assert model.complete(["hello"])[0].text == "hello"
     assert server.requests[0].body["model"] == "a/b:c#d"

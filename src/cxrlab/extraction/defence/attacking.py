@@ -14,7 +14,7 @@ from cxrlab.extraction.defence.config import DefenceSettings, DefendConfig
 from cxrlab.extraction.fidelity import compare_surrogates
 from cxrlab.extraction.fidelity_config import FidelityConfig
 from cxrlab.extraction.paper_decoding import PaperDecoding
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 
 # The audit itself imports defences for its victim; so it is looked up only when an attack is made.
 FOLDER, PREDICTIONS = "folder", "predictions"  # of a result: its run folder, and the copy's reports in it
@@ -83,7 +83,7 @@ def overrides(config: DefendConfig, plan: Plan) -> list[str]:
     if plan.defence is not None:
         names = ("benign", "benign_split", "benign_images", "gate_bound", "quota", "window", "key_file")
         values |= {f"defence_settings.{name}": getattr(plan.settings, name) for name in names}
-    values |= _changed("loading", config.loading, Loading())
+    values |= _changed("loading", config.loading, LoadSettings())
     values |= _changed("victim_decoding", config.decoding, PaperDecoding())
     return [f"{key}={value}" for key, value in values.items() if value is not None]
 

@@ -11,7 +11,7 @@ from cxrlab.extraction.defence.severity import MINIMUM_QUERIES, MINIMUM_STUDIES
 from cxrlab.extraction.defence.table import DEFENCES
 from cxrlab.extraction.paper_decoding import PaperDecoding
 from cxrlab.extraction.terms import Price
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of a chest, with which a gate is probed in turn
 
@@ -130,7 +130,7 @@ class DefendConfig:
     price: Price = Price()
     settings: DefenceSettings = DefenceSettings()
     decoding: PaperDecoding = PaperDecoding()
-    loading: Loading = Loading()
+    loading: LoadSettings = LoadSettings()
 
     def __post_init__(self) -> None:
         _check_split("split", self.split)

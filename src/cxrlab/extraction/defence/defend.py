@@ -45,7 +45,7 @@ from cxrlab.extraction.defence.table import open_defence
 from cxrlab.extraction.permission import THREAT, check_address, check_permission, standing, threat_model
 from cxrlab.extraction.pools import open_pool
 from cxrlab.metrics.pairs import Pair
-from cxrlab.models.decoding import ChoosesWords, Decoding
+from cxrlab.models.decoding import Decoding, SupportsDecoding
 
 BENIGN, DEFENCE, ATTACKS, COMPARED = "benign.jsonl", "defence.json", "attacks", "compared"
 WATERMARK = "watermark"
@@ -76,7 +76,7 @@ def defend(config: DefendConfig, out: Path, attack: Attack | None = None) -> dic
     for name, adapted in ((name, one) for name, kinds in plans.items() for one in kinds.values()):
         attack_config(config, Plan(name, settings, adapted))  # what the audit would refuse is refused now
     said = attack_config(config, Plan(None, settings)).victim_decoding  # benign users are answered as the attacker is
-    writer = Writer(model, said if isinstance(model, ChoosesWords) else Decoding())
+    writer = Writer(model, said if isinstance(model, SupportsDecoding) else Decoding())
     with Run.open(out, config, seed=config.seed, free=FREE) as run:
         threat = threat_model(config.victim, config.budget, config.price, permission)
         run.write(THREAT, {"victim": config.victim, "threat": threat, "authorised": permission.authorised})

@@ -13,7 +13,7 @@ from cxrlab.core.memory import BatchSize
 from cxrlab.core.protocols import REFUSED, Capabilities, Generated
 from cxrlab.data.images import grey_image
 from cxrlab.extraction.defence.base import Defence
-from cxrlab.models.decoding import ChoosesWords, Decoding
+from cxrlab.models.decoding import Decoding, SupportsDecoding
 
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Image, ImageToText
@@ -32,7 +32,7 @@ class Defended:
             is told of them.
         batch_size: Images that the model answers at once; None takes those of a call together.
 
-    Whoever keeps the books says who asks (`asked_by`); what is asked without that is asked by `ANYBODY`.
+    Whoever keeps the books says who asks (`for_accounts`); what is asked without that is asked by `ANYBODY`.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Defended:
         for number, account in enumerate(earlier):
             defence.count(account, number)
 
-    def asked_by(self, accounts: Sequence[str]) -> Self:
+    def for_accounts(self, accounts: Sequence[str]) -> Self:
         """The same model, with the same clock and memory, for images of which each is asked by one of these accounts."""
         same = copy.copy(self)
         same._accounts = tuple(accounts)
@@ -116,7 +116,7 @@ class DefendedWriter(Defended):
     ) -> list[list[Generated]]:
         """Answers for each image, best first; a refusal is the only answer to its image."""
         model = self._model
-        assert isinstance(model, ChoosesWords)  # `defended` makes no other
+        assert isinstance(model, SupportsDecoding)  # `defended` makes no other
         return self._answered(all_images, indications, lambda images, why: model.answers(images, why, decoding))
 
 
@@ -124,5 +124,5 @@ def defended(
     model: ImageToText, defence: Defence, *, earlier: Sequence[str] = (), batch_size: BatchSize | None = None
 ) -> Defended:
     """A model behind a defence that keeps what the model can do; see `Defended`."""
-    kind = DefendedWriter if isinstance(model, ChoosesWords) else Defended
+    kind = DefendedWriter if isinstance(model, SupportsDecoding) else Defended
     return kind(model, defence, earlier=earlier, batch_size=batch_size)

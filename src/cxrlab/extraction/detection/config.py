@@ -9,7 +9,7 @@ from cxrlab.core.errors import ConfigError, nearest
 from cxrlab.core.records import SPLITS
 from cxrlab.extraction.detection.conformal import least_benign
 from cxrlab.extraction.detection.table import DETECTORS
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class DetectConfig:
     batch_size: int = 32
     seed: int = 7
     detector: DetectorSettings = DetectorSettings()
-    loading: Loading = Loading()
+    loading: LoadSettings = LoadSettings()
 
     def __post_init__(self) -> None:
         for setting, given, known in (

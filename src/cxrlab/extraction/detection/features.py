@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cxrlab.core.protocols import Image
     from cxrlab.extraction.detection.sources import Shot
     from cxrlab.extraction.records import Pixels
-    from cxrlab.models.loading import Loading
+    from cxrlab.models.load_settings import LoadSettings
 
 NONE, PIXELS = "none", "pixels"
 _SMALL = 12  # side of the pictures that `pixels` takes as vectors
@@ -55,7 +55,7 @@ class SmallPictures:
         return np.asarray(np.divide(rows, length, out=np.zeros_like(rows), where=length > 1e-6), np.float32)
 
 
-def open_encoder(name: str, loading: Loading) -> SeesImages | None:
+def open_encoder(name: str, loading: LoadSettings) -> SeesImages | None:
     """The encoder of this name: none, pixels, or a contrastive one; see `models.names.load_encoder`."""
     if name == NONE:
         return None

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cxrlab.core.errors import ConfigError, DataError, shown
 from cxrlab.core.files import make_folder, read_json
-from cxrlab.models.building import IMAGE
-from cxrlab.models.convert.config import ConvertConfig
-from cxrlab.models.convert.converting import Converted
-from cxrlab.models.convert.lora import check_fit, merge, read_lora, write_adapter
-from cxrlab.models.convert.open_clip import vision_encoder_of
-from cxrlab.models.convert.open_clip_files import image_processor, read_open_clip
+from cxrlab.models.convert.conversion import ConvertConfig, Converted
+from cxrlab.models.convert.open_clip import image_processor, read_open_clip, vision_encoder_of
 from cxrlab.models.convert.tensors import check_loaded, check_names, read_tensors, shape, without
-from cxrlab.models.convert.vicuna import add_image_token, chat_template
-from cxrlab.models.local_files import first_line, load_tokenizer, quiet_loading, refused_code
+from cxrlab.models.local_files import first_line, load_tokenizer, pickled_code_refused, quiet_loading
 from cxrlab.models.model_card import ModelCard, write_model_card
+from cxrlab.models.random_init import IMAGE
 
 PROMPTS = "llava-rad/1"
 # Whose images LLaVA-Rad has seen, by cards of corpora: the seven data sets of CXR-697K (configs/data/cxr697k.yaml).
@@ -133,7 +129,7 @@ def _language_model(config: ConvertConfig, settings: Mapping[str, Any]) -> tuple
             )
     tokenizer = load_tokenizer(folder)
     try:
-        with quiet_loading(), refused_code(folder):
+        with quiet_loading(), pickled_code_refused(folder):
             model, loaded = loader.from_pretrained(
                 folder,
                 local_files_only=True,
@@ -218,3 +214,176 @@ def _processor(encoder: Any, vision_encoder: Any, tokenizer: Any, config: Any) -
         image_token=IMAGE,
         chat_template=chat_template(tokenizer),
     )
+
+
+# Part of the model as its weights are: it was trained with these words in front of every prompt.
+SYSTEM = (
+    "A chat between a curious user and an artificial intelligence assistant. "
+    "The assistant gives helpful, detailed, and polite answers to the user's questions."
+)
+_TEMPLATE = """\
+{{- "SYSTEM " -}}
+{%- for message in messages -%}
+{%- if message.content is string -%}{%- set words = message.content -%}
+{%- else -%}
+{%- set words = message.content | selectattr("type", "equalto", "text") | map(attribute="text") | join("") -%}
+{%- endif -%}
+{%- if message.role == "user" -%}
+{{- "USER: " -}}
+{%- if message.content is not string -%}
+{%- for part in message.content if part.type == "image" -%}{{- "IMAGE\n" -}}{%- endfor -%}
+{%- endif -%}
+{{- words + " " -}}
+{%- elif message.role == "assistant" -%}{{- "ASSISTANT: " + words + "END" -}}
+{%- else -%}{{- raise_exception("this conversation has the roles user and assistant alone") -}}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- "ASSISTANT:" -}}{%- endif -%}"""
+_PROBE = (f"{SYSTEM} USER: ", "\nProvide a description of the findings in the radiology image. ASSISTANT:")
+
+
+def add_image_token(tokenizer: Any) -> int:
+    """The number of `<image>`, added behind all others where the tokenizer has none; padding is `<unk>` if unset."""
+    from tokenizers import AddedToken
+
+    if tokenizer.unk_token is None or tokenizer.eos_token is None:
+        raise DataError("the base's tokenizer has no token for the unknown or for the end; it is not that of Vicuna.")
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.unk_token
+    tokenizer.add_tokens([AddedToken(IMAGE, special=True, normalized=False)], special_tokens=True)
+    return int(tokenizer.convert_tokens_to_ids(IMAGE))
+
+
+def chat_template(tokenizer: Any) -> str:
+    """Vicuna's conversation as a chat template whose tokens are those of LLaVA 1.x.
+
+    Some tokenizers put a space in front of every piece of text, others only of the first. The original pieces had
+    one each, so for the latter kind the template writes it.
+    """
+    for image in (IMAGE, f"{IMAGE} "):
+        if tokenizer(image.join(_PROBE))["input_ids"] == _original(tokenizer):
+            parts = {"SYSTEM": SYSTEM, "IMAGE": image, "END": tokenizer.eos_token}
+            template = _TEMPLATE
+            for mark, words in parts.items():
+                template = template.replace(mark, words)
+            return template
+    raise DataError(
+        "the base's tokenizer cuts the text around an image otherwise than LLaVA 1.x did; it is not Vicuna's."
+    )
+
+
+def _original(tokenizer: Any) -> list[int]:
+    """Tokens as LLaVA 1.x made them: the pieces around the image each on its own, the begin token in front once."""
+    before, after = (tokenizer(piece)["input_ids"] for piece in _PROBE)
+    if after and after[0] == tokenizer.bos_token_id:
+        after = after[1:]
+    return [*before, tokenizer.convert_tokens_to_ids(IMAGE), *after]
+
+
+_CONFIG = "adapter_config.json"
+_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+_NAME = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_([AB])(?:\.default)?\.weight")
+# Settings of later LoRAs that add something else than (alpha / rank) · B·A.
+_PLAIN = {
+    "bias": ("none",),
+    "fan_in_fan_out": (False,),
+    "modules_to_save": (None, []),
+    "rank_pattern": ({},),
+    "alpha_pattern": ({},),
+    "use_rslora": (False,),
+    "use_dora": (False,),
+}
+
+
+@dataclass(frozen=True)
+class Lora:
+    """Pairs of matrices for some modules of a model.
+
+    Args:
+        rank: Numbers between the two matrices.
+        alpha: The sum is scaled by alpha / rank.
+        dropout: Of training; no part of what is computed.
+        pairs: Name of a module → (A [rank, in], B [out, rank]).
+    """
+
+    rank: int
+    alpha: float
+    dropout: float
+    pairs: dict[str, tuple[Any, Any]]
+
+
+def read_lora(folder: Path) -> Lora:
+    """The LoRA in a folder of PEFT's; anything but a plain one is refused."""
+    config = read_json(folder / _CONFIG)
+    if not isinstance(config, dict) or config.get("peft_type") != "LORA":
+        raise DataError(f"{folder / _CONFIG} does not describe a LoRA.")
+    for key, allowed in _PLAIN.items():
+        if key in config and config[key] not in allowed:
+            raise DataError(f"{folder / _CONFIG} has {key}={shown(config[key])}; plain LoRAs alone are converted.")
+    rank, alpha = config.get("r"), config.get("lora_alpha")
+    if not isinstance(rank, int) or not isinstance(alpha, (int, float)) or rank < 1:
+        raise DataError(f"{folder / _CONFIG} gives r={shown(rank)} and lora_alpha={shown(alpha)}; numbers are needed.")
+    path = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), folder / _WEIGHTS[1])
+    halves: dict[str, dict[str, Any]] = {}
+    for name, tensor in read_tensors(path).items():
+        found = _NAME.fullmatch(name)
+        if found is None:
+            raise DataError(f"{path} holds {name}, which is no part of a LoRA.")
+        halves.setdefault(found[1], {})[found[2]] = tensor
+    if alone := sorted(module for module, half in halves.items() if len(half) != 2):
+        raise DataError(f"{path} holds one matrix of two for {len(alone)} modules, such as {alone[0]}.")
+    pairs = {module: (half["A"], half["B"]) for module, half in halves.items()}
+    return Lora(rank, float(alpha), float(config.get("lora_dropout") or 0.0), pairs)
+
+
+def check_fit(model: Any, lora: Lora) -> None:
+    """Raise when a pair has no module in the model, or another size than that module's weight."""
+    modules = dict(model.named_modules())
+    for name, (a, b) in lora.pairs.items():
+        weight = getattr(modules.get(name), "weight", None)
+        if weight is None:
+            raise DataError(f"the LoRA changes {name}, which the base does not have; give the base it was trained on.")
+        if a.shape != (lora.rank, weight.shape[1]) or b.shape != (weight.shape[0], lora.rank):
+            raise DataError(
+                f"the LoRA's matrices for {name} are {shape(a)} and {shape(b)}, and the weight is {shape(weight)}; "
+                "give the base it was trained on."
+            )
+
+
+def merge(model: Any, lora: Lora) -> None:
+    """Add the LoRA into the model's weights, in float32 and then rounded to the weights' own format."""
+    import torch
+
+    with torch.no_grad():
+        for name, (a, b) in lora.pairs.items():
+            weight = model.get_submodule(name).weight
+            weight.copy_(weight.float() + (lora.alpha / lora.rank) * (b.float() @ a.float()))
+
+
+def write_adapter(lora: Lora, names: Mapping[str, str], out: Path) -> None:
+    """An adapter folder of PEFT's; what it stands on is for the model card to say, since PEFT would look for it online.
+
+    Args:
+        lora: What it holds.
+        names: Module → what it is called in the model that the adapter stands on.
+        out: The folder.
+    """
+    import peft
+    from safetensors.torch import save_file
+
+    make: Any = peft.LoraConfig
+    config = make(
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=sorted(names.values()),
+        task_type="CAUSAL_LM",
+        inference_mode=True,
+    )
+    config.save_pretrained(out)
+    tensors = {
+        f"base_model.model.{names[module]}.lora_{letter}.weight": tensor.contiguous().clone()
+        for module, pair in lora.pairs.items()
+        for letter, tensor in zip("AB", pair, strict=True)
+    }
+    save_file(tensors, out / _WEIGHTS[0], metadata={"format": "pt"})

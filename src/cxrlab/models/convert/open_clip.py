@@ -5,18 +5,18 @@ The plain `VisionTextDualEncoderModel` where it computes the same, else `Project
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.errors import DataError, shown
-from cxrlab.models.convert.config import ConvertConfig
-from cxrlab.models.convert.converting import Converted
-from cxrlab.models.convert.open_clip_files import OpenClip, image_processor, read_open_clip
-from cxrlab.models.convert.open_clip_text import TextEncoder, convert_text
-from cxrlab.models.convert.tensors import check_names, shape, under
-from cxrlab.models.convert.timm_vit import convert_vision_encoder
-from cxrlab.models.local_files import quiet_loading
+from cxrlab.core.errors import ConfigError, DataError, shown
+from cxrlab.core.files import read_json
+from cxrlab.models.convert.conversion import ConvertConfig, Converted
+from cxrlab.models.convert.tensors import check_names, filled, read_tensors, renamed, shape, under, without
+from cxrlab.models.local_files import load_tokenizer, quiet_loading
 from cxrlab.models.model_card import ModelCard, write_model_card
 
 _VISION_ENCODERS = ("visual.", "text.")
@@ -105,3 +105,336 @@ def _joined(vision_encoder: Any, text: TextEncoder, encoder: OpenClip, dtype: An
                 raise DataError(f"a projection has the shape {shape(value)} where {shape(place)} was expected.")
             place.copy_(value)
     return model.eval()
+
+
+_CONFIG = "open_clip_config.json"
+_WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "open_clip_pytorch_model.bin")
+_IMAGE = 224  # open_clip's side of an image where a config gives none
+_MODES = ("bicubic", "bilinear")
+
+
+@dataclass(frozen=True)
+class OpenClip:
+    """A published encoder.
+
+    Args:
+        vision: Settings of the vision encoder.
+        text: Settings of the text encoder.
+        preprocessing: Mean, deviation, interpolation and way to resize, where they are not open_clip's own.
+        shared: Numbers of the space that images and texts share.
+        tensors: Name → tensor of both encoders.
+    """
+
+    vision: Mapping[str, Any]
+    text: Mapping[str, Any]
+    preprocessing: Mapping[str, Any]
+    shared: int
+    tensors: Mapping[str, Any]
+
+    @property
+    def image(self) -> int:
+        """Side of the image in pixels."""
+        size = self.vision.get("image_size", _IMAGE)
+        side = size[0] if isinstance(size, list) and len(set(size)) == 1 else size
+        if not isinstance(side, int) or isinstance(side, bool) or side < 1:
+            raise DataError(f"image_size of the open_clip config is {shown(size)}; images must be squares.")
+        return side
+
+
+def read_open_clip(folder: Path) -> OpenClip:
+    """The encoder in a folder: `open_clip_config.json` with its weights, or one other config and one `.pt` file."""
+    path = _config_file(folder)
+    whole = read_json(path)
+    model = whole.get("model_cfg", whole) if isinstance(whole, dict) else None
+    told: dict[str, Any] = model if isinstance(model, dict) else {}
+    vision, text, shared = (told.get(key) for key in ("vision_cfg", "text_cfg", "embed_dim"))
+    if not isinstance(vision, dict) or not isinstance(text, dict) or not isinstance(shared, int):
+        raise DataError(f"{path} is no config of open_clip: it needs embed_dim, vision_cfg and text_cfg.")
+    return OpenClip(vision, text, whole.get("preprocess_cfg") or {}, shared, read_tensors(_weights_file(folder)))
+
+
+def image_processor(encoder: OpenClip) -> Any:
+    """The preparation of images that open_clip does before the vision encoder, as a CLIP image processor.
+
+    Shortest side to the size of the vision encoder and centre cut out, unless the config squeezes images instead.
+    """
+    from transformers import CLIPImageProcessorPil
+
+    from cxrlab.models.random_init import MEAN, STD
+
+    given, side = encoder.preprocessing, encoder.image
+    size, interpolation = given.get("size", side), given.get("interpolation", "bicubic")
+    resize, mode = given.get("resize_mode", "shortest"), given.get("mode", "RGB")
+    if size not in (side, [side, side]):
+        raise DataError(f"preprocess_cfg brings images to {shown(size)} px, but the vision encoder reads {side} px.")
+    if interpolation not in _MODES or resize not in ("shortest", "squash") or mode != "RGB":
+        raise DataError(
+            f"preprocess_cfg asks for interpolation {shown(interpolation)}, resize_mode {shown(resize)} and mode "
+            f"{shown(mode)}; those that can be converted are {' or '.join(_MODES)}, shortest or squash, and RGB."
+        )
+    square = {"height": side, "width": side}
+    return CLIPImageProcessorPil(
+        size={"shortest_edge": side} if resize == "shortest" else square,
+        do_center_crop=resize == "shortest",
+        crop_size=square,
+        resample=3 if interpolation == "bicubic" else 2,
+        image_mean=list(given.get("mean", MEAN)),
+        image_std=list(given.get("std", STD)),
+    )
+
+
+def _config_file(folder: Path) -> Path:
+    if (folder / _CONFIG).is_file():
+        return folder / _CONFIG
+    found = [path for path in sorted(folder.glob("*.json")) if _is_config(path)]
+    return _only(found, folder, f"a config of open_clip ({_CONFIG}, or another .json with vision_cfg in it)")
+
+
+def _is_config(path: Path) -> bool:
+    whole = read_json(path)
+    return isinstance(whole, dict) and "vision_cfg" in whole.get("model_cfg", whole)
+
+
+def _weights_file(folder: Path) -> Path:
+    named = [folder / name for name in _WEIGHTS if (folder / name).is_file()]
+    return named[0] if named else _only(sorted(folder.glob("*.pt")), folder, f"weights ({', '.join(_WEIGHTS)} or .pt)")
+
+
+def _only(found: list[Path], folder: Path, what: str) -> Path:
+    if len(found) != 1:
+        several = f"several: {', '.join(path.name for path in found)}" if found else "none"
+        raise DataError(f"{folder} should hold one file with {what}, and holds {several}.")
+    return found[0]
+
+
+_WHERE = "the vision encoder (visual.trunk)"
+# Members of timm's family whose norm, activation and head width are those of DINOv2; others (clip, siglip, huge, reg4
+# …) differ in one of them, which no tensor tells.
+_NAMES = re.compile(r"vit_(tiny|small|base|large)_patch\d+(_\d+)?(_in21k|_dino|_dinov2)?(\.\w+)?")
+_HEAD_TIMM_VIT = 64  # numbers an attention head, in all of them
+_BLOCK = {
+    "norm1": ("norm1",),
+    "attn.qkv": ("attention.attention.query", "attention.attention.key", "attention.attention.value"),
+    "attn.proj": ("attention.output.dense",),
+    "norm2": ("norm2",),
+    "mlp.fc1": ("mlp.fc1",),
+    "mlp.fc2": ("mlp.fc2",),
+}
+_AROUND = {
+    "cls_token": ("embeddings.cls_token",),
+    "pos_embed": ("embeddings.position_embeddings",),
+    "patch_embed.proj.weight": ("embeddings.patch_embeddings.projection.weight",),
+    "patch_embed.proj.bias": ("embeddings.patch_embeddings.projection.bias",),
+    "norm.weight": ("layernorm.weight",),
+    "norm.bias": ("layernorm.bias",),
+}
+_SCALES = {"ls1.gamma": "layer_scale1.lambda1", "ls2.gamma": "layer_scale2.lambda1"}
+
+
+def convert_vision_encoder(trunk: Mapping[str, Any], name: str, image: int, dtype: Any) -> Any:
+    """A `Dinov2Model` with the tensors of a timm ViT.
+
+    Args:
+        trunk: Name → tensor, as timm names them.
+        name: Of the model in timm, such as `vit_base_patch14_dinov2`.
+        image: Side of the image in pixels, as the published config says.
+        dtype: Number format of the vision encoder.
+    """
+    from transformers import Dinov2Model
+
+    if not _NAMES.fullmatch(name):
+        raise DataError(
+            f"{_WHERE} is timm's '{name}', which is not known to compute what transformers' DINOv2 does; encoders "
+            "named vit_{tiny,small,base,large}_patchN, with or without _dinov2, can be converted."
+        )
+    if {"reg_token", "norm_pre.weight", "fc_norm.weight"} & set(trunk):
+        raise DataError(
+            f"{_WHERE} has register tokens or further norms, which the converted vision encoder would not have."
+        )
+    layers = 1 + max((int(found[1]) for key in trunk if (found := re.match(r"blocks\.(\d+)\.", key))), default=-1)
+    scaled = "blocks.0.ls1.gamma" in trunk
+    tensors = renamed(trunk, _names(layers, scaled), _WHERE)
+    config = _config(trunk, layers, image)
+    if not scaled:
+        tensors |= _unit_scales(layers, config.hidden_size)
+    return filled(Dinov2Model, config, tensors, _WHERE, dtype)
+
+
+def _names(layers: int, scaled: bool) -> dict[str, tuple[str, ...]]:
+    """Name in timm → names in published DINOv2 checkpoints."""
+    names: dict[str, tuple[str, ...]] = dict(_AROUND)
+    for layer in range(layers):
+        old, new = f"blocks.{layer}", f"encoder.layer.{layer}"
+        for module, targets in _BLOCK.items():
+            for kind in ("weight", "bias"):
+                names[f"{old}.{module}.{kind}"] = tuple(f"{new}.{target}.{kind}" for target in targets)
+        if scaled:
+            names |= {f"{old}.{scale}": (f"{new}.{target}",) for scale, target in _SCALES.items()}
+    return names
+
+
+def _unit_scales(layers: int, width: int) -> dict[str, Any]:
+    import torch
+
+    return {f"encoder.layer.{k}.{target}": torch.ones(width) for k in range(layers) for target in _SCALES.values()}
+
+
+def _config(trunk: Mapping[str, Any], layers: int, image: int) -> Any:
+    """Sizes read off the tensors, and checked against each other and against the published image size."""
+    from transformers import Dinov2Config
+
+    if not layers:
+        check_names(["blocks.0"], [], _WHERE)
+    kernel, positions, hidden = trunk["patch_embed.proj.weight"], trunk["pos_embed"], trunk["blocks.0.mlp.fc1.weight"]
+    if kernel.dim() != 4 or kernel.shape[2] != kernel.shape[3] or positions.dim() != 3 or hidden.dim() != 2:
+        raise DataError(f"{_WHERE}: patch_embed.proj is {shape(kernel)} and pos_embed {shape(positions)}; odd shapes.")
+    width, channels, patch = int(kernel.shape[0]), int(kernel.shape[1]), int(kernel.shape[3])
+    side = math.isqrt(positions.shape[1] - 1)
+    if side * side + 1 != positions.shape[1]:
+        raise DataError(f"{_WHERE}: {positions.shape[1]} position embeddings are not a square and a class token.")
+    if side * patch != image:
+        raise DataError(
+            f"{_WHERE} has positions for images of {side * patch} px, but its config says image_size {image}; positions "
+            "are not resampled. Correct image_size in the config if the weights are right."
+        )
+    if width % _HEAD_TIMM_VIT or hidden.shape[0] % width:
+        raise DataError(f"{_WHERE}: width {width} and MLP width {hidden.shape[0]} are not those of a timm ViT.")
+    return Dinov2Config(
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=width // _HEAD_TIMM_VIT,
+        mlp_ratio=hidden.shape[0] // width,
+        image_size=image,
+        patch_size=patch,
+        num_channels=channels,
+        use_mask_token=False,
+    )
+
+
+_WHERE_OPEN_CLIP_TEXT = "the text encoder (text.transformer)"
+# BERT models whose config is that of BERT but for the sizes, which the tensors tell; others need their config.json.
+_PLAIN_BERT = re.compile(r"(microsoft/BiomedNLP-(PubMedBERT|BiomedBERT)-|(google-bert/)?bert-(base|large)-)\S+")
+_HEAD_OPEN_CLIP_TEXT = 64  # numbers an attention head, in all of them
+_POOLINGS = {"cls_pooler": "pooler", "cls_last_hidden_state_pooler": "first"}
+_BUFFERS = {
+    r"embeddings\.position_ids": "whole numbers from 0 on, which are not learnt",
+    r"embeddings\.token_type_ids": "zeros, which are not learnt",
+}
+_POOLER = {r"pooler\.dense\.(weight|bias)": "BERT's own pooler, which this encoder passes by"}
+
+
+@dataclass(frozen=True)
+class TextEncoder:
+    """A converted text encoder.
+
+    Args:
+        model: A `BertModel`, with its pooler where that is used.
+        tokenizer: Cuts texts at the length that the encoder was trained with.
+        pooling: `pooler` or `first`; see `ProjectedDualEncoderConfig`.
+        projection: Matrices of the projection, one or two.
+    """
+
+    model: Any
+    tokenizer: Any
+    pooling: str
+    projection: tuple[Any, ...]
+
+
+def convert_text(
+    tensors: Mapping[str, Any], settings: Mapping[str, Any], folder: Path, dtype: Any, unused: dict[str, str]
+) -> TextEncoder:
+    """The text encoder of an open_clip encoder.
+
+    Args:
+        tensors: Name → tensor, without the `text.` in front.
+        settings: `text_cfg` of the published config.
+        folder: Holds the tokenizer, and config.json of the text model where it is not a plain BERT.
+        dtype: Number format of the vision encoder.
+        unused: Name → reason of tensors that are not needed, added to.
+    """
+    from transformers import BertModel
+
+    pooling = _pooling(settings)
+    needless: dict[str, str] = {}
+    reasons = _BUFFERS | (_POOLER if pooling == "first" else {})
+    bert = {name.removeprefix("transformer."): t for name, t in tensors.items() if name.startswith("transformer.")}
+    bert = without(bert, reasons, needless)
+    unused |= {f"text.transformer.{name}": reason for name, reason in needless.items()}
+    config = _config_open_clip_text(bert, settings, folder)
+    projection = _projection({name: t for name, t in tensors.items() if not name.startswith("transformer.")}, settings)
+    model = filled(BertModel, config, bert, _WHERE_OPEN_CLIP_TEXT, dtype, add_pooling_layer=pooling == "pooler")
+    return TextEncoder(model, _tokenizer(folder, config, settings), pooling, projection)
+
+
+def _pooling(settings: Mapping[str, Any]) -> str:
+    """How a text is read off its tokens; the older spelling of the setting meant two things and is asked about."""
+    if "hf_pooler_type" not in settings and settings.get("pooler_type") == "cls_pooler":
+        raise ConfigError(
+            'text_cfg says "pooler_type": "cls_pooler", which meant BERT\'s pooler to some versions of open_clip and '
+            'the first token to others; write "hf_pooler_type": "cls_pooler" for the former or '
+            '"hf_pooler_type": "cls_last_hidden_state_pooler" for the latter (BiomedCLIP).'
+        )
+    name = settings.get("hf_pooler_type") or settings.get("pooler_type") or "cls_pooler"  # open_clip's own for BERT
+    if name not in _POOLINGS:
+        raise DataError(f"the text encoder pools by {shown(name)}; {' and '.join(_POOLINGS)} can be converted.")
+    return _POOLINGS[name]
+
+
+def _projection(tensors: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Any, ...]:
+    kind = settings.get("hf_proj_type", settings.get("proj"))
+    names = {"mlp": ("proj.0.weight", "proj.2.weight"), "linear": ("proj.weight",)}.get(kind or "")
+    if names is None:
+        raise DataError(f"the text encoder projects by {shown(kind)}; mlp and linear can be converted.")
+    check_names(set(names) - set(tensors), set(tensors) - set(names), f"the text projection ({kind})")
+    return tuple(tensors[name] for name in names)
+
+
+def _config_open_clip_text(bert: Mapping[str, Any], settings: Mapping[str, Any], folder: Path) -> Any:
+    from transformers import BertConfig
+
+    path, name = folder / "config.json", str(settings.get("hf_model_name"))
+    if path.is_file():
+        found = read_json(path)
+        kind = found.get("model_type") if isinstance(found, dict) else None
+        if kind == "bert":
+            return BertConfig.from_dict(found)
+        raise DataError(f"{path} describes a {shown(kind)}; text vision encoders that are a BERT can be converted.")
+    if not _PLAIN_BERT.fullmatch(name):
+        raise ConfigError(
+            f"the text encoder is {shown(name)}, whose settings the weights do not tell; name a folder with its "
+            "config.json and tokenizer with --text."
+        )
+    words, places = "embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"
+    kinds, inner = "embeddings.token_type_embeddings.weight", "encoder.layer.0.intermediate.dense.weight"
+    check_names({words, places, kinds, inner} - set(bert), [], _WHERE_OPEN_CLIP_TEXT)
+    layers = 1 + max(int(found[1]) for key in bert if (found := re.match(r"encoder\.layer\.(\d+)\.", key)))
+    width = int(bert[words].shape[1])
+    if width % _HEAD_OPEN_CLIP_TEXT:
+        raise DataError(
+            f"{_WHERE_OPEN_CLIP_TEXT}: width {width} is not a whole number of heads of {_HEAD_OPEN_CLIP_TEXT}."
+        )
+    return BertConfig(
+        vocab_size=int(bert[words].shape[0]),
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=width // _HEAD_OPEN_CLIP_TEXT,
+        intermediate_size=int(bert[inner].shape[0]),
+        max_position_embeddings=int(bert[places].shape[0]),
+        type_vocab_size=int(bert[kinds].shape[0]),
+    )
+
+
+def _tokenizer(folder: Path, config: Any, settings: Mapping[str, Any]) -> Any:
+    tokenizer = load_tokenizer(folder)
+    if len(tokenizer) > config.vocab_size:
+        raise DataError(
+            f"the tokenizer in {folder} has {len(tokenizer):,} words and the text encoder {config.vocab_size:,}; "
+            "it is that of another model."
+        )
+    if tokenizer.pad_token_id != config.pad_token_id:
+        raise DataError(
+            f"the tokenizer in {folder} pads with {shown(tokenizer.pad_token)}, number {tokenizer.pad_token_id}, and "
+            f"the text encoder with number {config.pad_token_id}; it is that of another model."
+        )
+    tokenizer.model_max_length = min(int(settings.get("context_length", 77)), config.max_position_embeddings)
+    return tokenizer

@@ -1,20 +1,99 @@
-"""PEFT adapter folders: what they stand on, and how they are put onto it."""
+"""An adapter added into the weights it stands on: a folder that needs nothing beside it."""
 
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_json
+from cxrlab.core.folders import refuse_taken, write_folder
 from cxrlab.core.memory import raise_if_memory_ran_out
 from cxrlab.core.tables import load_reference
-from cxrlab.models.hf.placement import refuse_cut
-from cxrlab.models.hf.source import ADAPTER_CONFIG, locate
-from cxrlab.models.loading import Loading
-from cxrlab.models.local_files import first_line, quiet_loading, refused_code
-from cxrlab.models.model_card import read_model_card
+from cxrlab.models.hf.placement import check_safetensors
+from cxrlab.models.load_settings import LoadSettings
+from cxrlab.models.local_files import ADAPTER_CONFIG, first_line, locate, pickled_code_refused, quiet_loading
+from cxrlab.models.model_card import read_model_card, write_model_card
+
+
+@dataclass(frozen=True)
+class MergeConfig:
+    """How an adapter is merged.
+
+    Args:
+        loading: Where and how the two are opened; with dtype auto the sum is made in float32 and kept in the
+            precision of the base.
+    """
+
+    loading: LoadSettings = LoadSettings()
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What came of it.
+
+    Args:
+        folder: The new checkpoint.
+        adapter: Folder of the adapter.
+        base: Folder of what it stood on.
+        parameters: Of the whole model.
+        dtype: Precision of the stored weights.
+    """
+
+    folder: Path
+    adapter: Path
+    base: Path
+    parameters: int
+    dtype: str
+
+
+def merge(adapter: str | Path, out: Path, config: MergeConfig | None = None) -> Merged:
+    """Add an adapter into its base and write a whole checkpoint; the folder appears whole or not at all.
+
+    Args:
+        adapter: Folder or hub id of a PEFT adapter.
+        out: The folder to make; it must not hold anything yet.
+        config: Settings.
+    """
+    from cxrlab.models.hf.checkpoint import open_checkpoint
+    from cxrlab.models.local_files import ADAPTER_CONFIG, locate, quiet_loading
+
+    loading = (config or MergeConfig()).loading
+    folder = locate(adapter, loading)
+    line = lineage(folder, loading)
+    if len(line) == 1:
+        raise DataError(f"{folder} has no {ADAPTER_CONFIG}, so there is nothing to merge; name an adapter.")
+    refuse_taken(out)
+    exact = loading.but(dtype="float32" if loading.dtype == "auto" else loading.dtype)
+    found = open_checkpoint(folder, exact, merge=True)
+    dtype = _stored_dtype(line[-1], loading)
+    model = found.model.to(dtype)
+    card = found.card
+
+    def write(target: Path) -> None:
+        with quiet_loading():
+            model.save_pretrained(target)
+            found.processor.save_pretrained(target)
+        if card is not None:
+            write_model_card(replace(card, base=None, extra={**card.extra, "merged_onto": card.base}), target)
+
+    write_folder(out, write)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return Merged(out, folder, line[1], parameters, str(dtype).removeprefix("torch."))
+
+
+def _stored_dtype(folder: Path, loading: LoadSettings) -> Any:
+    """What the weights are written in: the base's own precision unless another is asked for."""
+    import torch
+    from transformers import AutoConfig
+
+    if loading.dtype != "auto":
+        return getattr(torch, loading.dtype)
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=loading.trust_remote_code)
+    return config.dtype if isinstance(config.dtype, torch.dtype) else torch.float32
+
 
 ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 # Name → folder; its module ships the weights.
@@ -26,7 +105,7 @@ def is_adapter(folder: Path) -> bool:
     return (folder / ADAPTER_CONFIG).is_file() and not (folder / "config.json").is_file()
 
 
-def lineage(folder: Path, loading: Loading) -> list[Path]:
+def lineage(folder: Path, loading: LoadSettings) -> list[Path]:
     """The folder and what it stands on, adapter after adapter, down to a whole model; alone where it is one.
 
     Raises:
@@ -45,7 +124,7 @@ def lineage(folder: Path, loading: Loading) -> list[Path]:
     return found
 
 
-def base_of(folder: Path, loading: Loading) -> str | Path:
+def base_of(folder: Path, loading: LoadSettings) -> str | Path:
     """Folder or hub id of what an adapter stands on.
 
     Asked in this order: `loading.base`; `base` of its cxrlab.json, a relative path counting from the
@@ -102,9 +181,9 @@ def _wrapped(model: Any, folder: Path) -> Any:
     if not any((folder / name).is_file() for name in ADAPTER_WEIGHTS):
         raise DataError(f"{folder} has {ADAPTER_CONFIG} but no {ADAPTER_WEIGHTS[0]}; copy the whole folder.")
     if (folder / ADAPTER_WEIGHTS[0]).is_file():
-        refuse_cut(folder / ADAPTER_WEIGHTS[0])
+        check_safetensors(folder / ADAPTER_WEIGHTS[0])
     try:
-        with quiet_loading(), refused_code(folder), warnings.catch_warnings():
+        with quiet_loading(), pickled_code_refused(folder), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of keys that do not fit: they are refused below
             wrapped: Any = PeftModel.from_pretrained(model, str(folder), is_trainable=False, local_files_only=True)
             wanted = set(get_peft_model_state_dict(wrapped, save_embedding_layers=False))

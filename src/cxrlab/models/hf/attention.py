@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.records import Span
-from cxrlab.models.hf.grids import Grid, token_grid
+from cxrlab.models.hf.prompting import TokenText, token_text
 from cxrlab.models.hf.scoring import last_logits
-from cxrlab.models.hf.token_spans import TokenText, token_text
+from cxrlab.models.hf.token_grid import Grid, token_grid
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from cxrlab.core.protocols import Image
-    from cxrlab.models.hf.encoding import Encoded
-    from cxrlab.models.hf.wrapper import HfModel
+    from cxrlab.models.hf.inputs import Encoded
+    from cxrlab.models.hf.model import HfModel
 
 
 @dataclass(frozen=True, eq=False)

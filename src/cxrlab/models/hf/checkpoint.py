@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,18 @@ from cxrlab.core.files import read_json
 from cxrlab.core.install import require
 from cxrlab.core.memory import raise_if_memory_ran_out
 from cxrlab.models.hf import adapters
-from cxrlab.models.hf.placement import device_of, dtype_of, refuse_too_large
-from cxrlab.models.hf.source import auto_map, foreign_code, locate, refuse_foreign_code
-from cxrlab.models.loading import Loading
-from cxrlab.models.local_files import DUAL_ENCODERS, first_line, quiet_loading, refused_code
+from cxrlab.models.hf.placement import check_memory, device_of, dtype_of
+from cxrlab.models.load_settings import LoadSettings
+from cxrlab.models.local_files import (
+    DUAL_ENCODERS,
+    auto_map,
+    check_remote_code,
+    first_line,
+    locate,
+    pickled_code_refused,
+    quiet_loading,
+    remote_code_files,
+)
 from cxrlab.models.model_card import ModelCard, read_model_card
 
 __all__ = ["Checkpoint", "device_of", "dtype_of", "locate", "open_checkpoint", "open_processor"]
@@ -42,7 +51,7 @@ class Checkpoint:
     folder: Path
 
 
-def open_checkpoint(path_or_id: str | Path, loading: Loading | None = None, *, merge: bool = False) -> Checkpoint:
+def open_checkpoint(path_or_id: str | Path, loading: LoadSettings | None = None, *, merge: bool = False) -> Checkpoint:
     """Open a checkpoint; every reason why it cannot be used is one sentence.
 
     Args:
@@ -51,7 +60,7 @@ def open_checkpoint(path_or_id: str | Path, loading: Loading | None = None, *, m
         merge: Add an adapter into the weights it stands on, instead of keeping its layers beside them.
     """
     require("models")
-    settings = loading or Loading()
+    settings = loading or LoadSettings()
     *above, whole = adapters.lineage(locate(path_or_id, settings), settings)
     found = _open_whole(whole, settings)
     for adapter in reversed(above):
@@ -63,22 +72,22 @@ def open_checkpoint(path_or_id: str | Path, loading: Loading | None = None, *, m
     return found
 
 
-def _open_whole(folder: Path, loading: Loading) -> Checkpoint:
-    refuse_wrong_kind(folder, loading)
+def _open_whole(folder: Path, loading: LoadSettings) -> Checkpoint:
+    check_model_type(folder, loading)
     processor = open_processor(folder, loading)
     device = device_of(loading)
-    refuse_too_large(folder, loading, device)
+    check_memory(folder, loading, device)
     model = load_weights(folder, loading, device)
     return Checkpoint(model, processor, processor.tokenizer, read_model_card(folder), folder)
 
 
-def refuse_wrong_kind(folder: Path, loading: Loading) -> None:
+def check_model_type(folder: Path, loading: LoadSettings) -> None:
     """Raise when the folder holds no image-text-to-text model that writes from left to right."""
     from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, AutoConfig
 
     if not (folder / "config.json").is_file():
         raise DataError(f"{folder} has no config.json, so it holds no model; name a folder that save_pretrained wrote.")
-    refuse_foreign_code(folder, loading)
+    check_remote_code(folder, loading)
     stored = read_json(folder / "config.json")
     if isinstance(stored, dict) and stored.get("model_type") in DUAL_ENCODERS:
         raise DataError(
@@ -103,11 +112,9 @@ def refuse_wrong_kind(folder: Path, loading: Loading) -> None:
         )
 
 
-def open_processor(folder: Path, loading: Loading) -> Any:
+def open_processor(folder: Path, loading: LoadSettings) -> Any:
     """The processor of a folder: it must have both halves, for words and for images."""
     from transformers import AutoProcessor
-
-    from cxrlab.models.hf.still_processor import still_class
 
     needs = "it needs processor_config.json (or preprocessor_config.json), tokenizer.json and tokenizer_config.json"
     try:
@@ -124,13 +131,13 @@ def open_processor(folder: Path, loading: Loading) -> Any:
     return processor
 
 
-def processor_beside(folder: Path, loading: Loading) -> Any:
+def processor_beside(folder: Path, loading: LoadSettings) -> Any:
     """The processor that an adapter brings, which then goes before its base's; None where it brings none."""
     names = ("processor_config.json", "preprocessor_config.json")
     return open_processor(folder, loading) if any((folder / name).is_file() for name in names) else None
 
 
-def load_weights(folder: Path, loading: Loading, device: Any, kind: Any = None) -> Any:
+def load_weights(folder: Path, loading: LoadSettings, device: Any, kind: Any = None) -> Any:
     """The model of a folder on its device, in evaluation mode; weights that do not make it up are a `DataError`.
 
     Args:
@@ -143,7 +150,7 @@ def load_weights(folder: Path, loading: Loading, device: Any, kind: Any = None) 
 
     loader: Any = kind or _own_class(folder, loading) or AutoModelForImageTextToText
     try:
-        with quiet_loading(), refused_code(folder):
+        with quiet_loading(), pickled_code_refused(folder):
             model, told = loader.from_pretrained(
                 folder,
                 local_files_only=True,
@@ -171,9 +178,9 @@ def load_weights(folder: Path, loading: Loading, device: Any, kind: Any = None) 
         raise ConfigError(f"{folder} cannot be moved to {device} ({first_line(error)}).") from error
 
 
-def _own_class(folder: Path, loading: Loading) -> Any:
+def _own_class(folder: Path, loading: LoadSettings) -> Any:
     """The class of a checkpoint that brings its own code, when that is trusted and transformers has none."""
-    if not loading.trust_remote_code or not foreign_code(folder):
+    if not loading.trust_remote_code or not remote_code_files(folder):
         return None
     from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
@@ -195,3 +202,48 @@ def _kind(config: Any) -> str:
     if hasattr(config, "image_size") or hasattr(config, "patch_size"):
         return "a vision encoder"
     return "another kind of model"
+
+
+_VIDEO = "video_processor"
+_NAMING = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
+
+
+def still(processor_class: Any) -> Any:
+    """The class of a processor without its part for videos."""
+
+    def parts(cls: Any) -> list[str]:
+        return [name for name in processor_class.get_attributes() if name != _VIDEO]
+
+    # Its own name: others, and the file that it is saved in, know a processor by it.
+    return type(processor_class.__name__, (processor_class,), {"get_attributes": classmethod(parts)})
+
+
+def still_class(folder: Path) -> Any:
+    """What opens the processor of a folder that asks for a part for videos; None where it does not ask.
+
+    Args:
+        folder: A checkpoint, local.
+    """
+    found = _class_of(folder)
+    return still(found) if found is not None and _VIDEO in found.get_attributes() else None
+
+
+def _class_of(folder: Path) -> Any:
+    """As the folder's own files name it, or as its family has it; None when neither tells."""
+    import transformers
+    from transformers.models.auto import processing_auto as typed
+
+    families: dict[Any, Any] = vars(typed)["PROCESSOR_MAPPING_NAMES"]
+    told = [_read(folder / name).get("processor_class") for name in _NAMING]
+    told.append(families.get(_read(folder / "config.json").get("model_type")))
+    name = next((each for each in told if isinstance(each, str)), None)
+    return getattr(transformers, name, None) if name else None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A JSON object, or an empty one where the file is missing or no object: the loading that follows complains."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 PATHS = Table(
     "pixel path",
     {
-        "plain": "cxrlab.models.hf.pixel_paths.plain:Plain",
-        "LlavaImageProcessor": "cxrlab.models.hf.pixel_paths.plain:PaddedToSquare",
-        "LlavaNextImageProcessor": "cxrlab.models.hf.pixel_paths.tiles:AnyResolution",
-        "LlavaOnevisionImageProcessor": "cxrlab.models.hf.pixel_paths.tiles:OneVision",
-        "Idefics2ImageProcessor": "cxrlab.models.hf.pixel_paths.idefics:Idefics2",
-        "Idefics3ImageProcessor": "cxrlab.models.hf.pixel_paths.idefics:Idefics3",
-        "SmolVLMImageProcessor": "cxrlab.models.hf.pixel_paths.idefics:Idefics3",
-        "Gemma3ImageProcessor": "cxrlab.models.hf.pixel_paths.plain:WholeImage",
-        "Qwen2VLImageProcessor": "cxrlab.models.hf.pixel_paths.patches:FlatPatches",
+        "plain": "cxrlab.models.hf.families.llava:Plain",
+        "LlavaImageProcessor": "cxrlab.models.hf.families.llava:PaddedToSquare",
+        "LlavaNextImageProcessor": "cxrlab.models.hf.families.llava_next:AnyResolution",
+        "LlavaOnevisionImageProcessor": "cxrlab.models.hf.families.llava_next:OneVision",
+        "Idefics2ImageProcessor": "cxrlab.models.hf.families.idefics:Idefics2",
+        "Idefics3ImageProcessor": "cxrlab.models.hf.families.idefics:Idefics3",
+        "SmolVLMImageProcessor": "cxrlab.models.hf.families.idefics:Idefics3",
+        "Gemma3ImageProcessor": "cxrlab.models.hf.families.llava:WholeImage",
+        "Qwen2VLImageProcessor": "cxrlab.models.hf.families.qwen_vl:FlatPatches",
     },
 )
 _ENDINGS = ("Pil", "Fast")
@@ -135,7 +135,7 @@ class PixelPath(ABC):
         """The idea of a path; images come checked."""
 
 
-class EightBit(PixelPath):
+class EightBitPath(PixelPath):
     """Through the image processor itself: pixels rounded to 256 levels, no gradient."""
 
     differentiable = False
@@ -174,18 +174,20 @@ def pixel_path(model_type: str, processor: Any) -> PixelPath:
         path.difference = prove(path, image_processor)
         exact = path.difference <= path.tolerance
     except ConfigError as error:
-        return EightBit(image_processor, f"{kept}{error}", steps.asked)
+        return EightBitPath(image_processor, f"{kept}{error}", steps.asked)
     # A family that nobody has met may lack any attribute and fail in any way; it is served in 8 bits.
     except Exception as error:
         if memory_that_ran_out(error):
             raise  # another run of the same model would have a gradient
-        return EightBit(image_processor, f"{kept}its steps fail when repeated ({type(error).__name__}).", steps.asked)
+        return EightBitPath(
+            image_processor, f"{kept}its steps fail when repeated ({type(error).__name__}).", steps.asked
+        )
     if exact:
         return path
     off = f"its steps, repeated, were off by {path.difference:.3g} on a probe, beyond {path.tolerance:.3g}."
     if math.isinf(path.difference):
         off = "its steps, repeated, gave other shapes on a probe."
-    return EightBit(image_processor, kept + off, steps.asked)
+    return EightBitPath(image_processor, kept + off, steps.asked)
 
 
 def prove(path: PixelPath, processor: Any) -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.files import read_json, unreadable
-from cxrlab.models.loading import Loading
+from cxrlab.models.load_settings import LoadSettings
 
 if TYPE_CHECKING:
     import torch
@@ -45,7 +45,7 @@ class Stored:
         return self.other + (self.bytes if dtype == "auto" else self.parameters * _BYTES_OF[dtype])
 
 
-def device_of(loading: Loading) -> torch.device:
+def device_of(loading: LoadSettings) -> torch.device:
     """The device that is asked for; one that this machine does not have is a `ConfigError`."""
     import torch
 
@@ -63,19 +63,19 @@ def device_of(loading: Loading) -> torch.device:
     return device
 
 
-def dtype_of(loading: Loading, device: torch.device) -> Any:
+def dtype_of(loading: LoadSettings, device: torch.device) -> Any:
     """What `from_pretrained` takes as `dtype`: a torch type, or `auto` for the checkpoint's own."""
     import torch
 
     return getattr(torch, name) if (name := dtype_name(loading, device)) != "auto" else "auto"
 
 
-def dtype_name(loading: Loading, device: torch.device) -> str:
+def dtype_name(loading: LoadSettings, device: torch.device) -> str:
     """float32, bfloat16 or auto; processors compute half precision slowly, so auto means float32 there."""
     return "float32" if loading.dtype == "auto" and device.type == "cpu" else loading.dtype
 
 
-def refuse_too_large(folder: Path, loading: Loading, device: torch.device) -> None:
+def check_memory(folder: Path, loading: LoadSettings, device: torch.device) -> None:
     """A `RunError` with figures when the weights alone exceed what is free; unknown sizes pass."""
     stored, free = stored_weights(folder), free_bytes(device)
     if stored is None or free is None:
@@ -139,7 +139,7 @@ def _indexed(index: Path) -> list[str]:
     return sorted(names)
 
 
-def refuse_cut(file: Path) -> None:
+def check_safetensors(file: Path) -> None:
     """A `DataError` when a safetensors file does not hold all that its header lists."""
     for _ in _tensors(file):
         pass

@@ -14,7 +14,8 @@ from datetime import datetime
 from typing import Any
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.models.user_text import escape, find_marks, token_ids
+from cxrlab.core.records import Span
+from cxrlab.models.tokenization import escape, find_marks, token_ids
 
 # In front of a report when its tokens are cut: a report's tokens must not depend on the prompt that came before.
 _ANCHOR = "image."
@@ -24,7 +25,7 @@ _DAY, _SIGNS = datetime(2024, 7, 26), ("-d", *"aAbBcdHIjmMpSxXyYZ")
 
 
 @dataclass(frozen=True)
-class Form:
+class PromptFormat:
     """Where things stand in the text of one processor.
 
     Args:
@@ -45,10 +46,10 @@ class Form:
 # Processors without a chat template whose models were trained with another form than '<image>', line break, prompt:
 # PaliGemma's own processor adds the begin token and the closing line break.
 _UNBROKEN = ("PaliGemmaProcessor",)
-_forms: weakref.WeakKeyDictionary[Any, Form] = weakref.WeakKeyDictionary()
+_forms: weakref.WeakKeyDictionary[Any, PromptFormat] = weakref.WeakKeyDictionary()
 
 
-def form_of(processor: Any) -> Form:
+def prompt_format(processor: Any) -> PromptFormat:
     """The form of a processor's texts, found once."""
     if processor not in _forms:
         _forms[processor] = _chat_form(processor) if _has_template(processor) else _plain_form(processor)
@@ -66,13 +67,13 @@ def prompt_text(processor: Any, prompt: str, told: str | None = None) -> str:
     words = escape(processor.tokenizer, prompt)
     instead = None if told is None else f"{escape(processor.tokenizer, told)}\n"
     if not _has_template(processor):
-        return f"{form_of(processor).image if instead is None else instead}{words}"
+        return f"{prompt_format(processor).image if instead is None else instead}{words}"
     return _rendered(processor, [_user(words, instead)], add_generation_prompt=True)
 
 
 def report_text(processor: Any, report: str) -> str:
     """A report as it follows the prompt, without its end token; white space at its ends is dropped."""
-    return form_of(processor).space + escape(processor.tokenizer, report.strip())
+    return prompt_format(processor).space + escape(processor.tokenizer, report.strip())
 
 
 def report_ids(processor: Any, report: str) -> list[int]:
@@ -82,7 +83,7 @@ def report_ids(processor: Any, report: str) -> list[int]:
 
 def all_report_ids(processor: Any, reports: Sequence[str]) -> list[list[int]]:
     """`report_ids` of many reports, cut by the tokenizer together: many times as fast on several cores."""
-    form, tokenizer = form_of(processor), processor.tokenizer
+    form, tokenizer = prompt_format(processor), processor.tokenizer
     texts = [report_text(processor, report) for report in reports]
     seam = len(form.anchor_ids)
     found: list[list[int]] = []
@@ -103,7 +104,7 @@ def _cut(tokenizer: Any, texts: list[str]) -> list[list[int]]:
 
 def end_tokens(processor: Any, model: Any = None) -> list[int]:
     """Ids at which an answer ends: the report's own end token first, then those of the model's settings."""
-    found = [form_of(processor).end]
+    found = [prompt_format(processor).end]
     told = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     for token in [told] if isinstance(told, int) else list(told or ()):
         if token not in found:
@@ -115,7 +116,7 @@ def _has_template(processor: Any) -> bool:
     return bool(getattr(processor, "chat_template", None))
 
 
-def _plain_form(processor: Any) -> Form:
+def _plain_form(processor: Any) -> PromptFormat:
     token = getattr(processor, "image_token", None)
     if not token:
         raise ConfigError(
@@ -127,10 +128,10 @@ def _plain_form(processor: Any) -> Form:
     return _form(processor, f"{token}\n", " ", _plain_end(processor))
 
 
-def _form(processor: Any, image: str, space: str, end: int) -> Form:
+def _form(processor: Any, image: str, space: str, end: int) -> PromptFormat:
     anchor = _ANCHOR if space else "\n"
     ids = _cut(processor.tokenizer, [anchor])[0]
-    return Form(image, space, end, anchor, tuple(ids))
+    return PromptFormat(image, space, end, anchor, tuple(ids))
 
 
 def _plain_end(processor: Any) -> int:
@@ -140,7 +141,7 @@ def _plain_end(processor: Any) -> int:
     return int(end)
 
 
-def _chat_form(processor: Any) -> Form:
+def _chat_form(processor: Any) -> PromptFormat:
     """Space and end token as the template itself writes them around an assistant's turn."""
     tokenizer, asked = processor.tokenizer, [_user("Findings?")]
     answered = [*asked, {"role": "assistant", "content": [{"type": "text", "text": _PROBE}]}]
@@ -187,3 +188,62 @@ def _rendered(processor: Any, turns: list[dict[str, Any]], *, add_generation_pro
             f"({str(error).partition(chr(10))[0]}); mend chat_template.jinja of the checkpoint."
         ) from error
     return text
+
+
+@dataclass(frozen=True)
+class TokenText:
+    """Tokens and the text that they write together.
+
+    Args:
+        text: What a person reads, without special tokens and without blanks at its ends.
+        spans: Characters [start, end) of each token; empty for a special token and for one that writes only a blank
+            at an end.
+    """
+
+    text: str
+    spans: tuple[Span, ...]
+
+    def tokens_of(self, spans: Sequence[Span]) -> tuple[int, ...]:
+        """Indices of the tokens that write any character of these spans, in order; at least one."""
+        chosen = tuple(
+            number
+            for number, (low, high) in enumerate(self.spans)
+            if any(max(low, start) < min(high, end) for start, end in spans)
+        )
+        if not chosen:
+            raise ValueError(f"no token writes any of the characters {list(spans)}")
+        return chosen
+
+
+def token_text(tokenizer: Any, ids: Sequence[int]) -> TokenText:
+    """The text of these tokens with the characters of each.
+
+    The beginnings of the token list are decoded one after the other: a tokenizer may write a blank, or the
+    rest of a character that the token before began, only when it sees what follows.
+    """
+    ends = []
+    for count in range(1, len(ids) + 1):
+        # Half a character is shown by a mark of its own; it belongs to the token that completes it.
+        ends.append(len(_decode(tokenizer, ids[:count]).rstrip("\ufffd")))
+    whole = _decode(tokenizer, ids)
+    before = len(whole) - len(whole.lstrip())
+    text = whole.strip()
+    spans, start = [], 0
+    for end in ends:
+        place = min(max(end - before, start), len(text))
+        spans.append((start, place))
+        start = place
+    return TokenText(text, tuple(spans))
+
+
+def _decode(tokenizer: Any, ids: Sequence[int]) -> str:
+    text: str = tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    return text
+
+
+def written_text(processor: Any, report: str) -> str:
+    """A report as its own tokens write it: what spans of its words count in.
+
+    Most tokenizers write every report back as it is; some fold odd spaces or signs.
+    """
+    return token_text(processor.tokenizer, report_ids(processor, report)).text

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.records import Span
-from cxrlab.models.hf.token_spans import token_text
+from cxrlab.models.hf.prompting import token_text
 
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Image
-    from cxrlab.models.hf.wrapper import HfModel
+    from cxrlab.models.hf.model import HfModel
 
 STEPS = 8  # images between a flat one and the true one, at the middles of equal steps
 REACH = 4.0  # deviations of a Gaussian on either side; what lies beyond weighs less than 1 in 10,000

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.errors import DataError
-from cxrlab.models.hf.places import ReportPlaces
+from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.models.hf.prompting import report_ids
 from cxrlab.models.local_files import first_line
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from cxrlab.models.hf.encoding import Encoded
+    from cxrlab.models.hf.inputs import Encoded
 
 # Families in which every token looks back alone, those of the image included, and counts its place from the left.
 _LOOK_BACK = frozenset({"llava", "llava_next", "llava_onevision", "idefics2", "idefics3"})
@@ -50,7 +51,7 @@ def report_log_probs(model: Any, encoded: Encoded) -> ReportLogProbs:
     """
     import torch
 
-    places = encoded.places or ReportPlaces.of(encoded.ids, encoded.report_mask)
+    places = encoded.places or ReportPositions.of(encoded.ids, encoded.report_mask)
     logits = last_logits(model, _without_mask(model, encoded.inputs), places.count)[:, :-1]
     chosen = _token_log_probs(logits, encoded.ids[:, 1 - places.count :]).gather(1, places.order)
     values = torch.where(places.mask, chosen, torch.zeros((), device=chosen.device))
@@ -121,3 +122,114 @@ def _refuse_undefined(values: Tensor) -> None:
             "the model gives log-probabilities that are not numbers; its weights are damaged, or the precision is too "
             "low for them: try --loading.dtype float32."
         )
+
+
+@dataclass(frozen=True, eq=False)
+class ReportPositions:
+    """What is read off the last `count` positions of a batch [B, L], T being the longest report.
+
+    Args:
+        count: Positions whose logits are needed, the last one included: that which tells the first token of a report,
+            and all after it.
+        order: [B, T], place of each report token among the last `count` - 1 positions; any place where padded.
+        mask: [B, T] bool, True for tokens of the report.
+        ids: [B, T], token ids; 0 where padded.
+    """
+
+    count: int
+    order: Tensor
+    mask: Tensor
+    ids: Tensor
+
+    @classmethod
+    def of(cls, ids: Tensor, report_mask: Tensor) -> ReportPositions:
+        """From token ids [B, L] and where they are the report's own, [B, L] bool."""
+        import torch
+
+        counts = report_mask.sum(dim=1)
+        if not bool((counts > 0).all()):
+            raise DataError("a report without a token has no log-probability; give every image a report.")
+        # Logits at position p tell token p + 1.
+        first = int(report_mask.int().argmax(dim=1).min()) - 1
+        told = report_mask[:, first + 1 :]
+        # Each report to the left edge.
+        order = torch.argsort(told.int(), dim=1, descending=True, stable=True)[:, : int(counts.max())]
+        mask = told.gather(1, order)
+        return cls(
+            report_mask.shape[1] - first, order, mask, torch.where(mask, ids[:, first + 1 :].gather(1, order), 0)
+        )
+
+    def to(self, device: Any) -> ReportPositions:
+        """The same on another device."""
+        return ReportPositions(self.count, self.order.to(device), self.mask.to(device), self.ids.to(device))
+
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cxrlab.models.hf.inputs import Encoder
+
+    Spellings = tuple[tuple[int, ...], ...]
+
+_YES, _NO = ("yes", "Yes", "YES"), ("no", "No", "NO")
+
+
+@dataclass(frozen=True)
+class YesNoTokens:
+    """Tokens of each spelling of yes and of no, as they stand in the place of an answer; none is in both."""
+
+    yes: Spellings
+    no: Spellings
+
+    @property
+    def spellings(self) -> Spellings:
+        """Those of yes, then those of no."""
+        return self.yes + self.no
+
+    @property
+    def whole(self) -> bool:
+        """Whether every spelling is a single token, so that one pass tells them all."""
+        return all(len(tokens) == 1 for tokens in self.spellings)
+
+
+def yes_no_tokens(processor: Any) -> YesNoTokens:
+    """The spellings that the tokenizer keeps whole; of a word that it never keeps whole, all three in pieces.
+
+    A first piece alone would not do: in many a small vocabulary ' yes' begins with a bare space.
+    """
+    found = YesNoTokens(_spelled(processor, _YES), _spelled(processor, _NO))
+    if set(found.yes) & set(found.no) or not all(found.spellings):
+        raise ConfigError(
+            "the tokenizer writes 'yes' and 'no' with the same tokens, so that the answers to a closed question cannot "
+            "be told apart; use another checkpoint for closed questions."
+        )
+    return found
+
+
+def _spelled(processor: Any, words: tuple[str, ...]) -> Spellings:
+    spelled = sorted({tuple(report_ids(processor, word)[:-1]) for word in words})
+    return tuple(tokens for tokens in spelled if len(tokens) == 1) or tuple(spelled)
+
+
+def yes_no_log_probs(
+    model: Any, encoder: Encoder, images: Sequence[Tensor], prompts: Sequence[str], verdicts: YesNoTokens
+) -> Tensor:
+    """[B, spellings] float32, natural log-probability of each, up to a constant of the image; differentiable.
+
+    One pass where every spelling is one token, else one a spelling.
+    """
+    import torch
+
+    if verdicts.whole:
+        logits = next_logits(model, encoder.encode(images, prompts).inputs)
+        return logits[:, [tokens[0] for tokens in verdicts.spellings]].float()
+    passes = [encoder.encode(images, prompts, [tokens] * len(images)) for tokens in verdicts.spellings]
+    return torch.stack([report_log_probs(model, encoded).sums for encoded in passes], dim=1)
+
+
+def yes_margins(scores: Tensor, verdicts: YesNoTokens) -> Tensor:
+    """[B] from scores [B, spellings]: log p(yes) - log p(no), each summed over its spellings; above 0 means yes."""
+    import torch
+
+    yes, no = scores[:, : len(verdicts.yes)], scores[:, len(verdicts.yes) :]
+    return torch.logsumexp(yes, dim=1) - torch.logsumexp(no, dim=1)

@@ -1,33 +1,148 @@
-"""Requests to any server of chat completions: patient with the server, silent about the key.
+"""One question and its answer in the protocol of chat completions, always by the same settings.
 
-Keys come from the environment alone. They stand in no message, file or log; what a server says of them is struck
-out. An address on this machine is reached without a proxy, and no redirect is followed anywhere.
+Temperature 0 and a seed; a server that knows one of the settings by another name, or not at all, is asked again
+without it, once for all.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import queue
 import random
+import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cxrlab.core.addresses import is_loopback, parse_address
 from cxrlab.core.answer_store import writable
+from cxrlab.core.budget import PROMPT_TOKENS
 from cxrlab.core.connection import Connection, check_encrypted
 from cxrlab.core.egress import check_sending
 from cxrlab.core.errors import ConfigError, RunError
 from cxrlab.core.install import require
-from cxrlab.models.http.errors import Failure, cleaned, error_of, failure_of
-from cxrlab.models.http.streamed import whole
+from cxrlab.core.protocols import CAUTIONS, Generated
+from cxrlab.models.decoding import TRUNCATED
+from cxrlab.models.http.errors import EndpointError, Failure, cleaned, error_of, failure_of, names
 
 if TYPE_CHECKING:
     import httpx
+
+FINISH_REASON = "finish_reason"  # of an answer without a word: why the server stopped
+REFUSAL = "refusal"  # words that a server keeps apart from the answer because they decline to give one
+UNHEEDED = "unheeded"  # settings that the server does not know, so that the answer need not be the same next time
+FILTERED = "content_filter"  # code and finish reason of what a provider's filter stopped
+OBJECTIONS = (FILTERED, "invalid_prompt")  # codes of a refusal of one prompt for what it says; the second is OpenAI's
+_MOST_TOKENS = 10**9  # of one question or answer; a server that counts more cannot count
+_LONGER_NAME = {"max_tokens": "max_completion_tokens"}
+_UNSUPPORTED = re.compile(r"unsupported|not support|not permitted|unrecogni[sz]ed|unknown|extra_forbidden", re.I)
+
+
+class Chat:
+    """Asks a server and remembers which settings it knows.
+
+    Args:
+        client: What sends.
+    """
+
+    def __init__(self, client: ChatClient) -> None:
+        self.client = client
+        # Setting → its name at this server; None where it has none. Threads may all find out the same at once.
+        self._known: dict[str, str | None] = {name: name for name in ("temperature", "seed", "max_tokens")}
+
+    def ask(
+        self,
+        content: str | Sequence[Mapping[str, Any]],
+        *,
+        max_tokens: int,
+        seed: int,
+        key: int = 0,
+        stop: threading.Event | None = None,
+    ) -> Generated:
+        """The answer to one message of a user.
+
+        Args:
+            content: A text, or parts of text and pictures.
+            max_tokens: Longest answer.
+            seed: For servers that draw.
+            key: Which of the keys asks.
+            stop: Once set, nothing new is tried.
+        """
+        messages = [{"role": "user", "content": content}]
+        values = {"temperature": 0, "seed": seed, "max_tokens": max_tokens}
+        while True:
+            known = dict(self._known)
+            settings = {name: values[own] for own, name in known.items() if name is not None}
+            try:
+                found = self.client.ask({"messages": messages, **settings}, key=key, stop=stop)
+            except EndpointError as error:
+                if not self._adapt(error, known):
+                    raise
+                continue
+            return answer_of(found, [name for name in ("temperature", "seed") if known[name] is None])
+
+    def _adapt(self, error: EndpointError, known: Mapping[str, str | None]) -> bool:
+        """Whether the server objected to a setting that can be named otherwise or left out; each but once."""
+        if error.status not in (400, 422):
+            return False
+        for own, name in known.items():
+            blamed = name is not None and (error.param == name or names(error.said, name))
+            if name is None or not blamed or not _UNSUPPORTED.search(f"{error.code} {error.said}"):
+                continue
+            longer = _LONGER_NAME.get(own)
+            if longer is None:
+                self._known[own] = None
+                return True
+            if name != longer and names(error.said, longer):
+                self._known[own] = longer
+                return True
+        return False
+
+
+def answer_of(found: Mapping[str, Any], unheeded: Sequence[str] = ()) -> Generated:
+    """The answer in a completion: its words, or none and the reason; never words that the server did not give.
+
+    Args:
+        found: The JSON of a completion with at least one choice.
+        unheeded: Settings that the server does not know.
+    """
+    choice = found["choices"][0]
+    message, reason = choice["message"], choice.get("finish_reason")
+    text = _text(message.get("content"))
+    usage = found.get("usage")
+    counted = usage if isinstance(usage, dict) else {}
+    extra: dict[str, Any] = {}
+    if (asked := _count(counted.get("prompt_tokens"))) is not None:
+        extra[PROMPT_TOKENS] = asked
+    if reason == "length" or (reason == FILTERED and text):  # a filter may stop an answer in the middle
+        extra[TRUNCATED] = True
+    if not text:
+        extra[FINISH_REASON] = reason if isinstance(reason, str) else None
+    if isinstance(message.get("refusal"), str) and message["refusal"].strip():
+        extra[REFUSAL] = message["refusal"].strip()
+    if isinstance(told := found.get(CAUTIONS), list) and (said := [one for one in told if isinstance(one, str)]):
+        extra[CAUTIONS] = said
+    if unheeded:
+        extra[UNHEEDED] = list(unheeded)
+    return Generated(text, tokens=_count(counted.get("completion_tokens")), extra=extra)
+
+
+def _text(content: Any) -> str:
+    """The words of an answer, which some servers give in parts; nothing where there are none."""
+    if isinstance(content, list):
+        parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+        content = "".join(part for part in parts if isinstance(part, str))
+    return content.strip() if isinstance(content, str) else ""
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and 0 <= value <= _MOST_TOKENS else None
+
 
 MOST_BYTES = 4 << 20  # of an answer; the longest report is a thousandth of it
 LONGEST_WAIT_S = 60.0  # whatever a server asks for
@@ -249,3 +364,100 @@ def _wait_of(header: str | None) -> float | None:
         seconds = (until - datetime.now(UTC)).total_seconds()
         return max(seconds, 0.0)
     return seconds if 0 <= seconds < float("inf") else None
+
+
+_DONE = b"[DONE]"
+
+
+def whole(data: bytes) -> bytes:
+    """The completion that server-sent events amount to, as JSON.
+
+    Anything else comes back as it is, and so does a stream that broke off or that ends in an error: half an answer is
+    none.
+    """
+    events = [line[5:].strip() for line in data.splitlines() if line.startswith(b"data:")]
+    if not events:
+        return data
+    try:
+        chunks = [json.loads(event) for event in events if event != _DONE]
+        return _completion_streamed(chunks, ended=_DONE in events) or data
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return data
+
+
+def _completion_streamed(chunks: list[Mapping[str, Any]], *, ended: bool) -> bytes | None:
+    message = {"content": "", "refusal": ""}
+    reason = usage = None
+    for chunk in chunks:
+        if "error" in chunk:
+            return None
+        usage = chunk.get("usage") or usage
+        for choice in chunk.get("choices") or ():  # some chunks count tokens, or tell of a filter, and have none
+            if choice.get("index", 0) == 0:
+                reason = choice.get("finish_reason") or reason
+                for name in message:
+                    message[name] += (choice.get("delta") or {}).get(name) or ""
+    if reason is None and not ended:
+        return None
+    return json.dumps({"choices": [{"message": message, "finish_reason": reason}], "usage": usage}).encode()
+
+
+T = TypeVar("T")
+GRACE_S = 10.0  # how long answers under way are waited for after Ctrl-C; once more, and nothing is
+
+
+def run_concurrently(work: Callable[[int, threading.Event], T], count: int, workers: int) -> Iterator[tuple[int, T]]:
+    """Place and result of every piece of work, in any order.
+
+    After the first failure, or Ctrl-C, nothing new begins; what is under way is handed out, then the error is raised.
+
+    Args:
+        work: Called with a place from 0 and with what is set once nothing new should begin; in threads of its own.
+        count: Number of places.
+        workers: Most at once.
+    """
+    stop, lock, places = threading.Event(), threading.Lock(), iter(range(count))
+    done: queue.SimpleQueue[tuple[int, T] | BaseException | None] = queue.SimpleQueue()
+
+    def run() -> None:
+        while not stop.is_set():
+            with lock:
+                place = next(places, None)
+            if place is None:
+                break
+            try:
+                done.put((place, work(place, stop)))
+            except BaseException as error:
+                done.put(error)
+                stop.set()
+        done.put(None)
+
+    # Daemons: after Ctrl-C the program may end although a server keeps somebody waiting.
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(workers, count))]
+    for thread in threads:
+        thread.start()
+    failure: BaseException | None = None
+    until: float | None = None
+    left = len(threads)
+    try:
+        while left:
+            try:
+                found = done.get(timeout=None if until is None else max(until - time.monotonic(), 0.0))
+            except queue.Empty:
+                break
+            except KeyboardInterrupt as error:
+                if until is not None:
+                    raise
+                stop.set()
+                failure, until = error, time.monotonic() + GRACE_S
+                continue
+            if found is None:
+                left -= 1
+            elif isinstance(found, BaseException):
+                failure = failure or found
+            else:
+                yield found
+    finally:
+        stop.set()
+    if failure is not None:
+        raise failure

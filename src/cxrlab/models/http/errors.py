@@ -46,7 +46,7 @@ class EndpointError(RunError):
         self.status, self.code, self.param, self.said = status, code, param, said
 
 
-class NobodyThere(EndpointError, ConnectionRefusedError):
+class EndpointUnreachable(EndpointError, ConnectionRefusedError):
     """No try got a connection: nothing was asked, and nothing can have cost anything."""
 
 
@@ -103,11 +103,11 @@ def error_of(where: str, failures: list[Failure], key_variable: str, *, with_key
         with_key: Whether there was a key in it.
     """
     if not failures:
-        return NobodyThere(f"{where} was not asked: the work was stopped before.")
+        return EndpointUnreachable(f"{where} was not asked: the work was stopped before.")
     last = failures[-1]
     told: dict[str, Any] = {"status": last.status, "code": last.code, "param": last.param, "said": last.said}
     if last.again:
-        kind = NobodyThere if all(one.refused for one in failures) else EndpointError
+        kind = EndpointUnreachable if all(one.refused for one in failures) else EndpointError
         tries = "1 try" if len(failures) == 1 else f"{len(failures)} tries"
         return kind(
             f"{where} gave no answer in {tries}: {last.what}; see that the server runs, and give the same command "

@@ -1,0 +1,79 @@
+"""The whole image, small, and beside it the image at a higher resolution in tiles: LLaVA-NeXT and LLaVA-OneVision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from cxrlab.models.hf.families.llava import Plain
+from cxrlab.models.hf.pixels import measure
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class AnyResolution(Plain):
+    """Tiles [N, T, 3, H, W], the whole image first; images with fewer tiles are filled up with zeros.
+
+    The model finds out from `image_sizes` how many tiles are real.
+    """
+
+    def __init__(self, image_processor: Any) -> None:
+        super().__init__(image_processor)
+        short = measure(self.size, "shortest_edge")
+        self.whole = (measure(self.size, "height") or short, measure(self.size, "width") or short)
+        crop = measure(getattr(image_processor, "crop_size", None) or {}, "height")
+        self.tile = crop or self.whole[0]
+        self.resolutions = [tuple(each) for each in image_processor.image_grid_pinpoints]
+        # Each piece goes through the plain steps, which resize it again unless it has its size already.
+        whole_tiles = not any(side % self.tile for resolution in self.resolutions for side in resolution)
+        self.resizes = 1 if whole_tiles and self.whole == (self.tile, self.tile) else 2
+
+    def arrange(self, images: Sequence[Tensor]) -> dict[str, Tensor]:
+        """`pixel_values` [N, T, 3, H, W] and `image_sizes` [N, 2]: height and width of each image."""
+        import torch
+        from torch.nn.functional import pad
+
+        radiographs = [torch.stack([self.one(piece) for piece in self.pieces(image)]) for image in images]
+        most = max(len(radiograph) for radiograph in radiographs)
+        filled = [pad(radiograph, (0, 0, 0, 0, 0, 0, 0, most - len(radiograph))) for radiograph in radiographs]
+        sizes = [tuple(image.shape[-2:]) for image in images]
+        return {
+            "pixel_values": torch.stack(filled),
+            "image_sizes": torch.tensor(sizes, dtype=torch.long, device=images[0].device),
+        }
+
+    def pieces(self, image: Tensor) -> list[Tensor]:
+        """The whole image, squeezed into a square, then its tiles row by row."""
+        from torch.nn.functional import pad
+        from transformers.image_processing_utils import select_best_resolution
+
+        height, width = select_best_resolution(tuple(image.shape[-2:]), self.resolutions)
+        fitted = self.resize(image, fit(image, height, width))
+        above, left = (height - fitted.shape[-2]) // 2, (width - fitted.shape[-1]) // 2
+        margins = (left, width - fitted.shape[-1] - left, above, height - fitted.shape[-2] - above)
+        framed = pad(fitted, margins)
+        corners = [(top, start) for top in range(0, height, self.tile) for start in range(0, width, self.tile)]
+        tiles = [framed[..., top : top + self.tile, start : start + self.tile] for top, start in corners]
+        return [self.resize(image, self.whole), *tiles]
+
+
+class OneVision(AnyResolution):
+    """The same, and how many images each sample has: one."""
+
+    def arrange(self, images: Sequence[Tensor]) -> dict[str, Tensor]:
+        """As for any resolution, with `batch_num_images` [N]."""
+        import torch
+
+        ones = torch.ones(len(images), dtype=torch.long, device=images[0].device)
+        return {**super().arrange(images), "batch_num_images": ones}
+
+
+def fit(image: Tensor, height: int, width: int) -> tuple[int, int]:
+    """The largest size of the same shape inside height × width, the free side rounded up."""
+    have_height, have_width = image.shape[-2:]
+    across, down = width / have_width, height / have_height
+    if across < down:
+        return min(ceil(have_height * across), height), width
+    return height, min(ceil(have_width * down), width)

@@ -1,1 +1,0 @@
-"""One file a group of image processors: their steps on floating pixels."""

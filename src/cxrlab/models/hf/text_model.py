@@ -1,0 +1,260 @@
+"""Any local causal language model as a text model: batched, greedy, with its chat template."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from cxrlab.core.answer_store import writable
+from cxrlab.core.budget import PROMPT_TOKENS
+from cxrlab.core.connection import Connection
+from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.files import sha256_of
+from cxrlab.core.install import require
+from cxrlab.core.protocols import Generated
+from cxrlab.models.decoding import Decoding
+from cxrlab.models.hf import adapters
+from cxrlab.models.hf.checkpoint import load_weights
+from cxrlab.models.hf.placement import check_memory, device_of
+from cxrlab.models.load_settings import LoadSettings
+from cxrlab.models.local_files import check_remote_code, first_line, load_tokenizer, locate
+from cxrlab.models.tokenization import escape, token_ids
+
+AT_ONCE = 8  # prompts that go through the model together
+_PROBE = "unremarkable"
+
+
+class HfTextModel:
+    """A causal checkpoint that answers text with text.
+
+    Words of a prompt never become special tokens, so that nothing in a report can end the user's turn. A model that
+    can think aloud is told not to, where its template knows how.
+
+    Args:
+        causal: Model and tokenizer.
+        name: The name that leads back to it.
+    """
+
+    USAGES = MappingProxyType(
+        {"hf:PATH_OR_ID": "any causal language model of the Hugging Face layout, adapter folders included"}
+    )
+
+    def __init__(self, causal: Causal, name: str) -> None:
+        self.name = name
+        self._causal = causal
+
+    @classmethod
+    def load(
+        cls, argument: str, connection: Connection | None = None, loading: LoadSettings | None = None
+    ) -> HfTextModel:
+        """Open a folder, or a hub id that this machine keeps; there is no connection.
+
+        Args:
+            argument: Folder or id.
+            connection: Passed over.
+            loading: Device and precision.
+        """
+        return cls(open_causal(argument, loading), f"hf:{argument}")
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What tells this checkpoint from others: a hash over its weights, settings, tokenizer and chat template."""
+        return fingerprint(self._causal.folders)
+
+    def complete(self, prompts: Sequence[str], *, max_tokens: int = 512, seed: int = 0) -> list[Generated]:
+        """One answer a prompt, in order, by the likeliest token each time; the seed changes nothing."""
+        found = dict(self.completions(prompts, max_tokens=max_tokens, seed=seed))
+        return [found[place] for place in range(len(prompts))]
+
+    def completions(
+        self, prompts: Sequence[str], *, max_tokens: int = 512, seed: int = 0
+    ) -> Iterator[tuple[int, Generated]]:
+        """Place of a prompt and its answer, batch by batch of prompts of like length, the longest first.
+
+        Raises:
+            ConfigError: Before anything is answered, when a prompt and its answer do not fit the model's context.
+        """
+        ids = [self._ids(prompt) for prompt in prompts]
+        self._check_room(max((len(row) for row in ids), default=0), max_tokens)
+        order = sorted(range(len(ids)), key=lambda place: (-len(ids[place]), place))
+        for start in range(0, len(order), AT_ONCE):
+            places = order[start : start + AT_ONCE]
+            answers = self._written([ids[place] for place in places], max_tokens)
+            for place, answer in zip(places, answers, strict=True):
+                extra = {**answer.extra, PROMPT_TOKENS: len(ids[place])}
+                yield place, Generated(answer.text, answer.mean_logprob, answer.tokens, extra)
+
+    def _ids(self, prompt: str) -> list[int]:
+        """Tokens of a prompt as the user's turn of a chat, or as it is where there is no chat template."""
+        tokenizer = self._causal.tokenizer
+        words = escape(tokenizer, writable(prompt))
+        templated = bool(tokenizer.chat_template)
+        text = self._turns([{"role": "user", "content": words}]) if templated else words
+        found = token_ids(tokenizer, [text], add_special_tokens=not templated)[0]
+        # A model continues at least one token: an empty prompt is the end of the text before.
+        return found or [int(tokenizer.eos_token_id)]
+
+    def _turns(self, turns: list[dict[str, str]], *, ask: bool = True) -> str:
+        from cxrlab.models.hf.prompting import dated
+
+        tokenizer = self._causal.tokenizer
+        try:
+            return str(
+                tokenizer.apply_chat_template(
+                    turns,
+                    add_generation_prompt=ask,
+                    tokenize=False,
+                    enable_thinking=False,
+                    **dated(tokenizer.chat_template),
+                )
+            )
+        except Exception as error:  # a template is a program of the checkpoint's author: anything may be raised in it
+            raise ConfigError(
+                f"the chat template of '{self.name}' fails on a prompt ({str(error).partition(chr(10))[0]}); mend "
+                "chat_template.jinja of the checkpoint."
+            ) from error
+
+    def _written(self, ids: Sequence[Sequence[int]], max_tokens: int) -> list[Generated]:
+        import torch
+
+        from cxrlab.models.hf.generation import write
+
+        model, tokenizer = self._causal.model, self._causal.tokenizer
+        longest = max(map(len, ids))
+        gaps = [longest - len(row) for row in ids]
+        padded = [[tokenizer.pad_token_id] * gap + list(row) for gap, row in zip(gaps, ids, strict=True)]
+        mask = [[0] * gap + [1] * (longest - gap) for gap in gaps]
+        inputs = {
+            "input_ids": torch.tensor(padded, device=model.device),
+            "attention_mask": torch.tensor(mask, device=model.device),
+        }
+        settings = Decoding(max_new_tokens=max_tokens)
+        with torch.inference_mode():
+            found = write(model, tokenizer, inputs, settings, keys=[""] * len(ids), ends=self._ends)
+        return [answers[0] for answers in found]
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        """Ids at which an answer ends: the tokenizer's, the model's own, and what closes a turn of the chat."""
+        model, tokenizer = self._causal.model, self._causal.tokenizer
+        told: Any = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+        ends = [tokenizer.eos_token_id, *([told] if isinstance(told, int) else told or ())]
+        if tokenizer.chat_template:
+            ends += self._turn_end()
+        return list(dict.fromkeys(int(end) for end in ends))
+
+    def _turn_end(self) -> list[int]:
+        """The special token that the template writes after an assistant's words, where it writes one."""
+        tokenizer = self._causal.tokenizer
+        turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _PROBE}]
+        try:
+            after = self._turns(turns, ask=False).rpartition(_PROBE)[2].strip()
+        except ConfigError:  # a template that writes the user's turn alone
+            return []
+        ids = token_ids(tokenizer, [after], add_special_tokens=False)[0] if after else []
+        special = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
+        return [ids[0]] if ids and ids[0] in special else []
+
+    def _check_room(self, prompt: int, longest: int) -> None:
+        """Refuse a prompt whose answer could outgrow the positions that the model knows."""
+        config = self._causal.model.config
+        most = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
+        if isinstance(most, int) and prompt + longest > most:
+            raise ConfigError(
+                f"a prompt of {prompt:,} tokens and an answer of up to {longest:,} do not fit the {most:,} that "
+                f"'{self.name}' reads; shorten the prompt, or use a model with a longer context."
+            )
+
+
+# Files of a checkpoint that decide what it answers: weights, settings, tokenizer, chat template.
+_DECIDING = (".safetensors", ".bin", ".json", ".jinja", ".txt", ".model")
+
+
+@dataclass(frozen=True, eq=False)
+class Causal:
+    """A language model in evaluation mode with its tokenizer.
+
+    Args:
+        model: On its device; adapters are merged into it.
+        tokenizer: With an end token and a padding token.
+        folders: What it was made of: the folder itself, then what it stands on.
+    """
+
+    model: Any
+    tokenizer: Any
+    folders: tuple[Path, ...]
+
+
+def open_causal(path_or_id: str | Path, loading: LoadSettings | None = None) -> Causal:
+    """Open a causal language model, or a PEFT adapter of one; every reason why it cannot be used is one sentence.
+
+    Args:
+        path_or_id: Folder or hub id; an id must be kept on this machine unless `loading` allows to fetch it.
+        loading: Where and how.
+    """
+    require("models")
+    from transformers import AutoModelForCausalLM
+
+    settings = loading or LoadSettings()
+    *above, whole = adapters.lineage(locate(path_or_id, settings), settings)
+    check_causal_model(whole, settings)
+    device = device_of(settings)
+    check_memory(whole, settings, device)
+    with_words = next((each for each in above if (each / "tokenizer_config.json").is_file()), whole)
+    tokenizer = load_tokenizer(with_words)
+    model = load_weights(whole, settings, device, AutoModelForCausalLM)
+    for adapter in reversed(above):
+        model = adapters.merged(model, adapter).eval()
+    if tokenizer.eos_token_id is None:
+        raise DataError(f"the tokenizer in {with_words} has no end token, so an answer would never end; set eos_token.")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token  # masked wherever it pads
+    return Causal(model, tokenizer, (*above, whole))
+
+
+def check_causal_model(folder: Path, loading: LoadSettings) -> None:
+    """Raise when the folder holds no language model that continues a text."""
+    from transformers import (
+        MODEL_FOR_CAUSAL_LM_MAPPING,
+        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+        MODEL_FOR_MASKED_LM_MAPPING,
+        AutoConfig,
+    )
+
+    if not (folder / "config.json").is_file():
+        raise DataError(f"{folder} has no config.json, so it holds no model; name a folder that save_pretrained wrote.")
+    check_remote_code(folder, loading)
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=loading.trust_remote_code)
+    except Exception as error:  # of a config that others wrote, or of their code
+        raise DataError(f"{folder}/config.json cannot be read by transformers ({first_line(error)}).") from error
+    kind = type(config)
+    what = None
+    if kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
+        what = "a model that reads images or other pictures"
+    elif getattr(config, "is_encoder_decoder", False):
+        what = "an encoder-decoder"
+    elif kind in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False):
+        what = "an encoder, which fills gaps and continues nothing"
+    elif kind not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        what = "another kind of model"
+    if what is not None:
+        raise DataError(
+            f"{folder} holds {what} ('{config.model_type}'), not a language model that answers text with text; name a "
+            "causal one such as a Llama or a Qwen."
+        )
+
+
+def fingerprint(folders: tuple[Path, ...]) -> str:
+    """SHA-256 over every file of these folders that decides an answer, by name and content."""
+    digest = hashlib.sha256()
+    for number, folder in enumerate(folders):
+        for file in sorted(folder.iterdir()):
+            if file.suffix in _DECIDING and file.is_file():
+                digest.update(f"{number} {file.name} {sha256_of(file)}\n".encode())
+    return digest.hexdigest()
