@@ -25,9 +25,9 @@ from cxrlab.findings.cases import draw_patient
 from cxrlab.findings.narrator import narrate
 from cxrlab.metrics.bleu import coco_bleu, rows_of_words
 from cxrlab.metrics.statistics.bootstrap import Resamples
-from cxrlab.metrics.statistics.paired import PairedDifference, paired_difference
+from cxrlab.metrics.statistics.paired_tests import PairedDifference, paired_difference
 from cxrlab.metrics.tally import Metric, Tally
-from cxrlab.metrics.text_tokens import coco_words
+from cxrlab.metrics.tokenization import coco_words
 
 FLOOR = 1000.0  # times as fast as counting again, which the project promises
 SEED = 5

@@ -106,7 +106,7 @@ def by_kind(corpus: Corpus, run: Path) -> dict[str, tuple[float, int]]:
 def seconds(corpus: Corpus, given: argparse.Namespace) -> float:
     """Seconds of a hundred reports on the processor, the opening of the model included."""
     from cxrlab.core.progress import silenced
-    from cxrlab.evaluation.loading import load_model
+    from cxrlab.evaluation.open_models import load_model
 
     start = time.perf_counter()
     model = load_model(given.model, LoadSettings("cpu"))

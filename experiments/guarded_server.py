@@ -159,7 +159,7 @@ def compared(given: argparse.Namespace, address: str) -> dict[str, Any]:
 
 def answered(given: argparse.Namespace, address: str, keys: dict[str, str]) -> dict[str, Any]:
     """Held-out images by turns of five accounts: how many are answered, and with the words of the model here."""
-    from cxrlab.evaluation.loading import load_model
+    from cxrlab.evaluation.open_models import load_model
 
     os.environ["CXRLAB_CLINICS"] = ",".join(keys[name] for name in CLINICS)
     there: Any = load_model(address, LoadSettings(connection=Connection(key_variable="CXRLAB_CLINICS")))

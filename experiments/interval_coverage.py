@@ -27,7 +27,7 @@ from cxrlab.findings.cases import draw_patient
 from cxrlab.findings.planted_errors import draw_error_plan, mistaken
 from cxrlab.metrics.families import families
 from cxrlab.metrics.pairs import Batch, Context, Pair
-from cxrlab.metrics.statistics.bootstrap import METHOD, Estimate, Interval, Resamples
+from cxrlab.metrics.statistics.bootstrap import METHOD, Interval, ResampledValue, Resamples
 from cxrlab.metrics.tally import Tally
 
 METRICS = ("findings.f1", "rougeL:coco", "bleu4:coco", "errors.significant")
@@ -95,7 +95,7 @@ def main() -> None:
 
 def _of_set(
     n: int, run: int, by_patient: Sequence[NDArray[np.intp]], one: Pool, two: Pool, args: argparse.Namespace
-) -> dict[str, Estimate]:
+) -> dict[str, ResampledValue]:
     """The first system's estimates and the difference of the gated metric on one set; a patient may be drawn twice."""
     rng = generator(args.seed, "set", str(n), str(run))
     places = [by_patient[k] for k in rng.integers(len(by_patient), size=n)]
@@ -108,7 +108,7 @@ def _of_set(
     return {**kept, "difference": found[-1].minus(kept[GATED])}
 
 
-def plain(found: Estimate) -> Interval:
+def plain(found: ResampledValue) -> Interval:
     """The percentile interval without any correction."""
     return Interval(*np.nanpercentile(found.draws, [2.5, 97.5]))
 

@@ -19,9 +19,8 @@ from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.evaluation.config import PointingConfig
-from cxrlab.evaluation.map_names import GRADIENTS, MAX_MEAN
-from cxrlab.evaluation.pointing import pointing
-from cxrlab.evaluation.pointing_table import Figure, PointingTable
+from cxrlab.evaluation.pointing import Figure, PointingTable, pointing
+from cxrlab.evaluation.word_maps import GRADIENTS, MAX_MEAN
 from cxrlab.models.load_settings import LoadSettings
 
 NAMED = (MAX_MEAN, *GRADIENTS)

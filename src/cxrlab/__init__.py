@@ -11,13 +11,13 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from cxrlab.data.corpus import load_corpus as load_corpus
-    from cxrlab.evaluation.loading import load_model as load_model
+    from cxrlab.evaluation.open_models import load_model as load_model
     from cxrlab.evaluation.score import score as score
     from cxrlab.findings.reader import read as read
 
 _PUBLIC = {
     "load_corpus": "cxrlab.data.corpus:load_corpus",
-    "load_model": "cxrlab.evaluation.loading:load_model",
+    "load_model": "cxrlab.evaluation.open_models:load_model",
     "read": "cxrlab.findings.reader:read",
     "score": "cxrlab.evaluation.score:score",
 }

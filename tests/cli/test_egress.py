@@ -28,8 +28,7 @@ from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.data.scenes import make_scenes
 from cxrlab.data.structuring.run import structure_corpus
-from cxrlab.evaluation.loading import open_model
-from cxrlab.evaluation.text_models import open_text_model
+from cxrlab.evaluation.open_models import open_model, open_text_model
 from cxrlab.models import names
 from cxrlab.models.http.client import ChatClient
 from cxrlab.models.http.models import HttpReportModel, HttpTextModel
@@ -357,8 +356,7 @@ def test_judges_and_servers_need_it_too(
 
 # Who may open a model by name without saying what it will be shown, and why.
 _CHECK_THEMSELVES = {
-    "evaluation/loading.py": "the check itself",
-    "evaluation/text_models.py": "the check itself",
+    "evaluation/open_models.py": "the check itself",
     "serving/service.py": "the text model of a server: nobody knows whose texts it will be asked about",
 }
 

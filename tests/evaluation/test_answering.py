@@ -15,7 +15,15 @@ from cxrlab.core.memory import RECORD, BatchSize
 from cxrlab.core.protocols import Capabilities, Generated
 from cxrlab.core.records import Report
 from cxrlab.core.runs import Run
-from cxrlab.evaluation.answering import ANSWERS, WINDOW, Images, Writer, answer_all, prediction, try_longest
+from cxrlab.evaluation.inference import (
+    ANSWERS,
+    WINDOW,
+    Images,
+    ReportGenerator,
+    generate_predictions,
+    prediction,
+    try_longest_indication,
+)
 from cxrlab.models.baselines import Stub
 from cxrlab.models.decoding import Decoding
 
@@ -54,7 +62,9 @@ def run_all(images: Images, folder: Path, size: int = 2) -> tuple[Listener, list
     ids = list(images.corpus.ids())
     with Run.open(folder, {"made": "for a test"}) as run:
         assert (
-            answer_all(run, "predictions.jsonl", Writer(model, Decoding()), images, ids, BatchSize(size), "asking")
+            generate_predictions(
+                run, "predictions.jsonl", ReportGenerator(model, Decoding()), images, ids, BatchSize(size), "asking"
+            )
             == ()
         )
     lines = (folder / "predictions.jsonl").read_text().splitlines()
@@ -92,11 +102,11 @@ def test_a_run_that_was_stopped_anywhere_ends_with_the_same_bytes(images: Images
 def test_the_longest_prompt_is_tried_first(images: Images) -> None:
     """What would fail after hours fails at the door; a model that costs money is not asked for nothing."""
     model, ids = Listener(), list(images.corpus.ids())
-    try_longest(Writer(model, Decoding()), images, ids)
+    try_longest_indication(ReportGenerator(model, Decoding()), images, ids)
     longest = max((images.indication(key) or "" for key in ids), key=len)
     assert model.batches == [[longest]] and longest == "x" * 49
     model.capabilities = Capabilities(black_box=True)
-    try_longest(Writer(model, Decoding()), images, ids)
+    try_longest_indication(ReportGenerator(model, Decoding()), images, ids)
     assert len(model.batches) == 1
 
 
@@ -105,14 +115,14 @@ def test_a_image_that_cannot_be_read_is_not_tried(tmp_path: Path) -> None:
     for key in corpus.ids():
         (corpus.path / corpus[key].images[0].path).unlink()
     model = Listener()
-    try_longest(Writer(model, Decoding()), Images(corpus), list(corpus.ids()))
+    try_longest_indication(ReportGenerator(model, Decoding()), Images(corpus), list(corpus.ids()))
     assert model.batches == []
 
 
 def test_a_model_without_a_choice_of_words_takes_no_decoding() -> None:
-    Writer(Stub("normal"), Decoding())
+    ReportGenerator(Stub("normal"), Decoding())
     with pytest.raises(ConfigError, match="'stub:normal' cannot be told how to choose its words"):
-        Writer(Stub("normal"), Decoding(strategy="beam"))
+        ReportGenerator(Stub("normal"), Decoding(strategy="beam"))
 
 
 def test_several_answers_stand_beside_the_best() -> None:
@@ -152,8 +162,8 @@ def answer(images: Images, folder: Path, model: Listener, size: int, stop_at: in
 
         model.answers = answers  # type: ignore[method-assign]
     with suppress(KeyboardInterrupt), Run.open(folder, {"made": "for a test"}) as run:
-        writer, ids = Writer(model, Decoding()), list(images.corpus.ids())
-        answer_all(run, "predictions.jsonl", writer, images, ids, BatchSize(size, folder), "asking")
+        writer, ids = ReportGenerator(model, Decoding()), list(images.corpus.ids())
+        generate_predictions(run, "predictions.jsonl", writer, images, ids, BatchSize(size, folder), "asking")
     return (folder / "predictions.jsonl").read_bytes()
 
 
@@ -188,4 +198,4 @@ def test_a_image_that_does_not_fit_alone_is_an_error_and_what_was_written_stays(
 
 def test_a_single_image_that_does_not_fit_is_told_before_the_run_begins(images: Images) -> None:
     with pytest.raises(OutOfMemory, match="batch of 1"):
-        try_longest(Writer(Small(48), Decoding()), images, list(images.corpus.ids()))
+        try_longest_indication(ReportGenerator(Small(48), Decoding()), images, list(images.corpus.ids()))

@@ -16,10 +16,9 @@ from cxrlab.core.codec import encode_png
 from cxrlab.core.protocols import Capabilities, Generated
 from cxrlab.data.card import CARD
 from cxrlab.evaluation import generate as module
-from cxrlab.evaluation.cautions import domain_caution, of_server, size_caution
 from cxrlab.evaluation.config import GenerateConfig
-from cxrlab.evaluation.generate import SMALL, SUMMARY, generate
-from cxrlab.evaluation.loading import load_model
+from cxrlab.evaluation.generate import SMALL, SUMMARY, domain_caution, generate, server_cautions, size_caution
+from cxrlab.evaluation.open_models import load_model
 from cxrlab.models.builtin import NAMES, WEIGHTS
 from cxrlab.models.model_card import PATIENTS, SYNTHETIC, ModelCard, of_corpora, read_model_card, trained_on
 
@@ -136,5 +135,7 @@ def test_a_synthetic_corpus_of_the_right_size_needs_no_caution(
 
 def test_cautions_of_a_server_are_counted(phantom: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = run(phantom, tmp_path / "run", monkeypatch, Trained(None, {"cautions": ["Beware."]}))
-    assert found == of_server([["Beware."]] * len((tmp_path / "run" / "predictions.jsonl").read_text().splitlines()))
-    assert of_server([None, ["Beware."]]) == ["The server's caution on 1 of 2 reports: Beware."]
+    assert found == server_cautions(
+        [["Beware."]] * len((tmp_path / "run" / "predictions.jsonl").read_text().splitlines())
+    )
+    assert server_cautions([None, ["Beware."]]) == ["The server's caution on 1 of 2 reports: Beware."]

@@ -15,7 +15,7 @@ from cxrlab.cli.scoring import compare as compare_command
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.randomness import generator
 from cxrlab.evaluation.compare import compare, ranks
-from cxrlab.metrics.statistics.noninferiority import MINIMUM_PATIENTS
+from cxrlab.metrics.statistics.paired_tests import MINIMUM_PATIENTS
 from cxrlab.metrics.tally import Tally, mean_of
 
 N = 40

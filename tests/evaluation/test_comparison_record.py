@@ -8,8 +8,7 @@ import pytest
 from scored import batch, scored
 from tallies import mean
 
-from cxrlab.evaluation.compare import compare
-from cxrlab.evaluation.comparison_record import ComparisonResult
+from cxrlab.evaluation.compare import ComparisonResult, compare
 from cxrlab.metrics.statistics.bootstrap import METHOD
 
 IDS = [f"s{k}" for k in range(40)]

@@ -7,7 +7,7 @@ import pytest
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.json_form import dumps
 from cxrlab.core.vocabulary import ErrorKind
-from cxrlab.evaluation.error_benchmark import CELLS, Counting, better, draw_cases, error_benchmark
+from cxrlab.evaluation.phantom_benchmark import CELLS, Counting, better, draw_cases, error_benchmark
 from cxrlab.metrics.tally import Metric, mean_tally
 
 

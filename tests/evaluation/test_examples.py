@@ -7,7 +7,7 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.runs import Run
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.images import load_image
-from cxrlab.evaluation.examples import THUMB_SIZE, choose, keep_examples
+from cxrlab.evaluation.generate import THUMB_SIZE, choose, keep_examples
 
 
 def kept(folder: Path) -> list[Example]:

@@ -9,9 +9,8 @@ import pytest
 
 from cxrlab.core.codec import decode
 from cxrlab.core.runs import Run
-from cxrlab.evaluation.explain_files import WordWriter
-from cxrlab.evaluation.map_names import parse_map
-from cxrlab.evaluation.word_maps import PartMaps
+from cxrlab.evaluation.explain import WordWriter
+from cxrlab.evaluation.word_maps import PartMaps, parse_map
 from cxrlab.models.hf.token_grid import Grid
 
 

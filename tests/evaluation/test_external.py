@@ -12,8 +12,7 @@ from cxrlab.core.protocols import Capabilities, Generated, KnowsItsCollections
 from cxrlab.data.card import read_card
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.config import GenerateConfig
-from cxrlab.evaluation.external import refuse_familiar
-from cxrlab.evaluation.generate import generate
+from cxrlab.evaluation.generate import check_external_model, generate
 from cxrlab.models.baselines import Stub
 
 
@@ -66,11 +65,11 @@ class Silent:
 
 def test_a_trained_model_is_asked_itself(phantom: Path, own_phantom: Path) -> None:
     with pytest.raises(DataError, match="the model 'hf:learned'"):
-        refuse_familiar(Learned(), load_corpus(phantom))
+        check_external_model(Learned(), load_corpus(phantom))
     call_it(own_phantom, "elsewhere")
-    refuse_familiar(Learned(), load_corpus(own_phantom))
+    check_external_model(Learned(), load_corpus(own_phantom))
     with pytest.raises(ConfigError, match="'hf:silent' does not tell"):
-        refuse_familiar(Silent(), load_corpus(own_phantom))
+        check_external_model(Silent(), load_corpus(own_phantom))
 
 
 def test_a_model_that_has_read_the_reports_is_no_stranger(phantom: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from cxrlab.core.errors import DataError, RunError, UnknownName
 from cxrlab.evaluation.compare import compare
 from cxrlab.evaluation.config import Extras, ScoreConfig
-from cxrlab.evaluation.extra_families import extra_families
+from cxrlab.evaluation.metric_choice import extra_families
 from cxrlab.evaluation.score import run_score, score
 
 

@@ -9,8 +9,8 @@ import pytest
 from cxrlab.core.errors import RunError
 from cxrlab.core.files import read_json
 from cxrlab.evaluation.config import GenerateConfig, ScoreConfig
+from cxrlab.evaluation.controls import METRIC, ImageDependence, measure
 from cxrlab.evaluation.generate import generate
-from cxrlab.evaluation.image_dependence import METRIC, ImageDependence, measure
 from cxrlab.evaluation.score import run_score, score
 from cxrlab.metrics.pairs import Batch, Pair
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from cxrlab.evaluation.listing import metric_rows
+from cxrlab.evaluation.metric_choice import metric_rows
 from cxrlab.metrics.families import cards, default_names
 
 

@@ -13,7 +13,7 @@ from cxrlab.core.connection import Connection
 from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.protocols import ImageToText
 from cxrlab.data.corpus import load_corpus
-from cxrlab.evaluation.loading import load_model, train_images
+from cxrlab.evaluation.open_models import load_model, train_images
 from cxrlab.models.names import KINDS
 
 

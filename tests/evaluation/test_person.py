@@ -5,7 +5,7 @@ import math
 import pytest
 
 from cxrlab.core.errors import DataError
-from cxrlab.evaluation.person import age_years, sex_letter, view_word
+from cxrlab.evaluation.report_files import age_years, sex_letter, view_word
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.data.writer import CorpusWriter
 from cxrlab.evaluation import pointing as room
 from cxrlab.evaluation.config import PointingConfig
-from cxrlab.evaluation.map_names import GRADIENTS
 from cxrlab.evaluation.pointing import Kind, pointing, told
+from cxrlab.evaluation.word_maps import GRADIENTS
 
 LEFT = "Nodule in the left upper lobe."
 

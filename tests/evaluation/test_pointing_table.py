@@ -11,8 +11,8 @@ import pytest
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json, write_json
 from cxrlab.evaluation.config import PointingConfig
-from cxrlab.evaluation.map_names import parse_map
-from cxrlab.evaluation.pointing_table import PointingTable, table_of
+from cxrlab.evaluation.pointing import PointingTable, table_of
+from cxrlab.evaluation.word_maps import parse_map
 
 NAMES = [parse_map("max-mean")]
 CONFIG = PointingConfig("hf:x", Path("c"), trials=200)

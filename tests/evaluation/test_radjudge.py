@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cxrlab.core.errors import DataError
+from cxrlab.evaluation.config import ValidateConfig
 from cxrlab.evaluation.radjudge import Relation, read_radjudge, relations
 from cxrlab.evaluation.validate import run_validation
-from cxrlab.evaluation.validate_config import ValidateConfig
 
 NAMES = {"C1": 1, "C2": 1, "C3": 1}
 

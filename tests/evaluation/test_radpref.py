@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import DataError
+from cxrlab.evaluation.config import ValidateConfig
 from cxrlab.evaluation.radpref import left_out_line, rater_table, read_radpref
 from cxrlab.evaluation.validate import run_validation
-from cxrlab.evaluation.validate_config import ValidateConfig
 
 CASES = [
     {

@@ -17,9 +17,9 @@ from cxrlab.core.records import Report
 from cxrlab.core.runs import Run
 from cxrlab.data.corpus import Corpus
 from cxrlab.evaluation import generate as room
-from cxrlab.evaluation.answering import Images, Writer, answer_all, prediction
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY, generate
+from cxrlab.evaluation.inference import Images, ReportGenerator, generate_predictions, prediction
 from cxrlab.models.decoding import Decoding
 
 COUNT = 7
@@ -115,8 +115,8 @@ def test_of_several_answers_the_refused_ones_are_left_out(corpus: Corpus, tmp_pa
             return [[refusal, Generated("first"), Generated("second")] for _ in images]
 
     with Run.open(tmp_path / "run", {"made": "for a test"}) as run:
-        lost = answer_all(
-            run, "c.jsonl", Writer(Drawing(), Decoding()), Images(corpus), ["s0"], BatchSize(1), "drawing"
+        lost = generate_predictions(
+            run, "c.jsonl", ReportGenerator(Drawing(), Decoding()), Images(corpus), ["s0"], BatchSize(1), "drawing"
         )
     line = json.loads((tmp_path / "run" / "c.jsonl").read_text())
     assert lost == () and line == prediction("s0", [Generated("first"), Generated("second")]).to_json()
@@ -140,9 +140,13 @@ def test_answers_that_cost_are_on_file_batch_by_batch(corpus: Corpus, tmp_path: 
     model.generate = dying  # type: ignore[method-assign, assignment]
     ids = list(corpus.ids())
     with pytest.raises(KeyboardInterrupt), Run.open(tmp_path / "run", {"made": "for a test"}) as run:
-        answer_all(run, PREDICTIONS, Writer(model, Decoding()), Images(corpus), ids, BatchSize(2), "asking")
+        generate_predictions(
+            run, PREDICTIONS, ReportGenerator(model, Decoding()), Images(corpus), ids, BatchSize(2), "asking"
+        )
     assert list(written(tmp_path / "run")) == ids[:4]
     again = Guarded()
     with Run.open(tmp_path / "run", {"made": "for a test"}) as run:
-        answer_all(run, PREDICTIONS, Writer(again, Decoding()), Images(corpus), ids, BatchSize(2), "asking")
+        generate_predictions(
+            run, PREDICTIONS, ReportGenerator(again, Decoding()), Images(corpus), ids, BatchSize(2), "asking"
+        )
     assert again.asked == ["reason 4", "reason 5", "reason 6"] and list(written(tmp_path / "run")) == ids

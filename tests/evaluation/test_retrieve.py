@@ -20,11 +20,10 @@ from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.views import image_of
-from cxrlab.evaluation import embedding
+from cxrlab.evaluation import retrieve as embedding
 from cxrlab.evaluation import retrieve as module
 from cxrlab.evaluation.config import RetrieveConfig
-from cxrlab.evaluation.embedding import entry_of
-from cxrlab.evaluation.retrieve import retrieve, stored
+from cxrlab.evaluation.retrieve import entry_of, retrieve, stored
 from cxrlab.findings.excerpts import NOTHING_PRESENT
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from cxrlab.core.errors import DataError
+from cxrlab.evaluation.config import ValidateConfig
 from cxrlab.evaluation.rexval import COUNTS, REPORTS, read_rexval
 from cxrlab.evaluation.validate import run_validation
-from cxrlab.evaluation.validate_config import ValidateConfig
 
 HEAD = ("study_number", "candidate_type", "error_category", "rater_index", "clinically_significant", "num_errors")
 TRUTH = "Large right pneumothorax. Small left pleural effusion. The heart is enlarged."

@@ -13,7 +13,7 @@ from cxrlab.core.runs import state
 from cxrlab.evaluation.config import ScoreConfig
 from cxrlab.evaluation.controls import CONTROLS
 from cxrlab.evaluation.score import run_score, score
-from cxrlab.evaluation.score_files import read_tallies
+from cxrlab.evaluation.scored_runs import read_tallies
 from cxrlab.metrics.families import default_names
 from cxrlab.metrics.tally import Metric, mean_tally
 

@@ -17,8 +17,8 @@ from tallies import card, f1_of, mean
 from cxrlab.core.errors import DataError
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Presence
-from cxrlab.evaluation import score_files
-from cxrlab.evaluation.score_files import ARRAYS, INDEX, read_tallies, references_digest
+from cxrlab.evaluation import scored_runs
+from cxrlab.evaluation.scored_runs import ARRAYS, INDEX, read_tallies, references_digest
 from cxrlab.metrics.coco import Coco
 from cxrlab.metrics.families import FAMILIES, ready
 from cxrlab.metrics.pairs import Batch, Pair
@@ -78,12 +78,12 @@ def test_an_aggregation_may_be_given_a_function(tmp_path: Path) -> None:
     """A keyword that is itself a function of a metric is written down by name too."""
     rows = np.array([[1.0, 2.0], [3.0, 4.0]])
     tally = Tally(card("kept"), rows, np.ones(2, dtype=bool), partial(mean_of, how=ratio))
-    told = score_files._named(tally.value_of, "kept")
+    told = scored_runs._named(tally.value_of, "kept")
     assert told == {
         "function": "cxrlab.metrics.tally:mean_of",
         "arguments": {"how": {"function": "cxrlab.metrics.tally:ratio", "arguments": {}}},
     }
-    back = score_files._function({**told, "arguments": {**told["arguments"], "listed": [1, [2]]}})
+    back = scored_runs._function({**told, "arguments": {**told["arguments"], "listed": [1, [2]]}})
     assert isinstance(back, partial) and back.keywords == {"how": ratio, "listed": (1, (2,))}
 
 
@@ -139,7 +139,7 @@ def _damage(index: dict[str, Any], key: str, value: Any) -> None:
         ("metrics/mean/value_of/function", "os:system"),
         ("metrics/mean/value_of/function", "cxrlab.metrics.tally:gone"),
         ("metrics/mean/value_of/function", "cxrlab.metrics.gone:mean_of"),
-        ("metrics/mean/value_of/function", "cxrlab.metrics.findings_f1:f1_of"),  # wants three counts of these two
+        ("metrics/mean/value_of/function", "cxrlab.metrics.finding_scores:f1_of"),  # wants three counts of these two
         ("metrics/mean/direction", "sideways"),
         ("metrics/mean/value_of/arguments", {"way": 3}),
         ("metrics/mean/rows", "array9"),
@@ -206,7 +206,7 @@ def test_a_function_that_a_module_only_borrowed_is_not_called(tmp_path: Path) ->
     """Else a tampered file could call whatever some metric happens to import, such as a reader of files."""
     folder = scored(tmp_path / "run", batch(["a", "b"]), [mean([0.25, 0.5])])
     index = json.loads((folder / INDEX).read_text())
-    index["metrics"]["mean"]["value_of"] = {"function": "cxrlab.metrics.graphs:read_json", "arguments": {}}
+    index["metrics"]["mean"]["value_of"] = {"function": "cxrlab.metrics.radgraph:read_json", "arguments": {}}
     (folder / INDEX).write_text(json.dumps(index))
     with pytest.raises(DataError, match="no function of that module"):
         read_tallies(folder)
@@ -223,7 +223,7 @@ def test_a_run_that_did_not_finish_is_not_compared(tmp_path: Path, state: str) -
 
 def test_arrays_that_unpack_to_gigabytes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By what comes out, and by what a header claims."""
-    monkeypatch.setattr(score_files, "MOST_UNPACKED", 1 << 20)
+    monkeypatch.setattr(scored_runs, "MOST_UNPACKED", 1 << 20)
     folder = scored(tmp_path / "run", batch(["a", "b"]), [mean([0.25, 0.5])])
     np.savez_compressed(folder / ARRAYS, array0=np.zeros(2 << 20, np.uint8))
     with pytest.raises(DataError, match=r"tallies\.npz holds array0\.npy, which unpacks to more than"):

@@ -14,7 +14,7 @@ from cxrlab.core.vocabulary import View
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import generate
 from cxrlab.evaluation.score_inputs import Inputs, load_inputs
-from cxrlab.evaluation.slices import slice_masks
+from cxrlab.evaluation.score_results import slice_masks
 from cxrlab.metrics.pairs import Status
 
 
@@ -191,8 +191,8 @@ def test_images_of_a_study_are_scored_one_by_one(corpus: Path) -> None:
 def test_the_unit_that_was_asked_for_is_the_unit_that_is_scored() -> None:
     with pytest.raises(DataError, match="'a' in the predictions is a whole study; --unit image"):
         load_inputs({"a": "A"}, {"a": "x"}, unit="image")
-    with pytest.raises(ConfigError, match="the unit is 'image'; choose one of auto, study, image"):
-        load_inputs({"a": "A"}, {"a": "x"}, unit="image")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="the unit is 'series'; choose one of auto, study, image"):
+        load_inputs({"a": "A"}, {"a": "x"}, unit="series")  # type: ignore[arg-type]
 
 
 def test_the_digest_sees_what_the_slices_are_made_by(tmp_path: Path) -> None:

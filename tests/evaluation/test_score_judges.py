@@ -26,14 +26,14 @@ from cxrlab.core.runs import state
 from cxrlab.core.tables import load_reference
 from cxrlab.data.card import CARD
 from cxrlab.evaluation import judges as module
-from cxrlab.evaluation.chosen_metrics import chosen_metrics, with_needs
 from cxrlab.evaluation.compare import compare
 from cxrlab.evaluation.config import ScoreConfig
-from cxrlab.evaluation.judges import Unasked, answer_lines, judges_of, parted
+from cxrlab.evaluation.judges import UnopenedModel, answer_lines, build_judges, parted
+from cxrlab.evaluation.metric_choice import chosen_metrics, with_needs
+from cxrlab.evaluation.open_models import open_text_model
 from cxrlab.evaluation.score import run_score, score
 from cxrlab.evaluation.score_inputs import load_inputs
-from cxrlab.evaluation.text_models import open_text_model
-from cxrlab.metrics.judging.chexprompt import ChexPrompt
+from cxrlab.metrics.judging.judges import ChexPrompt
 from cxrlab.models.load_settings import LoadSettings
 
 HASTY = Asking(connection=Connection(tries=1, concurrency=2, timeout_s=5.0))
@@ -294,10 +294,10 @@ def test_what_a_judge_is_shown_is_a_patients_unless_a_card_denies_it(tmp_path: P
 
 
 def test_a_name_is_looked_at_without_a_model() -> None:
-    (judge,) = judges_of(["chexprompt:hf:nowhere"], Unasked)
+    (judge,) = build_judges(["chexprompt:hf:nowhere"], UnopenedModel)
     assert judge.name == "chexprompt:hf:nowhere" and "chexprompt.significant:hf:nowhere" in judge.metrics
     with pytest.raises(NotImplementedError):
-        Unasked("hf:nowhere").complete(["?"])
+        UnopenedModel("hf:nowhere").complete(["?"])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.json_form import dumps
-from cxrlab.evaluation.sensitivity import Sensitivity, sensitivity
+from cxrlab.evaluation.phantom_benchmark import Sensitivity, sensitivity
 from cxrlab.findings.edits import EDITS
 from cxrlab.metrics.tally import Metric, mean_tally
 

@@ -8,7 +8,7 @@ from tallies import f1_of, mean
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Presence
-from cxrlab.evaluation.slices import Attributes, age_band, has_device, score_slices, slice_masks
+from cxrlab.evaluation.score_results import Attributes, age_band, has_device, score_slices, slice_masks
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.evaluation.validate import BENCHMARKS, run_validation
-from cxrlab.evaluation.validate_config import ValidateConfig
-from cxrlab.evaluation.validation_text import validation_text
+from cxrlab.evaluation.config import ValidateConfig
+from cxrlab.evaluation.validate import BENCHMARKS, run_validation, validation_text
 
 
 @pytest.fixture(scope="module")

@@ -17,10 +17,9 @@ from cxrlab.core.asking import Asking
 from cxrlab.core.connection import Connection
 from cxrlab.core.errors import ConfigError, CxrlabError
 from cxrlab.core.runs import state
+from cxrlab.evaluation.config import ValidateConfig
 from cxrlab.evaluation.judges import answer_lines
-from cxrlab.evaluation.validate import run_validation
-from cxrlab.evaluation.validate_config import ValidateConfig
-from cxrlab.evaluation.validation_text import validation_text
+from cxrlab.evaluation.validate import run_validation, validation_text
 
 STRONGER, WEAKER = 0.03, 0.6  # share of the twelve counts that are wrong by one
 LOST = frozenset(range(0, 60, 7))

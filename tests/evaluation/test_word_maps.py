@@ -12,8 +12,7 @@ from planted_attention import PlantedModel
 from tiny_families import save_tiny
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.evaluation.map_names import parse_map
-from cxrlab.evaluation.word_maps import explainable, layer_count, part_maps
+from cxrlab.evaluation.word_maps import explainable, layer_count, parse_map, part_maps
 from cxrlab.models.baselines import Stub
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.hf.saliency import gradients, integrated, smoothed

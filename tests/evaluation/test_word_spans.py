@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cxrlab.core.errors import DataError
-from cxrlab.evaluation.word_spans import every_word, occurrences
+from cxrlab.evaluation.explain import every_word, occurrences
 
 TEXT = "Left effusion. No right-sided effusion; Effusions gone, 3.5 cm."
 

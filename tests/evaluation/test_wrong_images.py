@@ -11,8 +11,8 @@ from corpora import toy_corpus
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.views import frontal
 from cxrlab.evaluation.config import GenerateConfig
+from cxrlab.evaluation.controls import GREY, WrongImages, control_file
 from cxrlab.evaluation.generate import generate
-from cxrlab.evaluation.wrong_images import GREY, WrongImages, control_file
 
 
 def predictions(run: Path, control: str) -> dict[str, dict[str, Any]]:

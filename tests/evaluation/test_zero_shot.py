@@ -14,7 +14,7 @@ import pytest
 from cxrlab.core.errors import ConfigError, UnknownName
 from cxrlab.core.json_form import dumps
 from cxrlab.core.vocabulary import CHEXPERT_14, OBSERVATIONS
-from cxrlab.evaluation.embedding import Entry
+from cxrlab.evaluation.retrieve import Entry
 from cxrlab.evaluation.zero_shot import MeanArea, Sentences, ZeroShot, asked_names, classify, load_sentences, margins
 
 ARTICLE = Sentences(("There is {name}.",), ("No {name}.",), {"nodule": "a lung nodule", "Edema": "anasarca"})

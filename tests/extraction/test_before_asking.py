@@ -117,7 +117,7 @@ def test_an_address_is_refused_before_anything_connects(data: Path, monkeypatch:
     def connect(*_: Any, **__: Any) -> Any:
         raise AssertionError("connected")
 
-    monkeypatch.setattr("cxrlab.evaluation.loading.load_named", connect)
+    monkeypatch.setattr("cxrlab.evaluation.open_models.load_named", connect)
     away = ExtractConfig("https://10.0.0.1/v1#m", data)
     for begin in (audit.extract, audit.write_victim):
         with pytest.raises(ConfigError, match="needs its owner's leave"):

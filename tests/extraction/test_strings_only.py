@@ -134,7 +134,7 @@ def test_words_are_plain_whatever_they_were() -> None:
 ATTACKS = ("rounds", "probing", "adaptive_knockoff", "enrich", "harvest", "alignment", "surrogate", "transcript",
            "oracles")  # fmt: skip
 FORBIDDEN = {
-    *("cxrlab.evaluation.loading", "cxrlab.evaluation.generate", "cxrlab.models.names", "cxrlab.extraction.audit"),
+    *("cxrlab.evaluation.open_models", "cxrlab.evaluation.generate", "cxrlab.models.names", "cxrlab.extraction.audit"),
     *("cxrlab.extraction.answers", "cxrlab.extraction.ledger", "cxrlab.extraction.permission"),
 }
 

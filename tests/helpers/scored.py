@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cxrlab.core.runs import Run
-from cxrlab.evaluation.score_files import write_tallies
+from cxrlab.evaluation.scored_runs import write_tallies
 from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.metrics.tally import Tally
 

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cxrlab.metrics.label_rates import f1
+from cxrlab.metrics.labels import f1
 from cxrlab.metrics.tally import Metric, Tally, mean_tally
 
 

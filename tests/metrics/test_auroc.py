@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from cxrlab.metrics.auroc import auroc, auroc_interval
+from cxrlab.metrics.classification import auroc, auroc_interval
 from cxrlab.metrics.statistics.bootstrap import Resamples
 
 

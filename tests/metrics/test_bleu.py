@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cxrlab.metrics.bleu import coco_bleu, rows_of_words, sacre_bleu
-from cxrlab.metrics.ngrams import RunIndex
+from cxrlab.metrics.ngrams import NgramIndex
 from cxrlab.metrics.rouge import rouge_l, rouge_n
 
 CASES = json.loads((Path(__file__).parent / "cases" / "radeval_counts.json").read_text())["cases"]
@@ -75,7 +75,7 @@ def test_published_values_of_numbered_words(case: dict[str, dict[str, object]]) 
     """Five and six pairs of RadEval's tests, to as many digits as are published."""
     words, stems, expected = case["words"], case["stems"], case["expected"]
     rows = rows_of_words(words["references"], words["candidates"])
-    index = RunIndex(2)
+    index = NgramIndex(2)
     told, said = index.add(stems["references"]), index.add(stems["candidates"])
     longest = rouge_l(stems["references"], stems["candidates"])
     ours = {f"bleu{order}": coco_bleu(rows.sum(axis=0), order) for order in (1, 2, 3, 4)}

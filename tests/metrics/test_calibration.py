@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from cxrlab.metrics.calibration import bin_counts, bin_of, brier, equal_mass_bins, expected_calibration_error
+from cxrlab.metrics.classification import bin_counts, bin_of, brier, equal_mass_bins, expected_calibration_error
 from cxrlab.metrics.statistics.bootstrap import Resamples
 
 GIVEN = [0.2, 0.2, 0.8, 0.8]

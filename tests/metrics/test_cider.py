@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cxrlab.metrics.cider import cider
-from cxrlab.metrics.ngrams import RunIndex
+from cxrlab.metrics.coco import cider
+from cxrlab.metrics.ngrams import NgramIndex
 
 TEXT = st.lists(st.sampled_from("abcde"), max_size=9)
 Run = tuple[str, ...]
 
 
 def ours(references: list[list[str]], candidates: list[list[str]]) -> list[float]:
-    index = RunIndex(4)
+    index = NgramIndex(4)
     told, said = index.add(references), index.add(candidates)
     return cider(index.counts, [count.shared(said, told) for count in index.counts], told, said).tolist()
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import ErrorKind, Presence
-from cxrlab.metrics.comparison import compare_findings
-from cxrlab.metrics.error_counts import ErrorCounts
+from cxrlab.metrics.finding_comparison import compare_findings
+from cxrlab.metrics.finding_scores import ErrorCounts
 from cxrlab.metrics.pairs import Batch, Context, Pair
 
 

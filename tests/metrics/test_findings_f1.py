@@ -7,7 +7,7 @@ import pytest
 
 from cxrlab.core.records import Finding
 from cxrlab.findings.merge import side_by_side
-from cxrlab.metrics.findings_f1 import FindingsF1, counted, f1_of
+from cxrlab.metrics.finding_scores import FindingsF1, counted, f1_of
 from cxrlab.metrics.pairs import Batch, Pair
 
 

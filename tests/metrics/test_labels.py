@@ -11,8 +11,7 @@ import pytest
 from cxrlab.core.errors import DataError, VocabularyError
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import CHEXPERT_14, Presence
-from cxrlab.metrics.label_cards import CHOICES, DEFAULT_CHOICES
-from cxrlab.metrics.labels import ChexpertLabels, Support, count
+from cxrlab.metrics.labels import CHOICES, DEFAULT_CHOICES, ChexpertLabels, Support, count
 from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.metrics.tally import Tally
 

@@ -7,7 +7,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cxrlab.metrics.lcs import common_length
+from cxrlab.metrics.ngrams import common_length
 
 
 def table(left: list[int], right: list[int]) -> int:

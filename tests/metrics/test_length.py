@@ -7,9 +7,8 @@ import math
 import pytest
 
 from cxrlab.metrics.families import cards, default_names
-from cxrlab.metrics.length import LengthControlled, length_controlled
+from cxrlab.metrics.finding_scores import LengthControlled, RuleScores, length_controlled
 from cxrlab.metrics.pairs import Batch, Pair
-from cxrlab.metrics.rules import RuleScores
 
 TWO, FOUR, ONE = "a b", "a b c d", "a"
 

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
+from cxrlab.metrics.bleu import SacreBleu
 from cxrlab.metrics.coco import Coco
 from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.metrics.rouge import GoogleLongest, GoogleRuns
-from cxrlab.metrics.sacre import SacreBleu
 from cxrlab.metrics.tally import Family, Tally
 
 FAMILIES: dict[str, type[Family]] = {

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cxrlab.metrics import ngrams
-from cxrlab.metrics.ngrams import RunIndex, Shelf
+from cxrlab.metrics.ngrams import NgramCache, NgramIndex
 
 TEXTS = st.lists(st.lists(st.sampled_from("abc"), max_size=8), min_size=1, max_size=6)
 
@@ -22,7 +22,7 @@ def runs(words: list[str], length: int) -> Counter[tuple[str, ...]]:
 @given(TEXTS, TEXTS)
 def test_shared_runs_are_those_of_a_plain_counter(first: list[list[str]], second: list[list[str]]) -> None:
     """Every text against every other, texts of the second call counted after those of the first."""
-    index = RunIndex(3)
+    index = NgramIndex(3)
     assert [*index.add(first), *index.add(second)] == list(range(len(first) + len(second)))
     texts = first + second
     left, right = (side.ravel() for side in np.indices((len(texts), len(texts))))
@@ -36,7 +36,7 @@ def test_shared_runs_are_those_of_a_plain_counter(first: list[list[str]], second
 
 def test_no_text_and_no_word() -> None:
     """Nothing to count is not an error."""
-    index = RunIndex(2)
+    index = NgramIndex(2)
     assert index.add([]).tolist() == []
     numbers = index.add([[], []])
     assert index.counts[1].shared(numbers, numbers).matches(2).tolist() == [0.0, 0.0]
@@ -50,7 +50,7 @@ def test_the_shelf_splits_a_text_once_while_the_references_stay() -> None:
         seen.append(text)
         return text.split()
 
-    shelf = Shelf(split, 1)
+    shelf = NgramCache(split, 1)
     references = ("a b", "c")
     told, said = shelf.numbers(references, ("a", "a"))
     assert shelf.counts[0].shared(told, said).matches(2).tolist() == [1.0, 0.0]
@@ -63,7 +63,7 @@ def test_the_shelf_splits_a_text_once_while_the_references_stay() -> None:
 def test_a_shelf_that_holds_too_much_starts_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many candidates for the same references do not fill the memory."""
     monkeypatch.setattr(ngrams, "_KEPT_WORDS", 10)
-    shelf = Shelf(str.split, 1)
+    shelf = NgramCache(str.split, 1)
     for number in range(20):
         told, said = shelf.numbers(("a b c",), (f"a x{number} y{number}",))
         assert shelf.counts[0].shared(told, said).matches(1).tolist() == [1.0]

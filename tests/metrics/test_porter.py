@@ -15,7 +15,7 @@ from nltk.stem.porter import PorterStemmer
 from cxrlab.core.randomness import generator
 from cxrlab.findings.cases import draw_patient
 from cxrlab.findings.narrator import narrate
-from cxrlab.metrics.porter import stem
+from cxrlab.metrics.tokenization import stem
 
 ORACLE = PorterStemmer()
 ENDINGS = (

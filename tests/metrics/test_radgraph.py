@@ -9,9 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cxrlab.metrics.graphs import Entity, Graph, Relation, Side, parse_graph
 from cxrlab.metrics.pairs import Batch, Pair
-from cxrlab.metrics.radgraph import LEVELS, RadGraphF1, combined, lowered, reward
+from cxrlab.metrics.radgraph import (
+    LEVELS,
+    Entity,
+    Graph,
+    RadGraphF1,
+    Relation,
+    Side,
+    combined,
+    lowered,
+    parse_graph,
+    reward,
+)
 
 CASES = json.loads((Path(__file__).parent / "cases" / "radgraph" / "rewards.json").read_text())["cases"]
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from cxrlab.evaluation.radjudge import relations
+from cxrlab.metrics.finding_scores import RuleScores
 from cxrlab.metrics.pairs import Batch, Context, Pair
-from cxrlab.metrics.rules import RuleScores
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "cases" / "rankings.json").read_text("utf-8"))
 # Values this near count as equal, as in `metrics validate`.

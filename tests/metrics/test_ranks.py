@@ -8,8 +8,8 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from cxrlab.metrics import ranks
-from cxrlab.metrics.ranks import UNKNOWN, blind, chance, first_right, recall, right_candidates
+from cxrlab.metrics import retrieval
+from cxrlab.metrics.retrieval import UNKNOWN, blind, chance, first_match_rank, match_counts, recall
 
 
 def unit(rows: list[list[float]]) -> np.ndarray:
@@ -24,26 +24,26 @@ def keys(*values: int) -> np.ndarray:
 def test_the_place_is_counted_from_one() -> None:
     """A query along x, candidates at growing angles; the right one is third."""
     gallery = unit([[1, 0.5], [1, 0.1], [1, 0.3], [1, 0.9]])
-    assert first_right(unit([[1, 0]]), keys(7), gallery, keys(7, 1, 2, 3)).tolist() == [3]
+    assert first_match_rank(unit([[1, 0]]), keys(7), gallery, keys(7, 1, 2, 3)).tolist() == [3]
 
 
 def test_any_candidate_with_the_same_key_counts() -> None:
     """The image's own report is last, but the nearest one has the same words."""
     gallery = unit([[0, 1], [1, 0.1], [1, 0.3]])
-    assert first_right(unit([[1, 0]]), keys(5), gallery, keys(5, 5, 1)).tolist() == [1]
+    assert first_match_rank(unit([[1, 0]]), keys(5), gallery, keys(5, 5, 1)).tolist() == [1]
 
 
 def test_a_tie_counts_against() -> None:
     """An encoder that gives everything one vector has found nothing."""
     same = unit([[1, 1]] * 4)
-    assert first_right(same, keys(0, 1, 2, 3), same, keys(0, 1, 2, 3)).tolist() == [4, 4, 4, 4]
+    assert first_match_rank(same, keys(0, 1, 2, 3), same, keys(0, 1, 2, 3)).tolist() == [4, 4, 4, 4]
 
 
 def test_unknown_keys_are_never_right() -> None:
     vectors = unit([[1, 0], [0, 1]])
-    assert first_right(vectors, keys(UNKNOWN, 9), vectors, keys(UNKNOWN, 3)).tolist() == [0, 0]
-    assert right_candidates(keys(UNKNOWN, 9), keys(UNKNOWN, 3)).tolist() == [0, 0]
-    assert right_candidates(keys(1), keys(UNKNOWN)).tolist() == [0]
+    assert first_match_rank(vectors, keys(UNKNOWN, 9), vectors, keys(UNKNOWN, 3)).tolist() == [0, 0]
+    assert match_counts(keys(UNKNOWN, 9), keys(UNKNOWN, 3)).tolist() == [0, 0]
+    assert match_counts(keys(1), keys(UNKNOWN)).tolist() == [0]
 
 
 def test_blocks_give_what_the_whole_matrix_gives(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,9 +51,9 @@ def test_blocks_give_what_the_whole_matrix_gives(monkeypatch: pytest.MonkeyPatch
     rng = np.random.default_rng(3)
     queries, gallery = (unit(rng.normal(size=(23, 5)).tolist()) for _ in range(2))
     wanted, have = rng.integers(0, 6, 23), rng.integers(0, 6, 23)
-    whole = first_right(queries, wanted, gallery, have)
-    monkeypatch.setattr(ranks, "BLOCK", 50)  # two queries at a time
-    assert np.array_equal(first_right(queries, wanted, gallery, have), whole)
+    whole = first_match_rank(queries, wanted, gallery, have)
+    monkeypatch.setattr(retrieval, "BLOCK", 50)  # two queries at a time
+    assert np.array_equal(first_match_rank(queries, wanted, gallery, have), whole)
     cosines = queries @ gallery.T
     for row in range(23):  # by sorting, wrong ones first among equals
         order = sorted(range(23), key=lambda k: (-cosines[row, k], have[k] == wanted[row]))
@@ -89,13 +89,13 @@ def test_vectors_that_are_no_numbers_find_nothing(place: str) -> None:
     good, bad = unit([[1, 0], [0, 1]]), np.full((2, 2), np.nan, np.float32)
     queries, gallery = (bad, good) if place == "queries" else (good, bad)
     with pytest.raises(ValueError, match="not a number"):
-        first_right(queries, keys(0, 1), gallery, keys(0, 1))
+        first_match_rank(queries, keys(0, 1), gallery, keys(0, 1))
 
 
 def test_places_equal_those_of_counting_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small whole numbers as vectors, so that ties abound; repeated and unknown keys; blocks of a few queries."""
     rng = np.random.default_rng(3)
-    monkeypatch.setattr(ranks, "BLOCK", 40)
+    monkeypatch.setattr(retrieval, "BLOCK", 40)
     queries, gallery = (rng.integers(-2, 3, (count, 3)).astype(np.float32) for count in (60, 17))
     wanted, held = rng.integers(-1, 8, 60), rng.integers(-1, 6, 17)
     expected = []
@@ -103,7 +103,7 @@ def test_places_equal_those_of_counting_one_by_one(monkeypatch: pytest.MonkeyPat
         cosines, right = gallery @ query, (held == key) & (key != UNKNOWN)
         best = cosines[right].max() if right.any() else None
         expected.append(0 if best is None else 1 + int(((cosines >= best) & ~right).sum()))
-    assert first_right(queries, wanted, gallery, held).tolist() == expected
+    assert first_match_rank(queries, wanted, gallery, held).tolist() == expected
 
 
 def test_an_order_that_never_looks_finds_what_is_common() -> None:
@@ -119,6 +119,6 @@ def test_an_encoder_that_gives_every_image_one_vector_cannot_beat_it() -> None:
     rng = np.random.default_rng(5)
     held = rng.integers(0, 4, 30)
     gallery, query = unit(rng.normal(size=(30, 3)).tolist()), unit(rng.normal(size=(1, 3)).tolist())
-    places = first_right(np.repeat(query, 30, axis=0), held, gallery, held)
+    places = first_match_rank(np.repeat(query, 30, axis=0), held, gallery, held)
     for k in (1, 2, 5):
         assert np.mean(places <= k) <= blind(held, held, k)

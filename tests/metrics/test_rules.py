@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cxrlab.core.records import Finding
-from cxrlab.metrics.comparison import compare_findings
+from cxrlab.metrics.finding_comparison import compare_findings
+from cxrlab.metrics.finding_scores import RuleScores, clinical, crimson, green, green_score
 from cxrlab.metrics.pairs import Batch, Pair
-from cxrlab.metrics.rules import RuleScores, clinical, crimson, green, green_score
 
 ACUTE = [Finding("pleural effusion", side="left", severity="mild"), Finding("edema", severity="mild")]
 

@@ -7,8 +7,8 @@ import sacrebleu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cxrlab.metrics.bleu import SacreBleu
 from cxrlab.metrics.pairs import Batch, Pair
-from cxrlab.metrics.sacre import SacreBleu
 from cxrlab.metrics.tally import Tally
 
 REPORT = st.lists(

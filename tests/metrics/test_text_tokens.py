@@ -9,8 +9,8 @@ from nltk.stem.porter import PorterStemmer
 from rouge_score.tokenize import tokenize
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
-from cxrlab.metrics import text_tokens
-from cxrlab.metrics.text_tokens import coco_words, stems, words_13a
+from cxrlab.metrics import tokenization
+from cxrlab.metrics.tokenization import coco_words, stems, words_13a
 
 # Letters, digits, every kind of mark and space, and what lower-casing changes in length.
 ODD = st.text("aAbBeE09 .,-;:!?'\"&<>/()[]{}%_\n\t\r\u00a0\u2028“”—…éİΣßK²🫁", max_size=60)
@@ -69,8 +69,8 @@ def test_stems_are_rouge_scores(text: str) -> None:
 
 def test_the_memory_of_pieces_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """It starts afresh when full and still gives the same words."""
-    monkeypatch.setattr(text_tokens, "_PIECES", 3)
+    monkeypatch.setattr(tokenization, "_PIECES", 3)
     text = " ".join(f"word{number}," for number in range(20))
     stems.cache_clear()
     assert list(stems(text)) == tokenize(text, PorterStemmer())
-    assert len(text_tokens._STEMS) <= 3
+    assert len(tokenization._STEMS) <= 3

@@ -18,7 +18,7 @@ from cxrlab.core.connection import Connection
 from cxrlab.core.egress import Shown
 from cxrlab.core.errors import ConfigError, RunError
 from cxrlab.core.protocols import Generated, TextModel
-from cxrlab.evaluation.text_models import open_text_model
+from cxrlab.evaluation.open_models import open_text_model
 from cxrlab.models.http.client import ChatClient
 from cxrlab.models.http.models import HttpTextModel
 from cxrlab.models.text_model_cache import REQUESTS, CachedTextModel

@@ -22,7 +22,7 @@ from cxrlab.core.connection import Connection
 from cxrlab.core.errors import ConfigError, CxrlabError
 from cxrlab.data.card import CARD
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.evaluation.judges import Unasked
+from cxrlab.evaluation.judges import UnopenedModel
 from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.preference import judge as module
 from cxrlab.preference.asked_pairs import AskedPairs
@@ -81,7 +81,7 @@ def test_both_orders_are_asked_and_wins_are_counted() -> None:
     assert set(found.preferred) == {(1, 0), (2, 0), (1, 2)} and found.unheard == frozenset()
     assert [part["wins"] - part["losses"] for part in found.parts] == [-2.0, 2.0, 0.0]
     assert sorted(map(tuple, map(shown, model.prompts))) == sorted(permutations(("gypsum", "quartz", "basalt"), 2))
-    assert load_judge("pairwise:hf:x", models=Unasked).signature.startswith("pairwise:hf:x|orders:both")
+    assert load_judge("pairwise:hf:x", models=UnopenedModel).signature.startswith("pairwise:hf:x|orders:both")
 
 
 def test_a_model_that_takes_whatever_comes_first_ties_everything() -> None:

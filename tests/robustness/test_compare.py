@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hand_evidence import AIR, LEFT, NORMAL, audit, image, lines, truth
 
-from cxrlab.metrics.statistics.bootstrap import Estimate
-from cxrlab.metrics.statistics.counts import holm
+from cxrlab.metrics.statistics.bootstrap import ResampledValue
+from cxrlab.metrics.statistics.exact_tests import holm
 from cxrlab.robustness.compare import compare_all, compare_models
 from cxrlab.robustness.outcomes import Audit
 from cxrlab.robustness.paired_tests import PairedTests, bootstrap_p, correct, drop_tally, swaps_for
@@ -182,7 +182,7 @@ def test_the_p_of_resamples_by_hand() -> None:
     """Of 99 differences four are not above 0: twice five of a hundred."""
 
     def p(value: float, draws: list[float], patients: int = 50) -> float:
-        return bootstrap_p(Estimate(value, np.array(draws), np.empty(0), patients))
+        return bootstrap_p(ResampledValue(value, np.array(draws), np.empty(0), patients))
 
     assert p(0.5, [0.5] * 95 + [-0.5] * 4) == pytest.approx(2 * 5 / 100)
     assert p(0.0, [0.0] * 9) == 1.0

@@ -10,7 +10,7 @@ import torch
 from planted_aims import images
 
 from cxrlab.evaluation.zero_shot import load_sentences, margins
-from cxrlab.metrics.auroc import auroc
+from cxrlab.metrics.classification import auroc
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.names import load_encoder
 from cxrlab.robustness.cases import Case

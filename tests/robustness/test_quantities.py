@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hand_evidence import NORMAL, audit, image, lines, truth
 
-from cxrlab.metrics.auroc import auroc
+from cxrlab.metrics.classification import auroc
 from cxrlab.robustness.quantities import change, direction_of, mean_auroc
 
 # s2 knows nothing of oedema; what is answered about it there must not count.

@@ -27,7 +27,7 @@ from cxrlab.serving.resource_limits import Room, Tally
 from cxrlab.serving.server import Server
 
 
-class Writer:
+class ReportGenerator:
     """A slow model that is asked letters: it notes each batch, and writes the next one when it is let."""
 
     def __init__(self) -> None:
@@ -41,9 +41,9 @@ class Writer:
 
 
 @contextlib.contextmanager
-def busy(max_batch: int = 64) -> Iterator[tuple[Writer, Batcher[str]]]:
+def busy(max_batch: int = 64) -> Iterator[tuple[ReportGenerator, Batcher[str]]]:
     """A batcher whose model is at work, so that what is submitted in the block gathers."""
-    model = Writer()
+    model = ReportGenerator()
     batcher: Batcher[str] = Batcher(model.ask, max_batch=max_batch, max_wait_s=0.0)
     batcher.start()
     batcher.submit("busy", ".", client="nobody")

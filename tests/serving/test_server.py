@@ -21,7 +21,7 @@ from cxrlab.core.codec import to_unit
 from cxrlab.core.connection import Connection
 from cxrlab.core.egress import Shown
 from cxrlab.core.protocols import REFUSED, Capabilities, Generated
-from cxrlab.evaluation.cautions import domain_caution, size_caution
+from cxrlab.evaluation.generate import domain_caution, size_caution
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.hf.text_model import HfTextModel
 from cxrlab.models.http.models import HttpReportModel, HttpTextModel

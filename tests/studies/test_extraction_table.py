@@ -10,7 +10,7 @@ import pytest
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json, write_json
-from cxrlab.evaluation.score_files import ScoredRun
+from cxrlab.evaluation.scored_runs import ScoredRun
 from cxrlab.metrics.tally import Metric, mean_tally
 from cxrlab.studies.extraction_config import ExtractionStudyConfig
 from cxrlab.studies.extraction_parts import together

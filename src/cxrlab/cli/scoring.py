@@ -10,8 +10,7 @@ from cxrlab.cli.result import Result, columns
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.headlines import ARROWS, headlines
 from cxrlab.core.runs import state
-from cxrlab.evaluation.config import ScoreConfig
-from cxrlab.evaluation.validate_config import ValidateConfig
+from cxrlab.evaluation.config import ScoreConfig, ValidateConfig
 
 
 def score(config: ScoreConfig, out: Path | None = None) -> Result:
@@ -185,8 +184,7 @@ def validate(config: ValidateConfig, out: Path | None = None) -> Result:
         config: Settings.
         out: Run folder for validation.json; nothing is kept without it.
     """
-    from cxrlab.evaluation.validate import run_validation
-    from cxrlab.evaluation.validation_text import validation_text
+    from cxrlab.evaluation.validate import run_validation, validation_text
 
     left = _left_as_it_is(out)
     found = run_validation(config, out)
@@ -203,7 +201,7 @@ def list_metrics(metrics: tuple[str, ...] = (), all: bool = False, long: bool = 
         all: Show every metric.
         long: Also what is undefined, published quirks and the signature.
     """
-    from cxrlab.evaluation.listing import metric_rows
+    from cxrlab.evaluation.metric_choice import metric_rows
 
     found = metric_rows(metrics or None)
     shown = [row for row in found if all or metrics or row["default"] or row["needs"]]

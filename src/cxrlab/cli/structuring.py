@@ -33,7 +33,7 @@ def structure(corpus: Path, config: StructureConfig, out: Path) -> Result:
     source = load_corpus(corpus)
     if config.model == RULES:
         return _told(structure_corpus(source, config, out))
-    from cxrlab.evaluation.text_models import open_text_model
+    from cxrlab.evaluation.open_models import open_text_model
 
     with open_text_model(config.model, config.asking, [source.shown], out) as model:
         return _told(structure_corpus(source, config, out, model), model)

@@ -1,6 +1,6 @@
 """The frozen records that rooms exchange, and their JSON form.
 
-`Study → Prediction` is the main road, at whose end stand scores (`evaluation/score_sheet.py`);
+`Study → Prediction` is the main road, at whose end stand scores (`evaluation/score_results.py`);
 `PreferencePair` and `Query` are its two branches.
 `to_json` drops what is None or an empty mapping; `from_json` checks every field by the class's own
 table. Foreign keys of a study, image or prediction are kept in `extra`, since the contract lets

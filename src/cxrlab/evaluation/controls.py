@@ -6,14 +6,30 @@ control comes near a model does not measure what the model is for.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from cxrlab.core.headlines import HEADLINES
+from cxrlab.core.memory import BatchSize
+from cxrlab.core.randomness import generator
+from cxrlab.core.runs import Run
+from cxrlab.data.corpus import Corpus
+from cxrlab.evaluation.config import GenerateConfig
+from cxrlab.evaluation.inference import Images, ReportGenerator, generate_predictions
+from cxrlab.metrics.families import families
 from cxrlab.metrics.pairs import Batch
+from cxrlab.metrics.statistics.bootstrap import Interval, Resamples
+from cxrlab.metrics.tally import Tally
 from cxrlab.models.baselines import REPORTS
+
+if TYPE_CHECKING:
+    from cxrlab.core.protocols import Image
 
 # None where the control cannot be made of these references.
 Control = Callable[[Batch, np.random.Generator], list[str] | None]
@@ -92,3 +108,250 @@ CONTROLS: Mapping[str, Control] = MappingProxyType(
         "shuffled": shuffled,
     }
 )
+
+
+GREY = 0.5
+
+
+def control_file(control: str) -> str:
+    """Name of the predictions with this kind of wrong image."""
+    return f"predictions_{control}.jsonl"
+
+
+class WrongImages(Images):
+    """A wrong image for each study.
+
+    Args:
+        corpus: Where the studies are.
+        control: noise, blank or swapped.
+        seed: Decides the noise.
+        partners: For swapped: id of a study → id of the study whose image is shown.
+        indications: False keeps the reasons back.
+    """
+
+    def __init__(
+        self, corpus: Corpus, control: str, seed: int, partners: dict[str, str], *, indications: bool = True
+    ) -> None:
+        super().__init__(corpus, indications=indications)
+        self.control, self.seed, self.partners = control, seed, partners
+
+    def image(self, key: str) -> Image:
+        """The wrong image in the shape of the right one, [H, W] or [H, W, 3] in [0, 1]."""
+        if self.control == "swapped":
+            return super().image(self.partners[key])
+        shape = super().image(key).shape
+        if self.control == "blank":
+            return np.full(shape, GREY, np.float32)
+        return generator(self.seed, "noise", key).random(shape, dtype=np.float32)
+
+
+def answer_wrong_images(
+    run: Run, writer: ReportGenerator, corpus: Corpus, ids: Sequence[str], config: GenerateConfig, batch_size: BatchSize
+) -> dict[str, int]:
+    """Answer the chosen studies with each kind of wrong image; returns how many answers each has.
+
+    A kind that cannot be made (swapped, when one patient has more than half of the studies) has none. Nor has one of
+    which a model behind an address refuses the first: a guard counts such pictures, and stops who goes on with them.
+
+    Args:
+        run: The open run.
+        writer: What answers.
+        corpus: Where the studies are.
+        ids: Studies whose right image was read.
+        config: Which kinds, how many studies, and the seed.
+        batch_size: Images at once.
+    """
+    order = generator(config.seed, "controls").permutation(len(ids))[: config.control_studies]
+    chosen = [ids[place] for place in sorted(order.tolist())]
+    partners = other_patients(
+        [corpus[key].patient for key in chosen], chosen, generator(config.seed, "controls", "swapped")
+    )
+    counts = dict.fromkeys(config.controls, 0)
+    for control in counts if chosen else ():
+        if control == "swapped" and partners is None:
+            continue
+        shown = {key: chosen[place] for key, place in zip(chosen, partners or (), strict=partners is not None)}
+        images = WrongImages(corpus, control, config.seed, shown, indications=config.indication)
+        label = f"the same with {control} images"
+        file = control_file(control)
+        if writer.model.capabilities.black_box:
+            first = generate_predictions(run, file, writer, images, chosen[:1], BatchSize(1), f"the first of {label}")
+            if any(one.refused for one in first):
+                continue
+        lost = generate_predictions(run, file, writer, images, chosen, batch_size, label)
+        counts[control] = len(chosen) - len(lost)
+    return counts
+
+
+METRIC = "findings.f1.side"
+SWAPPED = "swapped"  # the hardest control: it alone shows a chest
+FEW = 30  # patients; from fewer an interval is rough
+
+Verdict = Literal["looks", "blind", "unclear"]
+
+
+@dataclass(frozen=True)
+class WrongImage:
+    """One kind of wrong image.
+
+    Args:
+        metrics: Name → value with this image on the same studies.
+        difference: Of the deciding metric: right image minus this one, turned so that above 0 the right image is
+            better.
+        interval: Of the difference, by patient.
+        unchanged: Share of reports that stay word for word the same.
+    """
+
+    metrics: Mapping[str, float]
+    difference: float
+    interval: Interval
+    unchanged: float
+
+    @property
+    def beaten(self) -> bool | None:
+        """Whether the right image is better; None when it cannot be told."""
+        return None if math.isnan(self.interval.low) else self.interval.low > 0
+
+
+@dataclass(frozen=True)
+class ImageDependence:
+    """Right against wrong images.
+
+    Args:
+        n: Studies answered with the right image and with every kind of wrong one.
+        patients: Of these studies.
+        right: Metric → (value, low, high) with the right image.
+        wrong: Kind of wrong image → what became of it.
+        verdict: looks, blind or unclear.
+        sentence: The verdict for a person.
+    """
+
+    n: int
+    patients: int
+    right: Mapping[str, tuple[float, float, float]]
+    wrong: Mapping[str, WrongImage]
+    verdict: Verdict
+    sentence: str
+
+    def to_json(self) -> dict[str, Any]:
+        """What stands in `scores.json` under `controls.image_dependence`."""
+        keys = ("value", "low", "high")
+        return {
+            "n": self.n,
+            "patients": self.patients,
+            "metric": METRIC,
+            "verdict": self.verdict,
+            "sentence": self.sentence,
+            "right": {name: dict(zip(keys, ends, strict=True)) for name, ends in self.right.items()},
+            "wrong": {
+                name: {
+                    "metrics": image.metrics,
+                    "difference": dict(zip(keys, (image.difference, *image.interval), strict=True)),
+                    "unchanged": image.unchanged,
+                }
+                for name, image in self.wrong.items()
+            },
+        }
+
+
+def measure(
+    batch: Batch,
+    answers: Mapping[str, Mapping[str, str | None]],
+    metrics: Sequence[str],
+    *,
+    trials: int = 1000,
+    level: float = 0.95,
+    rng: np.random.Generator,
+) -> ImageDependence | None:
+    """Score right and wrong images on the studies that have both; None when no study has.
+
+    Args:
+        batch: Pairs with the right images' reports.
+        answers: Kind of wrong image → id → report.
+        metrics: Names of the metrics that were chosen; the first ones among them are scored, and the deciding one.
+        trials: Bootstrap resamples.
+        level: Of the intervals.
+        rng: Source of the resamples.
+    """
+    told = {kind: texts for kind, texts in answers.items() if texts}
+    kept = [
+        pair
+        for pair in batch.pairs
+        if pair.candidate is not None and all(texts.get(pair.id) is not None for texts in told.values())
+    ]
+    if not told or not kept:
+        return None
+    right = Batch(kept)
+    batches = {kind: right.with_candidates([str(texts[pair.id]) for pair in kept]) for kind, texts in told.items()}
+    names = list(dict.fromkeys([METRIC, *(name for name in HEADLINES if name in metrics)]))
+    tallies = {kind: _tallies(one, names) for kind, one in {"": right, **batches}.items()}
+    resamples = Resamples([pair.patient or pair.id for pair in kept], trials=trials, rng=rng)
+    ends = resamples.intervals([tallies[""][name] for name in names], level)
+    wrong = {
+        kind: WrongImage(
+            metrics={name: tally.value for name, tally in tallies[kind].items()},
+            **_difference(tallies[""][METRIC], tallies[kind][METRIC], resamples, level),
+            unchanged=_unchanged(right, one),
+        )
+        for kind, one in batches.items()
+    }
+    values = {name: (tallies[""][name].value, *end) for name, end in zip(names, ends, strict=True)}
+    found = ImageDependence(len(kept), resamples.clusters.count, values, wrong, "unclear", "")
+    verdict, sentence = _judged(found)
+    return replace(found, verdict=verdict, sentence=sentence)
+
+
+def _tallies(batch: Batch, names: Sequence[str]) -> dict[str, Tally]:
+    found = {tally.metric.name: tally for family in families(names) for tally in family.tallies(batch)}
+    return {name: found[name] for name in names}
+
+
+def _difference(right: Tally, wrong: Tally, resamples: Resamples, level: float) -> dict[str, Any]:
+    one, other = resamples.estimates([right, wrong])
+    gain = one.minus(other) if right.metric.direction == "higher" else other.minus(one)
+    return {"difference": gain.value, "interval": gain.interval(level)}
+
+
+def _unchanged(right: Batch, wrong: Batch) -> float:
+    same = [a.split() == b.split() for a, b in zip(right.candidates, wrong.candidates, strict=True)]
+    return sum(same) / len(same)
+
+
+def _judged(found: ImageDependence) -> tuple[Verdict, str]:
+    """The verdict, by the swapped image where it was shown, else by all kinds together."""
+    kinds = _listed(list(found.wrong))
+    where = f"{_counted(found.n, 'study', 'studies')} of {_counted(found.patients, 'patient', 'patients')}"
+    few = f" There are few patients ({found.patients})." if found.patients < FEW else ""
+    # One patient whose report does not change may be a normal one, which a model that looks writes for noise too.
+    if found.patients > 1 and all(image.unchanged == 1 for image in found.wrong.values()):
+        return "blind", (
+            f"This model does not look at the image: on {where} every report stays word for word the same with "
+            f"{kinds} images.{few}"
+        )
+    deciding = [found.wrong[SWAPPED]] if SWAPPED in found.wrong else list(found.wrong.values())
+    known = [image.beaten for image in deciding if image.beaten is not None]
+    if not known or (found.patients < FEW and not all(known)):
+        return "unclear", f"Whether this model looks at the image cannot be told from {where}."
+    if found.right[METRIC][0] == 0:
+        same = _listed([f"{image.unchanged:.0%} with {kind} images" for kind, image in found.wrong.items()])
+        return "unclear", (
+            f"Whether this model looks at the image cannot be told, since it gets nothing right: on {where} "
+            f"{METRIC} is 0 with the right images too. Reports that stay the same: {same}."
+        )
+    right = f"{METRIC} {found.right[METRIC][0]:.3f}"
+    wrong = _listed([f"{image.metrics[METRIC]:.3f} with {kind} images" for kind, image in found.wrong.items()])
+    if any(known):
+        as_good = [kind for kind, image in found.wrong.items() if not image.beaten]
+        but = f" It is no worse with {_listed(as_good)} images." if as_good else ""
+        return "looks", f"This model looks at the image: on {where} {right} against {wrong}.{but}{few}"
+    return "blind", (
+        f"This model does not look at the image, as far as {where} can tell: {right}, no better than {wrong}."
+    )
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

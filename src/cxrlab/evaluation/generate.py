@@ -14,32 +14,43 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cxrlab.core.codec import encode_png, to_uint8
 from cxrlab.core.connection import free_of
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.examples import EXAMPLES, THUMBS, Example
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.memory import BatchSize
-from cxrlab.core.protocols import CAUTIONS
+from cxrlab.core.protocols import CAUTIONS, KnowsItsCollections
 from cxrlab.core.randomness import generator
+from cxrlab.core.records import Study
 from cxrlab.core.runs import Run, finished, state
 from cxrlab.core.streams import Remarks
+from cxrlab.data.collections import check_external, collections_of, refuse_shared
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.evaluation.answering import Images, Missing, Writer, answer_all, try_longest
-from cxrlab.evaluation.cautions import domain_caution, input_side, of_server, size_caution
+from cxrlab.data.sheet import finding_words
+from cxrlab.data.views import image_of, shown
 from cxrlab.evaluation.config import GenerateConfig
-from cxrlab.evaluation.examples import choose, keep_examples
-from cxrlab.evaluation.external import refuse_familiar, refuse_familiar_library
-from cxrlab.evaluation.loading import open_model
-from cxrlab.evaluation.wrong_images import answer_wrong_images
+from cxrlab.evaluation.controls import answer_wrong_images
+from cxrlab.evaluation.inference import (
+    Images,
+    MissingReport,
+    ReportGenerator,
+    generate_predictions,
+    try_longest_indication,
+)
+from cxrlab.evaluation.open_models import open_model
+from cxrlab.models.model_card import SYNTHETIC
 from cxrlab.models.names import parse_name
 
 if TYPE_CHECKING:
-    from cxrlab.core.protocols import Image
+    from cxrlab.core.protocols import Image, ImageToText
 
 PREDICTIONS, SUMMARY, SMALL = "predictions.jsonl", "summary.json", "small_images.jsonl"
 FREE = (
@@ -74,7 +85,7 @@ class Generation:
     predictions: int
     distinct_reports: int
     mean_words: float
-    missing: tuple[Missing, ...] = ()
+    missing: tuple[MissingReport, ...] = ()
     controls: Mapping[str, int] = field(default_factory=dict)
     allow_missing: bool = False
     cautions: tuple[str, ...] = ()
@@ -97,22 +108,22 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
     ids = chosen_ids(corpus, config.split, config.n, config.seed)
     _refuse_self_retrieval(config)
     if config.external:
-        refuse_familiar_library(config.model, corpus)
+        check_external_library(config.model, corpus)
     # Before the folder is made: a wrong name leaves nothing behind.
     model = open_model(config.model, config.loading, [corpus.shown])
-    writer = Writer(model, config.decoding)
+    writer = ReportGenerator(model, config.decoding)
     if config.external:
-        refuse_familiar(model, corpus)
+        check_external_model(model, corpus)
     images = Images(corpus, indications=config.indication)
     caution = domain_caution(model, synthetic=corpus.card.synthetic)
     if caution:
         Remarks(sys.stderr).write(f"caution: {caution}\n")
     if len(ids) > config.batch_size and not (out / PREDICTIONS).exists():
-        try_longest(writer, images, ids)
+        try_longest_indication(writer, images, ids)
     with Run.open(out, config, seed=config.seed, free=FREE) as run:
         batch_size = BatchSize(config.batch_size, out)
         sized = _Sized(images, run, input_side(model))
-        missing = answer_all(run, PREDICTIONS, writer, sized, ids, batch_size, "writing reports")
+        missing = generate_predictions(run, PREDICTIONS, writer, sized, ids, batch_size, "writing reports")
         lost = {item.id for item in missing}
         controls = answer_wrong_images(run, writer, corpus, [key for key in ids if key not in lost], config, batch_size)
         keep_examples(run, corpus, choose(ids, config.examples, config.seed), lost)
@@ -123,7 +134,7 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
         summary = _summary(run, config, corpus, len(ids), missing, controls, cautions)
         run.write(SUMMARY, summary)
         if missing and not config.allow_missing:
-            raise without_report(missing, len(ids), out / SUMMARY)
+            raise missing_reports_error(missing, len(ids), out / SUMMARY)
     return summary
 
 
@@ -153,7 +164,7 @@ class _Sized(Images):
 
 def _stored(summary: dict[str, Any]) -> Generation:
     """What an earlier run came to."""
-    missing = tuple(Missing(**item) for item in summary.pop("missing", ()))
+    missing = tuple(MissingReport(**item) for item in summary.pop("missing", ()))
     words = summary.pop("mean_words", None)
     cautions = tuple(summary.pop(CAUTIONS, ()))
     return Generation(**summary, mean_words=math.nan if words is None else words, missing=missing, cautions=cautions)
@@ -177,7 +188,7 @@ def chosen_ids(corpus: Corpus, split: str, n: int | None, seed: int) -> list[str
     return [ids[index] for index in sorted(drawn.tolist())]
 
 
-def without_report(missing: Sequence[Missing], studies: int, summary: Path) -> DataError:
+def missing_reports_error(missing: Sequence[MissingReport], studies: int, summary: Path) -> DataError:
     """The error for studies whose image could not be read, or for which the model refused to write.
 
     Args:
@@ -196,7 +207,7 @@ def without_report(missing: Sequence[Missing], studies: int, summary: Path) -> D
     )
 
 
-def missing_of(run: Path) -> frozenset[str] | None:
+def missing_studies(run: Path) -> frozenset[str] | None:
     """Studies that got nothing in a run that came to its end; None where its summary lists none such."""
     summary = read_json(run / SUMMARY) if (run / SUMMARY).is_file() else None
     missing = summary.get("missing") if isinstance(summary, dict) else None
@@ -205,9 +216,9 @@ def missing_of(run: Path) -> frozenset[str] | None:
     return frozenset(str(item["id"]) for item in missing if isinstance(item, dict) and "id" in item)
 
 
-def how_to_finish(run: Path) -> str:
+def finish_hint(run: Path) -> str:
     """What finishes a run that has not finished: the same command again helps only where no study stays without."""
-    if state(run) == "interrupted" and (missing := missing_of(run)):
+    if state(run) == "interrupted" and (missing := missing_studies(run)):
         return (
             f"{len(missing)} of its studies have nothing (the reasons are in {run / SUMMARY}): mend them and run its "
             "command again, or run it with --allow-missing"
@@ -230,7 +241,7 @@ def _summary(
     config: GenerateConfig,
     corpus: Corpus,
     studies: int,
-    missing: tuple[Missing, ...],
+    missing: tuple[MissingReport, ...],
     controls: Mapping[str, int],
     cautions: Sequence[str],
 ) -> Generation:
@@ -248,5 +259,131 @@ def _summary(
         missing=missing,
         controls=controls,
         allow_missing=config.allow_missing,
-        cautions=(*cautions, *of_server(record.get(CAUTIONS) for record in records)),
+        cautions=(*cautions, *server_cautions(record.get(CAUTIONS) for record in records)),
+    )
+
+
+def domain_caution(model: ImageToText, *, synthetic: bool, name: str | None = None) -> str | None:
+    """The caution where a model of synthetic images meets others; None where it does not, or nobody knows.
+
+    Args:
+        model: The model; what it was trained on stands in its card, or in that of the corpus that it looks among.
+        synthetic: Whether a card says that the images are synthetic.
+        name: What to call the model.
+    """
+    if synthetic or not _synthetic_alone(model):
+        return None
+    return (
+        f"{name or model.name} was trained on synthetic images only; its reports of real radiographs are unreliable, "
+        "however confident it is."
+    )
+
+
+def _synthetic_alone(model: ImageToText) -> bool:
+    kind, _, argument = model.name.partition(":")
+    if kind == "retrieval":
+        return load_corpus(Path(argument)).card.synthetic
+    return getattr(model, "trained_on", None) == SYNTHETIC
+
+
+def input_side(model: ImageToText) -> int | None:
+    """The shorter side of a model's input in pixels; None where it has none of its own."""
+    side: int | None = getattr(model, "input_side", None)
+    return side
+
+
+def size_caution(small: int, images: int, side: int | None) -> str | None:
+    """The caution where images are smaller than the model's input; None where none is.
+
+    Args:
+        small: How many are.
+        images: Of how many.
+        side: The shorter side of the input.
+    """
+    if not small:
+        return None
+    return (
+        f"{small:,} of {images:,} images {'is' if small == 1 else 'are'} smaller than the model's input of {side} px."
+    )
+
+
+def server_cautions(answers: Iterable[Any]) -> list[str]:
+    """Cautions that a server gave with its answers, each with how many answers had it.
+
+    Args:
+        answers: For each prediction what stands under `cautions`, or None.
+    """
+    told = list(answers)
+    counts = Counter(sentence for some in told for sentence in some or ())
+    return [f"The server's caution on {count:,} of {len(told):,} reports: {text}" for text, count in counts.items()]
+
+
+LIBRARY_KIND = "retrieval"
+
+
+def check_external_library(name: str, corpus: Corpus) -> None:
+    """Raise a `DataError` when the model of this name looks among images of a collection of the corpus.
+
+    Asked by name, before the images are indexed, which may take long.
+    """
+    parsed = parse_name(name)
+    if parsed.kind == LIBRARY_KIND:
+        check_external(load_corpus(Path(parsed.argument)).card, corpus.card)
+
+
+def check_external_model(model: ImageToText, corpus: Corpus) -> None:
+    """Raise a `DataError` when the model has seen a collection of the corpus, a `ConfigError` when it cannot tell."""
+    if parse_name(model.name).kind == LIBRARY_KIND:
+        return  # see check_external_library
+    # isinstance alone: from Python 3.12 on it looks at the class, where a property stands that may be absent.
+    if not (isinstance(model, KnowsItsCollections) and hasattr(model, "collections")):
+        raise ConfigError(
+            f"'{model.name}' does not tell which collections it has learnt from, so nobody can say whether "
+            f"{corpus.path} is external to it; leave out --external."
+        )
+    refuse_shared(model.collections, collections_of(corpus.card), f"the model '{model.name}'", corpus.card.name)
+
+
+THUMB_SIZE = 224
+
+
+def choose(ids: Sequence[str], count: int, seed: int) -> list[str]:
+    """`count` of these ids (all when there are fewer), in their order; the same for every model of a seed."""
+    order = generator(seed, "examples").permutation(len(ids))[:count]
+    return [ids[index] for index in sorted(order.tolist())]
+
+
+def keep_examples(run: Run, corpus: Corpus, ids: Sequence[str], unreadable: Collection[str] = ()) -> None:
+    """Write `examples.jsonl` and the images of these studies into the run.
+
+    Args:
+        run: The open run.
+        corpus: Where the studies are.
+        ids: Which to keep; those already kept are left as they are.
+        unreadable: Ids to pass over because their image cannot be read.
+    """
+    done = run.done(EXAMPLES)
+    for number, study_id in enumerate(ids):
+        if study_id in done or study_id in unreadable:
+            continue
+        study = corpus[study_id]
+        # Numbered, not named after the study: an id may hold characters that a file name may not.
+        thumb = f"{THUMBS}/{number:03d}.png"
+        run.write(thumb, encode_png(to_uint8(image_of(corpus, study, THUMB_SIZE))))
+        run.append(EXAMPLES, _example(study, thumb))
+
+
+def _example(study: Study, thumb: str) -> Example:
+    person = f"{study.age:g} {study.sex or ''}".strip() if study.age is not None else study.sex
+    number, picture = shown(study)
+    parts = ("picture" if picture else study.images[number].view, person)
+    truth = None
+    if study.findings is not None:
+        truth = tuple(finding_words(finding) for finding in study.findings if finding.present)
+    return Example(
+        id=study.id,
+        thumb=thumb,
+        heading=" · ".join(part for part in parts if part),
+        truth=truth,
+        reference=study.sections.findings if study.sections else study.caption,
     )

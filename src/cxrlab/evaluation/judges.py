@@ -19,16 +19,15 @@ from cxrlab.core.asking import Asking
 from cxrlab.core.egress import Shown, check_one_keeper
 from cxrlab.core.errors import ConfigError, UnknownName, nearest
 from cxrlab.core.protocols import Generated, TextModel
-from cxrlab.evaluation.text_models import open_text_model
-from cxrlab.metrics.judging.config import PAIRWISE, JudgeSettings
-from cxrlab.metrics.judging.parsing.parsed import Reading
-from cxrlab.metrics.judging.table import JUDGES, judge_cards, judge_family, split_judge
+from cxrlab.evaluation.open_models import open_text_model
+from cxrlab.metrics.judging.parsing.results import Reading
+from cxrlab.metrics.judging.table import JUDGES, PAIRWISE, JudgeSettings, judge_cards, judge_family, split_judge
 from cxrlab.metrics.pairs import Batch
 from cxrlab.metrics.tally import Tally
 from cxrlab.models.text_model_cache import CachedTextModel, purse
 
 if TYPE_CHECKING:
-    from cxrlab.metrics.judging.base import Judge
+    from cxrlab.metrics.judging.judges import Judge
 
 Evidence = Mapping[str, Any]
 EXAMPLE = "http://127.0.0.1:8000/v1#MODEL"  # what a judge may stand on
@@ -74,7 +73,7 @@ class TextModels:
 
 
 @dataclass(frozen=True)
-class Unasked:
+class UnopenedModel:
     """A text model that is named and never asked: enough to find out whether a judge exists.
 
     Args:
@@ -135,7 +134,7 @@ def parted(wanted: Sequence[str] | None) -> tuple[tuple[str, ...] | None, tuple[
     return tuple(name for name in names if name not in judges), judges
 
 
-def judges_of(
+def build_judges(
     names: Iterable[str], models: Callable[[str], TextModel], judging: JudgeSettings | None = None
 ) -> tuple[OpenJudge, ...]:
     """The judges that these names ask for; two names of one judge are one.
@@ -177,12 +176,12 @@ def open_judges(
     folder: Path | None = None,
     judging: JudgeSettings | None = None,
 ) -> Iterator[tuple[OpenJudge, ...]]:
-    """The judges of these names, their files closed at the end of the block; see `TextModels` and `judges_of`."""
+    """The judges of these names, their files closed at the end of the block; see `TextModels` and `build_judges`."""
     with TextModels(asking, shown, folder) as models:
-        yield judges_of(names, models, judging)
+        yield build_judges(names, models, judging)
 
 
-def evidence_of(judges: Sequence[OpenJudge], batch: Batch) -> dict[str, list[Evidence]]:
+def judge_evidence(judges: Sequence[OpenJudge], batch: Batch) -> dict[str, list[Evidence]]:
     """Judge → what it said of each pair, and whether that could be read."""
     return {judge.name: list(judge.family.evidence(batch)) for judge in judges}
 
@@ -192,7 +191,7 @@ def by_pair(evidence: Mapping[str, Sequence[Evidence]], place: int) -> dict[str,
     return {name: {key: told for key, told in said[place].items() if key != "id"} for name, said in evidence.items()}
 
 
-def answers_told(evidence: Mapping[str, Sequence[Evidence]]) -> dict[str, dict[str, Any]]:
+def answer_counts(evidence: Mapping[str, Sequence[Evidence]]) -> dict[str, dict[str, Any]]:
     """Judge → how many of its answers could be read, in whole or in part, and why the others could not."""
     return {name: _counted(said) for name, said in evidence.items()}
 
@@ -208,7 +207,7 @@ def answer_lines(judges: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """A line for every judge whose answers could not all be read, for a terminal.
 
     Args:
-        judges: From `answers_told`.
+        judges: From `answer_counts`.
     """
     for name, told in judges.items():
         asked, failed, partial = (told[key] for key in ("asked", Reading.FAILED.value, Reading.PARTIAL.value))

@@ -10,8 +10,8 @@ masks. A stopped run goes on at the study where it stopped and ends with the sam
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from cxrlab.core.connection import free_of
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
+from cxrlab.core.json_form import number_of
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.progress import track
 from cxrlab.core.randomness import generator
@@ -30,13 +31,23 @@ from cxrlab.core.runs import Run, finished
 from cxrlab.core.vocabulary import observation
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.views import frontal
-from cxrlab.evaluation.aim import aim_of_cells, aim_of_pixels
 from cxrlab.evaluation.config import PointingConfig
-from cxrlab.evaluation.loading import open_model
-from cxrlab.evaluation.map_names import GRADIENTS, MAX_MEAN, RELATIVE, MapName, parse_map
-from cxrlab.evaluation.pointing_table import PointingTable, table_of
-from cxrlab.evaluation.word_maps import PartMaps, explainable, layer_count, part_maps
+from cxrlab.evaluation.open_models import open_model
+from cxrlab.evaluation.word_maps import (
+    GRADIENTS,
+    MAX_MEAN,
+    RELATIVE,
+    MapName,
+    PartMaps,
+    explainable,
+    layer_count,
+    parse_map,
+    part_maps,
+)
 from cxrlab.findings.reader import read
+from cxrlab.metrics.statistics.bootstrap import Resamples
+from cxrlab.metrics.tally import Matrix, Metric, mean_tally
+from cxrlab.models.hf.token_grid import Grid
 
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Image
@@ -167,8 +178,8 @@ def _aim(name: MapName, part: PartMaps, mask: NDArray[np.bool_]) -> Any:
     if name.of_attention:
         if part.grid is None:
             raise ValueError("a map of attention without its grid")
-        return aim_of_cells(values, mask, part.grid)
-    return aim_of_pixels(values, mask, part.grid.half_cell if part.grid else _NO_GRID * max(mask.shape))
+        return pointing_score_on_grid(values, mask, part.grid)
+    return pointing_score_on_pixels(values, mask, part.grid.half_cell if part.grid else _NO_GRID * max(mask.shape))
 
 
 def _masks(corpus: Corpus, study: Study) -> dict[Kind, NDArray[np.bool_]]:
@@ -196,3 +207,201 @@ def told(report: str) -> Mapping[Kind, tuple[Span, ...]]:
 def _kind(finding: Finding) -> Kind:
     sided = observation(finding.observation).sided
     return Kind(finding.observation, finding.side.value if sided and finding.side is not None else None)
+
+
+FIGURES = ("hit", "chance", "mass", "area")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A mean over findings; the ends of its 95 % interval are not-a-number where there are too few patients."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+@dataclass(frozen=True)
+class MapRow:
+    """How one map fares.
+
+    Args:
+        localised: Over findings with a small mask: `hit`, `chance`, `mass` and `area` (see `aim.py`).
+        all: Over all findings.
+        by_observation: Observation → share of hits.
+    """
+
+    localised: Mapping[str, Figure]
+    all: Mapping[str, Figure]
+    by_observation: Mapping[str, Figure]
+
+
+@dataclass(frozen=True)
+class PointingTable:
+    """What a run of the pointing game came to.
+
+    Args:
+        model: Name of the model.
+        split: Of the corpus.
+        report: `generated` or `reference`.
+        studies: Images looked at.
+        present: Findings on them that have a mask.
+        told: Those of them that the report tells with the right kind and side; only these are scored.
+        localised: Largest share of the image that a localised finding's mask covers.
+        tolerance: How near is a hit, in words.
+        maps: Map → its figures.
+    """
+
+    model: str
+    split: str
+    report: str
+    studies: int
+    present: int
+    told: int
+    localised: float
+    tolerance: str
+    maps: Mapping[str, MapRow]
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> PointingTable:
+        """What an earlier run wrote down."""
+        maps = {name: MapRow(**{part: _figures(row[part]) for part in row}) for name, row in found["maps"].items()}
+        return cls(**{**found, "maps": maps})
+
+
+def table_of(records: Iterable[Mapping[str, Any]], names: Sequence[MapName], config: PointingConfig) -> PointingTable:
+    """The table from the lines of `pointing.jsonl`.
+
+    A split in which no report tells a finding that is there is a `DataError`: there is nothing to point at.
+    """
+    studies = present = 0
+    patients: list[str] = []
+    kinds: list[str] = []
+    aims: list[list[list[float]]] = []
+    for record in records:
+        studies, present = studies + 1, present + int(record["present"])
+        for finding in record["told"]:
+            patients.append(str(record["patient"]))
+            kinds.append(str(finding["observation"]))
+            aims.append([[finding["maps"][name.text][key] for key in FIGURES] for name in names])
+    if not aims:
+        raise DataError(
+            f"none of the {present} findings with a mask on {studies} images is told with the right kind and side, so "
+            "there is nothing to point at; train the model further, or give --report reference."
+        )
+    values = np.array(aims)  # [findings, maps, figures]
+    small = values[:, 0, FIGURES.index("area")] <= config.localised
+    resamples = Resamples(patients, trials=config.trials, rng=generator(config.seed, "pointing", "resamples"))
+    rows = {name.text: _row(values[:, k], np.array(kinds), small, resamples) for k, name in enumerate(names)}
+    return PointingTable(
+        model=config.model,
+        split=config.split,
+        report=config.report,
+        studies=studies,
+        present=present,
+        told=len(aims),
+        localised=config.localised,
+        tolerance="half a cell of the model's grid; of one of 37 x 37 where it has none",
+        maps=rows,
+    )
+
+
+def _row(values: Matrix, kinds: Any, small: Any, resamples: Resamples) -> MapRow:
+    """The figures of one map from its values [findings, figures]."""
+    columns = {name: values[:, k] for k, name in enumerate(FIGURES)}
+    asked: list[Matrix] = [np.where(small, column, np.nan) for column in columns.values()]
+    asked += list(columns.values())
+    names = sorted(set(kinds.tolist()))
+    asked += [np.where(kinds == name, columns["hit"], np.nan) for name in names]
+    found = _means(asked, resamples)
+    count = len(FIGURES)
+    return MapRow(
+        localised=dict(zip(FIGURES, found[:count], strict=True)),
+        all=dict(zip(FIGURES, found[count : 2 * count], strict=True)),
+        by_observation=dict(zip(names, found[2 * count :], strict=True)),
+    )
+
+
+def _means(columns: Sequence[Matrix], resamples: Resamples) -> list[Figure]:
+    card = Metric("pointing", "higher", (0.0, 1.0), None, "findings outside the group")
+    tallies = [mean_tally(card, column) for column in columns]
+    ends = resamples.intervals(tallies)
+    return [Figure(t.value, end.low, end.high, t.n) for t, end in zip(tallies, ends, strict=True)]
+
+
+def _figures(row: Mapping[str, Any]) -> dict[str, Figure]:
+    """Figures from their JSON form."""
+    return {
+        name: Figure(number_of(figure["value"]), number_of(figure["low"]), number_of(figure["high"]), figure["n"])
+        for name, figure in row.items()
+    }
+
+
+Array = NDArray[np.float32]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class PointingScore:
+    """The four numbers of one map and one mask, each 0 to 1."""
+
+    hit: float
+    chance: float
+    mass: float
+    area: float
+
+
+def pointing_score_on_grid(values: Array, mask: Mask, grid: Grid) -> PointingScore:
+    """A map [rows, columns] of the grid against a mask [H, W] of the image.
+
+    The heat of a cell is spread evenly over it. What of a mask lies where the model does not look (outside a crop)
+    can be neither hit nor covered.
+    """
+    rows, columns = grid.cells(*mask.shape)
+    pixels, covered = np.zeros(values.shape), np.zeros(values.shape)
+    inside = np.ix_(rows >= 0, columns >= 0)
+    where = np.ix_(rows[rows >= 0], columns[columns >= 0])
+    np.add.at(pixels, where, 1.0)
+    np.add.at(covered, where, mask[inside].astype(np.float64))
+    # A cell that a small image leaves without any pixel covers nothing.
+    share = np.divide(covered, pixels, out=np.zeros(values.shape), where=pixels > 0)
+    return _aim_aim(values, covered > 0, share, mask)
+
+
+def pointing_score_on_pixels(values: Array, mask: Mask, reach: float) -> PointingScore:
+    """A map [H, W] of the image against a mask of the same size.
+
+    Args:
+        values: At least 0.
+        mask: Where the finding lies.
+        reach: How far beside the mask the hottest pixel may lie, in pixels, up, down, left and right alike.
+    """
+    return _aim_aim(values, grown(mask, int(reach)), mask.astype(np.float64), mask)
+
+
+def grown(mask: Mask, pixels: int) -> Mask:
+    """The mask and everything up to so many pixels away in each direction (a square, not a disc)."""
+    out = mask
+    for axis in (0, 1):
+        # How many mask pixels lie within reach, by differences of a running sum: the same time for any reach.
+        running = np.cumsum(np.insert(out.astype(np.int64), 0, 0, axis=axis), axis=axis)
+        length = out.shape[axis]
+        high = np.minimum(np.arange(length) + pixels + 1, length)
+        low = np.maximum(np.arange(length) - pixels, 0)
+        out = np.take(running, high, axis=axis) > np.take(running, low, axis=axis)
+    return np.asarray(out)
+
+
+def _aim_aim(values: Array, reached: Mask, share: NDArray[np.float64], mask: Mask) -> PointingScore:
+    heat = values.astype(np.float64)
+    total = float(heat.sum())
+    # A map without heat says nothing: it is as good as one that is the same everywhere.
+    spread = heat / total if total > 0 else np.full(heat.shape, 1 / heat.size)
+    hottest = values == values.max()  # several at once are a tie, of which one would be drawn
+    return PointingScore(
+        hit=float(reached[hottest].mean()),
+        chance=float(reached.mean()),
+        mass=float((spread * share).sum()),
+        area=float(mask.mean()),
+    )

@@ -16,11 +16,10 @@ from typing import Any
 
 from cxrlab.core.errors import DataError, shown
 from cxrlab.core.files import read_json
+from cxrlab.evaluation.config import ValidateConfig
 from cxrlab.evaluation.judges import OpenJudge
-from cxrlab.evaluation.oriented import oriented
-from cxrlab.evaluation.person import age_years
-from cxrlab.evaluation.report_files import report_text
-from cxrlab.evaluation.validate_config import ValidateConfig
+from cxrlab.evaluation.report_files import age_years, report_text
+from cxrlab.evaluation.validate import higher_better_values
 from cxrlab.metrics.pairs import Batch, Context, Pair
 
 CASES = "cases.json"
@@ -80,7 +79,7 @@ class RadJudgeBenchmark:
     def measured(self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = ()) -> dict[str, Any]:
         """The figures; see `validate.Benchmark`."""
         metrics = {}
-        for name, column in oriented(self.batch, names, judges).items():
+        for name, column in higher_better_values(self.batch, names, judges).items():
             scored: dict[str, dict[str, float]] = {}
             for (case, key), value in zip(self._places, column.tolist(), strict=True):
                 scored.setdefault(case.id, {})[key] = value

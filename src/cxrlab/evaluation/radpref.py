@@ -19,12 +19,10 @@ import numpy as np
 from cxrlab.core.errors import DataError, shown
 from cxrlab.core.files import read_json
 from cxrlab.core.randomness import generator
+from cxrlab.evaluation.config import ValidateConfig
 from cxrlab.evaluation.judges import OpenJudge
-from cxrlab.evaluation.oriented import oriented
-from cxrlab.evaluation.person import age_years
-from cxrlab.evaluation.report_files import report_text
-from cxrlab.evaluation.seats import seats
-from cxrlab.evaluation.validate_config import ValidateConfig
+from cxrlab.evaluation.report_files import age_years, report_text
+from cxrlab.evaluation.validate import higher_better_values, rater_differences
 from cxrlab.metrics.pairs import Batch, Context, Pair
 from cxrlab.metrics.statistics.bootstrap import METHOD
 from cxrlab.metrics.tally import Matrix
@@ -104,7 +102,7 @@ class RadPrefBenchmark:
         from cxrlab.metrics.statistics.agreement import leave_one_out_tau
 
         data = self._data
-        values = oriented(self.batch, names, judges)
+        values = higher_better_values(self.batch, names, judges)
         found = {name: self._agreement(name, values) for name in values}
         return {
             "benchmark": "radpref",
@@ -162,7 +160,7 @@ def rater_table(
 
 
 def _beside_raters(data: RadPref, name: str, values: Matrix) -> dict[str, Any]:
-    return seats(data.ratings, data.raters, name, left_out_line(values, data.mean, data.studies))
+    return rater_differences(data.ratings, data.raters, name, left_out_line(values, data.mean, data.studies))
 
 
 def left_out_line(values: Matrix, ratings: Matrix, studies: Sequence[str]) -> Matrix:

@@ -19,11 +19,10 @@ import numpy as np
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.randomness import generator
+from cxrlab.evaluation.config import ValidateConfig
 from cxrlab.evaluation.judges import OpenJudge
-from cxrlab.evaluation.oriented import oriented
 from cxrlab.evaluation.report_files import Row, read_rows
-from cxrlab.evaluation.seats import seats
-from cxrlab.evaluation.validate_config import ValidateConfig
+from cxrlab.evaluation.validate import higher_better_values, rater_differences
 from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.metrics.statistics.bootstrap import METHOD
 from cxrlab.metrics.tally import Matrix
@@ -99,7 +98,7 @@ class RexValBenchmark:
         from cxrlab.metrics.statistics.agreement import leave_one_out_tau
 
         data = self._data
-        values = oriented(self.batch, names, judges)
+        values = higher_better_values(self.batch, names, judges)
         several = len(data.raters) > 1
         counting = [judge for judge in judges if judge.kind == COUNTING]
         return {
@@ -138,7 +137,7 @@ class RexValBenchmark:
     def _seats(self, values: Mapping[str, Matrix], metrics: Mapping[str, str]) -> dict[str, Any]:
         """`total` or `significant` → table of the raters; nothing for a count that was not asked for."""
         return {
-            which: seats(getattr(self._data, which), self._data.raters, name, -values[name])
+            which: rater_differences(getattr(self._data, which), self._data.raters, name, -values[name])
             for which, name in metrics.items()
             if name in values
         }

@@ -23,23 +23,21 @@ from cxrlab.core.json_form import dumps, plain
 from cxrlab.core.progress import track
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
-from cxrlab.evaluation.chosen_metrics import Chosen, chosen_metrics, default_cards, with_needs
 from cxrlab.evaluation.config import ScoreConfig
-from cxrlab.evaluation.controls import CONTROLS
-from cxrlab.evaluation.extra_families import extra_families
+from cxrlab.evaluation.controls import CONTROLS, measure
 from cxrlab.evaluation.generate import PREDICTIONS
-from cxrlab.evaluation.image_dependence import measure
-from cxrlab.evaluation.judges import Evidence, OpenJudge, answers_told, by_pair, evidence_of, open_judges, parted
+from cxrlab.evaluation.judges import Evidence, OpenJudge, answer_counts, by_pair, judge_evidence, open_judges, parted
+from cxrlab.evaluation.metric_choice import Chosen, chosen_metrics, default_cards, extra_families, with_needs
 from cxrlab.evaluation.score_inputs import Inputs, Unit, load_inputs
-from cxrlab.evaluation.score_sheet import MetricScore, ScoreSheet, StudyScore
+from cxrlab.evaluation.score_results import MetricScore, ScoreSheet, StudyScore
 from cxrlab.metrics.families import families
-from cxrlab.metrics.graphs import by_package
-from cxrlab.metrics.judging.config import JudgeSettings
+from cxrlab.metrics.judging.table import JudgeSettings
 from cxrlab.metrics.pairs import Batch
+from cxrlab.metrics.radgraph import by_package
 
 if TYPE_CHECKING:
+    from cxrlab.evaluation.score_results import Attributes, SliceScore
     from cxrlab.evaluation.score_sources import Texts
-    from cxrlab.evaluation.slices import Attributes, SliceScore
     from cxrlab.metrics.tally import Family, Tally
 
 SCORES, PER_STUDY = "scores.json", "per_study.jsonl"
@@ -137,7 +135,7 @@ def score_inputs(
         tallies += [tally for tally in family.tallies(batch) if tally.metric.name in chosen.extra]
     for judge in track(judges, "asking judges"):
         tallies += judge.tallies(batch)
-    evidence = evidence_of(judges, batch)
+    evidence = judge_evidence(judges, batch)
     patients = [pair.patient or pair.id for pair in batch.pairs]
     resamples = Resamples(patients, trials=trials, rng=generator(seed, "score", "intervals"))
     scores = {
@@ -162,7 +160,7 @@ def score_inputs(
             level=level,
             rng=generator(seed, "score", "image dependence"),
         ),
-        judges=answers_told(evidence),
+        judges=answer_counts(evidence),
         matching=inputs.matching,
         cautions=inputs.cautions,
     )
@@ -224,7 +222,7 @@ def _run(
 
 def write_sheet(run: Run, sheet: ScoreSheet) -> None:
     """Write evidence first, conclusions last."""
-    from cxrlab.evaluation.score_files import write_tallies
+    from cxrlab.evaluation.scored_runs import write_tallies
 
     run.write(PER_STUDY, "".join(dumps(study) + "\n" for study in sheet.studies))
     write_tallies(run, sheet.batch, sheet.tallies)
@@ -299,7 +297,7 @@ def _slices(
     level: float,
     seed: int,
 ) -> Mapping[str, Mapping[str, SliceScore]]:
-    from cxrlab.evaluation.slices import has_device, score_slices
+    from cxrlab.evaluation.score_results import has_device, score_slices
 
     devices = [
         None if pair.reference is None else has_device(findings)

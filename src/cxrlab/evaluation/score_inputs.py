@@ -12,9 +12,16 @@ from typing import Any, Literal
 
 from cxrlab.core.egress import Shown
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.evaluation.score_sources import Reference, Source, Texts, image_of, shown_view, sources_from
-from cxrlab.evaluation.shown import shown_reports
-from cxrlab.evaluation.slices import Attributes
+from cxrlab.evaluation.score_results import Attributes
+from cxrlab.evaluation.score_sources import (
+    Reference,
+    Source,
+    Texts,
+    report_view,
+    shown_reports,
+    sources_from,
+    split_image_id,
+)
 from cxrlab.metrics.pairs import Pair
 
 Unit = Literal["auto", "study", "image"]
@@ -85,8 +92,8 @@ def load_inputs(
         # Order of the references, and within a study that of its images: the order of the predictions never matters.
         for key, image in sorted(images.get(study, [(study, None)]), key=lambda item: item[1] or 0):
             pairs.append(_pair(key, reference, said.items.get(key)))
-            attributes.append(Attributes(shown_view(reference, image), reference.sex, reference.context.age, None))
-    digest = digest_of(pairs, attributes)
+            attributes.append(Attributes(report_view(reference, image), reference.sex, reference.context.age, None))
+    digest = inputs_digest(pairs, attributes)
     if said.wrong_images:
         digest = hashlib.sha256(f"{digest} {said.wrong_images!r}".encode("utf-8", "surrogatepass")).hexdigest()
     there = sum(pair.id in said.items for pair in pairs)
@@ -126,7 +133,7 @@ def _shown(told: Source, said: Source, predictions: Texts | None) -> tuple[Shown
     return about, Shown(said.name, synthetic=False)
 
 
-def digest_of(pairs: Iterable[Pair], attributes: Iterable[Attributes]) -> str:
+def inputs_digest(pairs: Iterable[Pair], attributes: Iterable[Attributes]) -> str:
     """SHA-256 of ids, patients, texts, exact findings and what the slices are made by, in order."""
     found = hashlib.sha256()
     for pair, known in zip(pairs, attributes, strict=True):
@@ -160,7 +167,7 @@ def _homes(told: Source, said: Source, unit: Unit) -> dict[str, tuple[str, int |
     """Prediction id → (study, image); an id that fits nothing is its own study, and refused later."""
     homes: dict[str, tuple[str, int | None]] = {}
     for key in said.items:
-        study, image = image_of(key)
+        study, image = split_image_id(key)
         exact = key in told.items and unit != "image"
         homes[key] = (
             (key, None) if exact or unit == "study" or image is None or study not in told.items else (study, image)
@@ -196,7 +203,7 @@ def _wanted(told: Source, said: Source, homes: Mapping[str, tuple[str, int | Non
             raise DataError(f"{told.name} has no study in the split '{split}' (splits there: {', '.join(held)}).")
         return chosen
     if said.expected is not None:
-        asked = {image_of(key)[0] if key not in studies else key for key in said.expected}
+        asked = {split_image_id(key)[0] if key not in studies else key for key in said.expected}
         return [key for key in studies if key in asked]
     splits = {studies[study].split for study, _ in homes.values() if study in studies}
     return [key for key, item in studies.items() if item.split in splits]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cxrlab.core.egress import Shown
 from cxrlab.core.errors import ConfigError, DataError, nearest, shown
 from cxrlab.core.files import read_json
 from cxrlab.core.protocols import CAUTIONS
@@ -17,8 +18,8 @@ from cxrlab.core.runs import state
 from cxrlab.data.corpus import STUDIES, load_corpus
 from cxrlab.data.views import FRONTAL
 from cxrlab.evaluation.config import WRONG_IMAGES
-from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY, how_to_finish, missing_of
-from cxrlab.evaluation.person import age_years, sex_letter, view_word
+from cxrlab.evaluation.controls import control_file
+from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY, finish_hint, missing_studies
 from cxrlab.evaluation.report_files import (
     CANDIDATE_NAMES,
     ID,
@@ -27,6 +28,7 @@ from cxrlab.evaluation.report_files import (
     TABLES,
     ReportFile,
     Row,
+    age_years,
     cell_id,
     column_called,
     column_names,
@@ -39,9 +41,10 @@ from cxrlab.evaluation.report_files import (
     plain_name,
     read_rows,
     report_text,
+    sex_letter,
     text_columns,
+    view_word,
 )
-from cxrlab.evaluation.wrong_images import control_file
 from cxrlab.metrics.pairs import Context
 
 Texts = str | os.PathLike[str] | Sequence[str | None] | Mapping[str, str | None]
@@ -261,8 +264,11 @@ def _check_agreement(
         if (one, two) == chosen or not _shared(left[one], right[two]):
             continue
         for place, key in enumerate(right[chosen[1]]):
-            row = rows.get(key, rows.get(image_of(key or "")[0]))
-            if row is not None and left[one][row] not in (right[two][place], image_of(right[two][place] or "")[0]):
+            row = rows.get(key, rows.get(split_image_id(key or "")[0]))
+            if row is not None and left[one][row] not in (
+                right[two][place],
+                split_image_id(right[two][place] or "")[0],
+            ):
                 raise DataError(
                     f"{told.name} and {said.name} match otherwise by '{chosen[0]}' than by '{one}' (for example "
                     f"'{chosen[0]}' {key}); name the column that identifies the studies with --columns id=NAME."
@@ -346,10 +352,10 @@ def _distinct(ids: Sequence[str | None]) -> bool:
 def _shared(told: Iterable[str | None], said: Iterable[str | None]) -> int:
     """How many predictions have an id of the references; `s1#2` counts where `s1` is one."""
     there = set(told)
-    return sum(key is not None and (key in there or image_of(key)[0] in there) for key in said)
+    return sum(key is not None and (key in there or split_image_id(key)[0] in there) for key in said)
 
 
-def image_of(key: str) -> tuple[str, int | None]:
+def split_image_id(key: str) -> tuple[str, int | None]:
     """`s1#2` is image 2 of s1; anything else is a study."""
     study, mark, number = key.rpartition("#")
     # `s1#00` is no second name of `s1#0`: the same image would count twice.
@@ -525,7 +531,7 @@ def _file_of(path: Path) -> Path:
         )
     if state(path) in ("running", "interrupted"):
         raise DataError(
-            f"{path} is a run that has not finished, so its predictions are not complete; {how_to_finish(path)}, or "
+            f"{path} is a run that has not finished, so its predictions are not complete; {finish_hint(path)}, or "
             f"name {path / PREDICTIONS} itself."
         )
     return path / PREDICTIONS
@@ -533,7 +539,7 @@ def _file_of(path: Path) -> Path:
 
 def _lost(run: Path) -> frozenset[str] | None:
     """Studies without a prediction with which `generate --allow-missing` finished; None when the run tells nothing."""
-    return missing_of(run) if state(run) == "finished" else None
+    return missing_studies(run) if state(run) == "finished" else None
 
 
 def _cautions(run: Path) -> tuple[str, ...]:
@@ -607,9 +613,36 @@ def _joined(report: Report, sections: tuple[str, ...]) -> str | None:
     return " ".join(parts) if parts else None
 
 
-def shown_view(reference: Reference, image: int | None) -> str | None:
+def report_view(reference: Reference, image: int | None) -> str | None:
     """The view that a report was written from: that of the named image, else the frontal one a model is given."""
     views = reference.views or ()
     if image is not None:
         return views[image] if image < len(views) else None
     return next((view.value for view in FRONTAL if view.value in views), views[0] if len(views) == 1 else None)
+
+
+_RETRIEVAL = "retrieval:"
+
+
+def shown_reports(source: Path, about: Shown) -> Shown:
+    """Reports that a model wrote.
+
+    In a run folder they are what its corpus is, unless they were copied from another one; a file may hold anything.
+
+    Args:
+        source: Run folder or file.
+        about: The corpus that they were written about.
+    """
+    return Shown(str(source), about.synthetic and source.is_dir() and _copied_from_none(source))
+
+
+def _copied_from_none(run: Path) -> bool:
+    """Whether a run says which model wrote its reports, and none was looked up among those of patients."""
+    try:
+        summary = read_json(run / SUMMARY)
+        model = str(summary.get("model") or "") if isinstance(summary, dict) else ""
+        if model.startswith(_RETRIEVAL):
+            return load_corpus(model.removeprefix(_RETRIEVAL)).card.synthetic
+    except DataError:  # there is no summary, or the corpus is gone: nobody can say
+        return False
+    return bool(model)

@@ -18,11 +18,11 @@ from cxrlab.core.errors import ConfigError, UnknownName, nearest
 from cxrlab.core.json_form import number_of
 from cxrlab.core.vocabulary import CHEXPERT_14, OBSERVATIONS
 from cxrlab.core.yaml_file import read_yaml
-from cxrlab.metrics.auroc import Auroc, auroc_interval
+from cxrlab.metrics.classification import Auroc, auroc_interval
 from cxrlab.metrics.statistics.bootstrap import Resamples
 
 if TYPE_CHECKING:
-    from cxrlab.evaluation.embedding import Entry
+    from cxrlab.evaluation.retrieve import Entry
 
 _NAME = "{name}"
 _ARTICLE = re.compile(r"^an? ", re.IGNORECASE)

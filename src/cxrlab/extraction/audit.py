@@ -32,7 +32,7 @@ from cxrlab.core.runs import Run, finished, state
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import generate
-from cxrlab.evaluation.loading import open_model
+from cxrlab.evaluation.open_models import open_model
 from cxrlab.extraction import kinship
 from cxrlab.extraction.before_asking import check_images_may_leave, check_measurable, check_pool
 from cxrlab.extraction.config import ExtractConfig

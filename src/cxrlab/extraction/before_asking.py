@@ -12,8 +12,8 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.files import sha256_of
 from cxrlab.core.records import Study
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.evaluation.chosen_metrics import chosen_metrics
 from cxrlab.evaluation.generate import chosen_ids
+from cxrlab.evaluation.metric_choice import chosen_metrics
 from cxrlab.evaluation.score_sources import chosen_sections
 from cxrlab.extraction.config import ExtractConfig
 from cxrlab.extraction.fidelity import extra_cards

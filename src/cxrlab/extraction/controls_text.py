@@ -28,13 +28,12 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import Run, finished
 from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY
-from cxrlab.evaluation.paired_runs import aligned
-from cxrlab.evaluation.score_files import ScoredRun, read_tallies
 from cxrlab.evaluation.score_sources import predictions_from, references_from
+from cxrlab.evaluation.scored_runs import ScoredRun, aligned, read_tallies
 from cxrlab.extraction.fidelity import check_names, left_out, scored
 from cxrlab.extraction.fidelity_config import FidelityConfig
 from cxrlab.extraction.ratios import observations, values
-from cxrlab.metrics.graphs import by_package
+from cxrlab.metrics.radgraph import by_package
 
 RESULT = "controls.json"
 AVERAGES = (

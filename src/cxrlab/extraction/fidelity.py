@@ -19,15 +19,13 @@ from cxrlab.core.files import read_json, sha256_of
 from cxrlab.core.json_form import dumps, plain
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.vocabulary import CHEXPERT_14
-from cxrlab.evaluation.chosen_metrics import default_cards, with_needs
-from cxrlab.evaluation.compare import compare
-from cxrlab.evaluation.comparison_record import ComparisonResult
+from cxrlab.evaluation.compare import ComparisonResult, compare
 from cxrlab.evaluation.config import Extras, ScoreConfig
 from cxrlab.evaluation.generate import PREDICTIONS
-from cxrlab.evaluation.paired_runs import aligned
+from cxrlab.evaluation.metric_choice import default_cards, with_needs
 from cxrlab.evaluation.score import run_score
-from cxrlab.evaluation.score_files import INDEX, read_tallies
 from cxrlab.evaluation.score_sources import predictions_from, references_from
+from cxrlab.evaluation.scored_runs import INDEX, aligned, read_tallies
 from cxrlab.extraction.fidelity_config import FidelityConfig
 from cxrlab.extraction.ratios import observations, ratios, values
 from cxrlab.metrics.statistics.bootstrap import METHOD

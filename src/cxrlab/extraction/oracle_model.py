@@ -160,7 +160,7 @@ def consult(
         seed: Of its answers.
         folder: The run folder; a stopped run goes on with the first question that has no answer.
     """
-    from cxrlab.evaluation.text_models import open_text_model
+    from cxrlab.evaluation.open_models import open_text_model
 
     if (folder / ORACLE).is_file():
         told = dict(read_json(folder / ORACLE))

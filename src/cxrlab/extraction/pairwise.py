@@ -17,10 +17,10 @@ from cxrlab.core.json_form import plain
 from cxrlab.core.randomness import generator
 from cxrlab.core.tables import Table
 from cxrlab.evaluation.score_inputs import load_inputs
-from cxrlab.metrics.findings_f1 import FindingsF1
+from cxrlab.metrics.finding_scores import FindingsF1
 from cxrlab.metrics.pairs import Batch
 from cxrlab.metrics.statistics.bootstrap import Resamples
-from cxrlab.metrics.statistics.paired import paired_difference
+from cxrlab.metrics.statistics.paired_tests import paired_difference
 from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_tally
 
 JUDGES = Table("pairwise judge", {"rules": "cxrlab.extraction.pairwise:RulesJudge"})

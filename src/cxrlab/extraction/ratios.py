@@ -9,8 +9,8 @@ import numpy as np
 
 from cxrlab.core.randomness import generator
 from cxrlab.core.vocabulary import CHEXPERT_14
-from cxrlab.evaluation.score_files import ScoredRun
-from cxrlab.metrics.statistics.bootstrap import Estimate, Resamples
+from cxrlab.evaluation.scored_runs import ScoredRun
+from cxrlab.metrics.statistics.bootstrap import ResampledValue, Resamples
 from cxrlab.metrics.tally import Tally
 
 TRIALS, LEVEL = 1000, 0.95
@@ -54,7 +54,7 @@ def ratios(victim: ScoredRun, surrogate: ScoredRun, names: Sequence[str], seed: 
     return {name: _ratio(mine[k], yours[k], found[k], found[len(names) + k]) for k, name in enumerate(names)}
 
 
-def _ratio(victim: Tally, surrogate: Tally, below: Estimate, above: Estimate) -> dict[str, Any]:
+def _ratio(victim: Tally, surrogate: Tally, below: ResampledValue, above: ResampledValue) -> dict[str, Any]:
     found = above.over(below)
     ends = found.interval(LEVEL)
     return {

@@ -12,16 +12,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.metrics.ngrams import Numbers, RunCounts, RunIndex, Shared, Shelf, Words
+from cxrlab.metrics.ngrams import NgramCache, NgramCounts, NgramIndex, Numbers, Shared, Words
 from cxrlab.metrics.pairs import Batch, Status
-from cxrlab.metrics.tally import Matrix
+from cxrlab.metrics.tally import Matrix, Metric, Tally
+from cxrlab.metrics.tokenization import words_13a
 
 ORDER = 4
 MATCHES, RUNS, REFERENCE_WORDS, PAIRS = slice(0, ORDER), slice(ORDER, 2 * ORDER), 2 * ORDER, 2 * ORDER + 1
 WIDTH = 2 * ORDER + 2
 
 
-def bleu_rows(counts: Sequence[RunCounts], shared: Sequence[Shared], reference: Numbers, candidate: Numbers) -> Matrix:
+def bleu_rows(
+    counts: Sequence[NgramCounts], shared: Sequence[Shared], reference: Numbers, candidate: Numbers
+) -> Matrix:
     """One row for each pair [N, 10].
 
     Args:
@@ -53,13 +56,13 @@ class Counted:
 
     defined: NDArray[np.bool_]
     rows: Matrix
-    counts: Sequence[RunCounts]
+    counts: Sequence[NgramCounts]
     shared: Sequence[Shared]
     reference: Numbers
     candidate: Numbers
 
 
-def counted(batch: Batch, shelf: Shelf) -> Counted:
+def counted(batch: Batch, shelf: NgramCache) -> Counted:
     """Count a batch; the shelf says what a word is, and remembers texts."""
     defined = np.array([status is not Status.NO_REFERENCE for status in batch.statuses])
     reference, candidate = (side[defined] for side in shelf.numbers(batch.references, batch.candidates))
@@ -71,7 +74,7 @@ def counted(batch: Batch, shelf: Shelf) -> Counted:
 
 def rows_of_words(references: Sequence[Words], candidates: Sequence[Words]) -> Matrix:
     """The same from words, for texts that were split by someone else [N, 10]."""
-    index = RunIndex(ORDER)
+    index = NgramIndex(ORDER)
     reference, candidate = index.add(references), index.add(candidates)
     shared = [count.shared(candidate, reference) for count in index.counts]
     return bleu_rows(index.counts, shared, reference, candidate)
@@ -105,3 +108,29 @@ def sacre_bleu(sums: Matrix) -> Matrix:
     value = brevity * precisions.prod(axis=-1) ** (1.0 / ORDER)
     value = np.where(matches.any(axis=-1), value, 0.0)
     return np.where(sums[..., PAIRS] > 0, value, np.nan)
+
+
+METRIC = Metric(
+    name="bleu4:sacre",
+    direction="higher",
+    range=(0.0, 1.0),
+    identity=None,
+    undefined="pairs without a reference",
+    conventions={"nrefs": "1", "case": "mixed", "eff": "no", "tok": "13a", "smooth": "exp", "unit": "0..1"},
+    about="corpus BLEU-4 as sacreBLEU prints it, divided by 100",
+    quirk="0 where no candidate has four words, even against itself; empty text scores 0",
+)
+
+
+class SacreBleu:
+    """One metric; texts are remembered between batches."""
+
+    metrics = (METRIC,)
+
+    def __init__(self) -> None:
+        self._shelf = NgramCache(words_13a, ORDER)
+
+    def tallies(self, batch: Batch) -> list[Tally]:
+        """Corpus counts."""
+        found = counted(batch, self._shelf)
+        return [Tally(METRIC, found.rows, found.defined, sacre_bleu)]

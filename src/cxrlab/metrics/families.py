@@ -19,14 +19,14 @@ FAMILIES = Table(
     "metric family",
     {
         "coco": "cxrlab.metrics.coco:Coco",
-        "sacre": "cxrlab.metrics.sacre:SacreBleu",
+        "sacre": "cxrlab.metrics.bleu:SacreBleu",
         "rouge-n": "cxrlab.metrics.rouge:GoogleRuns",
         "rouge-l": "cxrlab.metrics.rouge:GoogleLongest",
         "chexpert": "cxrlab.metrics.labels:ChexpertLabels",
-        "findings": "cxrlab.metrics.findings_f1:FindingsF1",
-        "errors": "cxrlab.metrics.error_counts:ErrorCounts",
-        "rules": "cxrlab.metrics.rules:RuleScores",
-        "length": "cxrlab.metrics.length:LengthControlled",
+        "findings": "cxrlab.metrics.finding_scores:FindingsF1",
+        "errors": "cxrlab.metrics.finding_scores:ErrorCounts",
+        "rules": "cxrlab.metrics.finding_scores:RuleScores",
+        "length": "cxrlab.metrics.finding_scores:LengthControlled",
     },
 )
 # Families that cannot be made out of nothing: name → where it lives, and what it needs.

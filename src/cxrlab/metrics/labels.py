@@ -7,8 +7,10 @@ metric's name here. The arithmetic follows scikit-learn's `classification_report
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +19,8 @@ from cxrlab.core.errors import DataError, shown
 from cxrlab.core.protocols import Labeler
 from cxrlab.core.records import chexpert_labels
 from cxrlab.core.vocabulary import CHEXPERT_5, CHEXPERT_14, chexpert_label
-from cxrlab.metrics import label_rates as rates
-from cxrlab.metrics.label_cards import CHOICES, DEFAULT_CHOICES, POLICIES, Choice, Policy
 from cxrlab.metrics.pairs import Batch, wordless
-from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_tally
+from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_tally, ratio
 
 _COLUMN = {name: column for column, name in enumerate(CHEXPERT_14)}
 _TOP = [_COLUMN[name] for name in CHEXPERT_5]
@@ -129,7 +129,7 @@ class _Counted:
 
     def tally(self, choice: Choice, metric: Metric) -> Tally:
         """The rows and the function of sums that a choice of labels, average and rate asks for."""
-        rate = rates.RATES[choice.rate]
+        rate = RATES[choice.rate]
         if choice.average == "observation":
             return self._summed(metric, self.sets["14"][:, _COLUMN[choice.labels]], rate)
         counts = self.sets[choice.labels]
@@ -137,11 +137,11 @@ class _Counted:
             case "micro":
                 return self._summed(metric, counts.sum(axis=1), rate)
             case "macro":
-                return self._summed(metric, counts, rates.macro(rate))
+                return self._summed(metric, counts, macro(rate))
             case "macro-seen":
-                return self._summed(metric, counts, rates.macro_seen(rate))
+                return self._summed(metric, counts, macro_seen(rate))
             case "weighted":
-                return self._summed(metric, counts, rates.weighted(rate))
+                return self._summed(metric, counts, weighted(rate))
             case "exact":
                 wrong = counts[..., 1] + counts[..., 2]
                 return self._mean(metric, (wrong.sum(axis=1) == 0).astype(np.float64))
@@ -150,7 +150,7 @@ class _Counted:
             case _:
                 return self._mean(metric, rate(counts.sum(axis=1)))
 
-    def _summed(self, metric: Metric, rows: Matrix, value_of: rates.Rate) -> Tally:
+    def _summed(self, metric: Metric, rows: Matrix, value_of: Rate) -> Tally:
         return Tally(metric, rows.reshape(len(rows), -1), self.defined, value_of)
 
     def _mean(self, metric: Metric, values: Matrix) -> Tally:
@@ -170,3 +170,196 @@ def _checked(labels: Labels, labeler: str) -> Labels:
                 "a label is 1 (present), 0 (absent) or -1 (uncertain), or is left out."
             )
     return labels
+
+
+Policy = Literal["positive", "negative", "ignored"]
+POLICIES: tuple[Policy, ...] = get_args(Policy)
+
+_RATES = ("precision", "recall", "f1")
+_SETS = {"14": "the fourteen labels (No Finding included)", "5": "the five labels of CheXpert's competition"}
+_NO_REFERENCE = "pairs without a reference, or whose reference has no word"
+_ABSENT = "a label that is positive on neither side counts 0 and pulls the mean down, so identity is below 1"
+_BARE = "a pair without a positive label on either side counts 0, so identity may be below 1"
+
+
+@dataclass(frozen=True)
+class Average:
+    """One way of averaging.
+
+    Args:
+        rates: The rates that it makes sense for.
+        words: What the mean runs over, with a place for the set of labels.
+        identity: Value of a corpus against itself; None where it depends on the texts.
+        quirk: A published oddity.
+        by_pair: Whether it means something for a single pair.
+    """
+
+    rates: tuple[str, ...]
+    words: str
+    identity: float | None = 1.0
+    quirk: str = ""
+    by_pair: bool = True
+
+
+AVERAGES = {
+    "micro": Average((*_RATES, "accuracy"), "over all cells of {}"),
+    "macro": Average(_RATES, "mean over {}", None, _ABSENT, by_pair=False),
+    "macro-seen": Average(_RATES, "mean over those of {} that are positive on at least one side", by_pair=False),
+    "weighted": Average(_RATES, "mean over {}, each weighted by its positive references", by_pair=False),
+    "example": Average(_RATES, "mean over reports, {}", None, _BARE),
+    "example-seen": Average(_RATES, "mean over reports with a positive label on at least one side, {}"),
+    "exact": Average(("accuracy",), "share of reports that agree in all of {}"),
+    "observation": Average((*_RATES, "accuracy"), "of {}", by_pair=False),
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One label metric as the choices that make it.
+
+    Args:
+        policy: What an uncertain label counts as.
+        labels: `14`, `5`, or the name of one observation.
+        average: A key of `AVERAGES`.
+        rate: precision, recall, f1 or accuracy.
+    """
+
+    policy: Policy
+    labels: str
+    average: str
+    rate: str
+
+    def name(self, prefix: str) -> str:
+        """`chexpert14.micro.f1:uncertain-positive`, `chexpert.Edema.f1:uncertain-positive`."""
+        what = f".{self.labels}" if self.average == "observation" else f"{self.labels}.{self.average}"
+        return f"{prefix}{what}.{self.rate}:uncertain-{self.policy}"
+
+    def card(self, prefix: str, labeler: str) -> Metric:
+        """The metric's card; `labeler` goes into its signature."""
+        average = AVERAGES[self.average]
+        conventions = {"labeler": labeler, "uncertain": self.policy, "unmentioned": "negative"}
+        uncertain = "left out" if self.policy == "ignored" else f"counted as {self.policy}"
+        where = average.words.format(_SETS.get(self.labels, self.labels))
+        rate = {"f1": "F1"}.get(self.rate, self.rate)
+        return Metric(
+            name=self.name(prefix),
+            direction="higher",
+            range=(0.0, 1.0),
+            identity=average.identity,
+            undefined=self._undefined(),
+            conventions=conventions | ({"absent-class": "0"} if self.average == "macro" else {}),
+            about=f"CheXpert label {rate}, {where}; uncertain labels {uncertain}",
+            quirk=average.quirk,
+            by_pair=average.by_pair,
+        )
+
+    def _undefined(self) -> str:
+        if self.rate == "accuracy" or self.average == "example":
+            return _NO_REFERENCE
+        if self.average == "example-seen":
+            return f"{_NO_REFERENCE}; pairs without a positive label on either side"
+        return f"{_NO_REFERENCE}; no value where nothing is positive on either side"
+
+
+def _sets(policy: Policy) -> list[Choice]:
+    return [
+        Choice(policy, labels, average, rate)
+        for labels in _SETS
+        for average, row in AVERAGES.items()
+        if average != "observation"
+        for rate in row.rates
+    ]
+
+
+def _observations(policy: Policy) -> list[Choice]:
+    rates = AVERAGES["observation"].rates
+    return [Choice(policy, name, "observation", rate) for name in CHEXPERT_14 for rate in rates]
+
+
+CHOICES: tuple[Choice, ...] = tuple(
+    choice for policy in POLICIES for choice in (*_sets(policy), *_observations(policy))
+)
+# F1 as most papers report it, and by observation; the rest on request.
+DEFAULT_CHOICES: tuple[Choice, ...] = tuple(
+    choice
+    for choice in CHOICES
+    if choice.rate == "f1"
+    and (
+        (choice.average in ("micro", "macro") and choice.policy != "ignored")
+        or (choice.average == "observation" and choice.policy == "positive")
+    )
+)
+
+
+COUNTS = 4
+
+
+def precision(counts: Matrix) -> Matrix:
+    """[..., 4] → [...] in [0, 1]: 0 where nothing was claimed, not-a-number where nothing is positive at all."""
+    return _rate(counts, counts[..., 0] + counts[..., 1])
+
+
+def recall(counts: Matrix) -> Matrix:
+    """[..., 4] → [...] in [0, 1]: 0 where nothing was to be found, not-a-number where nothing is positive at all."""
+    return _rate(counts, counts[..., 0] + counts[..., 2])
+
+
+def f1(counts: Matrix) -> Matrix:
+    """[..., 4] → [...] in [0, 1]: 2 tp / (2 tp + fp + fn), not-a-number where nothing is positive on either side."""
+    return ratio(2 * counts[..., 0], 2 * counts[..., 0] + counts[..., 1] + counts[..., 2])
+
+
+def accuracy(counts: Matrix) -> Matrix:
+    """[..., 4] → [...] in [0, 1]: share of cells that agree, not-a-number where there is no cell."""
+    return ratio(counts[..., 0] + counts[..., 3], counts.sum(axis=-1))
+
+
+Rate = Callable[[Matrix], Matrix]
+RATES: dict[str, Rate] = {"precision": precision, "recall": recall, "f1": f1, "accuracy": accuracy}
+
+
+def macro(rate: Rate) -> Rate:
+    """Mean over all labels; a label that is positive on neither side counts 0, as scikit-learn reports it.
+
+    Sums [..., L·4] → [...]; not-a-number where no label at all is positive on either side.
+    """
+    return partial(_macro, rate=rate)
+
+
+def macro_seen(rate: Rate) -> Rate:
+    """Mean over the labels that are positive on at least one side; sums [..., L·4] → [...]."""
+    return partial(_macro_seen, rate=rate)
+
+
+def weighted(rate: Rate) -> Rate:
+    """Mean over labels weighted by support, their number of positive references; sums [..., L·4] → [...]."""
+    return partial(_weighted, rate=rate)
+
+
+# At the top of the module and bound by name, not closures: a scored run writes down which function made a value.
+def _macro(sums: Matrix, rate: Rate) -> Matrix:
+    by_label = rate(_by_label(sums))
+    seen = ~np.isnan(by_label)
+    return np.where(seen.any(axis=-1), np.where(seen, by_label, 0.0).mean(axis=-1), np.nan)
+
+
+def _macro_seen(sums: Matrix, rate: Rate) -> Matrix:
+    by_label = rate(_by_label(sums))
+    seen = ~np.isnan(by_label)
+    return ratio(np.where(seen, by_label, 0.0).sum(axis=-1), seen.sum(axis=-1).astype(np.float64))
+
+
+def _weighted(sums: Matrix, rate: Rate) -> Matrix:
+    counts = _by_label(sums)
+    support = counts[..., 0] + counts[..., 2]
+    # A label with support is positive on one side, so its rate is a number.
+    return ratio((np.where(support > 0, rate(counts), 0.0) * support).sum(axis=-1), support.sum(axis=-1))
+
+
+def _rate(counts: Matrix, below: Matrix) -> Matrix:
+    anything = counts[..., 0] + counts[..., 1] + counts[..., 2] > 0
+    return np.where(anything, np.nan_to_num(ratio(counts[..., 0], below)), np.nan)
+
+
+def _by_label(sums: Matrix) -> Matrix:
+    return sums.reshape(*sums.shape[:-1], -1, COUNTS)

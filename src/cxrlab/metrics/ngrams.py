@@ -49,7 +49,7 @@ class Shared:
 
 
 @dataclass(frozen=True, eq=False)
-class RunCounts:
+class NgramCounts:
     """How often each text has each run of one length.
 
     Args:
@@ -92,7 +92,7 @@ class RunCounts:
         return Shared(pair[found], self.run[entry], self.times[entry], self.times[place])
 
 
-class RunIndex:
+class NgramIndex:
     """Lists of words and the runs in them, numbered in order of arrival.
 
     Args:
@@ -104,7 +104,7 @@ class RunIndex:
         self._word_numbers.default_factory = self._word_numbers.__len__
         nothing = np.zeros(0, dtype=np.int64)
         self._known = [(nothing, nothing)] * longest  # of each length: (run before, last word) sorted, and its number
-        self.counts = [RunCounts(0, 0, nothing, nothing)] * longest
+        self.counts = [NgramCounts(0, 0, nothing, nothing)] * longest
 
     def add(self, texts: Sequence[Words]) -> Numbers:
         """Count more texts and return their numbers; a text shorter than a run has none of it."""
@@ -119,7 +119,7 @@ class RunIndex:
             # A run of one word is that word; a longer one is a run and one word more.
             run[start] = self._number(order, (run[start] << _SHIFT) | word[start + order]) if order else word
             cell, _, times = _distinct((text[start] << _SHIFT) | run[start])
-            self.counts[order] = RunCounts(
+            self.counts[order] = NgramCounts(
                 texts=before.texts + len(texts),
                 runs=len(self._known[order][0]) if order else len(self._word_numbers),
                 cell=np.concatenate([before.cell, cell]),
@@ -142,7 +142,7 @@ class RunIndex:
         return found[back]
 
 
-class Shelf:
+class NgramCache:
     """Texts whose runs were counted, each once as long as the references stay the same.
 
     Args:
@@ -158,10 +158,10 @@ class Shelf:
     def _empty(self, references: Sequence[str]) -> None:
         self._references = references
         self._numbers: dict[str, int] = {}
-        self._index = RunIndex(self._longest)
+        self._index = NgramIndex(self._longest)
 
     @property
-    def counts(self) -> list[RunCounts]:
+    def counts(self) -> list[NgramCounts]:
         """Runs of 1, 2, … words of the texts so far."""
         return self._index.counts
 
@@ -202,3 +202,23 @@ def _distinct(keys: Numbers) -> tuple[Numbers, Numbers, Numbers]:
 def _at(values: Numbers, places: Numbers) -> Numbers:
     """`values[places]`, -1 (which is no number of anything) for a place past the end."""
     return np.append(values, -1)[places]
+
+
+def common_length(left: Sequence[Hashable], right: Sequence[Hashable]) -> int:
+    """Length of the longest common subsequence, 0..min(len(left), len(right)); 0 where one is empty."""
+    longer, shorter = (left, right) if len(left) >= len(right) else (right, left)
+    if not shorter:
+        return 0
+    places: dict[Hashable, int] = {}
+    places_of = places.get
+    bit = 1
+    for word in longer:
+        places[word] = places_of(word, 0) | bit
+        bit <<= 1
+    everywhere = row = bit - 1
+    for word in shorter:
+        if here := places_of(word):
+            kept = row & here
+            # Bits carried beyond the last word never come back down; they are cut off at the end.
+            row = (row + kept) | (row - kept)
+    return len(longer) - (row & everywhere).bit_count()

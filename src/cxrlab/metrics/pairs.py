@@ -17,7 +17,7 @@ from cxrlab.core.records import Finding
 
 if TYPE_CHECKING:
     from cxrlab.findings.reader import Reading
-    from cxrlab.metrics.comparison import Comparison
+    from cxrlab.metrics.finding_comparison import Comparison
 
 
 class Status(StrEnum):
@@ -158,6 +158,6 @@ class Batch:
     @cached_property
     def comparisons(self) -> tuple[Comparison | None, ...]:
         """Finding by finding, what the candidate got right and wrong; None where there is nothing to compare with."""
-        from cxrlab.metrics.comparison import compare_pair
+        from cxrlab.metrics.finding_comparison import compare_pair
 
         return tuple(compare_pair(self, index) for index in range(len(self)))

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cxrlab.metrics.lcs import common_length
-from cxrlab.metrics.ngrams import Numbers, RunCounts, Shelf, Words
+from cxrlab.metrics.ngrams import NgramCache, NgramCounts, Numbers, Words, common_length
 from cxrlab.metrics.pairs import Batch, Status
 from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_tally
-from cxrlab.metrics.text_tokens import stems
+from cxrlab.metrics.tokenization import stems
 
 _WHAT = {"1": "words", "2": "runs of two words", "L": "words of the longest common subsequence"}
 
@@ -41,7 +40,7 @@ class GoogleRuns:
     metrics = (ROUGE_1, ROUGE_2)
 
     def __init__(self) -> None:
-        self._shelf = Shelf(stems, len(self.metrics))
+        self._shelf = NgramCache(stems, len(self.metrics))
 
     def tallies(self, batch: Batch) -> list[Tally]:
         """Means of pairs."""
@@ -64,7 +63,7 @@ class GoogleLongest:
         return [mean_tally(ROUGE_L, np.where(undefined, np.nan, values))]
 
 
-def rouge_n(counts: RunCounts, reference: Numbers, candidate: Numbers) -> Matrix:
+def rouge_n(counts: NgramCounts, reference: Numbers, candidate: Numbers) -> Matrix:
     """F1 of shared runs of one length [N]."""
     common = counts.shared(candidate, reference).matches(len(reference))
     return f1(common, counts.totals[reference], counts.totals[candidate])

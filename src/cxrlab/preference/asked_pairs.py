@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from cxrlab.core.protocols import TextModel
-from cxrlab.metrics.judging.config import PAIRWISE, JudgeSettings
 from cxrlab.metrics.judging.pairwise import PairwiseModel, Verdict
+from cxrlab.metrics.judging.table import PAIRWISE, JudgeSettings
 from cxrlab.metrics.pairs import Batch, wordless
 from cxrlab.preference.candidates import same_text
 from cxrlab.preference.judges import Opinion

@@ -12,7 +12,7 @@ from cxrlab.core.json_form import dumps, plain
 from cxrlab.core.progress import track
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
-from cxrlab.metrics.statistics.paired import paired_difference
+from cxrlab.metrics.statistics.paired_tests import paired_difference
 from cxrlab.metrics.tally import Metric, mean_tally
 
 BEFORE, AFTER = "before", "after"

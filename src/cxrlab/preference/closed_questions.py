@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
 from cxrlab.data.corpus import Corpus
-from cxrlab.evaluation.answering import Images
+from cxrlab.evaluation.inference import Images
 from cxrlab.findings.questions import known_answers, question_about
 from cxrlab.preference.asked_twice import AFTER, BEFORE, Asked, batches, paired, write_lines
 from cxrlab.preference.train_config import Measure

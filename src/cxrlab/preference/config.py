@@ -10,7 +10,7 @@ from cxrlab.core.asking import Asking
 from cxrlab.core.errors import ConfigError, nearest
 from cxrlab.core.records import SPLITS
 from cxrlab.evaluation.config import Extras
-from cxrlab.metrics.judging.config import JudgeSettings
+from cxrlab.metrics.judging.table import JudgeSettings
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.load_settings import LoadSettings
 

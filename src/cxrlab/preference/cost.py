@@ -22,11 +22,11 @@ from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.evaluation.answering import Images
 from cxrlab.evaluation.compare import compare
 from cxrlab.evaluation.config import GenerateConfig, ScoreConfig
 from cxrlab.evaluation.generate import PREDICTIONS, generate
-from cxrlab.evaluation.loading import open_model
+from cxrlab.evaluation.inference import Images
+from cxrlab.evaluation.open_models import open_model
 from cxrlab.evaluation.score import run_score
 from cxrlab.models.decoding import Decoding
 from cxrlab.preference.asked_twice import AFTER, BEFORE, Asked, paired

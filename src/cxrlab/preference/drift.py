@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cxrlab.core.runs import Run
-from cxrlab.evaluation.answering import Images
+from cxrlab.evaluation.inference import Images
 from cxrlab.models.decoding import TRUNCATED, Decoding
 from cxrlab.preference.asked_twice import AFTER, BEFORE, Asked, batches, paired, write_lines
 from cxrlab.preference.train_config import Measure

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from cxrlab.evaluation.answering import Images
-from cxrlab.metrics.ranks import first_right, recall
+from cxrlab.evaluation.inference import Images
+from cxrlab.metrics.retrieval import first_match_rank, recall
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.names import load_encoder
 from cxrlab.preference.asked_twice import AFTER, BEFORE, Asked, batches, paired
@@ -36,7 +36,7 @@ def found_images(
     ]
     gallery, keys = np.concatenate(shown), np.arange(len(studies))
     places = {
-        side: first_right(encoder.embed_texts([text or "." for text in reports[side]]), keys, gallery, keys)
+        side: first_match_rank(encoder.embed_texts([text or "." for text in reports[side]]), keys, gallery, keys)
         for side in (BEFORE, AFTER)
     }
     patients = [study.patient for study in studies]

@@ -27,10 +27,9 @@ from cxrlab.core.records import Study
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.evaluation.generate import SUMMARY
-from cxrlab.evaluation.judges import TextModels, Unasked
-from cxrlab.evaluation.score_sources import chosen_sections
-from cxrlab.evaluation.shown import shown_reports
-from cxrlab.metrics.length import length_controlled
+from cxrlab.evaluation.judges import TextModels, UnopenedModel
+from cxrlab.evaluation.score_sources import chosen_sections, shown_reports
+from cxrlab.metrics.finding_scores import length_controlled
 from cxrlab.metrics.pairs import Batch, Pair, wordless
 from cxrlab.preference.candidates import Candidate, CandidateFiles, word_count
 from cxrlab.preference.config import JudgeConfig
@@ -97,7 +96,7 @@ def _shown(config: JudgeConfig, corpus: Corpus) -> list[Shown]:
     return [corpus.shown, *(shown_reports(source, corpus.shown) for source in config.candidates)]
 
 
-def chosen_judge(config: JudgeConfig, models: Models = Unasked) -> tuple[Judge, tuple[str, ...]]:
+def chosen_judge(config: JudgeConfig, models: Models = UnopenedModel) -> tuple[Judge, tuple[str, ...]]:
     """The judge of a config and the sections of the reference that it reads; what cannot judge is refused.
 
     Args:

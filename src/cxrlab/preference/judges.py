@@ -17,14 +17,13 @@ import numpy as np
 from cxrlab.core.errors import ConfigError, UnknownName, nearest
 from cxrlab.core.protocols import TextModel
 from cxrlab.core.tables import Table
-from cxrlab.evaluation.chosen_metrics import explained, with_needs
 from cxrlab.evaluation.config import Extras
-from cxrlab.evaluation.error_benchmark import better
-from cxrlab.evaluation.extra_families import extra_families
-from cxrlab.evaluation.judges import judge_parts, judges_of
+from cxrlab.evaluation.judges import build_judges, judge_parts
+from cxrlab.evaluation.metric_choice import explained, extra_families, with_needs
+from cxrlab.evaluation.phantom_benchmark import better
 from cxrlab.metrics.families import cards, ready
-from cxrlab.metrics.judging.config import JudgeSettings
-from cxrlab.metrics.length import length_controlled as length_controlled
+from cxrlab.metrics.finding_scores import length_controlled as length_controlled
+from cxrlab.metrics.judging.table import JudgeSettings
 from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.metrics.tally import Family, Matrix, Metric
 from cxrlab.preference.pairing import Preference, copeland
@@ -173,7 +172,7 @@ def metric_judge(
         raise _refused(unknown[0], in_mix=bool(asked))
     if not further and extras != Extras():
         raise ConfigError(f"the judge '{name}' needs nothing of --extras; leave it out, or name a metric that does.")
-    judges = [judge.family for judge in judges_of(asked, _opener(name, models), judging)] if asked else []
+    judges = [judge.family for judge in build_judges(asked, _opener(name, models), judging)] if asked else []
     return MetricJudge(name, weights, [*judges, *(extra_families(extras) if further else ())])
 
 

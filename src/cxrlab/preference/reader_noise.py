@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cxrlab.core.errors import DataError
-from cxrlab.metrics.statistics.bootstrap import Estimate, Interval, Resamples
+from cxrlab.metrics.statistics.bootstrap import Interval, ResampledValue, Resamples
 from cxrlab.metrics.tally import Matrix
 
 # Fits look through all of these: likelihoods of few pairs have several tops, and a ridge between scale and lapse.
@@ -115,7 +115,7 @@ def noise_with_interval(
     noise = fit_noise(differences, shares)[0]
     # A fit takes too long to be made again without each study.
     scale, lapse = (
-        Estimate(
+        ResampledValue(
             getattr(noise, key), np.array([getattr(one, key) for one in found]), np.empty(0), draws.clusters.count, span
         ).interval(level)
         for key, span in (("scale", (0.0, np.inf)), ("lapse", (0.0, 1.0)))

@@ -24,9 +24,16 @@ from cxrlab.core.memory import BatchSize
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
-from cxrlab.evaluation.answering import ANSWERS, Images, Missing, Writer, answer_all, try_longest
-from cxrlab.evaluation.generate import SUMMARY, chosen_ids, without_report
-from cxrlab.evaluation.loading import open_model
+from cxrlab.evaluation.generate import SUMMARY, chosen_ids, missing_reports_error
+from cxrlab.evaluation.inference import (
+    ANSWERS,
+    Images,
+    MissingReport,
+    ReportGenerator,
+    generate_predictions,
+    try_longest_indication,
+)
+from cxrlab.evaluation.open_models import open_model
 from cxrlab.models.decoding import Decoding, SupportsDecoding
 from cxrlab.preference.candidates import CANDIDATES, candidates_of, same_text, word_count
 from cxrlab.preference.config import SampleConfig
@@ -67,10 +74,10 @@ class Sampling:
     truncated: int
     mean_words: float
     mean_logprob: float
-    missing: tuple[Missing, ...] = ()
+    missing: tuple[MissingReport, ...] = ()
 
 
-class Sampler(Writer):
+class Sampler(ReportGenerator):
     """A model that draws several reports an image, where asked with that of the likeliest words behind them.
 
     Args:
@@ -121,18 +128,18 @@ def sample(config: SampleConfig, out: Path) -> Sampling:
     writer = Sampler(model, config.decoding, greedy=config.greedy)
     images = Images(corpus)
     if len(ids) > config.batch_size and not (out / CANDIDATES).exists():
-        try_longest(writer, images, ids)
+        try_longest_indication(writer, images, ids)
     with Run.open(out, config, seed=config.seed, free=FREE) as run:
         batch_size = BatchSize(config.batch_size, out)
-        missing = answer_all(run, CANDIDATES, writer, images, ids, batch_size, "drawing reports")
+        missing = generate_predictions(run, CANDIDATES, writer, images, ids, batch_size, "drawing reports")
         summary = _summary(run.path(CANDIDATES), config, len(ids), missing)
         run.write(SUMMARY, summary)
         if missing and not config.allow_missing:
-            raise without_report(missing, len(ids), out / SUMMARY)
+            raise missing_reports_error(missing, len(ids), out / SUMMARY)
     return summary
 
 
-def _summary(file: Path, config: SampleConfig, studies: int, missing: tuple[Missing, ...]) -> Sampling:
+def _summary(file: Path, config: SampleConfig, studies: int, missing: tuple[MissingReport, ...]) -> Sampling:
     count = distinct = truncated = words = told = 0
     logprob = 0.0
     for _, record in read_jsonl(file):
@@ -162,5 +169,5 @@ def _summary(file: Path, config: SampleConfig, studies: int, missing: tuple[Miss
 def _stored(summary: dict[str, Any]) -> Sampling:
     """What an earlier run came to."""
     means = {name: number_of(summary[name]) for name in ("mean_words", "mean_logprob")}
-    missing = tuple(Missing(**item) for item in summary["missing"])
+    missing = tuple(MissingReport(**item) for item in summary["missing"])
     return Sampling(**{**summary, **means, "missing": missing})

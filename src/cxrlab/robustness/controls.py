@@ -17,9 +17,7 @@ from cxrlab.core.memory import BatchSize
 from cxrlab.core.progress import track
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
-from cxrlab.evaluation.controls import other_patients
-from cxrlab.evaluation.image_dependence import FEW, measure
-from cxrlab.evaluation.wrong_images import GREY
+from cxrlab.evaluation.controls import FEW, GREY, measure, other_patients
 from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.metrics.statistics.bootstrap import Resamples
 from cxrlab.metrics.tally import Metric, mean_tally

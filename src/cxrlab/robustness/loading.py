@@ -9,7 +9,7 @@ from cxrlab.core.addresses import is_address, is_loopback, without_login
 from cxrlab.core.egress import FEWEST_WORDS, Shown, says_who_and_why
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
-from cxrlab.evaluation.loading import open_model
+from cxrlab.evaluation.open_models import open_model
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.local_files import DUAL_ENCODERS, locate
 from cxrlab.models.names import load_encoder

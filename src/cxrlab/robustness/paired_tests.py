@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from cxrlab.metrics.statistics.bootstrap import Estimate
-from cxrlab.metrics.statistics.clusters import Clusters
-from cxrlab.metrics.statistics.counts import holm, mcnemar
-from cxrlab.metrics.statistics.permutation import permutation_tests
+from cxrlab.metrics.statistics.bootstrap import Clusters, ResampledValue
+from cxrlab.metrics.statistics.exact_tests import holm, mcnemar
+from cxrlab.metrics.statistics.paired_tests import permutation_tests
 from cxrlab.metrics.tally import Matrix, Tally, mean_of
 from cxrlab.robustness.quantities import LEVEL, Quantity, card, change
 
@@ -92,7 +91,7 @@ class PairedTests:
             self.others.append(entry)
         return entry
 
-    def _tested(self, found: Estimate, a: Tally | None, b: Tally | None) -> dict[str, Any]:
+    def _tested(self, found: ResampledValue, a: Tally | None, b: Tally | None) -> dict[str, Any]:
         """Interval, p and power of a difference; p comes later where it is got by swapping."""
         known = found.draws[~np.isnan(found.draws)]
         low, high = found.interval(LEVEL)
@@ -138,7 +137,7 @@ def correct(entries: Sequence[dict[str, Any]]) -> None:
         entry["p_holm"] = adjusted
 
 
-def bootstrap_p(found: Estimate) -> float:
+def bootstrap_p(found: ResampledValue) -> float:
     """Twice the share of resamples on the lesser side of zero, two-sided; not-a-number without an interval.
 
     The resamples are moved away from the value as the ends of its interval are, so that p and interval agree.

@@ -14,9 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.metrics.calibration import brier, expected_calibration_error
-from cxrlab.metrics.statistics.bootstrap import Estimate, Interval, Resamples
-from cxrlab.metrics.statistics.clusters import BLOCK
+from cxrlab.metrics.classification import brier, expected_calibration_error
+from cxrlab.metrics.statistics.bootstrap import BLOCK, Interval, ResampledValue, Resamples
 from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_of, mean_tally, ratio
 from cxrlab.robustness.tables import Said
 
@@ -50,7 +49,7 @@ class Quantity:
     """
 
     name: str
-    estimate: Estimate
+    estimate: ResampledValue
     n: int
     direction: Direction
     tally: Tally | None = None
@@ -69,12 +68,12 @@ class Quantity:
         return {**ends(self), "n": self.n}
 
 
-def ends(found: Quantity | Estimate) -> dict[str, float]:
+def ends(found: Quantity | ResampledValue) -> dict[str, float]:
     """A value and its interval."""
     return dict(zip(("value", "low", "high"), (found.value, *found.interval(LEVEL)), strict=True))
 
 
-def change(after: Quantity, before: Quantity) -> Estimate:
+def change(after: Quantity, before: Quantity) -> ResampledValue:
     """What `after` has more than `before`, paired by resample."""
     return after.estimate.minus(before.estimate)
 

@@ -24,7 +24,7 @@ import numpy as np
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.protocols import Capabilities
 from cxrlab.core.randomness import generator
-from cxrlab.metrics.statistics.counts import clopper_pearson
+from cxrlab.metrics.statistics.exact_tests import clopper_pearson
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -18,7 +18,7 @@ from torch import Tensor
 from cxrlab.attacks.objective import Objective
 from cxrlab.attacks.objectives import RaiseReportLoss, ReportHarm, WrongAnswers, present_in
 from cxrlab.core.errors import ConfigError
-from cxrlab.evaluation.answering import Writer
+from cxrlab.evaluation.inference import ReportGenerator
 from cxrlab.findings.reader import read
 from cxrlab.robustness.evidence import ImageAnswer
 from cxrlab.robustness.labels import AskedLabel, labels_in
@@ -85,7 +85,7 @@ class Target(ABC):
 class _Remembered:
     """Reports of the images that were last asked about: what decides success need not be written again."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: ReportGenerator) -> None:
         self._writer = writer
         self._last: dict[bytes, Generated] = {}
 
@@ -125,7 +125,7 @@ class WordsTarget(Target):
     def __init__(self, key: str, name: str, labels: Sequence[AskedLabel], model: Any, decoding: Decoding) -> None:
         super().__init__(key, name, labels)
         self.model = model
-        self._reports = _Remembered(Writer(model, decoding))
+        self._reports = _Remembered(ReportGenerator(model, decoding))
 
     def forget(self) -> None:
         """Reports are written anew."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from cxrlab.metrics.statistics.bootstrap import UNKNOWN, Estimate
+from cxrlab.metrics.statistics.bootstrap import UNKNOWN, ResampledValue
 from cxrlab.robustness.flips import FLIP_RATE
 from cxrlab.robustness.outcomes import Audit, Quantities
 from cxrlab.robustness.quantities import LEVEL, change, ends
@@ -44,14 +44,14 @@ def _told(shown: Quantities, direct: Quantities | None, clean: Quantities) -> di
     return {**told, "ratio": ratios[first], "ratios": ratios}
 
 
-def _harm(found: Quantities, clean: Quantities, name: str) -> Estimate:
+def _harm(found: Quantities, clean: Quantities, name: str) -> ResampledValue:
     """How far the measure falls; a rate of flips is harm by itself."""
     if name in clean:
         return change(clean[name], found[name])
     return found[name].estimate
 
 
-def _ratio(shown: Estimate, direct: Estimate | None) -> dict[str, float]:
+def _ratio(shown: ResampledValue, direct: ResampledValue | None) -> dict[str, float]:
     """Harm under transfer / harm under the attack made for the model; undefined where the latter is below `LEAST_HARM`.
 
     There is an interval only where hardly a resample comes near a division by nothing.

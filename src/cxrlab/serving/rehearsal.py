@@ -29,7 +29,7 @@ from cxrlab.core.progress import track
 from cxrlab.core.protocols import REFUSED, Generated
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
-from cxrlab.evaluation.loading import open_model
+from cxrlab.evaluation.open_models import open_model
 from cxrlab.extraction.detection.shares import share
 from cxrlab.extraction.detection.sources import corpus_shots
 from cxrlab.extraction.pools import open_pool

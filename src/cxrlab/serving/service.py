@@ -26,7 +26,7 @@ from cxrlab.core.install import require
 from cxrlab.core.locks import take_lock
 from cxrlab.core.progress import silenced
 from cxrlab.core.streams import Remarks, deliver
-from cxrlab.evaluation.cautions import domain_caution, input_side, size_caution
+from cxrlab.evaluation.generate import domain_caution, input_side, size_caution
 from cxrlab.serving.account_store import QuotaStore
 from cxrlab.serving.accounts import Account, Accounts, Rates, anybody, read_accounts
 from cxrlab.serving.batching import Batcher, ModelRunner
@@ -138,7 +138,7 @@ def _check_addresses(config: ServeConfig, images: Shown) -> None:
 
 
 def _load_model(config: ServeConfig, images: Shown) -> ImageToText:
-    from cxrlab.evaluation.loading import open_model
+    from cxrlab.evaluation.open_models import open_model
 
     return open_model(config.model, config.loading, [images])
 

@@ -123,7 +123,7 @@ def run_analysis(config: AnalysisConfig, out: Path) -> Path:
 def _model(config: AnalysisConfig, corpus: Corpus, out: Path) -> Iterator[CachedTextModel | None]:
     """The text model that is asked, where one is; what may not be sent to it is told before the folder is made."""
     from cxrlab.data.structuring.rules import RULES
-    from cxrlab.evaluation.text_models import open_text_model
+    from cxrlab.evaluation.open_models import open_text_model
 
     if config.processed == RULES or _is_file(config.processed):
         yield None
@@ -205,10 +205,10 @@ def _by_model(
 
 def _against_both(run: Run, config: AnalysisConfig, predictions: Path, both: set[str]) -> dict[str, Any]:
     """A run's predictions scored against either text, and what the other text changes, study by study."""
-    from cxrlab.evaluation.score_files import read_tallies
     from cxrlab.evaluation.score_sources import predictions_from
-    from cxrlab.metrics.statistics.clusters import Clusters
-    from cxrlab.metrics.statistics.paired import paired_differences
+    from cxrlab.evaluation.scored_runs import read_tallies
+    from cxrlab.metrics.statistics.bootstrap import Clusters
+    from cxrlab.metrics.statistics.paired_tests import paired_differences
 
     texts = predictions_from(predictions).items
     if absent := sorted(both - set(texts)):

@@ -209,7 +209,7 @@ def _fits(given: Mapping[str, Any], key: str, value: Any) -> bool:
 
 def _unknown_metrics(metrics: Sequence[str]) -> Iterator[str]:
     """What is wrong with the columns of the tables: each must be one metric that needs no weights."""
-    from cxrlab.evaluation.chosen_metrics import chosen_metrics
+    from cxrlab.evaluation.metric_choice import chosen_metrics
 
     for name in metrics:
         try:

@@ -152,7 +152,7 @@ def _record(trial: ExtractionTrial, out: Path) -> Mapping[str, Any]:
 
 def _compared(config: ExtractionStudyConfig, planned: ExtractionPlan, data: Path, out: Path) -> dict[str, Any]:
     """Contrasts, wins of one over another, and controls."""
-    from cxrlab.evaluation.score_files import read_tallies
+    from cxrlab.evaluation.scored_runs import read_tallies
     from cxrlab.extraction.audit import MEASURED
     from cxrlab.extraction.controls_text import measure_controls
     from cxrlab.extraction.pairwise import pairwise_wins

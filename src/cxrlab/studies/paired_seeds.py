@@ -14,10 +14,9 @@ import numpy as np
 
 from cxrlab.core.json_form import plain
 from cxrlab.core.randomness import generator
-from cxrlab.evaluation.paired_runs import aligned
-from cxrlab.evaluation.score_files import ScoredRun
-from cxrlab.metrics.statistics.bootstrap import Estimate, Resamples
-from cxrlab.metrics.statistics.paired import PairedDifference, paired_differences
+from cxrlab.evaluation.scored_runs import ScoredRun, aligned
+from cxrlab.metrics.statistics.bootstrap import ResampledValue, Resamples
+from cxrlab.metrics.statistics.paired_tests import PairedDifference, paired_differences
 from cxrlab.metrics.tally import Matrix
 from cxrlab.studies.over_seeds import over_seeds
 from cxrlab.studies.preference_table import excludes_zero
@@ -97,7 +96,7 @@ def _ends(
     patients = len(set().union(*defined)) if fewest > 1 else fewest
     span = pairs[0][0].tallies[name].metric.range
     base, mean = (
-        Estimate(float(np.mean([getattr(row, key) for row in rows])), draws, np.empty(0), patients, span)
+        ResampledValue(float(np.mean([getattr(row, key) for row in rows])), draws, np.empty(0), patients, span)
         for key, draws in (("a", before), ("b", after))
     )
     gap, times = mean.minus(base), mean.over(base)

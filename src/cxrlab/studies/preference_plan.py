@@ -183,7 +183,7 @@ def _over(given: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 
 def _unknown_metrics(metrics: Sequence[str]) -> Iterator[str]:
     """What is wrong with the columns of the table: each must be one metric."""
-    from cxrlab.evaluation.chosen_metrics import chosen_metrics
+    from cxrlab.evaluation.metric_choice import chosen_metrics
 
     for name in metrics:
         try:

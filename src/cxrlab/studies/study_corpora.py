@@ -107,7 +107,7 @@ def _structured(values: Mapping[str, Any], folders: Mapping[str, Path], out: Pat
     from cxrlab.data.corpus import load_corpus
     from cxrlab.data.structuring.rules import RULES
     from cxrlab.data.structuring.run import structure_corpus
-    from cxrlab.evaluation.text_models import open_text_model
+    from cxrlab.evaluation.open_models import open_text_model
 
     given = {key: value for key, value in values.items() if key != "of"}
     config = _settings(StructureConfig, given, "structured")

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from cxrlab.core.vocabulary import ErrorKind
-from cxrlab.metrics.judging.green import green_value
-from cxrlab.metrics.judging.parsing.choices import parse_choice
+from cxrlab.metrics.judging.judges import green_value
+from cxrlab.metrics.judging.parsing.answer_text import Answer
 from cxrlab.metrics.judging.parsing.counts import parse_counts
-from cxrlab.metrics.judging.parsing.grades import parse_grade
-from cxrlab.metrics.judging.parsing.own_words import Answer
-from cxrlab.metrics.judging.parsing.parsed import Parsed
+from cxrlab.metrics.judging.parsing.results import Parsed
+from cxrlab.metrics.judging.parsing.verdicts import parse_choice, parse_grade
 
 CASES = Path(__file__).parent / "cases"
 MARK = "0a1b2c3d4e5f"

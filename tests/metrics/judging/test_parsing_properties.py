@@ -9,12 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cxrlab.core.vocabulary import ErrorKind
-from cxrlab.metrics.judging.parsing.choices import parse_choice
+from cxrlab.metrics.judging.parsing.answer_text import Answer, bare, fold
 from cxrlab.metrics.judging.parsing.counts import parse_counts
-from cxrlab.metrics.judging.parsing.folding import bare, fold
-from cxrlab.metrics.judging.parsing.grades import parse_grade
-from cxrlab.metrics.judging.parsing.own_words import Answer
-from cxrlab.metrics.judging.parsing.parsed import CELLS, Reading
+from cxrlab.metrics.judging.parsing.results import CELLS, Reading
+from cxrlab.metrics.judging.parsing.verdicts import parse_choice, parse_grade
 
 MARK = "0a1b2c3d4e5f"
 QUICK = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])

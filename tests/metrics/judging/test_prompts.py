@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cxrlab.core.errors import ConfigError
+from cxrlab.metrics.judging.parsing.answer_text import Answer, bare, fold
 from cxrlab.metrics.judging.parsing.counts import parse_counts
-from cxrlab.metrics.judging.parsing.folding import bare, fold
-from cxrlab.metrics.judging.parsing.own_words import Answer
-from cxrlab.metrics.judging.parsing.parsed import CELLS, Reading
+from cxrlab.metrics.judging.parsing.results import CELLS, Reading
 from cxrlab.metrics.judging.prompts import EMPTY, JudgePrompt, fenced, load_prompt, signs
 
 BOTH = ("reference", "candidate")

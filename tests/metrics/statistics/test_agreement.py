@@ -7,12 +7,12 @@ import pytest
 
 from cxrlab.core.randomness import generator
 from cxrlab.metrics.statistics.agreement import (
+    kendall_tau,
     leave_one_out_tau,
     preference_accuracy,
     tau_difference,
     tau_with_interval,
 )
-from cxrlab.metrics.statistics.kendall import kendall_tau
 
 
 def studies(n: int) -> list[str]:

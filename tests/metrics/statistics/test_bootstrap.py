@@ -8,9 +8,9 @@ from tallies import f1_of, mean
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.randomness import generator
-from cxrlab.metrics.statistics import clusters as clusters_module
-from cxrlab.metrics.statistics.bootstrap import Estimate, Resamples, interval
-from cxrlab.metrics.statistics.counts import clopper_pearson
+from cxrlab.metrics.statistics import bootstrap as clusters_module
+from cxrlab.metrics.statistics.bootstrap import ResampledValue, Resamples, interval
+from cxrlab.metrics.statistics.exact_tests import clopper_pearson
 
 
 def ids(n: int) -> list[str]:
@@ -96,7 +96,7 @@ def test_resamples_without_a_value_stay_out() -> None:
     assert found.patients == 2 and 0 < np.isnan(found.draws).sum() < 1000 / 8
     assert np.nanmin(found.draws) == 0.2 and np.nanmax(found.draws) == 0.6
     assert found.interval() == (0.0, 1.0), "two patients say next to nothing"
-    assert math.isnan(Estimate(0.4, np.array([math.nan]), np.empty(0), 9).interval().low)
+    assert math.isnan(ResampledValue(0.4, np.array([math.nan]), np.empty(0), 9).interval().low)
 
 
 def test_a_wider_level_gives_a_wider_interval() -> None:
@@ -145,7 +145,7 @@ def test_where_nothing_varies_the_interval_is_the_exact_one(value: float, low: f
 
 def test_a_range_without_an_end_is_taken_to_reach_one_further() -> None:
     """No error in any of 30 reports: at most 0.1157 errors per report, and none below 0."""
-    none = Estimate(0.0, np.zeros(100), np.empty(0), 30, (0.0, math.inf))
+    none = ResampledValue(0.0, np.zeros(100), np.empty(0), 30, (0.0, math.inf))
     assert none.interval() == pytest.approx((0.0, 0.1157), abs=1e-4)
 
 
@@ -174,7 +174,7 @@ def test_differences_and_ratios_are_taken_draw_by_draw() -> None:
     gap, share = b.minus(a), b.over(a)
     assert np.allclose(gap.draws, b.draws - a.draws) and gap.range == (-1.0, 1.0)
     assert np.allclose(share.draws, b.draws / a.draws) and share.value == b.value / a.value
-    none = a.over(Estimate(0.0, np.zeros(200), np.zeros(30), 30, (0.0, 1.0)))
+    none = a.over(ResampledValue(0.0, np.zeros(200), np.zeros(30), 30, (0.0, 1.0)))
     assert math.isnan(none.value) and math.isnan(none.interval().low)
 
 

@@ -4,14 +4,7 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.metrics.statistics.clusters import (
-    BLOCK,
-    Clusters,
-    blocks_of,
-    check_share,
-    check_trials,
-    side_by_side,
-)
+from cxrlab.metrics.statistics.bootstrap import BLOCK, Clusters, check_share, check_trials, side_by_side, trial_blocks
 
 
 def test_rows_are_summed_by_patient_in_the_order_of_the_names() -> None:
@@ -46,11 +39,11 @@ def test_rows_that_metrics_share_are_summed_once() -> None:
 
 def test_blocks_cover_every_trial_within_the_bound() -> None:
     """A hundred thousand patients: few trials at a time, none left out, none twice."""
-    ranges = list(blocks_of(1000, 100_000))
+    ranges = list(trial_blocks(1000, 100_000))
     assert [start for start, _ in ranges[1:]] == [stop for _, stop in ranges[:-1]]
     assert (ranges[0][0], ranges[-1][1]) == (0, 1000)
     assert max(stop - start for start, stop in ranges) * 100_000 <= BLOCK
-    assert list(blocks_of(3, 10 * BLOCK)) == [(0, 1), (1, 2), (2, 3)]
+    assert list(trial_blocks(3, 10 * BLOCK)) == [(0, 1), (1, 2), (2, 3)]
 
 
 @pytest.mark.parametrize("share", [0, 1, -0.1, 95, float("nan")])

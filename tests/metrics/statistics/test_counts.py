@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cxrlab.metrics.statistics.counts import clopper_pearson, holm, mcnemar, mcnemar_counts
+from cxrlab.metrics.statistics.exact_tests import clopper_pearson, holm, mcnemar, mcnemar_counts
 
 
 def test_mcnemar_by_hand() -> None:

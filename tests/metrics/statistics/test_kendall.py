@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cxrlab.core.randomness import generator
-from cxrlab.metrics.statistics import kendall
+from cxrlab.metrics.statistics import agreement
+from cxrlab.metrics.statistics.agreement import kendall_tau, resampled_tau
 from cxrlab.metrics.statistics.bootstrap import Resamples
-from cxrlab.metrics.statistics.kendall import kendall_tau, resampled_tau
 
 
 def by_definition(x: list[float], y: list[float]) -> float:
@@ -70,7 +70,7 @@ def test_it_equals_scipy_on_long_lists_with_ties(levels: int) -> None:
 @pytest.mark.parametrize("limit", [0, 2000])
 def test_every_resample_equals_counting_it_again(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     """Both ways of computing, for short and for long lists, against resamples spelled out item by item."""
-    monkeypatch.setattr(kendall, "SQUARE", limit)
+    monkeypatch.setattr(agreement, "SQUARE", limit)
     rng = generator(3)
     x, y = rng.integers(0, 8, 24).astype(float), rng.integers(0, 5, 24).astype(float)
     draws = Resamples([f"s{k // 2}" for k in range(24)], trials=25, rng=rng)

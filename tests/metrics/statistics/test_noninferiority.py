@@ -8,8 +8,7 @@ from tallies import mean
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.randomness import generator
-from cxrlab.metrics.statistics.noninferiority import non_inferior
-from cxrlab.metrics.statistics.paired import PairedDifference, paired_difference
+from cxrlab.metrics.statistics.paired_tests import PairedDifference, non_inferior, paired_difference
 
 
 def difference(low: float, high: float, patients: int = 100) -> PairedDifference:

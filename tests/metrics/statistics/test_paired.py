@@ -9,8 +9,7 @@ from tallies import f1_of, mean
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.randomness import generator
 from cxrlab.metrics.statistics.bootstrap import interval
-from cxrlab.metrics.statistics.noninferiority import non_inferior
-from cxrlab.metrics.statistics.paired import paired_difference, paired_differences
+from cxrlab.metrics.statistics.paired_tests import non_inferior, paired_difference, paired_differences
 
 
 def ids(n: int) -> list[str]:

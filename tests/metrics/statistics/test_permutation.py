@@ -8,7 +8,7 @@ import pytest
 from tallies import f1_of, mean
 
 from cxrlab.core.randomness import generator
-from cxrlab.metrics.statistics.paired import paired_difference
+from cxrlab.metrics.statistics.paired_tests import paired_difference
 
 
 def ids(n: int) -> list[str]:

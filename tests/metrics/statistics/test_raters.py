@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cxrlab.core.randomness import generator
-from cxrlab.metrics.statistics.raters import leave_one_rater_out, paired_t
+from cxrlab.metrics.statistics.agreement import leave_one_rater_out, paired_t
 
 
 def test_differences_by_hand() -> None:

@@ -11,7 +11,7 @@ from cxrlab.extraction.defence.base import Answer, Defence
 from cxrlab.extraction.detection.shares import share
 from cxrlab.metrics.families import families
 from cxrlab.metrics.pairs import Batch, Pair
-from cxrlab.metrics.statistics.paired import paired_differences
+from cxrlab.metrics.statistics.paired_tests import paired_differences
 
 if TYPE_CHECKING:
     from cxrlab.extraction.records import Pixels

@@ -25,9 +25,9 @@ from cxrlab.core.memory import BatchSize
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.images import grey_image
-from cxrlab.evaluation.answering import Images, Writer, answer_all
 from cxrlab.evaluation.generate import chosen_ids
-from cxrlab.evaluation.loading import open_model
+from cxrlab.evaluation.inference import Images, ReportGenerator, generate_predictions
+from cxrlab.evaluation.open_models import open_model
 from cxrlab.evaluation.score_sources import predictions_from, references_from
 from cxrlab.extraction.before_asking import check_images_may_leave
 from cxrlab.extraction.defence.adaptive import Adaptation
@@ -76,7 +76,7 @@ def defend(config: DefendConfig, out: Path, attack: Attack | None = None) -> dic
     for name, adapted in ((name, one) for name, kinds in plans.items() for one in kinds.values()):
         attack_config(config, Plan(name, settings, adapted))  # what the audit would refuse is refused now
     said = attack_config(config, Plan(None, settings)).victim_decoding  # benign users are answered as the attacker is
-    writer = Writer(model, said if isinstance(model, SupportsDecoding) else Decoding())
+    writer = ReportGenerator(model, said if isinstance(model, SupportsDecoding) else Decoding())
     with Run.open(out, config, seed=config.seed, free=FREE) as run:
         threat = threat_model(config.victim, config.budget, config.price, permission)
         run.write(THREAT, {"victim": config.victim, "threat": threat, "authorised": permission.authorised})
@@ -107,13 +107,13 @@ def _settings(config: DefendConfig) -> DefenceSettings:
     return settings
 
 
-def _cases(run: Run, config: DefendConfig, writer: Writer) -> list[BenignCase]:
+def _cases(run: Run, config: DefendConfig, writer: ReportGenerator) -> list[BenignCase]:
     """Benign images with references and what the undefended victim writes; unreadable images are left out."""
     corpus = load_corpus(config.data)
     images = Images(corpus)
     ids = chosen_ids(corpus, config.split, config.n, config.seed)
     batch_size = BatchSize(config.batch_size, run.folder)
-    missing = answer_all(run, BENIGN, writer, images, ids, batch_size, "writing benign reports")
+    missing = generate_predictions(run, BENIGN, writer, images, ids, batch_size, "writing benign reports")
     lost = {item.id for item in missing}
     said, references = predictions_from(run.path(BENIGN)).items, references_from(config.data, config.section).items
     cases = []

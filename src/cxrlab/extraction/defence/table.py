@@ -49,8 +49,8 @@ class Benign:
         from cxrlab.core.codec import to_uint8
         from cxrlab.data.corpus import load_corpus
         from cxrlab.data.images import grey_image
-        from cxrlab.evaluation.answering import Images
         from cxrlab.evaluation.generate import chosen_ids
+        from cxrlab.evaluation.inference import Images
         from cxrlab.extraction.records import Picture
 
         corpus = load_corpus(self._folder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cxrlab.metrics.statistics.counts import clopper_pearson
+from cxrlab.metrics.statistics.exact_tests import clopper_pearson
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.core.protocols import Generated, TextModel
-from cxrlab.metrics.judging.base import MODEL_REFUSES, REFERENCE, ask, refused
-from cxrlab.metrics.judging.parsing.choices import EQUAL, FIRST, SECOND, parse_choice
-from cxrlab.metrics.judging.parsing.own_words import Answer
-from cxrlab.metrics.judging.parsing.parsed import ParsedChoice, Reading
+from cxrlab.metrics.judging.judges import MODEL_REFUSES, REFERENCE, ask, refused
+from cxrlab.metrics.judging.parsing.answer_text import Answer
+from cxrlab.metrics.judging.parsing.results import ParsedChoice, Reading
+from cxrlab.metrics.judging.parsing.verdicts import EQUAL, FIRST, SECOND, parse_choice
 from cxrlab.metrics.judging.prompts import JudgePrompt, Question, load_prompt
 from cxrlab.metrics.pairs import wordless
 from cxrlab.metrics.tally import VERSION

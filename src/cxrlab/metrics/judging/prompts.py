@@ -19,8 +19,7 @@ from typing import Any
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.yaml_file import read_yaml
-from cxrlab.metrics.judging.parsing.folding import bare, fold
-from cxrlab.metrics.judging.parsing.own_words import MARK_DIGITS, MARK_WORD
+from cxrlab.metrics.judging.parsing.answer_text import MARK_DIGITS, MARK_WORD, bare, fold
 
 MARK, EXAMPLES = "mark", "examples"
 _FENCE_DIGITS = 8

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cxrlab.core.errors import UnknownName, nearest
+from cxrlab.core.errors import ConfigError, UnknownName, nearest
 from cxrlab.core.protocols import TextModel
 from cxrlab.core.tables import Table
 from cxrlab.metrics.tally import Metric
 
 if TYPE_CHECKING:
-    from cxrlab.metrics.judging.base import Judge
+    from cxrlab.metrics.judging.judges import Judge
 
-# Each row is a `Judge` of metrics/judging/base.py.
+# Each row is a `Judge` of metrics/judging/judges.py.
 JUDGES = Table(
     "kind of judge",
     {
-        "chexprompt": "cxrlab.metrics.judging.chexprompt:ChexPrompt",
-        "green": "cxrlab.metrics.judging.green:GreenJudge",
-        "grade": "cxrlab.metrics.judging.grading:Grade",
-        "grade-against": "cxrlab.metrics.judging.grading:GradeAgainst",
+        "chexprompt": "cxrlab.metrics.judging.judges:ChexPrompt",
+        "green": "cxrlab.metrics.judging.judges:GreenJudge",
+        "grade": "cxrlab.metrics.judging.judges:Grade",
+        "grade-against": "cxrlab.metrics.judging.judges:GradeAgainst",
     },
 )
 _RULES = "rules"  # `green:rules`: the same formula, counted without a model
@@ -84,3 +85,40 @@ def _known(name: str) -> tuple[str, str]:
             f"{', '.join(JUDGES)}, such as chexprompt:http://127.0.0.1:8000/v1#MODEL."
         )
     return found
+
+
+PAIRWISE = "pairwise"
+KINDS = (*JUDGES, PAIRWISE)
+
+
+@dataclass(frozen=True)
+class JudgeSettings:
+    """What judges by language models are told, and how long they may answer.
+
+    Args:
+        prompts: Other wordings, each as KIND=FILE (chexprompt=wording.yaml); the built-in ones when left out.
+        max_tokens: Longest answer, thoughts included; 1,024 for counts and 512 for grades and pairs when left out.
+    """
+
+    prompts: tuple[str, ...] = ()
+    max_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise ConfigError(f"max_tokens={self.max_tokens} is not usable; give a whole number of at least 1.")
+        kinds = [_parts(entry)[0] for entry in self.prompts]
+        if twice := next((kind for kind in kinds if kinds.count(kind) > 1), None):
+            raise ConfigError(f"prompts has two wordings for {twice}; give one.")
+
+    def prompt(self, kind: str) -> Path | None:
+        """The file with another wording for a kind of judge; None for the built-in."""
+        return dict(map(_parts, self.prompts)).get(kind)
+
+
+def _parts(entry: str) -> tuple[str, Path]:
+    kind, equals, file = (part.strip() for part in entry.partition("="))
+    if kind not in KINDS or not equals or not file:
+        raise ConfigError(
+            f"prompts has '{entry}'; write KIND=FILE, where KIND is one of {', '.join(KINDS)}.{nearest(kind, KINDS)}"
+        )
+    return kind, Path(file)

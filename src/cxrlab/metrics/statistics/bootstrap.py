@@ -13,17 +13,10 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cxrlab.metrics.statistics.clusters import (
-    Clusters,
-    blocks_of,
-    check_rows,
-    check_share,
-    check_trials,
-    side_by_side,
-)
+from cxrlab.core.errors import ConfigError
 from cxrlab.metrics.statistics.distributions import t_quantile
-from cxrlab.metrics.statistics.permutation import SLACK
 from cxrlab.metrics.tally import Matrix, Tally
 
 # How every interval is made, as it is written into result files; the number is raised when the formula changes.
@@ -44,7 +37,7 @@ UNKNOWN = Interval(float("nan"), float("nan"))
 
 
 @dataclass(frozen=True, eq=False)
-class Estimate:
+class ResampledValue:
     """A number with its values in resamples of patients; differences and ratios of two of them stay paired.
 
     Args:
@@ -117,9 +110,9 @@ class Estimate:
         )
         return Interval(self.value - share * (self.value - low), self.value + share * (high - self.value))
 
-    def minus(self, other: Estimate) -> Estimate:
+    def minus(self, other: ResampledValue) -> ResampledValue:
         """This less the other, resample by resample."""
-        return Estimate(
+        return ResampledValue(
             float(_gap(np.asarray(self.value), np.asarray(other.value))),
             _gap(self.draws, other.draws),
             _gap(self.without, other.without) if len(self.without) == len(other.without) else self.without[:0],
@@ -127,7 +120,7 @@ class Estimate:
             (self.range[0] - other.range[1], self.range[1] - other.range[0]),
         )
 
-    def over(self, other: Estimate, least: float = 0.0) -> Estimate:
+    def over(self, other: ResampledValue, least: float = 0.0) -> ResampledValue:
         """This divided by the other, resample by resample; unknown where the other is not above `least`.
 
         Where that happens in more than one resample of twenty there is no interval.
@@ -135,7 +128,7 @@ class Estimate:
         draws = _share(self.draws, other.draws, least)
         if np.isnan(draws).mean() > _LOST:
             draws = np.full(len(draws), np.nan)
-        return Estimate(
+        return ResampledValue(
             float(_share(np.asarray(self.value), np.asarray(other.value), least)),
             draws,
             _share(self.without, other.without, least) if len(self.without) == len(other.without) else self.without[:0],
@@ -165,7 +158,7 @@ class Resamples:
         """(first trial, how often each cluster was drawn [trials of the block, C]), block by block."""
         rng = np.random.Generator(np.random.PCG64(self._seed))
         count = self.clusters.count
-        for start, stop in blocks_of(self.trials, count):
+        for start, stop in trial_blocks(self.trials, count):
             drawn = rng.integers(count, size=(stop - start, count))
             drawn += np.arange(stop - start)[:, None] * count
             times = np.bincount(drawn.reshape(-1), minlength=(stop - start) * count)
@@ -175,7 +168,7 @@ class Resamples:
         """For each tally its value in every resample [trials]; not-a-number where a resample has none."""
         return [one.draws for one in self.estimates(tallies)]
 
-    def estimates(self, tallies: Sequence[Tally]) -> list[Estimate]:
+    def estimates(self, tallies: Sequence[Tally]) -> list[ResampledValue]:
         """For each tally its value, with the draws, the values without each patient, and how many patients have one."""
         check_rows(tallies, self.clusters)
         columns = side_by_side(self.clusters, [tally.rows for tally in tallies])
@@ -189,12 +182,12 @@ class Resamples:
             alone = ~np.isnan(tally.value_of(columns.matrix[:, place]))
             alone[np.bincount(self.clusters.codes[tally.defined], minlength=self.clusters.count) == 0] = False
             draws, without = tally.value_of(sums[:, place]), tally.value_of(left[:, place])
-            found.append(Estimate(tally.value, draws, without, int(alone.sum()), tally.metric.range))
+            found.append(ResampledValue(tally.value, draws, without, int(alone.sum()), tally.metric.range))
         return found
 
     def estimate(
         self, value_of: Callable[[Matrix], Matrix], patients: int, range: tuple[float, float] = EVERY
-    ) -> Estimate:
+    ) -> ResampledValue:
         """The same of a number that is no function of sums.
 
         Args:
@@ -207,12 +200,12 @@ class Resamples:
         without = [np.empty(0)]
         # One further resample for each patient: with more patients than resamples a single one hardly matters.
         if count <= self.trials:
-            for start, stop in blocks_of(count, count):
+            for start, stop in trial_blocks(count, count):
                 weights = np.ones((stop - start, count))
                 weights[np.arange(stop - start), np.arange(start, stop)] = 0
                 without.append(value_of(weights))
         value = float(value_of(np.ones((1, count)))[0]) if count else float("nan")
-        return Estimate(value, np.concatenate(draws), np.concatenate(without), patients, range)
+        return ResampledValue(value, np.concatenate(draws), np.concatenate(without), patients, range)
 
     def intervals(self, tallies: Sequence[Tally], level: float = 0.95) -> list[Interval]:
         """For each tally its interval; unknown where fewer than two patients have a value."""
@@ -236,3 +229,106 @@ def _gap(one: Matrix, other: Matrix) -> Matrix:
 def _share(above: Matrix, below: Matrix, least: float) -> Matrix:
     quotient: Matrix = np.divide(above, below, out=np.full(np.shape(below), np.nan), where=below > least)
     return quotient
+
+
+# Entries of one block of trials × patients: 32 MiB as 64-bit numbers, whatever the size of the test set.
+BLOCK = 1 << 22
+# Two ways to sum the same counts differ by a few units in the last place; a tie must not hang on that.
+SLACK = 1e-9
+
+
+class Clusters:
+    """Which rows belong together.
+
+    Args:
+        names: One name a row, usually the patient. The numbering follows the sorted names, so that the
+            order of the rows changes no draw.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        uniques, codes = np.unique(np.asarray(list(names), dtype=np.str_), return_inverse=True)
+        self.count = len(uniques)
+        self.codes: NDArray[np.intp] = codes.reshape(-1)
+        self._order = np.argsort(self.codes, kind="stable")
+        self._starts = np.searchsorted(self.codes[self._order], np.arange(self.count))
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def sums(self, rows: Matrix) -> Matrix:
+        """Rows [N, K] → their sums by cluster [C, K]."""
+        if len(rows) != len(self):
+            raise ValueError(f"{len(rows)} rows do not fit {len(self)} cluster names")
+        if not len(rows):
+            return np.zeros((0, rows.shape[1]))
+        summed: Matrix = np.add.reduceat(rows[self._order].astype(np.float64, copy=False), self._starts, axis=0)
+        return summed
+
+    def holding(self, defined: NDArray[np.bool_]) -> int:
+        """Number of clusters with at least one row that is True."""
+        return len(np.unique(self.codes[defined]))
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """The cluster sums of many tallies side by side, so that one matrix product serves them all.
+
+    Args:
+        matrix: [C, K in all].
+        places: For each tally its columns; tallies that share their rows share them here too.
+    """
+
+    matrix: Matrix
+    places: tuple[slice, ...]
+
+
+Place = tuple[int, tuple[int, ...], tuple[int, ...]]
+
+
+def memory_key(rows: Matrix) -> Place:
+    """The same for two arrays that are one and the same numbers: metrics of a family often share their rows."""
+    return rows.__array_interface__["data"][0], rows.shape, rows.strides
+
+
+def side_by_side(clusters: Clusters, rows: Sequence[Matrix]) -> Columns:
+    """Cluster sums of several matrices of rows; one that occurs several times, also as a view, is held once."""
+    blocks: list[Matrix] = []
+    known: dict[Place, slice] = {}
+    places = []
+    width = 0
+    for matrix in rows:
+        memory = memory_key(matrix)
+        if memory not in known:
+            blocks.append(clusters.sums(matrix))
+            known[memory] = slice(width, width := width + matrix.shape[1])
+        places.append(known[memory])
+    together = np.concatenate(blocks, axis=1) if blocks else np.zeros((clusters.count, 0))
+    return Columns(together, tuple(places))
+
+
+def trial_blocks(trials: int, count: int) -> Iterator[tuple[int, int]]:
+    """Ranges of trials whose [trials, count] matrices keep within `BLOCK`."""
+    step = max(1, BLOCK // max(1, count))
+    for start in range(0, trials, step):
+        yield start, min(start + step, trials)
+
+
+def check_rows(tallies: Sequence[Tally], clusters: Clusters) -> None:
+    """A tally of another batch is a mistake of the programmer."""
+    for tally in tallies:
+        if len(tally.rows) != len(clusters):
+            raise ValueError(f"{tally.metric.name} has {len(tally.rows)} rows for {len(clusters)} cluster names")
+
+
+def check_trials(trials: int) -> int:
+    """The number of trials, refused below 1."""
+    if trials < 1:
+        raise ConfigError(f"trials={trials} is not usable; give a whole number of at least 1.")
+    return trials
+
+
+def check_share(name: str, value: float) -> float:
+    """A level or alpha, refused outside (0, 1)."""
+    if not 0 < value < 1:
+        raise ConfigError(f"{name}={value} is not usable; give a share between 0 and 1, such as 0.95.")
+    return value

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cxrlab.metrics.judging.parsing.objects import read_objects
-from cxrlab.metrics.judging.parsing.own_words import Answer, OwnWords, Region, own_words
-from cxrlab.metrics.judging.parsing.parsed import CELLS, Cell, Parsed, Reading, told
-from cxrlab.metrics.judging.parsing.sections import read_sections
-from cxrlab.metrics.judging.parsing.tables import read_tables
-from cxrlab.metrics.judging.parsing.totals import Total, contradiction, stated_totals
-from cxrlab.metrics.judging.parsing.units import Found, Unit, found_in, own_units
+from cxrlab.metrics.judging.parsing.answer_text import Answer, AnswerRegions, Region, answer_regions
+from cxrlab.metrics.judging.parsing.count_parts import (
+    Found,
+    Total,
+    Unit,
+    contradiction,
+    found_in,
+    own_units,
+    stated_totals,
+)
+from cxrlab.metrics.judging.parsing.results import CELLS, Cell, Parsed, Reading, told
+from cxrlab.metrics.judging.parsing.section_counts import read_sections
+from cxrlab.metrics.judging.parsing.structured_counts import read_objects, read_tables
 
 MOST_UNITS = 60  # lists of counts in one answer; no judge that has understood the question writes more
 
@@ -26,7 +32,7 @@ def parse_counts(answer: Answer, *, matched: bool = False, fractions: bool = Tru
         matched: Whether matched findings were asked for, as GREEN does.
         fractions: Whether a count may be a fraction, as a mean over readers is.
     """
-    words = own_words(answer)
+    words = answer_regions(answer)
     if words.problem is not None:
         return Parsed(Reading.FAILED, reason=words.problem)
     reasons = []
@@ -100,7 +106,7 @@ def _merged(units: Sequence[Unit], problems: Sequence[str], matched: bool) -> Pa
     return Parsed(Reading.PARTIAL if ordered or pairs is not None else Reading.FAILED, ordered, pairs, reason)
 
 
-def _doubted(parsed: Parsed, totals: Sequence[Total], words: OwnWords) -> Parsed:
+def _doubted(parsed: Parsed, totals: Sequence[Total], words: AnswerRegions) -> Parsed:
     """The same, or a failure where the answer states other totals, or refuses and leaves zeros behind."""
     if parsed.status is Reading.FAILED:
         return parsed
@@ -111,7 +117,7 @@ def _doubted(parsed: Parsed, totals: Sequence[Total], words: OwnWords) -> Parsed
     return parsed
 
 
-def _why_nothing(found: Sequence[Found], units: Sequence[Unit], words: OwnWords) -> str:
+def _why_nothing(found: Sequence[Found], units: Sequence[Unit], words: AnswerRegions) -> str:
     if found:
         return "the only counts in the answer are a copy of what a report says"
     if clash := next((unit.clash for unit in units if unit.clash), None):

@@ -1,0 +1,290 @@
+"""Which metrics a user means: among those that are ready, and those that need something of the user's."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from types import MappingProxyType
+from typing import Any
+
+from cxrlab.core.errors import UnknownName, nearest
+from cxrlab.core.headlines import one_kind
+from cxrlab.evaluation.config import Extras
+from cxrlab.evaluation.judges import EXAMPLE, judge_parts
+from cxrlab.metrics.families import cards, default_names, metric_names
+from cxrlab.metrics.judging.table import JUDGES, judge_cards
+from cxrlab.metrics.tally import Family, Metric
+from cxrlab.models.names import TEXT_KINDS, how_to_name
+
+# How names of metrics begin that need something of the user's → what to give, {0} before each flag.
+REQUIREMENTS: Mapping[str, str] = MappingProxyType(
+    {
+        "chexbert": "{0}chexbert FILE and {0}bert FOLDER: the published checkpoint chexbert.pth, and the tokenizer of "
+        "bert-base-uncased ('chexpert' is another metric: its labels come from the built-in rules)",
+        "radgraph": "{0}graphs FILE: JSON with the RadGraph graphs of both reports, or radgraph-xl to have the "
+        "installed radgraph package draw them",
+        "bertscore": "{0}encoder FOLDER: a transformers encoder on this machine, such as distilroberta-base",
+        "radcliq": "{0}graphs, {0}encoder, {0}chexbert and {0}bert, as it is made of RadGraph, BERTScore and CheXbert",
+    }
+)
+# Metrics that others know and this program does not count → why, and what of it there is.
+UNSUPPORTED: Mapping[str, str] = MappingProxyType(
+    {
+        "meteor": "it is defined by a Java program that matches synonyms by WordNet. No metric here has its values; "
+        "those that compare words are bleu4:coco, rougeL:coco and cider:coco",
+        "spice": "it needs a parser of captions of everyday scenes. No metric here has its values",
+        "bleurt": "it needs its own fine-tuned weights. No metric here has its values; bertscore needs an encoder",
+        "ratescore": "it needs its own model of entities. No metric here has its values; radgraph compares entities",
+        "crimson": "its published form asks a language model. crimson:rules is another metric: the same formula on "
+        "errors counted by rule",
+    }
+)
+_MODELS = re.compile(r"(chatgpt|gpt|claude|gemini|llama|mistral|qwen|deepseek)[-\d]|o\d(-|$)|[\w.-]+/[\w.-]+$", re.I)
+_SHOWN = 6  # conventions that a message names
+_NO_COMMA = "(The name of a judge ends at a comma: that of its model can hold none.)"
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Names of metrics.
+
+    Args:
+        ready: Those that two texts are enough for, in table order.
+        extra: Those of the families beside them, in their order; empty when none was asked for by name.
+    """
+
+    ready: tuple[str, ...]
+    extra: tuple[str, ...]
+
+
+def chosen_metrics(
+    wanted: Sequence[str] | None, extra: Sequence[Family] = (), *, beside_judges: bool = False
+) -> Chosen:
+    """The metrics that are meant.
+
+    Args:
+        wanted: Names, patterns (`bleu*`), families (`coco`), "default" or "all"; the default ones when None. What
+            matches nothing is an `UnknownName` that tells the nearest, or the flag that is missing.
+        extra: Families that need something more.
+        beside_judges: Whether judges by language models were named too, so that a strange name may be half of theirs.
+    """
+    if isinstance(wanted, str):
+        wanted = (wanted,)
+    if wanted is None:
+        return Chosen(default_names(), ())
+    known = tuple(card.name for family in extra for card in family.metrics)
+    ready: set[str] = set()
+    asked: set[str] = set()
+    for item in wanted:
+        mine = {name for name in known if fnmatchcase(name, item)} | _whole_family(item, extra)
+        asked |= mine
+        try:
+            ready.update(metric_names([item]))
+        except UnknownName as error:
+            if not mine:
+                raise _with_flag(item, error, known, beside_judges) from None
+    return Chosen(metric_names(tuple(ready)), tuple(name for name in known if name in asked))
+
+
+def default_cards(family: Family) -> list[Metric]:
+    """What a family counts when nobody asks for more: its own choice where it has one, else everything."""
+    chosen = getattr(family, "default", None)
+    return [card for card in family.metrics if chosen is None or card.name in chosen]
+
+
+def with_needs() -> list[tuple[Family, str]]:
+    """Every family that needs something, and the flags that give it; good for its cards alone."""
+    from cxrlab.metrics.bertscore import BertScore
+    from cxrlab.metrics.labels import ChexpertLabels
+    from cxrlab.metrics.radcliq import RadCliq
+    from cxrlab.metrics.radgraph import RadGraphF1
+
+    graphs: Any = _Yours("GRAPHS")
+    encoder: Any = _Yours("ENCODER")
+    labeler: Any = _Yours("chexbert")
+    parts: Any = dict.fromkeys(("radgraph", "bertscore", "semb"), lambda batch: batch)
+    return [
+        (RadGraphF1(graphs), "--graphs"),
+        (BertScore(encoder), "--encoder"),
+        (ChexpertLabels(labeler, prefix="chexbert"), "--chexbert --bert"),
+        (RadCliq(parts), "--graphs --encoder --chexbert --bert"),
+    ]
+
+
+@dataclass(frozen=True)
+class _Yours:
+    """Stands for what the user has, in the signatures of metrics that need it."""
+
+    name: str
+
+
+def _with_flag(item: str, error: UnknownName, known: Sequence[str], beside_judges: bool) -> UnknownName:
+    """The same error, or one that names the flags or the model where the metric exists and only needs them."""
+    if judge_parts(item) is not None:
+        return UnknownName(
+            f"the judge '{item}' asks a language model, which 'cxrlab score', 'cxrlab metrics validate' and 'cxrlab "
+            "prefer judge' alone do; leave it out here."
+        )
+    if (start := next((start for start in REQUIREMENTS if _plain(item).startswith(start)), None)) is not None:
+        given = [name for name in known if name.startswith(start)]
+        if given:  # what it needs is there, so that the name itself is wrong
+            return UnknownName(f"there is no metric '{item}'.{nearest(item, given)} '{start}*' counts all of them.")
+    if (told := explained(item)) is not None:
+        return UnknownName(told)
+    kind, colon, _ = item.partition(":")
+    if colon and kind not in JUDGES and (near := nearest(kind, [*JUDGES])):
+        return UnknownName(f"there is neither a metric nor a judge '{item}'.{near} Judges: {', '.join(JUDGES)}.")
+    for family, _ in with_needs():
+        if card := next((card for card in family.metrics if fnmatchcase(card.name, item)), None):
+            return UnknownName(f"the metric '{item}' needs {_to_give(card.name, '--')}.")
+    return UnknownName(f"{error} {_NO_COMMA}") if beside_judges else error
+
+
+def _whole_family(item: str, extra: Sequence[Family]) -> set[str]:
+    """What a family of `REQUIREMENTS` counts by itself, where the item is its name (`chexbert`)."""
+    cards_of = (card for family in extra for card in default_cards(family))
+    return {card.name for card in cards_of if _plain(item) in REQUIREMENTS and card.name.startswith(_plain(item))}
+
+
+def explained(item: str, before: str = "--") -> str | None:
+    """What a name that is no metric here needs or lacks, in a sentence; None where nothing is known of it.
+
+    Args:
+        item: As a user typed it.
+        before: What stands before the names of flags.
+    """
+    head, colon, model = item.partition(":")
+    kind, plain = head.partition(".")[0].lower(), _plain(item)
+    if kind in JUDGES and not nearest(
+        model, [name.partition(":")[2] for name in cards() if name.startswith(f"{kind}:")]
+    ):
+        return _without_model(item, kind, model)
+    if (why := UNSUPPORTED.get(plain)) is not None:
+        return f"'{item}' is not counted: {why}."
+    if not colon and (needs := _to_give(plain.removeprefix("f1"), before)) is not None:
+        return f"the metric '{item}' needs {needs}."
+    found = [name for name in cards() if not colon and len(plain) > 2 and _plain(name).startswith(plain)]
+    if len(found) > 1:
+        more = ", …" if len(found) > _SHOWN else ""
+        return (
+            f"'{item}' has several conventions, whose values differ: {', '.join(found[:_SHOWN])}{more}. Name one, or "
+            f"'{os.path.commonprefix(found)}*' for all of them; 'cxrlab metrics ls --metrics NAME' explains each."
+        )
+    if not found and _MODELS.match(item):
+        return (
+            f"'{item}' is a model and not a metric: as a judge it is named with what it counts, such as "
+            f"chexprompt:MODEL; for MODEL {how_to_name(item, TEXT_KINDS)}."
+        )
+    return None
+
+
+def _without_model(item: str, kind: str, model: str) -> str:
+    """A judge whose model is not named, or not by its kind."""
+    other = f" {kind}:rules is another metric: the same formula on errors counted by rule." if kind == "green" else ""
+    if model:
+        return (
+            f"the judge '{item}' needs a model; for '{model}' after '{kind}:' {how_to_name(model, TEXT_KINDS)}.{other}"
+        )
+    return (
+        f"the judge '{item}' needs a model; name both, as in {kind}:{EXAMPLE} for a model behind an OpenAI-compatible "
+        f"address, or {kind}:hf:FOLDER for weights on this machine.{other}"
+    )
+
+
+def _to_give(name: str, before: str) -> str | None:
+    """What the metrics whose names begin so need."""
+    return next((needs.format(before) for start, needs in REQUIREMENTS.items() if name.startswith(start)), None)
+
+
+def _plain(name: str) -> str:
+    """`BLEU-4` as `bleu4`."""
+    return re.sub(r"[\W_]+", "", name.lower())
+
+
+def extra_families(extras: Extras) -> list[Family]:
+    """The families that these make possible; RadCliQ when all three are there."""
+    found: list[Family] = []
+    radgraph = bert = chexbert = None
+    if extras.graphs is not None:
+        from cxrlab.metrics.radgraph import RadGraphF1, graph_source
+
+        radgraph = RadGraphF1(graph_source(extras.graphs))
+        found.append(radgraph)
+    if extras.encoder is not None:
+        from cxrlab.metrics.bertscore import DISTILROBERTA_5, BertScore
+        from cxrlab.models.text_encoders import LocalTokenEncoder
+
+        encoder = LocalTokenEncoder(extras.encoder, extras.layer)
+        bert = BertScore(encoder, baseline=DISTILROBERTA_5)
+        found.append(BertScore(encoder))
+    if extras.chexbert is not None and extras.bert is not None:
+        from cxrlab.metrics.labels import ChexpertLabels
+        from cxrlab.models.text_encoders import CheXbert
+
+        chexbert = CheXbert(extras.chexbert, extras.bert)
+        found.append(ChexpertLabels(chexbert, prefix="chexbert"))
+    if radgraph and bert and chexbert:
+        from cxrlab.metrics.radcliq import RadCliq, semb
+
+        names = {"radgraph": radgraph.source.name, "bertscore": bert.encoder.name, "semb": chexbert.name}
+        found.append(RadCliq({"radgraph": radgraph.combined, "bertscore": bert.f1, "semb": semb(chexbert)}, names))
+    return found
+
+
+NEEDS_MODEL = "a language model in the place of MODEL"
+
+
+def metric_rows(names: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """One row a metric, in table order; those that need something more follow with what they need.
+
+    Args:
+        names: Names, patterns, families or judges; when None every ready metric, and what the others count by default.
+    """
+    known, on, needy = cards(), set(default_names()), with_needs()
+    names, judged = _without_judges(names)
+    if names is None:
+        ready = tuple(known)
+        more = {card.name for family, _ in needy for card in default_cards(family)}
+    else:
+        chosen = chosen_metrics(names, [family for family, _ in needy])
+        ready, more = chosen.ready, set(chosen.extra)
+    rows = [_row(known[name], name in on, "") for name in ready]
+    rows += [_row(card, False, needs) for family, needs in needy for card in family.metrics if card.name in more]
+    return rows + [_row(card, False, NEEDS_MODEL) for card in judged]
+
+
+def _without_judges(names: Sequence[str] | None) -> tuple[Sequence[str] | None, list[Metric]]:
+    """The names that ask for no judge, and the cards of the judges that the others ask for."""
+    every = {kind: judge_cards(f"{kind}:MODEL") for kind in JUDGES}
+    if names is None:
+        return None, [card for found in every.values() for card in found if not one_kind(card.name)]
+    wanted: dict[str, list[str]] = {name: [] for name in names}
+    for name in names:
+        parts = judge_parts(name)
+        for kind, found in every.items():
+            whole = name == kind or (parts is not None and parts[0] == kind)
+            wanted[name] += [card.name for card in found if whole or fnmatchcase(card.name, name)]
+    chosen = {card for found in wanted.values() for card in found}
+    return [name for name, found in wanted.items() if not found], [
+        card for found in every.values() for card in found if card.name in chosen
+    ]
+
+
+def _row(card: Metric, default: bool, needs: str) -> dict[str, Any]:
+    return {
+        "name": card.name,
+        "direction": card.direction,
+        "range": [None if math.isinf(bound) else bound for bound in card.range],
+        "identity": card.identity,
+        "default": default,
+        "needs": needs,
+        "about": card.about,
+        "undefined": card.undefined,
+        "quirk": card.quirk,
+        "by_pair": card.by_pair,
+        "signature": card.signature,
+    }

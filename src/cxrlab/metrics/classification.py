@@ -1,0 +1,187 @@
+"""Area under the ROC curve, with an interval by patient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cxrlab.metrics.statistics.bootstrap import Resamples
+from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_of, ratio
+
+# Numbers of one block of trials × cases: 32 MiB.
+_BLOCK = 1 << 22
+
+
+@dataclass(frozen=True)
+class Auroc:
+    """How well a score tells the ill from the well.
+
+    Args:
+        value: Probability that a positive case scores above a negative one, ties counted half; not-a-number without
+            both kinds.
+        low: Lower end of the interval.
+        high: Upper end.
+        positives: Cases with the finding.
+        negatives: Cases without it.
+    """
+
+    value: float
+    low: float
+    high: float
+    positives: int
+    negatives: int
+
+
+def auroc(scores: Matrix, truth: NDArray[np.bool_], weights: Matrix | None = None) -> Matrix:
+    """The area for each row of weights [T, N] → [T]; one area with weight 1 for all when there are none.
+
+    Args:
+        scores: One a case, [N]; higher means more likely.
+        truth: Whether the finding is there, [N].
+        weights: How often each case was drawn, [T, N].
+    """
+    times = np.ones((1, len(scores))) if weights is None else weights
+    order = np.argsort(scores, kind="stable")
+    ranked, there = scores[order], truth[order]
+    # Cases of one and the same score are one group: half of the negatives of the group count as below.
+    groups = np.flatnonzero(np.r_[True, ranked[1:] != ranked[:-1]]) if len(ranked) else np.zeros(0, np.intp)
+    areas = np.full(len(times), np.nan)
+    if not len(groups):
+        return areas
+    step = max(1, _BLOCK // len(scores))
+    for start in range(0, len(times), step):
+        drawn = times[start : start + step][:, order]
+        positive = np.add.reduceat(drawn * there, groups, axis=1)
+        negative = np.add.reduceat(drawn * ~there, groups, axis=1)
+        below = np.cumsum(negative, axis=1) - 0.5 * negative
+        both = positive.sum(axis=1) * negative.sum(axis=1)
+        areas[start : start + step] = ratio((positive * below).sum(axis=1), both)
+    return areas
+
+
+def auroc_interval(scores: Matrix, truth: NDArray[np.bool_], resamples: Resamples, level: float) -> Auroc:
+    """The area with its interval; both ends are not-a-number with fewer than two patients of either kind.
+
+    Args:
+        scores: [N].
+        truth: [N].
+        resamples: Patients of the N cases, drawn again and again.
+        level: Share of resamples inside the interval.
+    """
+    clusters = resamples.clusters
+    fewer = min(clusters.holding(truth), clusters.holding(~truth))
+    found = resamples.estimate(lambda weights: auroc(scores, truth, weights[:, clusters.codes]), fewer, (0.0, 1.0))
+    low, high = found.interval(level)
+    return Auroc(found.value, low, high, int(truth.sum()), int((~truth).sum()))
+
+
+BINS = 15
+
+ECE = Metric(
+    "ece",
+    "lower",
+    (0.0, 1.0),
+    None,
+    "studies without an answer whose truth is known",
+    {"bins": "equal-mass", "gap": "absolute", "of": "P(present)"},
+    about="mean distance of the probability given from the share that is true",
+    by_pair=False,
+)
+BRIER = Metric(
+    "brier",
+    "lower",
+    (0.0, 1.0),
+    None,
+    "studies without an answer whose truth is known",
+    {"of": "P(present)"},
+    about="mean squared distance of the probability given from the truth (0 or 1)",
+)
+
+
+def equal_mass_bins(probability: ArrayLike, bins: int = BINS) -> Matrix:
+    """The inner edges of at most `bins` bins that hold equally many answers, as far as ties let them.
+
+    An answer belongs to the bin of the last edge that it reaches (`bin_of`), so equal probabilities always share a
+    bin and the order of the answers plays no part. Edges that ties make equal are one edge: there are then fewer bins.
+
+    Args:
+        probability: Any shape; not-a-number is passed over.
+        bins: The most bins, at least 1.
+    """
+    if bins < 1:
+        raise ValueError(f"bins={bins}; there must be at least 1")
+    values = np.asarray(probability, dtype=np.float64).reshape(-1)
+    ranked = np.sort(values[~np.isnan(values)])
+    if not len(ranked):
+        return np.zeros(0)
+    cuts = np.unique(ranked[np.arange(1, bins) * len(ranked) // bins])
+    # Below the smallest answer there is nothing to hold.
+    edges: Matrix = cuts[cuts > ranked[0]]
+    return edges
+
+
+def bin_of(probability: ArrayLike, edges: Matrix) -> NDArray[np.intp]:
+    """The bin of each answer, counted from 0, in the shape of `probability`; not-a-number falls into the last."""
+    return np.searchsorted(edges, np.asarray(probability, dtype=np.float64), side="right")
+
+
+def expected_calibration_error(
+    probability: ArrayLike, truth: ArrayLike, bins: int = BINS, edges: Matrix | None = None
+) -> Tally:
+    """Distance of the mean probability from the share that is true, averaged over bins by what they hold.
+
+    Edges are fixed from all answers once, and resamples keep them. The rows hold, for each bin, the sum of
+    `probability - truth` and the number of answers; `bin_counts` gives the latter.
+
+    The error is biased upward: within a bin chance alone parts the mean probability from the share, by about
+    sqrt(p (1 - p) / n). A perfectly calibrated model has an error well above 0 where a bin holds a dozen answers,
+    so compare errors of equal n only, and let the paired difference speak.
+
+    Args:
+        probability: Of being present, [N] or [N, L]; not-a-number where nothing was answered.
+        truth: 1 or true where it is present, in the same shape; not-a-number where it is not known.
+        bins: Of equal mass; see `equal_mass_bins`.
+        edges: To share the bins of another set of answers; made from these when None.
+    """
+    given, true, known = _cells(probability, truth)
+    inner = equal_mass_bins(given[known], bins) if edges is None else edges
+    count = len(inner) + 1
+    row = np.nonzero(known)[0]
+    cell = row * count + bin_of(given[known], inner)
+    size = len(given) * count
+    gaps = np.bincount(cell, weights=given[known] - true[known], minlength=size).reshape(-1, count)
+    held = np.bincount(cell, minlength=size).reshape(-1, count).astype(np.float64)
+    return Tally(ECE, np.concatenate([gaps, held], axis=1), held.sum(axis=1) > 0, _error_of)
+
+
+def bin_counts(error: Tally) -> NDArray[np.int64]:
+    """Answers in each bin of a tally of `expected_calibration_error`."""
+    bins = error.rows.shape[1] // 2
+    held: NDArray[np.int64] = error.rows[:, bins:].sum(axis=0).astype(np.int64)
+    return held
+
+
+def brier(probability: ArrayLike, truth: ArrayLike) -> Tally:
+    """Mean of (probability - truth)²; see `expected_calibration_error` for the arguments."""
+    given, true, known = _cells(probability, truth)
+    squares = np.where(known, (given - true) ** 2, 0.0).sum(axis=1)
+    rows = np.stack([squares, known.sum(axis=1).astype(np.float64)], axis=1)
+    return Tally(BRIER, rows, rows[:, 1] > 0, mean_of)
+
+
+def _error_of(sums: Matrix) -> Matrix:
+    """[..., 2 B] of gaps and counts by bin → error."""
+    bins = sums.shape[-1] // 2
+    return ratio(np.abs(sums[..., :bins]).sum(axis=-1), sums[..., bins:].sum(axis=-1))
+
+
+def _cells(probability: ArrayLike, truth: ArrayLike) -> tuple[Matrix, Matrix, NDArray[np.bool_]]:
+    """Probability and truth as [N, L], and where both are known."""
+    given, true = np.asarray(probability, dtype=np.float64), np.asarray(truth, dtype=np.float64)
+    if given.shape != true.shape or given.ndim not in (1, 2):
+        raise ValueError(f"shapes {given.shape} and {true.shape} are not two lists or two tables of equal size")
+    if given.ndim == 1:
+        given, true = given[:, None], true[:, None]
+    return given, true, ~(np.isnan(given) | np.isnan(true))

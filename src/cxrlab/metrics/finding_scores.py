@@ -1,0 +1,371 @@
+"""F1 of the present findings: by kind, by kind and side, by kind, side and degree.
+
+Findings are merged first, so that repeating oneself earns nothing. A hedged finding counts as
+present. Side and degree are compared only where the observation's row calls for them; a side that
+neither report gives is the same side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cxrlab.core.records import Finding, ReportError
+from cxrlab.core.vocabulary import OBSERVATIONS, Certainty, Change, ErrorKind
+from cxrlab.findings.significance import Urgency
+from cxrlab.metrics.finding_comparison import Comparison, Match, UnmatchedFinding
+from cxrlab.metrics.pairs import Batch
+from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_tally, ratio
+
+Key = Callable[[Finding], tuple[object, ...]]
+
+
+def _kind(finding: Finding) -> tuple[object, ...]:
+    return (finding.observation,)
+
+
+def _sided(finding: Finding) -> tuple[object, ...]:
+    return (finding.observation, finding.side if OBSERVATIONS[finding.observation].sided else None)
+
+
+def _full(finding: Finding) -> tuple[object, ...]:
+    return (*_sided(finding), finding.severity if OBSERVATIONS[finding.observation].graded else None)
+
+
+_LEVELS: tuple[tuple[str, str, Key], ...] = (
+    ("findings.f1", "kind", _kind),
+    ("findings.f1.side", "kind+side", _sided),
+    ("findings.f1.full", "kind+side+severity", _full),
+)
+
+
+def f1_of(sums: Matrix) -> Matrix:
+    """[..., 3] of (true positive, false positive, false negative) → F1; 1 where there is nothing to find or invent."""
+    hit, extra, lost = sums[..., 0], sums[..., 1], sums[..., 2]
+    return np.where(hit + extra + lost == 0, 1.0, ratio(2 * hit, 2 * hit + extra + lost))
+
+
+def counted(meant: Sequence[Finding], said: Sequence[Finding], key: Key = _full) -> tuple[int, int, int]:
+    """True positives, false positives and false negatives among the present things of two reports."""
+    right = Counter(key(finding) for finding in meant if finding.present)
+    found = Counter(key(finding) for finding in said if finding.present)
+    hit = (right & found).total()
+    return hit, found.total() - hit, right.total() - hit
+
+
+class FindingsF1:
+    """Micro F1 over the findings of all pairs."""
+
+    metrics: Sequence[Metric] = tuple(
+        Metric(
+            name,
+            "higher",
+            (0.0, 1.0),
+            1.0,
+            "pairs whose reference has no word",
+            {"match": level, "average": "micro", "hedged": "present", "reader": "rules"},
+            about=f"findings right in {level.replace('+', ', ')}",
+        )
+        for name, level, _ in _LEVELS
+    )
+
+    def tallies(self, batch: Batch) -> list[Tally]:
+        """One tally a level; rows are (true positive, false positive, false negative)."""
+        defined = np.array([pair.answerable for pair in batch.pairs])
+        found = []
+        for metric, (_, _, key) in zip(self.metrics, _LEVELS, strict=True):
+            pairs = zip(batch.things, defined, strict=True)
+            rows = np.array([counted(*things, key) if ok else (0, 0, 0) for things, ok in pairs])
+            found.append(Tally(metric, rows.astype(np.float64), defined, f1_of))
+        return found
+
+
+_CONVENTIONS = {"kinds": "rexval-6", "reader": "rules", "average": "report"}
+_UNDEFINED = "pairs whose reference has no word"
+
+
+def _count(name: str, about: str) -> Metric:
+    return Metric(name, "lower", (0.0, math.inf), 0.0, _UNDEFINED, _CONVENTIONS, about)
+
+
+def _share(name: str, about: str) -> Metric:
+    return Metric(name, "higher", (0.0, 1.0), 1.0, _UNDEFINED, _CONVENTIONS, about)
+
+
+_CELLS = [(kind, weight) for weight in ("significant", "insignificant") for kind in ErrorKind]
+
+
+class ErrorCounts:
+    """Errors a report, in all, by significance and by kind."""
+
+    metrics: Sequence[Metric] = (
+        _count("errors.total", "errors a report"),
+        _count("errors.significant", "errors a report that are likely to change what is done"),
+        _share("error-free", "share of reports without an error"),
+        _share("error-free.significant", "share of reports without a significant error"),
+        *(
+            _count(f"errors.{kind.value}.{weight}", f"{kind.value.replace('_', ' ')}, {weight}, a report")
+            for kind, weight in _CELLS
+        ),
+    )
+    default = tuple(metric.name for metric in metrics)
+
+    def tallies(self, batch: Batch) -> list[Tally]:
+        """One tally a metric, in the order of the cards."""
+        rows = np.array([_values(c) if c else [math.nan] * len(self.metrics) for c in batch.comparisons])
+        return [mean_tally(metric, rows[:, column]) for column, metric in enumerate(self.metrics)]
+
+
+def _values(comparison: Comparison) -> list[float]:
+    """The value of every metric for one report, in the order of the cards; a silent report is not free of errors."""
+    errors, said = comparison.errors, not comparison.silent
+    total, significant = len(errors), sum(error.significant for error in errors)
+    cells = [
+        sum(error.kind is kind and error.significant == (weight == "significant") for error in errors)
+        for kind, weight in _CELLS
+    ]
+    return [float(value) for value in (total, significant, said and not total, said and not significant, *cells)]
+
+
+def green_score(matched: int, significant: Sequence[int]) -> float:
+    """GREEN as published: matched ÷ (matched + significant errors), 0 when nothing matched.
+
+    Args:
+        matched: Findings that both reports have.
+        significant: Significant errors of each of the six kinds; the others do not enter.
+    """
+    return matched / (matched + sum(significant)) if matched else 0.0
+
+
+def green(comparison: Comparison) -> float:
+    """GREEN's score of the counts by rule; 1, not the published 0, when nothing matched and nothing is wrong.
+
+    Two normal reports have nothing to match; nothing was there to find and nothing is wrong.
+    """
+    matched = len(comparison.matches)
+    significant = sum(error.significant for error in comparison.errors)
+    return green_score(matched, [significant]) if matched or significant else 1.0
+
+
+CRIMSON_WEIGHT = {
+    Urgency.URGENT: 1.0,
+    Urgency.ACTIONABLE: 0.5,
+    Urgency.NOT_ACTIONABLE: 0.25,
+    Urgency.BENIGN: 0.0,
+}
+CRIMSON_SLIP = {True: 0.5, False: 0.0}
+
+
+def crimson(comparison: Comparison) -> float:
+    """CRIMSON's formula, in (-1, 1], over the abnormal findings and their clinical weights.
+
+    A related name for the thing, which CRIMSON calls unspecific or overinterpreted, is a slip by as much
+    as it is not the thing.
+    """
+    weight = CRIMSON_WEIGHT
+    correct = 0.0
+    for match in comparison.matches:
+        worth, off = weight[match.urgency], sum(CRIMSON_SLIP[slip.significant] for slip in match.slips)
+        off += CRIMSON_SLIP[True] * (1.0 - match.credit)
+        correct += worth * worth / (worth + off) if worth else 0.0
+    named = sum(weight[match.urgency] for match in comparison.matches)
+    missed = sum(weight[lone.urgency] for lone in comparison.missing)
+    false = sum(weight[lone.urgency] for lone in comparison.invented)
+    total = named + missed
+    if not total:
+        return 1.0 if not false else -false / (1.0 + false)
+    score = (correct - false) / total
+    if score >= 0:
+        return score
+    return -(false - correct) / (1.0 + false - correct)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What `clinical:rules` gives and takes; see docs/metrics.md for how the figures were chosen.
+
+    Args:
+        finding: Weight of a finding by how much it matters.
+        start: Credit that every report begins with, so that one error in a normal report is not the end.
+        significant: Weight of a significant slip about a matched finding.
+        minor: Weight of another slip.
+        vague: Weight of an attribute that the reference gives and the candidate leaves out: less than a wrong one.
+        doubt: Weight of a hedge that only one of the two reports has.
+        hedged: Factor on a finding that is only possible.
+        known: Factor on a finding that is said to be unchanged: somebody has acted on it before.
+        untold: Factor on a comparison that is left out; one that points the wrong way misleads.
+        echo: Factor on what is lost, or read into the image, by a further word for a matched thing.
+    """
+
+    finding: Mapping[Urgency, float] = field(
+        default_factory=lambda: {
+            Urgency.URGENT: 1.0,
+            Urgency.ACTIONABLE: 0.5,
+            Urgency.NOT_ACTIONABLE: 0.25,
+            Urgency.BENIGN: 0.05,
+        }
+    )
+    start: float = 0.2
+    significant: float = 0.5
+    minor: float = 0.1
+    vague: float = 0.05
+    doubt: float = 0.05
+    hedged: float = 0.5
+    known: float = 0.75
+    untold: float = 0.5
+    echo: float = 0.5
+
+
+WEIGHTS = Weights()
+
+
+def clinical(comparison: Comparison, weights: Weights = WEIGHTS) -> float:
+    """(right + start) ÷ (right + start + wrong) in clinical weights, in (0, 1]; 1 for a report without an error."""
+    right = wrong = 0.0
+    for match in comparison.matches:
+        worth, off = _worth(match, weights), _off(match, weights)
+        gained = worth * match.credit * worth / (worth + off)
+        right += gained
+        wrong += worth - gained + _overcall(match, weights)
+    for lone in (*comparison.missing, *comparison.invented):
+        # A neighbour softens omission and invention alike; squared, so that naming it beats saying nothing.
+        wrong += _cost(lone, weights) * (1.0 - lone.nearest) ** 2
+    for echo in comparison.echoes:
+        wrong += _cost(echo, weights) * (1.0 - echo.nearest) * weights.echo
+    wrong += _slip_weight(comparison.unspoken, weights)
+    return (right + weights.start) / (right + weights.start + wrong)
+
+
+def _worth(match: Match, weights: Weights) -> float:
+    # A hedge of one report alone does not make the thing smaller; it is a slip of its own.
+    hedged = Certainty.POSSIBLE is match.reference.certainty is match.candidate.certainty
+    return _weight(match.reference, match.urgency, weights, hedged)
+
+
+def _weight(finding: Finding, urgency: Urgency, weights: Weights, hedged: bool) -> float:
+    known = weights.known if finding.change is Change.UNCHANGED else 1.0
+    return weights.finding[urgency] * known * (weights.hedged if hedged else 1.0)
+
+
+def _overcall(match: Match, weights: Weights) -> float:
+    """What a graver name claims beyond the thing, by as much as it is not the thing: an aneurysm for a long aorta."""
+    return max(0.0, weights.finding[match.called] - weights.finding[match.urgency]) * (1.0 - match.credit)
+
+
+def _off(match: Match, weights: Weights) -> float:
+    doubted = match.reference.certainty is not match.candidate.certainty
+    return _slip_weight(match.slips, weights) + weights.vague * match.vague + weights.doubt * doubted
+
+
+def _slip_weight(slips: Sequence[ReportError], weights: Weights) -> float:
+    def weight(slip: ReportError) -> float:
+        untold = weights.untold if slip.kind is ErrorKind.OMITTED_COMPARISON else 1.0
+        return untold * (weights.significant if slip.significant else weights.minor)
+
+    return sum(weight(slip) for slip in slips)
+
+
+def _cost(lone: UnmatchedFinding, weights: Weights) -> float:
+    return _weight(lone.finding, lone.urgency, weights, lone.finding.certainty is Certainty.POSSIBLE)
+
+
+_RULES = {"reader": "rules", "weights": "table"}
+_SCORES = (
+    (
+        green,
+        Metric(
+            "green:rules",
+            "higher",
+            (0.0, 1.0),
+            1.0,
+            _UNDEFINED,
+            {"formula": "green", "nothing-to-match": "1", **_RULES},
+            "matched findings against significant errors, GREEN's formula",
+        ),
+    ),
+    (
+        crimson,
+        Metric(
+            "crimson:rules",
+            "higher",
+            (-1.0, 1.0),
+            1.0,
+            _UNDEFINED,
+            {"formula": "crimson", **_RULES},
+            "abnormal findings in clinical weights, CRIMSON's formula",
+        ),
+    ),
+    (
+        clinical,
+        Metric(
+            "clinical:rules",
+            "higher",
+            (0.0, 1.0),
+            1.0,
+            _UNDEFINED,
+            {"formula": "right/(right+wrong)", **_RULES},
+            "right against wrong in clinical weights, with credit for related findings",
+        ),
+    ),
+)
+
+
+class RuleScores:
+    """The three scores, each the mean over reports."""
+
+    metrics: Sequence[Metric] = tuple(metric for _, metric in _SCORES)
+
+    def tallies(self, batch: Batch) -> list[Tally]:
+        """One tally a score."""
+        return [
+            mean_tally(metric, [math.nan if c is None else _scored(formula, c) for c in batch.comparisons])
+            for formula, metric in _SCORES
+        ]
+
+
+def _scored(formula: Callable[[Comparison], float], comparison: Comparison) -> float:
+    """The score, but nothing for a candidate that says nothing: silence is not a normal report."""
+    return min(0.0, formula(comparison)) if comparison.silent else formula(comparison)
+
+
+_PLAIN = "green:rules"
+
+
+def length_controlled(value: float, candidate: str, reference: str) -> float:
+    """The value divided by how many times as many words as the reference the candidate has, where it has more.
+
+    A value below 0 is multiplied instead: divided, it would rise with length. Words are what white space parts; a
+    reference without any counts as one word.
+    """
+    times = max(len(candidate.split()) / max(len(reference.split()), 1), 1.0)
+    return value / times if value >= 0 else value * times
+
+
+class LengthControlled:
+    """`green:rules-lc`, the mean over reports; counted where it is asked for."""
+
+    metrics: Sequence[Metric] = tuple(
+        Metric(
+            f"{_PLAIN}-lc",
+            card.direction,
+            card.range,
+            card.identity,
+            card.undefined,
+            {**card.conventions, "length": "÷ max(words / reference's words, 1)"},
+            f"{_PLAIN} of a report that is no longer than its reference, less of a longer one",
+        )
+        for card in RuleScores.metrics
+        if card.name == _PLAIN
+    )
+    default: Sequence[str] = ()
+
+    def tallies(self, batch: Batch) -> list[Tally]:
+        """One tally."""
+        plain = next(tally for tally in RuleScores().tallies(batch) if tally.metric.name == _PLAIN)
+        texts = zip(batch.candidates, batch.references, strict=True)
+        values = [length_controlled(value, *pair) for value, pair in zip(plain.by_pair.tolist(), texts, strict=True)]
+        return [mean_tally(self.metrics[0], values)]

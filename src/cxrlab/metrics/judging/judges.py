@@ -1,0 +1,323 @@
+"""What all judges share: who is asked, each question once, and a record of every answer."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from cxrlab.core.errors import RunError
+from cxrlab.core.protocols import REFUSED, Generated, TextModel
+from cxrlab.metrics.finding_scores import green_score
+from cxrlab.metrics.judging.parsing.answer_text import Answer
+from cxrlab.metrics.judging.parsing.counts import parse_counts
+from cxrlab.metrics.judging.parsing.results import CELLS, SIGNIFICANT, Parsed, Reading, told
+from cxrlab.metrics.judging.parsing.verdicts import parse_grade
+from cxrlab.metrics.judging.prompts import JudgePrompt, Question, load_prompt
+from cxrlab.metrics.pairs import Batch, Pair, wordless
+from cxrlab.metrics.tally import Metric, Tally, mean_tally
+
+REFERENCE, CANDIDATE = "reference", "candidate"
+MODEL_REFUSES = "the model refuses to answer"
+UNDEFINED = "pairs without a reference or a candidate, and those whose answer could not be read"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One pair after judging.
+
+    Args:
+        status: What became of the answer.
+        reason: Why it is not whole; None where it is.
+        values: The metrics' values in the order of the cards; not-a-number where there is none.
+        told: What else the answer tells, for the record.
+        answer: The model's own words; None where nothing was asked.
+    """
+
+    status: Reading
+    reason: str | None
+    values: tuple[float, ...]
+    told: Mapping[str, Any]
+    answer: str | None
+
+
+class Judge(ABC):
+    """A family of metrics whose values a language model gives.
+
+    Args:
+        model: What is asked.
+        name: What the metrics call the model; its own name when None.
+        prompt: The wording; the built-in when None.
+        max_tokens: Longest answer; the class's own when None.
+    """
+
+    wording: ClassVar[str]  # the file beside this one that holds the built-in wording
+    places: ClassVar[tuple[str, ...]]  # the reports that the judge is shown
+    longest: ClassVar[int] = 1024  # tokens of an answer
+
+    def __init__(
+        self,
+        model: TextModel,
+        name: str | None = None,
+        prompt: JudgePrompt | None = None,
+        max_tokens: int | None = None,
+    ) -> None:
+        self.model, self.max_tokens = model, max_tokens or self.longest
+        self.prompt = prompt or load_prompt(self.wording, self.places)
+        self.metrics: Sequence[Metric] = self.cards(name or model.name, self.prompt)
+        self._judged: WeakKeyDictionary[Batch, list[Judged]] = WeakKeyDictionary()
+
+    @classmethod
+    @abstractmethod
+    def cards(cls, model: str, prompt: JudgePrompt) -> tuple[Metric, ...]:
+        """The cards of its metrics for a model of this name; no model is needed."""
+
+    @abstractmethod
+    def read(self, answer: Answer, silent: bool) -> Judged:
+        """One answer as values.
+
+        Args:
+            answer: What the model said, with its mark and the reports that it was shown.
+            silent: Whether the candidate has no word.
+        """
+
+    @final
+    def tallies(self, batch: Batch) -> list[Tally]:
+        """One tally a metric; the model is asked once a batch, however often this is called."""
+        rows = np.array([judged.values for judged in self.judged(batch)], dtype=np.float64)
+        return [mean_tally(metric, rows[:, column]) for column, metric in enumerate(self.metrics)]
+
+    @final
+    def evidence(self, batch: Batch) -> list[Mapping[str, Any]]:
+        """One plain record a pair: what became of the question, what was read and what was said."""
+        return [
+            {
+                "id": pair.id,
+                "status": judged.status.value,
+                "reason": judged.reason,
+                **judged.told,
+                "answer": judged.answer,
+            }
+            for pair, judged in zip(batch.pairs, self.judged(batch), strict=True)
+        ]
+
+    @final
+    def judged(self, batch: Batch) -> list[Judged]:
+        """Every pair of a batch; asked when first wanted, and kept while the batch lives."""
+        if batch not in self._judged:
+            self._judged[batch] = self._judge(batch.pairs)
+        return self._judged[batch]
+
+    def why_not(self, pair: Pair) -> str | None:
+        """Why a pair is not to be asked about; None where it is. A candidate without a word is a report that fails."""
+        if pair.reference is None or (REFERENCE in self.places and wordless(pair.reference)):
+            return "there is no reference" if pair.reference is None else "the reference has no word"
+        return "there is no candidate" if pair.candidate is None else None
+
+    def _judge(self, pairs: Sequence[Pair]) -> list[Judged]:
+        reasons = [self.why_not(pair) for pair in pairs]
+        asked = [pair for pair, reason in zip(pairs, reasons, strict=True) if reason is None]
+        questions = [self.prompt.ask(self._shown(pair)) for pair in asked]
+        answers = iter(ask(self.model, questions, self.max_tokens))
+        found = []
+        nothing = tuple(float("nan") for _ in self.metrics)
+        for pair, reason in zip(pairs, reasons, strict=True):
+            if reason is not None:
+                found.append(Judged(Reading.NOT_ASKED, reason, nothing, {}, None))
+                continue
+            answer, given = next(answers)
+            if refused(given):
+                found.append(Judged(Reading.FAILED, MODEL_REFUSES, nothing, {}, given.text))
+            else:
+                found.append(self.read(answer, wordless(pair.candidate or "")))
+        return found
+
+    def _shown(self, pair: Pair) -> dict[str, str]:
+        texts = {REFERENCE: pair.reference or "", CANDIDATE: pair.candidate or ""}
+        return {place: texts[place] for place in self.places}
+
+
+def refused(given: Generated) -> bool:
+    """Whether an answer is no answer but a refusal, as far as the model or its server says so itself."""
+    return given.extra.get(REFUSED) is True or bool(given.extra.get("refusal"))
+
+
+def ask(model: TextModel, questions: Sequence[Question], max_tokens: int) -> list[tuple[Answer, Generated]]:
+    """The answer to each question, in order; a question that occurs twice is asked once.
+
+    Args:
+        model: What is asked.
+        questions: Any number.
+        max_tokens: Longest answer.
+    """
+    prompts = list(dict.fromkeys(question.prompt for question in questions))
+    given = model.complete(prompts, max_tokens=max_tokens) if prompts else []
+    if len(given) != len(prompts):
+        raise RunError(f"{model.name} gave {len(given)} answers to {len(prompts)} prompts; use another model.")
+    answers = dict(zip(prompts, given, strict=True))
+    return [(_answer(question, answers[question.prompt]), answers[question.prompt]) for question in questions]
+
+
+def _answer(question: Question, given: Generated) -> Answer:
+    cut = given.extra.get("truncated") is True or given.extra.get("finish_reason") == "length"
+    return Answer(given.text, question.mark, question.reports, cut)
+
+
+_SIGNIFICANT = tuple(cell for cell in CELLS if cell[0] == SIGNIFICANT)
+
+
+class ChexPrompt(Judge):
+    """Errors a report: all, the significant ones, and each of the twelve counts.
+
+    A total has no value where one of its counts is missing. A candidate without a word is asked about like any other:
+    what the reference states is missing from it.
+    """
+
+    wording: ClassVar[str] = "chexprompt"
+    places: ClassVar[tuple[str, ...]] = (REFERENCE, CANDIDATE)
+
+    @classmethod
+    def cards(cls, model: str, prompt: JudgePrompt) -> tuple[Metric, ...]:
+        """Total, significant, and the twelve cells."""
+        conventions = {"kinds": "rexval-6", "prompt": prompt.label, "average": "report"}
+
+        def card(part: str, about: str) -> Metric:
+            name = f"chexprompt{part}:{model}"
+            return Metric(name, "lower", (0.0, math.inf), None, UNDEFINED, conventions, about)
+
+        return (
+            card("", "errors a report, as a language model counts them"),
+            card(".significant", "errors a report that are likely to change what is done, as a language model counts"),
+            *(card(f".{kind.value}.{weight}", f"{told((weight, kind))}, a report") for weight, kind in CELLS),
+        )
+
+    def read(self, answer: Answer, silent: bool) -> Judged:
+        """The counts of one answer; see `Judge`."""
+        parsed = parse_counts(answer)
+        values = (
+            parsed.total(),
+            parsed.total(_SIGNIFICANT),
+            *(parsed.counts.get(cell) for cell in CELLS),
+        )
+        numbers = tuple(math.nan if value is None else value for value in values)
+        record = {"counts": parsed.plain(), "score": parsed.total()}
+        return Judged(parsed.status, parsed.reason, numbers, record, answer.text)
+
+
+def green_value(parsed: Parsed) -> float | None:
+    """GREEN's score of an answer; None where a count that it needs is missing.
+
+    As `green:rules` has it, nothing to match and nothing wrong is 1, not the published 0: two normal reports agree.
+    """
+    wrong = parsed.total(_SIGNIFICANT)
+    if wrong is None or parsed.matched is None:
+        return None
+    # Both are whole numbers: a fraction is no count of findings, and the parser has refused it.
+    matched, errors = int(parsed.matched), int(wrong)
+    return green_score(matched, [errors]) if matched or errors else 1.0
+
+
+class GreenJudge(Judge):
+    """GREEN's score, and the significant errors and matched findings that it is made of.
+
+    A candidate without a word scores 0 at most, whatever the answer: silence is not a normal report.
+    """
+
+    wording: ClassVar[str] = "green"
+    places: ClassVar[tuple[str, ...]] = (REFERENCE, CANDIDATE)
+
+    @classmethod
+    def cards(cls, model: str, prompt: JudgePrompt) -> tuple[Metric, ...]:
+        """Score, significant errors, matched findings."""
+        asked = {"kinds": "rexval-6", "prompt": prompt.label, "average": "report"}
+        formula = {"formula": "green", "nothing-to-match": "1", "no-word": "0", **asked}
+        endless = (0.0, math.inf)
+        return (
+            Metric(
+                f"green:{model}",
+                "higher",
+                (0.0, 1.0),
+                None,
+                UNDEFINED,
+                formula,
+                "matched findings against significant errors, as a language model counts them",
+            ),
+            Metric(
+                f"green.significant:{model}",
+                "lower",
+                endless,
+                None,
+                UNDEFINED,
+                asked,
+                "significant errors a report, from the same answer",
+            ),
+            Metric(
+                f"green.matched:{model}",
+                "higher",
+                endless,
+                None,
+                UNDEFINED,
+                asked,
+                "findings a report that both reports have, from the same answer",
+            ),
+        )
+
+    def read(self, answer: Answer, silent: bool) -> Judged:
+        """Score and counts of one answer; see `Judge`."""
+        parsed = parse_counts(answer, matched=True, fractions=False)
+        score = green_value(parsed)
+        score = min(0.0, score) if silent and score is not None else score
+        values = (score, parsed.total(_SIGNIFICANT), parsed.matched)
+        numbers = tuple(math.nan if value is None else value for value in values)
+        record = {"counts": parsed.plain(), "matched": parsed.matched, "score": score}
+        return Judged(parsed.status, parsed.reason, numbers, record, answer.text)
+
+
+LOW, HIGH = 1, 5
+
+
+class Grade(Judge):
+    """The grade of a report by itself; it says how a report reads, not whether it is right.
+
+    A candidate without a word has the lowest grade, whatever the answer.
+    """
+
+    kind: ClassVar[str] = "grade"
+    about: ClassVar[str] = "how good a report reads by itself, graded by a language model"
+    wording: ClassVar[str] = "grade"
+    places: ClassVar[tuple[str, ...]] = (CANDIDATE,)
+    longest: ClassVar[int] = 512
+
+    @classmethod
+    def cards(cls, model: str, prompt: JudgePrompt) -> tuple[Metric, ...]:
+        """The grade."""
+        conventions = {
+            "scale": f"{LOW}-{HIGH}",
+            "shown": "+".join(cls.places),
+            "no-word": str(LOW),
+            "prompt": prompt.label,
+            "average": "report",
+        }
+        name = f"{cls.kind}:{model}"
+        return (Metric(name, "higher", (float(LOW), float(HIGH)), None, UNDEFINED, conventions, cls.about),)
+
+    def read(self, answer: Answer, silent: bool) -> Judged:
+        """The grade of one answer; see `Judge`."""
+        parsed = parse_grade(answer, LOW, HIGH)
+        value = float(LOW) if silent and parsed.value is not None else parsed.value
+        number = math.nan if value is None else value
+        return Judged(parsed.status, parsed.reason, (number,), {"score": value}, answer.text)
+
+
+class GradeAgainst(Grade):
+    """The grade of a report beside its reference."""
+
+    kind: ClassVar[str] = "grade-against"
+    about: ClassVar[str] = "how well a report tells what its reference tells, graded by a language model"
+    wording: ClassVar[str] = "grade_against"
+    places: ClassVar[tuple[str, ...]] = (REFERENCE, CANDIDATE)

@@ -1,0 +1,366 @@
+"""Two systems on the same studies: the difference, its interval, and a permutation test by patient."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cxrlab.core.errors import ConfigError
+from cxrlab.metrics.statistics.bootstrap import (
+    SLACK,
+    Clusters,
+    ResampledValue,
+    Resamples,
+    check_rows,
+    check_share,
+    check_trials,
+    side_by_side,
+    trial_blocks,
+)
+from cxrlab.metrics.tally import Matrix, Tally
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """System b minus system a on one metric.
+
+    Args:
+        metric: Its name.
+        a: Value of the first system.
+        b: Value of the second.
+        difference: b − a, in the metric's own direction.
+        low: Lower end of its bootstrap interval.
+        high: Upper end.
+        p: Two-sided, of swapping the systems within patients.
+        trials: Swaps tried.
+        exact: Whether these were all there are.
+        smallest_p: The least p that any data with as many differing patients could reach.
+        too_few: True when `smallest_p` is above alpha, so that the test cannot reject whatever the data.
+        patients: Patients on whom the two differ in this metric's counts; only these bear on the test.
+        patients_with_value: Patients with a value under both; these bear on the interval.
+    """
+
+    metric: str
+    a: float
+    b: float
+    difference: float
+    low: float
+    high: float
+    p: float
+    trials: int
+    exact: bool
+    smallest_p: float
+    too_few: bool
+    patients: int
+    patients_with_value: int
+
+
+def paired_difference(
+    a: Tally,
+    b: Tally,
+    clusters: Sequence[str],
+    *,
+    trials: int = 10_000,
+    resamples: int = 1000,
+    alpha: float = 0.05,
+    level: float = 0.95,
+    rng: np.random.Generator,
+) -> PairedDifference:
+    """One metric of two systems; see `paired_differences`."""
+    found = paired_differences(
+        [a], [b], clusters, trials=trials, resamples=resamples, alpha=alpha, level=level, rng=rng
+    )
+    return found[0]
+
+
+def paired_differences(
+    a: Sequence[Tally],
+    b: Sequence[Tally],
+    clusters: Sequence[str] | Clusters,
+    *,
+    trials: int = 10_000,
+    resamples: int = 1000,
+    alpha: float = 0.05,
+    level: float = 0.95,
+    rng: np.random.Generator,
+) -> list[PairedDifference]:
+    """Every metric of two systems, on the same resamples and the same swaps.
+
+    A value is taken over the pairs that have one, as in a score. A pair that only one system defines
+    moves with its report, so that leaving a report blank is part of what is compared.
+
+    Args:
+        a: Tallies of the first system.
+        b: Tallies of the second, metric by metric and pair by pair in the same order.
+        clusters: One name a pair, usually the patient.
+        trials: Swaps; where the differing patients allow no more than that, all of them are tried instead.
+        resamples: Bootstrap samples for the interval.
+        alpha: For `too_few`.
+        level: Of the interval.
+        rng: Source of both.
+    """
+    check_trials(trials)
+    check_share("alpha", alpha)
+    if [tally.metric.name for tally in a] != [tally.metric.name for tally in b]:
+        raise ValueError("the two systems must have the same metrics in the same order")
+    groups = clusters if isinstance(clusters, Clusters) else Clusters(clusters)
+    check_rows([*a, *b], groups)
+    found = Resamples(groups, trials=resamples, rng=rng).estimates([*a, *b])
+    changes = [two.minus(one) for one, two in zip(found[: len(a)], found[len(a) :], strict=True)]
+    tests = permutation_tests(a, b, groups, trials, rng)
+    together = zip(a, b, changes, tests, strict=True)
+    return [
+        _record(one, two, change, test, min(change.patients, _under_both(one, two, groups)), alpha, level)
+        for one, two, change, test in together
+    ]
+
+
+def _under_both(a: Tally, b: Tally, groups: Clusters) -> int:
+    """Patients with a pair that is defined under a and one that is under b."""
+    one, two = (np.bincount(groups.codes[tally.defined], minlength=groups.count) > 0 for tally in (a, b))
+    return int((one & two).sum())
+
+
+def _record(
+    a: Tally, b: Tally, change: ResampledValue, test: PermutationTest, patients: int, alpha: float, level: float
+) -> PairedDifference:
+    # The data as they are and with every patient swapped are equally far from zero: two of 2^patients at best.
+    least = min(1.0, 2.0 ** (1 - test.patients))
+    if not test.exact:
+        least = max(least, 1 / (test.trials + 1))
+    low, high = change.interval(level)
+    return PairedDifference(
+        metric=a.metric.name,
+        a=a.value,
+        b=b.value,
+        difference=b.value - a.value,
+        low=low,
+        high=high,
+        p=test.p,
+        trials=test.trials,
+        exact=test.exact,
+        smallest_p=least,
+        too_few=least > alpha,
+        patients=test.patients,
+        patients_with_value=patients,
+    )
+
+
+@dataclass(frozen=True)
+class PermutationTest:
+    """One metric's test.
+
+    Args:
+        p: Two-sided; not-a-number when a system has no value.
+        trials: Swaps tried.
+        exact: Whether these were all there are.
+        patients: Patients whose counts differ between the systems.
+    """
+
+    p: float
+    trials: int
+    exact: bool
+    patients: int
+
+
+def permutation_tests(
+    a: Sequence[Tally], b: Sequence[Tally], groups: Clusters, trials: int, rng: np.random.Generator
+) -> list[PermutationTest]:
+    """The test of every metric: exact where its differing patients are few, else on swaps that all share."""
+    first = side_by_side(groups, [tally.rows for tally in a])
+    second = side_by_side(groups, [tally.rows for tally in b])
+    swaps = _Swaps(trials, rng)
+    tests: dict[int, PermutationTest] = {}
+    for index, (one, two) in enumerate(zip(a, b, strict=True)):
+        mine, yours = first.matrix[:, first.places[index]], second.matrix[:, second.places[index]]
+        moving = (mine != yours).any(axis=1)
+        patients = int(moving.sum())
+        if math.isnan(one.value) or math.isnan(two.value):
+            tests[index] = PermutationTest(math.nan, 0, True, patients)
+        elif patients < trials.bit_length():  # 2^patients <= trials
+            tests[index] = _exact(_Question.of(one, two), mine, yours, moving)
+        else:
+            key = (first.places[index].start, second.places[index].start)
+            swaps.add(index, _Question.of(one, two), yours - mine, key)
+            tests[index] = PermutationTest(math.nan, trials, False, patients)
+    for index, count in swaps.counts().items():
+        tests[index] = replace(tests[index], p=(count + 1) / (trials + 1))
+    return [tests[index] for index in range(len(a))]
+
+
+@dataclass(frozen=True, eq=False)
+class _Question:
+    """One metric of two systems, summed once: whether a trial differs at least as much as the data do."""
+
+    a: Tally
+    b: Tally
+    sums_a: Matrix
+    sums_b: Matrix
+    observed: float
+
+    @classmethod
+    def of(cls, a: Tally, b: Tally) -> _Question:
+        """The data's own difference, less what rounding may take from a trial that equals it."""
+        slack = SLACK * max(abs(a.value), abs(b.value))
+        return cls(a, b, a.rows.sum(axis=0), b.rows.sum(axis=0), abs(b.value - a.value) - slack)
+
+    def beyond(self, sums_a: Matrix, sums_b: Matrix) -> NDArray[np.bool_]:
+        """For sums of each trial [T, K]; a trial without a value counts as one that differs as much."""
+        beyond: NDArray[np.bool_] = ~(np.abs(self.b.value_of(sums_b) - self.a.value_of(sums_a)) < self.observed)
+        return beyond
+
+
+def _exact(question: _Question, mine: Matrix, yours: Matrix, moving: NDArray[np.bool_]) -> PermutationTest:
+    """All 2^patients swaps; each side is summed afresh, so that a column without counts stays exactly 0."""
+    patients = int(moving.sum())
+    swaps = ((np.arange(1 << patients)[:, None] >> np.arange(patients)) & 1).astype(np.float64)
+    fixed = mine[~moving].sum(axis=0)
+    sums_a = fixed + (1 - swaps) @ mine[moving] + swaps @ yours[moving]
+    sums_b = fixed + swaps @ mine[moving] + (1 - swaps) @ yours[moving]
+    return PermutationTest(float(question.beyond(sums_a, sums_b).mean()), len(swaps), True, patients)
+
+
+class _Swaps:
+    """Random swaps that many metrics share; metrics with the same counts share the product too."""
+
+    def __init__(self, trials: int, rng: np.random.Generator) -> None:
+        self._trials, self._rng = trials, rng
+        self._changes: dict[tuple[int, int], Matrix] = {}
+        self._asked: dict[int, tuple[_Question, tuple[int, int]]] = {}
+
+    def add(self, index: int, question: _Question, change: Matrix, key: tuple[int, int]) -> None:
+        """Ask for one metric; `change` [C, K] is b − a by patient, `key` names it."""
+        self._changes[key] = change
+        self._asked[index] = (question, key)
+
+    def counts(self) -> dict[int, int]:
+        """For each metric asked for, how many swaps leave a difference at least as large as the data's."""
+        counts = dict.fromkeys(self._asked, 0)
+        if not counts:
+            return counts
+        matrix = np.concatenate(list(self._changes.values()), axis=1)
+        ends = np.cumsum([change.shape[1] for change in self._changes.values()])
+        for start, stop in trial_blocks(self._trials, len(matrix)):
+            moved = self._drawn(stop - start, len(matrix)) @ matrix
+            by_key = dict(zip(self._changes, np.split(moved, ends[:-1], axis=1), strict=True))
+            for index, (question, key) in self._asked.items():
+                beyond = question.beyond(question.sums_a + by_key[key], question.sums_b - by_key[key])
+                counts[index] += int(beyond.sum())
+        return counts
+
+    def _drawn(self, trials: int, clusters: int) -> Matrix:
+        """Zeros and ones with equal chance [trials, clusters]; one random bit each."""
+        bits = np.frombuffer(self._rng.bytes(trials * ((clusters + 7) // 8)), dtype=np.uint8)
+        return np.unpackbits(bits.reshape(trials, -1), axis=1, count=clusters).astype(np.float64)
+
+
+# From fewer patients no claim of non-inferiority is made; docs/scoring.md has what intervals of fewer are worth.
+MINIMUM_PATIENTS = 30
+Verdict = Literal["non-inferior", "not shown", "not established"]
+
+
+@dataclass(frozen=True)
+class NonInferiority:
+    """The verdict on one metric.
+
+    Args:
+        metric: Its name.
+        margin: How much worse is still accepted, in the metric's unit; at least 0.
+        gain: b − a in the good direction: positive when b is better.
+        bound: One-sided lower confidence bound of the gain; not-a-number when there is none.
+        level: Confidence of that bound.
+        patients: Patients with a value under both systems.
+        minimum_patients: Fewest from which the claim is made.
+        verdict: non-inferior when the bound is above −margin; not established with too few patients or without an
+            interval, whatever the bound; else not shown.
+        sentence: The verdict in words.
+    """
+
+    metric: str
+    margin: float
+    gain: float
+    bound: float
+    level: float
+    patients: int
+    minimum_patients: int
+    verdict: Verdict
+    sentence: str
+
+    @property
+    def shown(self) -> bool:
+        """Whether non-inferiority was shown."""
+        return self.verdict == "non-inferior"
+
+
+def non_inferior(
+    difference: PairedDifference,
+    direction: Literal["higher", "lower"],
+    margin: float,
+    level: float = 0.95,
+    minimum_patients: int = MINIMUM_PATIENTS,
+) -> NonInferiority:
+    """Whether b is not worse than a by more than `margin`.
+
+    Args:
+        difference: Of b − a, with a two-sided interval.
+        direction: Whether higher or lower values are better.
+        margin: In the metric's unit.
+        level: Level of the two-sided interval; its unfavourable end is a one-sided bound of 1 − (1 − level) / 2,
+            97.5 % for the usual 95 %.
+        minimum_patients: With fewer patients nothing is established, whatever the interval.
+    """
+    check_margin(difference.metric, margin)
+    if minimum_patients < 2:
+        raise ConfigError(f"minimum_patients={minimum_patients} is not usable; give a whole number of at least 2.")
+    higher = direction == "higher"
+    gain = difference.difference if higher else -difference.difference
+    bound = difference.low if higher else -difference.high
+    confidence = 1 - (1 - level) / 2
+    patients = difference.patients_with_value
+    verdict: Verdict = "non-inferior" if bound > -margin else "not shown"
+    if math.isnan(bound) or patients < minimum_patients:
+        verdict = "not established"
+    found = NonInferiority(
+        difference.metric, margin, gain, bound, confidence, patients, minimum_patients, verdict, sentence=""
+    )
+    return replace(found, sentence=_sentence(found, difference.patients))
+
+
+def check_margin(metric: str, margin: float) -> None:
+    """A margin is a finite number of at least 0."""
+    if not (math.isfinite(margin) and margin >= 0):
+        raise ConfigError(f"the margin {margin} of {metric} is not usable; give a number of at least 0.")
+
+
+def _sentence(found: NonInferiority, differing: int) -> str:
+    """The verdict with its reason, and what to do about it.
+
+    Args:
+        found: Without its sentence.
+        differing: Patients on whom the two systems differ.
+    """
+    if found.patients < found.minimum_patients:
+        have = "1 patient has" if found.patients == 1 else f"{found.patients} patients have"
+        return (
+            f"{found.metric}: non-inferiority not established: {have} a value under both, and at least "
+            f"{found.minimum_patients} are required; give more patients (--minimum-patients accepts fewer)."
+        )
+    if math.isnan(found.bound):
+        return f"{found.metric}: non-inferiority not established, since the difference has no interval."
+    relation = "above" if found.shown else "not above"
+    verdict = "non-inferior" if found.shown else "NOT shown to be non-inferior"
+    sentence = (
+        f"{found.metric}: {verdict}; the gain is {found.gain:+.4f} and its lower {100 * found.level:.4g} % bound "
+        f"{found.bound:+.4f} is {relation} the margin {-found.margin:+.4g}."
+    )
+    if differing or found.shown or not found.margin:
+        return sentence
+    # The bound is −u · reach with (1 − u)^patients = 1 − level, see `Estimate.interval`.
+    reach = -found.bound / (1 - (1 - found.level) ** (1 / found.patients))
+    needed = math.ceil(math.log(1 - found.level) / math.log1p(-found.margin / reach))
+    return f"{sentence} No patient differs; {needed} patients without a difference would show it."

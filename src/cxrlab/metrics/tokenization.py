@@ -1,0 +1,235 @@
+"""Text into words, as each published metric does it: what counts as a word decides the number.
+
+| function | case | punctuation | who |
+|---|---|---|---|
+| `coco_words` | lower | marks of prose split off, the rest stays in the word | the `:coco` metrics |
+| `words_13a` | kept | split off as in the 13a script | `bleu4:sacre` |
+| `stems` | lower | thrown away, words of more than three letters stemmed | the `:google` metrics |
+
+No rule looks across white space, so a text is cut there first and each piece, most of which come
+again and again, is taken apart once. The words of a text are remembered too: several metrics and
+several candidates for one reference ask for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from itertools import chain
+from typing import Generic, TypeVar
+
+Piece = TypeVar("Piece", str, bytes)
+Parts = TypeVar("Parts")
+_TEXTS = 1 << 14  # texts whose words are remembered
+_PIECES = 1 << 16  # distinct pieces that are remembered
+
+# A run of one mark is one word ("..." stays whole). A point or comma between digits, and a point that opens
+# a number, belong to the number. Hyphens, slashes, apostrophes, per cent signs and angle brackets stay in the
+# word: collections that come with their words already apart use them so.
+_MARK = re.compile(r"""(?<=\d)[.,](?=\d) | ^\.(?=\d) | (([.,;:!?()\[\]{}"“”…—])\2*)""", re.VERBOSE)
+# What each byte becomes: letters lower case, digits themselves, everything else a space.
+_LETTERS = bytes(ord(c.lower()) if c.isascii() and c.isalnum() else ord(" ") for c in map(chr, range(256)))
+
+# 13a: every ASCII mark but the apostrophe, comma, hyphen and point stands alone; points and commas do unless
+# they are inside a number; a hyphen does after a digit.
+_ALONE_13A = re.compile(r"([!-&(-+/:-@\[-`{-~])")
+_POINT_AFTER_13A = re.compile(r"([^0-9])([.,])")
+_POINT_BEFORE_13A = re.compile(r"([.,])([^0-9])")
+_HYPHEN_13A = re.compile(r"([0-9])-")
+_ENTITIES_13A = (("&quot;", '"'), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">"))
+
+
+class _Known(dict[Piece, Parts], Generic[Piece, Parts]):
+    """Piece of text → what it is made of, worked out once; starts afresh when full."""
+
+    def __init__(self, part: Callable[[Piece], Parts]) -> None:
+        super().__init__()
+        self._part: Callable[[Piece], Parts] = part
+
+    def __missing__(self, piece: Piece) -> Parts:
+        if len(self) >= _PIECES:
+            self.clear()
+        parts = self[piece] = self._part(piece)
+        return parts
+
+
+@lru_cache(_TEXTS)
+def coco_words(text: str) -> tuple[str, ...]:
+    """Words and marks of the lower-cased text.
+
+    Text that is in lower case and split at spaces already is cut at every single space: two spaces in
+    a row leave an empty word between them, as in the published ROUGE-L, whose scores of such text then
+    come out to the last digit. Text without a word has none, not one that is empty.
+    """
+    words = tuple(chain.from_iterable(map(_PROSE.__getitem__, text.split())))
+    at_spaces = tuple(text.split(" "))
+    return at_spaces if words and tuple(filter(None, at_spaces)) == words else words
+
+
+@lru_cache(_TEXTS)
+def words_13a(text: str) -> tuple[str, ...]:
+    """Words as the 13a script splits them, case kept."""
+    line = text.rstrip().replace("<skipped>", "").replace("-\n", "")
+    return tuple(chain.from_iterable(map(_13A.__getitem__, line.split())))
+
+
+@lru_cache(_TEXTS)
+def stems(text: str) -> tuple[str, ...]:
+    """Runs of `a-z0-9` of the lower-cased text; those of more than three letters are stemmed."""
+    plain = text if text.isascii() else text.lower()  # some signs are letters a-z in lower case
+    return tuple(map(_STEMS.__getitem__, plain.encode("ascii", "replace").translate(_LETTERS).split()))
+
+
+def _prose(piece: str) -> tuple[str, ...]:
+    return tuple(_MARK.sub(lambda found: f" {found[1]} " if found[1] else found[0], piece.lower()).split())
+
+
+def _13a(piece: str) -> tuple[str, ...]:
+    for entity, mark in _ENTITIES_13A:
+        piece = piece.replace(entity, mark)
+    piece = _ALONE_13A.sub(r" \1 ", f" {piece} ")
+    piece = _POINT_AFTER_13A.sub(r"\1 \2 ", piece)
+    piece = _POINT_BEFORE_13A.sub(r" \1 \2", piece)
+    return tuple(_HYPHEN_13A.sub(r"\1 - ", piece).split())
+
+
+def _stem(word: bytes) -> str:
+    return stem(word.decode()) if len(word) > 3 else word.decode()
+
+
+_PROSE, _13A, _STEMS = _Known(_prose), _Known(_13a), _Known(_stem)
+
+
+# Forms the rules would take apart.
+_WHOLE = {
+    "sky": "sky", "skies": "sky", "dying": "die", "lying": "lie", "tying": "tie", "news": "news",
+    "inning": "inning", "innings": "inning", "outing": "outing", "outings": "outing",
+    "canning": "canning", "cannings": "canning",
+    "howe": "howe", "proceed": "proceed", "exceed": "exceed", "succeed": "succeed",
+}  # fmt: skip
+_PLURAL = (("sses", "ss"), ("ies", "i"), ("ss", "ss"), ("s", ""))
+# Where one ending is the tail of another the longer stands first.
+_LONG = (
+    ("ational", "ate"), ("tional", "tion"), ("enci", "ence"), ("anci", "ance"), ("izer", "ize"), ("bli", "ble"),
+    ("alli", "al"), ("entli", "ent"), ("eli", "e"), ("ousli", "ous"), ("ization", "ize"), ("ation", "ate"),
+    ("ator", "ate"), ("alism", "al"), ("iveness", "ive"), ("fulness", "ful"), ("ousness", "ous"), ("aliti", "al"),
+    ("iviti", "ive"), ("biliti", "ble"), ("fulli", "ful"),
+)  # fmt: skip
+_MIDDLE = (
+    ("icate", "ic"), ("ative", ""), ("alize", "al"), ("iciti", "ic"), ("ical", "ic"), ("ful", ""), ("ness", ""),
+)  # fmt: skip
+_SHORT = tuple(
+    (ending, "")
+    for ending in (
+        "al",
+        "ance",
+        "ence",
+        "er",
+        "ic",
+        "able",
+        "ible",
+        "ant",
+        "ement",
+        "ment",
+        "ent",
+        "ion",
+        "ou",
+        "ism",
+        "ate",
+        "iti",
+        "ous",
+        "ive",
+        "ize",
+    )  # fmt: skip
+)
+
+
+@lru_cache(maxsize=1 << 16)
+def stem(word: str) -> str:
+    """The stem of a lower-case word; words of one or two letters, and a few irregular ones, are left whole."""
+    if word in _WHOLE:
+        return _WHOLE[word]
+    if len(word) <= 2:
+        return word
+    word = _final_y(_past(_plural(word)))
+    word = _derived(word)
+    word = _replaced(word, _MIDDLE, measure=1)
+    word = _replaced(word, _SHORT, measure=2)
+    return _tidied(word)
+
+
+def _pattern(word: str) -> str:
+    """One `c` or `v` a letter; a `y` is a vowel after a consonant, digits are consonants."""
+    pattern: list[str] = []
+    for letter in word:
+        vowel = letter in "aeiou" or (letter == "y" and pattern[-1:] == ["c"])
+        pattern.append("v" if vowel else "c")
+    return "".join(pattern)
+
+
+def _measure(word: str) -> int:
+    return _pattern(word).count("vc")
+
+
+def _closed(word: str) -> bool:
+    """Ends consonant, vowel, consonant other than w, x, y (`hop`), or is vowel and consonant alone (`at`)."""
+    pattern = _pattern(word)
+    return pattern == "vc" or (pattern.endswith("cvc") and word[-1] not in "wxy")
+
+
+def _replaced(word: str, endings: Iterable[tuple[str, str]], measure: int) -> str:
+    """The first ending that fits is replaced if what stands before it has at least this measure."""
+    for ending, other in endings:
+        if word.endswith(ending):
+            before = word[: -len(ending)]
+            enough = _measure(before) >= measure and (ending != "ion" or before[-1] in "st")
+            return before + other if enough else word
+    return word
+
+
+def _plural(word: str) -> str:
+    if len(word) == 4 and word.endswith("ies"):
+        return word[:-1]  # dies → die, flies → fli
+    return _replaced(word, _PLURAL, measure=0)
+
+
+def _past(word: str) -> str:
+    if word.endswith("ied"):
+        return word[:-1] if len(word) == 4 else word[:-2]
+    if word.endswith("eed"):
+        return word[:-1] if _measure(word[:-3]) else word
+    for ending in ("ed", "ing"):
+        before = word[: -len(ending)]
+        if word.endswith(ending) and "v" in _pattern(before):
+            return _mended(before)
+    return word
+
+
+def _mended(word: str) -> str:
+    """A word that lost `ed` or `ing` gets its own ending back: sized → siz → size, hopping → hopp → hop."""
+    if word.endswith(("at", "bl", "iz")):
+        return word + "e"
+    if len(word) > 1 and word[-1] == word[-2] and _pattern(word)[-1] == "c":
+        return word if word[-1] in "lsz" else word[:-1]
+    return word + "e" if _measure(word) == 1 and _closed(word) else word
+
+
+def _final_y(word: str) -> str:
+    return word[:-1] + "i" if word.endswith("y") and len(word) > 2 and _pattern(word)[-2] == "c" else word
+
+
+def _derived(word: str) -> str:
+    while word.endswith("alli") and _measure(word[:-4]):
+        word = word[:-2]  # radicalli → radical, and again through the table
+    if word.endswith("logi"):
+        return word[:-1] if _measure(word[:-3]) else word  # the l counts: geologi → geolog
+    return _replaced(word, _LONG, measure=1)
+
+
+def _tidied(word: str) -> str:
+    if word.endswith("e"):
+        measure = _measure(word[:-1])
+        if measure > 1 or (measure == 1 and not _closed(word[:-1])):
+            word = word[:-1]
+    return word[:-1] if word.endswith("ll") and _measure(word[:-1]) > 1 else word
