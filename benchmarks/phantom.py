@@ -26,7 +26,7 @@ from cxrlab.core.vocabulary import View
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.parallel import ordered_map, worker_count
 from cxrlab.data.phantom.corpus import Order, make_phantom, orders
-from cxrlab.data.phantom.render import Sitter, render
+from cxrlab.data.phantom.render import PhantomPatient, render
 from cxrlab.findings.cases import draw_patient
 
 FLOOR = 100.0  # studies a second on two cores that the project promises
@@ -36,7 +36,7 @@ def draw(config: PhantomConfig, order: Order) -> int:
     """Render one patient's images and masks and keep nothing."""
     case = draw_patient(config.seed, order.patient)
     for visit in case.visits[: order.visits]:
-        sitter = Sitter(config.seed, case.patient, visit.sex, case.visits[0].age)
+        sitter = PhantomPatient(config.seed, case.patient, visit.sex, case.visits[0].age)
         render(sitter, visit.number, visit.view, visit.findings, config.size, config.preset, config.masks)
     return order.visits
 
@@ -74,7 +74,7 @@ def _make(config: PhantomConfig, folder: Path) -> Cost:
 
 def pillow_rate(size: int, seconds: float = 2.0) -> float:
     """Images a second that one core writes as PNG with Pillow's defaults."""
-    image = render(Sitter(1, "p", "M", 60.0), 1, View.PA, [], size, masks=False).image
+    image = render(PhantomPatient(1, "p", "M", 60.0), 1, View.PA, [], size, masks=False).image
     picture = Image.fromarray(np.rint(image * 255).astype(np.uint8))
     start, count = time.perf_counter(), 0
     while time.perf_counter() - start < seconds:

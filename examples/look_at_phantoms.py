@@ -10,8 +10,8 @@ from pathlib import Path
 
 import cxrlab
 from cxrlab.data.config import PhantomConfig, SheetConfig
+from cxrlab.data.contact_sheet import contact_sheet, finding_words
 from cxrlab.data.phantom.corpus import make_phantom
-from cxrlab.data.sheet import contact_sheet, finding_words
 
 
 def main(out: Path) -> None:

@@ -27,7 +27,7 @@ from cxrlab.core.randomness import generator
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.images import load_image
 from cxrlab.data.phantom.corpus import make_phantom
-from cxrlab.data.scrub.burned_in import TextBox, text_boxes
+from cxrlab.data.scrub.burned_in_text import TextBox, text_boxes
 
 WORDS = (
     "DOE JOHN", "MRN 00412233", "12/05/2019", "SMITH^ANNA", "HOSP ST MARY", "PORTABLE", "14:32", "ID:88231", "F 071Y",

@@ -19,10 +19,10 @@ from PIL import Image
 
 from cxrlab.core.randomness import generator
 from cxrlab.data.config import PhantomConfig
-from cxrlab.data.duplicates.perceptual_hash import NEAR_BITS, hash_rows, perceptual_hash
+from cxrlab.data.duplicates import NEAR_BITS, hash_rows, perceptual_hash
 from cxrlab.data.images import load_image
 from cxrlab.data.phantom.corpus import orders
-from cxrlab.data.phantom.render import Sitter, render
+from cxrlab.data.phantom.render import PhantomPatient, render
 from cxrlab.findings.cases import draw_patient
 
 ImageArray = np.ndarray
@@ -89,7 +89,7 @@ def phantoms(count: int) -> list[ImageArray]:
     for order in orders(config):
         case = draw_patient(config.seed, order.patient)
         visit = case.visits[0]
-        sitter = Sitter(config.seed, case.patient, visit.sex, visit.age)
+        sitter = PhantomPatient(config.seed, case.patient, visit.sex, visit.age)
         images.append(render(sitter, visit.number, visit.view, visit.findings, config.size, masks=False).image)
         if len(images) == count:
             break

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from cxrlab.core.vocabulary import DRAWN, OBSERVATIONS, Side  # noqa: E402
 from cxrlab.data.parallel import ordered_map  # noqa: E402
-from cxrlab.data.phantom.render import Sitter, render  # noqa: E402
+from cxrlab.data.phantom.render import PhantomPatient, render  # noqa: E402
 from cxrlab.findings.cases import (
     CaseConfig,  # noqa: E402
     draw_patient,  # noqa: E402
@@ -41,7 +41,7 @@ def images(size: int, preset: str, patient: str) -> tuple[np.ndarray, np.ndarray
     case = draw_patient(7, patient, CaseConfig(faint=0.0))
     all_images, truth = [], []
     for visit in case.visits:
-        sitter = Sitter(7, patient, visit.sex, case.visits[0].age)
+        sitter = PhantomPatient(7, patient, visit.sex, case.visits[0].age)
         image = render(sitter, visit.number, visit.view, visit.findings, size, preset, masks=False)
         all_images.append(np.rint(image.image * 255).astype(np.uint8))
         there = [f for f in visit.findings if f.present]

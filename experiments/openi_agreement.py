@@ -37,8 +37,8 @@ from cxrlab.core.records import Study, chexpert_labels
 from cxrlab.core.vocabulary import CHEXPERT_14, OBSERVATIONS, Group, observation
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus import STUDIES, load_corpus
+from cxrlab.data.importing import Imported
 from cxrlab.data.sources.openi import plan
-from cxrlab.data.sources.source import Imported
 from cxrlab.findings.reader import Reading, read
 
 TABLE = Path(__file__).with_name("openi_codes.txt")

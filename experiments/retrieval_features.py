@@ -18,7 +18,7 @@ from cxrlab.core.randomness import fraction, generator
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.parallel import ordered_map
 from cxrlab.data.phantom.corpus import Order, orders
-from cxrlab.data.phantom.render import Sitter, render
+from cxrlab.data.phantom.render import PhantomPatient, render
 from cxrlab.findings.cases import draw_patient
 from cxrlab.models import baselines
 
@@ -30,7 +30,7 @@ def images(config: PhantomConfig, order: Order) -> list[ImageArray]:
     case = draw_patient(config.seed, order.patient)
     out = []
     for visit in case.visits[: order.visits]:
-        sitter = Sitter(config.seed, case.patient, visit.sex, case.visits[0].age)
+        sitter = PhantomPatient(config.seed, case.patient, visit.sex, case.visits[0].age)
         image = render(sitter, visit.number, visit.view, visit.findings, config.size, masks=False).image
         pairs = frozenset((f.observation, f.side) for f in visit.present)
         out.append((int(5 * fraction(config.seed, "fold", order.patient)), image, pairs))

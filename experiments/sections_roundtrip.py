@@ -36,7 +36,7 @@ from cxrlab.core.errors import CxrlabError, DataError
 from cxrlab.core.records import Report
 from cxrlab.data.sections import parse
 from cxrlab.data.sections.headers import BY_NAME
-from cxrlab.data.sources.openi_xml import BadXml, find_files, open_files, parse_document
+from cxrlab.data.sources.openi import BadXml, find_files, open_files, parse_document
 
 ORDER = ("indication", "comparison", "findings", "impression")
 Sections = Mapping[str, str]

@@ -32,7 +32,7 @@ from cxrlab.core.files import read_json, write_json
 from cxrlab.core.progress import track
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import DRAWN, LOCATIONS, TIPS, Severity, Side
-from cxrlab.data.collections import known_collections
+from cxrlab.data.card import known_collections
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.parallel import ordered_map

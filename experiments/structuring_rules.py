@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cxrlab.core.records import Report
+from cxrlab.data.structuring.checks import comparing, differences, reading_of
 from cxrlab.data.structuring.rules import mend, structure
-from cxrlab.data.structuring.validate import comparing, differences, reading_of
 from cxrlab.findings.cases import draw_patient
 from cxrlab.findings.narrator import narrate
 

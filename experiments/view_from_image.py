@@ -4,7 +4,7 @@
     python experiments/view_from_image.py --root IU_XRAY --truth VIEWS [--seed 11]
 
 VIEWS has a line of JSON for each study: `id`, `frontal` and `lateral`, files below IU_XRAY/images (lateral null where
-there is none). The studies are cut in two halves at random: constants of `data/frontal.py` were set by looking at the
+there is none). The studies are cut in two halves at random: constants of `data/view_classifier.py` were set by looking at the
 first (seed 11), the second only measures them. Each image is also inverted, mirrored, padded, cropped, turned,
 darkened and shrunk. Five minutes for 2,344 studies.
 
@@ -27,10 +27,9 @@ from cxrlab.core.errors import CxrlabError, DataError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import PhantomConfig
-from cxrlab.data.frontal import views_of
-from cxrlab.data.grey import ImageArray
-from cxrlab.data.images import fit, load_image
+from cxrlab.data.images import ImageArray, fit, load_image
 from cxrlab.data.phantom.corpus import make_phantom
+from cxrlab.data.view_classifier import classify_views
 
 # The images of a study with their true views.
 Case = list[tuple[ImageArray, View]]
@@ -84,10 +83,10 @@ def shares(cases: Iterable[Case], change: Callable[[ImageArray], ImageArray]) ->
     frontal, together, alone = [], [], []
     for case in cases:
         images, views = [change(image) for image, _ in case], [view for _, view in case]
-        told = [guess.view is view for guess, view in zip(views_of(images), views, strict=True)]
+        told = [guess.view is view for guess, view in zip(classify_views(images), views, strict=True)]
         together += told
         frontal += [right for right, view in zip(told, views, strict=True) if view is View.FRONTAL]
-        alone += [views_of([image])[0].view is view for image, view in zip(images, views, strict=True)]
+        alone += [classify_views([image])[0].view is view for image, view in zip(images, views, strict=True)]
     return float(np.mean(frontal)), float(np.mean(together)), float(np.mean(alone))
 
 
@@ -96,7 +95,7 @@ def print_confidence(name: str, cases: Iterable[Case]) -> None:
     told = [
         (guess.confidence, guess.view is view)
         for case in cases
-        for guess, (_, view) in zip(views_of([image for image, _ in case]), case, strict=True)
+        for guess, (_, view) in zip(classify_views([image for image, _ in case]), case, strict=True)
     ]
     for low, high in pairwise(BANDS):
         inside = [one for one in told if low <= one[0] < high]

@@ -11,8 +11,8 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.vocabulary import View
 from cxrlab.data.phantom.anatomy import at_visit, draw_anatomy
 from cxrlab.data.phantom.frame import Frame
-from cxrlab.data.phantom.image import draw_exposure
 from cxrlab.data.phantom.presets import PRESETS
+from cxrlab.data.phantom.render import draw_exposure
 from cxrlab.data.phantom.thorax import Thorax
 
 

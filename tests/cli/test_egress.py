@@ -21,9 +21,8 @@ from cxrlab.core.asking import Asking
 from cxrlab.core.connection import Connection
 from cxrlab.core.egress import Shown, all_synthetic, check_egress
 from cxrlab.core.errors import ConfigError, RunError
-from cxrlab.data.composing.compose import compose_corpus, plan
-from cxrlab.data.composing.config import ComposeConfig
-from cxrlab.data.config import PhantomConfig, ScenesConfig, StructureConfig
+from cxrlab.data.composing import compose_corpus, plan
+from cxrlab.data.config import ComposeConfig, PhantomConfig, ScenesConfig, StructureConfig
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.data.scenes import make_scenes

@@ -17,10 +17,9 @@ from corpora import CARD, content, drawn, toy_corpus
 
 from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.records import Study
-from cxrlab.data import building
-from cxrlab.data.building import Drawn, Recipe, build_corpus
+from cxrlab.data import corpus_writer
 from cxrlab.data.corpus import load_corpus
-from cxrlab.data.writer import PARTIAL
+from cxrlab.data.corpus_writer import PARTIAL, Drawn, Recipe, build_corpus
 
 
 def ids(number: int) -> tuple[str, ...]:
@@ -126,7 +125,7 @@ def test_progress_counts_the_studies_that_are_left(tmp_path: Path, monkeypatch: 
     stopping = dataclasses.replace(recipe(), draw=partial(draw_until, 5))
     with pytest.raises(DataError, match="stopped here"):
         build_corpus(tmp_path / "c", CARD, stopping, 1)
-    monkeypatch.setattr(building, "track", spy)
+    monkeypatch.setattr(corpus_writer, "track", spy)
     build_corpus(tmp_path / "c", CARD, dataclasses.replace(recipe(), total=9), 1)
     assert seen == [("drawing", 4, 4)]
 

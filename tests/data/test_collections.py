@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from cxrlab.core.errors import DataError
-from cxrlab.data.card import Card
-from cxrlab.data.collections import check_external, collections_of, refuse_shared
+from cxrlab.data.card import Card, check_external, check_no_shared_collections, collections_of
 
 
 def card(name: str, *collections: str) -> Card:
@@ -41,6 +40,6 @@ def test_what_nobody_knows_is_never_called_external(nameless: Card) -> None:
 
 def test_nothing_learnt_shares_nothing() -> None:
     """A stub that learnt from no collection is external everywhere; one that learnt from this collection is not."""
-    refuse_shared((), ("indiana",), "a stub", "openi")
+    check_no_shared_collections((), ("indiana",), "a stub", "openi")
     with pytest.raises(DataError, match="indiana"):
-        refuse_shared(("indiana",), ("indiana",), "a model", "openi")
+        check_no_shared_collections(("indiana",), ("indiana",), "a model", "openi")

@@ -182,9 +182,9 @@ def test_card_settings_leave_out_what_changes_no_byte() -> None:
 
 def test_the_error_for_an_empty_split_says_what_helps(tmp_path: Path) -> None:
     """A flag is advised where no study has a split, since no other split could be named there."""
-    some = str(toy_corpus(tmp_path / "some", 3, {2: {"split": None}}).no_study_in("test"))
+    some = str(toy_corpus(tmp_path / "some", 3, {2: {"split": None}}).no_study_error("test"))
     assert "test split (splits there: none, train, val)" in some and "--split patient" not in some
     without = toy_corpus(tmp_path / "without", 3, dict.fromkeys(range(3), {"split": None}))
-    assert "train or val split (splits there: none)" in str(without.no_study_in("train", "val"))
-    assert "--split patient" in str(without.no_study_in("train"))
-    assert "holds no study" in str(toy_corpus(tmp_path / "empty", 0).no_study_in("test"))
+    assert "train or val split (splits there: none)" in str(without.no_study_error("train", "val"))
+    assert "--split patient" in str(without.no_study_error("train"))
+    assert "holds no study" in str(toy_corpus(tmp_path / "empty", 0).no_study_error("test"))

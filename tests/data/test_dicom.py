@@ -33,9 +33,7 @@ from pydicom.uid import (
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.vocabulary import View
-from cxrlab.data.dicom import decode_dicom, dicom_info, is_dicom
-from cxrlab.data.dicom_display import window_values
-from cxrlab.data.images import load_image, load_rgb
+from cxrlab.data.images import decode_dicom, dicom_info, is_dicom, load_image, load_rgb, window_values
 
 RAMP = np.arange(64, dtype=np.uint16).reshape(8, 8) * 65  # 0 … 4095, in equal steps
 

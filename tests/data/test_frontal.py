@@ -11,8 +11,8 @@ from chest_images import frontal_images, side_image
 
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.vocabulary import View
-from cxrlab.data.frontal import ViewGuess, log_odds, views_of
 from cxrlab.data.images import fit, load_image
+from cxrlab.data.view_classifier import ViewGuess, classify_views, log_odds
 
 CHANGES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "as it is": lambda image: image,
@@ -31,7 +31,7 @@ CHANGES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_phantom_is_frontal_however_it_is_shown(change: str) -> None:
     """Tones, frame, size and side say nothing about the view."""
-    guesses = [views_of([CHANGES[change](image)])[0] for image in frontal_images()]
+    guesses = [classify_views([CHANGES[change](image)])[0] for image in frontal_images()]
     assert {guess.view for guess in guesses} == {View.FRONTAL}
     assert all(0.5 < guess.confidence <= 1 for guess in guesses)
 
@@ -39,7 +39,7 @@ def test_a_phantom_is_frontal_however_it_is_shown(change: str) -> None:
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_chest_from_the_side_is_lateral_however_it_is_shown(change: str) -> None:
     """One dark lung in the middle, and nothing that mirrors itself."""
-    assert views_of([CHANGES[change](side_image())])[0].view is View.LATERAL
+    assert classify_views([CHANGES[change](side_image())])[0].view is View.LATERAL
 
 
 def test_the_mirrored_image_has_the_same_odds() -> None:
@@ -69,8 +69,8 @@ def test_a_frame_does_not_change_the_odds() -> None:
 def test_a_image_that_shows_nothing_has_no_view(image: np.ndarray) -> None:
     """Blank and noisy images exist in real collections; a view of them would be a coin tossed."""
     assert log_odds(image) is None
-    assert views_of([image]) == (ViewGuess(View.OTHER, 0.5),)
-    beside = views_of([image, frontal_images()[0]])
+    assert classify_views([image]) == (ViewGuess(View.OTHER, 0.5),)
+    beside = classify_views([image, frontal_images()[0]])
     assert [guess.view for guess in beside] == [View.OTHER, View.FRONTAL]
 
 
@@ -81,20 +81,20 @@ def test_two_images_are_judged_together(monkeypatch: pytest.MonkeyPatch) -> None
     (e^3 + e^4) / (2 e^3 + e^4 + 1) and the first with 2 e^3 of the same sum, less than half.
     """
     odds = iter((1.0, 2.0, 1.0, 2.0, 2.0))
-    monkeypatch.setattr("cxrlab.data.frontal.log_odds", lambda image: next(odds))
+    monkeypatch.setattr("cxrlab.data.view_classifier.log_odds", lambda image: next(odds))
     image = np.zeros((2, 2), np.float32)
     total = 2 * np.e**3 + np.e**4 + 1
-    first, second = views_of([image, image])
+    first, second = classify_views([image, image])
     assert first == (View.LATERAL, round((np.e**4 + 1) / total, 3))
     assert second == (View.FRONTAL, round((np.e**3 + np.e**4) / total, 3))
-    assert [guess.view for guess in views_of([image, image, image])] == [View.FRONTAL] * 3, (
+    assert [guess.view for guess in classify_views([image, image, image])] == [View.FRONTAL] * 3, (
         "three are judged one by one"
     )
 
 
 def test_no_images_no_views() -> None:
     """A study without images is asked about, too."""
-    assert views_of([]) == ()
+    assert classify_views([]) == ()
 
 
 @pytest.mark.real_data
@@ -104,7 +104,7 @@ def test_real_images_are_told_apart(real_data: Path) -> None:
     for number, row in read_jsonl(folder / "views.jsonl"):
         if number % 5 == 0:
             images = [load_image(folder / "images" / row["id"] / f"{k}.jpg") for k in (0, 1)]
-            guesses = dict(zip((f"{row['id']}/0.jpg", f"{row['id']}/1.jpg"), views_of(images), strict=True))
+            guesses = dict(zip((f"{row['id']}/0.jpg", f"{row['id']}/1.jpg"), classify_views(images), strict=True))
             lateral_right = row["lateral"] is None or guesses[row["lateral"]].view is View.LATERAL
             right.append(guesses[row["frontal"]].view is View.FRONTAL and lateral_right)
     assert len(right) > 400 and np.mean(right) >= 0.97

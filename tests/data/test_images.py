@@ -13,7 +13,7 @@ from PIL import Image
 
 from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import DataError
-from cxrlab.data.images import eight_bits, fit, load_image, load_rgb
+from cxrlab.data.images import as_uint8, fit, load_image, load_rgb
 
 GREY = np.random.default_rng(0).integers(0, 256, (30, 20), dtype=np.uint8)
 
@@ -122,7 +122,7 @@ def test_the_same_picture_has_one_plain_form() -> None:
     """Grey as 8 bits, as three equal channels or as 16 bits unscaled; colour stays colour; another image differs."""
     grey = np.array([[0, 7], [128, 255]], np.uint8)
     same = [grey, np.repeat(grey[..., None], 3, axis=2), grey.astype(np.uint16) * 257, grey.astype(np.float32) / 255]
-    assert all(np.array_equal(eight_bits(picture), grey) for picture in same)
-    assert eight_bits(grey > 100).tolist() == [[0, 0], [255, 255]]
+    assert all(np.array_equal(as_uint8(picture), grey) for picture in same)
+    assert as_uint8(grey > 100).tolist() == [[0, 0], [255, 255]]
     colour = np.dstack([grey, grey, 255 - grey])
-    assert np.array_equal(eight_bits(colour), colour)
+    assert np.array_equal(as_uint8(colour), colour)

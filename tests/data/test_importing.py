@@ -21,13 +21,12 @@ from cxrlab.core.errors import ConfigError, DataError, RunError, UnknownName
 from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data import importing
-from cxrlab.data.checking.check import check_corpus
+from cxrlab.data.check import check_corpus
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus import load_corpus
-from cxrlab.data.importers import IMPORTERS
-from cxrlab.data.importing import LEAVES_FOLDER, NOT_IN_FOLDER, import_corpus
-from cxrlab.data.sources.source import FIELDS, Imported, Plan, about
-from cxrlab.data.writer import NOTES, PARTIAL, Dropped
+from cxrlab.data.corpus_writer import NOTES, PARTIAL, Dropped
+from cxrlab.data.importing import FIELDS, LEAVES_FOLDER, NOT_IN_FOLDER, Imported, Plan, about, import_corpus
+from cxrlab.data.registry import IMPORTERS
 
 NIH = Path(__file__).parent / "sources" / "fixtures" / "nih_cxr14"
 

@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.data.pools import cifar_pool, folder_pool, load_plain_pickle
+from cxrlab.data.sources.cifar100 import cifar_pool, load_plain_pickle
+from cxrlab.data.sources.image_folder import folder_pool
 
 RNG = np.random.default_rng(0)
 

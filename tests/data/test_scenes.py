@@ -13,21 +13,30 @@ import pytest
 from corpora import content
 
 from cxrlab.core.randomness import generator
-from cxrlab.data.checking.check import check_corpus
+from cxrlab.data.check import check_corpus
 from cxrlab.data.config import ScenesConfig
-from cxrlab.data.scenery.ground import GROUNDS, noise
-from cxrlab.data.scenery.objects import BRIGHTNESSES, COLOURS, HEIGHTS, SHAPES, SIDES, SIZES, coverage
-from cxrlab.data.scenery.words import (
+from cxrlab.data.scenes import (
     BRIGHTNESS_WORDS,
+    BRIGHTNESSES,
     COLOUR_WORDS,
+    COLOURS,
     GROUND_WORDS,
+    GROUNDS,
     HEIGHT_WORDS,
+    HEIGHTS,
     SHAPE_WORDS,
+    SHAPES,
     SIDE_WORDS,
+    SIDES,
     SIZE_WORDS,
+    SIZES,
+    Scene,
     Words,
+    coverage,
+    draw_scene,
+    make_scenes,
+    noise,
 )
-from cxrlab.data.scenes import Scene, draw_scene, make_scenes
 
 MANY = range(120)
 LUMINANCE = np.array([0.299, 0.587, 0.114])

@@ -17,7 +17,7 @@ from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.records import Finding, Report
 from cxrlab.core.vocabulary import Certainty, Change, Severity, Side
 from cxrlab.data.config import SheetConfig
-from cxrlab.data.sheet import OUTLINES, Sheet, _outline, _wrapped, contact_sheet, drawable, finding_words
+from cxrlab.data.contact_sheet import OUTLINES, Sheet, _outline, _wrapped, contact_sheet, drawable, finding_words
 
 
 def pixels(sheet: Sheet) -> np.ndarray:

@@ -12,7 +12,7 @@ from corpora import CARD, content, drawn, toy_corpus
 
 from cxrlab.core.errors import DataError, RunError
 from cxrlab.data.corpus import load_corpus
-from cxrlab.data.writer import PARTIAL, CorpusWriter, write_files
+from cxrlab.data.corpus_writer import PARTIAL, CorpusWriter, write_files
 
 
 def fill(writer: CorpusWriter, count: int) -> None:

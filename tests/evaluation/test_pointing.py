@@ -19,8 +19,8 @@ from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.records import Finding, ImageFile, Report, Study
 from cxrlab.core.vocabulary import Presence, Side, View
 from cxrlab.data.config import PhantomConfig
+from cxrlab.data.corpus_writer import CorpusWriter
 from cxrlab.data.phantom.corpus import make_phantom
-from cxrlab.data.writer import CorpusWriter
 from cxrlab.evaluation import pointing as room
 from cxrlab.evaluation.config import PointingConfig
 from cxrlab.evaluation.pointing import Kind, pointing, told

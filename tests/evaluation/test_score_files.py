@@ -223,7 +223,7 @@ def test_a_run_that_did_not_finish_is_not_compared(tmp_path: Path, state: str) -
 
 def test_arrays_that_unpack_to_gigabytes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By what comes out, and by what a header claims."""
-    monkeypatch.setattr(scored_runs, "MOST_UNPACKED", 1 << 20)
+    monkeypatch.setattr(scored_runs, "MAX_UNPACKED_BYTES", 1 << 20)
     folder = scored(tmp_path / "run", batch(["a", "b"]), [mean([0.25, 0.5])])
     np.savez_compressed(folder / ARRAYS, array0=np.zeros(2 << 20, np.uint8))
     with pytest.raises(DataError, match=r"tallies\.npz holds array0\.npy, which unpacks to more than"):

@@ -12,7 +12,7 @@ from corpora import content
 
 from cxrlab.core.codec import encode_png
 from cxrlab.core.records import Study
-from cxrlab.data.writer import CorpusWriter
+from cxrlab.data.corpus_writer import CorpusWriter
 from cxrlab.extraction.diversity import answer_of
 from cxrlab.extraction.records import Query, fingerprint
 from cxrlab.extraction.transcript import NothingLearnt, write_transcript

@@ -10,10 +10,9 @@ import numpy as np
 from cxrlab.core.codec import encode_png
 from cxrlab.core.records import Finding, ImageFile, Report, Study
 from cxrlab.core.vocabulary import Severity, Side, View
-from cxrlab.data.building import Drawn
 from cxrlab.data.card import Card
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.writer import CorpusWriter
+from cxrlab.data.corpus_writer import CorpusWriter, Drawn
 
 CARD = Card("toy", source="made by a test", licence="none", citation="none", settings={"seed": 7})
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.importers import IMPORTERS
-from cxrlab.data.sources.source import Plan
-from cxrlab.data.writer import Dropped
+from cxrlab.data.corpus_writer import Dropped
+from cxrlab.data.importing import Plan
+from cxrlab.data.registry import IMPORTERS
 
 
 def told(name: str, root: Path, **settings: Any) -> list[dict[str, Any]]:

@@ -12,9 +12,9 @@ from cxrlab.core.codec import encode_png
 from cxrlab.core.records import ImageFile, Report, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.card import Card
-from cxrlab.data.composing.config import ComposeConfig
+from cxrlab.data.config import ComposeConfig
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.writer import CorpusWriter
+from cxrlab.data.corpus_writer import CorpusWriter
 
 
 def study(number: int, views: Iterable[str] = ("PA",), **changes: Any) -> Study:

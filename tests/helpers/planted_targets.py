@@ -17,7 +17,7 @@ from cxrlab.core.protocols import Generated
 from cxrlab.core.records import Finding, ImageFile, Report, Study
 from cxrlab.core.vocabulary import Severity, Side, View
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.writer import CorpusWriter
+from cxrlab.data.corpus_writer import CorpusWriter
 from cxrlab.robustness.cases import Case
 from cxrlab.robustness.evidence import ImageAnswer
 from cxrlab.robustness.labels import AskedLabel, labels_in

@@ -11,8 +11,7 @@ from cxrlab.core.folders import find_damage
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.phantom.corpus import make_phantom
-from cxrlab.data.scenery.words import COLOUR_WORDS, HEIGHT_WORDS
-from cxrlab.data.scenes import draw_scene
+from cxrlab.data.scenes import COLOUR_WORDS, HEIGHT_WORDS, draw_scene
 from cxrlab.findings.excerpts import present_sentences
 from cxrlab.findings.reader import read
 from cxrlab.models.builtin import NAMES, WEIGHTS, has_weights

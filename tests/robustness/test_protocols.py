@@ -17,10 +17,10 @@ from cxrlab.core.vocabulary import CHEXPERT_14
 from cxrlab.core.yaml_file import read_yaml
 from cxrlab.data.config import ImportConfig, PhantomConfig
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.exports.export import export_corpus
+from cxrlab.data.corpus_writer import CorpusWriter
+from cxrlab.data.exporting import export_corpus
 from cxrlab.data.importing import import_corpus
 from cxrlab.data.phantom.corpus import make_phantom
-from cxrlab.data.writer import CorpusWriter
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.robustness.audit import audit

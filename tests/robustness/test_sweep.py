@@ -21,7 +21,7 @@ from cxrlab.core.errors import DataError, OutOfMemory
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.memory import RECORD
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.writer import CorpusWriter
+from cxrlab.data.corpus_writer import CorpusWriter
 from cxrlab.robustness import audit as room
 from cxrlab.robustness.config import RobustnessConfig
 from cxrlab.robustness.sweep import aimed_attacks

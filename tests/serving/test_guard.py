@@ -15,9 +15,9 @@ from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.records import ImageFile, Report, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.card import Card
-from cxrlab.data.grey import luminance
+from cxrlab.data.corpus_writer import CorpusWriter
+from cxrlab.data.images import luminance
 from cxrlab.data.scenes import draw_scene
-from cxrlab.data.writer import CorpusWriter
 from cxrlab.extraction.defence.base import Defence
 from cxrlab.findings.reader import read
 from cxrlab.serving.account_store import BlockedAccounts

@@ -22,7 +22,7 @@ from serve_process import Serving, serve
 from serving_models import asking, image_of, said, url_of
 
 from cxrlab.core.codec import decode
-from cxrlab.data.images import eight_bits
+from cxrlab.data.images import as_uint8
 from cxrlab.serving.accounts import add_account
 from cxrlab.serving.config import Limits
 from cxrlab.serving.images import check_picture, decode_picture
@@ -173,7 +173,7 @@ def test_what_a_picture_carries_beside_the_image_changes_no_pixel(name: str) -> 
     data = ODD_PICTURES[name]
     shown = decode_picture(check_picture(data, Limits()))
     if not name.startswith("dicom"):
-        assert (shown == eight_bits(decode(data, name))).all()
+        assert (shown == as_uint8(decode(data, name))).all()
     assert shown.shape in ((24, 24), (64, 64))
 
 

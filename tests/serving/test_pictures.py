@@ -18,7 +18,7 @@ from PIL import Image
 from serving_models import image_of, url_of
 
 from cxrlab.core.codec import encode_jpeg, encode_png
-from cxrlab.data.images import eight_bits, load_image, read_picture
+from cxrlab.data.images import as_uint8, load_image, read_picture
 from cxrlab.serving.config import Limits
 from cxrlab.serving.errors import ApiError
 from cxrlab.serving.images import check_picture, decode_picture, picture_bytes
@@ -62,7 +62,7 @@ def test_it_is_what_a_model_on_this_machine_would_see(tmp_path: Path) -> None:
     deep = encode_png(IMAGE.astype(np.uint16) * 16)  # twelve bits
     (tmp_path / "deep.png").write_bytes(deep)
     found = shown(deep)
-    assert found.dtype == np.uint8 and np.array_equal(found, eight_bits(read_picture(tmp_path / "deep.png")))
+    assert found.dtype == np.uint8 and np.array_equal(found, as_uint8(read_picture(tmp_path / "deep.png")))
     assert np.abs(found / 255 - load_image(tmp_path / "deep.png")).max() <= 0.5 / 255 + 1e-6
 
 

@@ -28,9 +28,9 @@ from cxrlab.core.codec import encode_png, to_uint8
 from cxrlab.core.records import ImageFile, Report, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.card import Card
-from cxrlab.data.grey import luminance
+from cxrlab.data.corpus_writer import CorpusWriter
+from cxrlab.data.images import luminance
 from cxrlab.data.scenes import draw_scene
-from cxrlab.data.writer import CorpusWriter
 from cxrlab.serving.accounts import add_account
 
 NAME = "stub:normal"

@@ -27,7 +27,7 @@ from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.records import Report
 from cxrlab.data.corpus import load_corpus
-from cxrlab.data.structuring import outcome
+from cxrlab.data.structuring import records
 from cxrlab.extraction.anatomy import Category
 from cxrlab.extraction.oracle_questions import load_questions
 from cxrlab.extraction.oracles import KINDS, load_oracle
@@ -259,7 +259,7 @@ def test_an_oracle_says_what_pictures_are_moved_towards(world: World) -> None:
 def test_a_structurers_text_is_checked_and_accepted(world: World) -> None:
     """Eight studies of which one was asked about twice; the four of the test split pass."""
     done = load_corpus(world.whole("structurer"))
-    expected = {outcome.BY_MODEL: 7, outcome.BY_MODEL_AGAIN: 1, outcome.TEST: 4}
+    expected = {records.BY_MODEL: 7, records.BY_MODEL_AGAIN: 1, records.TEST: 4}
     assert {remark: done.card.remarks.get(remark) for remark in expected} == expected
     assert done["s4"].structured == {world.server.name: {"indication": "Cough.", "findings": "Left effusion. Mark 4."}}
 

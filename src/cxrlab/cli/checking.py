@@ -10,9 +10,9 @@ from cxrlab.cli.result import Result, columns
 from cxrlab.data.config import CheckConfig, ScrubConfig
 
 if TYPE_CHECKING:
-    from cxrlab.data.checking.check import CheckReport
-    from cxrlab.data.checking.statistics import Quartiles, Statistics
+    from cxrlab.data.check import CheckReport
     from cxrlab.data.scrub.scrub import ScrubReport
+    from cxrlab.data.statistics import Quartiles, Statistics
 
 SUMMARY = "summary.json"
 
@@ -31,8 +31,7 @@ def check(corpus: Path, config: CheckConfig, out: Path | None = None) -> Result:
         out: Run folder for check.json, statistics.json, duplicates.json (with --duplicates), sheet.png and page.html;
             nothing is kept without it.
     """
-    from cxrlab.data.checking.check import check_corpus
-    from cxrlab.data.checking.data_card import write_data_card
+    from cxrlab.data.check import check_corpus, write_data_card
     from cxrlab.render.page import write_page
 
     if out is None:
@@ -99,7 +98,7 @@ def statistics_text(numbers: Statistics) -> str:
 
 def _by_split(table: Mapping[str, Mapping[str, int]]) -> str:
     """`train 90 of 100 (no findings text 10), test 20 of 20`."""
-    from cxrlab.data.checking.tally import USABLE
+    from cxrlab.data.statistics import USABLE
 
     splits = list(dict.fromkeys(split for row in table.values() for split in row if split != "all"))
     parts = []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cxrlab.cli.result import Result
 from cxrlab.core.errors import ConfigError
-from cxrlab.data.composing.config import ComposeConfig
+from cxrlab.data.config import ComposeConfig
 
 
 def compose(config: ComposeConfig, out: Path | None = None, dry_run: bool = False) -> Result:
@@ -20,8 +20,7 @@ def compose(config: ComposeConfig, out: Path | None = None, dry_run: bool = Fals
         out: Folder of the new corpus.
         dry_run: Print the tree and the table, write nothing.
     """
-    from cxrlab.data.composing.compose import compose_corpus, plan
-    from cxrlab.data.composing.table import as_text
+    from cxrlab.data.composing import as_text, compose_corpus, plan
 
     if out is None and not dry_run:
         raise ConfigError("--out is missing; name the folder of the new corpus, or give --dry-run to look first.")

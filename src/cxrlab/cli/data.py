@@ -23,9 +23,8 @@ def list_corpora(folder: Path | None = None) -> Result:
         folder: A folder whose subfolders are corpora, or a corpus itself.
     """
     from cxrlab.cli.commands import COMMANDS
-    from cxrlab.data.importers import IMPORTERS
-    from cxrlab.data.makers import MAKERS
-    from cxrlab.data.sources.source import about
+    from cxrlab.data.importing import about
+    from cxrlab.data.registry import IMPORTERS, MAKERS
 
     makers = {name: COMMANDS[f"data make {name}"].help for name in MAKERS}
     text = "can be made with 'cxrlab data make NAME':\n" + columns(list(makers.items()), "  ")
@@ -74,8 +73,8 @@ def tell_about(name: str) -> Result:
     Args:
         name: The data set; 'cxrlab data ls' lists them.
     """
-    from cxrlab.data.importers import IMPORTERS
-    from cxrlab.data.sources.source import about
+    from cxrlab.data.importing import about
+    from cxrlab.data.registry import IMPORTERS
 
     told = about(IMPORTERS.load(name))
     lines = [
@@ -97,7 +96,7 @@ def import_data(name: str, config: ImportConfig, out: Path) -> Result:
         out: Folder of the corpus.
     """
     from cxrlab.data.card import CARD
-    from cxrlab.data.checking.check import LACKS
+    from cxrlab.data.check import LACKS
     from cxrlab.data.importing import import_corpus
 
     before = (out / CARD).is_file()
@@ -133,7 +132,7 @@ def export(layout: str, corpus: Path, out: Path, workers: int = 0) -> Result:
         workers: Processes; 0 means one per core, the most there can be.
     """
     from cxrlab.data.corpus import load_corpus
-    from cxrlab.data.exports.export import export_corpus
+    from cxrlab.data.exporting import export_corpus
 
     folder = export_corpus(layout, load_corpus(corpus), out, workers)
     return Result(str(folder), {"path": folder})
@@ -147,8 +146,8 @@ def show(corpus: Path, config: SheetConfig, out: Path) -> Result:
         config: Settings.
         out: The PNG file to write.
     """
+    from cxrlab.data.contact_sheet import contact_sheet
     from cxrlab.data.corpus import load_corpus
-    from cxrlab.data.sheet import contact_sheet
 
     sheet = contact_sheet(load_corpus(corpus), config, out)
     return Result(f"wrote {sheet}", {"path": sheet.path, "shown": sheet.shown, "unreadable": sheet.unreadable})

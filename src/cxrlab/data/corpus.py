@@ -22,10 +22,9 @@ from cxrlab.core.errors import ConfigError, DataError, nearest, shown
 from cxrlab.core.files import unreadable
 from cxrlab.core.jsonl import parse_line, read_jsonl, read_line, scan_jsonl
 from cxrlab.core.records import SPLITS, Study
-from cxrlab.data.bounded import read_bounded
+from cxrlab.data.bounded_reading import read_bounded
 from cxrlab.data.card import CARD, Card, read_card
-from cxrlab.data.grey import ImageArray
-from cxrlab.data.images import load_image, load_rgb
+from cxrlab.data.images import ImageArray, load_image, load_rgb
 
 STUDIES = "studies.jsonl"
 _PLAIN = re.compile(r"[\w.-][\w./-]*", re.ASCII)
@@ -78,7 +77,7 @@ class Corpus:
         seen: set[str] = set()
         for number, values in read_jsonl(self.file):
             wanted = {key: value for key, value in values.items() if key not in without} if without else values
-            study = study_of_line(wanted, f"{self.file}:{number}")
+            study = parse_study(wanted, f"{self.file}:{number}")
             if study.id in seen:
                 raise repeated_id(self.file, number, study.id)
             seen.add(study.id)
@@ -106,14 +105,14 @@ class Corpus:
         except OSError as error:
             raise unreadable(error, self.file) from error
         place = f"{self.file}:{entry.line}"
-        return study_of_line(parse_line(line, place), place)
+        return parse_study(parse_line(line, place), place)
 
     def ids(self, split: str | None = None) -> tuple[str, ...]:
         """Ids in file order, of one split or of all."""
         _check_split(split)
         return tuple(key for key, entry in self._index().items() if split is None or entry.split == split)
 
-    def no_study_in(self, *splits: str) -> DataError:
+    def no_study_error(self, *splits: str) -> DataError:
         """The error for splits that hold no study: which splits there are, and what gives studies a split."""
         held = sorted({entry.split or "none" for entry in self._index().values()})
         if not held:
@@ -185,7 +184,7 @@ def corpus_folder(path: str | Path) -> Path:
     return folder
 
 
-def study_of_line(values: dict[str, Any], place: str) -> Study:
+def parse_study(values: dict[str, Any], place: str) -> Study:
     """The study of one parsed line; errors are led by `place` (file and line)."""
     try:
         study = Study.from_json(values)

@@ -6,17 +6,28 @@ JPEG files named .png.
 
 from __future__ import annotations
 
+import io
+import math
+import re
+import struct
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from cxrlab.core.codec import decode, to_uint8, to_unit
-from cxrlab.data.bounded import read_bounded
-from cxrlab.data.dicom import decode_dicom, is_dicom
-from cxrlab.data.grey import ImageArray, luminance
+from cxrlab.core.codec import MOST_PIXELS, decode, to_uint8, to_unit
+from cxrlab.core.errors import DataError
+from cxrlab.core.vocabulary import View
+from cxrlab.data.bounded_reading import read_bounded
+
+if TYPE_CHECKING:
+    from pydicom import Dataset
 
 # uint8, uint16, bool or float32 in [0, 1]; [H, W] or [H, W, 3].
 Picture = NDArray[Any]
@@ -54,7 +65,7 @@ def read_picture(path: str | Path) -> Picture:
     return decode_dicom(data, str(path)) if is_dicom(data) else decode(data, str(path))
 
 
-def eight_bits(picture: Picture) -> NDArray[np.uint8]:
+def as_uint8(picture: Picture) -> NDArray[np.uint8]:
     """What a picture shows, in the plainest form: uint8, [H, W] where it is grey, [H, W, 3] where it has colour.
 
     The same image saved with another compression, depth or number of channels comes out the same.
@@ -110,3 +121,326 @@ def _resize(channel: ImageArray, width: int, height: int) -> ImageArray:
     # Pillow widens this filter by the scale when shrinking, which makes it a smooth area average.
     picture = Image.fromarray(np.ascontiguousarray(channel, np.float32))
     return np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR), np.float32)
+
+
+ImageArray = NDArray[np.float32]
+
+_WEIGHTS = np.array([0.299, 0.587, 0.114], np.float32)
+
+
+def luminance(colour: ImageArray) -> ImageArray:
+    """Red, green and blue in [0, 1] ([H, W, 3]) to one grey in [0, 1] ([H, W])."""
+    return np.asarray(np.clip(colour @ _WEIGHTS, 0.0, 1.0))
+
+
+_DEFLATED = b"1.2.840.10008.1.2.1.99"
+_LATERAL = frozenset({"LL", "RL", "L", "LAT", "LATERAL", "LLAT", "RLAT", "XTABLE LATERAL"})
+_DAYS_A_YEAR = {"Y": 1.0, "M": 12.0, "W": 52.1775, "D": 365.2425}
+
+
+@dataclass(frozen=True)
+class DicomInfo:
+    """What a corpus may keep of a header; names, dates and numbers of the patient are not read.
+
+    Args:
+        view: None when the header does not say.
+        age: Years; None when absent or unreadable.
+        sex: "F", "M" or None.
+        rows: Height in pixels.
+        columns: Width in pixels.
+        spacing_mm: Height of one pixel on the detector; None when absent.
+    """
+
+    view: View | None
+    age: float | None
+    sex: str | None
+    rows: int
+    columns: int
+    spacing_mm: float | None
+
+
+def is_dicom(data: bytes) -> bool:
+    """Whether bytes look like DICOM: by the mark after the preamble, or by a first header element.
+
+    Old files may lack the preamble; they start with group 0002 or 0008, little-endian, followed by
+    a two-letter type or a plausible length.
+    """
+    if data[128:132] == b"DICM":
+        return True
+    if len(data) < 16 or data[:2] not in (b"\x02\x00", b"\x08\x00") or data[3] != 0:
+        return False
+    explicit = re.fullmatch(rb"UI|UL|CS|OB|DA|SH|LO|TM", data[4:6]) is not None
+    return explicit or int.from_bytes(data[4:8], "little") <= min(64, len(data) - 8)
+
+
+def decode_dicom(data: bytes, name: str) -> ImageArray:
+    """The image of one DICOM file, [H, W] in [0, 1].
+
+    Args:
+        data: The whole file.
+        name: What to call it in an error, usually its path.
+
+    A lookup table goes before a window, and the first of several windows is used, as viewers do.
+    Without either, 8-bit values are taken as ready for display; deeper ones are stretched between
+    their 0.5th and 99.5th percentiles, since detectors fill an unknown part of their range. Padding
+    becomes black. Colour becomes luminance. Files of several frames and deflated files are refused.
+    """
+    header = parse_dicom(data, name)
+    with report_damaged_header(name):
+        check_single_image(header, name)
+        return displayed(header, stored_pixels(header, name), name)
+
+
+def dicom_info(data: bytes, name: str) -> DicomInfo:
+    """View, age, sex and size from a header, without decoding the pixels."""
+    header = parse_dicom(data, name, pixels=False)
+    with report_damaged_header(name):
+        return _info(header)
+
+
+def _info(header: Dataset) -> DicomInfo:
+    sex = str(header.get("PatientSex", "")).strip().upper()
+    spacing = header.get("PixelSpacing") or header.get("ImagerPixelSpacing")
+    return DicomInfo(
+        view=_view(str(header.get("ViewPosition", "") or "")),
+        age=_age(str(header.get("PatientAge", "") or "")),
+        sex=sex if sex in ("F", "M") else None,
+        rows=int(header.get("Rows", 0)),
+        columns=int(header.get("Columns", 0)),
+        spacing_mm=float(spacing[0]) if spacing else None,
+    )
+
+
+@contextmanager
+def report_damaged_header(name: str) -> Iterator[None]:
+    """Turn what a damaged header raises into a `DataError`.
+
+    Elements of a damaged header come as lists, text or nothing where a number should be.
+    """
+    try:
+        yield
+    except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, struct.error) as error:
+        raise DataError(f"{name} has a damaged DICOM header ({_reason(error)}); fetch it again.") from error
+
+
+def parse_dicom(data: bytes, name: str, *, pixels: bool = True) -> Dataset:
+    """The header of one DICOM file, with or without its pixels still encoded; deflated and damaged ones are refused."""
+    from pydicom import dcmread
+
+    if _DEFLATED in data:
+        # A megabyte of it may unpack to gigabytes, and the parser unpacks all before it reads anything.
+        raise DataError(f"{name} is a deflated DICOM file, which is not supported; save it in another transfer syntax.")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a header that breaks a rule of form is common and harmless
+            header = dcmread(io.BytesIO(data), force=is_dicom(data), stop_before_pixels=not pixels)
+            header.decode()
+    except Exception as error:  # the parser raises many kinds on damaged bytes
+        raise DataError(f"{name} is not a readable DICOM file ({_reason(error)}); fetch it again.") from None
+    if "Rows" not in header and "SOPClassUID" not in header:
+        raise DataError(f"{name} is a DICOM file cut short in its header or holds no picture; fetch it again.")
+    return header
+
+
+def check_single_image(header: Dataset, name: str) -> None:
+    """Refuse a file without pixels, of several frames, or of more pixels than any image has."""
+    if "PixelData" not in header:
+        raise DataError(f"{name} is a DICOM file without pixels; it may be a report or a cut download.")
+    for tag in ("Rows", "Columns", "BitsAllocated", "PhotometricInterpretation"):
+        if header.get(tag) in (None, ""):
+            raise DataError(f"{name} is a DICOM file without '{tag}', so its pixels cannot be read; fetch it again.")
+    if header.Rows * header.Columns > MOST_PIXELS:
+        raise DataError(f"{name} claims {header.Columns} x {header.Rows} pixels, above the limit of {MOST_PIXELS:,}.")
+    frames = int(header.get("NumberOfFrames") or 1)
+    if frames > 1:
+        raise DataError(f"{name} holds {frames} frames; a radiograph has one. Split it or leave it out.")
+
+
+def stored_pixels(header: Dataset, name: str) -> Stored:
+    """Decoded pixels before any rescaling, [H, W] or [H, W, 3], without what old files hide in unused bits."""
+    from pydicom.uid import ExplicitVRLittleEndian, ImplicitVRLittleEndian, RLELossless
+
+    if "TransferSyntaxUID" not in header.file_meta:
+        # A file without its meta group is by rule implicit; the parser has noticed if it is not.
+        implicit = header.original_encoding[0]
+        header.file_meta.TransferSyntaxUID = ImplicitVRLittleEndian if implicit else ExplicitVRLittleEndian
+    if header.file_meta.TransferSyntaxUID == RLELossless:
+        # The faster decoder ends in a panic outside Python's exceptions when a run is damaged.
+        header.pixel_array_options(decoding_plugin="pydicom")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            stored: Stored = header.pixel_array
+    except Exception as error:  # each decoder raises its own kinds
+        why = f"{header.file_meta.TransferSyntaxUID.name}: {_reason(error)}"
+        raise DataError(f"{name} has pixels that cannot be decoded ({why}); fetch it again.") from None
+    bits = int(header.get("BitsStored") or header.BitsAllocated)
+    if stored.ndim == 2 and stored.dtype.kind == "u" and bits < stored.dtype.itemsize * 8:
+        stored = stored & np.array((1 << bits) - 1, stored.dtype)  # old files keep overlays in the unused bits
+    return stored
+
+
+def _view(text: str) -> View | None:
+    word = text.strip().upper()
+    if not word:
+        return None
+    if word in ("PA", "AP"):
+        return View(word)
+    return View.LATERAL if word in _LATERAL else View.OTHER
+
+
+def _age(text: str) -> float | None:
+    match = re.fullmatch(r"\s*(\d{1,3})\s*([YMWD]?)\s*", text.upper())
+    return float(match[1]) / _DAYS_A_YEAR[match[2] or "Y"] if match else None
+
+
+def _reason(error: BaseException) -> str:
+    """The first sentence of a library's message; the rest names its parts, not the user's."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text.split(". ")[0].rstrip(".")[:160]
+
+
+Stored = NDArray[Any]
+Values = NDArray[np.float64]
+Real = TypeVar("Real", np.float32, np.float64)
+
+# Without a window: what share of the darkest and of the brightest pixels may saturate.
+TAIL_PERCENT = 0.5
+
+
+def displayed(header: Dataset, stored: Stored, name: str) -> ImageArray:
+    """The image, [H, W] in [0, 1], bone bright.
+
+    Args:
+        header: Its header.
+        stored: Decoded pixels, [H, W] or [H, W, 3].
+        name: What to call the file in an error.
+    """
+    if int(header.get("SamplesPerPixel", 1)) > 1 or header.PhotometricInterpretation == "PALETTE COLOR":
+        return _colour(header, stored)
+    padded = _padding(header, stored)
+    values = _finite(_rescaled(header, stored, name), "rescale", name)
+    image = _finite(_of_interest(header, values, padded, name), "range", name)
+    # A digital radiograph states both, and they agree; one of them is enough to turn it.
+    if header.PhotometricInterpretation == "MONOCHROME1" or header.get("PresentationLUTShape") == "INVERSE":
+        image = np.float32(1.0) - image
+    image[padded] = 0.0
+    return image
+
+
+def window_values(values: Values, centre: float, width: float, shape: str = "LINEAR") -> ImageArray:
+    """A window as the standard defines it (PS3.3, C.11.2.1), scaled to [0, 1].
+
+    Args:
+        values: After the modality rescale.
+        centre: Value shown as mid-grey.
+        width: Values from black to white; at least 1 for LINEAR, above 0 for the others.
+        shape: LINEAR, LINEAR_EXACT or SIGMOID.
+    """
+    if shape == "SIGMOID":
+        window = 1.0 / (1.0 + np.exp(np.clip(-4.0 * (values - centre) / width, -700.0, 700.0)))
+    elif shape == "LINEAR_EXACT":
+        window = (values - centre) / width + 0.5
+    else:
+        # The standard counts whole grey steps here, hence the halves; a width of 1 is a threshold.
+        window = (values - (centre - 0.5)) / max(width - 1.0, 1e-9) + 0.5
+    return np.clip(window, 0.0, 1.0).astype(np.float32)
+
+
+def _colour(header: Dataset, stored: Stored) -> ImageArray:
+    from pydicom.pixels.processing import apply_color_lut
+
+    if header.PhotometricInterpretation == "PALETTE COLOR":
+        stored = apply_color_lut(stored, header)
+        most = float(np.iinfo(stored.dtype).max)
+    else:
+        most = float((1 << int(header.BitsStored)) - 1)
+    return luminance(stored[..., :3].astype(np.float32) / np.float32(most))
+
+
+def _padding(header: Dataset, stored: Stored) -> NDArray[np.bool_]:
+    """Pixels that the header declares to be outside the picture, by their stored value."""
+    value = header.get("PixelPaddingValue")
+    if value is None:
+        return np.zeros(stored.shape, bool)
+    limit = header.get("PixelPaddingRangeLimit", value)
+    return np.asarray((stored >= min(value, limit)) & (stored <= max(value, limit)))
+
+
+def _finite(array: NDArray[Real], what: str, name: str) -> NDArray[Real]:
+    """The array itself; one NaN in an image would poison every mean that it enters."""
+    if not np.isfinite(array).all():
+        raise DataError(f"{name} has a damaged DICOM header (its {what} gives no finite values); fetch it again.")
+    return array
+
+
+def _rescaled(header: Dataset, stored: Stored, name: str) -> Values:
+    if header.get("ModalityLUTSequence"):
+        return _looked_up(header, header.ModalityLUTSequence[0], stored.astype(np.float64), name)[0]
+    slope, intercept = _rescale(header)
+    return stored.astype(np.float64) * slope + intercept
+
+
+def _rescale(header: Dataset) -> tuple[float, float]:
+    """Slope and intercept; an element that is absent or empty changes nothing."""
+    slope, intercept = header.get("RescaleSlope"), header.get("RescaleIntercept")
+    return (1.0 if slope in (None, "") else float(slope), 0.0 if intercept in (None, "") else float(intercept))
+
+
+def _of_interest(header: Dataset, values: Values, padded: NDArray[np.bool_], name: str) -> ImageArray:
+    """Values of interest to [0, 1], before the photometric direction."""
+    if header.get("VOILUTSequence"):
+        grey, brightest = _looked_up(header, header.VOILUTSequence[0], values, name)
+        # Tables often declare 16 bits and fill 12; the brightest entry is white.
+        return (grey / max(1.0, brightest)).clip(0.0, 1.0).astype(np.float32)
+    window = _window(header)
+    if window is not None:
+        return window_values(values, *window)
+    bits = int(header.get("BitsStored") or header.BitsAllocated)
+    if bits <= 8 and _rescale(header) == (1.0, 0.0) and not header.get("ModalityLUTSequence"):
+        return (values / ((1 << bits) - 1)).clip(0.0, 1.0).astype(np.float32)
+    inside = values[~padded]
+    low, high = np.percentile(inside, (TAIL_PERCENT, 100.0 - TAIL_PERCENT)) if inside.size else (0.0, 0.0)
+    if high <= low and inside.size:
+        low, high = float(inside.min()), float(inside.max())
+    if high <= low:
+        raise DataError(f"{name} holds a single grey value and no window; there is no image to show, leave it out.")
+    return ((values - low) / (high - low)).clip(0.0, 1.0).astype(np.float32)
+
+
+def _looked_up(header: Dataset, table: Dataset, values: Values, name: str) -> tuple[Values, float]:
+    """Values through a lookup table, and its brightest entry.
+
+    The descriptor gives the number of entries (0 stands for 65,536), the value of the first one and
+    the bits of each. Values outside the table take its ends.
+    """
+    entries, first, bits = (int(number) for number in table.LUTDescriptor)
+    entries = entries or 1 << 16
+    words = _words(table.LUTData, entries, bits, little=bool(header.original_encoding[1]))
+    if not 1 <= bits <= 16 or words.size < entries:
+        raise DataError(
+            f"{name} declares a lookup table of {entries} entries with {bits} bits each and holds {words.size}; "
+            "fetch it again."
+        )
+    index = np.clip(np.rint(values) - first, 0, entries - 1).astype(np.int64)
+    return words[index].astype(np.float64), float(words[:entries].max())
+
+
+def _words(data: Any, entries: int, bits: int, *, little: bool) -> NDArray[Any]:
+    """The entries of a table: numbers already, or bytes with one or two for each entry."""
+    if not isinstance(data, (bytes, bytearray)):
+        return np.atleast_1d(np.asarray(data, dtype=np.int64))
+    if bits <= 8 and len(data) < 2 * entries:
+        return np.frombuffer(data, np.uint8)
+    return np.frombuffer(data[: len(data) // 2 * 2], "<u2" if little else ">u2")
+
+
+def _window(header: Dataset) -> tuple[float, float, str] | None:
+    """Centre, width and shape of the first window; None where the header has no usable one."""
+    centre, width = header.get("WindowCenter"), header.get("WindowWidth")
+    if centre in (None, "") or width in (None, ""):
+        return None
+    first_centre, first_width = (float(value[0] if hasattr(value, "__len__") else value) for value in (centre, width))
+    shape = str(header.get("VOILUTFunction") or "LINEAR").upper()
+    usable = math.isfinite(first_centre + first_width) and (first_width >= 1 if shape == "LINEAR" else first_width > 0)
+    return (first_centre, first_width, shape) if usable else None

@@ -8,24 +8,27 @@ same either way, and after any number of kills.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
-from collections.abc import Callable
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_bytes, sha256_of
 from cxrlab.core.records import ImageFile, Study
-from cxrlab.data.building import Drawn, Recipe, build_corpus
 from cxrlab.data.card import Card
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus import Corpus, check_inside
-from cxrlab.data.importers import IMPORTERS
-from cxrlab.data.sources.csv_file import files_found
-from cxrlab.data.sources.label_text import with_label_report
-from cxrlab.data.sources.source import Imported, Item, Plan, about
+from cxrlab.data.corpus_writer import Drawn, Dropped, Recipe, build_corpus, is_nonempty_file
+from cxrlab.data.registry import IMPORTERS
+from cxrlab.data.sources.tables import record_source_files
 from cxrlab.data.splits import assign_split
-from cxrlab.data.writer import Dropped, holds_something
+from cxrlab.findings.label_report import label_report
 
 IMAGES = "images"
 NOT_IN_FOLDER = "image listed, but not in the folder"
@@ -49,7 +52,7 @@ def import_corpus(name: str, config: ImportConfig, out: str | Path) -> Corpus:
     `absent_images`, with the same fields, and counted as a remark.
     """
     importer = IMPORTERS.load(name)
-    with files_found() as files:
+    with record_source_files() as files:
         plan: Plan[object] = importer(config)
     if Path(os.path.realpath(out)).is_relative_to(os.path.realpath(config.root)):
         raise ConfigError(f"{out} lies in the source folder {config.root}; choose a folder outside of it.")
@@ -114,7 +117,7 @@ def _take(
 
 def _placed(study: Study, remarks: tuple[str, ...], config: ImportConfig) -> Drawn:
     """The study with its images by their path in the corpus, those that are not there set apart."""
-    here = [image for image in study.images if holds_something(config.root / image.path)]
+    here = [image for image in study.images if is_nonempty_file(config.root / image.path)]
     absent = tuple(_in_corpus(image) for image in study.images if image not in here)
     files = {f"{IMAGES}/{image.path}": read_bytes(config.root / image.path) for image in here} if config.copy else {}
     study = dataclasses.replace(study, images=tuple(map(_in_corpus, here)), absent_images=absent or None)
@@ -128,3 +131,107 @@ def _named(file: Path, root: Path) -> str:
 
 def _in_corpus(image: ImageFile) -> ImageFile:
     return dataclasses.replace(image, path=f"{IMAGES}/{image.path}")
+
+
+Item = TypeVar("Item")
+
+# The fields of an importer's docstring, in their order.
+FIELDS = ("Counts", "Views", "Labels", "Language", "Licence", "Citation", "Obtain", "Defects")
+
+
+@dataclass(frozen=True)
+class Imported:
+    """One study of the source.
+
+    Args:
+        study: Its images by their path in the source folder, with `/` between the parts.
+        remarks: What was odd about it: a few fixed sentences without names, since they are counted.
+        files: Bytes of its images by path, where the source keeps them in another form than files.
+    """
+
+    study: Study
+    remarks: tuple[str, ...] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan(Generic[Item]):
+    """A source that was found and understood, ready to be read study by study.
+
+    Args:
+        items: One for each study, in the order of the corpus to be; read lazily.
+        study_id: The id of an item's study, unique in the source.
+        read: The study of an item, or why it is left out; importable by name, since workers run it.
+        total: Number of items; None where nobody knows.
+        layout: Which of the source's layouts was found ("jpg 2.1.0").
+        collections: Where the pictures come from; see `Card.collections`.
+        remarks: What is odd about the source and belongs to no study (a box for an unknown image) → how often.
+        takes: Which of the settings that only some data sets have it looked at: reports, projections.
+        label_style: How sentences are made from the labels (see `label_text`), where the source has no English report.
+        writes: Whether the importer gives the bytes of images (`Imported.files`); then nothing is linked or copied.
+    """
+
+    items: Iterable[Item]
+    study_id: Callable[[Item], str]
+    read: Callable[[Item], Imported | Dropped]
+    total: int | None
+    layout: str
+    collections: tuple[str, ...] = ()
+    remarks: Mapping[str, int] = field(default_factory=dict)
+    takes: tuple[str, ...] = ()
+    label_style: str | None = None
+    writes: bool = False
+
+
+@dataclass(frozen=True)
+class About:
+    """What the docstring of an importer says of its data set.
+
+    Args:
+        title: Its first line.
+        fields: The fixed fields, each as one line of text.
+    """
+
+    title: str
+    fields: Mapping[str, str]
+
+    @property
+    def licence(self) -> str:
+        """What may be done with the data."""
+        return self.fields["Licence"]
+
+    @property
+    def citation(self) -> str:
+        """How to cite the data."""
+        return self.fields["Citation"]
+
+
+def about(importer: Callable[..., Any]) -> About:
+    """What the module of an importer's `plan` says of its data set; a missing field is a mistake of the programmer."""
+    text = inspect.cleandoc(sys.modules[importer.__module__].__doc__ or "")
+    title, _, body = text.partition("\n")
+    parts = re.split(rf"^({'|'.join(FIELDS)}):", body, flags=re.MULTILINE)
+    found = {name: " ".join(value.split()) for name, value in zip(parts[1::2], parts[2::2], strict=True)}
+    if tuple(found) != FIELDS or not all(found.values()):
+        raise ValueError(f"the docstring of {importer.__module__} needs the fields {', '.join(FIELDS)}, in this order.")
+    return About(title.rstrip("."), found)
+
+
+MAKER = "labels"
+# Which of a study's label sets each style tells: CheXpert's fourteen, or the corpus's own names.
+_FOURTEEN = frozenset({"chexpert", "brax"})
+
+
+def with_label_report(study: Study, style: str) -> Study:
+    """The study with `structured["labels"]`, the findings that its labels tell.
+
+    The study is returned as it is where it belongs to the test split, which never holds text that is not the
+    source's, or where its labels tell nothing.
+    """
+    if study.split == "test":
+        return study
+    labels: Mapping[str, int] = study.labels if style in _FOURTEEN else study.own_labels
+    text = label_report(labels, study.id, style)
+    if not text:
+        return study
+    return replace(study, structured={**study.structured, MAKER: {"findings": text}})

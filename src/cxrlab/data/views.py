@@ -8,7 +8,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.records import Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.grey import ImageArray
+from cxrlab.data.images import ImageArray
 
 # PA before AP: it is taken in the X-ray room at full breath and shows the heart in its true size.
 FRONTAL = (View.PA, View.AP, View.FRONTAL)

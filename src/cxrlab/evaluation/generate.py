@@ -32,9 +32,9 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.records import Study
 from cxrlab.core.runs import Run, finished, state
 from cxrlab.core.streams import Remarks
-from cxrlab.data.collections import check_external, collections_of, refuse_shared
+from cxrlab.data.card import check_external, check_no_shared_collections, collections_of
+from cxrlab.data.contact_sheet import finding_words
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.data.sheet import finding_words
 from cxrlab.data.views import image_of, shown
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.controls import answer_wrong_images
@@ -181,7 +181,7 @@ def chosen_ids(corpus: Corpus, split: str, n: int | None, seed: int) -> list[str
     """
     ids = corpus.ids(split)
     if not ids:
-        raise corpus.no_study_in(split)
+        raise corpus.no_study_error(split)
     if n is None or n >= len(ids):
         return list(ids)
     drawn = generator(seed, "generate").permutation(len(ids))[:n]
@@ -341,7 +341,9 @@ def check_external_model(model: ImageToText, corpus: Corpus) -> None:
             f"'{model.name}' does not tell which collections it has learnt from, so nobody can say whether "
             f"{corpus.path} is external to it; leave out --external."
         )
-    refuse_shared(model.collections, collections_of(corpus.card), f"the model '{model.name}'", corpus.card.name)
+    check_no_shared_collections(
+        model.collections, collections_of(corpus.card), f"the model '{model.name}'", corpus.card.name
+    )
 
 
 THUMB_SIZE = 224

@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import ConfigError
-from cxrlab.data.sheet import drawable
+from cxrlab.data.contact_sheet import drawable
 
 Array = NDArray[np.float32]
 Picture = NDArray[np.uint8]

@@ -150,7 +150,7 @@ def _entries(corpus: Corpus, config: RetrieveConfig) -> tuple[list[Entry], int]:
     """The studies to embed, in corpus order, and how many have no text."""
     ids = corpus.ids(config.split)
     if not ids:
-        raise corpus.no_study_in(config.split)
+        raise corpus.no_study_error(config.split)
     chosen = set(ids)
     if config.n is not None and config.n < len(ids):
         chosen = {ids[index] for index in generator(config.seed, "retrieve").permutation(len(ids))[: config.n]}

@@ -30,7 +30,7 @@ from cxrlab.core.headlines import headlines
 from cxrlab.core.json_form import dumps
 from cxrlab.core.runs import Run, state
 from cxrlab.core.tables import load_reference
-from cxrlab.data.bounded import MOST_UNPACKED, read_member
+from cxrlab.data.bounded_reading import MAX_UNPACKED_BYTES, read_member
 from cxrlab.metrics.families import metric_names
 from cxrlab.metrics.pairs import Batch
 from cxrlab.metrics.statistics.bootstrap import Place, memory_key
@@ -199,7 +199,7 @@ def _load(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with zipfile.ZipFile(io.BytesIO(read_bytes(path))) as stored:
             stored.filename = str(path)  # for messages
-            members = {name: read_member(stored, name, MOST_UNPACKED) for name in stored.namelist()}
+            members = {name: read_member(stored, name, MAX_UNPACKED_BYTES) for name in stored.namelist()}
         arrays = {name.removesuffix(".npy"): _array(data) for name, data in members.items()}
         if strange := [name for name, array in arrays.items() if array.dtype.kind not in "biuf"]:
             raise ValueError(f"{strange[0]} holds no numbers")

@@ -16,9 +16,9 @@ from cxrlab.core.errors import ConfigError
 from cxrlab.core.randomness import generator, stream_key
 from cxrlab.core.records import ImageFile, Report, Study
 from cxrlab.core.vocabulary import View
-from cxrlab.data.building import Drawn, Recipe, build_corpus
 from cxrlab.data.card import Card, card_settings
 from cxrlab.data.corpus import Corpus
+from cxrlab.data.corpus_writer import Drawn, Recipe, build_corpus
 from cxrlab.data.scenes import draw_scene
 from cxrlab.extraction.pools import square
 from cxrlab.findings.cases import CaseConfig, draw_patient

@@ -19,8 +19,9 @@ from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.randomness import generator, stream_key
 from cxrlab.core.records import SPLITS
 from cxrlab.data.corpus import load_corpus
-from cxrlab.data.pools import FolderPool, cifar_pool, folder_pool
 from cxrlab.data.scenes import draw_scene
+from cxrlab.data.sources.cifar100 import cifar_pool
+from cxrlab.data.sources.image_folder import FolderPool, folder_pool
 from cxrlab.data.views import image_of
 from cxrlab.extraction.pools import POOLS, Pool, open_pool, square, usage
 from cxrlab.extraction.records import Picture

@@ -24,7 +24,7 @@ from cxrlab.core.files import make_folder, read_json, write_bytes, write_json, w
 from cxrlab.core.json_form import dumps
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.memory import BatchSize
-from cxrlab.data.images import eight_bits, read_picture
+from cxrlab.data.images import as_uint8, read_picture
 from cxrlab.extraction.config import NO_ORACLE, TRANSCRIPT, ExtractConfig
 from cxrlab.extraction.desk import PICTURES
 from cxrlab.extraction.enrich import Enriched, enrich, enrich_without_oracle, enrichment_summary
@@ -262,7 +262,7 @@ def planned(attack: Attack, round: int, make: Callable[[], list[Noted]]) -> list
         _note_unreadable(attack)
         write_text(file, "".join(f"{line}\n" for line in lines))
     return [
-        Picture(str(row["key"]), eight_bits(read_picture(pictures / f"{row['sha256']}.png")), row["in_domain"])
+        Picture(str(row["key"]), as_uint8(read_picture(pictures / f"{row['sha256']}.png")), row["in_domain"])
         for _, row in read_jsonl(file)
     ]
 

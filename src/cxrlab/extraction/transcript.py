@@ -17,7 +17,7 @@ from cxrlab.core.records import ImageFile, Report, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.card import Card
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.writer import CorpusWriter
+from cxrlab.data.corpus_writer import CorpusWriter
 from cxrlab.extraction.desk import PICTURES
 from cxrlab.extraction.diversity import answer_of
 from cxrlab.extraction.records import Query

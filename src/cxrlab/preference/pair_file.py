@@ -19,7 +19,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import PreferencePair, Study
-from cxrlab.data.collections import known_collections
+from cxrlab.data.card import known_collections
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.training.images import ImageFile
 from cxrlab.training.samples import UNREAD, Sample, Source, image_file

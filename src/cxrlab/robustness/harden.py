@@ -26,7 +26,7 @@ from cxrlab.core.files import read_json
 from cxrlab.core.install import require
 from cxrlab.core.json_form import dumps
 from cxrlab.core.randomness import generator
-from cxrlab.data.collections import known_collections
+from cxrlab.data.card import known_collections
 from cxrlab.data.corpus import load_corpus
 from cxrlab.models.model_card import ModelCard, of_corpora, trained_on
 from cxrlab.robustness.harden_config import FREE, HardenConfig

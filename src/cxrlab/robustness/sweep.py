@@ -273,10 +273,10 @@ class Sweep:
         images = images.to(viewer.device)
         if not rounded:
             return viewer.examine(images, cases), None
-        eight_bits = (images * 255).round() / 255
+        as_uint8 = (images * 255).round() / 255
         if len(cases) == 1:  # a batch of one must need the memory of one image
-            return viewer.examine(images, cases), viewer.examine(eight_bits, cases)
-        both = viewer.examine(torch.cat([images, eight_bits]), [*cases, *cases])
+            return viewer.examine(images, cases), viewer.examine(as_uint8, cases)
+        both = viewer.examine(torch.cat([images, as_uint8]), [*cases, *cases])
         return both[: len(cases)], both[len(cases) :]
 
 

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from cxrlab.core.codec import PNG_START, decode, open_picture, to_uint8
 from cxrlab.core.errors import DataError
-from cxrlab.data.dicom import decode_dicom, is_dicom
-from cxrlab.data.images import eight_bits, grey_image
+from cxrlab.data.images import as_uint8, decode_dicom, grey_image, is_dicom
 from cxrlab.serving.config import Limits
 from cxrlab.serving.errors import ApiError, invalid, too_large
 
@@ -105,7 +104,7 @@ def decode_picture(checked: Checked) -> Pixels:
     if checked.dicom is not None:
         return _dicom_image(checked, checked.dicom.end)
     try:
-        shown = eight_bits(decode(checked.data, NAME))
+        shown = as_uint8(decode(checked.data, NAME))
     except DataError as error:
         raise _wrong(str(error)) from None
     return shown if shown.ndim == 2 else to_uint8(grey_image(shown))

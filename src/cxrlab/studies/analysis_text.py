@@ -166,8 +166,8 @@ def _of(reference: Any) -> str | None:
 
 def _made(config: AnalysisConfig, corpus: Corpus, model: CachedTextModel | None) -> Iterator[tuple[Study, str | None]]:
     """Each study with its other text: from a file, by a language model, or by the rules."""
+    from cxrlab.data.structuring.records import structuring_source
     from cxrlab.data.structuring.rules import structure
-    from cxrlab.data.structuring.source import source_of
     from cxrlab.evaluation.score_sources import references_from
 
     if _is_file(config.processed):
@@ -182,7 +182,7 @@ def _made(config: AnalysisConfig, corpus: Corpus, model: CachedTextModel | None)
         yield from _by_model(config, corpus, model, iter(studies))
         return
     for study in studies:
-        source = source_of(study)
+        source = structuring_source(study)
         yield study, _text(structure(source.report).report.findings) if source and source.english else None
 
 
@@ -190,8 +190,7 @@ def _by_model(
     config: AnalysisConfig, corpus: Corpus, model: CachedTextModel, studies: Iterator[Study]
 ) -> Iterator[tuple[Study, str | None]]:
     """Asked in batches; answers are kept, so that a run that goes on asks nothing twice."""
-    from cxrlab.data.structuring.by_model import ModelStructurer
-    from cxrlab.data.structuring.prompt import load_prompt
+    from cxrlab.data.structuring.by_model import ModelStructurer, load_prompt
 
     asked = config.structure
     structurer = ModelStructurer(

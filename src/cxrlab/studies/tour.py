@@ -76,7 +76,7 @@ def make_corpus(stage: Stage) -> None:
 def check_images(stage: Stage) -> None:
     """Every line and picture of the corpus."""
     from cxrlab.core.errors import DataError
-    from cxrlab.data.checking.check import check_corpus
+    from cxrlab.data.check import check_corpus
 
     found = check_corpus(stage.corpus)
     stage.run.write(CHECK, found.to_json())
@@ -87,8 +87,8 @@ def check_images(stage: Stage) -> None:
 def draw_sheet(stage: Stage) -> None:
     """A contact sheet with what is known under each image."""
     from cxrlab.data.config import SheetConfig
+    from cxrlab.data.contact_sheet import contact_sheet
     from cxrlab.data.corpus import load_corpus
-    from cxrlab.data.sheet import contact_sheet
 
     config = SheetConfig(n=stage.scale.sheet, columns=6, seed=stage.config.seed, masks=True, size=200)
     contact_sheet(load_corpus(stage.corpus), config, stage.run.path(SHEET))
@@ -98,7 +98,7 @@ def import_again(stage: Stage) -> None:
     """The images in MIMIC-CXR's layout, imported as a downloaded data set is; what came back is counted."""
     from cxrlab.data.config import ImportConfig
     from cxrlab.data.corpus import load_corpus
-    from cxrlab.data.exports.export import IDS, export_corpus, is_exported
+    from cxrlab.data.exporting import IDS, export_corpus, is_exported
     from cxrlab.data.importing import import_corpus
     from cxrlab.studies.round_trip import came_back
 
@@ -120,7 +120,7 @@ def structure_reports(stage: Stage) -> None:
 
 def count_all(stage: Stage) -> None:
     """The data card of the corpus that came of it."""
-    from cxrlab.data.checking.data_card import write_data_card
+    from cxrlab.data.check import write_data_card
     from cxrlab.data.config import CheckConfig
 
     out = stage.out / CARD

@@ -14,7 +14,7 @@ from pathlib import Path
 from cxrlab.core.errors import DataError, nearest
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Study
-from cxrlab.data.collections import known_collections
+from cxrlab.data.card import known_collections
 from cxrlab.data.corpus import Corpus, inside, load_corpus
 from cxrlab.data.views import shown
 from cxrlab.findings.excerpts import listed
@@ -202,7 +202,7 @@ def _nothing(corpus: Corpus, also: Also, left_out: Counter[str], makers: set[str
     """The sentence for a corpus without any sample."""
     left_out.pop(NO_SPLIT, None)
     if not left_out:
-        return str(corpus.no_study_in("train"))
+        return str(corpus.no_study_error("train"))
     reasons = ", ".join(f"{reason}: {count:,}" for reason, count in left_out.most_common())
     hint = ""
     if also.text is not None and also.text not in makers:

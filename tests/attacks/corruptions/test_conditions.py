@@ -12,7 +12,7 @@ from cxrlab.attacks.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 from cxrlab.attacks.corruptions.image import ImageArray
 from cxrlab.core.errors import ConfigError, UnknownName
 from cxrlab.core.vocabulary import View
-from cxrlab.data.phantom.render import Sitter, render
+from cxrlab.data.phantom.render import PhantomPatient, render
 
 NAMES = CORRUPTIONS.names()
 BY_CHANCE = ("exposure", "low-dose", "blur", "rotation", "collimation", "grid-lines", "marker", "gamma")
@@ -21,7 +21,7 @@ BY_CHANCE = ("exposure", "low-dose", "blur", "rotation", "collimation", "grid-li
 @cache
 def phantom(patient: str, size: int = 128) -> ImageArray:
     """One healthy chest; nobody may write into it."""
-    image = render(Sitter(3, patient, "F", 60), 1, View.PA, [], size, masks=False).image
+    image = render(PhantomPatient(3, patient, "F", 60), 1, View.PA, [], size, masks=False).image
     image.setflags(write=False)
     return image
 

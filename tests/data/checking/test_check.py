@@ -16,7 +16,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.records import ImageFile, Report
 from cxrlab.core.vocabulary import View
 from cxrlab.data import images
-from cxrlab.data.checking.check import EXAMPLES_A_KIND, LACKS, check_corpus
+from cxrlab.data.check import EXAMPLES_PER_KIND, LACKS, check_corpus
 from cxrlab.data.corpus import Corpus
 from cxrlab.training.config import Also
 from cxrlab.training.samples import read_source
@@ -146,12 +146,12 @@ def test_what_training_would_leave_out_is_counted_by_split(tmp_path: Path) -> No
 
 def test_counts_go_on_where_examples_stop(tmp_path: Path) -> None:
     """A corpus with a thousand missing images must not fill the screen or the memory."""
-    corpus = toy_corpus(tmp_path / "c", count=EXAMPLES_A_KIND + 5)
+    corpus = toy_corpus(tmp_path / "c", count=EXAMPLES_PER_KIND + 5)
     for path in (corpus.path / "images").iterdir():
         path.unlink()
     report = check_corpus(corpus.path, workers=1)
-    assert report.counts == {"missing image": EXAMPLES_A_KIND + 5} and len(report.examples) == EXAMPLES_A_KIND
-    assert report.to_json()["problems"] == {"missing image": EXAMPLES_A_KIND + 5} and report.to_json()["ok"] is False
+    assert report.counts == {"missing image": EXAMPLES_PER_KIND + 5} and len(report.examples) == EXAMPLES_PER_KIND
+    assert report.to_json()["problems"] == {"missing image": EXAMPLES_PER_KIND + 5} and report.to_json()["ok"] is False
 
 
 def test_the_same_picture_in_one_split_is_no_leak(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ import pytest
 
 from cxrlab.core.codec import to_uint8
 from cxrlab.core.vocabulary import View
-from cxrlab.data.checking.image_facts import image_facts, looks_inverted
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.phantom.corpus import make_phantom
+from cxrlab.data.statistics import image_facts, looks_inverted
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cxrlab.data.checking.statistics import Quartiles, quartiles
+from cxrlab.data.statistics import Quartiles, quartiles
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,7 @@ import pytest
 
 from cxrlab.core.records import Box, ImageFile, Report, Study
 from cxrlab.core.vocabulary import View
-from cxrlab.data.checking.image_facts import ImageFacts, image_facts
-from cxrlab.data.checking.statistics import Repeats, Statistics
-from cxrlab.data.checking.tally import Tally, age_band
+from cxrlab.data.statistics import ImageFacts, Repeats, Statistics, Tally, age_band, image_facts
 
 IMAGE = image_facts(np.arange(64, dtype=np.uint8).reshape(8, 8), View.PA)
 BLACK = image_facts(np.zeros((8, 8), np.uint8), View.PA)

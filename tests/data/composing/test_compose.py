@@ -12,12 +12,11 @@ from members import config, corpus, study
 
 from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.records import Study
-from cxrlab.data import writer as writer_module
-from cxrlab.data.checking.check import check_corpus
-from cxrlab.data.composing.compose import ABSENT_PRIOR, PRIOR_LEFT_OUT, compose_corpus, plan
-from cxrlab.data.composing.table import Row, as_text, total
+from cxrlab.data import corpus_writer as writer_module
+from cxrlab.data.check import check_corpus
+from cxrlab.data.composing import ABSENT_PRIOR, PRIOR_LEFT_OUT, Row, as_text, compose_corpus, plan, total
 from cxrlab.data.corpus import load_corpus
-from cxrlab.data.writer import Line
+from cxrlab.data.corpus_writer import Line
 
 
 @pytest.fixture(autouse=True)
@@ -188,12 +187,12 @@ def test_a_study_without_a_split_that_gets_one_can_leak(tmp_path: Path) -> None:
     assert plan(config({"a": settings})).seen.taken["a"].studies == 1
 
 
-@pytest.mark.parametrize("inside", ["a/inner", "a/images/inner"])
+@pytest.mark.parametrize("inside", ["a/inner", "a/linked/inner"])
 def test_nothing_is_written_into_a_member(tmp_path: Path, inside: str) -> None:
     """Nor into the download that a member links to."""
     source = corpus(tmp_path / "a", studies(2), "one")
     (tmp_path / "download").mkdir()
-    (tmp_path / "a" / "images").symlink_to(tmp_path / "download")
+    (tmp_path / "a" / "linked").symlink_to(tmp_path / "download")
     with pytest.raises(DataError, match="stands in the member 'x'"):
         compose_corpus(plan(config({"x": source.path})), tmp_path / inside)
     assert not (tmp_path / inside).exists()

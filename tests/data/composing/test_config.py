@@ -9,7 +9,7 @@ import pytest
 
 from cxrlab.core.config import config_from
 from cxrlab.core.errors import ConfigError
-from cxrlab.data.composing.config import ComposeConfig, Paper
+from cxrlab.data.config import ComposeConfig, Paper
 
 CONFIGS = Path(__file__).parents[3] / "configs" / "data"
 
@@ -75,7 +75,7 @@ def test_the_seven_of_the_paper_add_up_to_its_total() -> None:
 
 
 def test_the_shipped_members_are_data_sets_that_can_be_imported() -> None:
-    from cxrlab.data.importers import IMPORTERS
+    from cxrlab.data.registry import IMPORTERS
 
     for file in ("cxr697k", "external_openi", "external_chexpert"):
         shipped = config_from(ComposeConfig, CONFIGS / f"{file}.yaml", ["stage=null"])

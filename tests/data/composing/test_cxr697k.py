@@ -11,9 +11,8 @@ from members import corpus, study
 from cxrlab.core.config import config_from
 from cxrlab.core.errors import DataError
 from cxrlab.core.records import Report
-from cxrlab.data.composing.compose import Composition, compose_corpus, plan
-from cxrlab.data.composing.config import ComposeConfig
-from cxrlab.data.composing.table import as_text
+from cxrlab.data.composing import Composition, as_text, compose_corpus, plan
+from cxrlab.data.config import ComposeConfig
 
 CONFIGS = Path(__file__).parents[3] / "configs" / "data"
 LABELS = {"labels": {"findings": "From labels."}}

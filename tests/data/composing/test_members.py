@@ -9,9 +9,8 @@ import pytest
 from members import corpus, study
 
 from cxrlab.core.records import Box, Finding, Report, Study
-from cxrlab.data.composing.config import ComposeConfig, Member
-from cxrlab.data.composing.members import branch, with_images
-from cxrlab.data.composing.pairs import pair_texts
+from cxrlab.data.composition_tree import member_branch, pair_texts, with_images
+from cxrlab.data.config import ComposeConfig, Member
 
 
 def member(**settings: Any) -> Member:
@@ -19,7 +18,7 @@ def member(**settings: Any) -> Member:
 
 
 def taken(path: Path, studies: list[Study], **settings: Any) -> list[Study]:
-    return list(branch(corpus(path, studies), member(**settings)).studies())
+    return list(member_branch(corpus(path, studies), member(**settings)).studies())
 
 
 def test_splits_and_those_without_one(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from PIL import Image
 
 from cxrlab.core.codec import encode_png
 from cxrlab.core.records import Report
-from cxrlab.data.checking.check import check_corpus
+from cxrlab.data.check import check_corpus
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.duplicates.groups import image_groups, report_groups, study_text
+from cxrlab.data.corpus_writer import CorpusWriter
+from cxrlab.data.duplicates import image_groups, report_groups, study_text
 from cxrlab.data.phantom.corpus import make_phantom
-from cxrlab.data.writer import CorpusWriter
 
 LONG = [f"word{k}" for k in range(60)]
 

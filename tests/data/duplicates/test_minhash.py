@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cxrlab.data.duplicates.minhash import HASHES, NEAR_SHARE, share, signature, words
+from cxrlab.data.duplicates import HASHES, NEAR_SHARE, share, signature, words
 
 
 def true_share(one: list[str], other: list[str]) -> float:

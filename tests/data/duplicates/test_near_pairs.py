@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cxrlab.data.duplicates.near_pairs import MOST_NEIGHBOURS, linked
+from cxrlab.data.duplicates import MOST_NEIGHBOURS, linked
 
 
 def close_by(values: np.ndarray) -> object:

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from cxrlab.data.config import PhantomConfig
-from cxrlab.data.duplicates.perceptual_hash import NEAR_BITS, distance, hash_rows, perceptual_hash
+from cxrlab.data.duplicates import NEAR_BITS, distance, hash_rows, perceptual_hash
 from cxrlab.data.images import load_image
 from cxrlab.data.phantom.corpus import make_phantom
 

@@ -9,8 +9,8 @@ import pytest
 
 from cxrlab.core.vocabulary import View
 from cxrlab.data.phantom.frame import Array, Frame
-from cxrlab.data.phantom.image import LETTERS, Exposure, develop, draw_exposure, tone
 from cxrlab.data.phantom.presets import PRESETS
+from cxrlab.data.phantom.render import LETTERS, Exposure, develop, draw_exposure, tone
 
 PLAIN = Exposure(
     gain=1.0, gamma=1.0, noise=0.0, blur_mm=0.01, scatter=0.0, turn=0.0, shift=(0.0, 0.0), zoom=1.0,

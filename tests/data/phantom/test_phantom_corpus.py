@@ -12,12 +12,12 @@ from drawing import fingerprint
 
 from cxrlab.core.errors import RunError
 from cxrlab.core.records import chexpert_labels
-from cxrlab.data.checking.check import check_corpus
+from cxrlab.data.check import check_corpus
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.phantom import corpus as phantom
 from cxrlab.data.phantom.corpus import make_phantom, orders, study_id
-from cxrlab.data.phantom.render import Sitter, render
+from cxrlab.data.phantom.render import PhantomPatient, render
 from cxrlab.findings.cases import draw_patient
 
 SMALL = PhantomConfig(n=24, size=48, seed=3, workers=1)
@@ -81,7 +81,7 @@ def test_stored_images_and_masks_are_the_rendered_ones(tmp_path: Path) -> None:
     corpus = make_phantom(SMALL, tmp_path / "c")
     for order in orders(SMALL):
         case = draw_patient(SMALL.seed, order.patient)
-        sitter = Sitter(SMALL.seed, order.patient, case.visits[0].sex, case.visits[0].age)
+        sitter = PhantomPatient(SMALL.seed, order.patient, case.visits[0].sex, case.visits[0].age)
         for visit in case.visits[: order.visits]:
             study = corpus[study_id(order.patient, visit.number)]
             image = render(sitter, visit.number, visit.view, visit.findings, SMALL.size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cxrlab.data.scrub.components import parts_of
+from cxrlab.data.scrub.burned_in_text import parts_of
 
 
 def mask(*rows: str) -> np.ndarray:

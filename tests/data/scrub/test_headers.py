@@ -11,8 +11,14 @@ from pydicom import Dataset, Sequence, dcmread
 from pydicom.dataset import FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian
 
-from cxrlab.data.scrub.headers import burned_in, clean_header, identifiers, private_tags, telling_tags
-from cxrlab.data.scrub.pseudonyms import Pseudonyms
+from cxrlab.data.scrub.image_files import (
+    Pseudonyms,
+    burned_in,
+    clean_header,
+    identifiers,
+    identifying_tags,
+    private_tags,
+)
 
 NAMES = Pseudonyms(b"k" * 32)
 # Every kind of element that could name somebody, each with a word that can be searched for.
@@ -124,7 +130,7 @@ def test_a_name_in_capitals_is_no_code() -> None:
     assert clean.PhotometricInterpretation == "MONOCHROME2"
     palette = clean_header(image(PhotometricInterpretation="PALETTE COLOR"), NAMES)
     assert palette.PhotometricInterpretation == "PALETTE COLOR"
-    assert set(strange) < set(telling_tags(image(**strange))) and "Modality" not in telling_tags(image())
+    assert set(strange) < set(identifying_tags(image(**strange))) and "Modality" not in identifying_tags(image())
 
 
 def test_a_number_of_eight_digits_is_no_measure() -> None:
@@ -153,7 +159,7 @@ def test_tags_are_told_by_keyword_never_by_value() -> None:
     """Every planted element is named, what stays is not, and an empty element tells nothing."""
     header = with_private()
     header.PatientComments = ""
-    tags = telling_tags(header)
+    tags = identifying_tags(header)
     assert set(SECRETS) <= set(tags) and "RequestAttributesSequence" in tags and "OverlayData" in tags
     assert not {"Rows", "Modality", "PixelData", "PatientComments", "SOPClassUID"} & set(tags)
     assert "SECRET" not in " ".join(tags).upper() and private_tags(header) == 2
@@ -163,16 +169,16 @@ def test_a_cleaned_header_tells_nothing_more() -> None:
     """Its own pseudonyms are not flagged; a real number under the same claim is."""
     clean = clean_header(image(**SECRETS), NAMES)
     clean.file_meta, clean.preamble = FileMetaDataset(), b"\0" * 128
-    assert telling_tags(clean) == ()
+    assert identifying_tags(clean) == ()
     clean.PatientID = "4711"
-    assert telling_tags(clean) == ("PatientID",)
+    assert identifying_tags(clean) == ("PatientID",)
 
 
 def test_the_preamble_may_tell_too() -> None:
     """128 bytes before the header, free for any use."""
     header = image()
     header.preamble = b"anna" + b"\0" * 124
-    assert telling_tags(header)[0] == "FilePreamble"
+    assert identifying_tags(header)[0] == "FilePreamble"
 
 
 @pytest.mark.parametrize(("value", "told"), [("YES", "YES"), ("no", "NO"), ("Anna", None), (None, None)])

@@ -24,11 +24,10 @@ from pydicom.uid import (
 
 from cxrlab.core.codec import decode, encode_png
 from cxrlab.core.errors import DataError
-from cxrlab.data.dicom import decode_dicom
-from cxrlab.data.scrub import images
-from cxrlab.data.scrub.burned_in import TextBox
-from cxrlab.data.scrub.images import Cleaned, StillText, blank, clean, examine, is_image
-from cxrlab.data.scrub.pseudonyms import Pseudonyms
+from cxrlab.data.images import decode_dicom
+from cxrlab.data.scrub import image_files
+from cxrlab.data.scrub.burned_in_text import TextBox
+from cxrlab.data.scrub.image_files import Cleaned, Pseudonyms, TextRemains, blank, clean, examine, is_image
 
 NAMES = Pseudonyms(b"k" * 32)
 GROUND = np.rint(60 + 40 * np.outer(np.hanning(160), np.hanning(200))).astype(np.uint8)
@@ -203,8 +202,8 @@ def test_blanking_a_whole_image_leaves_one_grey() -> None:
 
 def test_text_that_stays_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """An image on which text is found however often it is blanked must not pass as clean."""
-    monkeypatch.setattr(images, "text_boxes", lambda image: (TextBox((0, 0, 4, 4)),))
-    with pytest.raises(StillText, match="3 passes"):
+    monkeypatch.setattr(image_files, "text_boxes", lambda image: (TextBox((0, 0, 4, 4)),))
+    with pytest.raises(TextRemains, match="3 passes"):
         cleaned(encode_png(GROUND))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from burned_text import letters
 
-from cxrlab.data.scrub.markers import is_marker
+from cxrlab.data.scrub.burned_in_text import is_marker
 
 
 def drawn(word: str, size: int = 30) -> list[np.ndarray]:

@@ -10,7 +10,7 @@ from PIL import Image, PngImagePlugin
 
 from cxrlab.core.codec import decode
 from cxrlab.core.errors import DataError
-from cxrlab.data.scrub.pictures import clean_picture, is_picture, telling_parts
+from cxrlab.data.scrub.image_files import clean_picture, identifying_parts, is_picture
 
 GREY = np.add.outer(np.arange(40), np.arange(56)).astype(np.uint8)
 COLOUR = np.stack([GREY, 255 - GREY, GREY // 2], axis=2)
@@ -40,7 +40,7 @@ def test_a_png_keeps_its_pixels_and_nothing_else(pixels: np.ndarray) -> None:
     """Text chunks go, every depth stays as it is."""
     data = png(pixels, notes=True)
     clean = clean_picture(data, "a.png")
-    assert telling_parts(data, "a.png") == ("tEXt", "iTXt") and telling_parts(clean, "a.png") == ()
+    assert identifying_parts(data, "a.png") == ("tEXt", "iTXt") and identifying_parts(clean, "a.png") == ()
     assert b"SECRET" not in clean and (decode(clean, "a") == pixels).all()
 
 
@@ -50,7 +50,9 @@ def test_a_jpeg_keeps_what_it_shows(pixels: np.ndarray, how: dict[str, object]) 
     """Notes go; coded again with its own tables the picture moves by steps of rounding."""
     data = jpeg(pixels, notes=True, **how)
     clean = clean_picture(data, "a.jpg")
-    assert set(telling_parts(data, "a.jpg")) == {"EXIF", "comment", "APP2"} and telling_parts(clean, "a.jpg") == ()
+    assert (
+        set(identifying_parts(data, "a.jpg")) == {"EXIF", "comment", "APP2"} and identifying_parts(clean, "a.jpg") == ()
+    )
     moved = np.abs(decode(clean, "a").astype(int) - decode(data, "a"))
     assert b"SECRET" not in clean and moved.mean() < 1 and moved.max() <= 9
 
@@ -73,15 +75,19 @@ def test_a_jpeg_thumbnail_goes() -> None:
     plain = jpeg(GREY)
     thumb = b"\xff\xe0" + (16 + 3 * 4).to_bytes(2, "big") + b"JFIF\0\x01\x01\0\0\x01\0\x01\x02\x02" + b"S" * 12
     data = plain[:2] + thumb + plain[2 + 18 :]
-    assert telling_parts(data, "a") == ("thumbnail",)
+    assert identifying_parts(data, "a") == ("thumbnail",)
     clean = clean_picture(data, "a")
-    assert telling_parts(clean, "a") == () and b"SSSS" not in clean and (decode(clean, "a") == decode(plain, "a")).all()
+    assert (
+        identifying_parts(clean, "a") == ()
+        and b"SSSS" not in clean
+        and (decode(clean, "a") == decode(plain, "a")).all()
+    )
 
 
 @pytest.mark.parametrize("data", [png(GREY), jpeg(GREY)], ids=["png", "jpeg"])
 def test_what_follows_the_end_goes(data: bytes) -> None:
     """Some programs hang whole files there."""
-    assert telling_parts(data + b"SECRET", "a") == ("bytes after the end",)
+    assert identifying_parts(data + b"SECRET", "a") == ("bytes after the end",)
     assert b"SECRET" not in clean_picture(data + b"SECRET", "a")
 
 

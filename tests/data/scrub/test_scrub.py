@@ -15,8 +15,8 @@ from dicom_images import write_image
 
 from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.data.bounded import read_bounded
-from cxrlab.data.checking.check import check_corpus
+from cxrlab.data.bounded_reading import read_bounded
+from cxrlab.data.check import check_corpus
 from cxrlab.data.config import ScrubConfig
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.images import load_image

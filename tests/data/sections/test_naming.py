@@ -6,8 +6,19 @@ import pytest
 
 from cxrlab.core.records import SECTIONS
 from cxrlab.data.sections import parse
-from cxrlab.data.sections.headers import BY_NAME, HOLDS, ROWS, SUMMARY, TECHNIQUE, spelled
-from cxrlab.data.sections.naming import in_capitals, meaning, names_a_image, one_slip, simple
+from cxrlab.data.sections.headers import (
+    BY_NAME,
+    HOLDS,
+    ROWS,
+    SUMMARY,
+    TECHNIQUE,
+    in_capitals,
+    meaning,
+    names_a_image,
+    one_slip,
+    simple,
+    spelled,
+)
 
 
 def test_the_notation_of_a_row() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cxrlab.data.sections.plain import folded, is_markup, plain
+from cxrlab.data.sections.parser import folded, is_markup, plain
 
 
 @given(

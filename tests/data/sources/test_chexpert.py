@@ -12,10 +12,8 @@ import pytest
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.importing import import_corpus
-from cxrlab.data.sources.chexpert import plan
-from cxrlab.data.sources.chexpert_images import LISTED_TWICE
-from cxrlab.data.sources.source import Imported, Plan
+from cxrlab.data.importing import Imported, Plan, import_corpus
+from cxrlab.data.sources.chexpert import LISTED_TWICE, plan
 
 FIXTURE = Path(__file__).parent / "fixtures" / "chexpert" / "v1"
 IMAGE = "patient99001/study1/view1_frontal.jpg"

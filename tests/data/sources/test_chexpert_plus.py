@@ -12,11 +12,8 @@ import pytest
 
 from cxrlab.core.errors import DataError
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.importing import import_corpus
-from cxrlab.data.sources.chexpert import plan
-from cxrlab.data.sources.chexpert_images import LISTED_TWICE
-from cxrlab.data.sources.chexpert_plus import LABELS_WITHOUT_IMAGE, NO_LABELS, NO_SECTION, TABLE
-from cxrlab.data.sources.source import Imported, Plan
+from cxrlab.data.importing import Imported, Plan, import_corpus
+from cxrlab.data.sources.chexpert import LABELS_WITHOUT_IMAGE, LISTED_TWICE, NO_LABELS, NO_SECTION, TABLE, plan
 
 FIXTURE = Path(__file__).parent / "fixtures" / "chexpert" / "plus"
 IMAGE = "train/patient99001/study1/view1_frontal"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from cxrlab.core.errors import CxrlabError, DataError
-from cxrlab.data import bounded
-from cxrlab.data.sources import csv_file
-from cxrlab.data.sources.csv_file import files_found, find_file, find_optional, noted, read_rows
+from cxrlab.data import bounded_reading
+from cxrlab.data.sources import tables
+from cxrlab.data.sources.tables import find_file, find_optional, noted, read_rows, record_source_files
 
 
 def rows(path: Path, *needed: str, **options: object) -> list[dict[str, str]]:
@@ -40,7 +40,7 @@ def test_a_packed_table_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """By all that it unpacks to, though each row is short."""
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"id,text\n" + b"1,x\n" * 500_000))
     assert sum(1 for _ in read_rows(tmp_path / "a.csv.gz", ["id"])) == 500_000
-    monkeypatch.setattr(bounded, "MOST_UNPACKED", 1 << 20)
+    monkeypatch.setattr(bounded_reading, "MAX_UNPACKED_BYTES", 1 << 20)
     with pytest.raises(DataError, match=r"a\.csv\.gz unpacks to more than 1,048,576 bytes"):
         rows(tmp_path / "a.csv.gz", "id")
 
@@ -48,7 +48,7 @@ def test_a_packed_table_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("row", [b"x" * (3 << 20), b"x," * (1 << 20), b'"x\n",' * (1 << 20)])
 def test_a_row_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: bytes) -> None:
     """One long cell, many cells, or quoted line breaks on and on."""
-    monkeypatch.setattr(csv_file, "LONGEST_ROW", 1 << 20)
+    monkeypatch.setattr(tables, "LONGEST_ROW", 1 << 20)
     for name, data in (("a.csv", row), ("b.csv", gzip.compress(row))):
         (tmp_path / name).write_bytes(b"id,text\n1,x\n" + data if name == "a.csv" else data)
         with pytest.raises(DataError, match=rf"{name} holds a row of more than 1,048,576 characters"):
@@ -108,7 +108,7 @@ def test_what_is_found_is_remembered_while_somebody_asks(tmp_path: Path) -> None
     for name in ("a.csv", "b.csv", "c.csv"):
         (tmp_path / name).write_text("x\n")
     find_optional(tmp_path, "a.csv")
-    with files_found() as files:
+    with record_source_files() as files:
         find_optional(tmp_path, "none.csv", "b.csv")
         noted(tmp_path / "c.csv")
     find_optional(tmp_path, "a.csv")

@@ -6,7 +6,7 @@ import pytest
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.vocabulary import CHEXPERT_14
-from cxrlab.data.sources.fourteen import fourteen, our_names, stated, stronger
+from cxrlab.data.sources.tables import fourteen, standard_label_names, stated, stronger
 
 BLANK = dict.fromkeys(CHEXPERT_14, "")
 
@@ -28,7 +28,7 @@ def test_a_cell_that_is_no_label_is_named() -> None:
 
 def test_a_table_may_leave_out_no_finding_and_name_airspace_opacity() -> None:
     """The labels by radiologists of MIMIC-CXR 2.1.0 are such a table."""
-    header = our_names(["study_id", "Airspace Opacity", "Edema"])
+    header = standard_label_names(["study_id", "Airspace Opacity", "Edema"])
     assert header == ["study_id", "Lung Opacity", "Edema"]
     assert stated(fourteen(dict(zip(header, ["5", "1.0", ""], strict=True)), "t.csv:2")) == {"Lung Opacity": 1}
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from dicom_images import write_image
 
-from cxrlab.data.sources.image_header import HEADER_UNREADABLE, header_of
-from cxrlab.data.sources.values import AGE_OUT_OF_RANGE
+from cxrlab.data.sources.studies import HEADER_UNREADABLE, read_dicom_header
+from cxrlab.data.sources.tables import AGE_OUT_OF_RANGE
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from cxrlab.data.sources.values import AGE_OUT_OF_RANGE
 )
 def test_ages_of_headers(tmp_path: Path, cell: str, age: float | None, remark: str | None) -> None:
     write_image(tmp_path / "image", PatientAge=cell, PatientSex="M")
-    header, told = header_of(tmp_path, "image")
+    header, told = read_dicom_header(tmp_path, "image")
     assert header is not None and (header.age, header.sex, told) == (age, "M", remark)
     assert not isinstance(header.age, float) or header.age != int(header.age), "whole years are whole numbers"
 
@@ -25,14 +25,14 @@ def test_ages_of_headers(tmp_path: Path, cell: str, age: float | None, remark: s
 def test_a_image_larger_than_what_is_read_is_no_damaged_one(tmp_path: Path) -> None:
     """A megapixel is four times the part that is read; its header stands in front."""
     write_image(tmp_path / "image", 1024, 1024, PatientSex="F")
-    header, told = header_of(tmp_path, "image")
+    header, told = read_dicom_header(tmp_path, "image")
     assert header is not None and (header.rows, header.columns, header.sex, told) == (1024, 1024, "F", None)
 
 
 def test_an_absent_image_another_format_and_a_torn_header(tmp_path: Path) -> None:
-    assert header_of(tmp_path, "none") == (None, None)
-    assert header_of(tmp_path, ".") == (None, None)
+    assert read_dicom_header(tmp_path, "none") == (None, None)
+    assert read_dicom_header(tmp_path, ".") == (None, None)
     (tmp_path / "image.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    assert header_of(tmp_path, "image.png") == (None, None)
+    assert read_dicom_header(tmp_path, "image.png") == (None, None)
     (tmp_path / "torn").write_bytes(b"\0" * 128 + b"DICM" + b"\xff" * 40)
-    assert header_of(tmp_path, "torn") == (None, HEADER_UNREADABLE)
+    assert read_dicom_header(tmp_path, "torn") == (None, HEADER_UNREADABLE)

@@ -6,7 +6,7 @@ import pytest
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.records import Study
-from cxrlab.data.sources.label_text import with_label_report
+from cxrlab.data.importing import with_label_report
 from cxrlab.findings.label_report import label_report
 
 LABELS = {"Edema": 1, "Fracture": 0}

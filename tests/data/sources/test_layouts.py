@@ -7,8 +7,7 @@ import pytest
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.sources.image_header import header_of
-from cxrlab.data.sources.layouts import chosen_layout, image_path, is_image, portable
+from cxrlab.data.sources.studies import chosen_layout, image_path, is_image, portable, read_dicom_header
 
 
 def test_a_layout_is_one_of_the_known_or_left_open(tmp_path: Path) -> None:
@@ -49,4 +48,4 @@ def test_a_name_that_is_no_image_never_stops_an_import(tmp_path: Path, name: str
     os.mkfifo(tmp_path / "root" / "pipe")
     (tmp_path / "root" / "circle").symlink_to("circle")
     assert not is_image(tmp_path / "root", name) and image_path(tmp_path / "root", [name]) == name
-    assert header_of(tmp_path / "root", name) == (None, None)
+    assert read_dicom_header(tmp_path / "root", name) == (None, None)

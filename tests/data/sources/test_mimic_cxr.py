@@ -12,11 +12,12 @@ import pytest
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.importing import import_corpus
-from cxrlab.data.sources import mimic_cxr, mimic_tables, mimic_visits
+from cxrlab.data.corpus_writer import Dropped
+from cxrlab.data.importing import Imported, import_corpus
+from cxrlab.data.sources import mimic_cxr
+from cxrlab.data.sources import mimic_cxr as mimic_tables
+from cxrlab.data.sources import mimic_cxr as mimic_visits
 from cxrlab.data.sources.mimic_cxr import plan
-from cxrlab.data.sources.source import Imported
-from cxrlab.data.writer import Dropped
 
 FIXTURE = Path(__file__).parent / "fixtures" / "mimic_cxr"
 METADATA = "mimic-cxr-2.0.0-metadata.csv"

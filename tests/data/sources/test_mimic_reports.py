@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cxrlab.core.errors import DataError
-from cxrlab.data.sources import mimic_reports
-from cxrlab.data.sources.mimic_reports import NOT_UTF8, find_reports
+from cxrlab.data.sources import mimic_cxr
+from cxrlab.data.sources.mimic_cxr import NOT_UTF8, find_reports
 
 MEMBER = "p10/p10990001/s50990001.txt"
 
@@ -125,11 +125,11 @@ def test_another_process_opens_the_zip_file_itself(tmp_path: Path, monkeypatch: 
     """By fork it inherits the list of members, otherwise nothing; both read the same text."""
     reports = find_reports(tmp_path, packed(tmp_path / "any.zip"))
     first = reports.read("p10990001", "s50990001")
-    before = mimic_reports._archives[reports.place].archive.fp
+    before = mimic_cxr._archives[reports.place].archive.fp
     monkeypatch.setattr("os.getpid", lambda: -1)
     assert reports.read("p10990001", "s50990001") == first
-    assert mimic_reports._archives[reports.place].archive.fp is not before
-    mimic_reports._archives.clear()
+    assert mimic_cxr._archives[reports.place].archive.fp is not before
+    mimic_cxr._archives.clear()
     assert reports.read("p10990001", "s50990001") == first
 
 

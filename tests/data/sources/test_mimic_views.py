@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cxrlab.core.vocabulary import View
-from cxrlab.data.sources.mimic_views import VIEW_ELSEWHERE, VIEW_NOT_TOLD, VIEW_UNKNOWN_WORD, view_of
+from cxrlab.data.sources.mimic_cxr import VIEW_ELSEWHERE, VIEW_NOT_TOLD, VIEW_UNKNOWN_WORD, view_of
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,8 @@ import pytest
 from cxrlab.core.errors import DataError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.importing import import_corpus
+from cxrlab.data.importing import Imported, import_corpus
 from cxrlab.data.sources.nih_cxr14 import BOX_WITHOUT_IMAGE, ODD_VIEW, plan
-from cxrlab.data.sources.source import Imported
 
 FIXTURE = Path(__file__).parent / "fixtures" / "nih_cxr14"
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cxrlab.data.sources.priors import Visit, moment_of, prior_studies
+from cxrlab.data.sources.studies import Visit, parse_date, prior_studies
 
 
 def test_the_prior_is_the_latest_earlier_study_of_the_same_patient() -> None:
@@ -36,4 +36,4 @@ def test_a_study_without_a_date_has_no_prior_and_is_none() -> None:
     ],
 )
 def test_dates_as_tables_write_them(cell: str, moment: str) -> None:
-    assert moment_of(cell) == moment
+    assert parse_date(cell) == moment

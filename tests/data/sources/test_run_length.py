@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cxrlab.data.sources.run_length import run_bounds
+from cxrlab.data.sources.candid_ptx import run_bounds
 
 
 def test_a_run_within_one_column() -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from cxrlab.core.errors import DataError
-from cxrlab.data.sources.values import (
+from cxrlab.data.sources.tables import (
     AGE_OUT_OF_RANGE,
     AGE_UNREADABLE,
     SEX_UNREADABLE,
-    age_of,
     digits,
-    label_of,
-    remarks_of,
-    sex_of,
+    parse_age,
+    parse_label,
+    parse_sex,
+    present_remarks,
 )
 
 
@@ -35,12 +35,12 @@ from cxrlab.data.sources.values import (
     ],
 )
 def test_ages(cell: str, years: float | None, remark: str | None) -> None:
-    assert age_of(cell) == (years, remark)
+    assert parse_age(cell) == (years, remark)
 
 
 def test_a_week_and_a_day_are_parts_of_a_year() -> None:
-    assert age_of("002W").years == pytest.approx(14 / 365.25, abs=1e-3)
-    assert age_of("005D").years == pytest.approx(5 / 365.25, abs=1e-3)
+    assert parse_age("002W").years == pytest.approx(14 / 365.25, abs=1e-3)
+    assert parse_age("005D").years == pytest.approx(5 / 365.25, abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -48,22 +48,22 @@ def test_a_week_and_a_day_are_parts_of_a_year() -> None:
     [("F", "F", None), ("Male", "M", None), ("Unknown", None, None), ("", None, None), ("x", None, SEX_UNREADABLE)],
 )
 def test_sexes(cell: str, letter: str | None, remark: str | None) -> None:
-    assert sex_of(cell) == (letter, remark)
+    assert parse_sex(cell) == (letter, remark)
 
 
 @pytest.mark.parametrize(("cell", "value"), [("1.0", 1), ("0", 0), ("-1.0", -1), ("", None), ("nan", None)])
 def test_labels(cell: str, value: int | None) -> None:
-    assert label_of(cell, "here") == value
+    assert parse_label(cell, "here") == value
 
 
 @pytest.mark.parametrize("cell", ["2", "yes", "0.5", "inf"])
 def test_a_label_of_another_kind_is_a_sentence_with_its_place(cell: str) -> None:
     with pytest.raises(DataError, match="train.csv:7, Edema is"):
-        label_of(cell, "train.csv:7, Edema")
+        parse_label(cell, "train.csv:7, Edema")
 
 
 def test_only_what_was_remarked_is_kept() -> None:
-    assert remarks_of(None, "a", None, "b") == ("a", "b")
+    assert present_remarks(None, "a", None, "b") == ("a", "b")
 
 
 def test_digits_of_whole_numbers() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cxrlab.core.records import Report
-from cxrlab.data.structuring.answer import (
+from cxrlab.data.structuring.by_model import (
     BROKEN,
     EMPTY,
     LONGEST,

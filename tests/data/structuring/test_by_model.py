@@ -13,9 +13,8 @@ from cxrlab.core.protocols import REFUSED as DECLINED
 from cxrlab.core.protocols import Generated
 from cxrlab.core.records import Report, Study
 from cxrlab.data.structuring import outcome as results
-from cxrlab.data.structuring.by_model import ModelStructurer
-from cxrlab.data.structuring.outcome import Structured
-from cxrlab.data.structuring.prompt import load_prompt
+from cxrlab.data.structuring.by_model import ModelStructurer, load_prompt
+from cxrlab.data.structuring.records import Structured
 from cxrlab.models.text_model_cache import CachedTextModel
 
 TEXT = "The left effusion is unchanged."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cxrlab.core.records import Report, Study
-from cxrlab.data.structuring.labelled import NOT_NORMAL, has_labels, label_violations
+from cxrlab.data.structuring.checks import NOT_NORMAL, has_labels, label_violations
 
 
 def judged(text: str, *, own: tuple[str, ...] = (), labels: dict[str, int] | None = None) -> tuple[str, ...]:

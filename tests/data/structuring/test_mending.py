@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cxrlab.data.structuring import mending
-from cxrlab.data.structuring.mending import mended
+from cxrlab.data.structuring import sentences
+from cxrlab.data.structuring.sentences import mended
 
 
 @pytest.mark.parametrize(
@@ -26,5 +26,5 @@ def test_mending(wrong: str, right: str) -> None:
 
 def test_no_right_word_is_itself_taken_for_a_slip() -> None:
     """Mending twice changes nothing more."""
-    for right in mending._SPELLINGS:
+    for right in sentences._SPELLINGS:
         assert mended(right) == right

@@ -8,8 +8,8 @@ import pytest
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.records import Report
-from cxrlab.data.structuring.answer import KEYS, parse
-from cxrlab.data.structuring.prompt import laid_out, load_prompt
+from cxrlab.data.structuring.by_model import KEYS, load_prompt, parse
+from cxrlab.data.structuring.records import text_with_headings
 
 
 def test_the_built_in_prompt_holds_report_and_language() -> None:
@@ -66,4 +66,4 @@ def test_an_unusable_prompt_is_refused(tmp_path: Path, text: str, told: str) -> 
 
 def test_sections_are_laid_out_in_order() -> None:
     report = Report(impression="Normal.", indication=" Cough. ", findings="")
-    assert laid_out(report) == "INDICATION: Cough.\nIMPRESSION: Normal."
+    assert text_with_headings(report) == "INDICATION: Cough.\nIMPRESSION: Normal."

@@ -10,10 +10,10 @@ import pytest
 
 from cxrlab.core.records import Report
 from cxrlab.data.structuring import rules
-from cxrlab.data.structuring.patient import reason
+from cxrlab.data.structuring.checks import comparing, differences, reading_of
+from cxrlab.data.structuring.patterns import reason
 from cxrlab.data.structuring.rewriting import CLAUSES, COURSES, LONGEST, STATES
 from cxrlab.data.structuring.rules import mend, present_state, structure
-from cxrlab.data.structuring.validate import comparing, differences, reading_of
 from cxrlab.findings.cases import draw_patient
 from cxrlab.findings.narrator import narrate
 

@@ -21,10 +21,10 @@ from cxrlab.core.errors import ConfigError, RunError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.protocols import Generated
 from cxrlab.core.records import Report
-from cxrlab.data.checking.check import check_corpus
+from cxrlab.data.check import check_corpus
 from cxrlab.data.config import StructureConfig
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.data.structuring import outcome as results
+from cxrlab.data.structuring import records as results
 from cxrlab.data.structuring.run import structure_corpus
 from cxrlab.models.text_model_cache import CachedTextModel
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cxrlab.core.records import Report
-from cxrlab.data.structuring import validate
-from cxrlab.data.structuring.validate import faults, violations
+from cxrlab.data.structuring import checks
+from cxrlab.data.structuring.checks import faults, violations
 
 SOURCE = (
     "Small left pleural effusion. Possible pneumonia at the right base. No pneumothorax. ET tube 4 cm above the carina."
@@ -34,13 +34,13 @@ def judged(answer: str, source: str = SOURCE) -> tuple[str, ...]:
 def test_one_difference_is_one_violation(old: str, new: str, expected: str) -> None:
     found = judged(SOURCE.replace(old, new))
     assert expected in found
-    assert set(found) <= {expected, validate.NUMBER}  # another height is also another number
+    assert set(found) <= {expected, checks.NUMBER}  # another height is also another number
 
 
 def test_a_size_that_differs() -> None:
     assert judged("A 12 mm nodule in the right upper lobe.", "A 9 mm nodule in the right upper lobe.") == (
         "the size differs: nodule",
-        validate.NUMBER,
+        checks.NUMBER,
     )
 
 
@@ -70,13 +70,13 @@ def test_swapped_sides_are_caught() -> None:
 
 
 def test_age_and_sex_are_faults() -> None:
-    assert faults(Report(indication="A 45-year-old man.")) == (validate.PATIENT,)
+    assert faults(Report(indication="A 45-year-old man.")) == (checks.PATIENT,)
     assert faults(Report(findings="Old rib fracture of the left 5th rib.")) == ()
 
 
 def test_speaking_where_the_source_is_silent() -> None:
     """Nothing about the film in the source, a normal film in the answer: that is invented."""
-    assert validate.SPEAKS in judged("The lungs are clear.", "See separate dictation.")
+    assert checks.SPEAKS in judged("The lungs are clear.", "See separate dictation.")
 
 
 def test_numbers_of_a_list_are_no_numbers() -> None:
@@ -94,7 +94,7 @@ def test_numbers_of_a_list_are_no_numbers() -> None:
     ],
 )
 def test_a_comparison_is_seen_where_no_finding_carries_it(left: str) -> None:
-    assert any(why.startswith(validate.COMPARES) for why in judged(left, left))
+    assert any(why.startswith(checks.COMPARES) for why in judged(left, left))
 
 
 @pytest.mark.parametrize(
@@ -117,26 +117,26 @@ def test_what_only_sounds_like_a_comparison_is_none(kept: str) -> None:
         (
             Report(findings="Nodule."),
             Report(findings="Nodule. The lungs are otherwise clear."),
-            validate.NORMAL_APPEARS,
+            checks.NORMAL_APPEARS,
         ),
-        (Report(findings="Nodule. The lungs are clear."), Report(findings="Nodule."), validate.NORMAL_DISAPPEARS),
+        (Report(findings="Nodule. The lungs are clear."), Report(findings="Nodule."), checks.NORMAL_DISAPPEARS),
         (
             Report(findings="The lungs are clear."),
             Report(findings="Los pulmones están limpios."),
-            validate.NORMAL_DISAPPEARS,
+            checks.NORMAL_DISAPPEARS,
         ),
         (
             Report(findings="Nodule."),
             Report(findings="Nodule.", impression="CT is recommended."),
-            validate.ADVICE_APPEARS,
+            checks.ADVICE_APPEARS,
         ),
         (
             Report(findings="Nodule.", impression="Recommend CT in 3 months."),
             Report(findings="Nodule."),
-            validate.ADVICE_DISAPPEARS,
+            checks.ADVICE_DISAPPEARS,
         ),
-        (Report(findings="Edema."), Report(findings="Edema.", indication="Fever after surgery."), validate.SECTION),
-        (Report(findings="Edema."), Report(findings="Edema.", examination="PA and lateral chest."), validate.SECTION),
+        (Report(findings="Edema."), Report(findings="Edema.", indication="Fever after surgery."), checks.SECTION),
+        (Report(findings="Edema."), Report(findings="Edema.", examination="PA and lateral chest."), checks.SECTION),
         (
             Report(indication="Cough.", findings="Edema."),
             Report(indication="Cough, pneumothorax.", findings="Edema."),
@@ -145,7 +145,7 @@ def test_what_only_sounds_like_a_comparison_is_none(kept: str) -> None:
         (
             Report(indication="72 yo man with history of CHF, dyspnea.", findings="Edema."),
             Report(indication="History of CHF, dyspnea.", findings="Edema."),
-            validate.HISTORY,
+            checks.HISTORY,
         ),
     ],
 )
@@ -163,4 +163,4 @@ def test_a_section_made_of_the_words_of_another_is_accepted() -> None:
     "text", ["Woman with cough.", "71F with cough.", "Elderly female, cough.", "Boy, 3 months old."]
 )
 def test_sex_is_a_fault_without_an_age(text: str) -> None:
-    assert validate.PATIENT in faults(Report(indication=text))
+    assert checks.PATIENT in faults(Report(indication=text))

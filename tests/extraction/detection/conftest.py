@@ -7,7 +7,7 @@ import pytest
 from chest_images import frontal_images
 
 from cxrlab.core.codec import to_uint8
-from cxrlab.data.grey import luminance
+from cxrlab.data.images import luminance
 from cxrlab.data.scenes import draw_scene
 
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from cxrlab.attacks.corruptions.image import ImageArray, each_channel, over, resized, short_side
 from cxrlab.core.codec import decode, encode_jpeg, to_uint8, to_unit
-from cxrlab.data.phantom.image import LETTERS
+from cxrlab.data.phantom.render import LETTERS
 
 # Height of the stamp as a share of the shorter side: from small print in the corner to a plate over an apex or a base.
 STAMP_HEIGHTS = (0.03, 0.05, 0.075, 0.11, 0.15)

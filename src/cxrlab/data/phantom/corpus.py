@@ -10,11 +10,11 @@ from typing import NamedTuple
 from cxrlab.core.codec import encode_png, to_uint8
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import ImageFile, Study, chexpert_labels
-from cxrlab.data.building import Drawn, Recipe, build_corpus
 from cxrlab.data.card import Card, card_settings
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import Corpus
-from cxrlab.data.phantom.render import Sitter, render
+from cxrlab.data.corpus_writer import Drawn, Recipe, build_corpus
+from cxrlab.data.phantom.render import PhantomPatient, render
 from cxrlab.data.splits import assign_split
 from cxrlab.findings.cases import CaseConfig, PatientCase, Visit, draw_patient, visit_count
 from cxrlab.findings.narrator import narrate
@@ -90,7 +90,7 @@ def study_id(patient: str, number: int) -> str:
 def _draw_study(config: PhantomConfig, case: PatientCase, visit: Visit) -> Drawn:
     name = study_id(case.patient, visit.number)
     # The first visit's age, so that the body stays the same while the patient grows older.
-    sitter = Sitter(config.seed, case.patient, visit.sex, case.visits[0].age)
+    sitter = PhantomPatient(config.seed, case.patient, visit.sex, case.visits[0].age)
     image = render(sitter, visit.number, visit.view, visit.findings, config.size, config.preset, config.masks)
     told = narrate(visit, config.seed, name, config.lexicon)
     path = f"images/{name}.png"

@@ -24,13 +24,22 @@ from pathlib import Path
 from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import CHEXPERT_14, View
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.sources.csv_file import Row, find_file, read_rows
-from cxrlab.data.sources.fourteen import Fourteen, fourteen, stated, stronger
-from cxrlab.data.sources.layouts import chosen_layout, portable
-from cxrlab.data.sources.priors import Visit, Visited, moment_of, visited_studies
-from cxrlab.data.sources.source import Imported, Plan
-from cxrlab.data.sources.values import Age, age_of, remarks_of, sex_of
-from cxrlab.data.writer import Dropped
+from cxrlab.data.corpus_writer import Dropped
+from cxrlab.data.importing import Imported, Plan
+from cxrlab.data.sources.studies import Visit, Visited, chosen_layout, parse_date, portable, studies_with_priors
+from cxrlab.data.sources.tables import (
+    Age,
+    Fourteen,
+    Row,
+    find_file,
+    fourteen,
+    parse_age,
+    parse_sex,
+    present_remarks,
+    read_rows,
+    stated,
+    stronger,
+)
 
 LAYOUTS = ("png", "dicom")
 NO_STUDY = "row without an accession number"
@@ -77,7 +86,7 @@ def plan(config: ImportConfig) -> Plan[Visited[SourceImage]]:
         # A row that belongs to no study stays by itself, to be left out with its reason.
         studies.setdefault(image.study or f"line {line}", []).append(image)
     return Plan(
-        items=visited_studies(studies, _visit),
+        items=studies_with_priors(studies, _visit),
         study_id=Visited.id_of,
         read=read,
         total=len(studies),
@@ -94,7 +103,7 @@ def read(visited: Visited[SourceImage]) -> Imported | Dropped:
     reason = _why_not(images)
     if reason is not None:
         return Dropped(visited.id, reason)
-    age, sex = _age(first.age), sex_of(first.sex)
+    age, sex = _age(first.age), parse_sex(first.sex)
     study = Study(
         id=visited.id,
         patient=first.patient,
@@ -105,7 +114,7 @@ def read(visited: Visited[SourceImage]) -> Imported | Dropped:
         labels=stated(reduce(stronger, (image.labels for image in images))),
         extra={"age_group": first.age} if first.age else {},
     )
-    remarks = remarks_of(
+    remarks = present_remarks(
         age.remark,
         sex.remark,
         None if all(image.path for image in images) else NO_PATH,
@@ -133,7 +142,7 @@ def _found_layout(root: Path) -> str:
 
 
 def _visit(study: str, images: Sequence[SourceImage]) -> Visit | None:
-    return Visit(study, images[0].patient, moment_of(images[0].date)) if _why_not(images) is None else None
+    return Visit(study, images[0].patient, parse_date(images[0].date)) if _why_not(images) is None else None
 
 
 def _why_not(images: Sequence[SourceImage]) -> str | None:
@@ -156,4 +165,4 @@ def _image(image: SourceImage) -> ImageFile:
 def _age(cell: str) -> Age:
     """The lower end of a group of five years; "85 or more" is 85."""
     group = _AGE_GROUP.fullmatch(cell)
-    return age_of(group[1] if group else cell)
+    return parse_age(group[1] if group else cell)

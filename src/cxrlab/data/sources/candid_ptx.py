@@ -29,17 +29,27 @@ from pathlib import Path
 from cxrlab.core.records import Box, ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.dicom import DicomInfo
+from cxrlab.data.corpus_writer import Dropped
+from cxrlab.data.images import DicomInfo
+from cxrlab.data.importing import Imported, Plan
 from cxrlab.data.sections import parse
-from cxrlab.data.sources.csv_file import Row, find_file, find_optional, read_rows
-from cxrlab.data.sources.image_header import header_of
-from cxrlab.data.sources.layouts import chosen_layout, image_path
-from cxrlab.data.sources.own_labels import chexpert_from, strongest
-from cxrlab.data.sources.priors import Visit, Visited, visited_studies
-from cxrlab.data.sources.run_length import run_bounds
-from cxrlab.data.sources.source import Imported, Plan
-from cxrlab.data.sources.values import remarks_of
-from cxrlab.data.writer import Dropped
+from cxrlab.data.sources.studies import (
+    Visit,
+    Visited,
+    chosen_layout,
+    image_path,
+    read_dicom_header,
+    studies_with_priors,
+)
+from cxrlab.data.sources.tables import (
+    Row,
+    find_file,
+    find_optional,
+    present_remarks,
+    read_rows,
+    strongest,
+    to_chexpert_labels,
+)
 
 PNEUMOTHORAX, TUBE, FRACTURE = "pneumothorax", "chest tube", "acute rib fracture"
 SIDE = 1024
@@ -81,7 +91,7 @@ def plan(config: ImportConfig) -> Plan[Visited[SourceImage]]:
     listed = {image.id for images in studies.values() for image in images}
     orphans = sum(len(cells) for by_image in masks.values() for image, cells in by_image.items() if image not in listed)
     return Plan(
-        items=visited_studies(studies, _visit),
+        items=studies_with_priors(studies, _visit),
         study_id=Visited.id_of,
         read=partial(read, config.root),
         total=len(studies),
@@ -99,7 +109,7 @@ def read(root: Path, visited: Visited[SourceImage]) -> Imported | Dropped:
     if reason is not None:
         return Dropped(visited.id, reason)
     paths = [image_path(root, _places(image.id)) for image in images]
-    headers = [header_of(root, path) for path in paths]
+    headers = [read_dicom_header(root, path) for path in paths]
     boxes, unreadable = _boxes(images, [header for header, _ in headers])
     own = _own_labels(images)
     patient, report = _patient(images), next((image.report for image in images if image.report), None)
@@ -115,11 +125,11 @@ def read(root: Path, visited: Visited[SourceImage]) -> Imported | Dropped:
         age=known.age if known else None,
         sex=known.sex if known else None,
         prior=visited.prior,
-        labels=chexpert_from("candid-ptx", own, (PNEUMOTHORAX,)),
+        labels=to_chexpert_labels("candid-ptx", own, (PNEUMOTHORAX,)),
         own_labels=own,
         boxes=boxes or None,
     )
-    remarks = remarks_of(
+    remarks = present_remarks(
         *dict.fromkeys(remark for _, remark in headers),
         None if patient else NO_PATIENT,
         None if report else NO_REPORT,
@@ -242,3 +252,33 @@ def _date(name: str) -> str:
     """The date in a file name as yyyymmdd; empty when there is none."""
     match = _DATE.search(name.partition("_")[2])
     return "".join(match.groups()) if match else ""
+
+
+def run_bounds(runs: str, height: int, width: int) -> tuple[int, int, int, int] | None:
+    """Left, top, right, bottom of a run-length mask, right and bottom one beyond the last pixel; None if it is none.
+
+    Args:
+        runs: Pairs of numbers: how many pixels to skip since the end of the run before, how many to mark. Pixels are
+            counted down the columns, from the left one to the right one, starting with 0.
+        height: Rows of the image.
+        width: Columns of the image.
+
+    Text that is no such list, a mask of no pixel and one that leaves the image give None.
+    """
+    words = runs.split()
+    if not words or len(words) % 2 or not all(word.isdecimal() and len(word) < 10 for word in words):
+        return None
+    left, top, right, bottom = width, height, -1, -1
+    end = 0
+    for skip, length in zip(map(int, words[::2]), map(int, words[1::2]), strict=True):
+        start, end = end + skip, end + skip + length
+        if end > height * width:
+            return None
+        if length == 0:
+            continue
+        first, last = start // height, (end - 1) // height
+        # A run that goes on in the next column touches the lower edge of the one and the upper edge of the other.
+        above, below = (start % height, (end - 1) % height) if first == last else (0, height - 1)
+        left, right = min(left, first), max(right, last)
+        top, bottom = min(top, above), max(bottom, below)
+    return (left, top, right + 1, bottom + 1) if right >= 0 else None

@@ -22,31 +22,44 @@ Defects: the paths of the tables begin with a folder that the disk may not have,
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from sys import intern
+from typing import Any
 
-from cxrlab.core.errors import DataError
-from cxrlab.core.records import Study
+from cxrlab.core.errors import DataError, nearest, shown
+from cxrlab.core.files import unreadable
+from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.records import ImageFile, Report, Study
+from cxrlab.core.vocabulary import CHEXPERT_14, View
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.sources import chexpert_plus, priors
-from cxrlab.data.sources.chexpert_images import (
-    LISTED_TWICE,
-    SourceImage,
-    Trees,
-    find_trees,
-    folders_in,
-    image_of,
-    known_age,
-    parsed_path,
+from cxrlab.data.importing import Imported, Plan
+from cxrlab.data.sections import parse
+from cxrlab.data.sources import studies
+from cxrlab.data.sources.studies import chosen_layout, image_path, portable
+from cxrlab.data.sources.tables import (
+    NEEDED,
+    Age,
+    Fourteen,
+    Row,
+    digits,
+    find_file,
+    find_optional,
+    fourteen,
+    parse_age,
+    parse_sex,
+    present_remarks,
+    read_rows,
+    standard_label_names,
+    stated,
+    stronger,
 )
-from cxrlab.data.sources.csv_file import find_optional, read_rows
-from cxrlab.data.sources.fourteen import NEEDED, Fourteen, fourteen, our_names, stated, stronger
-from cxrlab.data.sources.layouts import chosen_layout
-from cxrlab.data.sources.source import Imported, Plan
-from cxrlab.data.sources.values import remarks_of, sex_of
 
 LAYOUTS = ("v1", "small", "plus")
 LABELS_DIFFER = "images of one study with different labels; the strongest kept"
@@ -75,11 +88,11 @@ class Visit:
     prior: str | None = None
 
 
-def plan(config: ImportConfig) -> Plan[Visit] | Plan[chexpert_plus.Reported]:
+def plan(config: ImportConfig) -> Plan[Visit] | Plan[Reported]:
     """The studies in the order of the tables: train, valid, test."""
     layout, folders = _found(config)
     if layout == "plus":
-        return chexpert_plus.plan_plus(config, folders[0])
+        return plan_plus(config, folders[0])
     remarks = Counter[str]()
     visits = _visits(folders, remarks)
     # The batches of the full release stand beside the one that holds the tables, the test images in a folder of theirs.
@@ -100,7 +113,7 @@ def plan(config: ImportConfig) -> Plan[Visit] | Plan[chexpert_plus.Reported]:
 def read(trees: Trees, visit: Visit) -> Imported:
     """One study of v1."""
     first = visit.images[0].path
-    age, sex = known_age(visit.age), sex_of(visit.sex)
+    age, sex = known_age(visit.age), parse_sex(visit.sex)
     study = Study(
         id=first.study_id,
         patient=first.patient,
@@ -111,7 +124,7 @@ def read(trees: Trees, visit: Visit) -> Imported:
         prior=visit.prior,
         labels=stated(visit.labels),
     )
-    return Imported(study, remarks_of(age.remark, sex.remark, LABELS_DIFFER if visit.labels_differ else None))
+    return Imported(study, present_remarks(age.remark, sex.remark, LABELS_DIFFER if visit.labels_differ else None))
 
 
 def _found(config: ImportConfig) -> tuple[str, list[Path]]:
@@ -130,7 +143,7 @@ def _found(config: ImportConfig) -> tuple[str, list[Path]]:
     if asked is None and there:
         raise DataError(f"{config.root} holds CheXpert as {' and '.join(there)}; say which with --layout.")
     if asked not in there:
-        what = chexpert_plus.TABLE if asked == "plus" else "train.csv, valid.csv or test.csv"
+        what = TABLE if asked == "plus" else "train.csv, valid.csv or test.csv"
         kind = f" of the layout '{asked}'" if asked else ""
         raise DataError(
             f"{config.root} does not hold CheXpert's tables{kind}: looked for {what} there and one folder below; "
@@ -140,7 +153,7 @@ def _found(config: ImportConfig) -> tuple[str, list[Path]]:
 
 
 def _layouts_in(folder: Path) -> Iterator[str]:
-    if find_optional(folder, *chexpert_plus.TABLES):
+    if find_optional(folder, *TABLES):
         yield "plus"
     table = next(filter(None, (find_optional(folder, *names) for names in _TABLES.values())), None)
     if table is not None and table.name in _TABLES["test"]:
@@ -158,8 +171,8 @@ def _visits(folders: Sequence[Path], remarks: Counter[str]) -> dict[str, Visit]:
         table = next(filter(None, places), None)
         if table is not None:
             _read_table(table, split, visits, remarks)
-    before = priors.prior_studies(
-        priors.Visit(study, visit.images[0].path.patient, f"{visit.images[0].path.study_number:09d}")
+    before = studies.prior_studies(
+        studies.Visit(study, visit.images[0].path.patient, f"{visit.images[0].path.study_number:09d}")
         for study, visit in visits.items()
     )
     for study, visit in visits.items():
@@ -171,7 +184,7 @@ def _read_table(table: Path, split: str, visits: dict[str, Visit], remarks: Coun
     same: dict[Fourteen, Fourteen] = {}  # most vectors repeat
     # The labels of the test images were released without the columns on patients and views.
     needed = ("Path", *NEEDED, *(_ABOUT_IMAGES if split == "train" else ()))
-    for line, row in read_rows(table, needed, rename=our_names):
+    for line, row in read_rows(table, needed, rename=standard_label_names):
         place = f"{table}:{line}"
         path = parsed_path(row["Path"], f"{place}: 'Path'")
         study = path.study_id
@@ -192,3 +205,380 @@ def _read_table(table: Path, split: str, visits: dict[str, Visit], remarks: Coun
 
 def _study_id(visit: Visit) -> str:
     return visit.images[0].path.study_id
+
+
+TABLE = "df_chexpert_plus_240401.csv"
+TABLES = (TABLE, f"{TABLE}.gz", "df_chexpert_plus*.csv", "df_chexpert_plus*.csv.gz")
+NO_REPORT = "no report text"
+NO_FINDINGS = "report without a findings section"
+NO_SECTION = "report in which no section was found"
+OWN_SECTIONS = "report without the source's sections, cut by our own rule"
+REPORTS_DIFFER = "images of one study with different reports; the first kept"
+PATIENTS_DIFFER = "patient of the table is not the patient of the path; that of the path kept"
+NO_LABELS = "study without a row in report_fixed.json"
+LABELS_WITHOUT_IMAGE = "row of report_fixed.json for a study that the table does not list"
+NO_ORDER = "study without its place in the order of reports, so that its prior is unknown"
+
+_LABEL_FILES = ("report_fixed.json", "*/report_fixed.json", "*/*/report_fixed.json")
+_SECTIONS = {
+    # The narrative is the title of the examination; where there is none, how the image was made.
+    "examination": ("section_narrative", "section_technique", "section_procedure_comments"),
+    "indication": ("section_clinical_history", "section_history"),
+    "comparison": ("section_comparison",),
+    "findings": ("section_findings",),
+    "impression": ("section_impression",),
+}
+_SECTION_COLUMNS = tuple(column for columns in _SECTIONS.values() for column in columns)
+_DEMOGRAPHICS = ("race", "ethnicity", "interpreter_needed", "insurance_type", "recent_bmi", "deceased")
+_ONCE_A_STUDY = ("report", *_SECTION_COLUMNS, "age", "sex", *_DEMOGRAPHICS)
+_NEEDED = ("path_to_image", "report", "section_findings", "section_impression", "split")
+
+
+@dataclass(slots=True)
+class VisitChexpertPlus:
+    """One study as the first reading finds it, filled row by row."""
+
+    split: str
+    order: str
+    digest: bytes
+    images: list[SourceImage] = field(default_factory=list)
+    reports_differ: bool = False
+    patients_differ: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """One study with its text; what a worker receives. `cells` are those that stand once a study."""
+
+    visit: VisitChexpertPlus
+    cells: Row
+    labels: Fourteen | None
+    labels_differ: bool
+    prior: str | None
+
+
+def plan_plus(config: ImportConfig, folder: Path) -> Plan[Reported]:
+    """The studies in the order of the table; `folder` holds it."""
+    table = find_file(folder, *TABLES, what="the table of CheXpert Plus")
+    remarks = Counter[str]()
+    visits = _visits_chexpert_plus(table, remarks)
+    labels, differ = _labels(folder, visits, remarks)
+    before = studies.prior_studies(
+        studies.Visit(study, visit.images[0].path.patient, visit.order) for study, visit in visits.items()
+    )
+    return Plan(
+        items=_reported(table, visits, labels, differ, before),
+        study_id=_study_id_chexpert_plus,
+        read=partial(read_chexpert_plus, find_trees(config.root)),
+        total=len(visits),
+        layout="plus",
+        collections=("stanford",),
+        remarks={remark: count for remark, count in remarks.items() if count},
+    )
+
+
+def read_chexpert_plus(trees: Trees, reported: Reported) -> Imported:
+    """One study of CheXpert Plus."""
+    visit, cells = reported.visit, reported.cells
+    first = visit.images[0].path
+    age, sex = known_age(_filled(cells, "age") or ""), parse_sex(_filled(cells, "sex") or "")
+    text = _filled(cells, "report")
+    sections, text_remarks = _sections(cells, text)
+    demographics = {key: value for key in _DEMOGRAPHICS if (value := _filled(cells, key)) is not None}
+    study = Study(
+        id=first.study_id,
+        patient=first.patient,
+        images=tuple(image.image(trees) for image in visit.images),
+        sections=sections,
+        report=text,
+        split=visit.split,
+        age=age.years,
+        sex=sex.letter,
+        prior=reported.prior,
+        labels=stated(reported.labels) if reported.labels else {},
+        extra={"demographics": demographics} if demographics else {},
+    )
+    remarks = present_remarks(
+        age.remark,
+        sex.remark,
+        *text_remarks,
+        REPORTS_DIFFER if visit.reports_differ else None,
+        PATIENTS_DIFFER if visit.patients_differ else None,
+        LABELS_DIFFER if reported.labels_differ else None,
+        None if reported.labels else NO_LABELS,
+        None if visit.order else NO_ORDER,
+    )
+    return Imported(study, remarks)
+
+
+def _visits_chexpert_plus(table: Path, remarks: Counter[str]) -> dict[str, VisitChexpertPlus]:
+    """The first reading: images, split and order of each study; of the report only whether it is always the same."""
+    visits: dict[str, VisitChexpertPlus] = {}
+    for line, row in read_rows(table, _NEEDED):
+        place = f"{table}:{line}"
+        path = parsed_path(row["path_to_image"], f"{place}: 'path_to_image'")
+        digest = hashlib.blake2b(row["report"].encode(), digest_size=8).digest()
+        split = _split(_filled(row, "split") or path.split_folder, place)
+        order = _order(row.get("patient_report_date_order", ""), place)
+        visit = visits.setdefault(path.study_id, VisitChexpertPlus(split, order, digest))
+        if visit.split != split:
+            raise DataError(f"{place} puts {path.study_id} in another split than an earlier row; fetch the file again.")
+        if any(path == image.path for image in visit.images):
+            remarks[LISTED_TWICE] += 1
+            continue
+        frontal_lateral, ap_pa = (_filled(row, column) or "" for column in ("frontal_lateral", "ap_pa"))
+        visit.images.append(image_of(path, frontal_lateral, ap_pa))
+        visit.reports_differ |= digest != visit.digest
+        visit.patients_differ |= row.get("deid_patient_id", "") not in ("", path.patient)
+    return visits
+
+
+def _reported(
+    table: Path,
+    visits: Mapping[str, VisitChexpertPlus],
+    labels: Mapping[str, Fourteen],
+    differ: set[str],
+    before: Mapping[str, str],
+) -> Iterator[Reported]:
+    """The second reading: each study with the text of its first row, in the order of the table."""
+    done: set[str] = set()
+    for line, row in read_rows(table, _NEEDED):
+        study = parsed_path(row["path_to_image"], f"{table}:{line}: 'path_to_image'").study_id
+        if study not in done:
+            done.add(study)
+            cells = {column: row[column] for column in _ONCE_A_STUDY if column in row}
+            yield Reported(visits[study], cells, labels.get(study), study in differ, before.get(study))
+
+
+def _labels(
+    folder: Path, visits: Mapping[str, VisitChexpertPlus], remarks: Counter[str]
+) -> tuple[dict[str, Fourteen], set[str]]:
+    """Study → labels, and the studies whose images do not agree on them."""
+    found: dict[str, Fourteen] = {}
+    differ: set[str] = set()
+    same: dict[Fourteen, Fourteen] = {}
+    table = find_optional(folder, *_LABEL_FILES)
+    for line, values in read_jsonl(table, undefined=True) if table else ():
+        place = f"{table}:{line}"
+        study = parsed_path(str(values.get("path_to_image", "")), f"{place}: 'path_to_image'").study_id
+        if study not in visits:
+            remarks[LABELS_WITHOUT_IMAGE] += 1
+            continue
+        labels = tuple(_label(values, name, place) for name in CHEXPERT_14)
+        if found.setdefault(study, same.setdefault(labels, labels)) != labels:
+            found[study] = stronger(found[study], labels)
+            differ.add(study)
+    return found, differ
+
+
+def _label(values: Mapping[str, Any], name: str, place: str) -> int | None:
+    if name not in values:
+        raise DataError(
+            f"{place} has no '{name}'.{nearest(name, values)} It must give all fourteen, null where unknown."
+        )
+    value = values[name]
+    if value is None or value != value:
+        return None
+    if isinstance(value, bool) or value not in (1, 0, -1):
+        raise DataError(f"{place}: '{name}' is {shown(value)}; a label is 1, 0, -1 or null.")
+    return int(value)
+
+
+def _sections(cells: Row, text: str | None) -> tuple[Report | None, tuple[str, ...]]:
+    """The source's own sections; ours where it gives none of a report; the remarks on them."""
+    told = {
+        name: next(filter(None, (_filled(cells, column) for column in columns)), None)
+        for name, columns in _SECTIONS.items()
+    }
+    report, remarks = Report(**told), []
+    if report == Report():
+        if text is None:
+            return None, (NO_REPORT,)
+        report = parse(text).report
+        if report == Report():
+            return None, (NO_SECTION,)
+        remarks.append(OWN_SECTIONS)
+    return report, (*remarks, *(() if report.findings else (NO_FINDINGS,)))
+
+
+def _filled(cells: Row, column: str) -> str | None:
+    """What a cell holds; None where it is empty or was written from an undefined value."""
+    cell = cells.get(column, "")
+    return None if not cell or cell.lower() == "nan" else cell
+
+
+def _split(word: str, place: str) -> str:
+    if word.lower() not in SPLITS:
+        raise DataError(f"{place}: 'split' is {shown(word)}.{nearest(word, SPLITS)} It is train, valid or test.")
+    return SPLITS[word.lower()]
+
+
+def _order(cell: str, place: str) -> str:
+    """The place of a report among those of its patient, as text that sorts; empty when not given."""
+    if not cell or cell.lower() == "nan":
+        return ""
+    return intern(digits(cell, f"{place}: 'patient_report_date_order'").zfill(9))
+
+
+def _study_id_chexpert_plus(reported: Reported) -> str:
+    return reported.visit.images[0].path.study_id
+
+
+SPLITS = {"train": "train", "valid": "val", "validate": "val", "val": "val", "test": "test"}
+ENDINGS = (".png", ".jpg", ".dcm")
+
+AGE_ZERO = "age 0, which stands for unknown"
+LISTED_TWICE = "image listed twice; the first row counts"
+
+_PATH = re.compile(
+    r"(?:(?P<before>.*)/)?(?P<patient>patient\d+)/(?P<study>study\d+)/(?P<image>[^/]*?)(?P<ending>\.[A-Za-z]+)"
+)
+_PATIENT = re.compile(r"patient\d+")
+# Enough for PNG/PNG/train and for chunks of it; a tree of images begins no deeper.
+_DEEPEST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePath:
+    """A path of a table, taken apart.
+
+    Args:
+        before: Everything before the patient ("CheXpert-v1.0-small/train").
+        patient: "patient00001".
+        study: "study1".
+        image: "view1_frontal".
+        ending: ".jpg".
+    """
+
+    before: str
+    patient: str
+    study: str
+    image: str
+    ending: str
+
+    @property
+    def study_id(self) -> str:
+        """Unique in the whole collection: a patient stands in one split only."""
+        return f"{self.patient}/{self.study}"
+
+    @property
+    def study_number(self) -> int:
+        """Which of the patient's studies it is."""
+        return int(self.study.removeprefix("study"))
+
+    @property
+    def split_folder(self) -> str:
+        """The folder above the patient: "train", "valid", "test"; anything else where a path has no such folder."""
+        return self.before.rpartition("/")[2]
+
+
+def parsed_path(cell: str, place: str) -> ImagePath:
+    """A path of a table; anything else is an error that names the place."""
+    match = _PATH.fullmatch(portable(cell))
+    if match is None:
+        raise DataError(
+            f"{place} is {shown(cell)}; the path of a CheXpert image ends like "
+            "train/patient00001/study1/view1_frontal.jpg."
+        )
+    parts = match.groupdict(default="")
+    # Held once each: hundreds of thousands of paths share a few folders and names.
+    before, study, image, ending = (intern(parts[key]) for key in ("before", "study", "image", "ending"))
+    return ImagePath(before, parts["patient"], study, image, ending)
+
+
+def known_age(cell: str) -> Age:
+    """An age as both tables write it."""
+    age = parse_age(cell)
+    return Age(None, AGE_ZERO) if age.years == 0 else age
+
+
+@dataclass(frozen=True, slots=True)
+class SourceImage:
+    """One row's image; `ap_pa` is what the source says beyond the view ("LL"), empty for most."""
+
+    path: ImagePath
+    view: View
+    ap_pa: str
+
+    def image(self, trees: Trees) -> ImageFile:
+        """The image where it lies."""
+        return ImageFile(trees.place(self.path), self.view, {"AP/PA": self.ap_pa} if self.ap_pa else {})
+
+
+def image_of(path: ImagePath, frontal_lateral: str, ap_pa: str) -> SourceImage:
+    """The image with its view by the two columns, or by its name where the columns are not there.
+
+    AP/PA says "LL" or "RL" for some lateral images, and nothing or something else for a few frontal ones.
+    """
+    side = frontal_lateral.lower() or path.image.rpartition("_")[2].lower()
+    word = ap_pa.upper()
+    if side == "frontal":
+        view = View(word) if word in (View.AP, View.PA) else View.FRONTAL
+    else:
+        view = View.LATERAL if side == "lateral" else View.OTHER
+    return SourceImage(path, view, "" if word == view else intern(ap_pa))
+
+
+@dataclass(frozen=True)
+class Trees:
+    """The folders under a root that hold patients.
+
+    Args:
+        root: The source folder.
+        with_splits: Folders that hold train, valid or test, relative to the root with `/` behind; "" is the root.
+        without: Folders that hold patients themselves.
+    """
+
+    root: Path
+    with_splits: tuple[str, ...]
+    without: tuple[str, ...]
+
+    def place(self, path: ImagePath) -> str:
+        """Where the image of a table lies, relative to the root; where it would lie when it does not.
+
+        The table's own ending goes before PNG, and PNG before DICOM: trees of several kinds may stand side by side.
+        """
+        return image_path(self.root, self._candidates(path))
+
+    def _candidates(self, path: ImagePath) -> Iterator[str]:
+        endings = dict.fromkeys((path.ending, *ENDINGS))
+        image = f"{path.patient}/{path.study}/{path.image}"
+        folder = path.split_folder
+        below = f"{folder}/" if folder in SPLITS else ""
+        for ending in endings:
+            yield from (f"{tree}{below}{image}{ending}" for tree in self.with_splits or ("",))
+            yield from (f"{tree}{image}{ending}" for tree in self.without)
+
+
+def find_trees(root: Path, start: Path | None = None) -> Trees:
+    """Look for folders of patients, a few folders deep, in `start` or else in the root; the highest come first."""
+    with_splits: list[str] = []
+    without: list[str] = []
+    level = [start or root]
+    for _ in range(_DEEPEST + 1):
+        below: list[Path] = []
+        for folder in level:
+            prefix = f"{folder.relative_to(root).as_posix()}/".removeprefix("./")
+            children = folders_in(folder)
+            if children is None:
+                without.append(prefix)
+                continue
+            if any(child.name in SPLITS for child in children):
+                with_splits.append(prefix)
+            below += [child for child in children if child.name not in SPLITS]
+        level = below
+    return Trees(root, tuple(with_splits), tuple(without))
+
+
+def folders_in(folder: Path) -> list[Path] | None:
+    """The folders in a folder, by name; None as soon as one of them is a patient's, since there may be thousands."""
+    found = []
+    try:
+        for entry in os.scandir(folder):
+            if _PATIENT.fullmatch(entry.name):
+                return None
+            if os.path.isdir(entry.path):  # False for a link that leads in circles
+                found.append(Path(entry.path))
+    except OSError as error:
+        raise unreadable(error, folder) from error
+    return sorted(found)

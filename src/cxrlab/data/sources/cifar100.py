@@ -14,16 +14,25 @@ Defects: the files are Python pickles, which may hold programs; anything but pla
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+import io
+import pickle
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from cxrlab.core.codec import encode_png
+from cxrlab.core.errors import ConfigError, DataError, shown
 from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import View
+from cxrlab.data.bounded_reading import read_bounded
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.pools import Picture, cifar_pool
-from cxrlab.data.sources.layouts import chosen_layout
-from cxrlab.data.sources.source import Imported, Plan
+from cxrlab.data.importing import Imported, Plan
+from cxrlab.data.sources.image_folder import Picture
+from cxrlab.data.sources.studies import chosen_layout
+
+_SIDE = 32
 
 
 class Shot(NamedTuple):
@@ -64,3 +73,118 @@ def _shots(config: ImportConfig) -> Iterator[Shot]:
 def _study_id(shot: Shot) -> str:
     # By number: the file names of the pickles are not unique.
     return f"{shot.split}{shot.number:05d}"
+
+
+def cifar_pool(path: str | Path, split: str = "train") -> Iterator[Picture]:
+    """The pictures of CIFAR-100 (`train`, `test`, `meta`) or CIFAR-10 (`data_batch_1…5`, `test_batch`).
+
+    Args:
+        path: The unpacked folder, `cifar-100-python` or `cifar-10-batches-py`.
+        split: train or test.
+
+    The files are Python pickles, which can hold programs; only plain values and numpy arrays are
+    let through. CIFAR-100's fine classes are used.
+    """
+    folder = Path(path)
+    if split not in ("train", "test"):
+        raise ConfigError(f"'{split}' is not a split of CIFAR; choose train or test.")
+    if (folder / "meta").is_file():
+        batches, labels_key = [folder / split], b"fine_labels"
+        names = _class_names(folder / "meta", b"fine_label_names")
+    elif (folder / "batches.meta").is_file():
+        batches = sorted(folder.glob("data_batch_*")) if split == "train" else [folder / "test_batch"]
+        labels_key, names = b"labels", _class_names(folder / "batches.meta", b"label_names")
+    else:
+        raise DataError(f"{folder} is not an unpacked CIFAR folder: it has neither 'meta' nor 'batches.meta'.")
+    if not batches:
+        raise DataError(f"{folder} has no data_batch file; unpack the archive again.")
+    return _pictures(batches, labels_key, names)
+
+
+def _pictures(batches: list[Path], labels_key: bytes, names: list[str]) -> Iterator[Picture]:
+    for path in batches:
+        batch = load_plain_pickle(path)
+        data = _field(batch, b"data", path)
+        labels = _list(batch, labels_key, path, (int,), "whole numbers")
+        files = _texts(batch, b"filenames", path)
+        if not isinstance(data, np.ndarray) or data.shape[1:] != (3 * _SIDE * _SIDE,) or data.dtype != np.uint8:
+            found = f"{data.dtype} {list(data.shape)}" if isinstance(data, np.ndarray) else f"a {type(data).__name__}"
+            raise DataError(f"{path}: 'data' must be uint8 [N, 3072], not {found}; unpack the archive again.")
+        if not len(data) == len(labels) == len(files):
+            raise DataError(f"{path}: {len(data)} pictures, {len(labels)} labels and {len(files)} names do not match.")
+        for row, label, file in zip(data, labels, files, strict=True):
+            if not 0 <= label < len(names):
+                raise DataError(f"{path}: label {label} has no name among the {len(names)} classes.")
+            image = row.reshape(3, _SIDE, _SIDE).transpose(1, 2, 0).copy()
+            yield Picture(file, image, names[label])
+
+
+def _class_names(path: Path, key: bytes) -> list[str]:
+    return _texts(load_plain_pickle(path), key, path)
+
+
+def _field(batch: Mapping[bytes, Any], key: bytes, path: Path) -> Any:
+    if key not in batch:
+        raise DataError(f"{path} has no '{key.decode()}'; it is not a CIFAR file of the expected kind.")
+    return batch[key]
+
+
+def _texts(batch: Mapping[bytes, Any], key: bytes, path: Path) -> list[str]:
+    values = _list(batch, key, path, (bytes, str), "texts")
+    return [value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in values]
+
+
+def _list(batch: Mapping[bytes, Any], key: bytes, path: Path, kinds: tuple[type, ...], what: str) -> list[Any]:
+    """A list of `batch` whose items are all of one of these kinds; True is no whole number."""
+    values = _field(batch, key, path)
+    wrong = [value for value in values if type(value) not in kinds] if isinstance(values, list) else [values]
+    if wrong:
+        must = f"'{key.decode()}' must be a list of {what}"
+        raise DataError(f"{path}: {must}, but holds {shown(wrong[0])}; unpack the archive again.")
+    return list(values)
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Rebuilds numpy arrays and plain containers; anything else in the file is refused before it runs."""
+
+    _ALLOWED = frozenset(
+        {
+            ("numpy", "ndarray"),
+            ("numpy", "dtype"),
+            ("numpy.core.multiarray", "_reconstruct"),
+            ("numpy._core.multiarray", "_reconstruct"),
+            ("_codecs", "encode"),
+        }
+    )
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in self._ALLOWED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        if name == "encode":
+            return _latin_bytes
+        return super().find_class(module.replace("numpy.core", "numpy._core") if hasattr(np, "_core") else module, name)
+
+
+def _latin_bytes(text: str, encoding: str) -> bytes:
+    """How protocol 2 writes bytes; no other codec is let in."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"it asks for the codec {encoding}")
+    return text.encode("latin1")
+
+
+def load_plain_pickle(path: Path) -> dict[bytes, Any]:
+    """A dictionary from a pickle that holds data alone; a pickle with a program in it is refused unrun."""
+    data = read_bounded(path)
+    try:
+        value = _PlainUnpickler(io.BytesIO(data), encoding="bytes").load()
+    except pickle.UnpicklingError as error:
+        if "asks for" in str(error):
+            raise DataError(
+                f"{path} is refused: {error}, which plain data never does; it may be harmful, fetch it from its source."
+            ) from None
+        raise DataError(f"{path} is damaged ({error}); unpack the archive again.") from None
+    except Exception as error:  # a cut or scrambled pickle raises many kinds
+        raise DataError(f"{path} is damaged or no pickle ({type(error).__name__}); unpack the archive again.") from None
+    if not isinstance(value, dict):
+        raise DataError(f"{path} holds a {type(value).__name__}, not a CIFAR dictionary; unpack the archive again.")
+    return value

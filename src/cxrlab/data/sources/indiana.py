@@ -16,11 +16,10 @@ from cxrlab.core.errors import DataError, shown
 from cxrlab.core.records import ImageFile
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.frontal import views_of
 from cxrlab.data.images import load_image
-from cxrlab.data.sources.csv_file import find_optional, noted, read_rows
-from cxrlab.data.sources.image_header import header_of
-from cxrlab.data.sources.layouts import is_image
+from cxrlab.data.sources.studies import is_image, read_dicom_header
+from cxrlab.data.sources.tables import find_optional, noted, read_rows
+from cxrlab.data.view_classifier import classify_views
 
 COLLECTION = "indiana"
 PROJECTIONS = "indiana_projections.csv"
@@ -100,7 +99,7 @@ def with_views(
         if view is not None:
             images[place] = ImageFile(path, view, {"view_from": "projections"})
         elif is_image(root, path):
-            header, _ = header_of(root, path)
+            header, _ = read_dicom_header(root, path)
             if header is not None and header.view is not None:
                 images[place] = ImageFile(path, header.view, {"view_from": "header"})
             else:
@@ -118,7 +117,7 @@ def _told_by_pictures(root: Path, paths: Mapping[int, str]) -> tuple[dict[int, I
         except DataError:  # 'data check' names it; here it costs the view, not the study
             remarks.add(UNDECODABLE)
     told = {}
-    for place, guess in zip(images, views_of(list(images.values())), strict=True):
+    for place, guess in zip(images, classify_views(list(images.values())), strict=True):
         remarks.add(SHOWS_NOTHING if guess.view is View.OTHER else FROM_PICTURE)
         told[place] = ImageFile(paths[place], guess.view, {"view_from": "image", "view_confidence": guess.confidence})
     return told, sorted(remarks)

@@ -26,7 +26,7 @@ from cxrlab.core.files import read_json
 from cxrlab.core.records import SPLITS, Report, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.sources.csv_file import find_file
+from cxrlab.data.importing import Imported, Plan
 from cxrlab.data.sources.indiana import (
     COLLECTION,
     Projections,
@@ -35,8 +35,8 @@ from cxrlab.data.sources.indiana import (
     read_projections,
     with_views,
 )
-from cxrlab.data.sources.layouts import chosen_layout, image_path, portable
-from cxrlab.data.sources.source import Imported, Plan
+from cxrlab.data.sources.studies import chosen_layout, image_path, portable
+from cxrlab.data.sources.tables import find_file
 
 NOT_IN_TABLE = "image that the table of views does not list"
 NO_TEXT = "report without text"

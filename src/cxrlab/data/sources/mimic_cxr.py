@@ -22,24 +22,48 @@ Defects: age and sex are not part of it; with patients.csv.gz of MIMIC-IV in the
 
 from __future__ import annotations
 
-from functools import partial
+import math
+import os
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from pathlib import Path
+from sys import intern
+from typing import NamedTuple
 
+from cxrlab.core.errors import DataError, nearest, shown
+from cxrlab.core.files import unreadable
 from cxrlab.core.records import ImageFile, Report, Study
 from cxrlab.core.vocabulary import View
+from cxrlab.data.bounded_reading import MAX_REPORT_BYTES, read_bounded, read_member
 from cxrlab.data.config import ImportConfig
+from cxrlab.data.corpus_writer import Dropped
+from cxrlab.data.importing import Imported, Plan
 from cxrlab.data.sections import parse
-from cxrlab.data.sources import mimic_tables as tables
-from cxrlab.data.sources.csv_file import find_optional
-from cxrlab.data.sources.fourteen import AIRSPACE_OPACITY, Fourteen, stated
-from cxrlab.data.sources.image_header import header_of
-from cxrlab.data.sources.layouts import chosen_layout
-from cxrlab.data.sources.mimic_reports import Reports, find_reports
-from cxrlab.data.sources.mimic_views import VIEW_NOT_TOLD, ImageView
-from cxrlab.data.sources.mimic_visits import Archive, Taken, Visit, packed, read_archive
-from cxrlab.data.sources.source import Imported, Plan
-from cxrlab.data.sources.values import AGE_OUT_OF_RANGE, OLDEST, remarks_of
-from cxrlab.data.writer import Dropped
+from cxrlab.data.sources import studies as priors
+from cxrlab.data.sources.studies import chosen_layout, parse_date, read_dicom_header
+from cxrlab.data.sources.tables import (
+    AGE_OUT_OF_RANGE,
+    AIRSPACE_OPACITY,
+    NEEDED,
+    OLDEST,
+    Fourteen,
+    Row,
+    digits,
+    find_file,
+    find_optional,
+    fourteen,
+    noted,
+    parse_sex,
+    present_remarks,
+    read_rows,
+    standard_label_names,
+    stated,
+    stronger,
+)
 
 LAYOUTS = ("jpg", "dicom")
 NO_IMAGE = "study without any image"
@@ -95,7 +119,7 @@ def read(root: Path, reports: Reports, taken: Taken) -> Imported | Dropped:
         own_labels=_own_labels(taken.radiologists) if taken.radiologists else {},
         extra=_extra(taken),
     )
-    remarks = remarks_of(
+    remarks = present_remarks(
         *image_remarks,
         split_remark,
         age_remark,
@@ -115,7 +139,7 @@ def _found_layout(root: Path) -> str:
         return "jpg"
     if find_optional(root, *packed("mimic-cxr-*-metadata.csv")) is None:
         return "dicom"
-    first = next(tables.dicom_images(records, None), None)
+    first = next(dicom_images(records, None), None)
     return "dicom" if first and (root / first.path).is_file() and not _as_jpg(root / first.path) else "jpg"
 
 
@@ -143,7 +167,7 @@ def _images(root: Path, visit: Visit) -> tuple[tuple[ImageFile, ...], tuple[str,
 
 def _view_in_header(root: Path, image: str) -> ImageView:
     """The view that a DICOM file tells; a file that is not there gets its remark from the engine."""
-    told, remark = header_of(root, image)
+    told, remark = read_dicom_header(root, image)
     if told is None:
         return ImageView(View.OTHER, None, remark)
     return ImageView(told.view) if told.view else ImageView(View.OTHER, None, VIEW_NOT_TOLD)
@@ -201,3 +225,497 @@ def _extra(taken: Taken) -> dict[str, object]:
 
 def _study_id(taken: Taken) -> str:
     return taken.id
+
+
+LISTED_TWICE = "image listed twice; the first row counts"
+LABELS_WITHOUT_STUDY = "row of labels for a study without images"
+SPLIT_WITHOUT_IMAGE = "row of the table of splits for an image that is not listed"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceImage:
+    """One image: its path in the source, its view (None where only the header can tell) and its split."""
+
+    path: str
+    view: ImageView | None
+    split: str | None
+
+
+@dataclass(slots=True)
+class Visit:
+    """One study as the tables of images list it, filled row by row; one of the list of studies alone has no images."""
+
+    subject: str
+    images: list[SourceImage] = field(default_factory=list)
+    moment: Moment | None = None
+    procedure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """One study with everything that the tables tell of it; what a worker receives."""
+
+    number: str
+    visit: Visit
+    chexpert: Fourteen | None
+    negbio: Fourteen | None
+    radiologists: Fourteen | None
+    person: Person | None
+    prior: str | None
+
+    @property
+    def id(self) -> str:
+        """The name of the study's folder."""
+        return f"s{self.number}"
+
+    @property
+    def patient(self) -> str:
+        """The name of the patient's folder."""
+        return f"p{self.visit.subject}"
+
+
+@dataclass(frozen=True)
+class Archive:
+    """All tables of the source, joined.
+
+    Args:
+        visits: Study → its images, in the order in which the table of images first names it.
+        chexpert: Study → labels of the CheXpert labeller.
+        negbio: Study → labels of NegBio.
+        radiologists: Study → labels of the radiologists (2.1.0).
+        people: Subject → age and sex, where MIMIC-IV's table is there.
+        remarks: What is odd about the tables → how often.
+    """
+
+    visits: Mapping[str, Visit]
+    chexpert: Mapping[str, Fourteen]
+    negbio: Mapping[str, Fourteen]
+    radiologists: Mapping[str, Fourteen]
+    people: Mapping[str, Person]
+    remarks: Mapping[str, int]
+
+    def studies(self) -> Iterator[Taken]:
+        """Each study with what is known of it."""
+        before = self._priors()
+        for number, visit in self.visits.items():
+            yield Taken(
+                number,
+                visit,
+                self.chexpert.get(number),
+                self.negbio.get(number),
+                self.radiologists.get(number),
+                self.people.get(visit.subject),
+                before.get(number),
+            )
+
+    def _priors(self) -> dict[str, str]:
+        return priors.prior_studies(
+            priors.Visit(number, visit.subject, visit.moment.sortable if visit.moment else "")
+            for number, visit in self.visits.items()
+            if visit.images
+        )
+
+
+def packed(name: str) -> tuple[str, str]:
+    """A table's name as it is and as gzip leaves it."""
+    return name, f"{name}.gz"
+
+
+def read_archive(config: ImportConfig, layout: str) -> Archive:
+    """Read every table that is there; only the one of images must be."""
+    root, remarks = config.root, Counter[str]()
+    split_table = find_optional(root, *packed("mimic-cxr-*-split.csv"))
+    splits = splits_of(split_table, remarks) if split_table else {}
+    visits = _visits(root, layout, splits, remarks)
+
+    def labels(name: str) -> dict[str, Fourteen]:
+        table = find_optional(root, *packed(name))
+        return labels_of(table, remarks) if table else {}
+
+    chexpert, radiologists = labels("mimic-cxr-*-chexpert.csv"), labels("mimic-cxr-*-test-set-labeled.csv")
+    remarks[LABELS_WITHOUT_STUDY] += len((chexpert.keys() | radiologists.keys()) - visits.keys())
+    return Archive(
+        visits=visits,
+        chexpert=chexpert,
+        negbio=labels("mimic-cxr-*-negbio.csv"),
+        radiologists=radiologists,
+        people=_people(config),
+        remarks={remark: count for remark, count in remarks.items() if count},
+    )
+
+
+def _visits(root: Path, layout: str, splits: dict[str, str], remarks: Counter[str]) -> dict[str, Visit]:
+    visits: dict[str, Visit] = {}
+    split_rows = 0
+    for row in _image_rows(root, layout):
+        visit = visits.setdefault(row.study, Visit(row.subject))
+        if visit.subject != row.subject:
+            raise DataError(
+                f"{root}: study {row.study} is listed under the subjects {visit.subject} and {row.subject}; "
+                "fetch the table of images again."
+            )
+        if any(image.path == row.path for image in visit.images):
+            remarks[LISTED_TWICE] += 1
+            continue
+        split = splits.get(row.dicom)
+        split_rows += split is not None
+        visit.images.append(SourceImage(row.path, row.view, split))
+        visit.procedure = visit.procedure or row.procedure
+        if row.moment is not None:
+            visit.moment = min(visit.moment or row.moment, row.moment)
+    remarks[SPLIT_WITHOUT_IMAGE] += len(splits) - split_rows
+    if layout == "dicom" and (studies := find_optional(root, *packed("cxr-study-list.csv"))):
+        for subject, study in listed_studies(studies):
+            visits.setdefault(study, Visit(subject))
+    return visits
+
+
+def _image_rows(root: Path, layout: str) -> Iterator[ImageRow]:
+    names = packed("mimic-cxr-*-metadata.csv")
+    if layout == "dicom":
+        records = find_file(root, *packed("cxr-record-list.csv"), what="the list of DICOM images of MIMIC-CXR")
+        return dicom_images(records, find_optional(root, *names))
+    metadata = find_file(root, *names, what="the table of images of MIMIC-CXR-JPG")
+    # Some keep the folders p10 to p19 in the root itself.
+    apart = not (root / "files").is_dir() and next(root.glob("p1[0-9]"), None) is not None
+    return jpg_images(metadata, "" if apart else "files/")
+
+
+def _people(config: ImportConfig) -> dict[str, Person]:
+    beside = () if config.reports is None else (config.reports, config.reports.parent)
+    for folder in (config.root, config.root / "hosp", *beside):
+        if folder.is_dir() and (table := find_optional(folder, *packed("patients.csv"))):
+            return people_of(table)
+    return {}
+
+
+VIEW_ELSEWHERE = "view told by the view code or the procedure, not by ViewPosition"
+VIEW_NOT_TOLD = "view not told by the source; the image is kept as other"
+VIEW_UNKNOWN_WORD = "view given by a word that is not known; the image is kept as other"
+
+_POSITIONS = {
+    "PA": View.PA,
+    "AP": View.AP,
+    "FRONTAL": View.FRONTAL,
+    **dict.fromkeys(("LATERAL", "LL", "RL", "LAT", "LLAT", "RLAT", "XTABLE LATERAL"), View.LATERAL),
+    **dict.fromkeys(("AP AXIAL", "PA AXIAL", "AP LLD", "AP RLD", "PA LLD", "PA RLD", "LLD", "RLD"), View.OTHER),
+    **dict.fromkeys(("LAO", "RAO", "LPO", "RPO", "SWIMMERS"), View.OTHER),
+}
+_CODES = {
+    "posteroanterior": View.PA,
+    "anteroposterior": View.AP,
+    **dict.fromkeys(("lateral", "leftlateral", "rightlateral"), View.LATERAL),
+}
+# A procedure of two images does not tell which of them this is, so only the words for a single one count.
+_PORTABLE_AP = re.compile(r"\bPORTABLE\W+AP\b|\bAP\W+PORTABLE\b", re.IGNORECASE)
+
+
+class ImageView(NamedTuple):
+    """A view, the source's word where it says more than the view does, and a remark where one is due."""
+
+    view: View
+    word: str | None = None
+    remark: str | None = None
+
+
+def view_of(position: str, code: str = "", procedure: str = "") -> ImageView:
+    """The view by ViewPosition; where that is blank, by the meaning of the view code, then by the procedure.
+
+    Args:
+        position: ViewPosition ("PA", "LL", "AP AXIAL", blank).
+        code: ViewCodeSequence_CodeMeaning ("postero-anterior").
+        procedure: PerformedProcedureStepDescription ("CHEST (PORTABLE AP)").
+    """
+    word = " ".join(position.upper().split())
+    if word:
+        view = _POSITIONS.get(word)
+        if view is None:
+            return ImageView(View.OTHER, word, VIEW_UNKNOWN_WORD)
+        return ImageView(view, None if word in (View.PA, View.AP) else word)
+    named = _CODES.get(re.sub(r"[^a-z]", "", code.lower()))
+    if named is None and not code and _PORTABLE_AP.search(procedure):
+        named = View.AP
+    if named is not None:
+        return ImageView(named, None, VIEW_ELSEWHERE)
+    return ImageView(View.OTHER, code or None, VIEW_ELSEWHERE if code else VIEW_NOT_TOLD)
+
+
+LABELLED_TWICE = "study labelled twice; the stronger label kept"
+IN_TWO_SPLITS = "image that the table of splits lists twice with different splits; the first row counts"
+
+_SPLITS = {"train": "train", "validate": "val", "test": "test"}
+_viewed = lru_cache(maxsize=4096)(view_of)
+
+
+class Moment(NamedTuple):
+    """When a study was taken, in the shifted calendar of its patient.
+
+    Args:
+        date: Year, month and day as eight digits.
+        time: Hours, minutes and seconds as one number (213014.531); -1 where unknown.
+    """
+
+    date: str
+    time: float
+
+    @property
+    def sortable(self) -> str:
+        """As text that sorts in time."""
+        return f"{self.date} {self.time:013.3f}"
+
+
+class ImageRow(NamedTuple):
+    """One image as the tables list it; view and moment are None where no table tells them."""
+
+    dicom: str
+    subject: str
+    study: str
+    path: str
+    view: ImageView | None
+    moment: Moment | None
+    procedure: str
+
+
+class Person(NamedTuple):
+    """What MIMIC-IV knows of a patient: the age in one year of the shifted calendar, and the sex."""
+
+    anchor_age: int | None
+    anchor_year: int | None
+    sex: str | None
+
+
+def jpg_images(metadata: Path, folder: str) -> Iterator[ImageRow]:
+    """The images of MIMIC-CXR-JPG, in the order of its table.
+
+    Args:
+        metadata: The table of metadata.
+        folder: What stands before `p10/…` in the paths of images: "files/" or nothing.
+    """
+    needed = ("dicom_id", "subject_id", "study_id", "ViewPosition", "StudyDate", "StudyTime")
+    for line, row in read_rows(metadata, needed):
+        dicom, subject, study = _ids(row, metadata, line)
+        path = f"{folder}p{subject[:2]}/p{subject}/s{study}/{dicom}.jpg"
+        yield ImageRow(dicom, subject, study, path, _view(row), _moment(row), _procedure(row))
+
+
+def dicom_images(records: Path, metadata: Path | None) -> Iterator[ImageRow]:
+    """The images of MIMIC-CXR (DICOM), in the order of its list; view and date where the JPG's table is there too."""
+    described: dict[str, tuple[ImageView, Moment | None, str]] = {}
+    if metadata is not None:
+        for _, row in read_rows(metadata, ("dicom_id", "ViewPosition", "StudyDate", "StudyTime")):
+            described[row["dicom_id"]] = (_view(row), _moment(row), _procedure(row))
+    for line, row in read_rows(records, ("dicom_id", "subject_id", "study_id", "path")):
+        dicom, subject, study = _ids(row, records, line)
+        told = described.get(dicom)
+        yield ImageRow(dicom, subject, study, row["path"], *(told or (None, None, "")))
+
+
+def listed_studies(studies: Path) -> Iterator[tuple[str, str]]:
+    """Subject and study of each row of the list of studies."""
+    for line, row in read_rows(studies, ("subject_id", "study_id")):
+        place = f"{studies}:{line}"
+        yield digits(row["subject_id"], f"{place}: 'subject_id'"), digits(row["study_id"], f"{place}: 'study_id'")
+
+
+def splits_of(table: Path, remarks: Counter[str]) -> dict[str, str]:
+    """Image → train, val or test."""
+    found: dict[str, str] = {}
+    for line, row in read_rows(table, ("dicom_id", "split")):
+        split = _SPLITS.get(row["split"].lower())
+        if split is None:
+            hint = nearest(row["split"], _SPLITS)
+            known = ", ".join(_SPLITS)
+            raise DataError(f"{table}:{line}: 'split' is {shown(row['split'])}.{hint} It is one of {known}.")
+        if found.setdefault(row["dicom_id"], split) != split:
+            remarks[IN_TWO_SPLITS] += 1
+    return found
+
+
+def labels_of(table: Path, remarks: Counter[str]) -> dict[str, Fourteen]:
+    """Study → its fourteen labels; "Airspace Opacity" is taken as another name of "Lung Opacity"."""
+    found: dict[str, Fourteen] = {}
+    same: dict[Fourteen, Fourteen] = {}  # most vectors repeat
+    for line, row in read_rows(table, ("study_id", *NEEDED), rename=standard_label_names):
+        place = f"{table}:{line}"
+        study = digits(row["study_id"], f"{place}: 'study_id'")
+        labels = fourteen(row, place)
+        if study in found:
+            labels = stronger(found[study], labels)
+            remarks[LABELLED_TWICE] += 1
+        found[study] = same.setdefault(labels, labels)
+    return found
+
+
+def people_of(table: Path) -> dict[str, Person]:
+    """Subject → age and sex, from the table of patients of MIMIC-IV; an empty cell is unknown."""
+    found = {}
+    for line, row in read_rows(table, ("subject_id", "gender", "anchor_age", "anchor_year")):
+        place = f"{table}:{line}"
+        age, year = (
+            int(digits(row[key], f"{place}: '{key}'")) if row[key] else None for key in ("anchor_age", "anchor_year")
+        )
+        found[digits(row["subject_id"], f"{place}: 'subject_id'")] = Person(age, year, parse_sex(row["gender"]).letter)
+    return found
+
+
+def _ids(row: Row, table: Path, line: int) -> tuple[str, str, str]:
+    place = f"{table}:{line}"
+    if not row["dicom_id"]:
+        raise DataError(f"{place}: 'dicom_id' is empty; fetch the file again.")
+    return (
+        row["dicom_id"],
+        digits(row["subject_id"], f"{place}: 'subject_id'"),
+        digits(row["study_id"], f"{place}: 'study_id'"),
+    )
+
+
+def _view(row: Row) -> ImageView:
+    code = row.get("ViewCodeSequence_CodeMeaning", "")
+    return _viewed(row["ViewPosition"], code, row.get("PerformedProcedureStepDescription", ""))
+
+
+def _procedure(row: Row) -> str:
+    return intern(row.get("PerformedProcedureStepDescription", ""))
+
+
+def _moment(row: Row) -> Moment | None:
+    date = parse_date(row["StudyDate"])
+    if not date:
+        return None
+    try:
+        time = float(row["StudyTime"])
+    except ValueError:
+        time = -1.0
+    return Moment(date, time if 0 <= time < math.inf else -1.0)
+
+
+ZIP = "mimic-cxr-reports.zip"
+NOT_UTF8 = "report is not UTF-8 text, read as Latin-1"
+
+_MEMBER = re.compile(r"(?P<before>(?:.*/)?)p\d\d/p\d+/s\d+\.txt")
+# Where the tree of patients may begin; one of reports alone goes before one of images that may hold reports too.
+_TREES = ("mimic-cxr-reports/files", "mimic-cxr-reports", "files", ".")
+
+
+@dataclass(frozen=True)
+class Text:
+    """A report as it was delivered, and the remark where its bytes were odd."""
+
+    text: str
+    remark: str | None = None
+
+
+@dataclass(frozen=True)
+class Reports:
+    """Where the reports lie.
+
+    Args:
+        place: The folder that holds p10 to p19, or a zip file.
+        before: What stands before `p10/…` in the names of a zip file's members; None for a folder.
+    """
+
+    place: Path
+    before: str | None = None
+
+    def read(self, patient: str, study: str) -> Text | None:
+        """The report of a study ("p10000032", "s50414267"), or None where there is none or it is blank."""
+        name = f"{patient[:3]}/{patient}/{study}.txt"
+        data = self._file(name) if self.before is None else self._member(self.before + name)
+        if data is None or not data.strip():
+            return None
+        try:
+            return Text(data.decode("utf-8-sig"))
+        except UnicodeDecodeError:
+            return Text(data.decode("latin-1"), NOT_UTF8)
+
+    def _file(self, name: str) -> bytes | None:
+        file = self.place / name
+        try:
+            size = file.stat().st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise unreadable(error, file) from error
+        return read_bounded(file, MAX_REPORT_BYTES) if size else None
+
+    def _member(self, name: str) -> bytes | None:
+        try:
+            return read_member(_archive(self.place), name, MAX_REPORT_BYTES)
+        except KeyError:
+            return None
+
+
+def find_reports(root: Path, given: Path | None) -> Reports:
+    """The reports that were named, or those that lie with the images.
+
+    Args:
+        root: Folder of the data set.
+        given: A folder or zip file; a place without any report is an error.
+
+    Without a place of their own, reports are looked for in the root: its zip file, its own tree of them, or between the
+    folders of the images. There may be none.
+    """
+    if given is None:
+        return _in_zip(root / ZIP) if (root / ZIP).is_file() else Reports(_tree(root) or root)
+    if given.is_file():
+        return _in_zip(given)
+    if not given.is_dir():
+        raise DataError(f"{given} does not exist; give the folder or the zip file of the reports.")
+    if (given / ZIP).is_file():
+        return _in_zip(given / ZIP)
+    tree = _tree(given)
+    if tree is None:
+        raise DataError(
+            f"{given} holds neither {ZIP} nor folders p10 to p19 (nor files/p10); give the folder or the zip file of "
+            "the reports."
+        )
+    return Reports(tree)
+
+
+def _tree(folder: Path) -> Path | None:
+    """The folder below which patients stand as p10/p10000032."""
+    trees = (folder / name for name in _TREES)
+    return next((tree for tree in trees if next(tree.glob("p[0-9][0-9]"), None) is not None), None)
+
+
+def _in_zip(path: Path) -> Reports:
+    archive = _opened(noted(path))
+    first = next(filter(None, map(_MEMBER.fullmatch, archive.namelist())), None)
+    if first is None:
+        archive.close()
+        raise DataError(f"{path} holds no report (files/p10/p10000032/s50414267.txt); give {ZIP} of MIMIC-CXR.")
+    _archives[path] = _Archive(archive, os.getpid())
+    return Reports(path, first["before"])
+
+
+class _Archive(NamedTuple):
+    """An open zip file and the process that reads it."""
+
+    archive: zipfile.ZipFile
+    process: int
+
+
+# One handle a process. Reading the list of 227,835 members takes seconds and a hundred megabytes, so that it is done
+# once: workers inherit it by fork.
+_archives: dict[Path, _Archive] = {}
+
+
+def _archive(path: Path) -> zipfile.ZipFile:
+    held = _archives.get(path)
+    if held is None:
+        held = _Archive(_opened(path), os.getpid())
+    elif held.process != os.getpid():
+        # A handle that came with the fork shares its place in the file with the parent and all other workers.
+        held.archive.fp = path.open("rb")
+        held = _Archive(held.archive, os.getpid())
+    _archives[path] = held
+    return held.archive
+
+
+def _opened(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except zipfile.BadZipFile:
+        raise DataError(f"{path} is not a whole zip file; fetch it again.") from None
+    except OSError as error:
+        raise unreadable(error, path) from error

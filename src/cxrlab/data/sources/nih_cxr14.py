@@ -29,10 +29,17 @@ from cxrlab.core.label_maps import NIH_CXR14, mapped
 from cxrlab.core.records import Box, ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.sources.csv_file import find_file, find_optional, read_rows
-from cxrlab.data.sources.layouts import chosen_layout
-from cxrlab.data.sources.source import Imported, Plan
-from cxrlab.data.sources.values import age_of, digits, remarks_of, sex_of
+from cxrlab.data.importing import Imported, Plan
+from cxrlab.data.sources.studies import chosen_layout
+from cxrlab.data.sources.tables import (
+    digits,
+    find_file,
+    find_optional,
+    parse_age,
+    parse_sex,
+    present_remarks,
+    read_rows,
+)
 
 OWN_LABELS = tuple(name for name in NIH_CXR14 if name != "No Finding")
 ODD_VIEW = "view given by another word than PA and AP; it is unknown"
@@ -88,7 +95,7 @@ def plan(config: ImportConfig) -> Plan[SourceImage]:
 
 def read(folders: Mapping[str, str], listed: bool, image: SourceImage) -> Imported:
     """One image as a study. `folders` leads from an image to where it lies, `listed` says whether there are lists."""
-    age, sex = age_of(image.age), sex_of(image.sex)
+    age, sex = parse_age(image.age), parse_sex(image.sex)
     towards = {mapped("nih-cxr14", label).label for label in image.labels}
     study = Study(
         id=_study_id(image),
@@ -104,7 +111,7 @@ def read(folders: Mapping[str, str], listed: bool, image: SourceImage) -> Import
         extra={"follow_up": image.follow_up},
     )
     lost = IN_NO_LIST if listed and image.split is None else None
-    return Imported(study, remarks_of(age.remark, sex.remark, lost, None if _view(image.view) else ODD_VIEW))
+    return Imported(study, present_remarks(age.remark, sex.remark, lost, None if _view(image.view) else ODD_VIEW))
 
 
 def _images(table: Path, splits: Mapping[str, str], boxes: Mapping[str, tuple[Box, ...]]) -> list[SourceImage]:

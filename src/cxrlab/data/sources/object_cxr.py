@@ -26,10 +26,10 @@ from cxrlab.core.errors import DataError, shown
 from cxrlab.core.records import Box, ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.sources.csv_file import Row, find_optional, read_rows
-from cxrlab.data.sources.layouts import chosen_layout, image_path, portable
-from cxrlab.data.sources.source import Imported, Plan
-from cxrlab.data.writer import Dropped
+from cxrlab.data.corpus_writer import Dropped
+from cxrlab.data.importing import Imported, Plan
+from cxrlab.data.sources.studies import chosen_layout, image_path, portable
+from cxrlab.data.sources.tables import Row, find_optional, read_rows
 
 LABEL = "foreign object"
 KINDS = ("rectangle", "ellipse", "polygon")

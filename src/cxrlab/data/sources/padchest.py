@@ -31,13 +31,21 @@ from cxrlab.core.label_maps import PADCHEST
 from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import CHEXPERT_INCIDENTAL, Group, View, observation
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.sources.csv_file import Row, find_file, read_rows
-from cxrlab.data.sources.layouts import chosen_layout, image_path
-from cxrlab.data.sources.own_labels import chexpert_from
-from cxrlab.data.sources.priors import Visit, Visited, moment_of, visited_studies
-from cxrlab.data.sources.source import Imported, Plan
-from cxrlab.data.sources.values import AGE_OUT_OF_RANGE, AGE_UNREADABLE, OLDEST, Age, remarks_of, sex_of
-from cxrlab.data.writer import Dropped
+from cxrlab.data.corpus_writer import Dropped
+from cxrlab.data.importing import Imported, Plan
+from cxrlab.data.sources.studies import Visit, Visited, chosen_layout, image_path, parse_date, studies_with_priors
+from cxrlab.data.sources.tables import (
+    AGE_OUT_OF_RANGE,
+    AGE_UNREADABLE,
+    OLDEST,
+    Age,
+    Row,
+    find_file,
+    parse_sex,
+    present_remarks,
+    read_rows,
+    to_chexpert_labels,
+)
 
 NO_STUDY = "row without a study id"
 NO_IMAGE = "row without the name of its image"
@@ -94,7 +102,7 @@ def plan(config: ImportConfig) -> Plan[Visited[SourceImage]]:
         # The report stands in every row of its study; held once, half a million rows fit into memory.
         images.append(replace(image, report=images[0].report) if images and image.report == images[0].report else image)
     return Plan(
-        items=visited_studies(studies, _visit),
+        items=studies_with_priors(studies, _visit),
         study_id=Visited.id_of,
         read=partial(read, config.root),
         total=len(studies),
@@ -110,10 +118,10 @@ def read(root: Path, visited: Visited[SourceImage]) -> Imported | Dropped:
     reason = _why_not(images)
     if reason is not None:
         return Dropped(visited.id, reason)
-    age, sex = _age(first), sex_of(first.sex)
+    age, sex = _age(first), parse_sex(first.sex)
     lists = {image.labels: listed(image.labels) for image in images}
     own = dict.fromkeys((_spelled(name) for names in lists.values() for name in names or ()), 1)
-    labels = chexpert_from("padchest", own)
+    labels = to_chexpert_labels("padchest", own)
     spoiled = "No Finding" in labels and any(_cancels_normal(name) for name in own)
     if spoiled:
         del labels["No Finding"]
@@ -130,7 +138,7 @@ def read(root: Path, visited: Visited[SourceImage]) -> Imported | Dropped:
         own_labels=own,
         extra=_extra(images),
     )
-    remarks = remarks_of(
+    remarks = present_remarks(
         age.remark,
         sex.remark,
         None if first.patient else NO_PATIENT,
@@ -192,7 +200,7 @@ def _image_of_study(row: Row) -> SourceImage:
 
 
 def _visit(study: str, images: Sequence[SourceImage]) -> Visit | None:
-    return Visit(study, images[0].patient or study, moment_of(images[0].date)) if _why_not(images) is None else None
+    return Visit(study, images[0].patient or study, parse_date(images[0].date)) if _why_not(images) is None else None
 
 
 def _why_not(images: Sequence[SourceImage]) -> str | None:
@@ -235,7 +243,7 @@ def _extra(images: Sequence[SourceImage]) -> Mapping[str, object]:
 
 def _age(image: SourceImage) -> Age:
     """The year of the study less the year of birth, so at most one too high."""
-    day, birth = moment_of(image.date), image.birth.removesuffix(".0")
+    day, birth = parse_date(image.date), image.birth.removesuffix(".0")
     if not birth or not image.date:
         return Age(None)
     if not day or not re.fullmatch(r"\d{4}", birth):

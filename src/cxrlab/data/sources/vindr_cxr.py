@@ -33,12 +33,9 @@ from cxrlab.core.label_maps import VINDR_CXR
 from cxrlab.core.records import Box, ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
-from cxrlab.data.sources.csv_file import Row, find_optional, read_rows
-from cxrlab.data.sources.image_header import header_of
-from cxrlab.data.sources.layouts import chosen_layout, image_path
-from cxrlab.data.sources.own_labels import chexpert_from
-from cxrlab.data.sources.source import Imported, Plan
-from cxrlab.data.sources.values import label_of, remarks_of
+from cxrlab.data.importing import Imported, Plan
+from cxrlab.data.sources.studies import chosen_layout, image_path, read_dicom_header
+from cxrlab.data.sources.tables import Row, find_optional, parse_label, present_remarks, read_rows, to_chexpert_labels
 
 LAYOUTS = ("physionet", "kaggle")
 NO_LABELS = "image with boxes but no row of labels; its labels are those that readers boxed"
@@ -101,7 +98,7 @@ def plan(config: ImportConfig) -> Plan[SourceImage]:
 def read(root: Path, image: SourceImage) -> Imported:
     """One image as a study, with age and sex from its DICOM header where there is one."""
     path = image_path(root, [f"{image.split}/{image.id}.{ending}" for ending in _EXTENSIONS])
-    header, unreadable = header_of(root, path)
+    header, unreadable = read_dicom_header(root, path)
     age = header.age if header is not None else None
     votes = _votes(image.answers)
     own = {label: _verdict(yes, of) for label, (yes, of) in votes.items()}
@@ -113,12 +110,12 @@ def read(root: Path, image: SourceImage) -> Imported:
         split=image.split,
         age=age or None,
         sex=header.sex if header is not None else None,
-        labels=chexpert_from("vindr-cxr", own, _TOLD_ABSENT),
+        labels=to_chexpert_labels("vindr-cxr", own, _TOLD_ABSENT),
         own_labels=own,
         boxes=tuple(image.boxes) or None,
         extra={"readers": len(image.answers), "votes": _seen(votes)} if told else {},
     )
-    remarks = remarks_of(unreadable, AGE_ZERO if age == 0 else None, *dict.fromkeys(image.remarks))
+    remarks = present_remarks(unreadable, AGE_ZERO if age == 0 else None, *dict.fromkeys(image.remarks))
     return Imported(study, remarks)
 
 
@@ -172,7 +169,7 @@ def _image(images: dict[str, SourceImage], row: Row, split: str, place: str) -> 
 def _add_labels(images: dict[str, SourceImage], table: Path, split: str) -> None:
     for line, row in read_rows(table, ("image_id", "No finding"), rename=_spelled):
         image = _image(images, row, split, f"{table}:{line}")
-        cells = {name: label_of(row[name], f"{table}:{line}: '{name}'") for name in VINDR_CXR if name in row}
+        cells = {name: parse_label(row[name], f"{table}:{line}: '{name}'") for name in VINDR_CXR if name in row}
         reader = row.get("rad_id") or CONSENSUS
         if reader in image.answers:
             raise DataError(f"{table}:{line} lists image {image.id} a second time for the same reader; fetch it again.")

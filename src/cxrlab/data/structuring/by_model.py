@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from cxrlab.core.budget import tokens_of
-from cxrlab.core.errors import RunError
+from cxrlab.core.errors import ConfigError, RunError
+from cxrlab.core.json_form import BadJson, loads
 from cxrlab.core.protocols import Generated, TextModel
 from cxrlab.core.records import Report, Study
-from cxrlab.data.structuring.answer import KEYS, BadAnswer, parse
-from cxrlab.data.structuring.labelled import has_labels, label_violations, translation_violations
-from cxrlab.data.structuring.outcome import (
+from cxrlab.core.yaml_file import read_yaml
+from cxrlab.data.structuring.checks import faults, has_labels, label_violations, translation_violations, violations
+from cxrlab.data.structuring.records import (
     ADDRESSED,
     BY_MODEL,
     BY_MODEL_AGAIN,
@@ -23,12 +26,11 @@ from cxrlab.data.structuring.outcome import (
     RESTORED,
     UNCHECKED,
     Outcome,
+    Source,
     Structured,
+    structuring_source,
 )
-from cxrlab.data.structuring.prompt import Prompt
 from cxrlab.data.structuring.rules import RULES, Ruled, mend, structure
-from cxrlab.data.structuring.source import Source, source_of
-from cxrlab.data.structuring.validate import faults, violations
 
 
 def told(report: Report) -> dict[str, str]:
@@ -76,7 +78,7 @@ class ModelStructurer:
 
     def structure(self, studies: Sequence[Study]) -> list[Structured]:
         """Text and outcome of each study, in order."""
-        tasks = [_Task(study, source) for study in studies if (source := source_of(study)) is not None]
+        tasks = [_Task(study, source) for study in studies if (source := structuring_source(study)) is not None]
         for attempt in range(self.retries + 1):
             open_tasks = [task for task in tasks if task.accepted is None]
             if open_tasks:
@@ -142,3 +144,123 @@ class ModelStructurer:
             remarks=remarks,
         )
         return Structured({name: texts} if texts else {}, outcome)
+
+
+BUILT_IN = Path(__file__).parent / "prompts" / "structure.yaml"
+REPORT, LANGUAGE, PROBLEMS = "{report}", "{language}", "{problems}"
+_MARKS = ("BEGIN REPORT", "END REPORT")
+_LANGUAGES = {"en": "English", "es": "Spanish", "pt": "Portuguese", "fr": "French", "de": "German", "it": "Italian"}
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt with its version.
+
+    Args:
+        version: Name of the wording; with the digest it tells which answers belong to it.
+        text: With `{report}` once and, where wanted, `{language}`.
+        again: Added when an answer was refused, with `{problems}`.
+    """
+
+    version: str
+    text: str
+    again: str
+
+    @property
+    def digest(self) -> str:
+        """Marks the very words, whatever they call themselves; 12 hexadecimal digits."""
+        return hashlib.sha256("\x1f".join((self.version, self.text, self.again)).encode()).hexdigest()[:12]
+
+    def ask(self, report: str, language: str, problems: Sequence[str] = ()) -> str:
+        """The prompt for one report.
+
+        Args:
+            report: The text to be structured; the marks that fence it are taken out of it.
+            language: Code such as `en` or `es`.
+            problems: Why the answer before was refused; empty for the first one.
+        """
+        for mark in _MARKS:
+            report = report.replace(mark, mark.lower())
+        # The report last: what looks like a place to be filled in may stand in it.
+        asked = self.text.replace(LANGUAGE, _LANGUAGES.get(language, language))
+        before, _, after = asked.partition(REPORT)
+        again = self.again.replace(PROBLEMS, "\n".join(f"- {problem}" for problem in problems)) if problems else ""
+        return f"{before}{report}{after}{again}"
+
+
+def load_prompt(file: Path | None = None) -> Prompt:
+    """The built-in prompt, or one from a YAML file with `version`, `text` and, optionally, `again`."""
+    path = file or BUILT_IN
+    values, _ = read_yaml(path)
+    if unknown := sorted(set(values) - {"version", "text", "again"}):
+        raise ConfigError(f"{path} has the key '{unknown[0]}'; a prompt has version, text and again.")
+    for key in ("version", "text"):
+        if not isinstance(values.get(key), str) or not values[key].strip():
+            raise ConfigError(f"{path} needs a text '{key}'; see docs/structuring.md for the form of a prompt.")
+    again = values.get("again", f"\nAn earlier answer was refused:\n{PROBLEMS}\nAnswer again.\n")
+    if values["text"].count(REPORT) != 1:
+        raise ConfigError(f"{path}: 'text' needs {REPORT} exactly once, where the report is filled in.")
+    if not isinstance(again, str) or PROBLEMS not in again:
+        raise ConfigError(f"{path}: 'again' needs {PROBLEMS}, where the reasons of a refusal are filled in.")
+    return Prompt(values["version"].strip(), values["text"], again)
+
+
+KEYS = ("examination", "indication", "findings", "impression")
+NO_OBJECT = "the answer holds no JSON object"
+BROKEN = "the JSON object is broken or cut off"
+OTHER_KEYS = "the JSON object has other keys than the four sections"
+NOT_TEXT = "a section is neither text nor null"
+EMPTY = "every section is empty"
+TOO_LONG = "the answer is too long for a report"
+
+# What models write for "nothing".
+_NOTHING = frozenset({"", "null", "none", "n/a", "na", "not applicable", "not provided", "not available", "-"})
+_FENCE = "```"
+# Characters of the longest answer that is looked at: ten times the longest report.
+LONGEST = 100_000
+
+
+class BadAnswer(ValueError):
+    """An answer that cannot be used; the message is one of the fixed sentences above."""
+
+
+def parse(text: str) -> Report:
+    """The four sections of an answer; a key left out counts as null, any other fault is a `BadAnswer`."""
+    if len(text) > LONGEST:
+        raise BadAnswer(TOO_LONG)
+    values = _object(text)
+    if set(values) - set(KEYS):
+        raise BadAnswer(OTHER_KEYS)
+    if not all(value is None or isinstance(value, str) for value in values.values()):
+        raise BadAnswer(NOT_TEXT)
+    sections = {name: _cleaned(values.get(name)) for name in KEYS}
+    if not any(sections.values()):
+        raise BadAnswer(EMPTY)
+    return Report(**sections)
+
+
+def _object(text: str) -> dict[str, str | None]:
+    """The outermost object of the text after any thinking aloud; in a fence if there is one."""
+    text = text.rpartition("</think>")[2]
+    if text.count(_FENCE) > 1 and "{" in (fenced := text.split(_FENCE)[1]):
+        text = fenced
+    start, end = text.find("{"), text.rfind("}")
+    if start < 0:
+        raise BadAnswer(NO_OBJECT)
+    try:
+        value = loads(text[start : end + 1])
+    except BadJson:
+        # Lines broken inside a text are no JSON, and common; nothing else is guessed.
+        try:
+            value = loads(" ".join(text[start : end + 1].split()))
+        except BadJson:
+            raise BadAnswer(BROKEN) from None
+    found: dict[str, str | None] = value  # it begins with a brace, so it is an object
+    return found
+
+
+def _cleaned(text: str | None) -> str | None:
+    if text is None or text.strip().rstrip(".").lower() in _NOTHING:
+        return None
+    # Signs that steer a terminal or turn the direction of a line are no words.
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())

@@ -13,10 +13,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from cxrlab.core.records import Report
-from cxrlab.data.structuring.erasing import without_change
-from cxrlab.data.structuring.mending import mended
-from cxrlab.data.structuring.patient import anonymous, reason, tells_of_patient
-from cxrlab.data.structuring.patterns import ADVISES, BROKEN
+from cxrlab.data.structuring.checks import comparing, differences, reading_of
+from cxrlab.data.structuring.patterns import ADVISES, BROKEN, anonymous, describes_patient, reason
 from cxrlab.data.structuring.rewriting import (
     ALSO_STATES,
     CLAUSES,
@@ -27,9 +25,9 @@ from cxrlab.data.structuring.rewriting import (
     STATES,
     apply,
     rewrite,
+    without_change,
 )
-from cxrlab.data.structuring.sentences import joined, split
-from cxrlab.data.structuring.validate import comparing, differences, reading_of
+from cxrlab.data.structuring.sentences import joined, mended, split
 from cxrlab.findings.reader import Reading, read
 
 RULES = "rules"
@@ -142,7 +140,7 @@ def _of_no_image(body: str, reading: Reading) -> bool:
         return False
     if ONLY_COMPARES.fullmatch(body):
         return not ALSO_STATES.search(body)
-    return not reading.normal and tells_of_patient(body)
+    return not reading.normal and describes_patient(body)
 
 
 def _anonymous(body: str, reading: Reading) -> str:

@@ -30,9 +30,10 @@ from cxrlab.core.records import Study
 from cxrlab.data.card import CARD, Card, card_settings
 from cxrlab.data.config import StructureConfig
 from cxrlab.data.corpus import STUDIES, Corpus
+from cxrlab.data.corpus_writer import NOTES, PARTIAL, CorpusWriter
 from cxrlab.data.parallel import ordered_map
-from cxrlab.data.structuring.by_model import ModelStructurer, shortfalls, told
-from cxrlab.data.structuring.outcome import (
+from cxrlab.data.structuring.by_model import ModelStructurer, Prompt, load_prompt, shortfalls, told
+from cxrlab.data.structuring.records import (
     ADDRESSED,
     BY_RULES,
     FOREIGN,
@@ -41,11 +42,9 @@ from cxrlab.data.structuring.outcome import (
     TEST,
     Outcome,
     Structured,
+    structuring_source,
 )
-from cxrlab.data.structuring.prompt import Prompt, load_prompt
 from cxrlab.data.structuring.rules import RULES, structure
-from cxrlab.data.structuring.source import source_of
-from cxrlab.data.writer import NOTES, PARTIAL, CorpusWriter
 
 OUTCOMES, LEAVE = "structuring.jsonl", "leave.jsonl"
 # Raised whenever the rules give other text than before, so that a corpus is never continued by others.
@@ -147,7 +146,7 @@ def _by_rules(window: _Window) -> _Finished:
 
 
 def _ruled(study: Study) -> Structured:
-    source = source_of(study)
+    source = structuring_source(study)
     if source is None:
         return Structured({}, Outcome(study.id, NO_TEXT))
     if not source.english:

@@ -15,7 +15,7 @@ from cxrlab.core.codec import to_unit
 from cxrlab.data.images import fit
 
 if TYPE_CHECKING:
-    from cxrlab.data.grey import ImageArray
+    from cxrlab.data.images import ImageArray
     from cxrlab.extraction.records import Pixels
 
 Row = NDArray[np.float64]

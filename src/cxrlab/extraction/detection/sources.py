@@ -71,7 +71,7 @@ def corpus_shots(
     """The images of some splits, at most n, drawn in an order that the seed decides; none at all is a `DataError`."""
     ids = [name for split in splits for name in corpus.ids(split)]
     if not ids:
-        raise corpus.no_study_in(*splits)
+        raise corpus.no_study_error(*splits)
     drawn = generator(seed, "detect", "films", *splits).permutation(len(ids))[:n]
     source = sha256_of(corpus.file)
     return [Shot(ids[place], account, source, _Image(corpus, ids[place])) for place in drawn]

@@ -1,0 +1,483 @@
+"""A composition: find its members, walk through it once, then write it as a corpus of its own.
+
+Images stay where they are: the new corpus reaches each member through one link of the member's name. The
+table of what was taken stands on its card, beside the counts of a paper where the settings give them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from cxrlab.core.config import flatten, to_dict
+from cxrlab.core.errors import DataError
+from cxrlab.core.files import sha256_of
+from cxrlab.core.json_form import plain
+from cxrlab.core.progress import track
+from cxrlab.core.records import SPLITS, Study
+from cxrlab.data.card import CARD, UNKNOWN, Card, check_external, known_collections
+from cxrlab.data.composition_tree import MEMBER, TEXTS_KEY, Merge, Node, Source, Tally, member_branch, printed
+from cxrlab.data.config import ComposeConfig, Member, Paper
+from cxrlab.data.corpus import Corpus, load_corpus
+from cxrlab.data.corpus_writer import Drawn, Recipe, build_corpus
+from cxrlab.data.registry import IMPORTERS, MAKERS
+
+ABSENT_PRIOR = "absent_prior"
+PRIOR_LEFT_OUT = "the prior study is not in the composition"
+NOT_THERE = "its corpus is not there"
+# Raised whenever the same members give another corpus than before, so that one is never continued by the other.
+FORM = 1
+# What is said of a member and does not show in the studies; the content of its corpus does.
+_WITHOUT_EFFECT = ("corpus", "data_set", "stages", "paper")
+
+
+@dataclass(frozen=True)
+class Composition:
+    """A composition that was walked through and can be written.
+
+    Args:
+        config: Its settings.
+        corpora: Member → its corpus, of those that are there.
+        tree: The merge.
+        seen: What it holds.
+        rows: The table, members that are not there included.
+        notes: What was not checked, a sentence each.
+    """
+
+    config: ComposeConfig
+    corpora: Mapping[str, Corpus]
+    tree: Merge
+    seen: Survey
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def lines(self) -> list[str]:
+        """The printed tree."""
+        return printed(self.tree, self.seen.tally)
+
+
+def plan(config: ComposeConfig) -> Composition:
+    """Open the members, refuse what must not be merged, and count; nothing is written."""
+    members = config.chosen()
+    corpora = _opened(members, config.allow_missing)
+    notes = [*_check_external(config, corpora), *_unknown(corpora)]
+    tree = Merge({name: member_branch(corpus, members[name]) for name, corpus in corpora.items()})
+    here = {name: members[name] for name in corpora}
+    seen = survey(tree, here, _collection_keys(corpora))
+    return Composition(config, corpora, tree, seen, tuple(_rows(members, corpora, seen)), tuple(notes))
+
+
+def compose_corpus(composition: Composition, out: str | Path) -> Corpus:
+    """Write a composition, or continue where an interrupted one stopped; the same members give the same bytes.
+
+    A member of which nothing is taken is a `DataError`: something is wrong with its settings or its corpus. So is a
+    folder inside a member, which the links of the new corpus would lead back into.
+    """
+    for name, corpus in composition.corpora.items():
+        if _stands_in(Path(out), corpus):
+            raise DataError(f"{out} stands in the member '{name}' ({corpus.path}) or its images; choose another --out.")
+    for name, taken in composition.seen.taken.items():
+        if not taken.studies:
+            raise DataError(
+                f"nothing is taken of the member '{name}' ({composition.corpora[name].path}); --dry-run shows where "
+                "its studies are lost. A text that is lacking can be made with 'cxrlab data structure'."
+            )
+    recipe: Recipe[Study] = Recipe(
+        items=composition.tree.studies(),
+        ids=lambda study: (study.id,),
+        draw=partial(_drawn, composition.seen.ids),
+        label=f"composing {composition.config.name}",
+        total=len(composition.seen.ids),
+        links={name: corpus.path for name, corpus in composition.corpora.items()},
+    )
+    # One process: a study costs less to rename than to hand to a worker.
+    return build_corpus(out, _card(composition), recipe, workers=1)
+
+
+def _stands_in(out: Path, corpus: Corpus) -> bool:
+    """Whether a folder would be made in a corpus, or in a folder of images that it links to."""
+    homes = [corpus.path, *(entry for entry in corpus.path.iterdir() if entry.is_symlink())]
+    return any(out.resolve().is_relative_to(home.resolve()) and not out.resolve() == home.resolve() for home in homes)
+
+
+def _opened(members: Mapping[str, Member], allow_missing: bool) -> dict[str, Corpus]:
+    missing = {name: member for name, member in members.items() if not (member.corpus / CARD).is_file()}
+    if missing and (not allow_missing or len(missing) == len(members)):
+        told = "".join(f"\n  {name}: {_how_to_get(name, member)}" for name, member in missing.items())
+        hint = "" if len(missing) == len(members) else ", or compose the others with --allow-missing"
+        raise DataError(f"{len(missing)} of {len(members)} members have no complete corpus; make them{hint}:{told}")
+    return {name: load_corpus(member.corpus) for name, member in members.items() if name not in missing}
+
+
+def _how_to_get(name: str, member: Member) -> str:
+    data_set = member.data_set or name
+    if data_set in IMPORTERS:
+        return f"cxrlab data import {data_set} --root DIR --out {member.corpus}"
+    if data_set in MAKERS:
+        return f"cxrlab data make {data_set} --out {member.corpus}"
+    return f"there is no corpus in {member.corpus}"
+
+
+def _check_external(config: ComposeConfig, corpora: Mapping[str, Corpus]) -> list[str]:
+    """Refuse members of a collection that was learnt from; returns a sentence for each corpus that is not there."""
+    notes: list[str] = []
+    for path in config.external_to:
+        if config.allow_missing and not (path / CARD).is_file():
+            notes.append(f"nobody checked whether this is external to {path}, which is not there")
+            continue
+        seen = load_corpus(path).card
+        for name, corpus in corpora.items():
+            check_external(seen, dataclasses.replace(corpus.card, name=name))
+    return notes
+
+
+def _unknown(corpora: Mapping[str, Corpus]) -> list[str]:
+    """A sentence for each member of which nobody knows whether its patients are those of another."""
+    return [
+        f"nobody checked whether patients of '{name}' are in other members too: its card names no collection"
+        for name, corpus in corpora.items()
+        if len(corpora) > 1 and UNKNOWN in known_collections(corpus.card)
+    ]
+
+
+def _collection_keys(corpora: Mapping[str, Corpus]) -> dict[str, str]:
+    """Member → a text that is the same for members of one collection; one without a collection is its own."""
+    keys: dict[str, tuple[str, ...]] = {}
+    for name, corpus in corpora.items():
+        given = tuple(sorted(corpus.card.collections)) or (f"{corpus.path.resolve()}",)
+        for other, theirs in keys.items():
+            common = set(given) & set(theirs)
+            if common and (given != theirs or not _names_alike(corpus, corpora[other])):
+                raise DataError(
+                    f"the members '{other}' and '{name}' share the collection {min(common)}, and a composition gives "
+                    "patients other names, so that nobody can tell which are the same; take the corpora that it was "
+                    "composed of instead."
+                )
+        keys[name] = given
+    return {name: ", ".join(given) for name, given in keys.items()}
+
+
+def _names_alike(one: Corpus, other: Corpus) -> bool:
+    """Whether the same patient has the same name in two corpora of one collection; only a composition changes names."""
+    # Its studies tell, also when they were structured or scrubbed since.
+    composed = any(MEMBER in study.extra for corpus in (one, other) for study in islice(corpus.studies(), 1))
+    return not composed or one.path.resolve() == other.path.resolve()
+
+
+def _rows(members: Mapping[str, Member], corpora: Mapping[str, Corpus], seen: Survey) -> list[Row]:
+    rows: list[Row] = []
+    for name, member in members.items():
+        if name not in corpora:
+            rows.append(Row(name, paper=member.paper, note=f"{NOT_THERE} ({_how_to_get(name, member)})"))
+            continue
+        taken, counts = seen.taken[name], corpora[name].card.counts
+        rows.append(
+            Row(
+                member=name,
+                patients=counts.get("patients"),
+                images=counts.get("images"),
+                taken_studies=taken.studies,
+                taken_patients=taken.patients,
+                taken_images=taken.images,
+                pairs=taken.pairs,
+                texts=taken.texts,
+                paper=member.paper,
+            )
+        )
+    return rows
+
+
+def _drawn(ids: frozenset[str], study: Study) -> Sequence[Drawn]:
+    if study.prior is None or study.prior in ids:
+        return [Drawn(study)]
+    extra = {**study.extra, ABSENT_PRIOR: study.prior}
+    return [Drawn(dataclasses.replace(study, prior=None, extra=extra), remarks=(PRIOR_LEFT_OUT,))]
+
+
+def _card(composition: Composition) -> Card:
+    cards = {name: corpus.card for name, corpus in composition.corpora.items()}
+    members = composition.config.chosen()
+
+    def gathered(field: str) -> str:
+        given = {name: getattr(card, field) for name, card in cards.items()}
+        return "; ".join(f"{name}: {value.rstrip('.')}" for name, value in given.items() if value)
+
+    settings: dict[str, Any] = {"form": FORM, "stage": composition.config.stage}
+    for name, corpus in composition.corpora.items():
+        asked = {key: value for key, value in to_dict(members[name]).items() if key not in _WITHOUT_EFFECT}
+        settings[name] = {"studies_sha256": sha256_of(corpus.file), **asked}
+    found = [name for card in cards.values() for name in known_collections(card)]
+    return Card(
+        name=composition.config.name,
+        source=gathered("source"),
+        licence=gathered("licence"),
+        citation=gathered("citation"),
+        settings=flatten(settings),
+        synthetic=all(card.synthetic for card in cards.values()),
+        collections=tuple(dict.fromkeys(found)),
+        absent=None if all(card.absent is None for card in cards.values()) else {},
+        extra={"table": [plain(_told(row)) for row in composition.rows]},
+    )
+
+
+def _told(row: Row) -> dict[str, Any]:
+    """A row of the table without what depends on the machine, and without what nobody knows."""
+    values = {**to_dict(row), "note": NOT_THERE if row.note else None}
+    paper = {key: value for key, value in values.pop("paper").items() if value is not None}
+    values = {**values, "paper": paper}
+    return {key: value for key, value in values.items() if value not in (None, {})}
+
+
+_BITS: dict[str | None, int] = {split: 1 << number for number, split in enumerate((*SPLITS, None))}
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What is taken of one member.
+
+    Args:
+        studies: Studies.
+        patients: Different patients.
+        images: Images.
+        texts: Pairs of image and text by whose text it is.
+    """
+
+    studies: int
+    patients: int
+    images: int
+    texts: Mapping[str, int]
+
+    @property
+    def pairs(self) -> int:
+        """Each image with each of its texts."""
+        return sum(self.texts.values())
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a composition holds.
+
+    Args:
+        tally: Studies at each node.
+        taken: Member → what is taken of it.
+        ids: Ids of all studies, as they will be written.
+    """
+
+    tally: Tally
+    taken: Mapping[str, Taken]
+    ids: frozenset[str]
+
+
+def survey(tree: Merge, members: Mapping[str, Member], collections: Mapping[str, str]) -> Survey:
+    """Walk the tree once; memory grows with the ids of studies and patients alone.
+
+    Args:
+        tree: The merge of all members.
+        members: Their settings.
+        collections: Member → a text that is equal for members of one collection.
+
+    A patient in two splits, of the new corpus or of one that a part is taken of, and a study that enters twice
+    are a `DataError`.
+    """
+    watch = _Watch(tree, members, collections)
+    ids = frozenset(study.id for study in track(tree.studies(watch), "counting studies"))
+    watch.refuse_leaks()
+    return Survey(watch, {name: branch.taken() for name, branch in watch.branches.items()}, ids)
+
+
+@dataclass
+class _Branch:
+    """One member while it is walked through; `splits_of` has every patient of its corpus, taken or not."""
+
+    member: Member
+    collection: str
+    studies: int = 0
+    images: int = 0
+    patients: dict[str, int] = field(default_factory=dict)
+    splits_of: dict[str, int] = field(default_factory=dict)
+    texts: Counter[str] = field(default_factory=Counter)
+
+    def take(self, study: Study, patient: str) -> None:
+        self.studies += 1
+        self.images += len(study.images)
+        self.patients[patient] = self.patients.get(patient, 0) | _BITS[study.split]
+        for kind in study.extra[TEXTS_KEY]:
+            self.texts[kind] += len(study.images)
+
+    def taken(self) -> Taken:
+        return Taken(self.studies, len(self.patients), self.images, dict(sorted(self.texts.items())))
+
+    def met_again(self) -> dict[str, int]:
+        """Patients who are taken into a split and are also in a split of the same corpus that is not taken."""
+        chosen = sum(_BITS[split] for split in SPLITS if split in self.member.splits)
+        rest = sum(_BITS[split] for split in SPLITS) & ~chosen
+        # Studies without a split are in one once as_split gives it to them.
+        chosen |= _BITS[None] if "none" in self.member.splits and self.member.as_split else 0
+        masks = {patient: self.splits_of[patient] for patient in self.patients}
+        return {patient: mask for patient, mask in masks.items() if mask & chosen and mask & rest}
+
+
+class _Watch(Tally):
+    """Counts what passes each node, and remembers where every patient stands."""
+
+    def __init__(self, tree: Merge, members: Mapping[str, Member], collections: Mapping[str, str]) -> None:
+        super().__init__()
+        self.tree = tree
+        self.branches = {name: _Branch(member, collections[name]) for name, member in members.items()}
+        self._sources = {_leaf(node): self.branches[name] for name, node in tree.children.items()}
+        counts = Counter(collections[name] for name in members)
+        self._shared = {collection for collection, count in counts.items() if count > 1}
+        self._entered: dict[tuple[str, str], str] = {}
+
+    def see(self, node: Node, study: Study) -> None:
+        super().see(node, study)
+        if isinstance(node, Source):
+            splits = self._sources[node].splits_of
+            splits[study.patient] = splits.get(study.patient, 0) | _BITS[study.split]
+        elif node is self.tree:
+            name, _, own_id = study.id.partition("/")
+            self._enter(name, own_id)
+            if study.split == "test" and study.structured:
+                maker = next(iter(study.structured))
+                raise DataError(
+                    f"study '{own_id}' of '{name}' is in the test split and has text by {maker}; a test split holds "
+                    "the source's text alone: make that corpus again, or give as_split."
+                )
+            self.branches[name].take(study, study.patient.partition("/")[2])
+
+    def refuse_leaks(self) -> None:
+        """Raise for patients in two splits."""
+        for name, branch in self.branches.items():
+            if again := branch.met_again():
+                raise _leak(again, f"'{name}' and the rest of its corpus")
+        people: dict[tuple[str, str], int] = {}
+        for branch in self.branches.values():
+            for patient, mask in branch.patients.items():
+                person = (branch.collection, patient)
+                people[person] = people.get(person, 0) | mask & ~_BITS[None]
+        leaking = {person: mask for person, mask in people.items() if mask & (mask - 1)}
+        if leaking:
+            collection, patient = next(iter(leaking))
+            names = [
+                name
+                for name, branch in self.branches.items()
+                if branch.collection == collection and patient in branch.patients
+            ]
+            where = " and ".join(f"'{name}'" for name in names)
+            raise _leak({patient: mask for (_, patient), mask in leaking.items()}, where)
+
+    def _enter(self, name: str, own_id: str) -> None:
+        collection = self.branches[name].collection
+        if collection in self._shared and (other := self._entered.setdefault((collection, own_id), name)) != name:
+            raise DataError(
+                f"study '{own_id}' enters twice, through the members '{other}' and '{name}'; take it from one of them, "
+                "or choose the members of one stage with --stage."
+            )
+
+
+def _leaf(node: Node) -> Source:
+    while not isinstance(node, Source):
+        node = next(iter(node.children.values()))
+    return node
+
+
+def _leak(patients: Mapping[str, int], where: str) -> DataError:
+    patient, mask = next(iter(patients.items()))
+    splits = " and ".join(split or "no split" for split, bit in _BITS.items() if mask & bit)
+    many = f"{len(patients):,} patients are" if len(patients) > 1 else "a patient is"
+    return DataError(
+        f"{many} in two splits of {where} (for example '{patient}', in {splits}); keep each patient in one split: "
+        "import with --split patient, take the splits into one with as_split, or leave one out."
+    )
+
+
+# Column → its head in the printed table; a column named after a field of `Paper` follows where a member gives it.
+_COLUMNS = {
+    "patients": "patients",
+    "images": "images",
+    "taken_studies": "studies taken",
+    "taken_patients": "patients taken",
+    "taken_images": "images taken",
+    "pairs": "pairs",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One member, or the total; None is what nobody knows.
+
+    Args:
+        member: Its name.
+        patients: Patients of its corpus.
+        images: Images of its corpus.
+        taken_studies: Studies taken.
+        taken_patients: Patients taken.
+        taken_images: Images taken.
+        pairs: Pairs of image and text.
+        texts: Pairs by whose text it is.
+        paper: Counts of the paper.
+        note: What a reader must know, such as that the corpus is not there.
+    """
+
+    member: str
+    patients: int | None = None
+    images: int | None = None
+    taken_studies: int | None = None
+    taken_patients: int | None = None
+    taken_images: int | None = None
+    pairs: int | None = None
+    texts: Mapping[str, int] = field(default_factory=dict)
+    paper: Paper = field(default_factory=Paper)
+    note: str = ""
+
+
+def total(rows: Sequence[Row]) -> Row:
+    """All members together; what nobody knows counts nothing, and members that are not there still have a paper."""
+
+    def summed(values: Sequence[int | None]) -> int | None:
+        known = [value for value in values if value is not None]
+        return sum(known) if known else None
+
+    texts: dict[str, int] = {}
+    for row in rows:
+        for kind, count in row.texts.items():
+            texts[kind] = texts.get(kind, 0) + count
+    paper = {name: summed([getattr(row.paper, name) for row in rows]) for name in Paper.__dataclass_fields__}
+    counts = {name: summed([getattr(row, name) for row in rows]) for name in _COLUMNS}
+    return dataclasses.replace(Row("total", texts=texts, paper=Paper(**paper)), **counts)  # type: ignore[arg-type]
+
+
+def as_text(rows: Sequence[Row]) -> str:
+    """The table for people: numbers to the right, the paper's behind ours where it has any, notes last."""
+    rows = [*rows, total(rows)]
+    heads, cells = ["member"], [[row.member] for row in rows]
+    for name, head in _COLUMNS.items():
+        heads.append(head)
+        papers = [getattr(row.paper, name, None) for row in rows]
+        for row, line, paper in zip(rows, cells, papers, strict=True):
+            line.append(_number(getattr(row, name)))
+            if any(value is not None for value in papers):
+                line.append(_number(paper))
+        if any(value is not None for value in papers):
+            heads.append("paper")
+    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if not number else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in [heads, *cells]
+    ]
+    notes = [f"{row.member}: {row.note}" for row in rows if row.note]
+    return "\n".join([*lines, *notes])
+
+
+def _number(value: int | None) -> str:
+    return "–" if value is None else f"{value:,}"

@@ -1,0 +1,171 @@
+"""A corpus in the layout of MIMIC-CXR-JPG with the reports of MIMIC-CXR beside the images.
+
+Images are JPEG files, reports are text files in the form that the hospital's system prints: a title,
+capital headers after one blank, lines wrapped at 79 characters. Age and sex stand in MIMIC-IV's table of
+patients. Dates are invented so that the order of visits and the ages hold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cxrlab.core.label_maps import NIH_CXR14
+from cxrlab.core.records import SECTIONS, Finding, Report, Study
+from cxrlab.core.vocabulary import CHEXPERT_14, View
+from cxrlab.data.corpus import Corpus
+from cxrlab.data.exporting import IDS, ImageCopy, Layout, Numbered, numbered
+
+_METADATA = (
+    "dicom_id", "subject_id", "study_id", "PerformedProcedureStepDescription", "ViewPosition", "Rows", "Columns",
+    "StudyDate", "StudyTime", "ProcedureCodeSequence_CodeMeaning", "ViewCodeSequence_CodeMeaning",
+    "PatientOrientationCodeSequence_CodeMeaning",
+)  # fmt: skip
+_PATIENTS = ("subject_id", "gender", "anchor_age", "anchor_year", "anchor_year_group", "dod")
+_FIRST_PATIENT, _FIRST_STUDY, _FIRST_YEAR = 10_000_000, 50_000_000, 2110
+_SPLITS = {"train": "train", "val": "validate", "test": "test"}
+_POSITIONS = {View.PA: "PA", View.AP: "AP", View.LATERAL: "LATERAL"}
+_MEANINGS = {View.PA: "postero-anterior", View.AP: "antero-posterior", View.LATERAL: "lateral"}
+_WIDTH = 78
+_LABELS = tuple(sorted(CHEXPERT_14))
+
+
+def mimic_cxr_layout(corpus: Corpus) -> Layout:
+    """Every study with an image; reports where there are sections."""
+    chosen = [one for one in numbered(corpus.studies()) if one.study.images]
+    firsts = [one for one in chosen if one.visit == 0]
+    ages = {one.patient: one.study.age for one in firsts}
+    images = [(one, k, _dicom_id(one, k)) for one in chosen for k in range(len(one.study.images))]
+    texts = {f"{_folder(one)}.txt": printed(one.study.sections) for one in chosen if one.study.sections}
+    return Layout(
+        images=[ImageCopy(one.study, k, f"{_folder(one)}/{name}.jpg") for one, k, name in images],
+        texts=texts,
+        tables={
+            "mimic-cxr-2.0.0-chexpert.csv.gz": [("subject_id", "study_id", *_LABELS), *map(_labels, chosen)],
+            "patients.csv.gz": [_PATIENTS, *map(_patient, firsts)],
+            "mimic-cxr-2.0.0-split.csv.gz": [
+                ("dicom_id", "study_id", "subject_id", "split"),
+                *((name, _study(one), _subject(one), split) for one, _, name in images if (split := _split(one))),
+            ],
+            IDS: [("study_id", "id"), *((_study(one), one.study.id) for one in chosen)],
+            "mimic-cxr-2.0.0-metadata.csv.gz": [_METADATA, *(_image(one, k, name, ages) for one, k, name in images)],
+        },
+    )
+
+
+def _split(one: Numbered) -> str | None:
+    """The data set's own word; an image of a study without a split is not listed."""
+    return _SPLITS.get(one.study.split or "")
+
+
+def printed(report: Report) -> str:
+    """A report as the hospital's system prints it; a section that is not there has no header."""
+    parts = [f"{'FINAL REPORT':>45}"]
+    for name in SECTIONS:
+        text = report.section(name)
+        if text is not None:
+            lines = textwrap.wrap(f"{name.upper()}:  {text}", _WIDTH, break_long_words=False, break_on_hyphens=False)
+            parts.append("\n".join(f" {line}" for line in lines))
+    return "\n \n".join(parts) + "\n"
+
+
+def _image(one: Numbered, k: int, name: str, ages: Mapping[int, float | None]) -> Sequence[Any]:
+    view = one.study.images[k].view or View.OTHER  # the table has no word for either
+    before, now = ages.get(one.patient), one.study.age
+    years = one.visit if before is None or now is None else int(now) - int(before)
+    date = f"{_FIRST_YEAR + years}{1 + one.visit // 28:02d}{1 + one.visit % 28:02d}"
+    meaning, position = _MEANINGS.get(view, ""), _POSITIONS.get(view, "")
+    done = "CHEST (PA AND LAT)" if view is View.PA else "CHEST (PORTABLE AP)" if view is View.AP else ""
+    return (name, _subject(one), _study(one), done, position, "", "", date, "120000.000", done, meaning, "Erect")
+
+
+def _patient(one: Numbered) -> Sequence[Any]:
+    age = "" if one.study.age is None else int(one.study.age)
+    return (_subject(one), one.study.sex or "", age, _FIRST_YEAR, "", "")
+
+
+def _labels(one: Numbered) -> Sequence[Any]:
+    given = one.study.labels
+    return (_subject(one), _study(one), *(f"{given[name]:.1f}" if name in given else "" for name in _LABELS))
+
+
+def _dicom_id(one: Numbered, k: int) -> str:
+    """Forty hexadecimal digits in five groups, as the data set names its images."""
+    digits = hashlib.sha1(f"{one.study.id}#{k}".encode(), usedforsecurity=False).hexdigest()
+    return "-".join(digits[at : at + 8] for at in range(0, 40, 8))
+
+
+def _folder(one: Numbered) -> str:
+    return f"files/p{str(_subject(one))[:2]}/p{_subject(one)}/s{_study(one)}"
+
+
+def _subject(one: Numbered) -> int:
+    return _FIRST_PATIENT + one.patient
+
+
+def _study(one: Numbered) -> int:
+    return _FIRST_STUDY + one.number
+
+
+_TABLE = (
+    "Image Index", "Finding Labels", "Follow-up #", "Patient ID", "Patient Age", "Patient Sex", "View Position",
+    "OriginalImage[Width", "Height]", "OriginalImagePixelSpacing[x", "y]",
+)  # fmt: skip
+_BOXES = ("Image Index", "Finding Label", "Bbox [x", "y", "w", "h]", "", "", "")
+_NO_FINDING = "No Finding"
+
+
+def nih_cxr14_layout(corpus: Corpus) -> Layout:
+    """Every study with an image and known labels, one image each."""
+    chosen = [one for one in numbered(corpus.studies()) if one.study.images and own_labels(one.study) is not None]
+    names = {one.study.id: f"{one.patient + 1:08d}_{one.visit:03d}.png" for one in chosen}
+    train = [names[one.study.id] for one in chosen if one.study.split in ("train", "val")]
+    test = [names[one.study.id] for one in chosen if one.study.split == "test"]
+    return Layout(
+        images=[ImageCopy(one.study, 0, f"images/{names[one.study.id]}") for one in chosen],
+        texts={"train_val_list.txt": "".join(f"{name}\n" for name in train),
+               "test_list.txt": "".join(f"{name}\n" for name in test)},
+        tables={
+            "BBox_List_2017.csv": [_BOXES, *_boxes(corpus, chosen, names)],
+            IDS: [("Image Index", "id"), *((names[one.study.id], one.study.id) for one in chosen)],
+            "Data_Entry_2017_v2020.csv": [_TABLE, *(_row(one, names[one.study.id]) for one in chosen)],
+        },
+    )  # fmt: skip
+
+
+def own_labels(study: Study) -> list[str] | None:
+    """The NIH labels that a study makes positive; None when nothing is known of it."""
+    if study.findings is not None:
+        there = {finding.observation for finding in study.findings if finding.present}
+        return [name for name, row in NIH_CXR14.items() if there & set(row.observations)]
+    known = {name: value for name, value in study.own_labels.items() if name in NIH_CXR14}
+    return [name for name, value in known.items() if value == 1] if known else None
+
+
+def _row(one: Numbered, name: str) -> Sequence[Any]:
+    study = one.study
+    labels = "|".join(own_labels(study) or [_NO_FINDING])
+    age = "" if study.age is None else int(study.age)
+    # The images' own size and pixel spacing are not known here; the real table has them.
+    return (name, labels, one.visit, one.patient + 1, age, study.sex or "", study.images[0].view or "", "", "", "", "")
+
+
+def _boxes(corpus: Corpus, chosen: Sequence[Numbered], names: dict[str, str]) -> Iterator[Sequence[Any]]:
+    for one in chosen:
+        for index, finding in enumerate(one.study.findings or ()):
+            mask = corpus.mask(one.study, index)
+            label = _label_of(finding)
+            if mask is None or label is None or not mask.any():
+                continue
+            rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+            left, top = int(columns[0]), int(rows[0])
+            width, height = int(columns[-1]) + 1 - left, int(rows[-1]) + 1 - top
+            yield (names[one.study.id], label, left, top, width, height, "", "", "")
+
+
+def _label_of(finding: Finding) -> str | None:
+    return next((name for name, row in NIH_CXR14.items() if finding.observation in row.observations), None)

@@ -1,1 +1,0 @@
-"""Parts of the synthetic natural pictures: grounds, objects and the words for them."""

@@ -1,0 +1,588 @@
+"""One image: what in its file may name a patient, and a copy of it without."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import secrets
+import warnings
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image, JpegImagePlugin
+
+from cxrlab.core.codec import PNG_START, decode, encode_png, open_picture
+from cxrlab.core.errors import DataError, RunError
+from cxrlab.core.files import os_error, read_text
+from cxrlab.data.images import (
+    Picture,
+    check_single_image,
+    displayed,
+    grey_image,
+    is_dicom,
+    parse_dicom,
+    report_damaged_header,
+    stored_pixels,
+)
+from cxrlab.data.scrub.burned_in_text import Corners, TextBox, text_boxes
+
+if TYPE_CHECKING:
+    from pydicom import Dataset
+
+    from cxrlab.data.images import ImageArray
+
+Shown = Callable[[Picture], "ImageArray"]
+
+# How often an image is looked at again after its text was blanked.
+PASSES = 3
+
+
+class TextRemains(DataError):
+    """An image that shows text although what was found was blanked again and again."""
+
+
+class NotOneImage(DataError):
+    """A DICOM file that is no single image: a report, several frames."""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What a file may tell, by name and place, never by value.
+
+    Args:
+        kind: "dicom", "png" or "jpeg".
+        tags: Header elements, chunks or notes that hold something.
+        private: Elements of private groups.
+        burned_in: What the header says of text in the pixels: YES, NO or None.
+        boxes: Burned-in text.
+    """
+
+    kind: str
+    tags: tuple[str, ...]
+    private: int = 0
+    burned_in: str | None = None
+    boxes: tuple[TextBox, ...] = ()
+
+    @property
+    def text(self) -> tuple[Corners, ...]:
+        """Boxes of text."""
+        return tuple(box.corners for box in self.boxes if not box.marker)
+
+    @property
+    def markers(self) -> tuple[Corners, ...]:
+        """Boxes of side markers."""
+        return tuple(box.corners for box in self.boxes if box.marker)
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """A file without what may name a patient.
+
+    Args:
+        data: Its bytes.
+        identifiers: Values of the old header that may stand in the file's name; never to be shown.
+    """
+
+    data: bytes
+    identifiers: tuple[str, ...] = ()
+
+
+def is_image(data: bytes) -> bool:
+    """Whether bytes look like an image that can be examined: DICOM, PNG or JPEG, by content."""
+    return is_picture(data) or is_dicom(data)
+
+
+def examine(data: bytes, name: str, *, mask: bool = False) -> Examined:
+    """Look at header and pixels of an image; one that cannot be read in full is a `DataError`.
+
+    Args:
+        data: The file.
+        name: What to call it in an error.
+        mask: It is the outline of a finding, in which shapes are no text.
+    """
+    if is_picture(data):
+        kind = "png" if data.startswith(PNG_START) else "jpeg"
+        pixels = decode(data, name)
+        return Examined(kind, identifying_parts(data, name), boxes=() if mask else text_boxes(grey_image(pixels)))
+    header = parse_dicom(data, name)
+    with report_damaged_header(name):
+        try:
+            check_single_image(header, name)
+        except DataError as error:
+            raise NotOneImage(str(error)) from error
+        image = displayed(header, stored_pixels(header, name), name)
+        boxes = text_boxes(image)
+        return Examined("dicom", identifying_tags(header), private_tags(header), burned_in(header), boxes)
+
+
+def clean(data: bytes, name: str, found: Examined, pseudonyms: Pseudonyms, *, markers: bool) -> Cleaned:
+    """A copy of an image that was examined, with a new header and its text blanked.
+
+    Args:
+        data: The file.
+        name: What to call it in an error.
+        found: What `examine` said of it.
+        pseudonyms: For UIDs and the patient's number.
+        markers: Blank side markers too.
+
+    An image that shows text still after some passes is a `TextRemains`.
+    """
+    boxes = [box.corners for box in found.boxes if markers or not box.marker]
+    if found.kind != "dicom":
+        if not boxes:
+            return Cleaned(clean_picture(data, name))
+        pixels = np.array(decode(data, name))
+        _blank_all(pixels, boxes, name, grey_image, markers=markers)
+        return Cleaned(clean_picture(data, name, pixels))
+    header = parse_dicom(data, name)
+    with report_damaged_header(name):
+        stored = np.array(stored_pixels(header, name))
+        if boxes:
+            _blank_all(stored, boxes, name, lambda pixels: displayed(header, pixels, name), markers=markers)
+        fresh = clean_header(header, pseudonyms)
+        if found.burned_in == "NO" and not found.text:
+            fresh.BurnedInAnnotation = "NO"
+        return Cleaned(_dicom_bytes(fresh, stored), identifiers(header))
+
+
+def blank(pixels: Picture, box: Corners) -> None:
+    """Fill a box with what surrounds it: the median of a rim around it, in each channel."""
+    left, top, right, bottom = box
+    rim = 3
+    area = pixels[max(0, top - rim) : bottom + rim, max(0, left - rim) : right + rim]
+    around = np.ones(area.shape[:2], bool)
+    first, start = top - max(0, top - rim), left - max(0, left - rim)
+    around[first : first + bottom - top, start : start + right - left] = False
+    rest = area[around] if around.any() else pixels.reshape(-1, *pixels.shape[2:])
+    # The lower middle value: a mean of two would be a grey, or an index of a palette, that the image does not have.
+    pixels[top:bottom, left:right] = np.sort(rest, axis=0)[(len(rest) - 1) // 2]
+
+
+def _blank_all(pixels: Picture, boxes: Sequence[Corners], name: str, shown: Shown, *, markers: bool) -> None:
+    """Blank boxes and whatever comes to light then."""
+    for _ in range(PASSES):
+        for box in boxes:
+            blank(pixels, box)
+        boxes = [box.corners for box in text_boxes(shown(pixels)) if markers or not box.marker]
+        if not boxes:
+            return
+    raise TextRemains(f"{name} shows text after {PASSES} passes of blanking; look at it and leave it out.")
+
+
+def _dicom_bytes(header: Dataset, stored: Picture) -> bytes:
+    """A DICOM file with these pixels, uncompressed."""
+    from pydicom.dataset import FileMetaDataset
+    from pydicom.uid import UID, ExplicitVRLittleEndian
+
+    bits = 8 * stored.dtype.itemsize
+    header.Rows, header.Columns = stored.shape[:2]
+    header.BitsAllocated = bits
+    header.BitsStored = min(int(header.get("BitsStored") or bits), bits)
+    header.HighBit = header.BitsStored - 1
+    header.PixelRepresentation = int(stored.dtype.kind == "i")
+    header.SamplesPerPixel = 1 if stored.ndim == 2 else stored.shape[2]
+    if stored.ndim == 3:
+        # The decoder has turned whatever colours the file used into these.
+        header.PhotometricInterpretation, header.PlanarConfiguration = "RGB", 0
+    data = np.ascontiguousarray(stored).astype(stored.dtype.newbyteorder("<")).tobytes()
+    header.PixelData = data + b"\0" * (len(data) % 2)
+    header["PixelData"].VR = "OB" if bits == 8 else "OW"
+    meta = FileMetaDataset()
+    meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    meta.MediaStorageSOPClassUID = UID(str(header.SOPClassUID))
+    meta.MediaStorageSOPInstanceUID = UID(str(header.SOPInstanceUID))
+    header.file_meta = meta
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        header.save_as(buffer, enforce_file_format=True)
+    return buffer.getvalue()
+
+
+METHOD = "cxrlab scrub: headers by keep-list, new UIDs, text boxes blanked"
+
+_WHOLE = (
+    "Rows", "Columns", "SamplesPerPixel", "BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation",
+    "PlanarConfiguration", "PixelAspectRatio", "PixelPaddingValue", "PixelPaddingRangeLimit",
+    "SmallestImagePixelValue", "LargestImagePixelValue", "PixelIntensityRelationshipSign", "SeriesNumber",
+    "InstanceNumber", "ExposureTime", "XRayTubeCurrent", "Exposure", "ExposureInuAs", "RelativeXRayExposure",
+    "RedPaletteColorLookupTableDescriptor", "GreenPaletteColorLookupTableDescriptor",
+    "BluePaletteColorLookupTableDescriptor", "LUTDescriptor",
+)  # fmt: skip
+_REAL = (
+    "PixelSpacing", "ImagerPixelSpacing", "WindowCenter", "WindowWidth", "RescaleSlope", "RescaleIntercept", "KVP",
+    "DistanceSourceToDetector", "DistanceSourceToPatient", "EstimatedRadiographicMagnificationFactor",
+    "LossyImageCompressionRatio",
+)  # fmt: skip
+_CODE = (
+    "PhotometricInterpretation", "Modality", "BodyPartExamined", "ViewPosition", "PatientOrientation", "Laterality",
+    "ImageLaterality", "ImageType", "PresentationLUTShape", "PresentationIntentType", "VOILUTFunction",
+    "PatientPosition", "PixelIntensityRelationship", "LossyImageCompression", "LossyImageCompressionMethod",
+    "PixelSpacingCalibrationType", "RescaleType", "ModalityLUTType",
+)  # fmt: skip
+_BINARY = (
+    "LUTData", "RedPaletteColorLookupTableData", "GreenPaletteColorLookupTableData",
+    "BluePaletteColorLookupTableData",
+)  # fmt: skip
+_TABLES = ("ModalityLUTSequence", "VOILUTSequence", "PresentationLUTSequence")
+_UIDS = ("SOPInstanceUID", "StudyInstanceUID", "SeriesInstanceUID", "FrameOfReferenceUID")
+# Every image must have these elements; without a value they say nothing.
+_EMPTY = (
+    "PatientName", "PatientBirthDate", "StudyDate", "StudyTime", "AccessionNumber", "ReferringPhysicianName", "StudyID",
+)  # fmt: skip
+_OWN = ("SOPClassUID", "PatientSex", "PatientAge", "PixelData", "BurnedInAnnotation", "PatientIdentityRemoved")
+_STAYS = frozenset((*_WHOLE, *_REAL, *_CODE, *_BINARY, *_TABLES, *_OWN, "SpecificCharacterSet"))
+# What every file says of itself; the instance is told by the header's own element.
+_META = (
+    "FileMetaInformationVersion", "TransferSyntaxUID", "MediaStorageSOPClassUID", "MediaStorageSOPInstanceUID",
+    "ImplementationClassUID", "ImplementationVersionName",
+)  # fmt: skip
+# Words of the standard and of usage for what a chest image is. Any other, a name typed into such an element too, goes.
+_WORDS = frozenset(
+    """
+    MONOCHROME1 MONOCHROME2 RGB YBR_FULL YBR_FULL_422 YBR_ICT YBR_RCT YBR_PARTIAL_420 PALETTE_COLOR
+    CR DX RG XR OT SC MG RF XA CT MR
+    CHEST THORAX LUNG RIB RIBS HEART STERNUM CLAVICLE SHOULDER SPINE TSPINE CSPINE LSPINE ABDOMEN PELVIS NECK SKULL
+    AP PA LL RL LLD RLD LLO RLO LAO RAO LPO RPO LAT LATERAL L_LAT R_LAT LLAT RLAT FRONTAL OBLIQUE LORDOTIC DECUB
+    L R B U P A H F AL AR PL PR LA LP RA RP FL FR FA FP HL HR HA HP LF LH RF RH AF AH PF PH
+    HFP HFS HFDR HFDL FFDR FFDL FFP FFS
+    ORIGINAL DERIVED PRIMARY SECONDARY POST_PROCESSED RAW
+    IDENTITY INVERSE PRESENTATION PROCESSING LINEAR LINEAR_EXACT SIGMOID LIN LOG DISP GEOMETRY FIDUCIAL US HU OD
+    00 01 ISO_10918_1 ISO_14495_1 ISO_15444_1 ISO_13818_2 ISO_14496_10
+    """.split()
+)
+_PSEUDONYM = {**dict.fromkeys(_UIDS, re.compile(r"2\.25\.\d+")), "PatientID": re.compile(r"P[0-9a-f]{16}")}
+# Numbers of an image are small; eight digits are a date or somebody's number.
+_LARGEST = 99_999
+_IDENTIFIERS = ("PatientID", "AccessionNumber", "StudyID", "PatientBirthDate", *_UIDS)
+OLDEST = 90
+
+
+def identifying_tags(header: Dataset) -> tuple[str, ...]:
+    """Keywords of elements that hold something and that cleaning removes or replaces, in the order of the file.
+
+    Values are looked at for being empty, never returned. A private element is counted by
+    `private_tags`; what a sequence holds is not listed apart from it.
+    """
+    strange = {name for name, kept, given in _kept_values(header) if len(kept) < given}
+    found = _names(header, {*_STAYS - strange, *_own_names(header)})
+    meta = _names(header.file_meta, _META)
+    preamble = ["FilePreamble"] if any(header.preamble or b"") else []
+    return tuple(dict.fromkeys([*preamble, *meta, *found]))
+
+
+def _own_names(header: Dataset) -> list[str]:
+    """Elements that an earlier cleaning put there, as far as they have the form that it gives them."""
+    if str(header.get("DeidentificationMethod") or "") != METHOD:
+        return []
+    fitting = [name for name, form in _PSEUDONYM.items() if form.fullmatch(str(header.get(name) or ""))]
+    return ["DeidentificationMethod", *fitting]
+
+
+def private_tags(header: Dataset) -> int:
+    """How many elements of private groups the header holds."""
+    return sum(tag.is_private for tag in header.keys())
+
+
+def burned_in(header: Dataset) -> str | None:
+    """What the header itself says of text in the pixels: YES or NO; None where it says neither."""
+    word = str(header.get("BurnedInAnnotation") or "").strip().upper()
+    return word if word in ("YES", "NO") else None
+
+
+def identifiers(header: Dataset) -> tuple[str, ...]:
+    """Values that may stand in the name of a file, for replacing them there; never to be shown."""
+    values = [str(header.get(name) or "") for name in _IDENTIFIERS]
+    names = re.split(r"[\^= ,]+", str(header.get("PatientName") or ""))
+    return tuple(value for value in (*values, *names) if value)
+
+
+def clean_header(header: Dataset, pseudonyms: Pseudonyms) -> Dataset:
+    """A new header with what an image needs to be shown and understood, and nothing that names anybody.
+
+    Sex stays, and age in years up to 89; above that all patients are 90. Dates, names, numbers and
+    free text are gone, UIDs and the patient's number are replaced. Pixels are not copied.
+    """
+    from pydicom import Dataset as New
+
+    little = bool(header.original_encoding[1])
+    clean = _kept(header, New(), little=little)
+    for name in _TABLES:
+        if header.get(name):
+            setattr(clean, name, [_kept(item, New(), little=little) for item in header[name].value])
+    clean.SOPClassUID = _sop_class(header)
+    for name in _UIDS:
+        value = str(header.get(name) or "")
+        if not value and name == "SOPInstanceUID":  # every file must have one; old ones do not
+            value = hashlib.blake2b(header.PixelData).hexdigest()
+        if value:
+            setattr(clean, name, pseudonyms.uid(value))
+    for name in _EMPTY:
+        setattr(clean, name, "")
+    clean.PatientID = pseudonyms.patient(str(header.get("PatientID") or ""))
+    sex = str(header.get("PatientSex") or "").strip().upper()
+    clean.PatientSex = sex if sex in ("F", "M", "O") else ""
+    clean.PatientAge = _age(str(header.get("PatientAge") or ""))
+    clean.PatientIdentityRemoved = "YES"
+    clean.DeidentificationMethod = METHOD
+    return clean
+
+
+def _names(header: Dataset, known: Collection[str]) -> Iterator[str]:
+    """Keywords of public elements with a value, but for the known ones; by number where the standard has no word."""
+    from pydicom.datadict import keyword_for_tag
+
+    for tag in header.keys():
+        name = keyword_for_tag(tag) or f"({tag.group:04X},{tag.element:04X})"
+        if not tag.is_private and tag.element != 0 and name not in known and not _empty(header[tag].value):
+            yield name
+
+
+def _empty(value: Any) -> bool:
+    if value is None or (hasattr(value, "__len__") and len(value) == 0):
+        return True
+    return not isinstance(value, bytes) and str(value).strip() == ""
+
+
+def _kept(header: Dataset, clean: Dataset, *, little: bool) -> Dataset:
+    """Copy what may stay, each value made anew from its number or code."""
+    for name, values, _ in _kept_values(header):
+        if values:
+            setattr(clean, name, values if len(values) > 1 else values[0])
+    for name in _BINARY:
+        if name in header:
+            clean.add_new(header[name].tag, "OW", _table(header[name].value, little=little))
+    return clean
+
+
+def _kept_values(header: Dataset) -> Iterator[tuple[str, list[int | str], int]]:
+    """Each number and code that may stay: its name, its values up to the first of another form, how many there are."""
+    forms: tuple[tuple[tuple[str, ...], Callable[[Any], int | str]], ...] = (
+        (_WHOLE, _whole), (_REAL, _real), (_CODE, _code),
+    )  # fmt: skip
+    for names, read in forms:
+        for name in names:
+            if name in header and not _empty(header[name].value):
+                given = _several(header[name].value)
+                yield name, list(_readable(given, read)), len(given)
+
+
+def _several(value: Any) -> list[Any]:
+    return list(value) if hasattr(value, "__iter__") and not isinstance(value, str) else [value]
+
+
+def _readable(values: list[Any], read: Callable[[Any], int | str]) -> Iterator[int | str]:
+    """The values up to the first that is not of its form."""
+    for value in values:
+        try:
+            yield read(value)
+        except (ValueError, TypeError, OverflowError):
+            return
+
+
+def _whole(value: Any) -> int:
+    return int(_small(int(value)))
+
+
+def _real(value: Any) -> str:
+    return f"{_small(float(value)):.10g}"  # sixteen characters are the most that the standard allows
+
+
+def _small(value: float) -> float:
+    if not abs(value) <= _LARGEST:  # written so that no-number fails too
+        raise ValueError("too large")
+    return value
+
+
+def _code(value: Any) -> str:
+    word = str(value).strip()
+    if word.replace(" ", "_") not in _WORDS:
+        raise ValueError("not a known word")
+    return word
+
+
+def _table(value: Any, *, little: bool) -> bytes:
+    """The entries of a lookup table as little-endian words, whatever the file's byte order was."""
+    if isinstance(value, bytes):
+        even = value + b"\0" * (len(value) % 2)
+        return even if little else np.frombuffer(even, ">u2").astype("<u2").tobytes()
+    return np.array([int(entry) & 0xFFFF for entry in _several(value)], "<u2").tobytes()
+
+
+def _sop_class(header: Dataset) -> str:
+    """The kind of image; one that no standard defines could be anything, and becomes a secondary capture."""
+    value = str(header.get("SOPClassUID") or "")
+    return value if re.fullmatch(r"1\.2\.840\.10008(\.\d+)+", value) else "1.2.840.10008.5.1.4.1.1.7"
+
+
+def _age(text: str) -> str:
+    match = re.fullmatch(r"(\d{3})([YMWD])", text.strip().upper())
+    if match is None:
+        return ""
+    return f"{OLDEST:03d}Y" if match[2] == "Y" and int(match[1]) >= OLDEST else match[0]
+
+
+JPEG_START = b"\xff\xd8\xff"
+_PNG_NEEDS = frozenset({"IHDR", "PLTE", "tRNS", "IDAT", "IEND", "gAMA", "cHRM", "sRGB", "sBIT", "bKGD", "pHYs"})
+_APP0, _APP14, _COMMENT, _SCAN, _END = 0xE0, 0xEE, 0xFE, 0xDA, 0xD9
+_JFIF = b"\xff\xe0\x00\x10JFIF\x00\x01\x01\x00\x00\x01\x00\x01\x00\x00"
+# Where coded pixels end: a mark that is neither a stuffed byte, a restart nor filling.
+_NEXT_MARK = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
+_QUALITY = 95
+
+
+def is_picture(data: bytes) -> bool:
+    """Whether bytes begin like a PNG or JPEG file."""
+    return data.startswith((PNG_START, JPEG_START))
+
+
+def identifying_parts(data: bytes, name: str) -> tuple[str, ...]:
+    """Names of what a file carries beside its pixels: PNG chunks of text and time, JPEG notes, bytes after its end."""
+    if data.startswith(PNG_START):
+        chunks = list(_chunks(data))
+        found = [kind for kind, _ in chunks if kind not in _PNG_NEEDS]
+        after = bool(chunks) and chunks[-1][1] < len(data)
+    else:
+        segments = list(_segments(data, name))
+        found = [_segment_name(mark, part) for mark, part, _ in segments if not _needed(mark, part)]
+        after = segments[-1][2] < len(data)
+    return tuple(dict.fromkeys([*found, *(["bytes after the end"] if after else [])]))
+
+
+def clean_picture(data: bytes, name: str, pixels: Picture | None = None) -> bytes:
+    """The same picture, in the same format, with nothing beside its pixels.
+
+    Args:
+        data: The file.
+        name: What to call it in an error.
+        pixels: Other pixels of the same shape; None keeps those of the file.
+
+    The file is written anew from what it shows: a palette becomes colours, and what is transparent becomes black.
+    A JPEG is coded with its own tables, which moves a pixel by a step here and there; its old stream is not kept,
+    since tables that nothing uses and the end of the coded pixels can hold anything.
+    """
+    pixels = decode(data, name) if pixels is None else pixels
+    if data.startswith(PNG_START):
+        return encode_png(pixels)
+    with open_picture(data, name) as source:
+        how: dict[str, Any] = {"quality": _QUALITY}
+        if isinstance(source, JpegImagePlugin.JpegImageFile) and source.mode in ("L", "RGB"):
+            sampling = JpegImagePlugin.get_sampling(source)
+            tables = [source.quantization[number] for number in sorted({layer[3] for layer in source.layer})]
+            how = {"qtables": tables, **({"subsampling": sampling} if sampling >= 0 else {})}
+    buffer = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels)).save(buffer, "JPEG", **how)
+    return buffer.getvalue()
+
+
+def _chunks(data: bytes) -> Iterator[tuple[str, int]]:
+    """Kind and end of each chunk of a PNG file up to its last; damage ends the walk."""
+    at, kind = len(PNG_START), ""
+    while kind != "IEND" and at + 12 <= len(data):
+        length, kind = int.from_bytes(data[at : at + 4], "big"), data[at + 4 : at + 8].decode("latin-1")
+        at += 12 + length
+        yield kind, at
+
+
+def _segments(data: bytes, name: str) -> Iterator[tuple[int, bytes, int]]:
+    """Mark, bytes and end of each part of a JPEG file after its first mark; coded pixels go with the mark before."""
+    at = 2
+    while at + 2 <= len(data):
+        mark = data[at + 1]
+        if data[at] != 0xFF:
+            break
+        if mark == _END:
+            yield mark, data[at : at + 2], at + 2
+            return
+        if mark == 0xFF:
+            at += 1
+            continue
+        end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+        if mark == _SCAN:
+            following = _NEXT_MARK.search(data, end)
+            end = following.start() if following else len(data)
+        yield mark, data[at:end], end
+        at = end
+    raise DataError(f"{name} is damaged or cut short; fetch or write it again.")
+
+
+def _needed(mark: int, part: bytes) -> bool:
+    if mark == _APP0:
+        return part[4:9] == b"JFIF\0" and len(part) == len(_JFIF)
+    if mark == _APP14:
+        return part[4:9] == b"Adobe" and len(part) == 16
+    return not (0xE0 <= mark <= 0xEF or mark == _COMMENT)
+
+
+def _segment_name(mark: int, part: bytes) -> str:
+    if mark == _COMMENT:
+        return "comment"
+    if part[4:10] == b"Exif\0\0":
+        return "EXIF"
+    return "thumbnail" if mark == _APP0 else f"APP{mark - 0xE0}"
+
+
+KEY = "pseudonyms.key"
+_BYTES = 32
+# Short values occur in paths by chance: a patient called 1 does not name every folder with a 1 in it, and one called
+# Kim names only what is Kim from end to end.
+SHORTEST, ANYWHERE = 2, 4
+
+
+@dataclass(frozen=True)
+class Pseudonyms:
+    """A secret key, and what it makes of identifiers."""
+
+    key: bytes
+
+    def uid(self, uid: str) -> str:
+        """A valid DICOM UID in the place of another."""
+        return f"2.25.{int.from_bytes(self._mark('uid', uid, 16), 'big')}"
+
+    def patient(self, patient: str) -> str:
+        """A patient's number in the place of another."""
+        return f"P{self._mark('patient', patient, 8).hex()}"
+
+    def path(self, path: str, identifiers: tuple[str, ...]) -> str:
+        """A relative path with every identifier in it replaced, in capitals or not.
+
+        What was found is what is replaced, so that two files whose names differ in case keep names that differ.
+        """
+        ordered = sorted({one for one in identifiers if len(one) >= SHORTEST}, key=lambda one: (-len(one), one))
+        if not ordered:
+            return path
+        either = "|".join(map(_pattern, ordered))
+        return re.sub(either, lambda found: self._mark("name", found[0], 8).hex(), path, flags=re.IGNORECASE)
+
+    def _mark(self, kind: str, value: str, size: int) -> bytes:
+        text = f"{kind}\0{value}".encode("utf-8", "surrogateescape")
+        return hashlib.blake2b(text, key=self.key, digest_size=size).digest()
+
+
+def _pattern(value: str) -> str:
+    whole = re.escape(value)
+    return whole if len(value) >= ANYWHERE else rf"(?<![^\W_]){whole}(?![^\W_])"
+
+
+def pseudonyms_in(folder: Path) -> Pseudonyms:
+    """Those of a run: from its key where it has one, else with a new key, which only the user may read."""
+    file = folder / KEY
+    if not file.exists():
+        try:
+            handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "w") as stream:
+                stream.write(secrets.token_hex(_BYTES) + "\n")
+        except OSError as error:
+            raise os_error(error, file) from error
+    try:
+        key = bytes.fromhex(read_text(file).strip())
+    except ValueError:
+        key = b""
+    if len(key) != _BYTES:
+        raise RunError(f"{file} is not a key of this program; delete the folder and start anew.")
+    return Pseudonyms(key)

@@ -1,0 +1,345 @@
+"""The tables of a source: CSV as spreadsheets, scripts and hosts write it.
+
+A byte-order mark, gzip, quoted line breaks and foreign line ends are taken as they come; a column that
+is not there, or a row of another length, is a sentence with file and line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from pathlib import Path
+from typing import IO, NamedTuple, TextIO, cast
+
+from cxrlab.core.errors import DataError, nearest, shown
+from cxrlab.core.files import unreadable
+from cxrlab.core.label_maps import LABEL_MAPS
+from cxrlab.core.vocabulary import CHEXPERT_14
+from cxrlab.data.bounded_reading import Unpacked, max_unpacked_bytes
+
+Row = dict[str, str]
+# Characters of a row. Reports and run-length masks stand in cells; the module's own limit of 128 KiB is below some.
+LONGEST_ROW = 1 << 24
+# Folders of a root in which a file is looked for that the root itself does not hold.
+_MOST_FOLDERS = 100
+# What an importer found so far, in order; see `record_source_files`.
+_found: ContextVar[dict[Path, None] | None] = ContextVar("_found", default=None)
+
+
+@contextlib.contextmanager
+def record_source_files() -> Iterator[dict[Path, None]]:
+    """Collect the files, images aside, that an importer finds meanwhile: what the corpus is made from."""
+    files: dict[Path, None] = {}
+    token = _found.set(files)
+    try:
+        yield files
+    finally:
+        _found.reset(token)
+
+
+def noted(file: Path) -> Path:
+    """The file, remembered as one that the corpus is made from; `find_file` and `find_optional` do it themselves."""
+    files = _found.get()
+    if files is not None:
+        files[file] = None
+    return file
+
+
+def find_file(root: Path, *names: str, what: str) -> Path:
+    """The first of these files that stands under the root; with none of them, a sentence with what was looked for.
+
+    Args:
+        root: The source folder.
+        names: Paths relative to it, the most wanted first; `*` matches within a name.
+        what: What the file is, for the error ("the table of images").
+    """
+    found = find_optional(root, *names)
+    if found is None:
+        near = folder_with(root, *names)
+        remedy = f"it lies in {near}, so give that folder" if near else "give the folder that holds it"
+        raise DataError(f"{root} does not hold {what}: looked for {', '.join(names)}; {remedy}.")
+    return found
+
+
+def find_optional(root: Path, *names: str) -> Path | None:
+    """The first of these files that stands under the root, or None; see `find_file`."""
+    if not root.is_dir():
+        kind = "is a file, not a folder" if root.exists() else "does not exist"
+        raise DataError(f"{root} {kind}; give the folder that you downloaded.")
+    for name in names:
+        matches = sorted(root.glob(name)) if "*" in name else [root / name]
+        for match in matches:
+            if match.is_file():
+                return noted(match)
+    return None
+
+
+def folder_with(root: Path, *names: str) -> Path | None:
+    """The folder above or just below the root that holds one of these files, for the remedy of an error."""
+    with contextlib.suppress(OSError):
+        below = sorted(entry for entry in root.iterdir() if entry.is_dir())
+        for folder in (root.resolve().parent, *below[:_MOST_FOLDERS]):
+            if any(next(folder.glob(name), None) for name in names):
+                return folder
+    return None
+
+
+def read_rows(
+    path: Path,
+    needed: Sequence[str],
+    *,
+    rename: Callable[[list[str]], list[str]] | None = None,
+    padded: bool = False,
+) -> Iterator[tuple[int, Row]]:
+    """Each row with its line number, by column name; cells are stripped of blanks at both ends.
+
+    Args:
+        path: A `.csv` file, or the same packed by gzip, told by content.
+        needed: Columns that must be there.
+        rename: Gives the header's names as they should have been, for files whose header is known to be broken.
+        padded: Let a row be shorter than the header; the cells that it lacks are empty.
+    """
+    limit = csv.field_size_limit(LONGEST_ROW)
+    try:
+        with _open(path) as stream:
+            yield from _rows(path, stream, needed, rename, padded)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path} is damaged ({error}); fetch it again.") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text ({error.reason}); save it as UTF-8.") from None
+    except csv.Error as error:
+        raise DataError(f"{path} is not a usable CSV file ({error}); fetch it again.") from None
+    except OSError as error:
+        raise unreadable(error, path) from error
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _rows(
+    path: Path,
+    stream: TextIO,
+    needed: Sequence[str],
+    rename: Callable[[list[str]], list[str]] | None,
+    padded: bool,
+) -> Iterator[tuple[int, Row]]:
+    lines = _Lines(path, stream)
+    reader = csv.reader(lines)
+    header = [name.strip() for name in next(reader, [])]
+    if rename is not None:
+        header = rename(header)
+    missing = [name for name in needed if name not in header]
+    if missing:
+        hint = nearest(missing[0], header)
+        has = ", ".join(filter(None, header[:8])) or "nothing"
+        raise DataError(f"{path} has no column '{missing[0]}'.{hint} Its first columns are {has}.")
+    for cells in reader:
+        lines.taken = 0
+        if not any(cells):
+            continue
+        if len(cells) != len(header) and not (padded and len(cells) < len(header)):
+            raise DataError(
+                f"{path}:{reader.line_num} has {len(cells)} cells under {len(header)} columns; "
+                "a quote or comma is out of place there, or the file was cut."
+            )
+        cells += [""] * (len(header) - len(cells))
+        yield reader.line_num, {name: cell.strip() for name, cell in zip(header, cells, strict=True)}
+
+
+class _Lines:
+    """The lines of a table, for the CSV parser; a NUL byte or a row that is too long is a `DataError`.
+
+    `taken` counts the characters of the row so far; whoever takes a row sets it to 0.
+    """
+
+    def __init__(self, path: Path, stream: TextIO) -> None:
+        self.taken, self._number, self._path, self._stream = 0, 0, path, stream
+
+    def __iter__(self) -> _Lines:
+        return self
+
+    def __next__(self) -> str:
+        line = self._stream.readline(LONGEST_ROW + 1 - self.taken)
+        self.taken += len(line)
+        if self.taken > LONGEST_ROW:
+            raise DataError(
+                f"{self._path} holds a row of more than {LONGEST_ROW:,} characters; a quote is not closed there, or it "
+                "is not this table. Fetch it again."
+            )
+        if not line:
+            raise StopIteration
+        self._number += 1
+        if "\0" in line:
+            raise DataError(f"{self._path}:{self._number} holds a NUL byte, which no CSV has; fetch the file again.")
+        return line
+
+
+def _open(path: Path) -> TextIO:
+    with path.open("rb") as stream:
+        packed = stream.read(2) == b"\x1f\x8b"
+    if packed:
+        unpacked = Unpacked(cast(IO[bytes], gzip.open(path)), path, max_unpacked_bytes(path))
+        return io.TextIOWrapper(io.BufferedReader(unpacked), encoding="utf-8-sig", newline="")
+    return path.open(encoding="utf-8-sig", newline="")
+
+
+OLDEST = 120
+AGE_OUT_OF_RANGE = f"age outside 0 to {OLDEST} years, left out"
+AGE_UNREADABLE = "age not readable, left out"
+SEX_UNREADABLE = "sex neither F nor M, left out"
+
+# "054Y" is how DICOM writes an age; months, weeks and days stand for parts of a year.
+_AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([YMWD]?)(?:ears?)?\+?", re.IGNORECASE)
+_YEARS = {"Y": 1.0, "": 1.0, "M": 1 / 12, "W": 7 / 365.25, "D": 1 / 365.25}
+_SEXES = {"f": "F", "female": "F", "w": "F", "woman": "F", "m": "M", "male": "M", "man": "M"}
+# Python refuses to read whole numbers of thousands of digits; no id or count needs half a hundred.
+_MOST_DIGITS = 50
+_NO_SEX = ("", "o", "unknown", "other", "none", "nan", "u", "n/a")
+
+
+class Age(NamedTuple):
+    """An age in years, or None; and the remark where one was given that is none."""
+
+    years: float | None
+    remark: str | None = None
+
+
+class Sex(NamedTuple):
+    """F, M or None; and the remark where something else was given."""
+
+    letter: str | None
+    remark: str | None = None
+
+
+def parse_age(cell: str) -> Age:
+    """An age as tables write it: "71", "71.0", "054Y", "6M" (months), "90+"; empty and 0 with no unit are as they are.
+
+    Whole years come out as whole numbers.
+    """
+    if not cell or cell.lower() in ("nan", "none"):
+        return Age(None)
+    match = _AGE.fullmatch(cell)
+    if match is None:
+        return Age(None, AGE_UNREADABLE)
+    years = float(match[1]) * _YEARS[match[2].upper()]
+    if years > OLDEST:
+        return Age(None, AGE_OUT_OF_RANGE)
+    return Age(int(years) if years == int(years) else round(years, 3))
+
+
+def parse_sex(cell: str) -> Sex:
+    """A sex as tables write it ("F", "Female"); "O", "Unknown" and nothing are unknown without a remark."""
+    word = cell.strip().lower()
+    if word in _SEXES:
+        return Sex(_SEXES[word])
+    return Sex(None, None if word in _NO_SEX else SEX_UNREADABLE)
+
+
+def parse_label(cell: str, place: str) -> int | None:
+    """A label as tables write it: 1, 0, -1 as whole numbers or decimals; an empty cell is None (unknown).
+
+    Args:
+        cell: The text of the cell.
+        place: File, line and column, for the error.
+    """
+    if not cell or cell.lower() == "nan":
+        return None
+    try:
+        value = float(cell)
+    except ValueError:
+        value = 2.0
+    if value not in (1.0, 0.0, -1.0):
+        raise DataError(f"{place} is {shown(cell)}; a label is 1, 0, -1 or empty.")
+    return int(value)
+
+
+def digits(cell: str, place: str) -> str:
+    """The digits of a whole number as a table writes it: an id, a count; other programs may have put ".0" behind it.
+
+    Args:
+        cell: The text of the cell.
+        place: File, line and column, for the error.
+    """
+    number = cell.removesuffix(".0")
+    if not (number.isascii() and number.isdecimal() and len(number) <= _MOST_DIGITS):
+        raise DataError(f"{place} is {shown(cell)}, not a whole number; correct it or fetch the file again.")
+    return number
+
+
+def present_remarks(*remarks: str | None) -> tuple[str, ...]:
+    """Those that are not None, in order."""
+    return tuple(remark for remark in remarks if remark is not None)
+
+
+# One value for each of CHEXPERT_14, in its order; None is unknown.
+Fourteen = tuple[int | None, ...]
+# What a table of labels must have; that nothing was found may be left to be concluded.
+NEEDED = tuple(name for name in CHEXPERT_14 if name != "No Finding")
+
+AIRSPACE_OPACITY = "Airspace Opacity"
+# The usual spellings, which need no closer look.
+_USUAL = {"": None, "1.0": 1, "0.0": 0, "-1.0": -1, "1": 1, "0": 0, "-1": -1}
+
+
+def fourteen(row: Row, place: str) -> Fourteen:
+    """The labels of one row; a column that is not there (see `NEEDED`) is unknown.
+
+    Args:
+        row: Cells by column, under our names (see `standard_label_names`).
+        place: File and line, for the error of a cell that is no label.
+    """
+    cells = [row.get(column, "") for column in CHEXPERT_14]
+    try:
+        return tuple([_USUAL[cell] for cell in cells])
+    except KeyError:
+        return tuple(parse_label(row.get(column, ""), f"{place}: '{column}'") for column in CHEXPERT_14)
+
+
+def standard_label_names(header: list[str]) -> list[str]:
+    """A header under our names: labels by radiologists call one observation "Airspace Opacity"."""
+    return ["Lung Opacity" if name == AIRSPACE_OPACITY else name for name in header]
+
+
+def stated(values: Fourteen) -> dict[str, int]:
+    """The labels that are known, by name, for `Study.labels`."""
+    return {name: value for name, value in zip(CHEXPERT_14, values, strict=True) if value is not None}
+
+
+def stronger(first: Fourteen, second: Fourteen) -> Fourteen:
+    """What two rows on the same study say together: a presence outweighs a doubt, a doubt an absence."""
+    pairs = zip(first, second, strict=True)
+    return tuple(strongest([value for value in pair if value is not None]) for pair in pairs)
+
+
+# A presence outweighs a doubt, which outweighs an absence.
+_RANK = {0: 0, -1: 1, 1: 2}
+
+
+def strongest(values: Iterable[int]) -> int | None:
+    """1 when any is 1, else -1 when any is -1, else 0; None of nothing."""
+    return max(values, key=_RANK.__getitem__, default=None)
+
+
+def to_chexpert_labels(corpus: str, own: Mapping[str, int], told_absent: Collection[str] = ()) -> dict[str, int]:
+    """The CheXpert labels that a corpus's own labels state, in CheXpert's order.
+
+    Args:
+        corpus: Name of its label map; a label without a row there states nothing.
+        own: Own label → 1, 0 or -1.
+        told_absent: Own labels that are as wide as the CheXpert label they lead to, so that the absence of the one is
+            the absence of the other. No rib fracture is not no fracture.
+
+    `No Finding` is never -1.
+    """
+    rows = LABEL_MAPS[corpus]
+    found: dict[str, list[int]] = {}
+    for name, value in own.items():
+        label = rows[name].label if name in rows else None
+        if label is not None and (value != 0 or name in told_absent) and (label, value) != ("No Finding", -1):
+            found.setdefault(label, []).append(value)
+    return {label: max(found[label], key=_RANK.__getitem__) for label in CHEXPERT_14 if label in found}
