@@ -43,18 +43,14 @@ from transformers import (
 
 from cxrlab.models.random_init import build_image_processor
 from cxrlab.training.config import FinetuneConfig, Optimisation
-from cxrlab.training.engine import Engine, Job, fit
-from cxrlab.training.feature_store import Features, vision_encoder_features
-from cxrlab.training.finetune import choose_trained
 from cxrlab.training.flops import H200_BFLOAT16, Shape, sample_flops, shape_of
-from cxrlab.training.lora import language_linears
-from cxrlab.training.order import Part, plan
-from cxrlab.training.pixels import to_pixels
-from cxrlab.training.reporter import ReporterLoss
-from cxrlab.training.reports import compile_layers
+from cxrlab.training.image_features import Features, to_pixels, vision_encoder_features
+from cxrlab.training.llava import ReportLoss, language_linears
+from cxrlab.training.report_dataset import ReportDataset, Tokens, compile_layers
+from cxrlab.training.report_training import select_trainable
 from cxrlab.training.run_folder import training_run
-from cxrlab.training.tokens import ReportRows, Tokens
-from cxrlab.training.trainer_settings import length_multiple
+from cxrlab.training.sampler import Part, plan
+from cxrlab.training.trainer import Engine, Job, fit, length_multiple
 
 UTILISATION, RATIO, EPOCHS = 0.35, 1.2, 3  # what is aimed at; passes over which the vision encoder's one run is spread
 PAD, BEGIN, IMAGE, FIRST = 0, 1, 2, 3
@@ -197,13 +193,13 @@ def ours(data: Data, scale: Scale, args: argparse.Namespace, *, kept: bool) -> t
     recipe = FinetuneConfig(
         Path("none"), start="none", lora_rank=RANK, lora_alpha=ALPHA, lora_dropout=DROPOUT, optimisation=settings
     )
-    shape = shape_of(choose_trained(model, recipe), features_kept=kept)
-    module = ReporterLoss(model, processor).to(device())
+    shape = shape_of(select_trainable(model, recipe), features_kept=kept)
+    module = ReportLoss(model, processor).to(device())
     if args.compiled:
         compile_layers(model)
     images = None if kept else data.images  # an array gives images by number, as the store does
     fixed = (data.image_tokens, IMAGE, PAD, length, length_multiple())
-    rows = ReportRows(data.tokens, data.image_of, images, features, *fixed)  # type: ignore[arg-type]
+    rows = ReportDataset(data.tokens, data.image_of, images, features, *fixed)  # type: ignore[arg-type]
     loss = own_loss(module, rows, args)
     clock = Clock(args.warm, args.window)
 
@@ -237,7 +233,7 @@ def run_vision_encoder(
     return Features(np.concatenate(found[1:]), dtype), len(data.images) / (time.perf_counter() - start)
 
 
-def own_loss(module: ReporterLoss, rows: ReportRows, args: argparse.Namespace) -> float:
+def own_loss(module: ReportLoss, rows: ReportDataset, args: argparse.Namespace) -> float:
     """Mean loss of the first batch, without dropout."""
     batch = rows.__getitems__(list(range(args.batch)))
     items = int(batch.pop("items"))

@@ -106,7 +106,7 @@ def encoder(rehearse: bool) -> None:
 
 def reporter(rehearse: bool) -> None:
     """Stages 2 and 3 on the encoder's vision encoder and the general language model."""
-    from cxrlab.training.align import align
+    from cxrlab.training.report_training import align
 
     if not (WORK / ENCODER / "checkpoint").is_dir():
         encoder(rehearse)
@@ -228,7 +228,7 @@ def _images_beside(rehearse: bool) -> subprocess.Popen[bytes]:
 
 
 def _finetune(name: str, data: Path, rehearse: bool) -> None:
-    from cxrlab.training.finetune import finetune
+    from cxrlab.training.report_training import finetune
 
     config = _read(FinetuneConfig, name, data, rehearse)
     timed(name, lambda: finetune(config, WORK / name))

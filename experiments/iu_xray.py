@@ -64,9 +64,8 @@ def main() -> None:
 
 def train(given: argparse.Namespace) -> Path:
     """The adapter folder after three stages."""
-    from cxrlab.training.align import align
     from cxrlab.training.encoder import train_encoder
-    from cxrlab.training.finetune import finetune
+    from cxrlab.training.report_training import align, finetune
 
     def moved(settings: Optimisation) -> Optimisation:
         few = {"steps": 2, "batch_size": 4, "precision": "float32"} if given.rehearse else {}

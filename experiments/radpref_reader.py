@@ -28,7 +28,7 @@ from cxrlab.metrics.pairs import Batch, Context
 from cxrlab.metrics.statistics.bootstrap import Resamples
 from cxrlab.metrics.tally import Matrix
 from cxrlab.preference.candidates import same_text
-from cxrlab.preference.reader_noise import ReaderNoise, fit_noise, log_loss, noise_with_interval
+from cxrlab.preference.pairwise_judges import ReaderNoise, fit_noise, log_loss, noise_with_interval
 
 BASES = ("errors.significant", "errors.total", "green:rules", "clinical:rules", "crimson:rules")
 

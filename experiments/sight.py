@@ -42,10 +42,9 @@ from cxrlab.models.local_files import quiet_loading
 from cxrlab.models.model_card import ModelCard, write_model_card
 from cxrlab.models.random_init import FEATURE_LAYER
 from cxrlab.training.augment import augment, image_seeds, varied
-from cxrlab.training.augmentation import Augmentation
-from cxrlab.training.config import Optimisation
-from cxrlab.training.pixels import to_pixels
-from cxrlab.training.trainer_settings import fast_kernels
+from cxrlab.training.config import Augmentation, Optimisation
+from cxrlab.training.image_features import to_pixels
+from cxrlab.training.trainer import fast_kernels
 
 KINDS, SIDES = len(DRAWN), 1 + len(Side)
 PLACES = tuple(sorted({*LOCATIONS}))

@@ -6,11 +6,10 @@ import torch
 from attack_ways.subjects import Images, Strength
 from torch import Tensor
 
-from cxrlab.attacks.budget import Budget
-from cxrlab.attacks.config import AttackSettings
+from cxrlab.attacks.attack import Task
+from cxrlab.attacks.config import AttackSettings, Budget
 from cxrlab.attacks.gradient import Pgd
 from cxrlab.attacks.objectives import RaiseReportLoss
-from cxrlab.attacks.task import Task
 from cxrlab.models.hf.model import HfModel
 
 

@@ -15,20 +15,17 @@ import peft  # noqa: F401  imported before the size is taken
 import torch
 from preference_ways.common import ALPHA, RANK, THREADS, Clock, listener, open_model, size_now, stir, told
 
-from cxrlab.preference.objective import PreferenceLoss
-from cxrlab.preference.reference import reference_log_probabilities
-from cxrlab.preference.rows import TwinRows
-from cxrlab.preference.train_config import LossSettings
+from cxrlab.preference.config import LossSettings
+from cxrlab.preference.dataset import PreferenceDataset, reference_log_probabilities
+from cxrlab.preference.losses import PreferenceLoss
 from cxrlab.training.config import Optimisation
-from cxrlab.training.engine import Engine, Job, fit
-from cxrlab.training.feature_store import open_features
+from cxrlab.training.image_features import open_features
 from cxrlab.training.images import ImageFile, open_images
-from cxrlab.training.lora import add_adapters
-from cxrlab.training.order import Part, plan
-from cxrlab.training.reporter import ReporterLoss
-from cxrlab.training.reports import checkpointed, image_tokens
+from cxrlab.training.llava import ReportLoss, add_adapters
+from cxrlab.training.report_dataset import ReportDataset, checkpointed, image_tokens, tokenise
 from cxrlab.training.run_folder import training_run
-from cxrlab.training.tokens import ReportRows, tokenise
+from cxrlab.training.sampler import Part, plan
+from cxrlab.training.trainer import Engine, Job, fit
 
 
 def train(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
@@ -42,7 +39,7 @@ def train(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as place:
         cache = Path(place) / "cache"
         rows = twins(model, processor, pairs, cache, kept=args.way != "images")
-        reporter = ReporterLoss(model, processor.image_processor)
+        reporter = ReportLoss(model, processor.image_processor)
         reference = reference_log_probabilities(reporter, rows, cache, precision="float32", batch_size=args.batch)
         rows = replace(rows, reference=reference)
         prepared = time.perf_counter() - began
@@ -56,7 +53,7 @@ def train(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
     return told(clock, loss, before, prepared)
 
 
-def twins(model: Any, processor: Any, pairs: list[dict[str, str]], cache: Path, *, kept: bool) -> TwinRows:
+def twins(model: Any, processor: Any, pairs: list[dict[str, str]], cache: Path, *, kept: bool) -> PreferenceDataset:
     """Both reports of every pair with their image, or with what the vision encoder sees in it where that is kept."""
     token = int(model.config.image_token_id)
     tokens = tokenise(
@@ -69,11 +66,11 @@ def twins(model: Any, processor: Any, pairs: list[dict[str, str]], cache: Path, 
     wanted, cpu = "on" if kept else "off", torch.device("cpu")
     features = open_features(model, images, cache, cache=wanted, most_gb=40, dtype=torch.float32, device=cpu)
     fixed = (image_tokens(model), token, processor.tokenizer.pad_token_id, 1024)
-    reports = ReportRows(tokens, np.repeat(np.arange(len(pairs)), 2), None, None, *fixed)
-    return TwinRows(reports, images, features)
+    reports = ReportDataset(tokens, np.repeat(np.arange(len(pairs)), 2), None, None, *fixed)
+    return PreferenceDataset(reports, images, features)
 
 
-def first_loss(module: PreferenceLoss, rows: TwinRows, size: int) -> float:
+def first_loss(module: PreferenceLoss, rows: PreferenceDataset, size: int) -> float:
     """Mean loss of the first batch."""
     batch = rows.__getitems__(list(range(size)))
     items = int(batch.pop("items"))
@@ -81,7 +78,9 @@ def first_loss(module: PreferenceLoss, rows: TwinRows, size: int) -> float:
         return float(module(**batch)) / items
 
 
-def run_engine(module: PreferenceLoss, rows: TwinRows, clock: Clock, out: Path, args: argparse.Namespace) -> None:
+def run_engine(
+    module: PreferenceLoss, rows: PreferenceDataset, clock: Clock, out: Path, args: argparse.Namespace
+) -> None:
     """All steps, with a clock."""
 
     class Timed(Engine):

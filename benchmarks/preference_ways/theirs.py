@@ -16,7 +16,7 @@ from preference_ways.common import ALPHA, RANK, THREADS, Clock, listener, open_m
 from trl import DPOConfig, DPOTrainer
 
 from cxrlab.models.hf.prompting import prompt_text, report_text
-from cxrlab.training.lora import language_linears
+from cxrlab.training.llava import language_linears
 
 
 def train(folder: Path, args: argparse.Namespace) -> dict[str, Any]:

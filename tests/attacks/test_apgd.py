@@ -6,10 +6,8 @@ import pytest
 import torch
 from planted_aims import CrossEntropy, Linear, Margin, Valley, images, names, right_now, small_net
 
-from cxrlab.attacks.apgd import Apgd, checkpoints
-from cxrlab.attacks.budget import Budget, Norm
-from cxrlab.attacks.config import AttackSettings
-from cxrlab.attacks.gradient import Pgd
+from cxrlab.attacks.config import AttackSettings, Budget, Norm
+from cxrlab.attacks.gradient import Apgd, Pgd, checkpoints
 
 NET = small_net()
 

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from planted_aims import QUICK, Linear, Words, aim_for, attack, images, names, right_now, small_net
 from torch import Tensor
 
-from cxrlab.attacks.base import Attack
-from cxrlab.attacks.budget import Budget, Norm
-from cxrlab.attacks.table import ATTACKS
-from cxrlab.attacks.task import Task
+from cxrlab.attacks.attack import Attack, Task
+from cxrlab.attacks.config import ATTACKS, Budget, Norm
 from cxrlab.core.errors import ConfigError, DataError
 
 NET = small_net()

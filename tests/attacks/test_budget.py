@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cxrlab.attacks.budget import Budget, parse_eps
+from cxrlab.attacks.config import Budget, parse_eps
 from cxrlab.core.errors import ConfigError
 
 

@@ -6,9 +6,8 @@ import pytest
 import torch
 from planted_aims import QUICK, CrossEntropy, Margin, Words, attack, images, names, right_now, small_net
 
-from cxrlab.attacks.base import Perturbed
-from cxrlab.attacks.budget import Budget, Norm
-from cxrlab.attacks.config import AttackSettings
+from cxrlab.attacks.attack import AttackResult
+from cxrlab.attacks.config import AttackSettings, Budget, Norm
 from cxrlab.attacks.ensemble import Ensemble, default_members
 from cxrlab.core.errors import ConfigError, UnknownName
 
@@ -16,7 +15,7 @@ NET = small_net()
 GRIDS: dict[Norm, tuple[float, ...]] = {"linf": (0.0, 0.01, 0.02, 0.03, 0.05), "l2": (0.0, 0.1, 0.2, 0.3, 0.5)}
 
 
-def no_worse(found: Perturbed, other: Perturbed) -> bool:
+def no_worse(found: AttackResult, other: AttackResult) -> bool:
     """Broken where the other is, and where both or neither are, with as high a loss."""
     alike = found.broken == other.broken
     return bool((found.broken | ~other.broken).all()) and bool((found.end >= other.end)[alike].all())

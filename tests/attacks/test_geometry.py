@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from planted_aims import images
 
-from cxrlab.attacks.budget import Norm
+from cxrlab.attacks.config import Norm
 from cxrlab.attacks.geometry import inside, lengths, project, random_change, random_edge, shorten, steepest
 from cxrlab.core.randomness import generator
 

@@ -8,8 +8,7 @@ import torch
 from planted_aims import CrossEntropy, Linear, Margin, Valley, images, names, right_now, small_net
 from torch import Tensor
 
-from cxrlab.attacks.budget import Budget, Norm
-from cxrlab.attacks.config import AttackSettings
+from cxrlab.attacks.config import AttackSettings, Budget, Norm
 from cxrlab.attacks.gradient import Fgsm, MiFgsm, Pgd
 
 NET = small_net()

@@ -13,11 +13,9 @@ import torch
 from planted_aims import CrossEntropy, images, names, right_now, small_net
 from torch import Tensor
 
-from cxrlab.attacks.apgd import Apgd
-from cxrlab.attacks.base import Attack
-from cxrlab.attacks.budget import Budget, Norm
-from cxrlab.attacks.config import AttackSettings
-from cxrlab.attacks.gradient import Fgsm, MiFgsm, Pgd
+from cxrlab.attacks.attack import Attack
+from cxrlab.attacks.config import AttackSettings, Budget, Norm
+from cxrlab.attacks.gradient import Apgd, Fgsm, MiFgsm, Pgd
 
 NET = small_net(channels=3)
 # Pixels at the ends of the range among them, where clipping matters.

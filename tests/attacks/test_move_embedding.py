@@ -7,14 +7,11 @@ import torch
 from planted_aims import images, names
 from torch import Tensor
 
-from cxrlab.attacks.apgd import Apgd
-from cxrlab.attacks.base import Attack
-from cxrlab.attacks.budget import Budget, Norm
-from cxrlab.attacks.config import AttackSettings
+from cxrlab.attacks.attack import Attack, Task
+from cxrlab.attacks.config import AttackSettings, Budget, Norm
 from cxrlab.attacks.ensemble import Ensemble
-from cxrlab.attacks.gradient import Fgsm, MiFgsm, Pgd
+from cxrlab.attacks.gradient import Apgd, Fgsm, MiFgsm, Pgd
 from cxrlab.attacks.objectives import MoveEmbedding
-from cxrlab.attacks.task import Task
 from cxrlab.attacks.universal import make_universal
 
 DIRECTIONS = torch.randn(4, 64, generator=torch.Generator().manual_seed(3))
@@ -45,7 +42,9 @@ def test_a_clean_image_has_no_slope_away_from_its_own_vector() -> None:
         asked = at.clone().requires_grad_()
         return float(torch.autograd.grad(aim.losses(asked, [0, 1, 2]).sum(), asked)[0].abs().max())
 
-    assert aim.flat_at_clean and slope(all_images) < 1e-4 * slope((all_images + 0.05 * images(3, seed=1)).clamp(0, 1))
+    assert aim.zero_gradient_at_clean and slope(all_images) < 1e-4 * slope(
+        (all_images + 0.05 * images(3, seed=1)).clamp(0, 1)
+    )
 
 
 STILL = AttackSettings(steps=6, random_start=False)
@@ -74,7 +73,7 @@ def test_a_image_given_to_begin_from_is_kept_and_a_clean_one_is_not() -> None:
     task = Task(moved(all_images), all_images, Budget(0.05), ("a", "b"), 0, None, given)
     assert not torch.equal(task.begin[0], all_images[0]) and torch.allclose(task.begin[1], given[1], atol=1e-6)
     part = task.part([1])
-    assert part.objective.flat_at_clean and torch.equal(part.begin[0], task.begin[1])
+    assert part.objective.zero_gradient_at_clean and torch.equal(part.begin[0], task.begin[1])
 
 
 def test_a_universal_change_of_vectors_and_the_worst_of_all_attacks_find_their_way_too() -> None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import torch
 from planted_aims import Linear, images, names
 
-from cxrlab.attacks.budget import Budget
-from cxrlab.attacks.noise import Noise
+from cxrlab.attacks.config import Budget
+from cxrlab.attacks.gradient_free import Noise
 
 
 def test_noise_follows_no_aim_and_asks_the_model_nothing() -> None:

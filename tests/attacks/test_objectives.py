@@ -13,17 +13,17 @@ from tiny_models import save_tiny_llava
 from torch import Tensor
 
 import cxrlab
-from cxrlab.attacks.objective import Objective
 from cxrlab.attacks.objectives import (
     LowerReportLoss,
+    Objective,
     RaiseReportLoss,
     ReportHarm,
     WrongAnswers,
     invent_finding,
     present_in,
     remove_finding,
+    without_finding,
 )
-from cxrlab.attacks.report_edits import without_finding
 from cxrlab.core.vocabulary import OBSERVATIONS
 
 EFFUSION, NORMAL = "There is a small left pleural effusion.", "The lungs are clear."

@@ -8,10 +8,8 @@ import torch
 from planted_aims import Linear, Margin, Words, images, names, right_now, small_net
 from torch import Tensor
 
-from cxrlab.attacks.budget import Budget, Norm
-from cxrlab.attacks.config import AttackSettings
-from cxrlab.attacks.random_search import RandomSearch, RandomSearchByReport
-from cxrlab.attacks.square import Square, SquareByReport
+from cxrlab.attacks.config import AttackSettings, Budget, Norm
+from cxrlab.attacks.gradient_free import RandomSearch, RandomSearchByReport, Square, SquareByReport
 
 NET = small_net()
 SEARCHES = (RandomSearch, Square, RandomSearchByReport, SquareByReport)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from cxrlab.attacks.objectives import present_in
-from cxrlab.attacks.report_edits import with_finding, without_finding
+from cxrlab.attacks.objectives import present_in, with_finding, without_finding
 from cxrlab.core.vocabulary import OBSERVATIONS
 
 BOTH = "There is a small left pleural effusion. There is cardiomegaly."

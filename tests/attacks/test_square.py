@@ -8,9 +8,8 @@ import torch
 from planted_aims import Linear, images, names
 from torch import Tensor
 
-from cxrlab.attacks.budget import Budget, Norm
-from cxrlab.attacks.config import AttackSettings
-from cxrlab.attacks.square import Square, _bump, _hill, _moved, covered
+from cxrlab.attacks.config import AttackSettings, Budget, Norm
+from cxrlab.attacks.gradient_free import Square, _bump, _hill, _moved, covered
 from cxrlab.core.randomness import generator
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import torch
 from planted_aims import Linear, Valley, images, names
 
-from cxrlab.attacks.budget import Budget
-from cxrlab.attacks.task import Best, Task
+from cxrlab.attacks.attack import Best, Task
+from cxrlab.attacks.config import Budget
 
 
 def test_a_part_knows_its_images_by_the_rows_of_the_whole() -> None:
@@ -13,7 +13,7 @@ def test_a_part_knows_its_images_by_the_rows_of_the_whole() -> None:
     region[3] = 1
     task = Task(Valley(images(5, seed=1)), all_images, Budget(0.1), tuple(names(5)), 0, region, all_images + 0.05)
     part = task.part([3, 1])
-    assert part.keys == ("image3", "image1") and part.warm and torch.equal(part.begin, task.begin[[3, 1]])
+    assert part.keys == ("study3", "study1") and part.warm and torch.equal(part.begin, task.begin[[3, 1]])
     assert torch.equal(part.losses(all_images[[3, 1]], [0, 1]), task.value(all_images)[[3, 1]])
     assert torch.equal(part.losses(all_images[[1]], [1]), task.value(all_images)[[1]])
     assert torch.equal(part.random_images([0], "x"), task.random_images([3], "x"))

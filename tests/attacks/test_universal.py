@@ -6,8 +6,7 @@ import pytest
 import torch
 from planted_aims import Linear, Margin, Words, images, names, right_now, small_net
 
-from cxrlab.attacks.budget import Budget, Norm
-from cxrlab.attacks.config import AttackSettings
+from cxrlab.attacks.config import AttackSettings, Budget, Norm
 from cxrlab.attacks.geometry import lengths
 from cxrlab.attacks.universal import Universal, make_universal
 from cxrlab.core.errors import ConfigError, DataError

@@ -11,7 +11,7 @@ from lessons import phantoms
 from cxrlab.cli.main import main
 from cxrlab.cli.training import _told
 from cxrlab.core.files import read_json
-from cxrlab.training.result import Training
+from cxrlab.training.run_folder import Training
 
 SMALL = [
     "--optimisation.steps", "3", "--optimisation.batch-size", "4", "--optimisation.max-length", "400",

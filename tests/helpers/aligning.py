@@ -18,8 +18,8 @@ from safetensors.torch import load_file
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.corpus import load_corpus
+from cxrlab.preference.config import Measure, PreferConfig, Watch
 from cxrlab.preference.train import prefer
-from cxrlab.preference.train_config import Measure, PreferConfig, Watch
 
 ADAPTER = "checkpoint/adapter_model.safetensors"
 WRONG = ("Large right pneumothorax.", "Endotracheal tube above the carina. Moderate cardiomegaly.", "No edema.")

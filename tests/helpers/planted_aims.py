@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from cxrlab.attacks.base import Attack
-from cxrlab.attacks.config import AttackSettings
-from cxrlab.attacks.objective import Objective
-from cxrlab.attacks.table import ATTACKS
+from cxrlab.attacks.attack import Attack
+from cxrlab.attacks.config import ATTACKS, AttackSettings
+from cxrlab.attacks.objectives import Objective
 from cxrlab.attacks.universal import Universal
 
 QUICK = AttackSettings(steps=3, queries=6, restarts=2)
@@ -22,7 +21,7 @@ def images(count: int, size: int = 8, channels: int = 1, seed: int = 0) -> Tenso
 
 
 def names(count: int) -> list[str]:
-    return [f"image{number}" for number in range(count)]
+    return [f"study{number}" for number in range(count)]
 
 
 class Linear(Objective):

@@ -10,8 +10,7 @@ import torch
 from corpora import CARD
 from torch import Tensor
 
-from cxrlab.attacks.objective import Objective
-from cxrlab.attacks.objectives import RaiseReportLoss, ReportHarm, WrongAnswers
+from cxrlab.attacks.objectives import Objective, RaiseReportLoss, ReportHarm, WrongAnswers
 from cxrlab.core.codec import encode_png
 from cxrlab.core.protocols import Generated
 from cxrlab.core.records import Finding, ImageFile, Report, Study

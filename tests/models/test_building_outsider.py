@@ -39,8 +39,8 @@ from cxrlab.models.random_init import (
     train_word_pieces,
 )
 from cxrlab.training.config import FinetuneConfig, Optimisation
-from cxrlab.training.finetune import finetune
-from cxrlab.training.reports import image_tokens
+from cxrlab.training.report_dataset import image_tokens
+from cxrlab.training.report_training import finetune
 
 SMALL = OutsiderSize(
     image=32, vision_encoder=2, vision_encoder_width=32, language=2, language_width=64, inner=32, head=16, sharing=2

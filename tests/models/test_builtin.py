@@ -17,7 +17,7 @@ from cxrlab.models.components import load_language_model, load_vision_encoder
 from cxrlab.models.model_card import ModelCard, write_model_card
 from cxrlab.models.names import load_encoder, load_model
 from cxrlab.training.config import FinetuneConfig
-from cxrlab.training.finetune import choose_trained
+from cxrlab.training.report_training import select_trainable
 
 IMAGE = np.linspace(0.0, 1.0, 48 * 40, dtype=np.float32).reshape(48, 40)
 
@@ -103,7 +103,7 @@ def test_a_cache_that_cannot_be_made_is_told_with_its_remedy(
 def test_the_reporter_stands_on_the_aligned_model(weights: Path, tmp_path: Path) -> None:
     """An adapter of a few tensors in the package answers by its name, and not as its base does."""
     model = load_model("builtin:aligned", list)
-    peft = choose_trained(model.model, FinetuneConfig(Path("x"), start="builtin:aligned", lora_rank=2))  # type: ignore[attr-defined]
+    peft = select_trainable(model.model, FinetuneConfig(Path("x"), start="builtin:aligned", lora_rank=2))  # type: ignore[attr-defined]
     for name, value in peft.named_parameters():
         if "lora_B" in name:
             value.data.fill_(0.5)

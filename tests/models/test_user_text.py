@@ -31,7 +31,7 @@ from cxrlab.models.text_encoders import (
     LocalTokenEncoder,  # noqa: E402
 )
 from cxrlab.models.tokenization import BREAK, escape, token_ids, user_ids, without_breaks  # noqa: E402
-from cxrlab.training.pair_rows import tokenise  # noqa: E402
+from cxrlab.training.contrastive import tokenise  # noqa: E402
 
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>", "<image>"]
 MARKS = ("</s>", "<image>", "<|im_end|>", "<|image_pad|>", "<start_of_image>", "[INST]", "<tool>", "<im<image>age>")

@@ -25,11 +25,11 @@ from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.evaluation.judges import UnopenedModel
 from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.preference import judge as module
-from cxrlab.preference.asked_pairs import AskedPairs
 from cxrlab.preference.config import JudgeConfig, PairConfig
 from cxrlab.preference.judge import chosen_judge, judge
 from cxrlab.preference.judges import load_judge, metric_judge
 from cxrlab.preference.pair import pair
+from cxrlab.preference.pairwise_judges import PairwiseModelJudge
 from cxrlab.preference.rewards import REWARDS, read_rewards
 
 TOLD = "There is a small left pleural effusion."  # the reference of every toy study
@@ -67,7 +67,7 @@ def opinion(said: Callable[[str], str], *words: str) -> tuple[Any, Answering]:
     """What a model says of these candidates of one study, and the model."""
     model = Answering(said, "hf:model")
     pairs = [Pair(f"s#{number}", TOLD, REPORTS.get(word, word)) for number, word in enumerate(words)]
-    (found,) = AskedPairs(model).opinions(Batch(pairs), [range(len(pairs))])
+    (found,) = PairwiseModelJudge(model).opinions(Batch(pairs), [range(len(pairs))])
     return found, model
 
 

@@ -12,9 +12,8 @@ from lessons import phantoms
 
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.preference.closed_questions import calibration_error
-from cxrlab.preference.cost import measure_cost
-from cxrlab.preference.train_config import Measure
+from cxrlab.preference.config import Measure
+from cxrlab.preference.measure import calibration_error, measure_alignment
 
 SMALL = Measure(
     n=6,
@@ -31,7 +30,7 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("cost")
     names = {"before": "builtin:aligned", "after": "builtin:reporter"}
     corpus = phantoms(folder / "corpus", n=80)
-    found = measure_cost(names["before"], names["after"], corpus, SMALL, folder / "measured", 7)
+    found = measure_alignment(names["before"], names["after"], corpus, SMALL, folder / "measured", 7)
     return {"found": found, "out": folder / "measured", "corpus": corpus, **names}
 
 
@@ -65,13 +64,13 @@ def test_drift_is_the_mean_gap_of_log_probabilities_of_drawn_reports(room: dict[
 
 def test_a_report_that_was_cut_is_not_weighed(room: dict[str, Any], tmp_path: Path) -> None:
     short = dataclasses.replace(SMALL, max_new_tokens=5, n=3, questions=False, encoder=None)
-    found = measure_cost(room["before"], room["after"], room["corpus"], short, tmp_path / "short", 7)
+    found = measure_alignment(room["before"], room["after"], room["corpus"], short, tmp_path / "short", 7)
     assert "drift" not in found  # none of them ended within five tokens
 
 
 def test_a_model_has_not_drifted_from_itself(room: dict[str, Any], tmp_path: Path) -> None:
     few = dataclasses.replace(SMALL, n=3)
-    found = measure_cost(room["after"], room["after"], room["corpus"], few, tmp_path / "same", 7)
+    found = measure_alignment(room["after"], room["after"], room["corpus"], few, tmp_path / "same", 7)
     assert found["drift"]["kl_report"] == 0.0
     assert all(gap["verdict"] in ("equal", "undefined") for gap in found["difference"].values())
     assert found["questions"]["accuracy"]["difference"] == 0.0
@@ -87,8 +86,8 @@ def test_questions_are_kept_with_both_probabilities_and_the_truth(room: dict[str
 
 
 def test_a_finished_measurement_is_left_as_it_is(room: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cxrlab.preference.cost.generate", lambda *_: pytest.fail("written again"))
-    again = measure_cost(room["before"], room["after"], room["corpus"], SMALL, room["out"], 7)
+    monkeypatch.setattr("cxrlab.preference.measure.generate", lambda *_: pytest.fail("written again"))
+    again = measure_alignment(room["before"], room["after"], room["corpus"], SMALL, room["out"], 7)
     assert again == room["found"]
 
 

@@ -13,9 +13,16 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.randomness import generator
 from cxrlab.metrics.pairs import Batch, Context, Pair
 from cxrlab.preference.judges import Opinion, load_judge, metric_judge
-from cxrlab.preference.noisy_reader import BASE, READERS, NoisyReader
 from cxrlab.preference.pairing import EQUAL, choose_pairs
-from cxrlab.preference.reader_noise import ReaderNoise, fit_noise, log_loss, noise_with_interval
+from cxrlab.preference.pairwise_judges import (
+    BASE,
+    READERS,
+    ReaderNoise,
+    SimulatedReader,
+    fit_noise,
+    log_loss,
+    noise_with_interval,
+)
 
 TOLD = "There is a small left pleural effusion."
 HALF, CLEAR = f"{TOLD} There is a large right pneumothorax.", "The lungs are clear. There is no effusion."
@@ -23,12 +30,12 @@ SAME = "A small left pleural effusion is present."
 EXACT, COIN = ReaderNoise(1e-9, 0.0), ReaderNoise(1.0, 1.0)
 
 
-def opinion(judge: NoisyReader, *candidates: str, study: str = "s", reference: str | None = TOLD) -> Opinion:
+def opinion(judge: SimulatedReader, *candidates: str, study: str = "s", reference: str | None = TOLD) -> Opinion:
     pairs = [Pair(f"{study}#{number}", reference, text) for number, text in enumerate(candidates)]
     return judge.opinions(Batch(pairs), [range(len(pairs))])[0]
 
 
-def first_wins(judge: NoisyReader, one: str, other: str, studies: int) -> int:
+def first_wins(judge: SimulatedReader, one: str, other: str, studies: int) -> int:
     """How often the first of two reports is preferred, over so many studies."""
     pairs = [Pair(f"s{n}#{k}", TOLD, text) for n in range(studies) for k, text in enumerate((one, other))]
     groups = [range(2 * n, 2 * n + 2) for n in range(studies)]
@@ -38,45 +45,45 @@ def first_wins(judge: NoisyReader, one: str, other: str, studies: int) -> int:
 def test_a_reader_without_noise_is_the_base_judge() -> None:
     """By GREEN the three are worth 1, 1/2 and 0: every comparison goes with the reward, whatever the seed."""
     for seed in range(20):
-        found = opinion(NoisyReader(seed, [EXACT], "green:rules"), HALF, CLEAR, TOLD)
+        found = opinion(SimulatedReader(seed, [EXACT], "green:rules"), HALF, CLEAR, TOLD)
         assert set(found.preferred) == {(2, 0), (2, 1), (0, 1)}
         assert [part["green:rules"] for part in found.parts] == [0.5, 0.0, 1.0]
 
 
 def test_a_reader_who_always_lapses_is_a_coin() -> None:
     """Of 2,000 fair draws 1,000 ± 4 standard deviations of 22.4; the right report gets no more than the wrong one."""
-    assert 910 <= first_wins(NoisyReader(7, [COIN]), TOLD, CLEAR, 2000) <= 1090
+    assert 910 <= first_wins(SimulatedReader(7, [COIN]), TOLD, CLEAR, 2000) <= 1090
 
 
 def test_equal_rewards_are_a_coin_and_not_a_tie() -> None:
     assert metric_judge(BASE).rewards([Pair("a", TOLD, TOLD), Pair("b", TOLD, SAME)]).tolist() == [1.0, 1.0]
-    assert 910 <= first_wins(NoisyReader(7, [EXACT]), TOLD, SAME, 2000) <= 1090
+    assert 910 <= first_wins(SimulatedReader(7, [EXACT]), TOLD, SAME, 2000) <= 1090
 
 
 def test_the_better_report_wins_as_often_as_the_noise_says() -> None:
     """GREEN differs by 1/2: with scale 0.5 and lapse 0.2 it wins 0.1 + 0.8 × 0.731 = 0.685 of 2,000, ± 83."""
     noise = ReaderNoise(0.5, 0.2)
     assert float(noise.probability(0.5)) == pytest.approx(0.1 + 0.8 / (1 + math.exp(-1)))
-    assert abs(first_wins(NoisyReader(7, [noise], "green:rules"), TOLD, HALF, 2000) - 1370) < 83
+    assert abs(first_wins(SimulatedReader(7, [noise], "green:rules"), TOLD, HALF, 2000) - 1370) < 83
 
 
 def test_the_same_question_has_the_same_answer() -> None:
     """In any order, beside other candidates, in other letters and spaces, and in another process: it is hashed."""
     texts = (TOLD, HALF, CLEAR)
     for seed in range(10):
-        judge = NoisyReader(seed, [COIN])
+        judge = SimulatedReader(seed, [COIN])
         said = {(texts[a], texts[b]) for a, b in opinion(judge, *texts).preferred}
         assert len(said) == 3
         for order in permutations(texts):
-            assert {(order[a], order[b]) for a, b in opinion(NoisyReader(seed, [COIN]), *order).preferred} == said
+            assert {(order[a], order[b]) for a, b in opinion(SimulatedReader(seed, [COIN]), *order).preferred} == said
         assert opinion(judge, TOLD, f" {HALF.upper()}").preferred == opinion(judge, TOLD, HALF).preferred
-    assert len({opinion(NoisyReader(seed, [COIN]), TOLD, HALF).preferred for seed in range(10)}) == 2
+    assert len({opinion(SimulatedReader(seed, [COIN]), TOLD, HALF).preferred for seed in range(10)}) == 2
     assert len({opinion(judge, TOLD, HALF, study=f"s{n}").preferred for n in range(10)}) == 2
 
 
 def test_one_reader_judges_a_study_and_each_has_a_share() -> None:
     """A third of 600 studies each, ± 4 standard deviations of 11.5; the exact reader of a study never errs."""
-    judge = NoisyReader(3, (EXACT, COIN, ReaderNoise(2.0, 1.0)))
+    judge = SimulatedReader(3, (EXACT, COIN, ReaderNoise(2.0, 1.0)))
     who = [judge.reader_of(f"s{n}") for n in range(600)]
     assert all(abs(who.count(one) - 200) < 46 for one in (EXACT, COIN))
     exact = [f"s{n}" for n in range(60) if who[n] == EXACT]
@@ -85,7 +92,7 @@ def test_one_reader_judges_a_study_and_each_has_a_share() -> None:
 
 def test_the_reader_of_a_study_does_not_depend_on_its_number_of_candidates() -> None:
     """`study#k` is the study; an id without a mark is one itself, and one with several loses the last."""
-    judge = NoisyReader(7, [COIN])
+    judge = SimulatedReader(7, [COIN])
     alone = [Pair("s", TOLD, TOLD), Pair("s again", TOLD, HALF)]
     assert judge.opinions(Batch(alone), [range(2)])[0].preferred == opinion(judge, TOLD, HALF).preferred
     several = [opinion(judge, TOLD, HALF, study=f"a#{n}").preferred for n in range(10)]
@@ -93,7 +100,7 @@ def test_the_reader_of_a_study_does_not_depend_on_its_number_of_candidates() -> 
 
 
 def test_nothing_is_said_of_equal_texts_or_without_a_reference() -> None:
-    judge = NoisyReader(7, [COIN])
+    judge = SimulatedReader(7, [COIN])
     assert opinion(judge, TOLD, TOLD.lower()).preferred == ()
     assert opinion(judge, TOLD, HALF, reference=None).preferred == ()
     assert judge.opinions(Batch([Pair("s", TOLD, TOLD)]), [range(0)])[0].preferred == ()
@@ -103,7 +110,7 @@ def test_a_circle_of_preferences_makes_no_pair() -> None:
     """A coin closes one in four circles of three; wins and losses are then equal, and no report is the best."""
     texts, circles = (TOLD, HALF, CLEAR), 0
     for n in range(200):
-        preferred = opinion(NoisyReader(7, [COIN]), *texts, study=f"s{n}").preferred
+        preferred = opinion(SimulatedReader(7, [COIN]), *texts, study=f"s{n}").preferred
         wins = [sum(one == k for one, _ in preferred) - sum(one == k for _, one in preferred) for k in range(3)]
         pairs, reasons = choose_pairs(texts, [float(one) for one in wins], preferred=preferred)
         circles += wins == [0, 0, 0]
@@ -115,7 +122,7 @@ def test_the_judge_of_the_table_takes_the_seed() -> None:
     batch = Batch([Pair(f"s{n}#{k}", TOLD, text) for n in range(40) for k, text in enumerate((TOLD, SAME))])
     groups = [range(2 * n, 2 * n + 2) for n in range(40)]
     said = [[one.preferred for one in load_judge("reader:rules", seed=seed).verdicts(batch, groups)] for seed in (1, 2)]
-    assert said[0] == [one.preferred for one in NoisyReader(1).opinions(batch, groups)] != said[1]
+    assert said[0] == [one.preferred for one in SimulatedReader(1).opinions(batch, groups)] != said[1]
     signature = load_judge("reader:rules").signature
     assert (
         signature.startswith("reader:rules|noise:0.15/0,0.16/0,0.12/0|by:study|")
@@ -177,7 +184,7 @@ def test_the_judge_agrees_with_radiologists_as_often_as_reported(real_data: Path
         assert reader.scale == pytest.approx(found.scale, rel=0.03) and reader.lapse == found.lapse
     groups = [range(place, place + 2) for place in range(0, len(batch), 2)]
     firsts = np.array(
-        [[one.preferred == ((0, 1),) for one in NoisyReader(n).opinions(batch, groups)] for n in range(60)]
+        [[one.preferred == ((0, 1),) for one in SimulatedReader(n).opinions(batch, groups)] for n in range(60)]
     )
     asked = shares != 0.5
     assert (firsts[:, :, None] == shares)[:, asked].mean() == pytest.approx(0.882, abs=0.01)

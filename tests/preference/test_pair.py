@@ -12,9 +12,9 @@ from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.records import PreferencePair
 from cxrlab.core.runs import Run, state
 from cxrlab.data.corpus import Corpus
-from cxrlab.preference.config import PairConfig
+from cxrlab.preference.config import PAIRS_FILE, UNPAIRED_FILE, PairConfig
+from cxrlab.preference.dataset import read_preferences
 from cxrlab.preference.pair import Pairing, pair
-from cxrlab.preference.pair_file import PAIRS, UNPAIRED, read_judged
 from cxrlab.preference.rewards import REWARDS, JudgedStudy, RewardedReport
 
 NAN = math.nan
@@ -48,11 +48,11 @@ STUDIES = (
 
 def test_pairs_from_rewards_on_round_numbers(tmp_path: Path) -> None:
     done = pair(PairConfig(rewards=judged(tmp_path / "judged", *STUDIES)), tmp_path / "run")
-    assert lines(tmp_path / "run" / PAIRS) == [
+    assert lines(tmp_path / "run" / PAIRS_FILE) == [
         PreferencePair("s0", "good report here", "bad", "green:rules", 1.0, 0.25).to_json(),
         PreferencePair("s4", "short", "rather longer", "green:rules", 0.75, 0.25).to_json(),
     ]
-    assert lines(tmp_path / "run" / UNPAIRED) == [
+    assert lines(tmp_path / "run" / UNPAIRED_FILE) == [
         {"id": "s0", "report": "good report here", "desirable": True, "score": 1.0},
         {"id": "s0", "report": "bad", "desirable": False, "score": 0.25},
         {"id": "s4", "report": "short", "desirable": True, "score": 0.75},
@@ -73,10 +73,13 @@ def test_the_settings_reach_the_rules(tmp_path: Path) -> None:
     assert pair(PairConfig(rewards=run, least_reward=0.8), tmp_path / "b").too_low == 1
     # Of s0 the best has three words against one: the next best, of one word, takes its place.
     done = pair(PairConfig(rewards=run, longest_ratio=1.0), tmp_path / "c")
-    assert [line["chosen"] for line in lines(tmp_path / "c" / PAIRS)] == ["middling", "short"] and done.too_long == 0
+    assert [line["chosen"] for line in lines(tmp_path / "c" / PAIRS_FILE)] == [
+        "middling",
+        "short",
+    ] and done.too_long == 0
     many = judged(tmp_path / "many", study("s0", *((str(n), float(n)) for n in range(6))))
     done = pair(PairConfig(rewards=many, pairs=2), tmp_path / "d")
-    found = [(line["chosen"], line["rejected"]) for line in lines(tmp_path / "d" / PAIRS)]
+    found = [(line["chosen"], line["rejected"]) for line in lines(tmp_path / "d" / PAIRS_FILE)]
     assert found == [("5", "0"), ("4", "1")] and done.kept == 2
 
 
@@ -85,7 +88,7 @@ def test_a_pairwise_judge_is_asked_about_the_pair_itself(tmp_path: Path) -> None
     one = study("s0", ("a", 2.0), ("b", 1.0), ("c", -3.0), preferred=((0, 1), (1, 2)))
     two = study("s1", ("a", 1.0), ("b", 0.0), preferred=())
     done = pair(PairConfig(rewards=judged(tmp_path / "judged", one, two, name="errors:rules")), tmp_path / "run")
-    assert [(line["chosen"], line["rejected"]) for line in lines(tmp_path / "run" / PAIRS)] == [("b", "c")]
+    assert [(line["chosen"], line["rejected"]) for line in lines(tmp_path / "run" / PAIRS_FILE)] == [("b", "c")]
     assert done.not_preferred == 1 and done.judge == "errors:rules"
 
 
@@ -103,15 +106,15 @@ def test_a_draft_that_was_cut_is_never_chosen_and_may_be_rejected(tmp_path: Path
     ]
     asked = PairConfig(rewards=judged(tmp_path / "judged", *marked))
     done = pair(asked, tmp_path / "run")
-    found = [(line["chosen"], line["rejected"]) for line in lines(tmp_path / "run" / PAIRS)]
+    found = [(line["chosen"], line["rejected"]) for line in lines(tmp_path / "run" / PAIRS_FILE)]
     assert found == [("good.", "bad."), ("right.", "rambling on and")] and (done.kept, done.cut) == (2, 1)
-    good = {line["report"] for line in lines(tmp_path / "run" / UNPAIRED) if line["desirable"]}
+    good = {line["report"] for line in lines(tmp_path / "run" / UNPAIRED_FILE) if line["desirable"]}
     assert good == {"good.", "right."}
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert Pairing.from_json(summary) == done and summary.pop("cut") == 1
     assert Pairing.from_json(summary) == replace(done, cut=0), "an older summary does not count them"
     done = pair(replace(asked, allow_cut=True), tmp_path / "all")
-    assert (done.kept, done.cut) == (3, 0) and lines(tmp_path / "all" / PAIRS)[0]["chosen"] == "the best of all"
+    assert (done.kept, done.cut) == (3, 0) and lines(tmp_path / "all" / PAIRS_FILE)[0]["chosen"] == "the best of all"
 
 
 class Stop(Exception):
@@ -134,10 +137,10 @@ def test_a_stopped_run_ends_with_the_same_bytes(tmp_path: Path, monkeypatch: pyt
     with monkeypatch.context() as patch, pytest.raises(Stop):
         patch.setattr(Run, "append", stopping)
         pair(asked, tmp_path / "run")
-    with (tmp_path / "run" / PAIRS).open("ab") as stream:
+    with (tmp_path / "run" / PAIRS_FILE).open("ab") as stream:
         stream.write(b'{"id": "torn')
     assert pair(asked, tmp_path / "run") == whole
-    for name in (PAIRS, UNPAIRED, "summary.json"):
+    for name in (PAIRS_FILE, UNPAIRED_FILE, "summary.json"):
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
@@ -155,7 +158,7 @@ def test_no_pair_at_all_leaves_empty_files_and_no_means(tmp_path: Path) -> None:
     asked = PairConfig(rewards=judged(tmp_path / "judged", STUDIES[1]))
     done = pair(asked, tmp_path / "run")
     assert done.kept == 0 and math.isnan(done.mean_margin) and math.isnan(done.chosen_longer)
-    assert (tmp_path / "run" / PAIRS).read_bytes() == (tmp_path / "run" / UNPAIRED).read_bytes() == b""
+    assert (tmp_path / "run" / PAIRS_FILE).read_bytes() == (tmp_path / "run" / UNPAIRED_FILE).read_bytes() == b""
     assert math.isnan(pair(asked, tmp_path / "run").mean_margin), "read back from the summary"
 
 
@@ -174,7 +177,7 @@ def feedback(folder: Path, corpus: Corpus, text: str, **changes: Any) -> tuple[P
     path = folder / "f.csv"
     path.write_text(text)
     done = pair(PairConfig(feedback=path, data=corpus.path, **changes), folder / "run")
-    return done, lines(folder / "run" / PAIRS)
+    return done, lines(folder / "run" / PAIRS_FILE)
 
 
 def test_pairs_of_readers_are_all_kept(toy: Corpus, tmp_path: Path) -> None:
@@ -188,7 +191,7 @@ def test_pairs_of_readers_are_all_kept(toy: Corpus, tmp_path: Path) -> None:
     ]
     assert {line["judge"] for line in found} == {"readers:pairs"}
     assert (done.kept, done.contradicted, done.undecided, done.candidates) == (3, 1, 1, 4)
-    told = {line["report"]: line["desirable"] for line in lines(tmp_path / "run" / UNPAIRED)}
+    told = {line["report"]: line["desirable"] for line in lines(tmp_path / "run" / UNPAIRED_FILE)}
     assert told == {"a": True, "c": False, "d": True}
 
 
@@ -234,8 +237,8 @@ def test_settings_that_would_go_unheard_are_refused(
 def test_what_is_written_is_what_training_reads(toy: Corpus, tmp_path: Path) -> None:
     """Both files pass the checks of preference training: pairs by twos, single reports with their verdict."""
     pair(PairConfig(rewards=judged(tmp_path / "judged", *STUDIES)), tmp_path / "run")
-    paired = read_judged(tmp_path / "run", toy.path, paired=True)
+    paired = read_preferences(tmp_path / "run", toy.path, paired=True)
     texts = [sample.report for sample in paired.source.samples]
     assert texts == ["good report here", "bad", "short", "rather longer"] and paired.desirable is None
-    single = read_judged(tmp_path / "run", toy.path, paired=False)
+    single = read_preferences(tmp_path / "run", toy.path, paired=False)
     assert single.desirable is not None and single.desirable.tolist() == [True, False, True, False]

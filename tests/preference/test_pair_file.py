@@ -12,9 +12,9 @@ from aligning import alone, pair_lines, refused, tiny_alignment, with_, write_li
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.data.corpus import load_corpus
-from cxrlab.preference.pair_file import read_judged
+from cxrlab.preference.config import LossSettings, Measure, PreferConfig, Watch
+from cxrlab.preference.dataset import read_preferences
 from cxrlab.preference.train import prefer
-from cxrlab.preference.train_config import LossSettings, Measure, PreferConfig, Watch
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -112,7 +112,7 @@ def test_too_few_pairs_for_a_step_are_refused(config: PreferConfig, tmp_path: Pa
 
 
 def test_a_pair_is_chosen_then_rejected_of_one_image(config: PreferConfig) -> None:
-    rows, judged = pair_lines(config.data), read_judged(config.pairs, config.data, paired=True)
+    rows, judged = pair_lines(config.data), read_preferences(config.pairs, config.data, paired=True)
     samples = judged.source.samples
     assert judged.desirable is None and len(judged) == len(rows)
     assert [one.report for one in samples] == [row[name] for row in rows for name in ("chosen", "rejected")]
@@ -120,7 +120,7 @@ def test_a_pair_is_chosen_then_rejected_of_one_image(config: PreferConfig) -> No
 
 
 def test_pairs_may_be_read_as_single_reports(config: PreferConfig) -> None:
-    rows, judged = pair_lines(config.data), read_judged(config.pairs, config.data, paired=False)
+    rows, judged = pair_lines(config.data), read_preferences(config.pairs, config.data, paired=False)
     assert judged.desirable is not None and judged.desirable.tolist() == [True, False] * len(rows)
     own = [one.report for one in judged.source.samples[::2]]
     assert own == [row[name] for row in rows for name in ("chosen", "rejected")]
@@ -132,7 +132,7 @@ def test_a_strange_report_is_of_another_study(config: PreferConfig, tmp_path: Pa
     keys = ("p000001s1", "p000002s1", "p000004s1")
     rows = [{"id": key, "report": f"{key} {k}", "desirable": k % 2 == 0} for k in range(4) for key in keys]
     file = write_lines(tmp_path / "single.jsonl", rows)
-    samples = read_judged(file, config.data, paired=False, seed=seed).source.samples
+    samples = read_preferences(file, config.data, paired=False, seed=seed).source.samples
     strange = [one.report for one in samples[1::2]]
     for own, other in zip(samples[::2], strange, strict=True):
         assert other.split()[0] != own.id and other in {row["report"] for row in rows}
@@ -142,7 +142,7 @@ def test_a_strange_report_is_of_another_study(config: PreferConfig, tmp_path: Pa
 
 def test_a_draw_of_pairs_is_decided_by_the_seed(config: PreferConfig) -> None:
     drawn = [
-        [one.id for one in read_judged(config.pairs, config.data, paired=True, n=5, seed=seed).source.samples[::2]]
+        [one.id for one in read_preferences(config.pairs, config.data, paired=True, n=5, seed=seed).source.samples[::2]]
         for seed in (1, 1, 2)
     ]
     assert drawn[0] == drawn[1] != drawn[2] and len(set(drawn[0])) == 5

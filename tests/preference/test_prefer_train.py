@@ -27,17 +27,16 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.model_card import read_model_card
 from cxrlab.models.names import load_model
-from cxrlab.preference import reference
+from cxrlab.preference import dataset
 from cxrlab.preference import train as stage
-from cxrlab.preference.objective import Text, log_probabilities
-from cxrlab.preference.pair_file import read_judged
-from cxrlab.preference.rows import TwinRows
+from cxrlab.preference.config import LOSSES, LossSettings, Measure, PreferConfig, Watch
+from cxrlab.preference.dataset import PreferenceDataset, read_preferences
+from cxrlab.preference.losses import Text, log_probabilities
 from cxrlab.preference.train import prefer
-from cxrlab.preference.train_config import LOSSES, LossSettings, Measure, PreferConfig, Watch
-from cxrlab.training import engine, reporter
+from cxrlab.training import llava, trainer
 from cxrlab.training.config import FinetuneConfig
-from cxrlab.training.finetune import finetune
-from cxrlab.training.reporter import ReporterLoss
+from cxrlab.training.llava import ReportLoss
+from cxrlab.training.report_training import finetune
 
 PROCESS = Path(__file__).parent / "align_process.py"
 
@@ -126,14 +125,14 @@ def test_accumulating_equals_a_big_batch(
 def trained_job(config: PreferConfig, out: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The job of a run with its module as the run left it."""
     kept: list[Any] = []
-    whole = engine.fit
+    whole = trainer.fit
 
     def noted(job: Any, *rest: Any) -> Any:
         kept.append(job)
         return whole(job, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "fit", noted)
+        patch.setattr(trainer, "fit", noted)
         prefer(config, out)
     job = kept[0]
     job.module.eval()
@@ -228,18 +227,18 @@ def test_a_image_is_looked_at_once_for_both_reports(
     vision encoder, or none where features are kept."""
     seen: list[int] = []
     projected: list[int] = []
-    vision_encoder, project = reporter.vision_encoder_features, ReporterLoss._project
+    vision_encoder, project = llava.vision_encoder_features, ReportLoss._project
 
     def counted(model: Any, pixels: torch.Tensor) -> torch.Tensor:
         seen.append(len(pixels))
         return vision_encoder(model, pixels)
 
-    def noted(self: ReporterLoss, features: torch.Tensor) -> torch.Tensor:
+    def noted(self: ReportLoss, features: torch.Tensor) -> torch.Tensor:
         projected.append(len(features))
         return project(self, features)
 
-    monkeypatch.setattr(reporter, "vision_encoder_features", counted)
-    monkeypatch.setattr(ReporterLoss, "_project", noted)
+    monkeypatch.setattr(llava, "vision_encoder_features", counted)
+    monkeypatch.setattr(ReportLoss, "_project", noted)
     prefer(with_(config, cache_features="on" if kept else "off", cache=tmp_path / "cache"), tmp_path / "run")
     pairs = len(pair_lines(config.data))
     assert sum(projected) == pairs + 6 * 4 and projected[-6:] == [4] * 6
@@ -251,7 +250,7 @@ def test_a_second_run_takes_the_reference_from_the_cache(
 ) -> None:
     """The same numbers without one forward pass; another start has others."""
     with monkeypatch.context() as patch:
-        patch.setattr(reference, "log_probabilities", lambda *_, **__: pytest.fail("computed again"))
+        patch.setattr(dataset, "log_probabilities", lambda *_, **__: pytest.fail("computed again"))
         prefer(config, tmp_path / "again")
         with pytest.raises(pytest.fail.Exception):
             prefer(with_(config, start=f"hf:{saved_llava(tmp_path / 'other', seed=1)}"), tmp_path / "other-run")
@@ -295,7 +294,7 @@ def test_the_checkpoint_opens_with_the_log_probabilities_of_the_training(
     batch = job.rows.__getitems__(items)
     with torch.no_grad():
         expected, _ = log_probabilities(job.module.reporter, Text.of(batch), batch["features"], copies=per)
-    judged = read_judged(config.pairs, config.data, paired=kind != "kto", seed=FAST.seed)
+    judged = read_preferences(config.pairs, config.data, paired=kind != "kto", seed=FAST.seed)
     samples = [judged.source.samples[2 * item + twin] for twin in range(per) for item in items]
     corpus = load_corpus(config.data)
     model = load_model(f"hf:{tmp_path / 'run' / 'checkpoint'}", lambda: pytest.fail("no library is needed"))
@@ -330,7 +329,7 @@ def test_what_the_figures_of_the_history_say(
 
 
 def test_a_finished_run_is_left_as_it_is(config: PreferConfig, aligned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "fit", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr(trainer, "fit", lambda *_: pytest.fail("trained again"))
     done, _ = prefer(config, aligned)
     assert done.stage == "prefer" and state(aligned) == "finished" and not (aligned / "steps").exists()
     assert json.loads((aligned / "selection.json").read_text())["step"] == 6
@@ -339,16 +338,16 @@ def test_a_finished_run_is_left_as_it_is(config: PreferConfig, aligned: Path, mo
 def cut_at(monkeypatch: pytest.MonkeyPatch, batch: int, training: bool) -> None:
     """Break off when this batch is asked for, of the training or of the reference."""
     left = [batch]
-    whole = TwinRows.__getitems__
+    whole = PreferenceDataset.__getitems__
 
-    def cut(self: TwinRows, items: list[int]) -> Any:
+    def cut(self: PreferenceDataset, items: list[int]) -> Any:
         if (self.reference is not None) is training:
             left[0] -= 1
             if left[0] == 0:
                 raise SystemExit("cut")
         return whole(self, items)
 
-    monkeypatch.setattr(TwinRows, "__getitems__", cut)
+    monkeypatch.setattr(PreferenceDataset, "__getitems__", cut)
 
 
 @pytest.mark.parametrize("loss", ["dpo", "kto"])

@@ -13,15 +13,12 @@ from aligning import alone
 from tiny_models import tiny_llava
 
 from cxrlab.core.codec import encode_png
-from cxrlab.preference import reference
-from cxrlab.preference.objective import Text, log_probabilities
-from cxrlab.preference.reference import reference_log_probabilities
-from cxrlab.preference.rows import TwinRows
+from cxrlab.preference import dataset
+from cxrlab.preference.dataset import PreferenceDataset, reference_log_probabilities
+from cxrlab.preference.losses import Text, log_probabilities
 from cxrlab.training.images import ImageFile, open_images
-from cxrlab.training.lora import add_adapters
-from cxrlab.training.reporter import ReporterLoss
-from cxrlab.training.reports import image_tokens
-from cxrlab.training.tokens import ReportRows, tokenise
+from cxrlab.training.llava import ReportLoss, add_adapters
+from cxrlab.training.report_dataset import ReportDataset, image_tokens, tokenise
 
 WORDS = ("Clear.", "Small left pleural effusion.", "Moderate cardiomegaly. No edema, no pneumothorax.", "No edema.")
 N = 7
@@ -34,7 +31,7 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture
-def parts(tmp_path: Path) -> tuple[ReporterLoss, TwinRows]:
+def parts(tmp_path: Path) -> tuple[ReportLoss, PreferenceDataset]:
     """A model with adapters that drop half of their inputs in training, and seven twins of unequal length."""
     model, processor = tiny_llava()
     files = []
@@ -46,16 +43,16 @@ def parts(tmp_path: Path) -> tuple[ReporterLoss, TwinRows]:
     token = int(model.config.image_token_id)
     reports = [WORDS[(3 * number + twin) % 4] for number in range(N) for twin in range(2)]
     tokens = tokenise(processor, token, ["Findings:"] * len(reports), reports)
-    rows = ReportRows(tokens, np.repeat(np.arange(N), 2), None, None, image_tokens(model), token, 0, 300)
+    rows = ReportDataset(tokens, np.repeat(np.arange(N), 2), None, None, image_tokens(model), token, 0, 300)
     peft = add_adapters(model, 4, 8.0, 0.5, train_projector=False)
     with torch.no_grad():
         for name, value in peft.named_parameters():
             if "lora_B" in name:
                 value.fill_(0.05)
-    return ReporterLoss(model, processor.image_processor), TwinRows(rows, images)
+    return ReportLoss(model, processor.image_processor), PreferenceDataset(rows, images)
 
 
-def one_by_one(reporter: ReporterLoss, rows: TwinRows) -> np.ndarray[Any, Any]:
+def one_by_one(reporter: ReportLoss, rows: PreferenceDataset) -> np.ndarray[Any, Any]:
     reporter.eval()
     found = []
     for item in range(N):
@@ -67,13 +64,13 @@ def one_by_one(reporter: ReporterLoss, rows: TwinRows) -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize("batch", [1, 3, 50])
 def test_they_are_those_of_each_pair_alone(
-    parts: tuple[ReporterLoss, TwinRows], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
+    parts: tuple[ReportLoss, PreferenceDataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
     """Sorted by length within blocks of four, in batches of any size; a model in training is asked without dropout and
     left in training."""
     reporter, rows = parts
     expected = one_by_one(reporter, rows)
-    monkeypatch.setattr(reference, "_BLOCK", 4)
+    monkeypatch.setattr(dataset, "_BLOCK", 4)
     reporter.train()
     found = reference_log_probabilities(reporter, rows, tmp_path / "store", precision="float32", batch_size=batch)
     assert found.shape == (N, 2) and np.allclose(found, expected, rtol=1e-5)
@@ -81,13 +78,13 @@ def test_they_are_those_of_each_pair_alone(
 
 
 def test_they_are_found_again_for_the_same_weights_alone(
-    parts: tuple[ReporterLoss, TwinRows], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    parts: tuple[ReportLoss, PreferenceDataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reporter, rows = parts
     how: dict[str, Any] = {"folder": tmp_path / "store", "precision": "float32", "batch_size": 4}
     first = reference_log_probabilities(reporter, rows, **how)
     with monkeypatch.context() as patch:
-        patch.setattr(reference, "log_probabilities", lambda *_, **__: pytest.fail("computed again"))
+        patch.setattr(dataset, "log_probabilities", lambda *_, **__: pytest.fail("computed again"))
         assert np.array_equal(reference_log_probabilities(reporter, rows, **how), first)
     with torch.no_grad():
         next(value for name, value in reporter.named_parameters() if "lora_B" in name).add_(0.1)

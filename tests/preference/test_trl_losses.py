@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from cxrlab.preference import losses
-from cxrlab.preference.objective import PAIRED, Twins
-from cxrlab.preference.train_config import LossSettings
+from cxrlab.preference.config import LossSettings
+from cxrlab.preference.losses import PAIRED, Twins
 
 DPOTrainer = pytest.importorskip("trl").DPOTrainer
 KTOTrainer = pytest.importorskip("trl").KTOTrainer

@@ -22,21 +22,17 @@ from cxrlab.core.codec import encode_png
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.models.hf.prompting import prompt_text, report_text
 from cxrlab.models.random_init import TINY
-from cxrlab.preference.objective import PreferenceLoss
-from cxrlab.preference.reference import reference_log_probabilities
-from cxrlab.preference.rows import TwinRows
-from cxrlab.preference.train_config import LossSettings
+from cxrlab.preference.config import LossSettings
+from cxrlab.preference.dataset import PreferenceDataset, reference_log_probabilities
+from cxrlab.preference.losses import PreferenceLoss
 from cxrlab.training.config import Optimisation
-from cxrlab.training.engine import Job, fit
-from cxrlab.training.feature_store import open_features
+from cxrlab.training.image_features import open_features, to_pixels
 from cxrlab.training.images import ImageFile, open_images
-from cxrlab.training.lora import add_adapters
-from cxrlab.training.order import Order
-from cxrlab.training.pixels import to_pixels
-from cxrlab.training.reporter import ReporterLoss
-from cxrlab.training.reports import image_tokens
+from cxrlab.training.llava import ReportLoss, add_adapters
+from cxrlab.training.report_dataset import ReportDataset, image_tokens, tokenise
 from cxrlab.training.run_folder import training_run
-from cxrlab.training.tokens import ReportRows, tokenise
+from cxrlab.training.sampler import Order
+from cxrlab.training.trainer import Job, fit
 
 trl = pytest.importorskip("trl")
 datasets = pytest.importorskip("datasets")
@@ -210,7 +206,7 @@ class Ours:
 
     holder: Any
     module: PreferenceLoss
-    rows: TwinRows
+    rows: PreferenceDataset
     order: Given
 
 
@@ -224,10 +220,10 @@ def prepare_ours(files: list[Path], folder: Path, case: Case, before: dict[str, 
     token = int(model.config.image_token_id)
     tokens = tokenise(processor, token, [asked(number) for number in items for _ in range(2)], reports)
     fixed = {"image_tokens": image_tokens(model), "image_token": token, "pad": processor.tokenizer.pad_token_id}
-    twins = ReportRows(tokens, np.repeat(items, 2), None, None, **fixed, max_length=400)
+    twins = ReportDataset(tokens, np.repeat(items, 2), None, None, **fixed, max_length=400)
     desirable = None if case.loss.paired else np.array([good(number) for number in items])
-    rows = TwinRows(twins, images, features, desirable=desirable)
-    reporter = ReporterLoss(model, processor.image_processor)
+    rows = PreferenceDataset(twins, images, features, desirable=desirable)
+    reporter = ReportLoss(model, processor.image_processor)
     reference = reference_log_probabilities(reporter, rows, folder, precision="float32", batch_size=5)
     holder = add_adapters(model, RANK, ALPHA, 0.0, train_projector=False) if case.adapters else model
     mine = trained(holder)

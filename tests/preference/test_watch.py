@@ -15,9 +15,9 @@ from aligning import ADAPTER, alone, lines, losses, refused, stored, tiny_alignm
 from lessons import phantoms
 
 from cxrlab.core.errors import RunError
+from cxrlab.preference.checkpoint_selection import BEST, CheckpointSelector
+from cxrlab.preference.config import Measure, PreferConfig, Watch
 from cxrlab.preference.train import prefer
-from cxrlab.preference.train_config import Measure, PreferConfig, Watch
-from cxrlab.preference.watch import BEST, Watcher
 
 WATCH = Watch(n=3, max_new_tokens=6)
 
@@ -36,16 +36,16 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> PreferConfig:
 def scripted(monkeypatch: pytest.MonkeyPatch, scores: dict[int, tuple[float, float]]) -> dict[int, Any]:
     """Figures by hand, (reward, length-controlled) of each step; returns the trained weights at each."""
     kept: dict[int, Any] = {}
-    whole = Watcher.evaluate
+    whole = CheckpointSelector.evaluate
 
-    def noted(self: Watcher, module: Any, step: int, **named: Any) -> Any:
+    def noted(self: CheckpointSelector, module: Any, step: int, **named: Any) -> Any:
         trained = ((name, value) for name, value in module.named_parameters() if value.requires_grad)
         kept[step] = {name: value.detach().clone() for name, value in trained}
         told = dict(zip(("reward", "reward_length_controlled"), scores[step], strict=True))
         monkeypatch.setattr(self, "_figures", lambda _: told)
         return whole(self, module, step, **named)
 
-    monkeypatch.setattr(Watcher, "evaluate", noted)
+    monkeypatch.setattr(CheckpointSelector, "evaluate", noted)
     return kept
 
 

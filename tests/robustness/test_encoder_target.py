@@ -59,7 +59,9 @@ def test_both_aims_have_gradients_and_know_their_images(target: EncoderTarget) -
     clean = target.examine(shown, cases)
     answers = target.objective("answers", cases, clean, shown)
     moved = target.objective("embedding", cases, clean, shown)
-    assert moved.losses(shown, [0, 1]).tolist() == pytest.approx([-1.0, -1.0], abs=1e-5) and moved.flat_at_clean
+    assert (
+        moved.losses(shown, [0, 1]).tolist() == pytest.approx([-1.0, -1.0], abs=1e-5) and moved.zero_gradient_at_clean
+    )
     for aim in (answers, moved):
         asked = (shown * 0.9).requires_grad_()
         (slope,) = torch.autograd.grad(aim.losses(asked, [0, 1]).sum(), asked)

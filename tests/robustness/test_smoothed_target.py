@@ -120,7 +120,7 @@ def test_pgd_goes_through_the_defence_and_the_votes_decide_what_is_broken() -> N
     assert [one.label_probs["pleural effusion"] for one in clean] == [1.0, 1.0]
     aim = target.objective("answers", cases, clean, shown)
     assert aim.reached(torch.tensor([9.0]), [0]) is None
-    from cxrlab.attacks.budget import Budget
+    from cxrlab.attacks.config import Budget
 
     weak, strong = (Pgd(AttackSettings(steps=8))(aim, shown, Budget(eps), keys=["s1", "s2"]) for eps in (0.005, 0.06))
     assert weak.broken.tolist() == [False, False] and strong.broken.tolist() == [True, True]

@@ -340,7 +340,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Iterator[tuple[Path, list[str]]]:
     """A study made without a stop, and the folders into which something was made."""
-    from cxrlab.preference import cost
+    from cxrlab.preference import measure
 
     out, made = tmp_path_factory.mktemp("aligned") / "study", []
 
@@ -353,9 +353,9 @@ def straight(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Iter
         return call
 
     with pytest.MonkeyPatch.context() as patch:
-        make, write = preference_study._make, cost.generate
+        make, write = preference_study._make, measure.generate
         patch.setattr(preference_study, "_make", noted(make, lambda part, planned, top: top / part.folder))
-        patch.setattr(cost, "generate", noted(write, lambda asked, folder: folder))
+        patch.setattr(measure, "generate", noted(write, lambda asked, folder: folder))
         run_preference_study(config(), out)
     yield out, made
 

@@ -17,8 +17,8 @@ from cxrlab.core.runs import state
 from cxrlab.models.components import load_language_model, load_vision_encoder
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.model_card import read_model_card
-from cxrlab.training.align import align
 from cxrlab.training.config import AlignConfig
+from cxrlab.training.report_training import align
 
 PARTS = {"encoder": "fresh:tiny", "language_model": "fresh:tiny"}
 
@@ -78,11 +78,11 @@ def test_the_loss_is_that_of_the_wrapper(config: AlignConfig, tmp_path: Path) ->
     still = dataclasses.replace(config.optimisation, steps=1, learning_rate=1e-12, batch_size=20, log_every=1)
     align(dataclasses.replace(config, optimisation=still, n=20), tmp_path / "run")
     from cxrlab.data.images import load_image
-    from cxrlab.training.config import Also
+    from cxrlab.training.config import ExtraCorpus
     from cxrlab.training.samples import read_source
 
     model = HfModel.load(str(tmp_path / "run" / "checkpoint"))
-    samples = read_source(Also(config.data), 20, 5).samples
+    samples = read_source(ExtraCorpus(config.data), 20, 5).samples
     images = [load_image(sample.image.path) for sample in samples if sample.image]
     encoded = model.encode(images, [""] * 20, [sample.report for sample in samples])
     from cxrlab.models.hf.scoring import report_log_probs

@@ -7,7 +7,7 @@ import torch
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.training.augment import augment, image_seeds, uniform
-from cxrlab.training.augmentation import NONE, Augmentation
+from cxrlab.training.config import NONE, Augmentation
 
 FULL = Augmentation()
 

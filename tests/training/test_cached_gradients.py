@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cxrlab.training.cached_gradients import backward_in_pieces
-from cxrlab.training.contrastive_loss import Pairs, symmetric_loss
+from cxrlab.training.contrastive import Pairs, backward_in_pieces, symmetric_loss
 
 IMAGES, REPORTS = torch.arange(12), torch.tensor([1, 2, 3, 4, 1, 5, 6, 2, 7, 8, 9, 3])
 

@@ -12,9 +12,8 @@ from tiny_models import tiny_llava
 
 from cxrlab.core.config import config_from
 from cxrlab.core.errors import ConfigError
-from cxrlab.training.augmentation import NONE, Augmentation
-from cxrlab.training.checks import Memory, available_memory, check_context, check_kind, check_memory, estimate
-from cxrlab.training.config import FinetuneConfig, Optimisation, also_of
+from cxrlab.training.config import NONE, Augmentation, FinetuneConfig, Optimisation, parse_extra_corpora
+from cxrlab.training.memory import Memory, available_memory, check_context, check_kind, check_memory, estimate
 
 CPU = torch.device("cpu")
 
@@ -101,5 +100,5 @@ def test_further_corpora_come_from_the_file(tmp_path: Path) -> None:
     file.write_text(
         "data: c\nstart: hf:x\nalso:\n  scenes: {data: s, weight: 0.5}\n  words: {data: c, images: false}\n"
     )
-    found = also_of(config_from(FinetuneConfig, file).also)
+    found = parse_extra_corpora(config_from(FinetuneConfig, file).also)
     assert found["scenes"].weight == 0.5 and found["scenes"].images and not found["words"].images

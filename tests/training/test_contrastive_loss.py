@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cxrlab.training.contrastive_loss import Pairs, gather, report_key, symmetric_loss
+from cxrlab.training.contrastive import Pairs, gather, report_key, symmetric_loss
 
 ROOT = Path(__file__).parents[2]
 ZERO = torch.tensor(0.0)  # log of the scale: cosines as they are
@@ -121,7 +121,7 @@ def test_alone_gather_gives_back_the_rows() -> None:
 
 PROCESS = """
 import sys, torch, torch.distributed as dist
-from cxrlab.training.contrastive_loss import Pairs, symmetric_loss
+from cxrlab.training.contrastive import Pairs, symmetric_loss
 rank, port, out = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 dist.init_process_group("gloo", init_method=f"file://{port}", rank=rank, world_size=2)
 torch.manual_seed(5)

@@ -23,8 +23,7 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.models.names import load_encoder
-from cxrlab.training.augmentation import NONE
-from cxrlab.training.config import EncoderConfig, Optimisation
+from cxrlab.training.config import NONE, EncoderConfig, Optimisation
 from cxrlab.training.encoder import train_encoder
 
 SHORT = Optimisation(

@@ -22,8 +22,8 @@ from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.runs import state
 from cxrlab.training.checkpoints import MARKER, latest, mark_complete
-from cxrlab.training.order import Part, plan
 from cxrlab.training.run_folder import training_run
+from cxrlab.training.sampler import Part, plan
 
 PROCESS = Path(__file__).parent / "toy_process.py"
 
@@ -328,19 +328,19 @@ def test_a_loader_has_no_more_workers_than_cores(
 ) -> None:
     """Those of all processes that train together count."""
     from cxrlab.data import parallel
-    from cxrlab.training import trainer_settings
+    from cxrlab.training import trainer
     from cxrlab.training.config import Optimisation
 
     monkeypatch.setattr(parallel, "usable_cores", lambda: cores)
-    monkeypatch.setattr(trainer_settings, "count", lambda: processes)
-    assert trainer_settings._workers(Optimisation(workers=asked)) == used
+    monkeypatch.setattr(trainer, "count", lambda: processes)
+    assert trainer._workers(Optimisation(workers=asked)) == used
 
 
 def test_an_evaluation_writes_its_numbers_and_disturbs_nothing(tmp_path: Path) -> None:
     """It draws random numbers and looks at the module in evaluation mode; the trained bytes stay the same."""
     from cxrlab.training.config import Optimisation
-    from cxrlab.training.engine import Job, fit
     from cxrlab.training.run_folder import training_run
+    from cxrlab.training.trainer import Job, fit
 
     def evaluate(module: Any, step: int) -> dict[str, float]:
         assert not module.training

@@ -20,10 +20,9 @@ from cxrlab.data.images import load_image
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_card import read_model_card
-from cxrlab.training import checks, reports
-from cxrlab.training.augmentation import Augmentation
-from cxrlab.training.config import Also, FinetuneConfig
-from cxrlab.training.finetune import choose_trained, finetune, trained_weights
+from cxrlab.training import memory, report_dataset
+from cxrlab.training.config import Augmentation, ExtraCorpus, FinetuneConfig
+from cxrlab.training.report_training import finetune, select_trainable, trained_weights
 from cxrlab.training.samples import Sample, read_source
 
 
@@ -45,7 +44,7 @@ def tuned(config: FinetuneConfig) -> Path:
 
 
 def samples(config: FinetuneConfig, n: int = 8) -> tuple[Sample, ...]:
-    return read_source(Also(config.data)).samples[:n]
+    return read_source(ExtraCorpus(config.data)).samples[:n]
 
 
 def loss(folder: Path, config: FinetuneConfig, *, indication: bool = True) -> float:
@@ -114,7 +113,7 @@ def test_what_is_trained_is_what_the_settings_say(config: FinetuneConfig, change
 
     model, _ = tiny_llava()
     told = trained_weights(model, dataclasses.replace(config, **changes))
-    choose_trained(model, dataclasses.replace(config, **changes))
+    select_trainable(model, dataclasses.replace(config, **changes))
     found, count = set(), sum(value.numel() for value in model.parameters() if value.requires_grad)
     assert count == told or ("vision_encoder" in parts and told - 20_000 < count < told)
     for name, value in model.named_parameters():
@@ -141,7 +140,7 @@ def test_layers_behind_the_features_are_not_trained(config: FinetuneConfig) -> N
     from tiny_models import tiny_llava
 
     model, _ = tiny_llava()
-    choose_trained(model, dataclasses.replace(config, train_vision_encoder=True))
+    select_trainable(model, dataclasses.replace(config, train_vision_encoder=True))
     layers = [
         any(value.requires_grad for value in layer.parameters()) for layer in model.model.vision_tower.encoder.layer
     ]
@@ -229,7 +228,7 @@ def test_a_run_that_was_killed_after_its_summary_is_ended_not_repeated(
     broken.mkdir(parents=True)
     (broken / "complete").write_text("weights and optimiser are gone already")
     (out / "status.json").write_text('{"state": "running"}')
-    monkeypatch.setattr(reports, "fit", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr(report_dataset, "fit", lambda *_: pytest.fail("trained again"))
     assert finetune(config, out) == finetune(config, tuned)
     assert state(out) == "finished" and not (out / "steps").exists()
 
@@ -280,7 +279,7 @@ def test_words_alone_and_told_are_learnt_beside_images(config: FinetuneConfig, t
     data = str(config.data)
     also = {"words": {"data": data, "images": False}, "told": {"data": data, "images": False, "told": True}}
     done = finetune(dataclasses.replace(config, also=also), tmp_path / "run")
-    assert done.rows == 3 * len(read_source(Also(config.data)).samples)
+    assert done.rows == 3 * len(read_source(ExtraCorpus(config.data)).samples)
     with pytest.raises(ConfigError, match="also, 'words': a language model that is left as it is learns nothing"):
         dataclasses.replace(config, also=also, train_language=False, lora_rank=0)
 
@@ -290,11 +289,11 @@ def test_closed_questions_are_learnt_beside_reports(config: FinetuneConfig, tmp_
     from cxrlab.findings.questions import NO, YES
     from cxrlab.training.samples import read_source
 
-    asked = read_source(Also(config.data, questions=True)).samples
+    asked = read_source(ExtraCorpus(config.data, questions=True)).samples
     assert {sample.report for sample in asked} == {YES, NO} and all(sample.question for sample in asked)
     also = {"questions": {"data": str(config.data), "questions": True}}
     done = finetune(dataclasses.replace(config, also=also), tmp_path / "run")
-    assert done.rows == len(asked) + len(read_source(Also(config.data)).samples)
+    assert done.rows == len(asked) + len(read_source(ExtraCorpus(config.data)).samples)
     model = HfModel.load(str(tmp_path / "run" / "checkpoint"))
     image = np.zeros((32, 32), np.float32)
     first = asked[0].question
@@ -316,7 +315,7 @@ def test_a_language_model_left_as_it_is_leaves_something_to_train(config: Finetu
 def test_too_little_memory_is_told_before_the_run_is_made(
     config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checks, "available_memory", lambda device: 1000)
+    monkeypatch.setattr(memory, "available_memory", lambda device: 1000)
     with pytest.raises(ConfigError, match="training needs about .* GB"):
         finetune(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -349,12 +348,12 @@ def test_a_run_that_stops_between_training_and_result_goes_on(
     config: FinetuneConfig, tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last checkpoint is complete, the result is not: the second call takes no step and writes it."""
-    from cxrlab.training import finetune as stage
+    from cxrlab.training import report_training as stage
 
     def broken(*_: Any) -> None:
         raise SystemExit
 
-    monkeypatch.setattr(stage, "write_tuned", broken)
+    monkeypatch.setattr(stage, "save_trained", broken)
     with pytest.raises(SystemExit):
         finetune(config, tmp_path / "run")
     monkeypatch.undo()

@@ -17,10 +17,9 @@ from cxrlab.core.codec import encode_png, to_uint8
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.data.images import load_image
 from cxrlab.models.random_init import build_image_processor
-from cxrlab.training import array_store
-from cxrlab.training.array_store import ArrayStore
-from cxrlab.training.images import ImageFile, distinct, images_key, open_images, prepared, shape
-from cxrlab.training.pixels import to_pixels
+from cxrlab.training import images
+from cxrlab.training.image_features import to_pixels
+from cxrlab.training.images import ArrayStore, ImageFile, distinct, images_key, open_images, prepared, shape
 
 SIDE = 32
 
@@ -111,7 +110,7 @@ def test_a_processor_without_one_size_is_refused(tmp_path: Path) -> None:
 
 def test_a_store_that_was_cut_off_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows noted as done are not asked for again; what came after the last note is."""
-    monkeypatch.setattr(array_store, "_CHUNK", 4 * 8 * 2)  # a note every second row
+    monkeypatch.setattr(images, "_CHUNK", 4 * 8 * 2)  # a note every second row
     store = ArrayStore(tmp_path / "s", (6, 8), np.float32)
     asked: list[int] = []
 

@@ -11,8 +11,8 @@ import torch
 from tiny_models import tiny_tokenizer
 
 from cxrlab.core.errors import DataError
+from cxrlab.training.contrastive import ContrastiveDataset, Texts, tokenise
 from cxrlab.training.images import ImageFile, Images
-from cxrlab.training.pair_rows import PairRows, Texts, tokenise
 
 REPORTS = [
     "The lungs are clear.",
@@ -22,13 +22,13 @@ REPORTS = [
 ]
 
 
-def rows(longest: int = 64) -> PairRows:
+def rows(longest: int = 64) -> ContrastiveDataset:
     store = np.arange(3 * 4 * 4, dtype=np.uint8).reshape(3, 4, 4)
     images = Images(
         (ImageFile(Path("a")), ImageFile(Path("b")), ImageFile(Path("c"))), None, "key", (4, 4), store=store
     )
     texts = tokenise(tiny_tokenizer(), REPORTS, longest)
-    return PairRows(images, np.array([0, 1, 2, 1]), texts, tiny_tokenizer().pad_token_id)
+    return ContrastiveDataset(images, np.array([0, 1, 2, 1]), texts, tiny_tokenizer().pad_token_id)
 
 
 def test_a_batch_is_what_the_tokenizer_gives() -> None:
@@ -72,7 +72,7 @@ def test_reports_that_are_equal_as_far_as_they_are_read_share_a_key() -> None:
 def test_images_and_reports_must_be_as_many() -> None:
     whole = rows()
     with pytest.raises(DataError, match="2 images stand beside 4 reports"):
-        PairRows(whole.images, np.array([0, 1]), whole.texts, 0)
+        ContrastiveDataset(whole.images, np.array([0, 1]), whole.texts, 0)
 
 
 def test_no_report_makes_no_tokens() -> None:

@@ -15,12 +15,10 @@ from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import ConfigError
 from cxrlab.models.components import load_vision_encoder
 from cxrlab.models.random_init import assemble_llava
-from cxrlab.training.feature_store import open_features, vision_encoder_key
+from cxrlab.training.image_features import open_features, to_pixels, vision_encoder_key
 from cxrlab.training.images import ImageFile, Images, open_images
-from cxrlab.training.lora import add_adapters, language_linears
-from cxrlab.training.pixels import to_pixels
-from cxrlab.training.reporter import ReporterLoss
-from cxrlab.training.tokens import ReportRows, tokenise
+from cxrlab.training.llava import ReportLoss, add_adapters, language_linears
+from cxrlab.training.report_dataset import ReportDataset, tokenise
 
 CPU = torch.device("cpu")
 PROMPTS = ["Findings:", "Provide a description of the findings.", None, "Findings:"]
@@ -42,21 +40,21 @@ def images(tmp_path: Path, parts: tuple[Any, Any]) -> Images:
     return open_images(files, parts[1].image_processor, tmp_path / "cache")
 
 
-def rows_of(parts: tuple[Any, Any], images: Images, features: Any = None) -> ReportRows:
+def rows_of(parts: tuple[Any, Any], images: Images, features: Any = None) -> ReportDataset:
     model, processor = parts
     tokens = tokenise(processor, model.config.image_token_id, PROMPTS, REPORTS)
     image_of = np.array([0, 1, -1, 2])
-    return ReportRows(tokens, image_of, images, features, 4, model.config.image_token_id, 0, 200)
+    return ReportDataset(tokens, image_of, images, features, 4, model.config.image_token_id, 0, 200)
 
 
-def loss_of(module: ReporterLoss, rows: ReportRows, numbers: list[int]) -> torch.Tensor:
+def loss_of(module: ReportLoss, rows: ReportDataset, numbers: list[int]) -> torch.Tensor:
     batch = rows.__getitems__(numbers)
     batch.pop("items")
     found: torch.Tensor = module(**batch)
     return found
 
 
-def own_loss(parts: tuple[Any, Any], images: Images, rows: ReportRows, number: int) -> torch.Tensor:
+def own_loss(parts: tuple[Any, Any], images: Images, rows: ReportDataset, number: int) -> torch.Tensor:
     """Sum of -log p over the report by the model's own forward pass, pixels, mask and all."""
     model, processor = parts
     batch = rows.__getitems__([number])
@@ -74,7 +72,7 @@ def own_loss(parts: tuple[Any, Any], images: Images, rows: ReportRows, number: i
 def test_it_is_the_models_own_loss(parts: tuple[Any, Any], images: Images) -> None:
     """One by one through transformers' own forward pass with pixels and mask; in one padded batch through ours."""
     rows = rows_of(parts, images)
-    module = ReporterLoss(parts[0], parts[1].image_processor).eval()
+    module = ReportLoss(parts[0], parts[1].image_processor).eval()
     with torch.no_grad():
         expected = sum(own_loss(parts, images, rows, number) for number in range(4))
         given = loss_of(module, rows, [0, 1, 2, 3])
@@ -83,7 +81,7 @@ def test_it_is_the_models_own_loss(parts: tuple[Any, Any], images: Images) -> No
 
 def test_features_stand_in_for_pixels(parts: tuple[Any, Any], images: Images, tmp_path: Path) -> None:
     features = open_features(parts[0], images, tmp_path / "f", cache="on", most_gb=1, dtype=torch.float32, device=CPU)
-    module = ReporterLoss(parts[0], parts[1].image_processor).eval()
+    module = ReportLoss(parts[0], parts[1].image_processor).eval()
     with torch.no_grad():
         pixels = loss_of(module, rows_of(parts, images), [3, 1, 0])
         stored = loss_of(module, rows_of(parts, images, features), [3, 1, 0])
@@ -114,19 +112,19 @@ def test_image_tokens_without_images_are_an_error(parts: tuple[Any, Any], images
     batch.pop("items")
     batch.pop("images")
     with pytest.raises(ValueError, match="8 image tokens do not match"):
-        ReporterLoss(parts[0], parts[1].image_processor)(**batch)
+        ReportLoss(parts[0], parts[1].image_processor)(**batch)
 
 
 def test_a_batch_of_words_alone_still_gives_the_projector_a_gradient(parts: tuple[Any, Any], images: Images) -> None:
     """Processes that train together wait for the gradient of every trained parameter; here it is zero."""
-    module = ReporterLoss(parts[0], parts[1].image_processor)
+    module = ReportLoss(parts[0], parts[1].image_processor)
     loss_of(module, rows_of(parts, images), [2]).backward()
     gradients = [value.grad for value in parts[0].model.multi_modal_projector.parameters()]
     assert all(gradient is not None and not gradient.any() for gradient in gradients)
 
 
 def test_a_frozen_vision_encoder_stays_in_evaluation_mode(parts: tuple[Any, Any]) -> None:
-    module = ReporterLoss(parts[0], parts[1].image_processor)
+    module = ReportLoss(parts[0], parts[1].image_processor)
     parts[0].model.vision_tower.requires_grad_(False)
     module.train()
     assert not parts[0].model.vision_tower.training and parts[0].model.language_model.training
@@ -138,7 +136,7 @@ def test_a_trained_vision_encoder_gets_a_gradient_and_a_frozen_one_none(parts: t
     for trained in (True, False):
         parts[0].zero_grad()
         parts[0].model.vision_tower.requires_grad_(trained)
-        loss_of(ReporterLoss(parts[0], parts[1].image_processor), rows_of(parts, images), [0]).backward()
+        loss_of(ReportLoss(parts[0], parts[1].image_processor), rows_of(parts, images), [0]).backward()
         weight = parts[0].model.vision_tower.embeddings.patch_embeddings.projection.weight
         assert (weight.grad is not None and bool(weight.grad.any())) is trained
 
@@ -184,7 +182,7 @@ def test_language_models_with_other_names(kind: str, inner: dict[str, int], laye
 def test_new_adapters_change_nothing_and_merged_ones_equal_trained_ones(parts: tuple[Any, Any], images: Images) -> None:
     """B starts at zero; after training, weights with the adapters added in give the same loss."""
     rows = rows_of(parts, images)
-    module = ReporterLoss(parts[0], parts[1].image_processor)
+    module = ReportLoss(parts[0], parts[1].image_processor)
     with torch.no_grad():
         before = loss_of(module.eval(), rows, [0, 1, 2])
     peft = add_adapters(parts[0], 4, 8.0, 0.0, train_projector=True)
@@ -198,14 +196,14 @@ def test_new_adapters_change_nothing_and_merged_ones_equal_trained_ones(parts: t
         optimiser.zero_grad()
     with torch.no_grad():
         after = loss_of(module.eval(), rows, [0, 1, 2])
-        merged = ReporterLoss(peft.merge_and_unload(), parts[1].image_processor).eval()
+        merged = ReportLoss(peft.merge_and_unload(), parts[1].image_processor).eval()
         assert float(after) < 0.95 * float(before)
         assert torch.allclose(loss_of(merged, rows, [0, 1, 2]), after, rtol=1e-5)
 
 
 def test_checkpointed_activations_give_the_same_gradient(parts: tuple[Any, Any], images: Images) -> None:
     rows = rows_of(parts, images)
-    module = ReporterLoss(parts[0], parts[1].image_processor).train()
+    module = ReportLoss(parts[0], parts[1].image_processor).train()
     projector = parts[0].model.multi_modal_projector.linear_1.weight
     gradients = []
     for checkpointed in (False, True):

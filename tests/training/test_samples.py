@@ -11,7 +11,7 @@ from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.records import Finding, ImageFile, Report
 from cxrlab.core.vocabulary import View
 from cxrlab.findings.questions import NO, YES, question_about
-from cxrlab.training.config import Also
+from cxrlab.training.config import ExtraCorpus
 from cxrlab.training.samples import read_source
 
 # Studies 0, 3, 6 and 9 of the toy corpus are in its train split.
@@ -21,7 +21,7 @@ TRAIN = (0, 3, 6, 9)
 def test_the_train_split_is_read_with_image_indication_and_report(tmp_path: Path) -> None:
     told = Report(indication="Dyspnea.", findings=" Clear lungs. \n")
     toy_corpus(tmp_path / "c", 12, {3: {"sections": told}})
-    source = read_source(Also(tmp_path / "c"))
+    source = read_source(ExtraCorpus(tmp_path / "c"))
     assert [sample.id for sample in source.samples] == [f"s{number}" for number in TRAIN]
     second = source.samples[1]
     assert (second.indication, second.report) == ("Dyspnea.", "Clear lungs.")
@@ -35,7 +35,7 @@ def test_studies_without_image_or_text_are_left_out_and_counted(tmp_path: Path) 
     lateral = (ImageFile("images/s0.png", View.LATERAL),)
     changes = {0: {"images": lateral}, 3: {"images": ()}, 6: {"sections": None}}
     toy_corpus(tmp_path / "c", 12, changes)
-    source = read_source(Also(tmp_path / "c"))
+    source = read_source(ExtraCorpus(tmp_path / "c"))
     assert [sample.id for sample in source.samples] == ["s9"]
     assert source.left_out == {"no frontal image": 1, "no image": 1, "no text": 1}
 
@@ -43,44 +43,44 @@ def test_studies_without_image_or_text_are_left_out_and_counted(tmp_path: Path) 
 def test_unknown_views_and_missing_splits_are_left_out_and_counted(tmp_path: Path) -> None:
     """Neither is learnt from, and neither goes without a word."""
     toy_corpus(tmp_path / "c", 12, {0: {"images": (ImageFile("images/s0.png"),)}, 1: {"split": None}})
-    source = read_source(Also(tmp_path / "c"))
+    source = read_source(ExtraCorpus(tmp_path / "c"))
     assert [sample.id for sample in source.samples] == ["s3", "s6", "s9"]
     assert source.left_out == {"no frontal image, and an image whose view is unknown": 1, "no split": 1}
     toy_corpus(tmp_path / "d", 3, dict.fromkeys(range(3), {"split": None}))
     with pytest.raises(DataError, match=r"no study in its train split \(splits there: none\)"):
-        read_source(Also(tmp_path / "d"))
+        read_source(ExtraCorpus(tmp_path / "d"))
 
 
 def test_a_corpus_with_nothing_to_learn_says_why(tmp_path: Path) -> None:
     toy_corpus(tmp_path / "c", 12, dict.fromkeys(TRAIN, {"sections": None}))
     with pytest.raises(DataError, match=r"none of the 4 train studies .* \(no text: 4\)"):
-        read_source(Also(tmp_path / "c"))
+        read_source(ExtraCorpus(tmp_path / "c"))
     toy_corpus(tmp_path / "d", 3, {0: {"split": "val"}})
     with pytest.raises(DataError, match=r"no study in its train split \(splits there: test, val\)"):
-        read_source(Also(tmp_path / "d"))
+        read_source(ExtraCorpus(tmp_path / "d"))
 
 
 def test_structured_text_is_learnt_by_its_maker(tmp_path: Path) -> None:
     toy_corpus(tmp_path / "c", 12, {3: {"structured": {"rules": {"findings": "Structured."}}}})
-    source = read_source(Also(tmp_path / "c", text="rules"))
+    source = read_source(ExtraCorpus(tmp_path / "c", text="rules"))
     assert [sample.report for sample in source.samples] == ["Structured."]
     assert source.left_out == {"no findings by 'rules'": 3}
     with pytest.raises(DataError, match="Did you mean 'rules'. Texts were made by: rules"):
-        read_source(Also(tmp_path / "c", text="rule"))
+        read_source(ExtraCorpus(tmp_path / "c", text="rule"))
 
 
 def test_a_caption_is_the_text_of_a_picture_and_its_colours_are_kept(tmp_path: Path) -> None:
     picture = {"caption": "A red disc.", "sections": None, "images": (ImageFile("images/s3.png", View.OTHER),)}
     toy_corpus(tmp_path / "c", 12, {3: picture})
-    second = read_source(Also(tmp_path / "c")).samples[1]
+    second = read_source(ExtraCorpus(tmp_path / "c")).samples[1]
     assert second.report == "A red disc." and second.image is not None and second.image.rgb
 
 
 def test_words_alone_need_no_image_and_are_learnt_from_all_the_same(tmp_path: Path) -> None:
     toy_corpus(tmp_path / "c", 12, {3: {"images": ()}})
-    source = read_source(Also(tmp_path / "c", images=False, weight=0.5))
+    source = read_source(ExtraCorpus(tmp_path / "c", images=False, weight=0.5))
     assert len(source.samples) == 4 and all(sample.image is None for sample in source.samples)
-    assert source.collections == read_source(Also(tmp_path / "c")).collections != () and source.weight == 0.5
+    assert source.collections == read_source(ExtraCorpus(tmp_path / "c")).collections != () and source.weight == 0.5
 
 
 def test_a_corpus_is_synthetic_where_its_card_says_so(tmp_path: Path) -> None:
@@ -89,20 +89,20 @@ def test_a_corpus_is_synthetic_where_its_card_says_so(tmp_path: Path) -> None:
     rest = "".join(line for line in card.open() if not line.startswith("synthetic"))
     for line, synthetic in (("synthetic: true\n", True), ("", False)):
         card.write_text(rest + line)
-        assert read_source(Also(tmp_path / "c")).synthetic is synthetic
+        assert read_source(ExtraCorpus(tmp_path / "c")).synthetic is synthetic
 
 
 def test_a_patient_in_two_splits_is_refused(tmp_path: Path) -> None:
     toy_corpus(tmp_path / "c", 12, {4: {"patient": "p3"}})
     with pytest.raises(DataError, match="1 patients of the train split .* 'p3', also in val"):
-        read_source(Also(tmp_path / "c"))
+        read_source(ExtraCorpus(tmp_path / "c"))
 
 
 def test_a_part_is_drawn_by_the_seed(tmp_path: Path) -> None:
     toy_corpus(tmp_path / "c", 60)
-    drawn = [[one.id for one in read_source(Also(tmp_path / "c"), 5, seed).samples] for seed in (1, 1, 2)]
+    drawn = [[one.id for one in read_source(ExtraCorpus(tmp_path / "c"), 5, seed).samples] for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2] and len(drawn[0]) == 5
-    assert len(read_source(Also(tmp_path / "c"), 5000, 1).samples) == 20
+    assert len(read_source(ExtraCorpus(tmp_path / "c"), 5000, 1).samples) == 20
 
 
 def test_questions_are_answered_from_findings_or_labels(tmp_path: Path) -> None:
@@ -114,14 +114,14 @@ def test_questions_are_answered_from_findings_or_labels(tmp_path: Path) -> None:
         9: {"findings": None, "labels": {"Pneumothorax": 1}},
     }
     toy_corpus(tmp_path / "c", 12, changes)
-    source = read_source(Also(tmp_path / "c", questions=True))
+    source = read_source(ExtraCorpus(tmp_path / "c", questions=True))
     told = [(sample.id, sample.question, sample.report) for sample in source.samples]
     assert told[0] == ("s0", question_about("edema"), YES) and (told[1][0], told[1][2]) == ("s0", NO)
     assert told[2:] == [("s3", question_about("Edema"), NO), ("s9", question_about("Pneumothorax"), YES)]
     assert source.left_out == {"no answer known": 1} and all(sample.image for sample in source.samples)
-    assert read_source(Also(tmp_path / "c", questions=True), seed=0).samples == source.samples
+    assert read_source(ExtraCorpus(tmp_path / "c", questions=True), seed=0).samples == source.samples
     with pytest.raises(ConfigError, match="learns no text"):
-        Also(tmp_path / "c", questions=True, images=False)
+        ExtraCorpus(tmp_path / "c", questions=True, images=False)
 
 
 def test_what_is_present_may_be_told_in_place_of_the_image(tmp_path: Path) -> None:
@@ -129,21 +129,21 @@ def test_what_is_present_may_be_told_in_place_of_the_image(tmp_path: Path) -> No
     exact = tuple(Finding(name) for name in ("cardiomegaly", "edema", "mass", "scoliosis", "emphysema"))
     read = Report(findings="Small left pleural effusion. No pneumothorax.")
     toy_corpus(tmp_path / "c", 12, {0: {"findings": exact}, 3: {"sections": read, "findings": None, "images": ()}})
-    source = read_source(Also(tmp_path / "c", images=False, told=True))
+    source = read_source(ExtraCorpus(tmp_path / "c", images=False, told=True))
     first, second = source.samples[:2]
     assert first.told is not None and first.image is None
     names = first.told.split("; ")
     assert sorted(names) == sorted(one.observation for one in exact)
     assert second.told == "mild left pleural effusion"
     assert names != [one.observation for one in exact]
-    assert first.told == read_source(Also(tmp_path / "c", images=False, told=True)).samples[0].told
+    assert first.told == read_source(ExtraCorpus(tmp_path / "c", images=False, told=True)).samples[0].told
 
 
 def test_nothing_is_told_of_a_picture_and_nothing_twice(tmp_path: Path) -> None:
     twice = Report(findings="The heart is enlarged. Cardiomegaly again.")
     picture = {"caption": "A soft haze on the right.", "sections": None}
     toy_corpus(tmp_path / "c", 12, {0: picture, 3: {"sections": twice, "findings": None}})
-    source = read_source(Also(tmp_path / "c", images=False, told=True))
+    source = read_source(ExtraCorpus(tmp_path / "c", images=False, told=True))
     assert source.left_out == {"a picture's caption, of which nothing can be told": 1}
     assert source.samples[0].id == "s3" and source.samples[0].told == "cardiomegaly"
 
@@ -151,4 +151,4 @@ def test_nothing_is_told_of_a_picture_and_nothing_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize("also", [{"told": True}, {"told": True, "images": False, "questions": True}])
 def test_telling_stands_in_the_place_of_images(also: dict[str, bool]) -> None:
     with pytest.raises(ConfigError, match="told=true"):
-        Also(Path("c"), **also)  # type: ignore[arg-type]
+        ExtraCorpus(Path("c"), **also)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import pytest
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.models.names import KINDS
-from cxrlab.training.starts import open_start, start_name
+from cxrlab.training.llava import load_start, start_model_name
 
 WEIGHTS = ("hf", "builtin")
 
@@ -24,18 +24,18 @@ def test_a_model_without_weights_is_no_start(name: str) -> None:
         "trained."
     )
     with pytest.raises(ConfigError) as error:
-        open_start(name, None, None, 0)
+        load_start(name, None, None, 0)
     assert str(error.value) == said
     with pytest.raises(ConfigError, match="cannot be a start"):
-        start_name(name)
+        start_model_name(name)
 
 
 def test_the_name_of_a_start_elsewhere(tmp_path: Path) -> None:
     """Names of weights stay as they are; a folder with a colon in its name is a folder."""
-    assert [start_name(name) for name in ("hf:some/folder", "builtin:reporter")] == [
+    assert [start_model_name(name) for name in ("hf:some/folder", "builtin:reporter")] == [
         "hf:some/folder",
         "builtin:reporter",
     ]
     (tmp_path / "a:b").mkdir()
     (tmp_path / "a:b" / "config.json").write_text("{}")
-    assert start_name(str(tmp_path / "a:b")) == f"hf:{tmp_path / 'a:b'}"
+    assert start_model_name(str(tmp_path / "a:b")) == f"hf:{tmp_path / 'a:b'}"

@@ -12,7 +12,7 @@ from tiny_models import tiny_llava
 from cxrlab.core.errors import ConfigError
 from cxrlab.models.hf.inputs import Expander
 from cxrlab.models.hf.prompting import report_ids
-from cxrlab.training.tokens import ReportRows, tokenise
+from cxrlab.training.report_dataset import ReportDataset, tokenise
 
 PROMPT = "Provide a description of the findings in the radiology image."
 REPORTS = ("The lungs are clear.", "Small left pleural effusion with adjacent atelectasis.", "Moderate cardiomegaly.")
@@ -23,13 +23,13 @@ def parts() -> tuple[Any, Any]:
     return tiny_llava()
 
 
-def rows_of(parts: tuple[Any, Any], asked: list[str | None], reports: tuple[str, ...], **named: Any) -> ReportRows:
+def rows_of(parts: tuple[Any, Any], asked: list[str | None], reports: tuple[str, ...], **named: Any) -> ReportDataset:
     model, processor = parts
     tokens = tokenise(processor, model.config.image_token_id, asked, reports)
     numbers = np.cumsum([one is not None for one in asked]) - 1
     image_of = np.where([one is not None for one in asked], numbers, -1)
     settings = {"image_tokens": 4, "image_token": model.config.image_token_id, "pad": 0, "max_length": 200, **named}
-    return ReportRows(tokens, image_of.astype(np.int64), None, None, **settings)
+    return ReportDataset(tokens, image_of.astype(np.int64), None, None, **settings)
 
 
 def test_a_sample_is_what_inference_scores(parts: tuple[Any, Any]) -> None:

@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from cxrlab.training import watch
-from cxrlab.training.watch import LossWatch
+from cxrlab.training import trainer
+from cxrlab.training.trainer import LossWatch
 
 
 class Copy:
@@ -57,7 +57,7 @@ def test_before_anything_is_saved_all_are_waited_for(monkeypatch: pytest.MonkeyP
     found.follow(late.value, late.arrived, late.arrive, 7)
     found.all()
     assert told == [7]
-    monkeypatch.setattr(watch, "_MOST", 1)
+    monkeypatch.setattr(trainer, "_MOST", 1)
     one, other = Copy(math.inf), Copy(1.0)
     found.follow(one.value, one.arrived, one.arrive, 8)
     found.follow(other.value, other.arrived, other.arrive, 9)  # more under way than allowed: the oldest is waited for

@@ -7,11 +7,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from cxrlab.attacks.base import Attack
-from cxrlab.attacks.config import AttackSettings
-from cxrlab.attacks.objective import Objective
-from cxrlab.attacks.table import ATTACKS
-from cxrlab.attacks.task import Best, Task
+from cxrlab.attacks.attack import Attack, Best, Task
+from cxrlab.attacks.config import ATTACKS, AttackSettings
+from cxrlab.attacks.objectives import Objective
 
 _WITH_GRADIENTS = ("fgsm", "pgd", "apgd")
 _WITH_SCORES = ("square",)

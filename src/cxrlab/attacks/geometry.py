@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cxrlab.attacks.budget import Norm
+from cxrlab.attacks.config import Norm
 
 if TYPE_CHECKING:
     from numpy.random import Generator

@@ -11,10 +11,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from cxrlab.attacks.base import Attack
+from cxrlab.attacks.attack import Attack, Best, Task
 from cxrlab.attacks.config import AttackSettings
 from cxrlab.attacks.geometry import steepest
-from cxrlab.attacks.task import Best, Task
 
 _TINY = 1e-12
 
@@ -29,7 +28,7 @@ class Fgsm(Attack):
 
     def perturb(self, task: Task) -> Tensor:
         """One pass an image: at the clean one, or where that one has no slope at a random image of its ball."""
-        flat = task.objective.flat_at_clean
+        flat = task.objective.zero_gradient_at_clean
         _, slope = task.gradients(task.random_images(task.rows, self.name) if flat else task.clean, task.rows)
         return task.project(task.clean + task.budget.eps * steepest(slope, task.budget.norm))
 
@@ -147,3 +146,126 @@ class _State:
         kept = places[better]
         self._losses[kept] = losses[better]
         self._best[kept.to(self._best.device)] = self.images[kept.to(self.images.device)]
+
+
+_NEW = 0.75  # share of the gradient step in a move; the rest is the move before
+_RISING = 0.75  # share of the steps between two checkpoints that must raise the loss
+
+
+class Apgd(Attack):
+    """Gradient steps with momentum and a step size of their own; the best image is kept."""
+
+    name: ClassVar[str] = "apgd"
+
+    def __init__(self, settings: AttackSettings | None = None) -> None:
+        self.settings = settings or AttackSettings()
+
+    def perturb(self, task: Task) -> Tensor:
+        """`steps` + 1 passes an image for each restart."""
+        best, left = Best(task), task.rows
+        compared = self.settings.early_exit and self.settings.restarts > 1
+        for restart in range(self.settings.restarts):
+            found, losses = self._climb(task, left, restart)
+            there = task.verdict(found, losses, left) if compared else None
+            best.take(found, losses, left, there)
+            if there is not None:
+                left = [row for row, gone in zip(left, there.tolist(), strict=True) if not gone]
+            if not left:
+                break
+        return best.images
+
+    def _climb(self, task: Task, rows: list[int], restart: int) -> tuple[Tensor, Tensor]:
+        """One run over some images of the task; (best images, their losses)."""
+        walk = _Walk(task, rows, self._begin(task, rows, restart))
+        windows = checkpoints(self.settings.steps)
+        for number in range(1, self.settings.steps + 1):
+            if self.settings.early_exit:
+                walk.leave()
+            if not walk.active:
+                break
+            walk.step(1.0 if number == 1 else _NEW)
+            walk.look(last=number == self.settings.steps)
+            if number in windows:
+                walk.judge(windows[number])
+        return walk.best, walk.best_losses
+
+    def _begin(self, task: Task, rows: list[int], restart: int) -> Tensor:
+        if restart > 0 or (self.settings.random_start and not task.warm):
+            return task.random_images(rows, self.name, restart, edge=True)
+        return task.begin[rows]
+
+
+def checkpoints(steps: int) -> dict[int, int]:
+    """Steps after which step sizes are judged, each with the number of steps since the checkpoint before.
+
+    The first comes after 22 % of the steps; each wait is 3 % of them shorter than the last, 6 % at least.
+    """
+    window, shrink, least = (max(int(share * steps), 1) for share in (0.22, 0.03, 0.06))
+    found: dict[int, int] = {}
+    at = window
+    while at <= steps:
+        found[at] = window
+        window = max(window - shrink, least)
+        at += window
+    return found
+
+
+class _Walk:
+    """Images on their way, each with its own step; those that are done stay where they were best."""
+
+    def __init__(self, task: Task, rows: list[int], begin: Tensor) -> None:
+        self.task, self.rows = task, rows
+        self.active = list(range(len(rows)))  # places in `rows` of the images that still move
+        self.images, self.before = begin.clone(), begin.clone()
+        self.losses, self.slope = task.gradients(begin, rows)
+        self.best, self.best_losses, self.best_slope = begin.clone(), self.losses.clone(), self.slope.clone()
+        self.length = torch.full((len(rows), 1, 1, 1), 2 * task.budget.eps, dtype=begin.dtype, device=begin.device)
+        self.rises = torch.zeros(len(rows), dtype=torch.long)
+        self.mark = self.losses.clone()  # best losses at the last checkpoint
+        self.halved = torch.ones(len(rows), dtype=torch.bool)
+
+    def leave(self) -> None:
+        """Let the images go whose loss says that they are broken."""
+        done = self.task.reached(self.losses[self.active], self._chosen()).tolist()
+        for place, gone in zip(self.active, done, strict=True):
+            if gone:
+                self.best[place], self.best_losses[place] = self.images[place], self.losses[place]
+        self.active = [place for place, gone in zip(self.active, done, strict=True) if not gone]
+
+    def step(self, new: float) -> None:
+        """Move: `new` of the way to where the gradient leads, the rest as the image moved before."""
+        task, active, chosen = self.task, self.active, self._chosen()
+        here = self.images[active]
+        drift = here - self.before[active]
+        self.before[active] = here
+        ahead = task.project(here + self.length[active] * steepest(self.slope[active], task.budget.norm), chosen)
+        self.images[active] = task.project(here + new * (ahead - here) + (1 - new) * drift, chosen)
+
+    def look(self, *, last: bool) -> None:
+        """Losses and gradients where the images are now; the last step needs no gradient."""
+        active, chosen = self.active, self._chosen()
+        if last:
+            losses = self.task.losses(self.images[active], chosen)
+        else:
+            losses, self.slope[active] = self.task.gradients(self.images[active], chosen)
+        self.rises[active] += (losses > self.losses[active]).long()
+        self.losses[active] = losses
+        better = [place for place in active if self.losses[place] > self.best_losses[place]]
+        self.best_losses[better] = self.losses[better]
+        self.best[better], self.best_slope[better] = self.images[better], self.slope[better]
+
+    def judge(self, window: int) -> None:
+        """Halve the step of the images that got nowhere, and send them back to their best point."""
+        active = torch.as_tensor(self.active)
+        restless = self.rises[active] <= _RISING * window
+        still = ~self.halved[active] & (self.best_losses[active] <= self.mark[active])
+        self.halved[active] = restless | still
+        self.mark[active] = self.best_losses[active]
+        self.rises[active] = 0
+        back = active[restless | still].tolist()
+        self.length[back] /= 2
+        self.images[back], self.slope[back] = self.best[back], self.best_slope[back]
+
+    def _chosen(self) -> list[int]:
+        """Rows in the task of the images that still move."""
+        return [self.rows[place] for place in self.active]

@@ -1,26 +1,55 @@
-"""Aims on report models and encoders: what an attacker of a chest radiograph model would want.
+"""What an attacker wants: a number for each image that rises as he comes nearer, and a verdict whether he is there.
 
-    RaiseReportLoss    make the true report unlikely
-    LowerReportLoss    make a chosen report likely
-    ContrastReports    make one report likelier than another: remove or invent a finding
-    WrongAnswers       make closed answers, or zero-shot classes, wrong
-    MoveEmbedding      move an image's vector away from where it was
-    ReportHarm         the same as the first where only words come back
-
-Whether an image is broken is decided by what the model says to it, never by a loss that rose.
+An objective knows its images by their rows: row 3 has the report, question or label of the fourth image that the
+objective was made for. An attack hands over images with the rows that they stand for, so that images which are done can
+leave the batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from cxrlab.attacks.objective import Objective
-from cxrlab.attacks.report_edits import with_finding, without_finding
 from cxrlab.findings.reader import read
+
+
+class Objective(ABC):
+    """One aim for a batch of images.
+
+    Attributes:
+        name: In one word, for conditions and pages (`report`, `answers`).
+        gradients: Whether `losses` can be differentiated with respect to the images.
+        scores: Whether `losses` tells more than the answer's words do; False where only reports come back.
+        zero_gradient_at_clean: Whether the gradient is 0 at every clean image, so that whoever follows it has to begin beside
+            it.
+    """
+
+    name: str = ""
+    gradients: bool = True
+    scores: bool = True
+    zero_gradient_at_clean: bool = False
+
+    @abstractmethod
+    def losses(self, images: Tensor, rows: Sequence[int]) -> Tensor:
+        """One number an image [B], higher is nearer to the aim; images do not influence each other.
+
+        Args:
+            images: [B, C, H, W] float32 in [0, 1].
+            rows: Which images of the objective they are.
+        """
+
+    @abstractmethod
+    def broken(self, images: Tensor, rows: Sequence[int]) -> Tensor:
+        """Whether the aim is reached, by what the model answers to these images; [B] bool."""
+
+    def reached(self, losses: Tensor, rows: Sequence[int]) -> Tensor | None:
+        """Whether losses [B] tell that the aim is reached, [B] bool; None where only an answer tells."""
+        return None
+
 
 if TYPE_CHECKING:
     Rows = Sequence[int]
@@ -226,7 +255,7 @@ class MoveEmbedding(Objective):
     """
 
     name = "embedding"
-    flat_at_clean = True
+    zero_gradient_at_clean = True
 
     def __init__(self, vectors: Callable[[Tensor], Tensor], homes: Tensor, far: float = 0.5) -> None:
         self._vectors, self._homes, self._far = vectors, homes.detach(), far
@@ -284,3 +313,30 @@ def report_losses(
     """[B], mean of −log p over the tokens of each row's report; differentiable."""
     found: Tensor = model.losses(images, [reports[row] for row in rows], [indications[row] for row in rows])
     return found
+
+
+def without_finding(report: str, name: str) -> str:
+    """A report without the sentences that state this observation present; a sentence that denies it in their place."""
+    spans = [one.span for one in read(report) if one.present and one.observation == name and one.span is not None]
+    return " ".join([*_sentences_without(report, spans), f"There is no {name}."])
+
+
+def with_finding(report: str, name: str) -> str:
+    """A report that begins by stating an observation; sentences that deny it are left out."""
+    spans = [one.span for one in read(report) if not one.present and one.observation == name and one.span is not None]
+    return " ".join([f"There is {name}.", *_sentences_without(report, spans)])
+
+
+def _sentences_without(report: str, spans: Sequence[tuple[int, int]]) -> Iterator[str]:
+    """Sentences that none of the spans lies in."""
+    start = 0
+    for end in _sentence_ends(report):
+        text = report[start:end].strip()
+        if text and not any(first < end and last > start for first, last in spans):
+            yield text
+        start = end
+
+
+def _sentence_ends(text: str) -> list[int]:
+    ends = [place + 1 for place, letter in enumerate(text[:-1]) if letter in ".!?" and text[place + 1].isspace()]
+    return [*ends, len(text)]

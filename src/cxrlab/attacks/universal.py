@@ -12,12 +12,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from cxrlab.attacks.base import Attack, checked
-from cxrlab.attacks.budget import Budget
-from cxrlab.attacks.config import AttackSettings
+from cxrlab.attacks.attack import Attack, Task, checked
+from cxrlab.attacks.config import AttackSettings, Budget
 from cxrlab.attacks.geometry import random_change, shorten, steepest
-from cxrlab.attacks.objective import Objective
-from cxrlab.attacks.task import Task
+from cxrlab.attacks.objectives import Objective
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.memory import BatchSize
 from cxrlab.core.randomness import generator
@@ -76,7 +74,7 @@ def _slopes(task: Task, change: Tensor, rows: Sequence[int]) -> Tensor:
 def _start(task: Task) -> Tensor:
     """[1, C, H, W]."""
     nothing = torch.zeros_like(task.clean[:1])
-    if not task.objective.flat_at_clean:
+    if not task.objective.zero_gradient_at_clean:
         return nothing
     source = generator(task.seed, "attack", "universal", "start")
     return random_change(nothing.shape, task.budget.eps, task.budget.norm, [source]).to(nothing)

@@ -9,7 +9,7 @@ from typing import Any
 from cxrlab.cli.result import Result, columns
 from cxrlab.cli.training import seeded
 from cxrlab.core.headlines import headlines
-from cxrlab.preference.train_config import PreferConfig
+from cxrlab.preference.config import PreferConfig
 from cxrlab.render.aligned import beside_start
 
 

@@ -10,7 +10,7 @@ from cxrlab.cli.result import Result
 from cxrlab.training.config import AlignConfig, FinetuneConfig
 
 if TYPE_CHECKING:
-    from cxrlab.training.result import Training
+    from cxrlab.training.run_folder import Training
 
 
 def align(config: AlignConfig, out: Path, seed: int | None = None) -> Result:
@@ -24,7 +24,7 @@ def align(config: AlignConfig, out: Path, seed: int | None = None) -> Result:
         out: The run folder.
         seed: In place of optimisation.seed: decides order, new weights and dropout.
     """
-    from cxrlab.training.align import align as run
+    from cxrlab.training.report_training import align as run
 
     return _told(run(seeded(config, seed), out), out)
 
@@ -41,7 +41,7 @@ def finetune(config: FinetuneConfig, out: Path, seed: int | None = None) -> Resu
         out: The run folder.
         seed: In place of optimisation.seed: decides order, new weights and dropout.
     """
-    from cxrlab.training.finetune import finetune as run
+    from cxrlab.training.report_training import finetune as run
 
     return _told(run(seeded(config, seed), out), out)
 

@@ -14,11 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cxrlab.attacks.budget import parse_eps
-from cxrlab.attacks.config import AttackSettings
-from cxrlab.attacks.objective import Objective
-from cxrlab.attacks.objectives import report_losses
-from cxrlab.attacks.table import ATTACKS
+from cxrlab.attacks.config import ATTACKS, AttackSettings, parse_eps
+from cxrlab.attacks.objectives import Objective, report_losses
 from cxrlab.core.codec import to_uint8
 from cxrlab.core.memory import BatchSize
 from cxrlab.core.progress import track

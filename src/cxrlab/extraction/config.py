@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from cxrlab.attacks.budget import parse_eps
+from cxrlab.attacks.config import parse_eps
 from cxrlab.core.addresses import is_address, parse_address
 from cxrlab.core.asking import Asking
 from cxrlab.core.errors import ConfigError, nearest

@@ -14,7 +14,7 @@ from cxrlab.core.errors import CxrlabError
 from cxrlab.extraction.surrogate import parse_surrogate
 from cxrlab.models.hf.adapters import resolve
 from cxrlab.models.model_card import read_model_card
-from cxrlab.training.starts import start_name
+from cxrlab.training.llava import start_model_name
 
 _WITH_WEIGHTS = ("hf:", "builtin:")
 _NEW = "fresh:"  # weights that nobody has trained yet
@@ -33,7 +33,7 @@ def shared_parts(victim: str, surrogate: str, guide: str | None = None) -> list[
     if not victim.startswith(_WITH_WEIGHTS):
         return []
     parts = parse_surrogate(surrogate)
-    mine = [start_name(parts.start) if parts.start else None, parts.encoder, parts.language_model, guide]
+    mine = [start_model_name(parts.start) if parts.start else None, parts.encoder, parts.language_model, guide]
     theirs = {place for _, place in _family([victim])}
     return [name for name, place in _family([one for one in mine if one], theirs) if place in theirs]
 

@@ -80,7 +80,7 @@ class LlavaLearner:
 
     def fit(self, transcript: Path, out: Path, *, between_rounds: bool = False) -> HfModel:
         """The copy, opened; a stopped training goes on, a finished one is opened again."""
-        from cxrlab.training.finetune import finetune
+        from cxrlab.training.report_training import finetune
 
         finetune(self._config(transcript, between_rounds), out)
         return self.open(out)
@@ -94,18 +94,18 @@ class LlavaLearner:
     def untouched(self, out: Path) -> str:
         """The name of the surrogate as it was before any query; parts are put together in `out`."""
         from cxrlab.models.model_card import ModelCard
-        from cxrlab.training.align import write_llava
-        from cxrlab.training.starts import open_start, start_name
+        from cxrlab.training.llava import load_start, start_model_name
+        from cxrlab.training.report_training import save_llava
 
         parts = parse_surrogate(self.name)
         if parts.start is not None:
-            return start_name(parts.start)
+            return start_model_name(parts.start)
         folder = out / CHECKPOINT
         if not folder.is_dir():
-            start = open_start(None, parts.encoder, parts.language_model, self.seed)
+            start = load_start(None, parts.encoder, parts.language_model, self.seed)
             names = {"made_from": start.names}
             card = ModelCard("parts", self.fitting.prompts, start.collections, trained_on=start.trained_on, extra=names)
-            write_folder(folder, lambda to: write_llava(to, start.model, start.processor, card, "float32"))
+            write_folder(folder, lambda to: save_llava(to, start.model, start.processor, card, "float32"))
         return f"hf:{folder}"
 
     def _config(self, transcript: Path, between_rounds: bool) -> Any:
@@ -150,10 +150,10 @@ def _weights(name: str, loading: LoadSettings) -> int:
     """About how many weights a surrogate has, what it stands on included: half the bytes of its files."""
     from cxrlab.models.hf.adapters import lineage, resolve
     from cxrlab.models.local_files import locate
-    from cxrlab.training.starts import start_name
+    from cxrlab.training.llava import start_model_name
 
     parts = parse_surrogate(name)
-    named = [start_name(parts.start)] if parts.start else [parts.encoder, parts.language_model]
+    named = [start_model_name(parts.start)] if parts.start else [parts.encoder, parts.language_model]
     folders: set[Path] = set()
     for part in named:
         if part is not None and not part.startswith("fresh:"):

@@ -33,9 +33,18 @@ from cxrlab.metrics.finding_scores import length_controlled
 from cxrlab.metrics.pairs import Batch, Pair, wordless
 from cxrlab.preference.candidates import Candidate, CandidateFiles, word_count
 from cxrlab.preference.config import JudgeConfig
-from cxrlab.preference.inputs import check_inputs, digests, keep_inputs
 from cxrlab.preference.judges import Judge, Models, Verdict, load_judge
-from cxrlab.preference.rewards import REWARDS, JudgedStudy, Judging, RewardedReport, read_rewards, summarize
+from cxrlab.preference.rewards import (
+    REWARDS,
+    JudgedStudy,
+    Judging,
+    RewardedReport,
+    check_inputs,
+    digests,
+    keep_inputs,
+    read_rewards,
+    summarize,
+)
 
 BLOCK = 256  # studies
 _UNREAD = frozenset({"findings", "masks", "labels", "own_labels", "boxes", "absent_images", "images", "structured"})

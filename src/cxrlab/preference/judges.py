@@ -32,8 +32,8 @@ from cxrlab.preference.pairing import Preference, copeland
 PAIRWISE = Table(
     "pairwise judge",
     {
-        "errors:rules": "cxrlab.preference.fewer_errors:FewerErrors",
-        "reader:rules": "cxrlab.preference.noisy_reader:NoisyReader",
+        "errors:rules": "cxrlab.preference.pairwise_judges:ErrorCountJudge",
+        "reader:rules": "cxrlab.preference.pairwise_judges:SimulatedReader",
     },
 )
 BY_MODEL = "pairwise:"  # before the name of a language model that compares two reports
@@ -136,9 +136,9 @@ def load_judge(
     if name in PAIRWISE:
         return _Pairwise(PAIRWISE.load(name)(seed))
     if name.startswith(BY_MODEL):
-        from cxrlab.preference.asked_pairs import AskedPairs
+        from cxrlab.preference.pairwise_judges import PairwiseModelJudge
 
-        return _Pairwise(AskedPairs(_opener(name, models)(name.removeprefix(BY_MODEL)), judging))
+        return _Pairwise(PairwiseModelJudge(_opener(name, models)(name.removeprefix(BY_MODEL)), judging))
     return metric_judge(name, extras, models, judging)
 
 

@@ -26,13 +26,10 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.generate import SUMMARY
 from cxrlab.preference import feedback as people
 from cxrlab.preference.candidates import same_text, word_count
-from cxrlab.preference.config import PairConfig
+from cxrlab.preference.config import PAIRS_FILE, UNPAIRED_FILE, PairConfig
 from cxrlab.preference.feedback import Feedback, read_feedback
-from cxrlab.preference.inputs import check_inputs, digests, keep_inputs
-from cxrlab.preference.pair_file import PAIRS, UNPAIRED
-from cxrlab.preference.pairing import LONG, Picked, Preference, Rules, choose_pairs, too_long
-from cxrlab.preference.rewards import REWARDS, read_rewards
-from cxrlab.preference.single_reports import single_reports
+from cxrlab.preference.pairing import LONG, Picked, Preference, Rules, choose_pairs, single_reports, too_long
+from cxrlab.preference.rewards import REWARDS, check_inputs, digests, keep_inputs, read_rewards
 
 
 @dataclass(frozen=True)
@@ -118,7 +115,7 @@ def pair(config: PairConfig, out: Path) -> Pairing:
     with Run.open(out, config, seed=config.seed) as run:
         keep_inputs(run, digests(files))
         sums: Counter[str] = Counter(contradicted=contradicted)
-        pairs, singles = _Tail(run, PAIRS), _Tail(run, UNPAIRED)
+        pairs, singles = _Tail(run, PAIRS_FILE), _Tail(run, UNPAIRED_FILE)
         for study in track(studies, "choosing pairs"):
             rows, undecided = single_reports(study.pairs)
             for chosen in study.pairs:

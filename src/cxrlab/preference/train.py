@@ -25,16 +25,24 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.corpus import load_corpus
 from cxrlab.models.model_card import ModelCard, trained_on
 from cxrlab.models.prompts import Prompts
-from cxrlab.preference.pair_file import Judged, read_judged
-from cxrlab.preference.train_config import FREE, PreferConfig
-from cxrlab.training.result import Training, conclude, read_result
-from cxrlab.training.run_folder import CACHE, HISTORY, RESULT, RunFolder, concluded, training_run
+from cxrlab.preference.config import FREE, PreferConfig
+from cxrlab.training.run_folder import (
+    CACHE,
+    HISTORY,
+    RESULT,
+    RunFolder,
+    Training,
+    conclude,
+    read_result,
+    training_finished,
+    training_run,
+)
 from cxrlab.training.samples import Sample
 
 if TYPE_CHECKING:
-    from cxrlab.preference.rows import TwinRows
-    from cxrlab.training.order import Order
-    from cxrlab.training.reports import Lesson
+    from cxrlab.preference.dataset import Judged, PreferenceDataset
+    from cxrlab.training.report_dataset import Lesson
+    from cxrlab.training.sampler import Order
 
 SELECTION, PREFERENCE, MEASURED = "selection.json", "preference.json", "measured"
 STAGE = "prefer"
@@ -46,7 +54,7 @@ def prefer(config: PreferConfig, out: Path, before_in: Path | None = None) -> tu
     Args:
         config: Settings.
         out: Run folder; a stopped run goes on, a finished one with the same settings is left as it is.
-        before_in: Folder for what the start wrote, where runs from one start share it; see `measure_cost`.
+        before_in: Folder for what the start wrote, where runs from one start share it; see `measure_alignment`.
     """
     _check_measured(config)
     done = train(config, out)
@@ -72,11 +80,11 @@ def _check_measured(config: PreferConfig) -> None:
 
 
 def _measure(config: PreferConfig, out: Path, done: Training, before_in: Path | None) -> None:
-    from cxrlab.preference.cost import measure_cost
-    from cxrlab.training.starts import start_name
+    from cxrlab.preference.measure import measure_alignment
+    from cxrlab.training.llava import start_model_name
 
-    found = measure_cost(
-        start_name(config.start),
+    found = measure_alignment(
+        start_model_name(config.start),
         f"hf:{out / done.checkpoint}",
         config.measure.data or config.data,
         config.measure,
@@ -102,50 +110,52 @@ def train(config: PreferConfig, out: Path) -> Training:
     """
     require("models")
     seed = config.optimisation.seed
-    if concluded(config, out, seed, FREE):
+    if training_finished(config, out, seed, FREE):
         return read_result(out)
     _refuse_shards(config)
-    from cxrlab.preference.objective import PreferenceLoss
-    from cxrlab.preference.watch import Watcher
-    from cxrlab.training import reports
-    from cxrlab.training.engine import Job, fit
-    from cxrlab.training.finetune import choose_trained, write_tuned
+    from cxrlab.preference.checkpoint_selection import CheckpointSelector
+    from cxrlab.preference.dataset import read_preferences
+    from cxrlab.preference.losses import PreferenceLoss
+    from cxrlab.training import report_dataset
     from cxrlab.training.fingerprint import weights_key
-    from cxrlab.training.reporter import ReporterLoss
-    from cxrlab.training.starts import open_start
+    from cxrlab.training.llava import ReportLoss, load_start
+    from cxrlab.training.report_training import save_trained, select_trainable
+    from cxrlab.training.trainer import Job, fit
 
-    judged = read_judged(
+    judged = read_preferences(
         config.pairs, config.data, paired=config.loss.paired, held_out=_held_out(config), n=config.n, seed=seed
     )
-    start = open_start(config.start, None, None, seed)
+    start = load_start(config.start, None, None, seed)
     asked = replace(config, prompts=config.prompts or start.prompts)
-    lesson = reports.prepare(asked, (judged.source,), start.model, start.processor, _asked)
+    lesson = report_dataset.prepare(asked, (judged.source,), start.model, start.processor, _asked)
     order = _planned(config, lesson, judged, start.model)
-    watcher = Watcher(config, asked.prompts, start)  # a wrong judge or split is told before the folder is made
+    watcher = CheckpointSelector(
+        config, asked.prompts, start
+    )  # a wrong judge or split is told before the folder is made
     with training_run(config, out, seed, FREE) as run:
-        reports.freeze(start.model, config.optimisation.precision)
-        module = ReporterLoss(start.model, start.processor.image_processor).to(reports.here())
+        report_dataset.freeze(start.model, config.optimisation.precision)
+        module = ReportLoss(start.model, start.processor.image_processor).to(report_dataset.here())
         # Of what is trained whole the weights are float32, and so they must be for the reference.
         weights = f"{weights_key(module)} {'adapters' if config.lora_rank else 'whole'}"
-        peft = choose_trained(start.model, config)
-        module.to(reports.here())
+        peft = select_trainable(start.model, config)
+        module.to(report_dataset.here())
         rows = _rows(config, lesson, judged, module, run, weights)
         settings = config.optimisation
         if settings.gradient_checkpointing:
-            reports.checkpointed(start.model, vision_encoder_frozen=True)
+            report_dataset.checkpointed(start.model, vision_encoder_frozen=True)
         if settings.compiled:
-            reports.compile_layers(start.model)
+            report_dataset.compile_layers(start.model)
         aligned = PreferenceLoss(module, config.loss)
         look = partial(watcher.evaluate, run=run) if config.watch.n else None
         fitted = fit(Job(aligned, rows, order, "aligning", on_evaluate=look, look_first=bool(look)), settings, run)
         run.write(SELECTION, watcher.choose(aligned, run, fitted.steps, watched_lines(out)))
-        summary = reports.summarise(STAGE, fitted, lesson, rows.reports, aligned, RESULT)
+        summary = report_dataset.summarise(STAGE, fitted, lesson, rows.reports, aligned, RESULT)
         summary = replace(summary, rows=len(rows), extra={**summary.extra, "loss": config.loss.name})
         seen = tuple(dict.fromkeys((*start.collections, *lesson.collections)))
         extra = {"made_from": start.names, "seed": seed, "steps": fitted.steps, "loss": config.loss.name}
         learnt = trained_on((start.trained_on, lesson.trained_on))
         card = ModelCard(STAGE, asked.prompts, seen, trained_on=learnt, extra=extra)
-        conclude(run, lambda folder: write_tuned(folder, peft, start, card, config, run.result), summary)
+        conclude(run, lambda folder: save_trained(folder, peft, start, card, config, run.result), summary)
     return summary
 
 
@@ -172,16 +182,16 @@ def _refuse_shards(config: PreferConfig) -> None:
 
 def _planned(config: PreferConfig, lesson: Lesson, judged: Judged, model: Any) -> Order:
     """Which pairs when; too little data for one step and too little memory are refused before the run is made."""
-    from cxrlab.preference.rows import TwinRows
-    from cxrlab.training import processes, reports
-    from cxrlab.training.checks import check_memory, estimate
-    from cxrlab.training.finetune import trained_weights
-    from cxrlab.training.order import Part, plan
+    from cxrlab.preference.dataset import PreferenceDataset
+    from cxrlab.training import processes, report_dataset
+    from cxrlab.training.memory import check_memory, estimate
+    from cxrlab.training.report_training import trained_weights
+    from cxrlab.training.sampler import Part, plan
 
     settings = config.optimisation
-    rows = TwinRows(lesson.rows(settings.max_length))
+    rows = PreferenceDataset(lesson.rows(settings.max_length))
     both = replace(settings, batch_size=2 * settings.batch_size)
-    check_memory(estimate(model, both, rows.reports.longest, trained_weights(model, config)), reports.here())
+    check_memory(estimate(model, both, rows.reports.longest, trained_weights(model, config)), report_dataset.here())
     return plan(
         [Part(len(judged))],
         settings.batch_size * settings.accumulate * processes.count(),
@@ -192,15 +202,18 @@ def _planned(config: PreferConfig, lesson: Lesson, judged: Judged, model: Any) -
     )
 
 
-def _rows(config: PreferConfig, lesson: Lesson, judged: Judged, module: Any, run: RunFolder, weights: str) -> TwinRows:
+def _rows(
+    config: PreferConfig, lesson: Lesson, judged: Judged, module: Any, run: RunFolder, weights: str
+) -> PreferenceDataset:
     """The twins with images or features and, where the loss asks for them, reference log-probabilities."""
-    from cxrlab.preference.reference import reference_log_probabilities
-    from cxrlab.preference.rows import TwinRows
-    from cxrlab.training import processes, reports
+    from cxrlab.preference.dataset import PreferenceDataset, reference_log_probabilities
+    from cxrlab.training import processes, report_dataset
 
     settings = config.optimisation
-    images, features = reports.open_seen(config, lesson, module.model, run, reports.here(), vision_encoder_frozen=True)
-    rows = TwinRows(lesson.rows(settings.max_length), images, features, desirable=judged.desirable)
+    images, features = report_dataset.open_seen(
+        config, lesson, module.model, run, report_dataset.here(), vision_encoder_frozen=True
+    )
+    rows = PreferenceDataset(lesson.rows(settings.max_length), images, features, desirable=judged.desirable)
     if not config.loss.needs_reference:
         return rows
     with processes.first_alone():

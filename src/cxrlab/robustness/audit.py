@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from cxrlab.attacks.table import ATTACKS
+from cxrlab.attacks.config import ATTACKS
 from cxrlab.core.connection import check_encrypted, free_of
 from cxrlab.core.egress import check_egress, check_one_keeper
 from cxrlab.core.errors import ConfigError

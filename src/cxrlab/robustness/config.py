@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from cxrlab.attacks.budget import Budget, Norm, parse_eps
-from cxrlab.attacks.config import AttackSettings
+from cxrlab.attacks.config import ATTACKS, AttackSettings, Budget, Norm, parse_eps
 from cxrlab.attacks.corruptions import CORRUPTIONS, SEVERITIES
 from cxrlab.attacks.regions import parse_region
-from cxrlab.attacks.table import ATTACKS
 from cxrlab.core.errors import ConfigError, nearest
 from cxrlab.core.records import SECTIONS, SPLITS
 from cxrlab.evaluation.config import WRONG_IMAGES

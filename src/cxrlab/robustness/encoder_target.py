@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from cxrlab.attacks.objective import Objective
-from cxrlab.attacks.objectives import MoveEmbedding, WrongAnswers
+from cxrlab.attacks.objectives import MoveEmbedding, Objective, WrongAnswers
 from cxrlab.evaluation.zero_shot import load_sentences, mean_direction
 from cxrlab.robustness.evidence import ImageAnswer
 from cxrlab.robustness.labels import AskedLabel

@@ -31,8 +31,16 @@ from cxrlab.data.corpus import load_corpus
 from cxrlab.models.model_card import ModelCard, of_corpora, trained_on
 from cxrlab.robustness.harden_config import FREE, HardenConfig
 from cxrlab.training.images import ImageFile, Images, open_images, output_side
-from cxrlab.training.result import Training, conclude, read_result
-from cxrlab.training.run_folder import CACHE, RESULT, RunFolder, concluded, training_run
+from cxrlab.training.run_folder import (
+    CACHE,
+    RESULT,
+    RunFolder,
+    Training,
+    conclude,
+    read_result,
+    training_finished,
+    training_run,
+)
 from cxrlab.training.samples import image_file
 
 if TYPE_CHECKING:
@@ -74,7 +82,7 @@ def harden(config: HardenConfig, out: Path) -> tuple[Training, dict[str, Any]]:
         DataError: When there is no image to learn from or to measure on, or a patient is in both splits.
     """
     require("models")
-    if concluded(config, out, config.seed, FREE):
+    if training_finished(config, out, config.seed, FREE):
         return read_result(out), read_json(out / HARDENED)
     _refuse_several_processes()
     from cxrlab.robustness.vision_encoder_sight import open_sight

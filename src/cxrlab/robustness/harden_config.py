@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from cxrlab.attacks.budget import Budget, parse_eps
+from cxrlab.attacks.config import Budget, parse_eps
 from cxrlab.core.connection import free_of
 from cxrlab.core.errors import ConfigError
 from cxrlab.models.load_settings import LoadSettings

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cxrlab.attacks.config import AttackSettings
 from cxrlab.attacks.gradient import Pgd
-from cxrlab.attacks.objective import Objective
+from cxrlab.attacks.objectives import Objective
 from cxrlab.core.errors import RunError
 from cxrlab.core.files import make_folder
 from cxrlab.core.jsonl import read_jsonl

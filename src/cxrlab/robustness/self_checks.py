@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from cxrlab.attacks.table import ATTACKS
+from cxrlab.attacks.config import ATTACKS
 from cxrlab.robustness.conditions import CLEAN, parse_condition
 from cxrlab.robustness.evidence import Answer, AttackTrace
 

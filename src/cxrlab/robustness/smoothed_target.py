@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from cxrlab.attacks.objective import Objective
-from cxrlab.attacks.objectives import WrongAnswers
+from cxrlab.attacks.objectives import Objective, WrongAnswers
 from cxrlab.robustness.evidence import ImageAnswer
 from cxrlab.robustness.labels import AskedLabel
 from cxrlab.robustness.smoothing import Smoothing, over_copies

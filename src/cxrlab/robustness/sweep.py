@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cxrlab.attacks.base import Attack, Perturbed
+from cxrlab.attacks.attack import Attack, AttackResult
+from cxrlab.attacks.config import ATTACKS
 from cxrlab.attacks.corruptions import corrupt
 from cxrlab.attacks.regions import region_mask
-from cxrlab.attacks.table import ATTACKS
 from cxrlab.core.memory import BatchSize
 from cxrlab.core.progress import track
 from cxrlab.core.runs import Run
@@ -33,7 +33,7 @@ from cxrlab.robustness.universal_changes import universal_change
 from cxrlab.robustness.wishes import REPORT
 
 if TYPE_CHECKING:
-    from cxrlab.attacks.budget import Budget
+    from cxrlab.attacks.config import Budget
     from cxrlab.robustness.config import RobustnessConfig
 
     Answers = list[ImageAnswer]
@@ -249,7 +249,7 @@ class Sweep:
 
     def _lines(
         self, condition: str, cases: Sequence[Case], images: Tensor, viewers: Sequence[Target], made_for: str | None,
-        found: Perturbed | None,
+        found: AttackResult | None,
     ) -> Iterator[Answer]:  # fmt: skip
         """What each viewer says of these images; whom they were made for, or all, also in 8 bits."""
         for viewer in viewers:
@@ -289,7 +289,7 @@ class _Piece:
     corruption: str | None
 
 
-def _trace(found: Perturbed, place: int) -> AttackTrace:
+def _trace(found: AttackResult, place: int) -> AttackTrace:
     return AttackTrace(
         start=float(found.start[place]),
         end=float(found.end[place]),

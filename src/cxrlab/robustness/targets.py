@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from cxrlab.attacks.objective import Objective
-from cxrlab.attacks.objectives import RaiseReportLoss, ReportHarm, WrongAnswers, present_in
+from cxrlab.attacks.objectives import Objective, RaiseReportLoss, ReportHarm, WrongAnswers, present_in
 from cxrlab.core.errors import ConfigError
 from cxrlab.evaluation.inference import ReportGenerator
 from cxrlab.findings.reader import read

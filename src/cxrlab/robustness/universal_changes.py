@@ -17,7 +17,7 @@ from cxrlab.robustness.cases import Case, Cases, image_tensor
 from cxrlab.robustness.wishes import REPORT
 
 if TYPE_CHECKING:
-    from cxrlab.attacks.budget import Budget
+    from cxrlab.attacks.config import Budget
     from cxrlab.robustness.config import RobustnessConfig
     from cxrlab.robustness.targets import Target
 

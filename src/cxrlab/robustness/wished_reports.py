@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from cxrlab.attacks.objective import Objective
-from cxrlab.attacks.objectives import LowerReportLoss, invent_finding, present_in, remove_finding
+from cxrlab.attacks.objectives import LowerReportLoss, Objective, invent_finding, present_in, remove_finding
 from cxrlab.findings.reader import read
 from cxrlab.robustness.wishes import INVENT, REMOVE, TARGET, Wishes
 

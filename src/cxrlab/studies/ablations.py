@@ -109,12 +109,12 @@ def _train(part: Part, out: Path) -> None:
 
         train_encoder(part.config, out)
     elif part.kind == ALIGN:
-        from cxrlab.training.align import align
+        from cxrlab.training.report_training import align
 
         align(part.config, out)
     else:
         assert part.kind == FINETUNE
-        from cxrlab.training.finetune import finetune
+        from cxrlab.training.report_training import finetune
 
         finetune(part.config, out)
 

@@ -22,7 +22,7 @@ def make(part: Part, planned: ExtractionPlan, out: Path) -> None:
     """
     folder = out / part.folder
     if part.kind == MODEL:
-        from cxrlab.training.finetune import finetune
+        from cxrlab.training.report_training import finetune
 
         finetune(part.config, folder)
     elif part.kind == VICTIM:

@@ -11,8 +11,7 @@ from cxrlab.core.config import flatten
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.json_form import dumps
 from cxrlab.evaluation.config import Extras
-from cxrlab.preference.config import JudgeConfig, PairConfig, SampleConfig
-from cxrlab.preference.train_config import PreferConfig
+from cxrlab.preference.config import JudgeConfig, PairConfig, PreferConfig, SampleConfig
 from cxrlab.robustness.config import RobustnessConfig
 from cxrlab.studies.parts import Part, Parts
 from cxrlab.studies.preference_config import AlignmentVariant, PreferenceStudyConfig

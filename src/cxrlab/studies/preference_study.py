@@ -94,13 +94,13 @@ def run_preference_study(config: PreferenceStudyConfig, out: Path) -> Path:
 
 def _check_start(config: PreferenceStudyConfig, planned: AlignmentPlan, out: Path) -> None:
     """A model that is not there, or has no weights, is told before anything is drawn."""
-    from cxrlab.training.starts import refuse_weightless
+    from cxrlab.training.llava import check_has_weights
 
     keys = ("start", "encoder", "language_model")
     starts = [part.config for part in planned.parts if part.kind == START]
     for start in starts:
         if start.start is not None:
-            refuse_weightless(start.start)
+            check_has_weights(start.start)
     raise_absent_models([config.model, *(getattr(start, key) for start in starts for key in keys)], out)
 
 
@@ -123,7 +123,7 @@ def _make(part: Part, planned: AlignmentPlan, out: Path) -> None:
     """Make a part; one that was stopped is continued, one that is finished with these settings is left as it is."""
     folder = out / part.folder
     if part.kind == START:
-        from cxrlab.training.finetune import finetune
+        from cxrlab.training.report_training import finetune
 
         finetune(part.config, folder)
     elif part.kind == SAMPLE:
@@ -137,12 +137,12 @@ def _make(part: Part, planned: AlignmentPlan, out: Path) -> None:
     elif part.kind == PAIR:
         _pair(part, folder)
     elif part.kind == BEFORE:
-        from cxrlab.preference.cost import measure_before
-        from cxrlab.training.starts import start_name
+        from cxrlab.preference.measure import measure_start
+        from cxrlab.training.llava import start_model_name
 
         asked = part.config
         data, seed = asked.measure.data or asked.data, asked.optimisation.seed
-        measure_before(start_name(asked.start), data, asked.measure, folder, seed)
+        measure_start(start_model_name(asked.start), data, asked.measure, folder, seed)
     elif part.kind == ROBUSTNESS:
         from cxrlab.robustness.audit import audit
 

@@ -79,8 +79,8 @@ def draw_lesson(stage: Stage) -> None:
 
 def align_projector(stage: Stage) -> None:
     """Stage 2: a projector between the built-in encoder and the built-in language model."""
-    from cxrlab.training.align import align
     from cxrlab.training.config import AlignConfig
+    from cxrlab.training.report_training import align
 
     config = AlignConfig(
         stage.out / LESSON,
@@ -95,7 +95,7 @@ def align_projector(stage: Stage) -> None:
 def finetune_reporter(stage: Stage) -> None:
     """Stage 3: adapters on the language model, the indication in the prompt."""
     from cxrlab.training.config import FinetuneConfig
-    from cxrlab.training.finetune import finetune
+    from cxrlab.training.report_training import finetune
 
     config = FinetuneConfig(
         stage.out / LESSON,

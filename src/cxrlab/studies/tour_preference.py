@@ -55,7 +55,7 @@ SCALES: dict[TourSize, PreferenceScale] = {
 def spoil(stage: Stage) -> None:
     """Teach the built-in reporter reports with mistakes."""
     from cxrlab.training.config import FinetuneConfig
-    from cxrlab.training.finetune import finetune
+    from cxrlab.training.report_training import finetune
 
     scale = _scale(stage)
     config = FinetuneConfig(
@@ -103,8 +103,8 @@ def judge_reports(stage: Stage) -> None:
 
 def align_by_preference(stage: Stage) -> None:
     """Direct preference optimisation, and the model before and after it on the test split."""
+    from cxrlab.preference.config import Measure, PreferConfig, Watch
     from cxrlab.preference.train import prefer
-    from cxrlab.preference.train_config import Measure, PreferConfig, Watch
 
     scale = _scale(stage)
     # Images of the corpus that everything is measured on; those of the pairs are of other patients.

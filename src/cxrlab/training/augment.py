@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
-from cxrlab.training.augmentation import Augmentation
+from cxrlab.training.config import Augmentation
 
 # Numbers an image draws before its noise: shift x, shift y, scale, rotation, brightness, contrast, gamma, noise.
 _DRAWS = 8

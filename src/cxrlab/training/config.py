@@ -1,15 +1,55 @@
-"""Settings of the three stages of training; none of this imports torch."""
+"""How much images are varied in training; the variation itself is in `training/augment.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
 from cxrlab.core.config import nested, raise_problems
 from cxrlab.core.errors import ConfigError
-from cxrlab.training.augmentation import NONE, Augmentation
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Largest change of each kind; all 0 leaves images as they are.
+
+    An image is never mirrored: left and right would change places while the report keeps them.
+
+    Args:
+        shift: Sideways and up or down, as a share of the image's side.
+        scale: Larger or smaller, as a share.
+        rotation: Degrees to either side.
+        brightness: Added or taken off, where the image spans 0 to 1.
+        contrast: More or less, as a share, about middle grey.
+        gamma: Exponent between 1 / (1 + gamma) and 1 + gamma.
+        noise: Standard deviation of noise on every pixel.
+    """
+
+    shift: float = 0.04
+    scale: float = 0.05
+    rotation: float = 4.0
+    brightness: float = 0.05
+    contrast: float = 0.1
+    gamma: float = 0.2
+    noise: float = 0.02
+
+    def __post_init__(self) -> None:
+        limits = {"shift": 0.5, "scale": 0.5, "rotation": 45.0, "brightness": 1.0, "contrast": 0.9, "gamma": 4.0}
+        for one in fields(self):
+            value, most = getattr(self, one.name), limits.get(one.name, 1.0)
+            if not 0.0 <= value <= most:
+                raise ConfigError(f"{one.name}={value} is not usable; give a number from 0 to {most:g}.")
+
+    @property
+    def none(self) -> bool:
+        """Whether images stay as they are."""
+        return not any(getattr(self, one.name) for one in fields(self))
+
+
+NONE = Augmentation(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
 
 # Settings that may differ when a run is continued: they change speed and what is kept, not the result.
 FREE = ("optimisation.workers", "optimisation.save_every", "cache", "cache_images", "cache_gb")
@@ -80,7 +120,7 @@ class Optimisation:
 
 
 @dataclass(frozen=True)
-class Also:
+class ExtraCorpus:
     """A corpus that is learnt from beside the main one.
 
     Args:
@@ -115,12 +155,12 @@ class Also:
             raise ConfigError("questions=true asks about images and learns no text; leave images and text as they are.")
 
 
-def also_of(values: Mapping[str, Any]) -> dict[str, Also]:
+def parse_extra_corpora(values: Mapping[str, Any]) -> dict[str, ExtraCorpus]:
     """The further corpora of a config by name; all problems are told at once."""
-    found: dict[str, Also] = {}
+    found: dict[str, ExtraCorpus] = {}
     problems: list[str] = []
     for name, given in values.items():
-        one, wrong = nested(Also, given, f"also, '{name}'")
+        one, wrong = nested(ExtraCorpus, given, f"also, '{name}'")
         problems += wrong
         if one is not None:
             found[str(name)] = one
@@ -191,7 +231,7 @@ class EncoderConfig:
             raise ConfigError(
                 "start and vision encoder or text_encoder contradict each other; give start alone, or both parts."
             )
-        for name, one in also_of(self.also).items():
+        for name, one in parse_extra_corpora(self.also).items():
             if not one.images or one.questions:
                 raise ConfigError(f"also, '{name}': contrastive training needs an image and a report in every pair.")
         if self.optimisation.compiled:
@@ -311,7 +351,7 @@ class FinetuneConfig:
 
 def _check_images(config: AlignConfig | FinetuneConfig, what: str) -> None:
     """Words without an image pass by the projector."""
-    for name, one in also_of(config.also).items():
+    for name, one in parse_extra_corpora(config.also).items():
         if not one.images:
             raise ConfigError(f"also, '{name}': {what} learns nothing from words without images; leave it out.")
 
@@ -322,7 +362,7 @@ def _check_shared(config: AlignConfig | FinetuneConfig) -> None:
         raise ConfigError(f"n={config.n} is not usable; give a whole number from 1.")
     if config.cache_gb < 0:
         raise ConfigError(f"cache_gb={config.cache_gb} is not usable; give a number of at least 0.")
-    also_of(config.also)
+    parse_extra_corpora(config.also)
     parts = (config.encoder, config.language_model)
     if config.start is None and None in parts:
         raise ConfigError("there is no start; give start (a trained model), or both encoder and language_model.")

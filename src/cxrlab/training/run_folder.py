@@ -10,14 +10,17 @@ cache/            decoded images and features of a frozen vision encoder, unless
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from cxrlab.core.errors import RunError
 from cxrlab.core.files import make_folder, read_json, write_bytes, write_json
+from cxrlab.core.folders import make_private, write_checksums
 from cxrlab.core.jsonl import JsonlAppender, line_of, read_jsonl
 from cxrlab.core.runs import Run, finished
 from cxrlab.models.local_files import verify_checksums
@@ -102,7 +105,7 @@ class RunFolder:
             shutil.rmtree(self.steps)
 
 
-def concluded(config: Any, out: Path, seed: int, free: Iterable[str]) -> bool:
+def training_finished(config: Any, out: Path, seed: int, free: Iterable[str]) -> bool:
     """Whether the folder holds a whole training with these settings; a damaged result is a `DataError`.
 
     The summary is written when all else is there: a run that was killed between it and its end is ended here.
@@ -134,3 +137,69 @@ def training_run(config: Any, out: Path, seed: int, free: Iterable[str] = ()) ->
     else:
         wait_for_all()
         yield RunFolder(out, None)
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a training came to; RUN/summary.json.
+
+    Args:
+        stage: encoder, align or finetune.
+        checkpoint: The result, relative to the run folder.
+        steps: Optimiser steps.
+        samples: Samples seen, repeats counted.
+        loss: Mean loss of the last line of the history.
+        rows: Different samples.
+        left_out: Reason → studies of the train split, or of none, that were not learnt from.
+        cut: Samples whose report lost its end to `max_length`.
+        trained_parameters: Weights that were trained.
+        parameters: All weights.
+        extra: What else a stage tells.
+    """
+
+    stage: str
+    checkpoint: str
+    steps: int
+    samples: int
+    loss: float
+    rows: int
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    cut: int = 0
+    trained_parameters: int = 0
+    parameters: int = 0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_result(out: Path) -> Training:
+    """What a finished run came to."""
+    found = read_json(out / SUMMARY)
+    loss = found.pop("loss", None)
+    return Training(**found, loss=float("nan") if loss is None else float(loss))
+
+
+def conclude(run: RunFolder, write: Callable[[Path], None], summary: Training) -> None:
+    """Write the result, then the summary, and only then remove what a continued run would need."""
+    write_result(run, write)
+    run.write(SUMMARY, summary)
+    run.remove_steps()
+
+
+def write_result(run: RunFolder, write: Callable[[Path], None], name: str = RESULT) -> Path:
+    """Write RUN/checkpoint: `write` fills a temporary folder, which is then renamed.
+
+    Args:
+        run: The run; only its first process writes.
+        write: Given an empty folder.
+        name: Of the folder inside the run; one that is there already is replaced.
+    """
+    target = run.folder / name
+    if not run.writes:
+        return target
+    temporary = run.folder / f".{name}.tmp"
+    shutil.rmtree(temporary, ignore_errors=True)
+    write(make_folder(temporary))
+    make_private(temporary)
+    write_checksums(temporary)
+    shutil.rmtree(target, ignore_errors=True)  # of a run that was killed between this line and its end
+    os.replace(temporary, target)
+    return target

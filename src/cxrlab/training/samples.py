@@ -20,7 +20,7 @@ from cxrlab.data.views import shown
 from cxrlab.findings.excerpts import listed
 from cxrlab.findings.questions import NO, YES, known_answers, question_about
 from cxrlab.findings.reader import read
-from cxrlab.training.config import Also
+from cxrlab.training.config import ExtraCorpus
 from cxrlab.training.images import ImageFile
 
 SPLIT = "train"
@@ -76,7 +76,7 @@ class Source:
     synthetic: bool = False
 
 
-def read_source(also: Also, n: int | None = None, seed: int = 0) -> Source:
+def read_source(also: ExtraCorpus, n: int | None = None, seed: int = 0) -> Source:
     """The samples of a corpus's train split.
 
     Args:
@@ -137,7 +137,7 @@ def _learnt(corpus: Corpus, left_out: Counter[str], truth: bool) -> Iterator[Stu
         )
 
 
-def _sample(corpus: Corpus, study: Study, also: Also, seed: int) -> tuple[Sample, ...] | str:
+def _sample(corpus: Corpus, study: Study, also: ExtraCorpus, seed: int) -> tuple[Sample, ...] | str:
     """The sample of a study, or why it is left out."""
     text = _text(study, also.text)
     if text is None:
@@ -198,7 +198,7 @@ def _text(study: Study, maker: str | None) -> str | None:
     return text.strip() if text and text.strip() else None
 
 
-def _nothing(corpus: Corpus, also: Also, left_out: Counter[str], makers: set[str]) -> str:
+def _nothing(corpus: Corpus, also: ExtraCorpus, left_out: Counter[str], makers: set[str]) -> str:
     """The sentence for a corpus without any sample."""
     left_out.pop(NO_SPLIT, None)
     if not left_out:

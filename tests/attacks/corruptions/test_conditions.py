@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cxrlab.attacks.corruptions import CORRUPTIONS, SEVERITIES, corrupt
-from cxrlab.attacks.corruptions.image import ImageArray
+from cxrlab.attacks.corruptions import CORRUPTIONS, SEVERITIES, ImageArray, corrupt
 from cxrlab.core.errors import ConfigError, UnknownName
 from cxrlab.core.vocabulary import View
 from cxrlab.data.phantom.render import PhantomPatient, render

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cxrlab.attacks.corruptions import SEVERITIES, corrupt
-from cxrlab.attacks.corruptions.delivery import jpeg_quality
-from cxrlab.attacks.corruptions.image import ImageArray
+from cxrlab.attacks.corruptions import SEVERITIES, ImageArray, corrupt, jpeg_quality
 
 
 def noise(*shape: int) -> ImageArray:

@@ -7,9 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from cxrlab.attacks.corruptions import corrupt
-from cxrlab.attacks.corruptions.detector import LINE_HEIGHTS, PHOTONS
-from cxrlab.attacks.corruptions.image import ImageArray
+from cxrlab.attacks.corruptions import LINE_HEIGHTS, PHOTONS, ImageArray, corrupt
 
 
 def flat(grey: float, size: int = 256) -> ImageArray:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cxrlab.attacks.corruptions import corrupt
-from cxrlab.attacks.corruptions.image import ImageArray
+from cxrlab.attacks.corruptions import ImageArray, corrupt
 
 
 def point(size: int = 201) -> ImageArray:

@@ -18,7 +18,7 @@ from cxrlab.core.vocabulary import View
 from cxrlab.data import images
 from cxrlab.data.check import EXAMPLES_PER_KIND, LACKS, check_corpus
 from cxrlab.data.corpus import Corpus
-from cxrlab.training.config import Also
+from cxrlab.training.config import ExtraCorpus
 from cxrlab.training.samples import read_source
 
 
@@ -139,7 +139,7 @@ def test_what_training_would_leave_out_is_counted_by_split(tmp_path: Path) -> No
     found = check_corpus(corpus.path, workers=1).statistics.usable
     assert found["no frontal image"] == {"all": 1, "train": 1} and found["no findings text"] == {"all": 1, "train": 1}
     assert found["no split"] == {"all": 1, "none": 1}
-    source = read_source(Also(corpus.path))
+    source = read_source(ExtraCorpus(corpus.path))
     assert len(source.samples) == found["split, frontal image and findings text"]["train"] == 1
     assert sum(source.left_out.values()) == 3
 

@@ -13,7 +13,7 @@ from cxrlab.core.errors import ConfigError
 from cxrlab.evaluation.config import ScoreConfig
 from cxrlab.evaluation.score import run_score
 from cxrlab.metrics.judging.table import JudgeSettings
-from cxrlab.preference.asked_pairs import AskedPairs
+from cxrlab.preference.pairwise_judges import PairwiseModelJudge
 
 WORDS = "Grade {candidate} from 1 to 5. Begin with {mark}\n"
 
@@ -44,7 +44,7 @@ def test_a_judge_asks_in_the_users_words_and_its_signature_says_so(wording: Path
 def test_a_pairwise_judge_too(tmp_path: Path) -> None:
     file = tmp_path / "pairs.yaml"
     file.write_text(json.dumps({"version": "mine-2", "text": "{reference} {first} {second} {mark}"}))
-    judge = AskedPairs(object(), JudgeSettings((f"pairwise={file}",)))  # type: ignore[arg-type]
+    judge = PairwiseModelJudge(object(), JudgeSettings((f"pairwise={file}",)))  # type: ignore[arg-type]
     assert judge._model.prompt.version == "mine-2"
 
 

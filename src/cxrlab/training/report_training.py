@@ -13,13 +13,20 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cxrlab.core.install import require
-from cxrlab.models.local_files import verify_checksums
+from cxrlab.models.local_files import quiet_loading, verify_checksums
 from cxrlab.models.model_card import ModelCard, trained_on, write_model_card
 from cxrlab.models.prompts import Prompts
-from cxrlab.training.align import write_llava
-from cxrlab.training.config import FREE, FinetuneConfig, Optimisation
-from cxrlab.training.result import Training, conclude, read_result, write_result
-from cxrlab.training.run_folder import RESULT, RunFolder, concluded, training_run
+from cxrlab.training.config import FREE, AlignConfig, FinetuneConfig, Optimisation
+from cxrlab.training.run_folder import (
+    RESULT,
+    RunFolder,
+    Training,
+    conclude,
+    read_result,
+    training_finished,
+    training_run,
+    write_result,
+)
 from cxrlab.training.samples import Sample
 
 BASE = "base"
@@ -67,27 +74,26 @@ def finetune(config: FinetuneConfig, out: Path, on_evaluate: Any = None) -> Trai
     """
     require("models")
     seed = config.optimisation.seed
-    if concluded(config, out, seed, FREE):
+    if training_finished(config, out, seed, FREE):
         return read_result(out)
-    from cxrlab.training import reports
-    from cxrlab.training.reporter import ReporterLoss
-    from cxrlab.training.starts import open_start
+    from cxrlab.training import report_dataset
+    from cxrlab.training.llava import ReportLoss, load_start
 
-    sources = reports.read_sources(config)
-    start = open_start(config.start, config.encoder, config.language_model, seed)
-    lesson = reports.prepare(
+    sources = report_dataset.read_sources(config)
+    start = load_start(config.start, config.encoder, config.language_model, seed)
+    lesson = report_dataset.prepare(
         config,
         sources,
         start.model,
         start.processor,
         partial(_asked, config.indication),
     )
-    order = reports.planned(config, lesson, start.model, trained_weights(start.model, config))
+    order = report_dataset.planned(config, lesson, start.model, trained_weights(start.model, config))
     with training_run(config, out, seed, FREE) as run:
         start = _with_folder(start, run, config)
-        peft = choose_trained(start.model, config)
-        module = ReporterLoss(start.model, start.processor.image_processor, config.augmentation)
-        fitted, rows = reports.learn(
+        peft = select_trainable(start.model, config)
+        module = ReportLoss(start.model, start.processor.image_processor, config.augmentation)
+        fitted, rows = report_dataset.learn(
             config,
             lesson,
             module,
@@ -97,7 +103,7 @@ def finetune(config: FinetuneConfig, out: Path, on_evaluate: Any = None) -> Trai
             vision_encoder_frozen=not config.train_vision_encoder,
             on_evaluate=on_evaluate,
         )
-        summary = reports.summarise("finetune", fitted, lesson, rows, module, RESULT)
+        summary = report_dataset.summarise("finetune", fitted, lesson, rows, module, RESULT)
         seen = tuple(dict.fromkeys((*start.collections, *lesson.collections)))
         card = ModelCard(
             "finetune",
@@ -106,7 +112,7 @@ def finetune(config: FinetuneConfig, out: Path, on_evaluate: Any = None) -> Trai
             trained_on=trained_on((start.trained_on, lesson.trained_on)),
             extra={"made_from": start.names, "seed": seed, "steps": fitted.steps},
         )
-        conclude(run, lambda folder: write_tuned(folder, peft, start, card, config, run.result), summary)
+        conclude(run, lambda folder: save_trained(folder, peft, start, card, config, run.result), summary)
     return summary
 
 
@@ -116,12 +122,12 @@ def _asked(with_indication: bool, prompts: Prompts, sample: Sample) -> str:
     return prompts.ask(sample.indication if with_indication else None)
 
 
-def choose_trained(model: Any, config: Trained) -> Any:
+def select_trainable(model: Any, config: Trained) -> Any:
     """Freeze the model but for what the config trains; the `PeftModel` around it, None when there are no adapters."""
     import torch
 
-    from cxrlab.training.lora import add_adapters
-    from cxrlab.training.reports import freeze, unfreeze, unfreeze_vision_encoder
+    from cxrlab.training.llava import add_adapters
+    from cxrlab.training.report_dataset import freeze, unfreeze, unfreeze_vision_encoder
 
     freeze(model, config.optimisation.precision)
     torch.manual_seed(config.optimisation.seed + 3)
@@ -149,9 +155,9 @@ def choose_trained(model: Any, config: Trained) -> Any:
 
 
 def trained_weights(model: Any, config: Trained) -> int:
-    """How many weights `choose_trained` will train, told before anything is changed."""
-    from cxrlab.training.lora import language_linears
-    from cxrlab.training.reports import size_of
+    """How many weights `select_trainable` will train, told before anything is changed."""
+    from cxrlab.training.llava import language_linears
+    from cxrlab.training.report_dataset import size_of
 
     inner = model.model
     linears = [model.get_submodule(name) for name in language_linears(model)]
@@ -172,15 +178,15 @@ def _with_folder(start: Any, run: RunFolder, config: FinetuneConfig) -> Any:
     if run.begun and folder.is_dir():
         verify_checksums(folder)
     else:  # what a run left that never took a step may be of other parts
-        write_result(run, lambda to: write_llava(to, start.model, start.processor, card, "float32"), BASE)
+        write_result(run, lambda to: save_llava(to, start.model, start.processor, card, "float32"), BASE)
     return replace(start, folder=folder)
 
 
-def write_tuned(folder: Path, peft: Any, start: Any, card: ModelCard, config: Trained, result: Path) -> None:
+def save_trained(folder: Path, peft: Any, start: Any, card: ModelCard, config: Trained, result: Path) -> None:
     """Write what was trained into a folder: an adapter that names its base, or a whole LLaVA."""
     if peft is None or config.train_vision_encoder:
         model = start.model if peft is None else peft.merge_and_unload()
-        write_llava(folder, model, start.processor, card, config.optimisation.precision)
+        save_llava(folder, model, start.processor, card, config.optimisation.precision)
         return
     base = start.base(result)
     peft.peft_config["default"].base_model_name_or_path = base.removeprefix("hf:")
@@ -188,3 +194,57 @@ def write_tuned(folder: Path, peft: Any, start: Any, card: ModelCard, config: Tr
     (folder / "README.md").unlink(missing_ok=True)  # a form to fill in, not a description
     start.processor.save_pretrained(folder)
     write_model_card(replace(card, base=base), folder)
+
+
+def align(config: AlignConfig, out: Path, on_evaluate: Any = None) -> Training:
+    """Train a projector between vision encoder and language model; RUN/checkpoint is the whole LLaVA.
+
+    Args:
+        config: Settings.
+        out: Run folder; a stopped run goes on, a finished one with the same settings is left as it is.
+        on_evaluate: (model, step) → numbers for the history; see `engine.Evaluate`.
+    """
+    require("models")
+    seed = config.optimisation.seed
+    if training_finished(config, out, seed, FREE):
+        return read_result(out)
+    from cxrlab.training import report_dataset
+    from cxrlab.training.llava import ReportLoss, load_start
+
+    sources = report_dataset.read_sources(config)
+    start = load_start(config.start, config.encoder, config.language_model, seed)
+    model, processor = start.model, start.processor
+    lesson = report_dataset.prepare(config, sources, model, processor, lambda prompts, sample: prompts.align)
+    order = report_dataset.planned(config, lesson, model, report_dataset.size_of(model.model.multi_modal_projector))
+    report_dataset.freeze(model, config.optimisation.precision)
+    report_dataset.unfreeze(model.model.multi_modal_projector)
+    module = ReportLoss(model, processor.image_processor)
+    with training_run(config, out, seed, FREE) as run:
+        fitted, rows = report_dataset.learn(
+            config, lesson, module, run, order, label="aligning the projector", on_evaluate=on_evaluate
+        )
+        summary = report_dataset.summarise("align", fitted, lesson, rows, module, RESULT)
+        seen = tuple(dict.fromkeys((*start.collections, *lesson.collections)))
+        card = ModelCard(
+            "align",
+            config.prompts,
+            seen,
+            trained_on=trained_on((start.trained_on, lesson.trained_on)),
+            extra={"made_from": start.names, "seed": seed, "steps": fitted.steps},
+        )
+        precision = config.optimisation.precision
+        conclude(run, lambda folder: save_llava(folder, model, processor, card, precision), summary)
+    return summary
+
+
+def save_llava(folder: Path, model: Any, processor: Any, card: ModelCard, precision: str) -> None:
+    """A whole LLaVA in the layout of Hugging Face; weights in float32, or all in bfloat16."""
+    import torch
+
+    dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+    model.to("cpu", dtype).eval()
+    model.config.dtype = dtype
+    with quiet_loading():
+        model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    write_model_card(card, folder)

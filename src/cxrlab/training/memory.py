@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.training.config import Optimisation
+
+if TYPE_CHECKING:
+    import torch
 
 _ADAM = 2  # numbers that AdamW keeps for each weight
 _HEADROOM = 1.1
@@ -81,6 +82,8 @@ def check_memory(needed: Memory, device: torch.device, available: int | None = N
 def available_memory(device: torch.device) -> int | None:
     """Bytes of the device; None when it cannot be told."""
     if device.type == "cuda":
+        import torch
+
         return int(torch.cuda.get_device_properties(device).total_memory)
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:

@@ -18,10 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cxrlab.core.progress import track
-from cxrlab.training.array_store import ArrayStore, fits
 from cxrlab.training.fingerprint import weights_key
-from cxrlab.training.images import Images
-from cxrlab.training.pixels import to_pixels
+from cxrlab.training.images import ArrayStore, Images, fits
 
 # Patches that go through the encoder at once: a GPU is filled and a large encoder still fits; a processor likes few.
 _PATCHES, _PATCHES_CPU = 1 << 16, 1 << 12
@@ -106,3 +104,19 @@ def _run(model: Any, images: Images, numbers: range, dtype: torch.dtype, device:
     with torch.no_grad():
         pixels = to_pixels(torch.from_numpy(images[numbers]).to(device), images.processor)
         return vision_encoder_features(model, pixels.to(next(vision_encoder.parameters()).dtype)).to(dtype).cpu()
+
+
+def to_pixels(images: Tensor, processor: Any) -> Tensor:
+    """Scale and normalise as the image processor does: uint8 [B, H, W] or [B, H, W, 3] → float32 [B, 3, H, W].
+
+    A grey image gets three equal channels before each is normalised by its own mean and deviation.
+    """
+    three = images.unsqueeze(1).expand(-1, 3, -1, -1) if images.ndim == 3 else images.permute(0, 3, 1, 2)
+    pixels = three.to(torch.float32)
+    if getattr(processor, "do_rescale", True):
+        pixels = pixels * float(processor.rescale_factor)
+    if getattr(processor, "do_normalize", True):
+        mean = torch.tensor(processor.image_mean, device=images.device).view(1, 3, 1, 1)
+        deviation = torch.tensor(processor.image_std, device=images.device).view(1, 3, 1, 1)
+        pixels = (pixels - mean) / deviation
+    return pixels

@@ -28,17 +28,17 @@ from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf.checkpoint import Checkpoint
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.prompts import load_prompts
+from cxrlab.preference.config import PreferConfig
 from cxrlab.preference.judges import length_controlled, metric_judge
-from cxrlab.preference.train_config import PreferConfig
 from cxrlab.training.fingerprint import tensors_key
+from cxrlab.training.llava import Start
 from cxrlab.training.run_folder import RunFolder
-from cxrlab.training.starts import Start
 
 BEST = "best.safetensors"
 _CHOSEN_BY = {"length-controlled": "reward_length_controlled", "reward": "reward"}
 
 
-class Watcher:
+class CheckpointSelector:
     """Writes reports for a few held-out studies, judges them, and remembers the best step.
 
     Args:

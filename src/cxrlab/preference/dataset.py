@@ -8,23 +8,33 @@ A row that could not teach what it says is refused, with its file and line.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.progress import track
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import PreferencePair, Study
 from cxrlab.data.card import known_collections
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.training.images import ImageFile
+from cxrlab.preference.config import PAIRS_FILE, UNPAIRED_FILE
+from cxrlab.preference.losses import Text, log_probabilities
+from cxrlab.training.fingerprint import weights_key
+from cxrlab.training.image_features import Features
+from cxrlab.training.images import ArrayStore, ImageFile, Images
+from cxrlab.training.llava import ReportLoss
+from cxrlab.training.report_dataset import ReportDataset
 from cxrlab.training.samples import UNREAD, Sample, Source, image_file
-
-PAIRS, UNPAIRED = "pairs.jsonl", "unpaired.jsonl"
+from cxrlab.training.trainer import ITEMS
 
 
 @dataclass(frozen=True)
@@ -62,7 +72,7 @@ class Judged:
         return len(self.source.samples) // 2
 
 
-def read_judged(
+def read_preferences(
     path: Path, data: Path, *, paired: bool, held_out: Sequence[str] = ("test",), n: int | None = None, seed: int = 0
 ) -> Judged:
     """The rows of a file with the images they are about.
@@ -111,10 +121,10 @@ def read_judged(
 def _file(path: Path, paired: bool) -> Path:
     if not path.is_dir():
         return path
-    single = path / UNPAIRED
-    found = single if not paired and single.is_file() else path / PAIRS
+    single = path / UNPAIRED_FILE
+    found = single if not paired and single.is_file() else path / PAIRS_FILE
     if not found.is_file():
-        raise DataError(f"{path} has no {PAIRS}; name a run of `cxrlab prefer pair`, or a file.")
+        raise DataError(f"{path} has no {PAIRS_FILE}; name a run of `cxrlab prefer pair`, or a file.")
     return found
 
 
@@ -190,3 +200,130 @@ def _strange(rows: Sequence[Row], seed: int) -> list[str]:
             after += 1
         found[number] = rows[order[(place + after) % len(order)]].first
     return found
+
+
+@dataclass(frozen=True, eq=False)
+class PreferenceDataset:
+    """N twins; what `PreferenceLoss` takes.
+
+    The first of a pair is the chosen report and the second the rejected one. Without pairs the first is the
+    report that was judged and the second a report of another study, by which KTO sees how far the model has moved.
+
+    Args:
+        reports: 2 N rows without images: rows 2 i and 2 i + 1 are the twins of item i.
+        images: Of the rows; None when features stand in for them, or nothing is run yet.
+        features: Of the frozen vision encoder for every image.
+        reference: log π_ref of both reports, float32 [N, 2]; None where none is needed or known yet.
+        desirable: Whether the first report is a good one, [N]; None for pairs.
+    """
+
+    reports: ReportDataset
+    images: Images | None = None
+    features: Features | None = None
+    reference: NDArray[np.float32] | None = None
+    desirable: NDArray[np.bool_] | None = None
+
+    def __len__(self) -> int:
+        return len(self.reports) // 2
+
+    @property
+    def key(self) -> str:
+        """A hash of everything that is learnt: tokens, images, and which reports are good."""
+        digest = hashlib.blake2b(self.reports.key.encode(), digest_size=12)
+        digest.update(str(self.images.key if self.images is not None else None).encode())
+        if self.desirable is not None:
+            digest.update(self.desirable.tobytes())
+        return digest.hexdigest()
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of the longer twin of each item, [N]."""
+        return np.asarray(self.reports.lengths.reshape(-1, 2).max(axis=1))
+
+    def __getitems__(self, items: list[int]) -> dict[str, Tensor]:
+        """One batch: of pairs the first reports, then the second ones; without pairs the second apart, `strange_…`."""
+        chosen = np.asarray(items, np.int64)
+        if self.desirable is None:
+            batch = self._texts(np.concatenate([2 * chosen, 2 * chosen + 1]))
+        else:
+            batch = self._texts(2 * chosen)
+            batch |= {f"strange_{name}": value for name, value in self._texts(2 * chosen + 1).items()}
+            batch["desirable"] = torch.from_numpy(self.desirable[chosen])
+        if self.reference is not None:
+            batch["reference"] = torch.from_numpy(np.array(self.reference[chosen]))
+        numbers = self.reports.image_of[2 * chosen]
+        if self.features is not None:
+            batch["features"] = self.features[numbers]
+        elif self.images is not None:
+            batch["images"] = torch.from_numpy(self.images[numbers])
+        batch[ITEMS] = torch.tensor([len(chosen)])
+        return batch
+
+    def _texts(self, rows: NDArray[np.int64]) -> dict[str, Tensor]:
+        batch = self.reports.__getitems__(rows.tolist())
+        del batch[ITEMS]
+        return batch
+
+
+_BLOCK = 4096  # twins whose reports are sorted by length together
+
+
+def reference_log_probabilities(
+    reporter: ReportLoss,
+    rows: PreferenceDataset,
+    folder: Path,
+    *,
+    precision: str,
+    batch_size: int,
+    weights: str | None = None,
+) -> NDArray[np.float32]:
+    """The log π_ref of both reports of every item, float32 [N, 2]; from the store where they are there already.
+
+    Args:
+        reporter: The model as it is before the first step, on its device; new adapters change nothing yet.
+        rows: What will be learnt.
+        folder: Where stores stand; may be shared between runs.
+        precision: Of the training: the same sums are taken.
+        batch_size: Twins at once.
+        weights: A hash of the model without new adapters, where it has such; its own when left out.
+    """
+    told = f"{rows.key} {weights or weights_key(reporter)} {precision} {rows.reports.max_length}"
+    key = hashlib.blake2b(told.encode(), digest_size=12).hexdigest()
+    store = ArrayStore(folder / f"reference-{key}", (len(rows), 2), np.float32)
+    was = reporter.training
+    reporter.eval()
+    try:
+        store.fill(lambda start: _blocks(reporter, rows, start, precision, batch_size))
+    finally:
+        reporter.train(was)
+    return np.asarray(store.read(), np.float32)
+
+
+def _blocks(
+    reporter: ReportLoss, rows: PreferenceDataset, start: int, precision: str, batch_size: int
+) -> Iterator[NDArray[np.generic]]:
+    blocks = range(start, len(rows), _BLOCK)
+    for first in blocks:
+        items = np.arange(first, min(first + _BLOCK, len(rows)))
+        order = np.argsort(-rows.lengths[items], kind="stable")
+        found = np.zeros((len(items), 2), np.float32)
+        label = "reference log-probabilities" + (f", from {first:,} of {len(rows):,}" if len(blocks) > 1 else "")
+        batches = [order[place : place + batch_size] for place in range(0, len(items), batch_size)]
+        for chosen in track(batches, label, len(items), size=len):
+            found[chosen] = _sums(reporter, rows, items[chosen], precision)
+        yield found
+
+
+def _sums(
+    reporter: ReportLoss, rows: PreferenceDataset, items: NDArray[np.int64], precision: str
+) -> NDArray[np.float32]:
+    device = next(reporter.parameters()).device
+    batch = {name: value.to(device) for name, value in rows.__getitems__(items.tolist()).items()}
+    seen = batch.get("features"), batch.get("images")
+    with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+        if rows.desirable is None:
+            pair = log_probabilities(reporter, Text.of(batch), *seen, copies=2)[0].view(2, -1)
+        else:
+            texts = Text.of(batch), Text.of(batch, "strange_")
+            pair = torch.stack([log_probabilities(reporter, text, *seen)[0] for text in texts])
+    return np.asarray(pair.T.float().cpu().numpy(), np.float32)
