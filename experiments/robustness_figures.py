@@ -17,7 +17,9 @@ from typing import Any
 
 from cxrlab.core.errors import CxrlabError, DataError
 from cxrlab.core.files import read_json, write_text
-from cxrlab.render.robustness_seeds_figures import answer_curves, drops_forest, is_asked
+from cxrlab.render.drawing import Drawing
+from cxrlab.render.page import svg_file
+from cxrlab.render.robustness_figures import answer_curves, drops_forest, has_answers
 
 FOUND = "robustness_seeds.json"
 
@@ -35,7 +37,7 @@ def main() -> None:
         studies = {"rehearsal": made_up()} if given.rehearse else dict(map(read_study, given.study))
         for name, found in studies.items():
             for file, drawn in figures(found).items():
-                print(write_text(given.out / f"robustness_{name}_{file}.svg", drawn + "\n"))
+                print(write_text(given.out / f"robustness_{name}_{file}.svg", svg_file(drawn) + "\n"))
     except CxrlabError as error:
         raise SystemExit(str(error)) from None
 
@@ -49,13 +51,12 @@ def read_study(argument: str) -> tuple[str, Mapping[str, Any]]:
     return name if given else run.resolve().name, read_json(run / FOUND)
 
 
-def figures(found: Mapping[str, Any]) -> dict[str, str]:
+def figures(found: Mapping[str, Any]) -> dict[str, Drawing]:
     """What to draw of a study, by the end of its file's name."""
-    made = {"curves": answer_curves(found)}
-    if is_asked(found):
-        made["drops"] = drops_forest(found)
-    if not all(made.values()):
-        raise DataError("the study has no figures under attack to draw; make its audits again.")
+    drawn = {"curves": answer_curves(found), "drops": drops_forest(found) if has_answers(found) else None}
+    made = {name: drawing for name, drawing in drawn.items() if drawing is not None}
+    if "curves" not in made or (has_answers(found) and "drops" not in made):
+        raise DataError("the study has no figures under attack to draw; repeat its audits.")
     return made
 
 

@@ -70,7 +70,6 @@ OF_OTHERS = {  # module → flags in its strings that belong to other programs, 
     "cli/main.py": {"--version"},  # the program itself, before any command
     "core/environment.py": {"--abbrev", "--always", "--dirty", "--exclude"},  # git describe
     "core/settings.py": {"--value"},  # the parser behind one setting
-    "render/style.py": {"--accent", "--ink", "--line", "--quiet", "--wash"},  # variables of CSS
 }
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9]*(?:[.-][a-z0-9]+)*")
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pages import page_of
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.runs import Run
-from cxrlab.render.page import write_page
 
 NASTY = '"><script>alert(1)</script>'
 SPREAD = {"n": 4, "least": 1, "first": 2, "median": 3, "third": 4, "most": 9, "mean": 3.5}
@@ -53,7 +53,7 @@ def page(folder: Path, statistics: Any, check: Any = None) -> str:
         run.write("statistics.json", statistics)
         if check is not None:
             run.write("check.json", check)
-    return write_page([folder]).read_text()
+    return page_of(folder)
 
 
 def test_every_number_is_on_the_page(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_run_without_statistics_has_no_card(tmp_path: Path) -> None:
     """Other runs keep their pages."""
     with Run.open(tmp_path / "r", {"model": "stub:normal"}):
         pass
-    assert "Views, sex and age" not in write_page([tmp_path / "r"], allow_unfinished=True).read_text()
+    assert "Views, sex and age" not in page_of(tmp_path / "r", allow_unfinished=True)
 
 
 @pytest.mark.parametrize(

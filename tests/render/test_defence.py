@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 from extractions import attack, defence, defended
+from pages import page_of
 
 from cxrlab.core.runs import Run
-from cxrlab.render.defence import review, verdict
-from cxrlab.render.page import write_page
+from cxrlab.render.protection import defence_verdict, review
 
 
 def page(folder: Path, found: dict[str, Any]) -> str:
     with Run.open(folder / "defended", {"victim": "builtin:reporter"}, seed=7) as run:
         run.write("defence.json", found)
-    return write_page([folder / "defended"]).read_text()
+    return page_of(folder / "defended")
 
 
 def row(shown: str, name: str) -> str:
@@ -43,17 +43,17 @@ def test_the_summary_for_the_reviewer_comes_first(tmp_path: Path) -> None:
         "0.500 (0.440 to 0.560) of the victim's findings F1",
         "1,500 queries, 30.00 EUR; 900 come within a tenth",
         "AML.T0024.002 Extract AI Model",
-        "<b>coarse</b> (AML.M0002 Passive AI Output Obfuscation)",
-        "&#x27;coarse&#x27; takes most from the copy.",
+        "<b>coarse</b> <span class=later>(AML.M0002 Passive AI Output Obfuscation)",
+        "'coarse' takes most from the copy.",
     ):
         assert wanted in top
 
 
 def test_unknown_money_and_severity_are_not_nothing() -> None:
     shown = review({"severity": None, "cost_to_copy": {"queries": 9, "money": None}, "recommended": {"control": None}})
-    assert "9 queries, no price known" in shown and '"badge unknown">unknown' in shown
-    assert "<dt>recommended</dt><dd><b>none</b>" in shown
-    assert review({}) == ""
+    assert shown is not None and shown.facts["cost to copy"] == "9 queries, no price known"
+    assert shown.severity == shown.badge == "unknown" and shown.facts["recommended"].value == "none"
+    assert review({}) is None
 
 
 def test_each_defence_has_its_benign_cost_and_both_attackers(tmp_path: Path) -> None:
@@ -79,10 +79,11 @@ def test_each_defence_has_its_benign_cost_and_both_attackers(tmp_path: Path) -> 
 
 
 def test_a_defence_is_not_praised_without_an_attacker_who_knows_it() -> None:
-    assert "no attacker who knows it was tried" in verdict(defended(plain=attack(0.1, -0.4, -0.2)))
+    assert defence_verdict(defended(plain=attack(0.1, -0.4, -0.2))).below == ("no attacker who knows it was tried",)
     unknown = attack(0.1, -0.4, -0.2)
     unknown["loss"]["high"] = None
-    assert "not measured" in verdict(defended(plain=unknown)) and "not measured" in verdict(defended())
+    assert defence_verdict(defended(plain=unknown)) == defence_verdict(defended())
+    assert defence_verdict(defended()).value == "? not measured"
 
 
 @pytest.mark.parametrize("paired", [True, False])
@@ -111,7 +112,7 @@ def test_what_attackers_did_and_how_safe_each_is(tmp_path: Path) -> None:
     shown = page(tmp_path, defence())
     assert "blended 0.6 of a chest into every picture" in shown
     assert "spent 280 queries to look for a share that passes; at best 92% did" in shown
-    assert "told every answer in other words" in shown and "nothing about it" in shown
+    assert "reworded every answer" in shown and "nothing about it" in shown
     assert re.search(r"<tr><td>gate</td><td class=number>299</td><td class=number>1.0%</td>", shown)
 
 

@@ -6,35 +6,30 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 from extractions import detection, share, watched
+from pages import page_of
 
 from cxrlab.core.runs import Run
-from cxrlab.render.detection import BROKEN, HOLDS, OPEN, UNMEASURED, soonest, verdict
-from cxrlab.render.page import write_page
+from cxrlab.render.protection import BROKEN, HOLDS, OPEN, UNMEASURED, FirstAlarm, bound_verdict, first_alarm
 
 
 def page(folder: Path, found: dict[str, Any]) -> str:
     with Run.open(folder / "watch", {"benign": "corpora/x"}, seed=7) as run:
         run.write("detection.json", found)
-    return write_page([folder / "watch"]).read_text()
+    return page_of(folder / "watch")
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "bound", "word"),
-    [
+def test_a_bound_holds_only_where_the_whole_interval_is_within() -> None:
+    cases = [
         (0.0, 0.01, 0.01, HOLDS),
         (0.0, 0.011, 0.01, OPEN),
         (0.01, 0.2, 0.01, OPEN),
         (0.011, 0.2, 0.01, BROKEN),
         (None, None, 0.01, UNMEASURED),
         (0.0, 0.01, None, UNMEASURED),
-    ],
-)
-def test_a_bound_holds_only_where_the_whole_interval_is_within(
-    low: float | None, high: float | None, bound: float | None, word: str
-) -> None:
-    assert verdict(share(0.0, low, high, 10), bound) == word
+    ]
+    for low, high, bound, word in cases:
+        assert bound_verdict(share(0.0, low, high, 10), bound) == word, (low, high, bound)
 
 
 def test_false_alarms_stand_with_bound_interval_n_and_a_word(tmp_path: Path) -> None:
@@ -56,7 +51,7 @@ def test_each_stream_tells_when_and_how_good_the_copy_was(tmp_path: Path) -> Non
     gate = re.search(r"<tr><td>chest-gate</td>.*?</tr>", part)
     assert gate is not None
     for wanted in (
-        "<b>3</b> queries",
+        "<b>3 queries</b>",
         "0.980",
         "0.96 to 0.99",
         ">900<",
@@ -69,18 +64,19 @@ def test_each_stream_tells_when_and_how_good_the_copy_was(tmp_path: Path) -> Non
     assert prada is not None and "never" in prada[0] and "no alarm rang" in prada[0]
 
 
-def test_the_sentence_names_what_is_known_of_the_detector() -> None:
+def test_the_first_alarm_comes_with_what_is_known_of_the_detector() -> None:
     found = detection()
-    assert "whose bound on false alarms holds" in soonest(found, "knockoff")
+    assert first_alarm(found, "knockoff").bound == "whose bound on false alarms holds"
     queries = found["streams"]["knockoff"]["detectors"]
     queries["mmd"] = watched(2)
-    assert "by mmd, whose bound on false alarms is not shown to hold" in soonest(found, "knockoff")
+    alarm = first_alarm(found, "knockoff")
+    assert (alarm.detector, alarm.bound) == ("mmd", "whose bound on false alarms is not shown to hold")
     queries |= {"prada": watched(1)}
-    assert "by prada, whose bound on false alarms is broken" in soonest(found, "knockoff")
+    assert first_alarm(found, "knockoff").bound == "whose bound on false alarms is broken"
     found["detectors"]["prada"]["false_positives"]["account"] = share(None, None, None, 0)
-    assert "whose false alarms were not measured" in soonest(found, "knockoff")
+    assert first_alarm(found, "knockoff").bound == "whose false alarms were not measured"
     found["streams"]["knockoff"]["detectors"] = {"prada": watched(None)}
-    assert soonest(found, "knockoff") == "<b>knockoff</b> was not noticed in 900 queries."
+    assert first_alarm(found, "knockoff") == FirstAlarm("knockoff", 900)
 
 
 def test_without_a_stream_false_alarms_alone_are_shown(tmp_path: Path) -> None:

@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pages import page_of
 
 from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import DataError
 from cxrlab.core.runs import Run
-from cxrlab.render.page import write_page
 
 
 def page(folder: Path, name: str, found: dict[str, Any]) -> str:
     with Run.open(folder / "run", {"model": "hf:x"}, seed=7) as run:
         run.write("explain/left.png", encode_png(np.zeros((4, 4), np.uint8)))
         run.write(name, found)
-    return write_page([folder / "run"]).read_text()
+    return page_of(folder / "run")
 
 
 def explained(count: int = 1, picture: str = "explain/left.png") -> dict[str, Any]:

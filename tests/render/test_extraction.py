@@ -10,19 +10,20 @@ from typing import Any
 
 import pytest
 from extractions import AFTER, FINDINGS, extracted, extraction, mapped, measure, pair
+from pages import page_of
 
 from cxrlab.core.errors import DataError
-from cxrlab.render.extraction_drawings import copies_svg, curve_svg, map_svg
-from cxrlab.render.extraction_parts import grouped
-from cxrlab.render.folder import read_runs
-from cxrlab.render.page import write_page
+from cxrlab.render.drawing import Drawing
+from cxrlab.render.extraction import copies_by_victim, copies_curve, copies_forest, sentence_map
+from cxrlab.render.page import svg_file
+from cxrlab.render.run_folder import read_runs
 
 OPTIONS = extraction()["options"]
 NASTY = "<script>alert(1)</script>"
 
 
 def page(*runs: Path) -> str:
-    return write_page(list(runs)).read_text()
+    return page_of(*runs)
 
 
 def one(folder: Path, pairs: tuple[dict[str, Any], ...] = (), **changed: Any) -> str:
@@ -54,7 +55,7 @@ def test_the_headline_is_the_ratio_with_its_interval_and_says_that_a_floor_is_mi
     assert "<b>1,500 queries</b> bought <b>0.500 (0.440 to 0.560)</b> of the victim's findings." in shown
     assert "Findings F1 of the copy 0.450 (0.400 to 0.500)." in shown
     assert "Findings F1 of the victim 0.900 (0.860 to 0.940); 40 studies of 38 patients" in shown
-    assert "The floor is told where a run with method none" in shown and "No price was set." in shown
+    assert "The floor is shown where a run with method none" in shown and "No price was set." in shown
 
 
 def test_a_price_is_told_where_one_was_set_and_is_a_lower_bound_where_tokens_are_unknown(tmp_path: Path) -> None:
@@ -94,10 +95,15 @@ def test_a_label_without_support_has_no_score(tmp_path: Path) -> None:
 
 def test_pairs_show_both_pictures_new_findings_and_what_was_wanted(tmp_path: Path) -> None:
     shown = one(tmp_path, (pair(wanted=f"Wide heart. {NASTY}"),))
-    part = shown[shown.index("Pictures moved") :]
+    part = shown[shown.index("Perturbed pictures") :]
     assert part.count("data:image/png;base64,") == 2 and "<mark class=new>Marked cardiomegaly</mark>" in part
     in_order(
-        part, "before it was moved", "after it was moved", "Wide heart. &lt;script", "Lungs are clear.", "cardiomegaly"
+        part,
+        "before it was perturbed",
+        "after it was perturbed",
+        "Wide heart. &lt;script",
+        "Lungs are clear.",
+        "cardiomegaly",
     )
 
 
@@ -123,20 +129,21 @@ def test_a_picture_outside_the_run_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_map_tells_each_sentence_and_what_it_is_worth(tmp_path: Path) -> None:
-    drawn = map_svg(mapped())
+    found = sentence_map(mapped())
+    assert found is not None and sentence_map({"rows": []}) is None
+    drawn = svg_file(found.drawing)
     assert "<title>clean, round 0: No &lt;b&gt;edema&lt;/b&gt;. (× 4)</title>" in drawn
     assert drawn.count("<circle") == 1 and drawn.count("<polygon") == 1  # one untouched, one moved
-    assert map_svg({"rows": []}) == ""
     shown = one(tmp_path, (pair(),))
     assert "2 different sentences by tf-idf of words" in shown and "trustworthiness 0.91 of 1" in shown
-    assert "5 more were left out" in shown and "on moved pictures" in shown
+    assert "5 more were left out" in shown and "on perturbed pictures" in shown
 
 
 def test_a_run_without_map_examples_and_curve_has_neither(tmp_path: Path) -> None:
     shown = one(tmp_path, curve={}, transcript={}, observations={}, options={}, left_out={})
     for absent in (
         "Map of the victim",
-        "Pictures moved",
+        "Perturbed pictures",
         "Over the queries",
         "Variety",
         "labels one by one",
@@ -158,8 +165,13 @@ def test_warnings_say_what_takes_the_ground_from_the_figures(tmp_path: Path) -> 
 
 def test_options_of_another_method_are_not_shown_as_if_they_counted(tmp_path: Path) -> None:
     shown = one(tmp_path, method="knockoff")
-    assert "Without a part in knockoff: eps, oracle." in shown and ("<dt>eps</dt>" in shown) is False
+    assert "Without an effect in knockoff: eps, oracle." in shown and ("<dt>eps</dt>" in shown) is False
     assert "<dt>eps</dt><dd>0.2</dd>" in one(tmp_path / "other")
+
+
+def svg(drawing: Drawing | None) -> str:
+    assert drawing is not None
+    return svg_file(drawing)
 
 
 def _several(folder: Path) -> list[Path]:
@@ -179,19 +191,19 @@ def test_runs_of_one_victim_stand_side_by_side_with_their_floor(tmp_path: Path) 
         assert f"<b>{name}</b>" in beside and f"<summary>{name}</summary>" in beside
     assert "reaches 0.050 (0.000 to 0.100): the copy is above it" in shown  # 0.26 and more
     assert shown.count("the copy is not shown to be above it") == 1  # Knockoff: 0.04 to 0.14
-    assert "the untouched surrogate has <b>0.056" in shown and ("The floor is told where" in shown) is False
+    assert "the untouched surrogate has <b>0.056" in shown and ("The floor is shown where" in shown) is False
     assert ("Nothing was learnt" in shown) is False  # a run without a query is meant to learn nothing
 
 
 def test_the_curve_begins_with_the_untouched_surrogate_and_shows_the_victim(tmp_path: Path) -> None:
-    copies = grouped(read_runs(_several(tmp_path)))[0]
-    drawn = curve_svg(copies)
+    copies = copies_by_victim(read_runs(_several(tmp_path)))[0]
+    drawn = svg(copies_curve(copies))
     assert "ada-steal, scenes, eps 0.2, queries 0: 0.050 (0.000 to 0.100)" in drawn
     assert "knockoff, scenes, queries 1500: 0.090 (0.040 to 0.140)" in drawn
     assert "the victim, queries 1500: 0.900 (0.860 to 0.940)" in drawn
-    rows = copies_svg(copies)
+    rows = svg(copies_forest(copies))
     assert rows.count("<circle") == 4 and "victim 0.900" in rows and "0.450 (0.400 to 0.500)" in rows
-    assert copies_svg(copies[:1]) == "" and curve_svg(copies[:1]) == ""
+    assert copies_forest(copies[:1]) is copies_curve(copies[:1]) is None
 
 
 def test_other_victims_and_other_surrogates_are_kept_apart(tmp_path: Path) -> None:
@@ -199,14 +211,14 @@ def test_other_victims_and_other_surrogates_are_kept_apart(tmp_path: Path) -> No
     shown = page(extracted(tmp_path / "first", extraction()), other)
     assert "Victim: builtin:reporter" in shown and "Victim: hf:…/mine" in shown
     floor = extracted(tmp_path / "none", extraction("none", 0.05, 0, options={**OPTIONS, "surrogate": "hf:b"}))
-    copies = grouped(read_runs([tmp_path / "first", floor]))[0]
+    copies = copies_by_victim(read_runs([tmp_path / "first", floor]))[0]
     assert [one.floor for one in copies] == [None, None]
 
 
 def test_runs_that_differ_in_the_seed_alone_are_told_apart(tmp_path: Path) -> None:
     runs = [extracted(tmp_path / f"s{seed}", extraction(), seed=seed) for seed in (1, 2)]
     same = extracted(tmp_path / "again", extraction(), seed=2)
-    names = [one.name for one in grouped(read_runs([*runs, same]))[0]]
+    names = [one.name for one in copies_by_victim(read_runs([*runs, same]))[0]]
     assert names == ["ada-steal, scenes, seed 1", "ada-steal, scenes, seed 2 (s2)", "ada-steal, scenes, seed 2 (again)"]
 
 

@@ -7,22 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from extractions import extraction_seeds
+from pages import page_of
 
 from cxrlab.core.runs import Run
-from cxrlab.render.page import write_page
 
 
 def page(folder: Path, found: dict[str, Any]) -> str:
     with Run.open(folder / "study", {"study": "extraction"}, seed=7) as run:
         run.write("extraction_seeds.json", found)
-    return write_page([folder / "study"]).read_text()
+    return page_of(folder / "study")
 
 
 def test_comparisons_come_first_with_pooled_interval_and_every_seed(tmp_path: Path) -> None:
     shown = page(tmp_path, extraction_seeds())
     part = shown[shown.index("Which brings more") : shown.index("Table 3: surrogates")]
     for wanted in (
-        "<b>ada</b> − knockoff",
+        "ada − knockoff",
         "▲&nbsp;+0.250",
         "+0.120 to +0.380",
         "+0.200, +0.300",
@@ -48,7 +48,7 @@ def test_a_table_has_victim_copies_and_the_paper_beside(tmp_path: Path) -> None:
     for wanted in ("Pictures are moved.", "0.450", "0.35 to 0.55", "0.500", ">90.0<", "0.700", "0.60 to 0.80"):
         assert wanted in row[0]
     assert "<span class=later>victim</span>" in shown and "0.900" in shown
-    assert "24.7 <span class=small>(0.93)</span>" in shown and ">26.5<" in shown
+    assert "24.7 <span class=later>(0.93)</span>" in shown and ">26.5<" in shown
     assert "findings F1 of each copy, over seeds" in shown and "victim 0.900" in shown
 
 

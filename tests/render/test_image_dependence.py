@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pages import page_of
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.runs import Run
-from cxrlab.render.page import write_page
 
 FOUND = {
     "n": 60, "patients": 50, "metric": "findings.f1.side", "verdict": "blind", "sentence": "It does <not> look.",
@@ -28,7 +28,7 @@ def page(tmp_path: Path, *found: dict[str, Any] | None) -> str:
             controls = {} if one is None else {"image_dependence": one}
             run.write("scores.json", {"n": 60, "metrics": {"m": {"value": 1.0}}, "controls": controls})
         runs.append(tmp_path / f"run{number}")
-    return write_page(runs, tmp_path / "page.html").read_text()
+    return page_of(*runs, out=tmp_path / "page.html")
 
 
 def test_verdict_figures_and_the_rest_are_shown(tmp_path: Path) -> None:
@@ -43,9 +43,7 @@ def test_verdict_figures_and_the_rest_are_shown(tmp_path: Path) -> None:
 def test_a_run_that_looks_is_green_and_one_without_the_control_is_named(tmp_path: Path) -> None:
     only = {**FOUND, "verdict": "looks", "right": {"findings.f1.side": {"value": None}}}
     shown = page(tmp_path, only, {}, None)
-    assert (
-        "<p class=here>" in shown and "Not measured for run1, run2." in shown and "more metrics</summary>" not in shown
-    )
+    assert "<p class=here>" in shown and "Not tested: run1, run2." in shown and "more metrics</summary>" not in shown
 
 
 def test_without_any_control_there_is_no_section(tmp_path: Path) -> None:

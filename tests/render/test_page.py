@@ -15,8 +15,8 @@ from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.examples import Example
 from cxrlab.core.runs import Run
-from cxrlab.render.folder import CONCLUSIONS
 from cxrlab.render.page import write_page
+from cxrlab.render.run_folder import CONCLUSIONS
 
 NASTY = '" onmouseover="alert(3)</p><script>alert(1)</script><img src=x onerror=alert(2)>"\'&'
 FORBIDDEN = {"script", "iframe", "object", "embed", "link", "form", "base", "audio", "video", "svg"}

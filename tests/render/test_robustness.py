@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from audits import against, audit, condition, label_row, measure, model
+from pages import page_of
 
 from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import DataError
 from cxrlab.core.runs import Run
-from cxrlab.render.page import write_page
-from cxrlab.render.robustness_curves import figure_svg
-from cxrlab.render.robustness_parts import change, headline, middle, ordered, radius
-from cxrlab.render.triptychs import MOST, marked
+from cxrlab.render.metric_names import middle_radius, ordered, radius
+from cxrlab.render.page import svg_file
+from cxrlab.render.robustness import MOST_TRIPTYCHS, radius_curve
+from cxrlab.render.robustness_tables import strongest_attack
 
+SVG = "{http://www.w3.org/2000/svg}"
 NASTY = "<script>alert(1)</script>"
 
 
@@ -28,7 +32,7 @@ def page(folder: Path, found: dict[str, Any], images: tuple[dict[str, Any], ...]
             run.write(f"triptychs/s1_{name}.png", encode_png(np.full((4, 4), 128, np.uint8)))
         for image in images:
             run.append("triptychs.jsonl", image)
-    return write_page([folder / "run"], allow_unfinished=not found).read_text()
+    return page_of(folder / "run", allow_unfinished=not found)
 
 
 def image(**changed: Any) -> dict[str, Any]:
@@ -83,12 +87,14 @@ def test_every_condition_stands_with_float_and_eight_bits(tmp_path: Path) -> Non
     assert "worst case at 2/255" in shown and "0.719" in shown  # 0.71875 of the studies are harmed
 
 
-def test_a_image_beyond_its_radius_is_told(tmp_path: Path) -> None:
+def test_an_image_beyond_its_radius_is_told(tmp_path: Path) -> None:
     far = {"linf": {"mean": 2 / 255, "max": 3 / 255}}
     found = audit(models={"m": model(attacks={"pgd@2/255": condition(0.5, realised=far)})})
     assert "beyond its radius" not in page(tmp_path / "kept", audit(models={"m": model(attacks={})}))
     shown = page(tmp_path, found)
-    assert "pgd@2/255 <b class=bad>⚠ beyond its radius</b>" in shown and ">3.00<" in shown and ">25 %<" in shown
+    assert (
+        "pgd@2/255<br><span class=bad><b>⚠ beyond its radius</b>" in shown and ">3.00<" in shown and ">25 %<" in shown
+    )
 
 
 def test_a_corruption_is_the_darker_the_more_is_lost(tmp_path: Path) -> None:
@@ -117,19 +123,6 @@ def test_reports_are_shown_with_images_marks_and_flips(tmp_path: Path) -> None:
     assert "largest change of a pixel 2.00/255" in shown
 
 
-@pytest.mark.parametrize(
-    ("spans", "wanted"),
-    [
-        ([[0, 1, "changed"]], "<mark class=changed>a</mark><sup>≠ changed</sup>b&lt;c"),
-        ([[2, 99, "new"]], "ab<mark class=new>&lt;c</mark><sup>+ new</sup>"),  # cut at the end of the text
-        ([[0, 2, "odd"], [3, 1, "new"], "x", None, ["a", 2, "new"]], "ab&lt;c"),  # none of them is a span
-        (None, "ab&lt;c"),
-    ],
-)
-def test_marks_stand_where_the_spans_are(spans: Any, wanted: str) -> None:
-    assert marked("ab<c", spans) == wanted
-
-
 def test_whatever_a_file_says_is_shown_and_never_obeyed(tmp_path: Path) -> None:
     rows = {NASTY: label_row()}
     bad = model(NASTY, labels={"pgd@2/255": rows}, corruptions={f"{NASTY}@1": condition(0.5)})
@@ -152,7 +145,7 @@ def test_absent_parts_leave_the_rest_and_a_dash(tmp_path: Path) -> None:
     lone = model(attacks={"pgd@2/255": {"asked.accuracy": measure(None), "flip_rate": None}}, clean={})
     lone["labels"] = {"pgd@2/255": {"edema": {**label_row(), "positives": None}}}
     shown = page(tmp_path, {"models": {"m": lone}}, (image(clean=None, spans=None, label_flips=None, after=None),))
-    assert '<td class="number">–</td>' in shown and "nan" not in shown and "None" not in shown
+    assert "<td class=number>–</td>" in shown and "nan" not in shown and "None" not in shown
     assert "Threat" not in shown and "Models against each other" not in shown
     for number, empty in enumerate(({}, {"models": {}}, {"models": {"m": {}}}, {"models": {"m": {"key": "a"}}})):
         assert "<h2>Robustness" not in page(tmp_path / str(number), empty)
@@ -172,40 +165,22 @@ def test_twelve_models_keep_to_a_page(tmp_path: Path) -> None:
 
 
 def test_more_images_than_a_page_carries_are_counted(tmp_path: Path) -> None:
-    shown = page(tmp_path, audit(), tuple(image(id=f"s{number}") for number in range(MOST + 2)))
-    assert shown.count("<article class=marked>") == MOST and "2 more in triptychs.jsonl" in shown
+    shown = page(tmp_path, audit(), tuple(image(id=f"s{number}") for number in range(MOST_TRIPTYCHS + 2)))
+    assert shown.count("<article class=marked>") == MOST_TRIPTYCHS and "2 more in triptychs.jsonl" in shown
 
 
-def test_the_strongest_white_box_attack_at_the_middle_radius_is_the_headline() -> None:
+def test_the_strongest_white_box_attack_at_the_middle_radius_is_the_strongest_attack() -> None:
     found = model()
-    assert headline(found) == "pgd@2/255"  # noise harms more here, and is no attack
-    assert headline({"attacks": {"noise@2/255": condition(0.5)}}) == "noise@2/255"
-    assert headline({}) is None
-    assert middle(["x@1/255", "x@0.5", "y@1/255", "clean"]) == 0.5 and middle(["clean"]) is None
+    assert strongest_attack(found) == "pgd@2/255"  # noise harms more here, and is no attack
+    assert strongest_attack({"attacks": {"noise@2/255": condition(0.5)}}) == "noise@2/255"
+    assert strongest_attack({}) is None
+    assert middle_radius(["x@1/255", "x@0.5", "y@1/255", "clean"]) == 0.5 and middle_radius(["clean"]) is None
 
 
 def test_conditions_of_one_attack_stand_together_with_rising_radii() -> None:
     told = ["noise@1/255", "pgd@10/255", "fgsm@2/255", "pgd@2/255", "fgsm@0.001"]
     assert ordered(told) == ["pgd@2/255", "pgd@10/255", "fgsm@0.001", "fgsm@2/255", "noise@1/255"]
     assert radius("2/255") == 2 / 255 and radius("0.01") == 0.01 and radius("x") is radius("1/0") is None
-
-
-@pytest.mark.parametrize(
-    ("value", "better", "sure", "mark"),
-    [
-        (-0.5, "higher", None, "▼"),
-        (-0.5, "lower", None, "▲"),
-        (0.5, "lower", None, "▼"),
-        (-0.5, "", None, ""),
-        (0.03125, "higher", None, ""),  # zero lies in the interval
-        (-0.5, "higher", False, ""),  # a test says that it may be chance
-    ],
-)
-def test_a_difference_is_marked_as_worse_only_where_it_is_sure(
-    value: float, better: str, sure: bool | None, mark: str
-) -> None:
-    shown = change(measure(value), better, sure)
-    assert [sign for sign in "▼▲" if sign in shown] == ([mark] if mark else [])
 
 
 def test_certificates_of_a_smoothed_model_stand_with_their_intervals(tmp_path: Path) -> None:
@@ -223,8 +198,50 @@ def test_certificates_of_a_smoothed_model_stand_with_their_intervals(tmp_path: P
     assert "Certified answers" not in page(tmp_path / "plain", audit())
 
 
-def test_a_page_names_no_address_and_a_figure_of_its_own_does(tmp_path: Path) -> None:
+def test_a_page_names_no_address_and_a_drawing_of_its_own_does(tmp_path: Path) -> None:
     """Inside a page a drawing needs no namespace; as a file it does."""
     shown = page(tmp_path, audit())
     assert "<svg" in shown and "http://" not in shown
-    assert 'xmlns="http://www.w3.org/2000/svg"' in figure_svg(audit(), "asked.accuracy")
+    drawing = radius_curve(audit(), "asked.accuracy")
+    assert drawing is not None and 'xmlns="http://www.w3.org/2000/svg"' in svg_file(drawing)
+
+
+# Curves -------------------------------------------------------------------------------------------------------------
+
+
+def drawn(found: dict[str, Any], metric: str = "asked.accuracy", **settings: Any) -> ElementTree.Element:
+    """The drawing of a metric, read as XML."""
+    drawing = radius_curve(found, metric, **settings)
+    assert drawing is not None
+    return ElementTree.fromstring(svg_file(drawing))
+
+
+def test_a_figure_is_xml_and_its_points_land_where_they_should() -> None:
+    curve = drawn(audit(), size=(264, 180))
+    assert curve.tag == f"{SVG}svg" and curve[0].get("fill") == "#fff"
+    # Left edge 50, right edge 264 - 14 = 250; top 34 is 1, base 180 - 46 = 134 is 0: 100 pixels high, 200 wide.
+    lines = {line.get("stroke-dasharray"): line.get("points") for line in curve.iter(f"{SVG}polyline")}
+    assert lines[None] == "50.0,46.5 250.0,84.0"  # 0.875 on the clean image, 0.5 at 4/255
+    assert lines["5 4"] == "50.0,46.5 250.0,46.5"  # the control, whose clean image is taken from the model
+    shades = [one.get("points") for one in curve.iter(f"{SVG}polygon") if one.get("fill-opacity")]
+    assert "50.0,34.0 250.0,59.0 250.0,109.0 50.0,59.0" in shades
+    words = [one.text for one in curve.iter(f"{SVG}text")]
+    assert {"accuracy, asked (lower is worse)", "pgd", "noise (control)", "0", "4", "0.2", "1"} <= set(words)
+
+
+def test_a_figure_of_several_models_has_a_colour_each_and_one_control() -> None:
+    two = {"one": model(), "two": model("b")}
+    curve = drawn(audit(models=two))
+    colours = [one.get("stroke") for one in curve.iter(f"{SVG}polyline")]
+    assert len(colours) == 4 and len(set(colours)) == 3  # two models, and the grey of both controls
+    words = [one.text for one in curve.iter(f"{SVG}text")]
+    assert words.count("noise (control)") == 1 and {"a: one", "b: two"} <= set(words)
+    assert len(list(drawn(audit(models=two), models=["two"]).iter(f"{SVG}polyline"))) == 2
+
+
+def test_a_point_without_a_number_is_left_out_and_a_metric_without_points_is_not_drawn() -> None:
+    line = [[4 / 255, 0.5, None, math.nan], [2 / 255, math.nan, 0.1, 0.2], [8 / 255, None], []]
+    found = audit(models={"m": model(clean={}, curves={"report.loss": {"pgd": line}})})
+    curve = drawn(found, "report.loss")
+    assert len(list(curve.iter(f"{SVG}circle"))) == 2  # the point, and the sample in the legend
+    assert radius_curve(found, "asked.accuracy") is None and radius_curve({}, "asked.accuracy") is None

@@ -7,11 +7,13 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from pages import page_of
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.runs import Run
-from cxrlab.render.page import write_page
-from cxrlab.render.robustness_seeds_figures import answer_curves, drops_forest, is_asked, strongest
+from cxrlab.render.drawing import Drawing
+from cxrlab.render.page import svg_file
+from cxrlab.render.robustness_figures import answer_curves, drops_forest, has_answers, strongest
 
 SVG = "{http://www.w3.org/2000/svg}"
 SEEDS = (1, 2)
@@ -83,11 +85,13 @@ def audits(**changed: Any) -> dict[str, Any]:
 def page(folder: Path, found: dict[str, Any]) -> str:
     with Run.open(folder / "run", {"start": "builtin:reporter"}, seed=7) as run:
         run.write("robustness_seeds.json", found)
-    return write_page([folder / "run"]).read_text()
+    return page_of(folder / "run")
 
 
-def drawn(figure: str) -> ElementTree.Element:
-    return ElementTree.fromstring(figure)
+def drawn(drawing: Drawing | None) -> ElementTree.Element:
+    """A drawing, read as XML."""
+    assert drawing is not None
+    return ElementTree.fromstring(svg_file(drawing))
 
 
 def test_clean_images_attacks_and_seeds_stand_in_one_row(tmp_path: Path) -> None:
@@ -137,7 +141,9 @@ def test_a_line_that_the_file_repeats_is_counted_exactly(tmp_path: Path) -> None
 def test_what_comes_from_the_file_stays_text(tmp_path: Path) -> None:
     shown = page(tmp_path, audits(warnings=["<script>alert(1)</script>"]))
     assert "<script>" not in shown and "<i>kto" not in shown and "<b>of</b>" not in shown
-    assert "at most &lt;4/255&gt;" in shown and "<i>kto" not in drops_forest(audits()) + answer_curves(audits())
+    assert (
+        "at most &lt;4/255&gt;" in shown and len(drawn(drops_forest(audits()))) and len(drawn(answer_curves(audits())))
+    )
 
 
 def test_absent_parts_are_left_out(tmp_path: Path) -> None:
@@ -146,8 +152,8 @@ def test_absent_parts_are_left_out(tmp_path: Path) -> None:
     assert "Alignment under attack" in shown and "<table" not in shown and "Threat model" not in shown
     empty = {"mean": None, "low": None, "high": None, "values": [None, None], "seeds": 0}
     unasked = {"asked.accuracy": {"start": empty, "aligned": empty}}
-    assert not is_asked(audits(variants={"dpo": variant(clean=unasked)})) and is_asked(audits())
-    assert answer_curves({}) == drops_forest({}) == "" and strongest({}, "findings.f1") is None
+    assert not has_answers(audits(variants={"dpo": variant(clean=unasked)})) and has_answers(audits())
+    assert answer_curves({}) is drops_forest({}) is None and strongest({}, "findings.f1") is None
     assert "Alignment under attack" not in page(tmp_path / "none", {"variants": {}})
 
 
@@ -190,4 +196,5 @@ def test_the_forest_has_a_dot_a_radius_a_line_a_seed_and_zero_in_the_middle() ->
     # From 176 to 624, zero at 400; the furthest end is -0.375, and 5 % beyond it is the edge: 224 pixels are 0.39375.
     assert means[0].get("cx") == f"{400 - 224 * 0.1875 / 0.39375:.1f}"
     assert min(float(one.get("font-size") or 0) for one in made.iter(f"{SVG}text")) >= 11
-    assert "reports flipped under pgd: difference, aligned minus start" in drops_forest(audits(), "flip_rate")
+    flips = drops_forest(audits(), "flip_rate")
+    assert flips is not None and flips.heading == "reports flipped under pgd: difference, aligned minus start"

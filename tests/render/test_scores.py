@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pages import page_of
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.runs import Run
-from cxrlab.render.page import write_page
-from cxrlab.render.score_folder import SHOWN, read_scored, spread
+from cxrlab.render.run_folder import SHOWN_STUDIES, ScoredStudies, evenly_spaced, read_run, read_studies
 
 REFERENCE = "Small <left> effusion. No pneumothorax."
 CANDIDATE = "Small right effusion. Nodule."
@@ -48,7 +48,7 @@ def row(key: str, errors: list[dict[str, Any]], **changes: Any) -> dict[str, Any
 
 
 def page(*runs: Path) -> str:
-    return write_page(runs, runs[0] / "page.html").read_text()
+    return page_of(*runs, out=runs[0] / "page.html")
 
 
 def test_a_scored_run_shows_numbers_floors_errors_and_marked_words(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_runs_of_other_references_keep_their_own_floors(tmp_path: Path) -> None:
         for name, floor in (("one", 0.1), ("two", 0.3), ("same", 0.1))
     )
     mark = "<span class=later>empty</span>"
-    assert f"0.100 {mark}<br>0.300 {mark}" in page(one, two)
+    assert f"0.100 {mark}</span><br><span class=figure>0.300 {mark}" in page(one, two)
     assert page(one, same).count(f"0.100 {mark}") == 1
 
 
@@ -175,7 +175,7 @@ def test_a_comparison_shows_differences_and_gates(tmp_path: Path) -> None:
     assert "Gate <span class=bad>failed</span> for &lt;new&gt;: not shown" in shown
     assert "Gate <span class=bad>not established</span> for few: 20 patients" in shown, "as compare words it"
     assert "0.100 <span class=later>–</span>" in shown and "– to –" not in shown
-    assert "<td>&lt;0.001</td>" in shown  # 1e-4 is not 0
+    assert "<td>&lt; 0.001</td>" in shown  # 1e-4 is not 0
 
 
 def test_overlapping_spans_and_spans_beyond_the_text_are_shown_once(tmp_path: Path) -> None:
@@ -196,30 +196,31 @@ def test_studies_from_the_fewest_errors_to_the_most(tmp_path: Path) -> None:
     """Nine studies with 8, 7, … 0 significant errors: the shown ones begin with the best and end with the worst."""
     rows = [row(f"s{count}", [ERRORS[0]] * count) for count in range(8, -1, -1)]
     rows.append(row("none", ERRORS, reference=None))
-    found = read_scored(scored(tmp_path, "run", {"x": metric(1.0)}, rows))
-    assert found is not None and [study.id for study in found.studies] == ["s0", "s2", "s3", "s5", "s6", "s8"]
-    assert sum(found.kinds.values()) == sum(range(9)) + 2 and len(found.studies) == SHOWN
+    found = read_run(scored(tmp_path, "run", {"x": metric(1.0)}, rows)).scored
+    assert [study.id for study in found.studies] == ["s0", "s2", "s3", "s5", "s6", "s8"]
+    assert sum(found.kinds.values()) == sum(range(9)) + 2 and len(found.studies) == SHOWN_STUDIES
 
 
 def test_even_distances() -> None:
-    assert spread("abc", 6) == ["a", "b", "c"]
-    assert spread("abcdefghijk", 3) == ["a", "f", "k"]
+    assert evenly_spaced("abc", 6) == ["a", "b", "c"]
+    assert evenly_spaced("abcdefghijk", 3) == ["a", "f", "k"]
 
 
 def test_a_run_that_did_not_score_has_none(tmp_path: Path) -> None:
-    assert read_scored(tmp_path) is None
+    assert read_studies(tmp_path) == ScoredStudies()
 
 
 @pytest.mark.parametrize(
     ("scores", "line", "said"),
     [
-        ([], "{}", "holds no 'metrics'"),
+        ({}, "{}", "holds no 'metrics'"),
         ({"metrics": {}}, '{"id": "a", "errors": 3}', "per_study.jsonl:1: 'errors' is 3"),
         ({"metrics": {}}, '{"id": "a", "errors": [{"kind": "odd"}]}', "per_study.jsonl:1: "),
     ],
 )
 def test_files_that_were_damaged_are_named(tmp_path: Path, scores: Any, line: str, said: str) -> None:
-    (tmp_path / "scores.json").write_text(json.dumps(scores))
-    (tmp_path / "per_study.jsonl").write_text(line + "\n")
+    run = scored(tmp_path, "run", {"x": metric(1.0)}, [])
+    (run / "scores.json").write_text(json.dumps(scores))
+    (run / "per_study.jsonl").write_text(line + "\n")
     with pytest.raises(DataError, match=said):
-        read_scored(tmp_path)
+        read_run(run)

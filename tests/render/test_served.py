@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from extractions import share
+from pages import page_of
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.runs import Run
-from cxrlab.render.page import write_page
 
 
 def rehearsal(**changes: Any) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def rehearsal(**changes: Any) -> dict[str, Any]:
 def page(folder: Path, found: dict[str, Any]) -> str:
     with Run.open(folder / "served", {"model": "builtin:reporter"}, seed=7) as run:
         run.write("rehearsal.json", found)
-    return write_page([folder / "served"]).read_text()
+    return page_of(folder / "served")
 
 
 def row(shown: str, first: str) -> str:
@@ -54,20 +54,20 @@ def test_who_is_answered_stands_with_interval_and_n(tmp_path: Path) -> None:
     shown = page(tmp_path, rehearsal())
     answered = row(shown, "images answered")
     assert all(part in answered for part in ("0.998", "0.9890", "1.0000", ">500<"))
-    assert "4.99" in row(shown, "answers a second, 8 at once")
-    assert "1.33" in row(shown, "answers a second, one by one")
+    assert "4.99" in row(shown, "answers per second, 8 at once")
+    assert "1.33" in row(shown, "answers per second, one by one")
     assert "Guarded by <b>chest-gate, perturbation</b>." in shown
 
 
 def test_who_was_cut_off_and_who_was_not(tmp_path: Path) -> None:
     shown = page(tmp_path, rehearsal())
-    assert "at query <b class=here>3</b>" in row(shown, "scenes") and ">0<" in row(shown, "scenes")
+    assert "at query 3" in row(shown, "scenes") and ">0<" in row(shown, "scenes")
     assert "never" in row(shown, "noise") and ">40<" in row(shown, "noise")
 
 
 def test_an_unguarded_server_is_called_so(tmp_path: Path) -> None:
     shown = page(tmp_path, rehearsal(guard=None, attacks={}))
-    assert "<b>whoever asks is answered</b>" in shown and "Who copies" not in shown
+    assert "<b>every client is answered</b>" in shown and "Attackers" not in shown
 
 
 def test_words_of_a_file_do_not_become_markup(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_words_of_a_file_do_not_become_markup(tmp_path: Path) -> None:
 def test_a_page_without_a_rehearsal_has_no_such_section(tmp_path: Path) -> None:
     with Run.open(tmp_path / "other", {"model": "x"}, seed=7):
         pass
-    assert "Served behind an address" not in write_page([tmp_path / "other"], allow_unfinished=True).read_text()
+    assert "Served behind an address" not in page_of(tmp_path / "other", allow_unfinished=True)
 
 
 def test_another_shape_is_refused_with_the_key(tmp_path: Path) -> None:

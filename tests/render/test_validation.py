@@ -4,16 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pages import page_of
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.runs import Run
-from cxrlab.render.page import write_page
 
 
 def page(folder: Path, found: dict[str, Any]) -> str:
     with Run.open(folder / "run", {"benchmark": found.get("benchmark")}, seed=7) as run:
         run.write("validation.json", found)
-    return write_page([folder / "run"]).read_text()
+    return page_of(folder / "run")
 
 
 def test_metrics_stand_by_their_agreement_beside_the_ceiling(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from cxrlab.cli.result import Result, columns
 from cxrlab.cli.training import seeded
 from cxrlab.core.headlines import headlines
 from cxrlab.preference.config import PreferConfig
-from cxrlab.render.aligned import beside_start
+from cxrlab.render.alignment import no_better_than_start
 
 
 def train(config: PreferConfig, out: Path, seed: int | None = None) -> Result:
@@ -56,7 +56,7 @@ def _table(found: Mapping[str, Any]) -> str:
     told = f"{found['n']} studies of {found['patients']} patients"
     if drift := found.get("drift"):
         told += f"; drift {drift['kl_report']:.2f} nats a report"
-    if worse := beside_start(found["selection"]):
+    if worse := no_better_than_start(found["selection"]):
         told += f"\n{worse}"
     return f"{columns(rows)}\n{told}"
 

@@ -1,188 +1,572 @@
-"""The section of a page on extraction: what queries bought of a victim, from the threat to the pictures."""
+"""Section on extraction: what queries copied of a victim, with runs of one victim beside each other."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from cxrlab.render.drawing import in_page
-from cxrlab.render.extraction_drawings import CLEAN, PERTURBED, SHADES, copies_svg, curve_svg, map_svg
-from cxrlab.render.extraction_pairs import pairs
-from cxrlab.render.extraction_parts import FINDINGS, Copied, alarm, authorised, chapter, grouped, told
-from cxrlab.render.extraction_tables import beside, observations, options, scores, variety
-from cxrlab.render.folder import RunFolder, shortened
-from cxrlab.render.html import section, text
-from cxrlab.render.robustness_parts import folded, number, part
-
-_CURVE = (
-    "Each point is a surrogate that was trained anew from the first so many queries. Shade: interval by patient. "
-    "Dashed: the victim itself."
+from cxrlab.render.components import (
+    Cell,
+    Picture,
+    Report,
+    Table,
+    Threat,
+    change_marks,
+    figure,
+    grouped_table,
+    in_sentence,
+    measured,
+    number,
+    part,
+    picture,
+    readable,
+    report,
+    threat_model,
 )
-_OPEN = 6  # headlines in the open; of more runs the table tells at a glance
-_SILENT = (
-    0.1  # share of answers without a word on an image from which a page warns; fewer stand in the table of variety
+from cxrlab.render.drawing import COLOURS, GREY, RULE, Curve, Drawing, Layout, Point, Shape, Spread, draw_curves, shape
+from cxrlab.render.forest import Row, share_forest
+from cxrlab.render.forest import shortened as abbreviated
+from cxrlab.render.metric_names import FINDINGS, ROUGE, heading, metric_title
+from cxrlab.render.result_files import EXAMPLE_PAIRS, EXTRACTION, SENTENCE_MAP
+from cxrlab.render.run_folder import RunFolder, shortened
+
+NONE, MOVED = "none", "ada-steal"  # the method without a query, and the one that perturbs its pictures
+# What a person asks for first; the rest is folded away.
+_FIRST = (
+    FINDINGS,
+    "findings.f1.side",
+    ROUGE,
+    "bertscore",
+    "radgraph.simple",
+    "chexpert14.micro.f1:uncertain-positive",
+    "errors.significant",
 )
+# Options of perturbed pictures, which have no effect in another method; and those that count where nothing is asked.
+_OF_MOVED = ("rounds", "oracle", "direction", "steps", "eps", "picture", "guide")
+_OF_NONE = ("surrogate", "size")
+_SILENT = 0.1  # share of answers without a finding or a normal statement from which a page warns
 
 
-def extraction(runs: Sequence[RunFolder]) -> str:
-    """Everything that extractions found; runs of one victim are set side by side."""
-    return section("Extraction by queries", *map(_group, grouped(runs)))
+# Runs of one victim -------------------------------------------------------------------------------------------------
 
 
-def _group(copies: Sequence[Copied]) -> str:
-    victim = shortened(str(copies[0].run.config.get("victim") or "the victim"))
-    several = len(copies) > 1
-    curve = curve_svg(copies)
-    drawn = "".join(f"<div>{in_page(one)}</div>" for one in (copies_svg(copies), curve) if one)
-    lone = "" if several and curve else " lone"
-    note = f"<p class=small>{_CURVE}</p>" if curve else ""
-    plots = f'<div class="plots{lone}">{drawn}</div>{note}' if drawn else ""
-    warned = [f"{one.name}: {line}" if several else line for one in copies for line in warnings(one)]
-    parts = [
-        f"<h3>Victim: {text(victim)}</h3>",
-        _threats(copies),
-        alarm(warned),
-        "".join(headline(one, several) for one in copies[:_OPEN]),
-        folded(f"{len(copies) - _OPEN} more runs", "".join(headline(one, several) for one in copies[_OPEN:])),
-        f"<p class=small>{_beneath(copies)}</p>",
-    ]
-    if several:
-        parts += [chapter("Runs side by side", beside(copies) + plots)]
-        parts += [folded(one.name, _rest(one)) for one in copies]
+@dataclass(frozen=True)
+class Copy:
+    """One extraction of a victim."""
+
+    run: RunFolder  # Its folder
+    name: str  # Method, pool, and whatever distinguishes it from the others of the page
+    # The run without a query of the same surrogate, where the page has one; never a run's own
+    floor: RunFolder | None = None
+
+    @property
+    def found(self) -> Mapping[str, Any]:
+        """Content of extraction.json."""
+        return self.run.result(EXTRACTION)
+
+    @property
+    def asked(self) -> bool:
+        """Whether the method sends queries at all."""
+        return self.found.get("method") != NONE
+
+
+def copies_by_victim(runs: Sequence[RunFolder]) -> list[list[Copy]]:
+    """Extractions of the same victim, measured on the same studies, together; in the order given."""
+    groups: dict[tuple[str, ...], list[RunFolder]] = {}
+    for run in runs:
+        if run.result(EXTRACTION):
+            key = tuple(str(run.config.get(name)) for name in ("victim", "data", "split", "n"))
+            groups.setdefault(key, []).append(run)
+    found = []
+    for group in groups.values():
+        names = [_name(run, group) for run in group]
+        found.append(
+            [
+                Copy(
+                    run,
+                    name if names.count(name) == 1 else f"{name} ({run.path.resolve().name})",
+                    _floor(run, group),
+                )
+                for run, name in zip(group, names, strict=True)
+            ]
+        )
+    return found
+
+
+def _name(run: RunFolder, group: Sequence[RunFolder]) -> str:
+    """Method and pool, then the options and settings in which it differs from the other runs."""
+    found = run.result(EXTRACTION)
+    method = str(found.get("method") or run.path.resolve().name)
+    if method == NONE:
+        words = ["no query"]
     else:
-        parts += [chapter("Victim and copy", scores(copies[0].found)), chapter("Over the queries", plots)]
-        parts.append(_rest(copies[0], alone=True))
-    return f"<div class=victim>{''.join(parts)}</div>"
+        pools = str(part(found, "options").get("pool")).split("+")
+        words = [method, "+".join(map(shortened, pools))]
+    for option in dict.fromkeys(name for one in group for name in part(one.result(EXTRACTION), "options")):
+        having = [one for one in group if applies(option, str(one.result(EXTRACTION).get("method")))]
+        if option != "pool" and applies(option, method) and len({_option(one, option) for one in having}) > 1:
+            value = shortened(_option(run, option))
+            words.append(f"{option} {'not set' if value == 'None' else value}")
+    for setting in ("budget", "seed"):
+        asking = [one for one in group if one.result(EXTRACTION).get("method") != NONE or setting == "seed"]
+        if run in asking and len({str(one.config.get(setting)) for one in asking}) > 1:
+            words.append(f"{setting} {run.config.get(setting)}")
+    return ", ".join(words)
 
 
-def _threats(copies: Sequence[Copied]) -> str:
-    """Each different threat model with its leave, once."""
-    boxes = [authorised(one.found.get("threat"), one.found.get("authorised")) for one in copies if one.asked]
-    boxes = boxes or [authorised(copies[0].found.get("threat"), copies[0].found.get("authorised"))]
-    return "".join(dict.fromkeys(boxes))
+def _option(run: RunFolder, option: str) -> str:
+    return str(part(run.result(EXTRACTION), "options").get(option))
 
 
-def _rest(one: Copied, alone: bool = False) -> str:
-    """What is looked up of one run; victim and copy stand above where it is the only one."""
-    found = one.found
-    parts = [
-        "" if alone else chapter("Victim and copy", scores(found)),
-        chapter("Variety of the transcript", variety(found)),
-        chapter("Map of the victim's sentences", sentence_map(one.run.sentences)),
-        chapter("Pictures moved", pairs(one.run)),
-        chapter("Options that were chosen", options(found)),
-        observations(found),
-    ]
-    return "".join(parts)
+def applies(option: str, method: str) -> bool:
+    """Whether an option has an effect in a method: Knockoff perturbs nothing, and `none` asks nothing."""
+    if method == NONE:
+        return option in _OF_NONE
+    return method == MOVED or option not in _OF_MOVED
 
 
-def headline(one: Copied, several: bool = False) -> str:
-    """So many queries bought so much of the victim's findings; above which floor, and for which price.
-
-    Args:
-        one: The run.
-        several: Whether other runs stand on the page too, so that this one is named.
-    """
-    found = one.found
-    share = told(part(found, "ratio", FINDINGS))
-    spent = number(found.get("spent")) or 0
-    queries = f"{text(int(spent))} {'query' if spent == 1 else 'queries'}"
-    named = f"{text(one.name)}: " if several else ""
-    said = f"{named}<b>{queries}</b> bought <b>{share}</b> of the victim's findings."
-    if not one.asked:
-        said = f"{named}the untouched surrogate has <b>{share}</b> of the victim's findings: the floor."
-    whose = "copy" if one.asked else "surrogate"
-    small = f"Findings F1 of the {whose} {told(part(found, 'surrogate', FINDINGS))}. "
-    small += f"{_floor(one)}{_price(one)}{_probes(one)}" if one.asked else ""
-    return f"<p class=bought>{said}<br><span class=small>{small}</span></p>"
+def _floor(run: RunFolder, group: Sequence[RunFolder]) -> RunFolder | None:
+    same = [one for one in group if one.result(EXTRACTION).get("method") == NONE and one is not run]
+    return next((one for one in same if _option(one, "surrogate") == _option(run, "surrogate")), None)
 
 
-def _probes(one: Copied) -> str:
-    """What was paid for a way through a gate, where one was looked for."""
-    probing = part(one.found, "probing")
-    if not probing:
-        return ""
-    best = max((number(value) or 0.0 for value in part(probing, "passed").values()), default=0.0)
-    return (
-        f" {text(probing.get('queries'))} of the queries were probes: with {number(probing.get('dress')) or 0:g} of a "
-        f"chest in every picture {best:.0%} were answered."
+# What the page shows ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Headline:
+    """So many queries bought so much of the victim's findings; above which floor, and for which price."""
+
+    name: str  # Of the run, where there are several
+    queries: str  # In words
+    share: str  # Of the victim's findings
+    asked: bool  # Whether any query was sent; otherwise the run is the floor
+    score: str  # Findings F1 of the copy
+    notes: tuple[str, ...]  # Floor, price and probes, in sentences
+
+
+@dataclass(frozen=True)
+class PicturePair:
+    """A picture before and after it was perturbed, with the victim's answers and the target report."""
+
+    key: Any
+    round: Any
+    pictures: tuple[Picture, ...]
+    target: Report
+    answers: tuple[Report, ...]
+
+
+@dataclass(frozen=True)
+class SentenceMap:
+    """Sentences of the victim on a plane: the drawing, its legend, and how far it can be trusted."""
+
+    drawing: Drawing
+    legend: tuple[tuple[str, str, str, str], ...]  # colour, sign of an abnormal sentence, of another, and of what
+    counts: Mapping[str, Any]
+    left_out: float
+
+
+@dataclass(frozen=True)
+class Details:
+    """What is looked up of one run."""
+
+    name: str  # Of the run
+    counts: tuple[Any, Any]  # Studies and patients
+    first: Table  # Victim, copy, ratio and fidelity by the first metrics
+    rest: Table  # The same by the other metrics
+    uncounted: Mapping[str, Any]  # Metrics that were left out, with the reason
+    variety: Table  # How varied the victim's answers were, round by round
+    findings: Table  # Findings by how many answers name them
+    map: SentenceMap | None  # The victim's sentences
+    pairs: tuple[PicturePair, ...]  # Pictures before and after they were perturbed
+    pair_notes: tuple[bool, bool]  # What the pairs show: (a picture stands alone, marks are explained)
+    options: Mapping[str, Any]  # What the paper leaves open and was chosen
+    unused: list[str]  # Options without an effect in this method
+    method: Any  # Its name
+    labels: tuple[tuple[str, Table], ...]  # Reader and table of the labels one by one
+
+
+@dataclass(frozen=True)
+class Victim:
+    """All extractions of one victim."""
+
+    name: str  # Of the victim
+    threats: tuple[Threat, ...]  # Each different threat model with its authorisation, once
+    warnings: tuple[str, ...]  # What limits the figures
+    headlines: tuple[Headline, ...]  # One for each run
+    beneath: tuple[str, ...]  # What all headlines have in common, in sentences
+    beside: Table  # Runs beside each other; empty for one run
+    plots: tuple[Drawing, ...]  # Copies under each other, and the curve over queries
+    curve: bool  # Whether the curve is among them
+    runs: tuple[Details, ...]  # Each in detail
+
+
+def extraction(runs: Sequence[RunFolder]) -> tuple[Victim, ...]:
+    """Everything that extractions found, victim by victim."""
+    return tuple(map(_victim, copies_by_victim(runs)))
+
+
+def _victim(copies: Sequence[Copy]) -> Victim:
+    several = len(copies) > 1
+    asked = [copy for copy in copies if copy.asked] or copies[:1]
+    threats = [threat_model(copy.found.get("threat"), copy.found.get("authorised")) for copy in asked]
+    curve = copies_curve(copies)
+    return Victim(
+        name=shortened(str(copies[0].run.config.get("victim") or "the victim")),
+        threats=tuple(dict.fromkeys(threats)),
+        warnings=tuple(f"{copy.name}: {line}" if several else line for copy in copies for line in warnings(copy)),
+        headlines=tuple(headline(copy, several) for copy in copies),
+        beneath=_beneath(copies),
+        beside=_beside(copies),
+        plots=tuple(one for one in (copies_forest(copies), curve) if one),
+        curve=curve is not None,
+        runs=tuple(map(_details, copies)),
     )
 
 
-def _beneath(copies: Sequence[Copied]) -> str:
-    """What all headlines of a victim have in common."""
-    found = copies[0].found
-    said = (
-        f"Findings F1 of the victim {told(part(found, 'victim', FINDINGS))}; {text(found.get('n'))} studies of "
-        f"{text(found.get('patients'))} patients, intervals of 95 % by patient."
+def headline(copy: Copy, several: bool = False) -> Headline:
+    """The headline of a run; it is named where other runs are on the page too."""
+    found = copy.found
+    spent = int(number(found.get("spent")) or 0)
+    return Headline(
+        name=copy.name if several else "",
+        queries=f"{spent:,} {'query' if spent == 1 else 'queries'}",
+        share=in_sentence(part(found, "ratio", FINDINGS)),
+        asked=copy.asked,
+        score=in_sentence(part(found, "surrogate", FINDINGS)),
+        notes=tuple(note for note in (_floor_note(copy), _price(copy), _probes(copy)) if note) if copy.asked else (),
     )
-    if any(one.asked and one.floor is None for one in copies):
-        said += " The floor is told where a run with method none of the same surrogate is on this page."
-    if not any(_price(one) for one in copies):
-        said += " No price was set."
-    return said
 
 
-def _floor(one: Copied) -> str:
-    """What the untouched surrogate reaches, where a run on the page tells."""
-    if one.floor is None:
+def _floor_note(copy: Copy) -> str:
+    """What the untouched surrogate reaches, where a run on the page measured it."""
+    if copy.floor is None:
         return ""
-    floor = part(one.floor.extraction, "surrogate", FINDINGS)
-    low, high = number(part(one.found, "surrogate", FINDINGS).get("low")), number(floor.get("high"))
+    floor = part(copy.floor.result(EXTRACTION), "surrogate", FINDINGS)
+    low, high = number(part(copy.found, "surrogate", FINDINGS).get("low")), number(floor.get("high"))
     if low is None or high is None:
         word = "whether the copy is above it is not known"
     else:
         word = "the copy is above it" if low > high else "the copy is not shown to be above it, the intervals overlap"
-    return f"The untouched surrogate, the floor, reaches {told(floor)}: {word}. "
+    return f"The untouched surrogate, the floor, reaches {in_sentence(floor)}: {word}."
 
 
-def _price(one: Copied) -> str:
-    price, cost = part(one.run.config, "price"), part(one.found, "cost")
+def _price(copy: Copy) -> str:
+    price, cost = part(copy.run.config, "price"), part(copy.found, "cost")
     if not any(number(price.get(key)) for key in ("per_query", "per_1k_tokens")):
         return ""
     least = "at least " if number(cost.get("unknown")) else ""
-    amount = number(cost.get("amount"))
-    return f"Price: {least}{'–' if amount is None else f'{amount:,.2f}'} {text(cost.get('currency'))}."
+    return f"Price: {least}{figure(cost.get('amount'), digits=2)} {readable(cost.get('currency'))}."
 
 
-def warnings(one: Copied) -> list[str]:
-    """What takes the ground from the figures of a run, in sentences; empty where nothing does."""
-    found, said = one.found, part(one.found, "transcript")
-    count = {key: int(number(found.get(key)) or 0) for key in ("spent", "budget", "refused", "lost")}
-    out = []
-    if found.get("untouched") and one.asked:
-        out.append(f"Nothing was learnt ({found['untouched']}): the figures are those of the untouched surrogate.")
-    if count["refused"]:
-        rest = "" if found.get("untouched") else "; the copy learnt from the others"
-        out.append(f"{count['refused']:,} of {count['spent']:,} queries were refused{rest}.")
-    if count["lost"]:
-        out.append(f"{count['lost']:,} units of the budget brought no answer and may have been charged.")
-    if one.asked and count["spent"] < count["budget"]:
-        out.append(f"Only {count['spent']:,} of {count['budget']:,} queries were spent.")
-    silent, answers = (int(number(said.get(key)) or 0) for key in ("silent", "n"))
-    if silent > _SILENT * answers:
-        out.append(f"{silent:,} of {answers:,} answers say nothing of an image.")
-    return out
-
-
-def sentence_map(mapped: Mapping[str, Any]) -> str:
-    """The map with its legend, and how far it can be trusted."""
-    drawn = map_svg(mapped)
-    if not drawn:
+def _probes(copy: Copy) -> str:
+    """What was paid for a way through a gate, where one was searched for."""
+    probing = part(copy.found, "probing")
+    if not probing:
         return ""
-    kinds = ((CLEAN, "●", "○", "untouched pictures"), (PERTURBED, "▲", "△", "moved pictures"))
-    there = {str(row.get("source")) for row in mapped.get("rows") or ()}
-    legend = " &nbsp; ".join(
-        f'<span style="color:{SHADES[source]}">{full}</span> abnormal, <span style="color:{SHADES[source]}">{hollow}'
-        f"</span> other sentences on {words}"
-        for source, full, hollow, words in kinds
-        if source in there
+    best = max((number(value) or 0.0 for value in part(probing, "passed").values()), default=0.0)
+    return (
+        f"{readable(probing.get('queries'))} of the queries were probes: with {number(probing.get('dress')) or 0:g} of "
+        f"a chest in every picture {best:.0%} were answered."
     )
-    left = number(mapped.get("left_out"))
-    note = (
-        f"{text(mapped.get('sentences'))} different sentences by {text(mapped.get('embedding'))}, laid out by t-SNE "
-        f"(perplexity {text(mapped.get('perplexity'))}); trustworthiness {text(mapped.get('trustworthiness'))} of 1. "
-        f"{f'{left:,.0f} more were left out. ' if left else ''}Neighbours are alike; distances between far groups say "
-        "nothing. Larger points were written more often; point at one to read it."
+
+
+def _beneath(copies: Sequence[Copy]) -> tuple[str, ...]:
+    found = copies[0].found
+    lines = [
+        f"Findings F1 of the victim {in_sentence(part(found, 'victim', FINDINGS))}; {readable(found.get('n'))} studies "
+        f"of {readable(found.get('patients'))} patients, intervals of 95 % by patient."
+    ]
+    if any(copy.asked and copy.floor is None for copy in copies):
+        lines.append("The floor is shown where a run with method none of the same surrogate is on this page.")
+    if not any(map(_price, copies)):
+        lines.append("No price was set.")
+    return tuple(lines)
+
+
+def warnings(copy: Copy) -> list[str]:
+    """What limits the figures of a run, in sentences."""
+    found, answers = copy.found, part(copy.found, "transcript")
+    spent, budget, refused, lost = (int(number(found.get(key)) or 0) for key in ("spent", "budget", "refused", "lost"))
+    silent, n = (int(number(answers.get(key)) or 0) for key in ("silent", "n"))
+    untouched = found.get("untouched")
+    lines = []
+    if untouched and copy.asked:
+        lines.append(f"Nothing was learnt ({untouched}): the figures are those of the untouched surrogate.")
+    if refused:
+        lines.append(
+            f"{refused:,} of {spent:,} queries were refused{'' if untouched else '; the copy learnt from the others'}."
+        )
+    if lost:
+        lines.append(f"{lost:,} units of the budget brought no answer and may have been charged.")
+    if copy.asked and spent < budget:
+        lines.append(f"Only {spent:,} of {budget:,} queries were spent.")
+    if silent > _SILENT * n:
+        lines.append(f"{silent:,} of {n:,} answers say nothing about an image.")
+    return lines
+
+
+# Tables -------------------------------------------------------------------------------------------------------------
+
+
+def _details(copy: Copy) -> Details:
+    found, method = copy.found, str(copy.found.get("method"))
+    names = [name for name in part(found, "surrogate") if part(found, "surrogate", name)]
+    first = [name for name in _FIRST if name in names]
+    options = part(found, "options")
+    records = copy.run.records(EXAMPLE_PAIRS)
+    return Details(
+        name=copy.name,
+        counts=(found.get("n"), found.get("patients")),
+        first=_scores(found, first),
+        rest=_scores(found, [name for name in names if name not in first]),
+        uncounted=part(found, "left_out") if names else {},
+        variety=_variety(part(found, "transcript")),
+        findings=_finding_counts(part(found, "transcript")),
+        map=sentence_map(copy.run.result(SENTENCE_MAP)),
+        pairs=tuple(_pair(copy.run, record) for record in records),
+        pair_notes=(
+            not all(part(record, "before") for record in records),
+            any(part(record, "spans") for record in records),
+        ),
+        options={name.replace("_", " "): value for name, value in options.items() if applies(name, method)},
+        unused=[name for name in options if not applies(name, method)],
+        method=found.get("method"),
+        labels=tuple((reader, _labels(part(found, "observations", reader))) for reader in part(found, "observations")),
     )
-    return f"<div class=plane>{in_page(drawn)}</div><p class=small>{legend}</p><p class=small>{note}</p>"
+
+
+def _scores(found: Mapping[str, Any], names: Sequence[str]) -> Table:
+    rows = [
+        [
+            heading(name, part(found, "surrogate", name)),
+            *(measured(part(found, side).get(name)) for side in ("victim", "surrogate")),
+            ratio(part(found, "ratio", name)),
+            measured(part(found, "fidelity").get(name)),
+            part(found, "surrogate", name).get("n"),
+        ]
+        for name in names
+    ]
+    return Table(["metric", "victim", "copy", "copy ÷ victim", "fidelity", "n"], rows, words=1)
+
+
+def ratio(found: Mapping[str, Any], digits: int = 3) -> Cell:
+    """A ratio with its interval beneath; none of a metric without a natural zero."""
+    if found.get("natural_zero") is False:
+        return Cell(None, below=("may be negative",))
+    if number(found) is not None and (found.get("low") is None or found.get("high") is None):
+        return Cell(figure(found), below=("interval unknown",))
+    return measured(found, digits=digits)
+
+
+def _beside(copies: Sequence[Copy]) -> Table:
+    """One row for each run: what was spent, and what it bought; empty for one run."""
+    rows = []
+    for copy in copies if len(copies) > 1 else ():
+        found, answers = copy.found, part(copy.found, "transcript")
+        spent = f"{readable(found.get('spent'))} of {readable(found.get('budget'))}" if copy.asked else "0"
+        abnormal = measured(_with_ends(answers, "abnormal_share"), digits=2) if answers.get("n") else None
+        rows.append(
+            [
+                Cell(copy.name, strong=True),
+                spent,
+                found.get("refused"),
+                measured(part(found, "surrogate").get(FINDINGS), digits=2),
+                ratio(part(found, "ratio", FINDINGS), 2),
+                measured(part(found, "fidelity").get(FINDINGS), digits=2),
+                ratio(part(found, "ratio", ROUGE), 2),
+                answers.get("distinct_finding_sets") if answers.get("n") else None,
+                abnormal,
+            ]
+        )
+    groups = [
+        ("", ["run"]),
+        ("queries", ["spent", "refused"]),
+        ("findings F1", ["copy", "copy ÷ victim", "fidelity"]),
+        ("ROUGE-L", ["copy ÷ victim"]),
+        ("transcript", ["finding sets", "abnormal"]),
+    ]
+    return grouped_table(groups, rows)
+
+
+def _with_ends(found: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A figure of the transcript as a measurement."""
+    return {"value": found.get(name), "low": found.get(f"{name}_low"), "high": found.get(f"{name}_high")}
+
+
+def _rounds(transcript: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    rounds = part(transcript, "rounds")
+    return {f"round {key}": part(rounds, key) for key in rounds}
+
+
+def _variety(transcript: Mapping[str, Any]) -> Table:
+    """How varied the victim's answers were, round by round."""
+    rows = [[name, *_variety_cells(one)] for name, one in _rounds(transcript).items()]
+    if len(rows) != 1 and transcript.get("n"):
+        rows.append([Cell("all", strong=True), *_variety_cells(transcript)])
+    head = ["", "answers", "distinct finding sets", "abnormal share", "vocabulary", "words", "silent", "commonest"]
+    return Table(head, rows, words=1, dense=True)
+
+
+def _variety_cells(one: Mapping[str, Any]) -> list[Any]:
+    words, low, high = (number(one.get(key)) for key in ("words", "words_low", "words_high"))
+    ends = () if low is None or high is None else (f"{low:.1f} to {high:.1f}",)
+    return [
+        one.get("n"),
+        one.get("distinct_finding_sets"),
+        measured(_with_ends(one, "abnormal_share"), digits=2),
+        one.get("vocabulary"),
+        Cell(figure(words, digits=1), below=ends),
+        one.get("silent"),
+        figure(one.get("commonest_report")),
+    ]
+
+
+def _finding_counts(transcript: Mapping[str, Any]) -> Table:
+    """Findings by how many answers name them, in all and by round."""
+    rounds = _rounds(transcript)
+    rows = [
+        [name, count, *(part(one, "findings").get(name, 0) for one in rounds.values())]
+        for name, count in part(transcript, "findings").items()
+    ]
+    return Table(["finding", "answers", *rounds], rows, words=1)
+
+
+def _labels(sides: Mapping[str, Any]) -> Table:
+    """F1 of each label with its support, victim beside copy."""
+    rows = []
+    for name in part(sides, "victim") or part(sides, "surrogate"):
+        copy = part(sides, "surrogate", name)
+        support = copy.get("support", part(sides, "victim", name).get("support"))
+        # An F1 of nothing but false alarms is 0 by count; without support it says nothing about the label.
+        scores = [measured(part(sides, side, name)) if support else None for side in ("victim", "surrogate")]
+        alike = part(sides, "fidelity", name)  # its support is the victim's reports with the label
+        fidelity = measured(alike) if alike.get("support") else None
+        rows.append([name, support, *scores, fidelity, copy.get("claimed")])
+    return Table(["label", "support", "victim", "copy", "fidelity", "claimed by the copy"], rows, words=1)
+
+
+def _pair(run: RunFolder, record: Mapping[str, Any]) -> PicturePair:
+    sides = [side for side in ("before", "after") if part(record, side)]
+    spans = part(record, "spans")
+    pictures = []
+    for side in sides:
+        name = f"pictures/{part(record, side).get('sha256')}.png"
+        words = f"picture {record.get('key')} {side} it was perturbed"
+        data = run.file(name, EXAMPLE_PAIRS) if (run.path / name).is_file() else None
+        pictures.append(
+            Picture(None, words, side) if data is None else picture(data, words, name, side, css="image crisp")
+        )
+    answers = (
+        report(f"the victim, {side}", part(record, side).get("report"), change_marks(spans.get(side))) for side in sides
+    )
+    target = report("target", record.get("wanted"), reference=True)
+    return PicturePair(record.get("key"), record.get("round"), tuple(pictures), target, tuple(answers))
+
+
+# Drawings -----------------------------------------------------------------------------------------------------------
+
+
+def spread_of(found: Any) -> Spread | None:
+    """Value and ends of a measurement; both ends or none, and nothing without a value."""
+    value = number(found)
+    if value is None:
+        return None
+    low, high = (number(part(found).get(side)) for side in ("low", "high"))
+    return (value, low, high) if low is not None and high is not None else (value, None, None)
+
+
+def copies_forest(copies: Sequence[Copy], metric: str = FINDINGS) -> Drawing | None:
+    """A metric of each copy, against the victim's; None for fewer than two copies."""
+    rows = [
+        Row(copy.name, spread, quiet=not copy.asked)
+        for copy in copies
+        if (spread := spread_of(part(copy.found, "surrogate").get(metric)))
+    ]
+    victim = spread_of(part(copies[0].found, "victim").get(metric))
+    return share_forest(rows, f"{metric_title(metric)} of each copy", ("victim", victim) if victim else None)
+
+
+def copies_curve(copies: Sequence[Copy], metric: str = FINDINGS) -> Drawing | None:
+    """A metric of each copy over the queries that it was made of, with the victim as a line; None without a curve."""
+    lines = [(copy, points) for copy in copies if copy.asked and (points := _points(copy, metric))]
+    if not lines:
+        return None
+    drawn = [
+        Curve(abbreviated(copy.name, 62), points, COLOURS[place], place)
+        for place, (copy, points) in enumerate(lines[: len(COLOURS)])  # more cannot be told apart
+    ]
+    most = max(point[0] for curve in drawn for point in curve.points)
+    if victim := spread_of(part(lines[0][0].found, "victim").get(metric)):
+        drawn.append(Curve("the victim", ((0.0, *victim), (most, *victim)), GREY, 0, dashed=True))
+    layout = Layout(520, 300, 1.0, "queries (0: the untouched surrogate)", "the queries", "queries")
+    note = f"{len(COLOURS)} of {len(lines)} runs drawn" if len(lines) > len(COLOURS) else ""
+    return draw_curves(drawn, f"{metric_title(metric)} of the copy", layout, unit=True, note=note)
+
+
+def _points(copy: Copy, metric: str) -> tuple[Point, ...]:
+    """Queries and value, rising; the untouched surrogate begins the line where it was measured."""
+    curve = part(copy.found, "curve")
+    found = {int(key): spread for key in curve if key.isdigit() and (spread := spread_of(part(curve, key).get(metric)))}
+    if copy.floor is not None and found:
+        if floor := spread_of(part(copy.floor.result(EXTRACTION), "surrogate").get(metric)):
+            found.setdefault(0, floor)
+    return tuple((float(key), *found[key]) for key in sorted(found))
+
+
+_CLEAN, _PERTURBED = "clean", "perturbed"
+_SHADES = {_CLEAN: COLOURS[0], _PERTURBED: COLOURS[1]}
+_LEGEND = {_CLEAN: ("●", "○", "untouched pictures"), _PERTURBED: ("▲", "△", "perturbed pictures")}
+
+
+def sentence_map(found: Mapping[str, Any]) -> SentenceMap | None:
+    """Sentences of the victim on a plane, one point each; None without a sentence.
+
+    Circles are of untouched pictures, triangles of perturbed ones; filled points state something abnormal.
+    """
+    rows = [row for row in found.get("rows") or () if None not in (number(row.get("x")), number(row.get("y")))]
+    if not rows:
+        return None
+    width, height, margin = 760, 460, 18
+    across, down = (_onto([float(row[key]) for row in rows]) for key in ("x", "y"))
+    points = [shape("rect", x=1, y=1, width=width - 2, height=height - 2, fill="none", stroke=RULE)]
+    for row in sorted(rows, key=lambda one: one.get("source") == _PERTURBED):
+        x = margin + across(row["x"]) * (width - 2 * margin)
+        points.append(_sentence(x, height - margin - down(row["y"]) * (height - 2 * margin), row))
+    sources = {str(row.get("source")) for row in rows}
+    legend = tuple((_SHADES[source], *signs) for source, signs in _LEGEND.items() if source in sources)
+    return SentenceMap(
+        drawing=Drawing("map of the sentences that the victim wrote", width, height, tuple(points)),
+        legend=legend,
+        counts={key: found.get(key) for key in ("sentences", "embedding", "perplexity", "trustworthiness")},
+        left_out=number(found.get("left_out")) or 0,
+    )
+
+
+def _onto(values: Sequence[float]) -> Callable[[float], float]:
+    """From a range of values to [0, 1]."""
+    low, wide = min(values), max(values) - min(values)
+    return lambda value: (float(value) - low) / wide if wide else 0.5
+
+
+def _sentence(x: float, y: float, row: Mapping[str, Any]) -> Shape:
+    """One sentence; one that was written often is larger."""
+    source = _PERTURBED if row.get("source") == _PERTURBED else _CLEAN
+    often = number(row.get("count")) or 1.0
+    size = 4.0 + min(math.log2(max(often, 1.0)), 5.0)
+    abnormal = bool(row.get("abnormal"))
+    looks = {
+        "fill": _SHADES[source] if abnormal else "#fff",
+        "fill_opacity": "0.75" if abnormal else "0.6",
+        "stroke": _SHADES[source],
+        "stroke_width": "1.3",
+    }
+    times = f" (× {often:g})" if often > 1 else ""
+    title = f"{source}, round {readable(row.get('round'))}: {readable(row.get('text'))}{times}"
+    if source == _CLEAN:
+        return shape("circle", title=title, cx=x, cy=y, r=size, **looks)
+    corners = ((0, -1.2), (1.1, 0.8), (-1.1, 0.8))
+    points = " ".join(f"{x + size * right:.1f},{y + size * low:.1f}" for right, low in corners)
+    return shape("polygon", title=title, points=points, **looks)

@@ -2,72 +2,60 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cxrlab.core.errors import ConfigError, RunError
 from cxrlab.core.files import write_text
-from cxrlab.render import (
-    aligned,
-    aligned_seeds,
-    data_card,
-    defence,
-    detection,
-    explained,
-    extraction,
-    extraction_seeds,
-    image_dependence,
-    marked,
-    retrieved,
-    robustness,
-    robustness_seeds,
-    scores,
-    sections,
-    served,
-    studies,
-    validation,
-)
-from cxrlab.render.folder import RunFolder, read_runs
-from cxrlab.render.html import text
-from cxrlab.render.style import CSS
+from cxrlab.core.tables import Table
+from cxrlab.render.components import Cell, readable
+from cxrlab.render.drawing import Drawing
+from cxrlab.render.run_folder import RunFolder, read_runs
 
 PAGE = "page.html"
-# What the browser may do with the file, whatever stands in it: show inline pictures and styles, nothing else.
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-_SECTIONS = (
-    sections.unfinished,
-    sections.corpus,
-    sections.imported,
-    studies.ablations,
-    studies.texts,
-    aligned_seeds.aligned_seeds,
-    robustness_seeds.robustness_seeds,
-    extraction_seeds.extraction_seeds,
-    sections.models,
-    sections.others,
-    scores.scores,
-    image_dependence.image_dependence,
-    aligned.aligned,
-    robustness.robustness,
-    extraction.extraction,
-    detection.detection,
-    defence.defence,
-    served.served,
-    retrieved.retrieved,
-    explained.pointing,
-    explained.explained,
-    scores.comparison,
-    scores.errors,
-    scores.slices,
-    marked.marked,
-    validation.validation,
-    sections.examples,
-    sections.sheet,
-    sections.findings,
-    data_card.data_card,
-    sections.chain,
-    sections.steps,
-    sections.provenance,
+# In the order of the page. Each row is a function from run folders to what templates/NAME.html shows of them;
+# a section whose function finds nothing is left out.
+SECTIONS = Table(
+    "section of a page",
+    {
+        "unfinished": "cxrlab.render.overview:unfinished",
+        "corpus": "cxrlab.render.overview:corpus",
+        "imported": "cxrlab.render.overview:imported",
+        "ablations": "cxrlab.render.ablations:ablations",
+        "two_texts": "cxrlab.render.ablations:two_texts",
+        "alignment_seeds": "cxrlab.render.alignment:alignment_seeds",
+        "robustness_seeds": "cxrlab.render.robustness_seeds:robustness_seeds",
+        "extraction_seeds": "cxrlab.render.extraction_seeds:extraction_seeds",
+        "models": "cxrlab.render.overview:models",
+        "others": "cxrlab.render.overview:others",
+        "scores": "cxrlab.render.scores:scores",
+        "image_dependence": "cxrlab.render.scores:image_dependence",
+        "alignment": "cxrlab.render.alignment:alignment",
+        "robustness": "cxrlab.render.robustness:robustness",
+        "extraction": "cxrlab.render.extraction:extraction",
+        "detection": "cxrlab.render.protection:detection",
+        "defences": "cxrlab.render.protection:defences",
+        "served": "cxrlab.render.protection:served",
+        "retrieval": "cxrlab.render.retrieval:retrieval",
+        "pointing": "cxrlab.render.retrieval:pointing",
+        "explanations": "cxrlab.render.retrieval:explanations",
+        "comparison": "cxrlab.render.scores:comparison",
+        "errors": "cxrlab.render.scores:errors",
+        "slices": "cxrlab.render.scores:slices",
+        "marked_reports": "cxrlab.render.scores:marked_reports",
+        "validation": "cxrlab.render.validation:validation",
+        "examples": "cxrlab.render.overview:examples",
+        "contact_sheet": "cxrlab.render.overview:contact_sheet",
+        "findings": "cxrlab.render.overview:findings",
+        "data_card": "cxrlab.render.data_card:data_cards",
+        "chain": "cxrlab.render.overview:chain",
+        "steps": "cxrlab.render.overview:steps",
+        "provenance": "cxrlab.render.overview:provenance",
+    },
 )
 
 
@@ -95,7 +83,7 @@ def write_page(
     if not runs:
         raise ConfigError("a page needs at least one run folder; for example: cxrlab page runs/normal.")
     folders = read_runs([Path(run) for run in runs])
-    page = write_text(out if out is not None else Path(runs[0]) / PAGE, render(folders, title))
+    page = write_text(out if out is not None else Path(runs[0]) / PAGE, render_page(folders, title))
     lacking = [run for run in folders if run.lacks]
     if lacking and not allow_unfinished:
         named = "; ".join(f"{run.path}: {run.lacks}" for run in lacking)
@@ -106,17 +94,39 @@ def write_page(
     return page
 
 
-def render(runs: Sequence[RunFolder], title: str) -> str:
+def render_page(runs: Sequence[RunFolder], title: str) -> str:
     """The text of the page."""
-    about = next((run.summary["about"] for run in runs if run.summary.get("about")), None)
-    lead = about or ", ".join(run.name for run in runs)
-    body = "".join(make(runs) for make in _SECTIONS)
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{text(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n<main>\n"
-        f"<header><h1>{text(title)}</h1><p class=lead>{text(lead)}</p></header>\n"
-        f"{body}\n<footer>Written by cxrlab from run folders. Not for use in the care of patients.</footer>\n"
-        "</main>\n</body>\n</html>\n"
+    lead = next((run.summary["about"] for run in runs if run.summary.get("about")), None)
+    found = [(f"{name}.html", SECTIONS.load(name)(runs)) for name in SECTIONS]
+    return render_template(
+        "page.html",
+        title=title,
+        lead=lead or ", ".join(run.name for run in runs),
+        sections=[(template, content) for template, content in found if content],
     )
+
+
+def svg_file(drawing: Drawing) -> str:
+    """A drawing as an SVG file of its own."""
+    return render_template("drawing.svg", drawing=drawing)
+
+
+def render_template(template: str, **values: Any) -> str:
+    """Fill in a template of this package."""
+    return templates().get_template(template).render(**values)
+
+
+@functools.cache
+def templates() -> Environment:
+    """Templates in which every value is escaped, and written as `readable`."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: value if isinstance(value, str) else readable(value),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.tests["cell"] = lambda value: isinstance(value, Cell)
+    environment.filters["width"] = lambda share: f"{100 * min(max(share, 0.0), 1.0):.1f}%"
+    return environment

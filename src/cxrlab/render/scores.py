@@ -1,157 +1,115 @@
-"""Sections of a page on scored runs: the numbers beside their floors, errors by kind, and comparisons."""
+"""Sections on scored runs: numbers beside their floors, image dependence, comparisons, errors and marked reports."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cxrlab.core.headlines import ARROWS, headlines
+from cxrlab.core.records import ReportError, Span
 from cxrlab.core.vocabulary import ErrorKind
-from cxrlab.render.folder import RunFolder
-from cxrlab.render.html import UNKNOWN, bar, cautions, ends, section, table, text
-from cxrlab.render.judges import judges
-from cxrlab.render.marked import KINDS
-from cxrlab.render.score_folder import ScoreFolder
+from cxrlab.render.components import (
+    Caution,
+    Cell,
+    Mark,
+    Report,
+    Table,
+    cautions,
+    figure,
+    interval,
+    interval_bar,
+    number,
+    p_value,
+    part,
+    percent,
+    report,
+    tally,
+)
+from cxrlab.render.metric_names import with_arrow
+from cxrlab.render.result_files import COMPARISON, SCORES
+from cxrlab.render.run_folder import RunFolder, ScoredStudy
+from cxrlab.render.validation import Judges, judges
 
 Runs = Sequence[RunFolder]
+Scored = Sequence[tuple[RunFolder, Mapping[str, Any]]]
+
+KINDS = {
+    ErrorKind.FALSE_FINDING: "made-up finding",
+    ErrorKind.OMITTED_FINDING: "missing finding",
+    ErrorKind.WRONG_LOCATION: "wrong place",
+    ErrorKind.WRONG_SEVERITY: "wrong degree",
+    ErrorKind.FALSE_COMPARISON: "made-up comparison",
+    ErrorKind.OMITTED_COMPARISON: "missing comparison",
+}
 
 
-def scores(runs: Runs) -> str:
-    """One row a metric: value and interval of each run, and the best of the controls; the rest folded away."""
-    scored = scored_runs(runs)
+@dataclass(frozen=True)
+class Scores:
+    """Scored runs."""
+
+    cautions: tuple[Caution, ...]  # What readers must know before the numbers
+    level: str  # Of the intervals, in words
+    first: Table  # The metrics that most people ask for
+    rest: Table  # All others
+    signatures: Table  # How each metric was computed
+    judges: tuple[Judges, ...]  # Judges by language models, for each run that has some
+
+
+def scores(runs: Runs) -> Scores | None:
+    """One row for each metric: value and interval of each run, and the best of the floors."""
+    scored = _scored(runs)
     if not scored:
-        return ""
-    names = list(dict.fromkeys(name for _, part in scored for name in part.scores["metrics"]))
+        return None
+    known = {name: score for _, found in reversed(scored) for name, score in found["metrics"].items()}
+    names = list(dict.fromkeys(name for _, found in scored for name in found["metrics"]))
     first = headlines(names)
-    rest = [name for name in names if name not in first]
-    told = cautions((run.name, part.scores.get("cautions")) for run, part in scored)
-    parts = [told, _score_table(scored, first)]
-    if rest:
-        parts.append(
-            f"<details><summary>{len(rest)} more metrics, with every signature</summary>"
-            f"{_score_table(scored, rest)}{_signatures(scored, names)}</details>"
-        )
-    parts += [judges(part.scores, run.name if len(scored) > 1 else "") for run, part in scored]
     level = scored[0][0].config.get("level")
-    share = f"{100 * level:g} % " if isinstance(level, float) else ""
-    note = (
-        f"Bars span the {share}interval by patient on the metric's own scale. The tick is the best floor: what the "
-        "best of five controls scores that never saw an image (a repeated word, nothing, unrelated prose, one normal "
-        "report for all, other patients' reports). ↑ higher is better, ↓ lower."
+    made = (judges(found, run.name if len(scored) > 1 else "") for run, found in scored)
+    return Scores(
+        cautions=cautions((run.name, found.get("cautions")) for run, found in scored),
+        level=f"{100 * level:g} % " if isinstance(level, float) else "",
+        first=_score_table(scored, first),
+        rest=_score_table(scored, [name for name in names if name not in first]),
+        signatures=Table(["metric", "signature"], [[name, known[name].get("signature")] for name in names]),
+        judges=tuple(one for one in made if one),
     )
-    return section("Scores", *parts, note=note)
 
 
-def errors(runs: Runs) -> str:
-    """How often each kind of error was made, significant or not."""
-    scored = scored_runs(runs)
-    if not any(part.kinds for _, part in scored):
-        return ""
-    most = max(part.kinds[kind, True] + part.kinds[kind, False] for _, part in scored for kind in ErrorKind) or 1
-    head = ["kind of error", *(cell for run, _ in scored for cell in (text(run.name), "significant", "other"))]
-    rows = [
-        [
-            text(KINDS[kind]),
-            *(
-                cell
-                for _, part in scored
-                for cell in (
-                    bar((part.kinds[kind, True] + part.kinds[kind, False]) / most),
-                    text(part.kinds[kind, True]),
-                    text(part.kinds[kind, False]),
-                )
-            ),
-        ]
-        for kind in ErrorKind
-    ]
-    note = "Counted by rule over all studies. Significant: likely to change what is done for the patient."
-    return section("Errors by kind", table(head, rows), note=note)
+def _scored(runs: Runs) -> Scored:
+    return [(run, run.result(SCORES)) for run in runs if SCORES in run.results]
 
 
-def slices(runs: Runs) -> str:
-    """The first headline metric by view, sex, age and device."""
-    scored = [(run, part) for run, part in scored_runs(runs) if part.scores.get("slices") and part.scores["metrics"]]
-    if not scored:
-        return ""
-    known = scored[0][1].scores["metrics"]
-    name = headlines(known)[0]
-    rows = []
-    for key in dict.fromkeys(key for _, part in scored for key in part.scores["slices"]):
-        found = [part.scores["slices"].get(key, {}).get(name) for _, part in scored]
-        low, high = _scale([known[name], *(item for item in found if item)], [])
-        first = next(item for item in found if item)
-        few = " <span class=later>(few)</span>" if first.get("small") else ""
-        cells = [cell for item in found for cell in (_value(item), _interval(item, None, low, high))]
-        rows.append([text(key), *cells, f"{text(first.get('n'))}{few}"])
-    head = ["slice", *(cell for run, _ in scored for cell in (text(run.name), "")), "n"]
-    note = (
-        f"{text(name)} {ARROWS.get(known[name].get('direction'), '')} in parts of the test set; few: under 30 patients."
-    )
-    return section("By view, sex, age and device", table(head, rows, 1), note=note)
-
-
-def comparison(runs: Runs) -> str:
-    """The difference of each run to the baseline, study by study."""
-    parts = []
-    for run in runs:
-        found = run.comparison
-        metrics = found.get("metrics")
-        if not isinstance(metrics, Mapping) or not metrics:
-            continue
-        shown = headlines(metrics)
-        for other in list(found.get("runs") or ())[1:]:
-            rows = [
-                _difference(name, metrics[name], against)
-                for name in shown
-                if (against := (metrics[name].get("against") or {}).get(other))
-            ]
-            head = ["metric", "baseline", "this run", "difference", "p", "win / tie / lose", "verdict"]
-            parts.append(f"<h3>{text(other)} against {text(found.get('baseline'))}</h3>{table(head, rows)}")
-        parts += [_gate(gate) for gate in found.get("gates") or ()]
-    note = "Paired by study, drawn and swapped by patient; p after Holm's correction over all metrics compared."
-    return section("Comparison", *parts, note=note)
-
-
-def scored_runs(runs: Runs) -> list[tuple[RunFolder, ScoreFolder]]:
-    """The runs that hold scores, with them."""
-    return [(run, run.scored) for run in runs if run.scored is not None]
-
-
-def _score_table(scored: Sequence[tuple[RunFolder, ScoreFolder]], names: Sequence[str]) -> str:
-    head = ["metric", *(text(run.name) for run, _ in scored), "best floor", "n"]
+def _score_table(scored: Scored, names: Sequence[str]) -> Table:
     rows = []
     for name in names:
-        found = [(part.scores["metrics"].get(name), part.scores.get("floors") or {}) for _, part in scored]
+        found = [(one["metrics"].get(name), one.get("floors") or {}) for _, one in scored]
         known = next(score for score, _ in found if score)
         floors = [_best_floor(name, known, floor) for _, floor in found]
         low, high = _scale([score for score, _ in found if score], [floor[1] for floor in floors if floor])
-        cells = [f"<span class=name>{text(name)} {ARROWS.get(known.get('direction'), '')}</span>"]
+        cells = [Cell(f"{name} {ARROWS.get(known.get('direction'), '')}", css="name")]
         for (score, _), floor in zip(found, floors, strict=True):
-            cells.append(f"{_value(score)}{_interval(score, floor[1] if floor else None, low, high)}")
+            cells.append(_value(score, low, high, floor[1] if floor else None))
         # One for all where the runs share their references; else each its own, in the order of the runs.
-        told = dict.fromkeys(f"{_figure(best[1])} <span class=later>{text(best[0])}</span>" for best in floors if best)
-        cells.append(f"<span class=figure>{'<br>'.join(told) or UNKNOWN}</span>")
-        left_out = f" <span class=later>({text(known['undefined'])} undefined)</span>" if known.get("undefined") else ""
-        rows.append([*cells, f"{text(known.get('n'))}{left_out}"])
-    return table(head, rows, 1)
+        best = [Cell(figure(value), aside=name, css="figure") for name, value in dict.fromkeys(filter(None, floors))]
+        cells.append(
+            Cell(best[0].value, aside=best[0].aside, css="figure", lines=tuple(best[1:])) if best else Cell(None)
+        )
+        left_out = f"({known['undefined']:,} undefined)" if known.get("undefined") else None
+        rows.append([*cells, Cell(known.get("n"), aside=left_out)])
+    head = ["metric", *(run.name for run, _ in scored), "best floor", "n"]
+    return Table(head, rows, words=len(head) - 1)
 
 
-def _value(score: Mapping[str, Any] | None) -> str:
+def _value(score: Mapping[str, Any] | None, low: float, high: float, tick: float | None = None) -> Cell:
+    """A score with its interval beside and beneath."""
     if not score:
-        return UNKNOWN
-    ends = (
-        ""
-        if score.get("low") is None
-        else f" <span class=later>{_figure(score['low'])}–{_figure(score['high'])}</span>"
-    )
-    return f"<span class=figure>{_figure(score.get('value'))}{ends}</span>"
+        return Cell(None)
+    ends = None if score.get("low") is None else f"{figure(score['low'])}–{figure(score['high'])}"
+    return Cell(figure(score), aside=ends, css="figure", scale=interval_bar(score, low, high, tick))
 
 
-def _figure(value: Any) -> str:
-    return f"{value:.3f}" if isinstance(value, (int, float)) and not isinstance(value, bool) else UNKNOWN
-
-
-def _scale(found: Sequence[Mapping[str, Any]], floors: Sequence[float]) -> tuple[float, float]:
+def _scale(found: Sequence[Mapping[str, Any]], floors: Sequence[float] = ()) -> tuple[float, float]:
     """Both ends of the bar: the metric's range where it has one, else what has to fit on it."""
     low, high = (list(found[0].get("range") or ()) + [None, None])[:2]
     there = [value for score in found for key in ("value", "low", "high") if (value := score.get(key)) is not None]
@@ -159,21 +117,6 @@ def _scale(found: Sequence[Mapping[str, Any]], floors: Sequence[float]) -> tuple
     low = low if low is not None else min([0.0, *there])
     high = high if high is not None else max([0.0, *there]) * 1.05
     return (low, high) if high > low else (low, low + 1)
-
-
-def _interval(score: Mapping[str, Any] | None, floor: float | None, low: float, high: float) -> str:
-    if not score or score.get("value") is None:
-        return ""
-
-    def place(value: float) -> float:
-        return 100 * min(max((value - low) / (high - low), 0.0), 1.0)
-
-    ends = [score["value"] if score.get(key) is None else score[key] for key in ("low", "high")]
-    left, right = map(place, ends)
-    tick = "" if floor is None else f'<i style="left:{place(floor):.1f}%"></i>'
-    dot = f'<b style="left:{place(score["value"]):.1f}%"></b>'
-    span = f'<span style="left:{left:.1f}%;width:{max(right - left, 0.5):.1f}%"></span>'
-    return f"<span class=scale>{span}{tick}{dot}</span>"
 
 
 def _best_floor(
@@ -184,36 +127,213 @@ def _best_floor(
     return max(known, key=lambda item: sign * item[1], default=None)
 
 
-def _signatures(scored: Sequence[tuple[RunFolder, ScoreFolder]], names: Sequence[str]) -> str:
-    known = {name: score for _, part in scored for name, score in part.scores["metrics"].items()}
-    return table(["metric", "signature"], [[text(name), text(known[name].get("signature"))] for name in names])
+# Image dependence ---------------------------------------------------------------------------------------------------
 
 
-def _gate(gate: Mapping[str, Any]) -> str:
-    unclear = gate.get("verdict") == "not established"
-    style, word = (
-        ("here", "passed") if gate.get("shown") is True else ("bad", "not established" if unclear else "failed")
+@dataclass(frozen=True)
+class Dependence:
+    """How a run scores with the right image and with control images."""
+
+    name: str  # Of the run
+    tone: str  # Colour of the verdict
+    sentence: str  # The verdict in words
+    first: Table  # The metric that decides
+    rest: Table  # The other metrics
+
+
+@dataclass(frozen=True)
+class ImageDependence:
+    """Runs that were tested, and the names of those that were not."""
+
+    tested: tuple[Dependence, ...]
+    untested: tuple[str, ...]
+
+
+def image_dependence(runs: Runs) -> ImageDependence | None:
+    """What scored runs come to when the model is shown control images."""
+    tested, untested = [], []
+    for run, found in _scored(runs):
+        control = part(found, "controls", "image_dependence")
+        if control:
+            tested.append(_dependence(run.name, control))
+        else:
+            untested.append(run.name)
+    return ImageDependence(tuple(tested), tuple(untested)) if tested else None
+
+
+def _dependence(name: str, found: Mapping[str, Any]) -> Dependence:
+    metric = str(found.get("metric"))
+    right = part(found, "right")
+    wrong = {kind: image for kind, image in part(found, "wrong").items() if image}
+    own = part(right, metric)
+
+    def scale(value: float | None) -> Cell:
+        return Cell(scale=interval_bar(own, 0.0, 1.0, value))
+
+    rows = [["right", _figure(own), scale(None), "", ""]]
+    for kind, image in wrong.items():
+        value = part(image, "metrics").get(metric)
+        gap = _figure(part(image, "difference"))
+        rows.append([kind, _figure(value), scale(number(value)), gap, percent(image.get("unchanged"))])
+    rest = [
+        [one, _figure(right[one]), *(_figure(part(image, "metrics").get(one)) for image in wrong.values())]
+        for one in right
+        if one != metric
+    ]
+    return Dependence(
+        name,
+        {"looks": "here", "blind": "bad"}.get(str(found.get("verdict")), "later"),
+        str(found.get("sentence")),
+        Table(["image", metric, "", "right is better by", "same words"], rows, words=4),
+        Table(["metric", "right image", *wrong], rest, words=2),
     )
-    return f"<p>Gate <span class={style}>{word}</span> for {text(gate.get('run'))}: {text(gate.get('sentence'))}</p>"
 
 
-def _p(value: Any) -> str:
-    return "&lt;0.001" if isinstance(value, (int, float)) and 0 <= value < 0.001 else _figure(value)
+def _figure(found: Any) -> Cell:
+    ends = interval(part(found))
+    return Cell(figure(found), aside=None if number(part(found).get("low")) is None else ends, css="figure")
 
 
-def _difference(name: str, metric: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
-    study = found.get("by_study") or {}
-    tally = " / ".join(text(study.get(key)) for key in ("win", "tie", "lose")) if study else UNKNOWN
-    gap = f"{_figure(found.get('difference'))} <span class=later>{ends(found)}</span>"
-    style = {"better": "here", "worse": "bad"}.get(str(found.get("verdict")), "later")
-    verdict = f"<span class={style}>{text(found.get('verdict'))}</span>"
-    arrow = ARROWS.get(metric.get("direction", ""), "")
+# Errors, slices, comparisons ----------------------------------------------------------------------------------------
+
+
+def errors(runs: Runs) -> Table | None:
+    """How often each kind of error was made, significant or not."""
+    scored = [run for run, _ in _scored(runs)]
+    if not any(run.scored.kinds for run in scored):
+        return None
+    counts = [run.scored.kinds for run in scored]
+    most = max(known[kind, True] + known[kind, False] for known in counts for kind in ErrorKind) or 1
+    rows: list[list[Any]] = []
+    for kind in ErrorKind:
+        row: list[Any] = [KINDS[kind]]
+        for known in counts:
+            row += [Cell(bar=(known[kind, True] + known[kind, False]) / most), known[kind, True], known[kind, False]]
+        rows.append(row)
+    return Table(["kind of error", *(cell for run in scored for cell in (run.name, "significant", "other"))], rows)
+
+
+@dataclass(frozen=True)
+class Slices:
+    """The first headline metric in parts of the test set."""
+
+    metric: str
+    table: Table
+
+
+def slices(runs: Runs) -> Slices | None:
+    """The first headline metric by view, sex, age and device."""
+    scored = [(run, found) for run, found in _scored(runs) if found.get("slices") and found["metrics"]]
+    if not scored:
+        return None
+    known = scored[0][1]["metrics"]
+    name = headlines(known)[0]
+    rows = []
+    for key in dict.fromkeys(key for _, one in scored for key in one["slices"]):
+        found = [one["slices"].get(key, {}).get(name) for _, one in scored]
+        low, high = _scale([known[name], *(item for item in found if item)])
+        first = next(item for item in found if item)
+        cells = [_value(item, low, high) for item in found]
+        rows.append([key, *cells, Cell(first.get("n"), aside="(few)" if first.get("small") else None)])
+    head = ["slice", *(run.name for run, _ in scored), "n"]
+    return Slices(with_arrow(name, known[name].get("direction")), Table(head, rows, words=len(head) - 1))
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A non-inferiority gate: tone and word of its verdict, the run, and the sentence."""
+
+    tone: str
+    verdict: str
+    run: Any
+    sentence: Any
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Differences of runs to the baseline, and gates."""
+
+    differences: tuple[tuple[str, Table], ...]
+    gates: tuple[Gate, ...]
+
+
+def comparison(runs: Runs) -> tuple[Comparison, ...]:
+    """The difference of each run to the baseline, paired by study."""
+    return tuple(_comparison(run.result(COMPARISON)) for run in runs if run.result(COMPARISON).get("metrics"))
+
+
+def _comparison(found: Mapping[str, Any]) -> Comparison:
+    metrics = found["metrics"]
+    head = ["metric", "baseline", "this run", "difference", "p", "win / tie / lose", "verdict"]
+    tables = []
+    for other in list(found.get("runs") or ())[1:]:
+        against = {name: part(metrics[name], "against", other) for name in headlines(metrics)}
+        rows = [_difference(name, metrics[name], one) for name, one in against.items() if one]
+        tables.append((f"{other} against {found.get('baseline')}", Table(head, rows)))
+    return Comparison(tuple(tables), tuple(_gate(gate) for gate in found.get("gates") or ()))
+
+
+def _difference(name: str, metric: Mapping[str, Any], found: Mapping[str, Any]) -> list[Any]:
+    tone = {"better": "here", "worse": "bad"}.get(str(found.get("verdict")), "later")
     return [
-        f"{text(name)} {arrow}",
-        _figure(found.get("a")),
-        _figure(found.get("b")),
-        gap,
-        _p(found.get("p_holm")),
-        tally,
-        verdict,
+        f"{name} {ARROWS.get(metric.get('direction', ''), '')}",
+        figure(found.get("a")),
+        figure(found.get("b")),
+        Cell(figure(found.get("difference")), aside=interval(found)),
+        p_value(found.get("p_holm")),
+        tally(found.get("by_study") or {}),
+        Cell(found.get("verdict"), tone=tone),
+    ]
+
+
+def _gate(gate: Mapping[str, Any]) -> Gate:
+    failed = "not established" if gate.get("verdict") == "not established" else "failed"
+    tone, word = ("here", "passed") if gate.get("shown") is True else ("bad", failed)
+    return Gate(tone, word, gate.get("run"), gate.get("sentence"))
+
+
+# Reports with their errors ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One error: its kind, what it is about, details, and whether it is clinically significant."""
+
+    kind: str
+    observation: str
+    detail: str
+    significant: bool
+
+
+@dataclass(frozen=True)
+class MarkedStudy:
+    """A study whose errors are marked in both texts and listed."""
+
+    id: str
+    reports: tuple[Report, Report]
+    faults: tuple[Fault, ...]
+
+
+def marked_reports(runs: Runs) -> list[tuple[str, list[MarkedStudy]]]:
+    """A few studies of each run, from the best to the worst."""
+    return [(run.name, [_marked(study) for study in run.scored.studies]) for run in runs if run.scored.studies]
+
+
+def _marked(study: ScoredStudy) -> MarkedStudy:
+    reference = report(
+        "reference", study.reference, _marks((error.reference_span, error) for error in study.errors), reference=True
+    )
+    candidate = report("candidate", study.candidate, _marks((error.candidate_span, error) for error in study.errors))
+    faults = tuple(
+        Fault(KINDS[error.kind], error.observation, error.detail or "", error.significant) for error in study.errors
+    )
+    return MarkedStudy(study.id, (reference, candidate), faults)
+
+
+def _marks(spans: Iterable[tuple[Span | None, ReportError]]) -> list[Mark]:
+    """Numbered marks; those of significant errors are dark."""
+    return [
+        Mark(span[0], span[1], str(number), "grave" if error.significant else "")
+        for number, (span, error) in enumerate(spans, 1)
+        if span
     ]

@@ -1,0 +1,248 @@
+"""Sections on preference alignment: one model before and after, and ways to align over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cxrlab.core.headlines import ARROWS
+from cxrlab.render.components import (
+    UNKNOWN,
+    Cell,
+    Table,
+    figure,
+    interval,
+    number,
+    over_seeds,
+    part,
+    percent,
+    published_table,
+    tally,
+)
+from cxrlab.render.drawing import Curve, Drawing, Layout, draw_curves
+from cxrlab.render.metric_names import with_arrow
+from cxrlab.render.result_files import PREFERENCE, PREFERENCES
+from cxrlab.render.run_folder import RunFolder
+
+_FIRST = 3  # metrics of the first table over seeds
+_REWARDS = (("reward", "plain judgement", "#2b6cb0"), ("reward_length_controlled", "length-controlled", "#b7791f"))
+
+
+# One aligned model --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """A model before and after alignment."""
+
+    name: str  # Of the run
+    counts: Mapping[str, Any]  # Studies and patients measured, and the step that was kept
+    gain: Table  # Metrics before and after
+    kinds: Table  # The same for each kind of error
+    cost: Table  # Length, certainty, closed questions, retrieval
+    reference_words: str  # Words per reference report
+    drift: str  # KL divergence from the start
+    no_gain: str  # A sentence where no step was better than the start
+    curve: Drawing | None  # Reward against length, step after step
+
+
+def alignment(runs: Sequence[RunFolder]) -> tuple[Alignment, ...]:
+    """What became of every model that was aligned."""
+    return tuple(_alignment(run.name, run.result(PREFERENCE)) for run in runs if run.result(PREFERENCE))
+
+
+def _alignment(name: str, found: Mapping[str, Any]) -> Alignment:
+    head = ["metric", "", "before", "after", "difference", "interval", "verdict", "win / tie / lose"]
+    rows: dict[bool, list[list[Any]]] = {False: [], True: []}
+    for metric, gap in part(found, "difference").items():
+        # An error that nobody made before or after is left out.
+        if any(part(found, side, metric).get("value") for side in ("before", "after")):
+            rows[metric.startswith("errors.") and metric.count(".") > 1].append(_row(metric, found, gap))
+    chosen, drift, length = part(found, "selection"), part(found, "drift"), part(found, "length")
+    return Alignment(
+        name=name,
+        counts={
+            **{key: found.get(key) for key in ("n", "patients")},
+            **{key: chosen.get(key) for key in ("step", "of", "select")},
+        },
+        gain=Table(head, rows[False]),
+        kinds=Table(head, rows[True]),
+        cost=_cost(found),
+        reference_words=figure(length.get("reference")),
+        drift=f"{figure(drift.get('kl_report'))} nats per report ({interval(drift)}), {figure(drift.get('kl_token'))} "
+        "per token"
+        if drift
+        else "",
+        no_gain=no_better_than_start(chosen),
+        curve=_reward_curve(found.get("watched") or ()),
+    )
+
+
+def no_better_than_start(selection: Mapping[str, Any]) -> str:
+    """A sentence where the step that was kept scores no higher than the start; empty where it does."""
+    score, start = selection.get("score"), selection.get("start_score")
+    if score is None or start is None or score > start:
+        return ""
+    return f"No step scored higher than the start on the images that were watched: {score:.3f}, {start:.3f}."
+
+
+def _row(metric: str, found: Mapping[str, Any], gap: Mapping[str, Any]) -> list[Any]:
+    return [
+        metric,
+        ARROWS.get(str(gap.get("direction")), ""),
+        *(figure(part(found, side, metric).get("value")) for side in ("before", "after")),
+        Cell(figure(gap.get("difference"), "+"), strong=True),
+        interval(gap, "+"),
+        gap.get("verdict"),
+        tally(gap.get("by_study") or {}),
+    ]
+
+
+def _cost(found: Mapping[str, Any]) -> Table:
+    """What the gain cost: length, certainty, closed questions, retrieval."""
+    length, asked, looked = part(found, "length"), part(found, "questions"), part(found, "retrieval")
+    lines = [
+        ("words per report", part(length, "words")),
+        ("mean log-probability of its words", part(length, "mean_logprob")),
+        ("closed questions answered correctly", part(asked, "accuracy")),
+        ("squared error of P(yes)", part(asked, "squared_error")),
+        *((f"report finds its image, {name}", part(looked, name)) for name in looked if name.startswith("recall@")),
+    ]
+    rows = [
+        [name, figure(one.get("before")), figure(one.get("after")), figure(one.get("difference"), "+"), interval(one)]
+        for name, one in lines
+        if one
+    ]
+    if errors := part(asked, "calibration_error"):
+        rows.append(["calibration error", figure(errors.get("before")), figure(errors.get("after")), UNKNOWN, UNKNOWN])
+    return Table(["what it cost", "before", "after", "difference", "interval"], rows)
+
+
+def _reward_curve(watched: Sequence[Mapping[str, Any]]) -> Drawing | None:
+    """Judgement against words, step after step; None where fewer than two steps were watched."""
+    steps = [one for one in watched if number(one.get("words")) is not None]
+    if len(steps) < 2:
+        return None
+    curves = []
+    for marker, (key, label, colour) in enumerate(_REWARDS):
+        known = [one for one in steps if number(one.get(key)) is not None]
+        points = tuple((float(one["words"]), float(one[key]), None, None) for one in known)
+        notes = tuple(f"step {one.get('step')}" for one in known)
+        if points:
+            curves.append(Curve(label, points, colour, marker, notes=notes))
+    layout = Layout(per=1.0, across="words per report", over="words per report", from_zero=False)
+    return draw_curves(curves, "reward", layout, note="each marker is a step") if curves else None
+
+
+# Ways to align, over seeds ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AlignmentSeeds:
+    """Ways to align, each with several seeds."""
+
+    first: Table  # The first metrics, length and drift of each way
+    seeds: Sequence[Any]  # All of them
+    n: Any  # Test studies of a seed
+    patients: Any  # Of a seed, at most
+    published: Table | None  # Figures of others, where the study gives them
+    costs: Table  # What each way learnt from and what it cost
+    metrics: tuple[tuple[str, Table], ...]  # Every metric with its table
+
+
+def alignment_seeds(runs: Sequence[RunFolder]) -> tuple[AlignmentSeeds, ...]:
+    """One row for each variant, then every metric and every seed."""
+    found = [run.result(PREFERENCES) for run in runs]
+    return tuple(_over_seeds(one) for one in found if one.get("metrics") and one.get("variants"))
+
+
+def _over_seeds(found: Mapping[str, Any]) -> AlignmentSeeds:
+    variants, ways = found["variants"], part(found, "directions")
+    titles = {str(name): with_arrow(str(name), ways.get(name)) for name in found["metrics"]}
+    first = list(titles)[:_FIRST]
+    rows = [_first_row(name, row, first) for name, row in variants.items()]
+    return AlignmentSeeds(
+        first=Table(["way to align", *(titles[name] for name in first), "words per report", "drift"], rows),
+        seeds=found.get("seeds") or (),
+        n=found.get("n"),
+        patients=found.get("patients"),
+        published=published_table(variants, ["way to align"]),
+        costs=_costs(variants),
+        metrics=tuple((title, _metric(name, variants)) for name, title in titles.items()),
+    )
+
+
+def _first_row(name: str, row: Mapping[str, Any], metrics: Sequence[str]) -> list[Any]:
+    label = Cell(name, strong=True, lines=(Cell(row.get("changes"), tone="later"),))
+    changes = [_change(part(row, "metrics", metric)) for metric in metrics]
+    before, after, reference = (_mean(row, "words", side, digits=1) for side in ("before", "after", "reference"))
+    times = f"{_mean(row, 'length_ratio', 'after', digits=2)} of that"
+    words = Cell(f"{before} → {after}", css="figure", below=(f"reference {reference}", times))
+    return [label, *changes, words, _mean(row, "drift", "kl_report", digits=2)]
+
+
+def _change(found: Mapping[str, Any]) -> Cell:
+    """Mean change, its interval over seeds, and the seeds whose own interval excludes zero."""
+    gap = over_seeds(part(found, "difference"))
+    known = [one["excludes_zero"] for one in found.get("by_seed") or () if one.get("excludes_zero") is not None]
+    clear = f"clear in {sum(known)} of {len(known)}" if known else UNKNOWN
+    return Cell(figure(gap, "+"), strong=True, css="figure", below=(interval(gap, "+"), clear))
+
+
+def _costs(variants: Mapping[str, Any]) -> Table:
+    """Pairs, the step that was kept, length, drift per token, closed questions: means over seeds."""
+    head = [
+        *("way to align", "pairs", "chosen is longer", "step kept", "words relative to the reference"),
+        *("drift per token", "closed questions correct", "calibration error"),
+    ]
+    rows = []
+    for name, row in variants.items():
+        ratio = [_mean(row, "length_ratio", side, digits=2) for side in ("before", "after")]
+        rows.append(
+            [
+                name,
+                _mean(row, "pairs", digits=0),
+                percent(part(row, "chosen_longer").get("mean")),
+                Cell(f"{_mean(row, 'step', digits=0)} of {_mean(row, 'steps', digits=0)}", css="figure"),
+                Cell(" → ".join(ratio), css="figure"),
+                _mean(row, "drift", "kl_token"),
+                _moved(part(row, "accuracy")),
+                _moved(part(row, "calibration_error")),
+            ]
+        )
+    return Table(head, rows)
+
+
+def _moved(found: Mapping[str, Any]) -> Cell:
+    """Before → after, and the change with its interval over seeds."""
+    gap = over_seeds(part(found, "difference"))
+    sides = " → ".join(_mean(found, side) for side in ("before", "after"))
+    return Cell(sides, css="figure", below=(f"{figure(gap, '+')}, {interval(gap, '+')}",))
+
+
+def _metric(metric: str, variants: Mapping[str, Any]) -> Table:
+    """One metric: before, after, change, and the change of every seed with its own interval."""
+    head = ["way to align", "before", "after", "change", "interval over seeds", "each seed alone, bold where clear"]
+    rows = []
+    for variant, row in variants.items():
+        found = part(row, "metrics", metric)
+        gap = over_seeds(part(found, "difference"))
+        seeds = [
+            Cell(
+                figure(one.get("difference"), "+"),
+                aside=interval(one, "+"),
+                strong=one.get("excludes_zero") is True,
+                css="figure",
+            )
+            for one in found.get("by_seed") or ()
+        ]
+        sides = [_mean(found, side) for side in ("before", "after")]
+        change = Cell(figure(gap, "+"), strong=True)
+        rows.append([variant, *sides, change, interval(gap, "+"), Cell(lines=tuple(seeds)) if seeds else None])
+    return Table(head, rows)
+
+
+def _mean(row: Mapping[str, Any], *keys: str, digits: int = 3) -> str:
+    """The mean over seeds of a figure."""
+    return figure(part(row, *keys).get("mean"), digits=digits)

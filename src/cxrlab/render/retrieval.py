@@ -1,0 +1,149 @@
+"""Sections on what an encoder finds and where a model looks: retrieval, zero-shot labels, pointing, overlays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cxrlab.render.components import UNKNOWN, Cell, Picture, Table, figure, interval, part, percent, picture, readable
+from cxrlab.render.result_files import EXPLAIN, POINTING, RETRIEVAL, ZERO_SHOT
+from cxrlab.render.run_folder import RunFolder
+
+_WAYS = {"image_to_text": "image finds report", "text_to_image": "report finds image"}
+_MOST_WORDS = 12  # words whose pictures a page shows; the rest stays in the run folder
+
+
+@dataclass(frozen=True)
+class ZeroShot:
+    """Zero-shot classification: the sentences asked with, the mean areas, and the area of each label."""
+
+    sentences: Any
+    mean: str
+    areas: Table
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """Recall of one encoder."""
+
+    name: str  # Of the run
+    recalls: Table  # Both ways, beside chance
+    gallery: Any  # Images and reports
+    split: Any  # Whose they are
+    distinct_texts: Any  # Different reports among them
+    zero_shot: ZeroShot | None  # Labels by sentences, where they were measured
+
+
+def retrieval(runs: Sequence[RunFolder]) -> tuple[Retrieval, ...]:
+    """Recalls and areas of every run that searched for reports."""
+    return tuple(_retrieval(run) for run in runs if run.result(RETRIEVAL))
+
+
+def _retrieval(run: RunFolder) -> Retrieval:
+    found = run.result(RETRIEVAL)
+    rows = [
+        [
+            _WAYS.get(way, way),
+            f"same {kind}",
+            name,
+            Cell(bar=one.get("value") or 0.0),
+            figure(one),
+            interval(one),
+            figure(one.get("chance")),
+            figure(one.get("blind")),
+            one.get("n"),
+        ]
+        for way, kinds in part(found, "recalls").items()
+        for kind, by_k in kinds.items()
+        for name, one in by_k.items()
+    ]
+    head = ["query", "what counts", "", "", "found", "interval", "chance", "blind", "queries"]
+    return Retrieval(
+        name=run.name,
+        recalls=Table(head, rows, words=4),
+        gallery=found.get("gallery"),
+        split=found.get("split"),
+        distinct_texts=found.get("distinct_texts"),
+        zero_shot=_zero_shot(run.result(ZERO_SHOT)),
+    )
+
+
+def _zero_shot(found: Mapping[str, Any]) -> ZeroShot | None:
+    rows = [
+        [
+            name,
+            Cell(bar=one.get("value") or 0.0),
+            figure(one),
+            interval(one),
+            one.get("positives"),
+            one.get("negatives"),
+        ]
+        for kind in ("labels", "observations")
+        for name, one in part(found, kind).items()
+    ]
+    if not rows:
+        return None
+    means = [
+        f"{figure(own)} over {readable(own['n'])} {kind}"
+        for kind in ("labels", "observations")
+        if (own := part(found, f"mean_{kind}")).get("n")
+    ]
+    head = ["asked for", "", "AUROC", "interval", "with it", "without"]
+    return ZeroShot(found.get("sentences"), " and ".join(means) or UNKNOWN, Table(head, rows, words=2))
+
+
+@dataclass(frozen=True)
+class Pointing:
+    """Maps of one model scored against exact masks, and how many findings were counted."""
+
+    counts: Mapping[str, Any]
+    maps: Table
+
+
+def pointing(runs: Sequence[RunFolder]) -> tuple[Pointing, ...]:
+    """One table for each run that scored maps."""
+    return tuple(_pointing(run.result(POINTING)) for run in runs if run.result(POINTING))
+
+
+def _pointing(found: Mapping[str, Any]) -> Pointing:
+    rows = []
+    for name, row in part(found, "maps").items():
+        figures = part(row, "localised")
+        hit = part(figures, "hit")
+        others = [figure(part(figures, key)) for key in ("chance", "mass", "area")]
+        rows.append([name, Cell(bar=hit.get("value") or 0.0), figure(hit), interval(hit), *others, hit.get("n")])
+    counts = {key: found.get(key) for key in ("model", "told", "present", "studies", "report")}
+    return Pointing(counts, Table(["map", "", "hits", "interval", "chance", "mass", "area", "findings"], rows, words=2))
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Overlays of the words of one report."""
+
+    name: str  # Of the run
+    image: Any  # What was explained
+    report: Any  # The report
+    author: str  # Who wrote it
+    maps: Any  # Kinds of maps
+    words: tuple[Picture, ...]  # Each word's overlays
+    left_out: int  # Words that the page does not show
+
+
+def explanations(runs: Sequence[RunFolder]) -> tuple[Explanation, ...]:
+    """The overlays of each run that explained a report."""
+    return tuple(_explanation(run) for run in runs if run.result(EXPLAIN))
+
+
+def _explanation(run: RunFolder) -> Explanation:
+    found = run.result(EXPLAIN)
+    words = [word for word in found.get("words") or () if word.get("picture")]
+    shown = []
+    for word in words[:_MOST_WORDS]:
+        shares = [percent(share).replace(" ", "") for share in word.get("image_share") or ()]
+        caption = f"{word['word']}; attention on the image: {', '.join(shares)}" if shares else str(word["word"])
+        data = run.file(word["picture"], EXPLAIN)
+        shown.append(picture(data, f"maps of '{word['word']}'", word["picture"], caption, "sheet"))
+    author = "written by the model" if found.get("written_by") == "model" else "given by a person"
+    about = (found.get("image"), found.get("report"), author, found.get("maps"))
+    return Explanation(run.name, *about, words=tuple(shown), left_out=max(0, len(words) - _MOST_WORDS))

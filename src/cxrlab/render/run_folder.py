@@ -1,0 +1,282 @@
+"""What a page reads of a run folder: everything is read once and checked."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cxrlab.core.errors import DataError, shown
+from cxrlab.core.examples import EXAMPLES, Example
+from cxrlab.core.files import read_bytes, read_json
+from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.records import Prediction, ReportError
+from cxrlab.core.runs import CONFIG, ENVIRONMENT, STATUS, state
+from cxrlab.core.vocabulary import ErrorKind
+from cxrlab.core.yaml_file import read_yaml
+from cxrlab.render.result_files import CONCLUSIONS, PER_STUDY, PREFERENCE, SCORES, SUMMARY, check, result_shapes
+
+PREDICTIONS, STEPS, SHEET = "predictions.jsonl", "steps.jsonl", "sheet.png"
+UNCHOSEN = 5  # predictions of a run without chosen examples
+SHOWN_STUDIES = 6  # scored studies, from the best to the worst
+_RESULT = "checkpoint"
+# Keys of a summary for which a page has a section.
+_SUMMARISED = ("predictions", "came_back", "chain")
+
+
+@dataclass(frozen=True)
+class ScoredStudy:
+    """A scored study with both texts and the errors of the second."""
+
+    id: str
+    reference: str
+    candidate: str
+    errors: tuple[ReportError, ...]
+
+
+@dataclass(frozen=True)
+class ScoredStudies:
+    """The studies behind the scores of a run."""
+
+    # (kind, significant) → number of errors over all studies
+    kinds: Mapping[tuple[ErrorKind, bool], int] = field(default_factory=Counter)
+    studies: tuple[ScoredStudy, ...] = ()  # A few, from the fewest significant errors to the most
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run as a page sees it."""
+
+    path: Path  # The folder
+    config: Mapping[str, Any]  # The resolved settings
+    environment: Mapping[str, Any]  # Versions, command line, commit, seed
+    status: Mapping[str, Any]  # State and time
+    summary: Mapping[str, Any] = field(default_factory=dict)  # Content of summary.json, empty without one
+    steps: tuple[Mapping[str, Any], ...] = ()  # Name, seconds and budget of each step, where the run has steps
+    examples: tuple[Example, ...] = ()  # Studies to look at
+    # Those of the examples, by id; the first few when there are no examples
+    predictions: Mapping[str, Prediction] = field(default_factory=dict)
+    sheet: bytes | None = None  # Bytes of a contact sheet
+    scored: ScoredStudies = field(default_factory=ScoredStudies)  # The studies behind the scores
+    results: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # Content of each file of result_shapes.yaml that the run has
+
+    def result(self, file: str) -> Mapping[str, Any]:
+        """Content of a result file; empty when the run has none."""
+        found: Mapping[str, Any] = self.results.get(file, {})
+        return found
+
+    def records(self, file: str) -> tuple[Mapping[str, Any], ...]:
+        """Records of a result file that is a list; none when the run has no such file."""
+        found: tuple[Mapping[str, Any], ...] = self.results.get(file, ())
+        return found
+
+    @property
+    def name(self) -> str:
+        """The model of a run that has one, else the name of its folder; see `shortened`."""
+        return shortened(str(self.summary.get("model") or self.config.get("model") or self.path.resolve().name))
+
+    @property
+    def has_section(self) -> bool:
+        """Whether a section of the page shows what the run found."""
+        found = (self.steps, self.examples, self.predictions, self.sheet, SCORES in self.results)
+        return any(found) or any(self.results.values()) or any(key in self.summary for key in _SUMMARISED)
+
+    @property
+    def command(self) -> str:
+        """The command line that made the run, ready to be pasted; empty when it is not known."""
+        words = [str(word) for word in self.environment.get("command") or ()]
+        if words and Path(words[0]).name in ("cxrlab", "__main__.py"):
+            words[0] = "cxrlab"
+        return shlex.join(words)
+
+    @property
+    def lacks(self) -> str | None:
+        """Why the run cannot be shown in full; None for a finished run with results."""
+        measured = self.config.get("measure") if "pairs" in self.config else None
+        # 'prefer train' measures its model after the run of the training has ended.
+        unmeasured = isinstance(measured, Mapping) and bool(measured.get("n")) and not self.result(PREFERENCE)
+        state, reason = self.status.get("state"), self.status.get("reason")
+        if state == "finished" and not unmeasured:
+            return None if self.has_section or self.summary else "finished, but it holds nothing that a page shows"
+        ends_with = (*self._conclusions(), *((PREFERENCE,) if unmeasured else ()))
+        absent = ", ".join(name for name in ends_with if not (self.path / name).is_file())
+        words = {"finished": "trained, but not measured", "running": "still running, or killed"}
+        how = words.get(str(state), str(state))
+        return f"{how}{f' ({reason})' if reason else ''}{f'; {absent} missing' if absent else ''}"
+
+    def _conclusions(self) -> tuple[str, ...]:
+        """The files with which the run ends; none for a part of another command's run, whose kind is not recorded."""
+        words = [str(word) for word in self.environment.get("command") or ()]
+        out = next((after for word, after in itertools.pairwise(words) if word == "--out"), None)
+        out = next((word.removeprefix("--out=") for word in words if word.startswith("--out=")), out)
+        if out is None or Path(out).name != self.path.resolve().name:
+            return ()
+        name = next((name for name in (" ".join(words[1:3]), words[1]) if name in CONCLUSIONS), None)
+        return CONCLUSIONS[name] if name else ()
+
+    def file(self, name: str, named_in: str = EXAMPLES) -> bytes:
+        """Bytes of a file of this run, which `named_in` names; a name that leads out of the folder is refused."""
+        target = (self.path / name).resolve()
+        if not target.is_relative_to(self.path.resolve()):
+            raise DataError(f"{self.path / named_in} names the file '{name}', which is outside the run folder.")
+        return read_bytes(target)
+
+
+def shortened(model: str) -> str:
+    """The name of a model for people: of a long path only the end.
+
+    Every training run calls its result `checkpoint`, so that the name before it belongs to the end.
+    """
+    kind, colon, argument = model.partition(":")
+    # One slash is an owner and a name; an address starts with two and is shown whole.
+    deep = colon and argument.count("/") > 1 and not argument.startswith("//")
+    parts = argument.rstrip("/").split("/")
+    end = "/".join(parts[-2:] if parts[-1] == _RESULT else parts[-1:])
+    return f"{kind}:…/{end}" if deep else model
+
+
+def read_runs(paths: list[Path]) -> list[RunFolder]:
+    """Several runs of one page: each gives its predictions for the examples of all."""
+    ids = frozenset(example.id for path in paths for example in _examples(path))
+    return [read_run(path, ids) for path in paths]
+
+
+def read_run(path: Path, others: frozenset[str] = frozenset()) -> RunFolder:
+    """Read a run folder.
+
+    Args:
+        path: The folder; one without config and status is not a run and raises a `DataError`.
+        others: Ids of examples of other runs on the same page, whose predictions are read here too.
+    """
+    if not path.is_dir():
+        what = "is a file" if path.exists() else "does not exist"
+        raise DataError(f"{path} {what}; name the folder of a run.")
+    for needed in (CONFIG, STATUS):
+        if not (path / needed).is_file():
+            raise DataError(
+                f"{path} is not a run folder: it has no {needed}; "
+                "name one that a command wrote, such as 'generate', 'score', 'retrieve', 'explain' or 'study'."
+            )
+    examples = tuple(_examples(path))
+    results = {file: _result(path / file, shape) for file, shape in result_shapes().items() if (path / file).is_file()}
+    return RunFolder(
+        path=path,
+        config=read_yaml(path / CONFIG)[0],
+        environment=_object(path / ENVIRONMENT),
+        status=_object(path / STATUS),
+        summary=_object(path / SUMMARY),
+        steps=_lines(path / STEPS),
+        examples=examples,
+        predictions=_predictions(path / PREDICTIONS, others | {example.id for example in examples}),
+        sheet=read_bytes(path / SHEET) if (path / SHEET).is_file() else None,
+        scored=read_studies(path) if SCORES in results else ScoredStudies(),
+        results=results,
+    )
+
+
+def _result(file: Path, shape: Any) -> Any:
+    """The content of a result file, checked."""
+    if file.suffix == ".jsonl":
+        return _lines(file, shape)
+    if isinstance(shape, list):
+        value = read_json(file)
+        check(value, shape, str(file))
+        return tuple(value)
+    found = _object(file, shape)
+    if file.name == SCORES:
+        if not isinstance(found.get("metrics"), Mapping):
+            raise DataError(f"{file} holds no 'metrics'; score again.")
+        if bare := [name for name, score in found["metrics"].items() if "value" not in score]:
+            raise DataError(f"{file}: '{bare[0]}' has no 'value'; score again.")
+    return found
+
+
+def _object(file: Path, shape: Any = None) -> Mapping[str, Any]:
+    value = read_json(file) if file.is_file() else {}
+    if not isinstance(value, dict):
+        raise DataError(f"{file} must hold a JSON object, not a {type(value).__name__}.")
+    check(value, shape or {}, str(file))
+    return value
+
+
+def _lines(file: Path, shape: Any = None) -> tuple[Mapping[str, Any], ...]:
+    found = []
+    for number, record in _records(file):
+        check(record, shape or {}, f"{file}:{number}")
+        found.append(record)
+    return tuple(found)
+
+
+def _records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The lines of a file, none where it is absent; of an unfinished run the last line may be cut."""
+    try:
+        yield from read_jsonl(file) if file.is_file() else ()
+    except DataError:
+        if state(file.parent) == "finished" or read_bytes(file).endswith(b"\n"):
+            raise
+
+
+def _examples(path: Path) -> list[Example]:
+    file = path / EXAMPLES
+    found = []
+    for number, record in _records(file):
+        try:
+            found.append(Example.from_json(record))
+        except DataError as error:
+            raise DataError(f"{file}:{number}: {error}") from None
+    return found
+
+
+def _predictions(file: Path, ids: frozenset[str]) -> dict[str, Prediction]:
+    found: dict[str, Prediction] = {}
+    for number, record in _records(file):
+        if (record.get("id") in ids) if ids else len(found) < UNCHOSEN:
+            try:
+                prediction = Prediction.from_json(record)
+            except DataError as error:
+                raise DataError(f"{file}:{number}: {error}") from None
+            found[prediction.id] = prediction
+    return found
+
+
+def read_studies(path: Path) -> ScoredStudies:
+    """The studies behind the scores of a run; none when the run wrote none down."""
+    file = path / PER_STUDY
+    kinds: Counter[tuple[ErrorKind, bool]] = Counter()
+    ranks: list[tuple[int, int, str]] = []  # a test set may be large: its texts are read in a second pass
+    for number, record in read_jsonl(file) if file.is_file() else ():
+        errors = _errors(record, f"{file}:{number}")
+        kinds.update((error.kind, error.significant) for error in errors)
+        if isinstance(record.get("reference"), str):
+            ranks.append((sum(error.significant for error in errors), len(errors), str(record.get("id"))))
+    chosen = evenly_spaced([key for _, _, key in sorted(ranks)], SHOWN_STUDIES)
+    found: dict[str, ScoredStudy] = {}
+    for number, record in read_jsonl(file) if chosen else ():
+        if (key := str(record.get("id"))) in chosen:
+            candidate = record.get("candidate")
+            words = candidate if isinstance(candidate, str) else ""
+            found[key] = ScoredStudy(key, str(record["reference"]), words, _errors(record, f"{file}:{number}"))
+    return ScoredStudies(kinds, tuple(found[key] for key in chosen))
+
+
+def evenly_spaced(keys: Sequence[str], count: int) -> list[str]:
+    """`count` of these at even distances, first and last among them; all when there are fewer."""
+    if len(keys) <= count:
+        return list(keys)
+    return [keys[round(place * (len(keys) - 1) / (count - 1))] for place in range(count)]
+
+
+def _errors(record: Mapping[str, Any], place: str) -> tuple[ReportError, ...]:
+    errors = record.get("errors") or ()
+    if not isinstance(errors, (list, tuple)):
+        raise DataError(f"{place}: 'errors' is {shown(errors)}; it must be a list.")
+    try:
+        return tuple(map(ReportError.from_json, errors))
+    except DataError as error:
+        raise DataError(f"{place}: {error}") from None
