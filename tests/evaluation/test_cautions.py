@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import markupsafe
 import numpy as np
 import pytest
 
@@ -107,7 +107,7 @@ def test_generate_records_cautions_and_score_and_page_show_the_same_sentences(
     page = tmp_path / "page.html"
     assert main(["page", str(tmp_path / "run"), str(scored), "--out", str(page)]) == 0
     for sentence in (first, second):
-        assert page.read_text().count(html.escape(sentence)) == 2  # with the reports, and with the scores
+        assert page.read_text().count(markupsafe.escape(sentence)) == 2  # with the reports, and with the scores
 
 
 def test_a_stopped_run_counts_small_images_once(real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 from hostile_pictures import IMAGE, PLANTED, odd_pictures
-from hostile_requests import KEY_HERE, MODEL, Hostile, answerable, hostile_requests
+from hostile_requests import KEY_HERE, MODEL, Hostile, hostile_requests, unusual_requests
 from serve_process import Serving, serve
 from serving_models import asking, image_of, said, url_of
 
@@ -27,7 +27,7 @@ from cxrlab.serving.accounts import add_account
 from cxrlab.serving.config import Limits
 from cxrlab.serving.images import check_picture, decode_picture
 
-CASES, ODD, ODD_PICTURES = hostile_requests(), answerable(), odd_pictures()
+CASES, ODD, ODD_PICTURES = hostile_requests(), unusual_requests(), odd_pictures()
 LEAST = 200
 # Enough for allocators that keep what was freed: it ends 3 to 6 MB higher, and stays there for as long as one sends.
 # One image of the largest size would be 25 MB, one body of the largest size 32 MB.

@@ -28,8 +28,8 @@ EXTRAS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "starlette": "starlette",
             "pydantic": "pydantic",
             "httpx": "httpx",
+            "prometheus_client": "prometheus-client",
         },
-        "plots": {"matplotlib": "matplotlib"},
     }
 )
 # From a copy of the source: no package index lists cxrlab.
