@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from tables import every_row
 
 from cxrlab.cli.arguments import CommandLine
 from cxrlab.cli.commands import COMMANDS
@@ -60,6 +61,6 @@ def test_the_command_in_the_header_is_valid_and_reads_this_file(file: Path, monk
         assert f"--config {path}" in said
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@every_row("file", FILES, ids=lambda file: file.stem)
 def test_the_header_says_how_long_it_takes(file: Path) -> None:
     assert re.search(r"^# time: \S", file.read_text(), re.MULTILINE)

@@ -6,7 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
-import pytest
+from tables import every_row
 
 import cxrlab
 from cxrlab.cli.arguments import CommandLine
@@ -55,7 +55,7 @@ def test_there_are_commands_to_check() -> None:
     assert len(commands()) >= 6
 
 
-@pytest.mark.parametrize(("page", "line"), commands())
+@every_row(("page", "line"), commands())
 def test_every_documented_command_is_one_that_parses(page: str, line: str) -> None:
     """Command, flags and values are accepted; nothing is run."""
     words = shlex.split(line, comments=True)[1:]
@@ -64,7 +64,7 @@ def test_every_documented_command_is_one_that_parses(page: str, line: str) -> No
     CommandLine(name, COMMANDS[name], load_reference(COMMANDS[name].target)).parse(words[len(name.split()) :])
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@every_row("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_to_files(page: Path) -> None:
     """Relative links and pictures exist."""
     for link in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
@@ -72,7 +72,7 @@ def test_links_lead_to_files(page: Path) -> None:
             assert (page.parent / link).exists(), f"{page.name} links to {link}, which does not exist"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@every_row("page", PAGES, ids=lambda page: page.name)
 def test_files_named_in_text_exist(page: Path) -> None:
     """A file in backticks with a folder is in the package or the repository."""
     for name in re.findall(r"`([\w./]+/[\w.]+\.(?:py|md|yaml))`", page.read_text()):

@@ -8,7 +8,7 @@ import re
 import shlex
 from pathlib import Path
 
-import pytest
+from tables import every_row
 
 from cxrlab.cli.arguments import CommandLine
 from cxrlab.cli.commands import COMMANDS
@@ -36,7 +36,7 @@ def test_the_makers_are_among_the_tables() -> None:
     assert ("cxrlab.data.registry", "MAKERS") in tables()
 
 
-@pytest.mark.parametrize(("module", "name"), tables())
+@every_row(("module", "name"), tables())
 def test_every_row_loads(module: str, name: str) -> None:
     table = getattr(importlib.import_module(module), name)
     assert isinstance(table, Table)
@@ -44,7 +44,7 @@ def test_every_row_loads(module: str, name: str) -> None:
         assert callable(table.load(row)), row
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@every_row("name", COMMANDS)
 def test_every_command_loads_and_teaches(name: str) -> None:
     """The function exists, says what it does, explains each flag, and its help ends with an example."""
     command = COMMANDS[name]
@@ -56,7 +56,7 @@ def test_every_command_loads_and_teaches(name: str) -> None:
     assert command.example in line.help() and "--seed" in line.help() and "--debug" in line.help()
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@every_row("name", COMMANDS)
 def test_every_example_is_a_valid_command_line(name: str) -> None:
     words = shlex.split(COMMANDS[name].example)
     prefix = ["cxrlab", *name.split()]

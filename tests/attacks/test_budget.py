@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from tables import every_row
 
 from cxrlab.attacks.config import Budget, parse_eps
 from cxrlab.core.errors import ConfigError
@@ -11,7 +12,7 @@ def test_a_fraction_keeps_its_spelling() -> None:
     assert parse_eps("0.5", "l2") == Budget(0.5, "l2", "0.5")
 
 
-@pytest.mark.parametrize("text", ["8", "-1", "nan", "inf", "1/0", "two", "2/255/3", ""])
+@every_row("text", ["8", "-1", "nan", "inf", "1/0", "two", "2/255/3", ""])
 def test_what_is_no_radius_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="eps"):
         parse_eps(text)

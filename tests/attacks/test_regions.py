@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tables import every_row
 
 from cxrlab.attacks.regions import Region, parse_region, region_mask
 from cxrlab.core.errors import ConfigError, DataError
@@ -97,7 +98,7 @@ def test_a_name_is_read_into_kind_and_numbers() -> None:
     assert parse_region("patch:0,0.25,1,0.5") == Region("patch", (0.0, 0.25, 1.0, 0.5))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("name", "said"),
     [
         ("off-lung", "Did you mean 'off-lungs'"),

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from simulated_judges import UNREADABLE, answer
+from tables import every_row
 
 from cxrlab.cli.main import main
 from cxrlab.cli.scoring import gates, score_table
@@ -145,9 +146,7 @@ def test_runs_are_compared_and_a_gate_decides_the_exit_code(files: Path, capsys:
     assert json.loads(capsys.readouterr().out)["baseline"]
 
 
-@pytest.mark.parametrize(
-    "words", [("m",), ("m=",), ("=0.1",), ("m=0",), ("m=-1",), ("m=nan",), ("m=inf",), ("m=1", "m=2")]
-)
+@every_row("words", [("m",), ("m=",), ("=0.1",), ("m=0",), ("m=-1",), ("m=nan",), ("m=inf",), ("m=1", "m=2")])
 def test_a_gate_needs_a_metric_and_a_margin(words: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError, match="--noninferior"):
         gates(words)

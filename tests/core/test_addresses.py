@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from tables import every_row
 
 from cxrlab.core.addresses import Address, is_address, is_loopback, parse_address, without_login
 from cxrlab.core.errors import ConfigError
@@ -29,7 +30,7 @@ def test_an_address_has_a_base_a_query_and_a_model(name: str, expected: Address,
     assert expected.url("chat/completions") == url
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("name", "says"),
     [
         ("http://h/v1", "does not say which model"),
@@ -85,7 +86,7 @@ def test_this_machine_is_known_by_its_addresses(name: str) -> None:
     assert is_loopback(name)
 
 
-@pytest.mark.parametrize(
+@every_row(
     "name",
     [
         "http://192.0.2.1/v1#m",

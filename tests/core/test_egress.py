@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from tables import every_row
 
 from cxrlab.core.egress import Shown, check_egress, check_one_keeper, says_who_and_why
 from cxrlab.core.errors import ConfigError
@@ -34,7 +35,7 @@ def test_the_message_names_the_flag_of_the_command_and_hides_a_login() -> None:
     assert "hidden" not in str(error.value)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("said", "enough"),
     [
         (None, False),

@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 import pytest
+from tables import every_row
 
 from cxrlab.core import fields, records
 from cxrlab.core.errors import DataError, VocabularyError
@@ -15,13 +16,13 @@ from cxrlab.core.vocabulary import Side
 RECORDS = [Example, *(item for item in vars(records).values() if isinstance(item, type) and issubclass(item, Record))]
 
 
-@pytest.mark.parametrize("record", [record for record in RECORDS if record is not Record])
+@every_row("record", [record for record in RECORDS if record is not Record])
 def test_every_field_has_a_check_in_its_place(record: type[Any]) -> None:
     """A field without one could neither be read nor written; their order is the order of the file."""
     assert [f.name for f in dataclasses.fields(record) if f.name != "extra"] == list(record.checks)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("check", "good"),
     [
         (fields.text, ["", "a"]),
@@ -46,7 +47,7 @@ def test_lists_become_tuples_and_words_members() -> None:
     assert fields.Word(Side)("left", "k") is Side.LEFT
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("check", "bad", "wanted"),
     [
         (fields.text, [None, 5, True, ["a"], {}], "text"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tables import every_row
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.json_form import BadJson, dumps, loads, plain
@@ -67,7 +68,7 @@ def test_letters_stay_readable() -> None:
     assert dumps({"word": "œdème"}) == '{"word": "œdème"}'
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "reason"),
     [
         ('{"a": NaN}', "NaN is no number of JSON"),

@@ -5,6 +5,7 @@ import gzip
 from pathlib import Path
 
 import pytest
+from tables import every_row
 
 from cxrlab.core.errors import VocabularyError
 from cxrlab.core.label_maps import LABEL_MAPS, Mapped, mapped
@@ -13,7 +14,7 @@ from cxrlab.core.vocabulary import CHEXPERT_14, OBSERVATIONS
 ROWS = [(corpus, label, row) for corpus, rows in LABEL_MAPS.items() for label, row in rows.items()]
 
 
-@pytest.mark.parametrize(("corpus", "label", "row"), ROWS)
+@every_row(("corpus", "label", "row"), ROWS)
 def test_every_target_is_in_the_vocabulary_and_every_gap_has_a_reason(corpus: str, label: str, row: Mapped) -> None:
     assert set(row.observations) <= set(OBSERVATIONS)
     assert row.chexpert is None or row.chexpert in CHEXPERT_14

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import every_row
 
 from cxrlab.core.errors import CxrlabError, DataError, VocabularyError
 from cxrlab.core.json_form import dumps
@@ -85,7 +86,7 @@ def test_foreign_keys_of_a_study_are_kept() -> None:
     assert study.to_json()["scanner"] == "X" and study.to_json()["images"][0]["kvp"] == 90
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("source", "named"),
     [
         ({"patient": "p"}, "'id'"),
@@ -118,7 +119,7 @@ BASE = {"id": "s", "patient": "p"}
 MASS = {"observation": "mass"}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("key", "values"),
     [
         ("id", [5, True, None, ["s"]]),
@@ -143,7 +144,7 @@ def test_a_value_of_a_wrong_type_is_refused_with_its_key(key: str, values: list[
             Study.from_json({**BASE, key: value})
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("key", "values"),
     [
         ("observation", [5, None, ["mass"]]),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
+from tables import every_row
 
 from cxrlab.core.errors import ConfigError, shown
 from cxrlab.core.settings import REQUIRED, Setting, checked, settings, type_words
@@ -47,7 +48,7 @@ def test_a_function_gives_its_settings_although_its_return_type_is_unknown() -> 
     assert found["fast"].default is False and found["fast"].help == "Hurry."
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("hint", "text", "value"),
     [
         (int, "5", 5),
@@ -77,7 +78,7 @@ def test_typed_text_is_read_as_meant(hint: Any, text: str, value: Any) -> None:
     assert found == value and type(found) is type(value)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("hint", "value", "words"),
     [
         (int, "1.0", "a whole number"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tables import every_row
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.data.config import PhantomConfig, ScenesConfig, SheetConfig
@@ -10,7 +11,7 @@ from cxrlab.data.phantom.presets import PRESETS
 from cxrlab.findings.lexicon import LEXICONS
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("config", "field", "value"),
     [
         (PhantomConfig, "n", 0),

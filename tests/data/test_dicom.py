@@ -30,6 +30,7 @@ from pydicom.uid import (
     JPEGLSLossless,
     RLELossless,
 )
+from tables import every_row
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.vocabulary import View
@@ -151,7 +152,7 @@ def test_without_a_window_a_deep_image_is_stretched() -> None:
 EIGHT = np.arange(50, 114, dtype=np.uint8).reshape(8, 8)
 
 
-@pytest.mark.parametrize(
+@every_row(
     "tags",
     [
         {},

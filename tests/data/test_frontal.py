@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from chest_images import frontal_images, side_image
+from tables import every_row
 
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.vocabulary import View
@@ -28,7 +29,7 @@ CHANGES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@every_row("change", CHANGES)
 def test_a_phantom_is_frontal_however_it_is_shown(change: str) -> None:
     """Tones, frame, size and side say nothing about the view."""
     guesses = [classify_views([CHANGES[change](image)])[0] for image in frontal_images()]
@@ -36,7 +37,7 @@ def test_a_phantom_is_frontal_however_it_is_shown(change: str) -> None:
     assert all(0.5 < guess.confidence <= 1 for guess in guesses)
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@every_row("change", CHANGES)
 def test_a_chest_from_the_side_is_lateral_however_it_is_shown(change: str) -> None:
     """One dark lung in the middle, and nothing that mirrors itself."""
     assert classify_views([CHANGES[change](side_image())])[0].view is View.LATERAL

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from corpora import content
+from tables import every_row
 
 from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import ConfigError, DataError, RunError, UnknownName
@@ -221,7 +222,7 @@ def test_what_is_left_out_is_counted_with_its_reason(tmp_path: Path, monkeypatch
 about_nih = about(IMPORTERS.load("nih-cxr14"))
 
 
-@pytest.mark.parametrize("name", IMPORTERS)
+@every_row("name", IMPORTERS)
 def test_every_importer_tells_what_its_data_set_is(name: str) -> None:
     """Counts, licence, citation, how to obtain it: a user must know before downloading."""
     told = about(IMPORTERS.load(name))

@@ -3,12 +3,13 @@ from __future__ import annotations
 import math
 
 import pytest
+from tables import every_row
 
 from cxrlab.core.errors import DataError
 from cxrlab.evaluation.report_files import age_years, sex_letter, view_word
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("given", "years"),
     [
         ("25", 25.0),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tables import every_row
 
 from cxrlab.core.errors import DataError
 from cxrlab.evaluation.config import ValidateConfig
@@ -49,7 +50,7 @@ def test_a_ranking_in_every_form(ranking: Any, expected: list[tuple[str, str, bo
     assert [(one.first, one.second, one.equal) for one in found] == expected
 
 
-@pytest.mark.parametrize("ranking", ["C1", "", 3, [], [3], "C1 > C9", "C1 ? C2", "C1 > C2 < C3", None])
+@every_row("ranking", ["C1", "", 3, [], [3], "C1 > C9", "C1 ? C2", "C1 > C2 < C3", None])
 def test_what_is_no_ranking_is_refused(ranking: Any) -> None:
     with pytest.raises(DataError, match="case"):
         relations(ranking, NAMES, "case")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from corpora import toy_corpus
+from tables import every_row
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.records import ImageFile, Report
@@ -83,7 +84,7 @@ def test_a_list_with_something_else_than_text_is_refused(bad: list[object]) -> N
         load_inputs(bad, ["x"])  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("references", "predictions", "said"),
     [
         (["a", "b"], ["x"], "2 reports in .* and 1 in"),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from tables import every_row
 from tallies import f1_of, mean
 
 from cxrlab.core.randomness import generator
@@ -11,7 +12,7 @@ from cxrlab.core.vocabulary import Presence
 from cxrlab.evaluation.score_results import Attributes, age_band, has_device, score_slices, slice_masks
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("age", "band"),
     [
         (0, "<18"),

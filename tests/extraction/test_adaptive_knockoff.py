@@ -10,6 +10,7 @@ from typing import Any
 import attackers as helper
 import numpy as np
 import pytest
+from tables import every_row
 
 from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import DataError
@@ -124,7 +125,7 @@ def test_extreme_rewards_leave_shares_that_are_shares(scale: float) -> None:
     assert np.abs(bandit.preferences).max() <= LIMIT
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("report", "value"),
     [
         ("There is cardiomegaly.", 1.0),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tables import every_row
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.extraction.config import Alignment, ExtractConfig, Fitting, Policy
@@ -33,7 +34,7 @@ def test_what_the_paper_leaves_open_has_a_choice() -> None:
     assert (found.dress, found.rewrite, found.accounts, found.defence) == (0.0, False, 1, None)  # no adaptive attacker
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("changes", "told"),
     [
         ({"method": "knockof"}, "Did you mean 'knockoff'"),
@@ -56,7 +57,7 @@ def test_settings_that_cannot_be_are_told(changes: dict[str, Any], told: str) ->
         config(**changes)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("kind", "changes", "told"),
     [
         (Fitting, {"steps": 0}, "steps=0"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tables import every_row
 
 from cxrlab.extraction.oracle_answers import descriptions_in
 
@@ -29,7 +30,7 @@ WHOLE = {
 }
 
 
-@pytest.mark.parametrize("answer", WHOLE.values(), ids=WHOLE)
+@every_row("answer", WHOLE.values(), ids=WHOLE)
 def test_usual_forms_of_a_list_are_read(answer: str) -> None:
     told = descriptions_in(answer)
     assert (told.state, told.lines, told.why) == ("parsed", (EDEMA, HEART), "")
@@ -65,7 +66,7 @@ NOTHING = {
 }
 
 
-@pytest.mark.parametrize(("answer", "why"), NOTHING.values(), ids=NOTHING)
+@every_row(("answer", "why"), NOTHING.values(), ids=NOTHING)
 def test_an_answer_without_a_description_has_failed(answer: str, why: str) -> None:
     told = descriptions_in(answer)
     assert (told.state, told.lines, told.why) == ("failed", (), why)

@@ -12,6 +12,7 @@ import attackers
 import pytest
 from chat_server import ChatServer
 from scripted_model import FakeModel
+from tables import every_row
 
 from cxrlab.core.asking import Asking
 from cxrlab.core.connection import Connection
@@ -91,7 +92,7 @@ def test_asked_twice_every_question_has_another_seed() -> None:
     assert seeds == [(5, 99, 25), (6, 99, 25)] and told["asked"] == 50
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "category", "kind", "reason"),
     [
         ("There is moderate cardiomegaly.", Category.CARDIAC, "abnormal", None),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tables import every_row
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import write_json
@@ -31,7 +32,7 @@ def test_this_machine_needs_no_leave(name: str, capabilities: Capabilities) -> N
     assert check_permission(name, capabilities, None) == Permission(remote=False, authorised=None)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("name", "capabilities"),
     [
         ("plugin:service", ELSEWHERE),

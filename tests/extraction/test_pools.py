@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from corpora import image, toy_corpus
+from tables import every_row
 
 from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import ConfigError, DataError, UnknownName
@@ -177,7 +178,7 @@ def test_ends_of_the_share(photos: Path) -> None:
     assert open_pool(f"mix:0.5:scenes+folder:{photos}", size=4, seed=1).count == 14
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("name", "error", "words"),
     [
         ("scene", UnknownName, "Did you mean 'scenes'"),

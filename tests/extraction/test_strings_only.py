@@ -10,6 +10,7 @@ from typing import Any
 
 import asked_victims as helper
 import pytest
+from tables import every_row
 
 from cxrlab import extraction
 from cxrlab.core.protocols import Capabilities, Generated
@@ -139,7 +140,7 @@ FORBIDDEN = {
 }
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@every_row("name", ATTACKS)
 def test_no_attack_opens_a_victim_for_itself(name: str) -> None:
     """The settings name the victim; attacking code has nothing by which to load it, nor its images, nor the ledger."""
     tree = ast.parse((Path(extraction.__file__).parent / f"{name}.py").read_text())

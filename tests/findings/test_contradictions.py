@@ -1,4 +1,4 @@
-import pytest
+from tables import every_row
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Severity, Side
@@ -42,13 +42,13 @@ COMPATIBLE = [
 ]
 
 
-@pytest.mark.parametrize(("first", "second", "why"), CLASHES)
+@every_row(("first", "second", "why"), CLASHES)
 def test_contradictions_are_found_both_ways(first, second, why):
     assert clash(first, second) and clash(second, first), why
     assert not fits(first, [second])
 
 
-@pytest.mark.parametrize(("first", "second", "why"), COMPATIBLE)
+@every_row(("first", "second", "why"), COMPATIBLE)
 def test_what_can_stand_together_may(first, second, why):
     assert not clash(first, second) and not clash(second, first), why
 

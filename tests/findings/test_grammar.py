@@ -1,4 +1,5 @@
 import pytest
+from tables import every_row
 
 from cxrlab.findings.grammar import (
     capital,
@@ -29,7 +30,7 @@ def test_forks(template, both, text, plural):
     assert ("".join(parts), number) == (text, plural)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("word", "text"),
     [
         ("extensive", "an extensive"), ("small", "a small"), ("8 mm", "an 8 mm"), ("11 mm", "an 11 mm"),

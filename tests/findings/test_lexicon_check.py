@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import pytest
+from tables import every_row
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.vocabulary import DRAWN, Change
@@ -67,7 +68,7 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("lexicon", "fault"), BROKEN, ids=[fault for _, fault in BROKEN])
+@every_row(("lexicon", "fault"), BROKEN, ids=[fault for _, fault in BROKEN])
 def test_a_planted_fault_is_refused_by_name(lexicon, fault):
     with pytest.raises(DataError, match=fault):
         check_lexicon(lexicon)

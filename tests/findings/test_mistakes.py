@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-import pytest
+from tables import every_row
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Change, ErrorKind, Presence, Severity, Side
@@ -41,7 +41,7 @@ EXAMPLES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "was", "told", "expected", "reason"), EXAMPLES)
+@every_row(("kind", "was", "told", "expected", "reason"), EXAMPLES)
 def test_significance_follows_the_stated_rule(kind, was, told, expected, reason):
     assert significant(PlantedError(kind, was, told), age=60) is expected, reason
 

@@ -1,4 +1,5 @@
 import pytest
+from tables import every_row
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import DRAWN, OBSERVATIONS, Severity, Side
@@ -55,7 +56,7 @@ def base(name, severity=None, place="lower zone"):
 MILD, MODERATE, SEVERE = Severity.MILD, Severity.MODERATE, Severity.SEVERE
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("kind", "finding", "allowed"),
     [
         ("diaphragm", effusion(MILD), False), ("diaphragm", effusion(SEVERE), False),

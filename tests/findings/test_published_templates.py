@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from label_values import read_value
+from tables import every_row
 
 from cxrlab.core.label_maps import LABEL_MAPS
 from cxrlab.core.records import chexpert_labels
@@ -71,7 +72,7 @@ def test_the_table_was_found_whole() -> None:
     assert [len(sentences) for sentences in tables().values()] == [8, 7, 3, 2, 3, 2, 2, 2]
 
 
-@pytest.mark.parametrize(("corpus", "label", "spelling"), conditions())
+@every_row(("corpus", "label", "spelling"), conditions())
 def test_a_condition_is_read_as_the_table_means_it(corpus: str, label: str, spelling: str) -> None:
     for heading, sentences in tables().items():
         for sentence in sentences if _SLOT in heading else ():

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables import every_row
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.records import Finding, chexpert_labels
@@ -55,7 +56,7 @@ def matched(expected: list[dict[str, Any]], reading: Reading) -> int:
     return sum(place(index, set()) for index in range(len(expected)))
 
 
-@pytest.mark.parametrize(("theme", "case"), CASES, ids=[f"{theme}-{case['name']}" for theme, case in CASES])
+@every_row(("theme", "case"), CASES, ids=[f"{theme}-{case['name']}" for theme, case in CASES])
 def test_a_case_is_read_as_it_should_be(theme: str, case: dict[str, Any]) -> None:
     """Every expected finding is read, and nothing else unless the case is partial."""
     reading = read(case["text"])
@@ -68,7 +69,7 @@ def test_a_case_is_read_as_it_should_be(theme: str, case: dict[str, Any]) -> Non
         assert len(getattr(reading, name)) == case.get(name, len(getattr(reading, name)))
 
 
-@pytest.mark.parametrize("text", [None, "", " ", "\n\n", "___", "XXXX", "...", "🙂🙂", "123", "a"])
+@every_row("text", [None, "", " ", "\n\n", "___", "XXXX", "...", "🙂🙂", "123", "a"])
 def test_text_without_a_statement_gives_an_empty_reading(text: str | None) -> None:
     """Nothing is said, so nothing is read; the text is kept."""
     assert read(text) == Reading(text or "")

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tables import every_row
 
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import CHEXPERT_14
@@ -47,7 +47,7 @@ def test_no_text_stands_twice_with_two_answers() -> None:
         assert kinds[0] == kinds[1], (first["name"], case["name"])
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+@every_row("case", CASES, ids=lambda case: case["name"])
 def test_a_case_is_well_formed(case: Case) -> None:
     """Known keys, a reason in a sentence, findings of the vocabulary, and words that stand in the text."""
     assert {"name", "text", "expect", "reason"} <= set(case) <= KEYS

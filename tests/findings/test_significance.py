@@ -1,6 +1,7 @@
 import math
 
 import pytest
+from tables import every_row
 
 from cxrlab.core.errors import VocabularyError
 from cxrlab.core.records import Finding
@@ -26,7 +27,7 @@ def test_every_observation_has_a_class_and_a_reason():
     assert all(reason.strip() for reason in reasons) and all(rule.reason for rule in AGE_RULES)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("name", "expected"),
     [
         ("pneumothorax", Urgency.URGENT),
@@ -48,7 +49,7 @@ def test_classes_are_ordered_and_the_upper_two_matter():
     assert [level.matters for level in Urgency] == [True, True, False, False]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("name", "age", "expected"),
     [
         ("aortic calcification", 39.9, Urgency.ACTIONABLE),
@@ -100,7 +101,7 @@ def test_an_unknown_observation_is_named():
         urgency("pneumothorux")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("name", "indication", "asked"),
     [
         ("central venous catheter", "PICC line placement.", True),

@@ -7,10 +7,10 @@ import os
 import re
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nltk.stem.porter import PorterStemmer
+from tables import every_row
 
 from cxrlab.core.randomness import generator
 from cxrlab.findings.cases import draw_patient
@@ -34,7 +34,7 @@ def words_of(text: str) -> set[str]:
     return set(re.findall("[a-z0-9]+", text.lower()))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("word", "expected"),
     [
         ("effusions", "effus"), ("opacities", "opac"), ("cardiomegaly", "cardiomegali"), ("enlarged", "enlarg"),

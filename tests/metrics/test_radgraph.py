@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tables import every_row
 
 from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.metrics.radgraph import (
@@ -53,7 +54,7 @@ def test_the_published_vector_without_weights() -> None:
     assert [reward(reference, candidate, level) for level in LEVELS] == pytest.approx([2 / 3, 2 / 3, 1 / 3])
 
 
-@pytest.mark.parametrize("case", CASES)
+@every_row("case", CASES)
 def test_rewards_equal_those_of_the_released_package(case: dict[str, Any]) -> None:
     reference, candidate = (parse_graph({"entities": case[side]}, side) for side in ("reference", "candidate"))
     assert {level: reward(reference, candidate, level) for level in LEVELS} == pytest.approx(case["expected"], abs=1e-9)

@@ -3,13 +3,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tables import every_row
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.models.baselines import Stub
 from cxrlab.models.decoding import Decoding, SupportsDecoding
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("change", "said"),
     [
         ({"strategy": "greddy"}, "Did you mean 'greedy'"),

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tables import every_row
 
 from cxrlab.core.errors import ConfigError, UnknownName
 from cxrlab.models.prompts import DEFAULT, Prompts, load_prompts, parse_indication, prompt_names
@@ -88,7 +89,7 @@ def test_a_request_tells_its_indication_again(name: str, reason: str) -> None:
     assert parse_indication(row.ask()) is None
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "indication"),
     [
         ("", None),

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tables import every_row
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.models.decoding import Decoding
@@ -18,7 +19,7 @@ def test_the_settings_of_sampling_become_those_of_decoding() -> None:
     assert config.decoding == Decoding(strategy="sample", **wanted)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("changes", "said"),
     [
         ({"split": "test"}, "split='test' is kept for measuring: .* use train or val"),
@@ -57,7 +58,7 @@ def test_what_cannot_be_judged_is_refused(changes: dict[str, Any], said: str) ->
         JudgeConfig(**{"candidates": (HERE,), "data": HERE, **changes})
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("changes", "said"),
     [
         ({}, "give one source of pairs: --rewards RUN, or --feedback FILE with --data CORPUS"),

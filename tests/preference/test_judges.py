@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tables import every_row
 
 from cxrlab.core.errors import ConfigError, UnknownName
 from cxrlab.core.protocols import TokenVectors
@@ -139,7 +140,7 @@ def test_a_mix_is_read_as_it_is_written() -> None:
     assert parse_mix("2*a.b:c + .5*d") == {"a.b:c": 2.0, "d": 0.5}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("name", "said"),
     [
         ("", "'' is no judge: '' is not WEIGHT\\*METRIC"),

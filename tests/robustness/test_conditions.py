@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tables import every_row
 
 from cxrlab.core.errors import DataError
 from cxrlab.robustness.conditions import parse_condition
@@ -29,7 +30,7 @@ def test_clean_is_clean() -> None:
     assert parse_condition("clean").kind == "clean"
 
 
-@pytest.mark.parametrize("text", ["", "pgd", "pgd@", "blur@6", "blur@0", "blur:fine@3", "pgd@2/0", "pgd@x", "a b@1"])
+@every_row("text", ["", "pgd", "pgd@", "blur@6", "blur@0", "blur:fine@3", "pgd@2/0", "pgd@x", "a b@1"])
 def test_anything_else_is_named_in_one_sentence(text: str) -> None:
     with pytest.raises(DataError, match="cannot be read") as caught:
         parse_condition(text)

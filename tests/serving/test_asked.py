@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from serving_models import asking, image_of, url_of
+from tables import every_row
 
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.prompts import load_prompts, prompt_names
@@ -69,7 +70,7 @@ def test_text_alone_is_one_prompt() -> None:
     assert found.picture is None and found.text == "Be brief.\n\nWhy?" and (found.seed, found.max_tokens) == (3, 9)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("settings", "decoding"),
     [
         ({}, None),
@@ -140,7 +141,7 @@ WRONG: list[tuple[Any, int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("request_", "status", "words"), WRONG, ids=[words for _, _, words in WRONG])
+@every_row(("request_", "status", "words"), WRONG, ids=[words for _, _, words in WRONG])
 def test_what_is_wrong_is_said_in_a_sentence(request_: Any, status: int, words: str) -> None:
     with pytest.raises(ApiError) as told:
         understood(request_)
@@ -160,7 +161,7 @@ def test_two_images_in_one_question() -> None:
     assert told.value.status == 413 and "6 pictures" in told.value.message
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("body", "status", "words"),
     [
         (b"", 400, "not valid JSON"),

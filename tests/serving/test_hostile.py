@@ -20,6 +20,7 @@ from hostile_pictures import IMAGE, PLANTED, odd_pictures
 from hostile_requests import KEY_HERE, MODEL, Hostile, hostile_requests, unusual_requests
 from serve_process import Serving, serve
 from serving_models import asking, image_of, said, url_of
+from tables import every_row
 
 from cxrlab.core.codec import decode
 from cxrlab.data.images import as_uint8
@@ -168,7 +169,7 @@ def test_what_only_looks_like_an_attack_is_answered(target: Target, name: str) -
     assert said(answer) == target.report() and PLANTED not in answer.text
 
 
-@pytest.mark.parametrize("name", ODD_PICTURES)
+@every_row("name", ODD_PICTURES)
 def test_what_a_picture_carries_beside_the_image_changes_no_pixel(name: str) -> None:
     data = ODD_PICTURES[name]
     shown = decode_picture(check_picture(data, Limits()))

@@ -16,6 +16,7 @@ import pytest
 from dicom_images import write_image
 from PIL import Image
 from serving_models import image_of, url_of
+from tables import every_row
 
 from cxrlab.core.codec import encode_jpeg, encode_png
 from cxrlab.data.images import as_uint8, load_image, read_picture
@@ -133,7 +134,7 @@ def animated() -> bytes:
     return saved(frames[0], "PNG", save_all=True, append_images=frames[1:])
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("data", "words"),
     [
         (encode_png(IMAGE)[:-30], "cut short"),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tables import every_row
 
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.runs import state
@@ -110,7 +111,7 @@ def test_null_takes_a_setting_out(tmp_path: Path) -> None:
     assert alsos["seed1/one/align"] == {}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("changes", "said"),
     [
         ({"variants": {"full": {"changes": "x"}}}, "fewer than two rows"),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tables import every_row
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.studies.extraction_config import ExtractionStudyConfig
@@ -209,7 +210,7 @@ def test_what_is_added_to_the_shipped_study_asks_as_it_does(tmp_path: Path, ada_
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("changes", "said"),
     [
         ({"variants": {}}, "variants is empty"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tables import every_row
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import write_json
@@ -153,7 +154,7 @@ def test_the_shipped_studies_can_be_planned(tmp_path: Path, name: str, kinds: di
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("changes", "said"),
     [
         ({"variants": {}}, "variants is empty"),

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from tables import every_row
 from tiny_models import tiny_llava
 
 from cxrlab.core.config import config_from
@@ -67,7 +68,7 @@ def test_settings_out_of_range_are_refused(changes: dict[str, float], said: str)
         Optimisation(**changes)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("changes", "said"),
     [
         ({}, "there is no start"),

@@ -7,6 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 from PIL import Image
+from tables import every_row
 
 from cxrlab.attacks.corruptions import CORRUPTIONS, SEVERITIES, ImageArray, corrupt
 from cxrlab.core.errors import ConfigError, UnknownName
@@ -60,7 +61,7 @@ def test_a_higher_severity_changes_more(name: str, patient: str) -> None:
     assert changes[0] > 0 and all(low < high for low, high in zip(changes, changes[1:], strict=False)), changes
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every_row("name", NAMES)
 def test_three_equal_channels_suffer_as_one(name: str) -> None:
     """A grey image stays grey when it is stored in colour."""
     image = ramp(48, 40)
@@ -68,7 +69,7 @@ def test_three_equal_channels_suffer_as_one(name: str) -> None:
     assert np.abs(colour - spoilt(name, image, 4)[..., None]).max() < 1e-6
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every_row("name", NAMES)
 def test_the_same_key_has_the_same_luck_and_only_chance_needs_one(name: str) -> None:
     image = phantom("a", 64)
     first = spoilt(name, image, 3)
@@ -86,7 +87,7 @@ def test_severity_is_a_dose_of_the_same_change(name: str) -> None:
     assert np.corrcoef(np.append(four, 0.0), np.append(five, 0.0))[0, 1] > 0.7
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every_row("name", NAMES)
 def test_small_and_large_images_suffer_alike(name: str) -> None:
     """Seen at 128 pixels, the change of an image of 512 is within a third of that of one of 256."""
 

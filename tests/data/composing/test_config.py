@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tables import every_row
 
 from cxrlab.core.config import config_from
 from cxrlab.core.errors import ConfigError
@@ -29,7 +30,7 @@ def test_every_problem_is_told_at_once_and_by_member() -> None:
     assert "members, 'b/c': 'corpus' has no default" in told and "members, 'd': it is 5" in told
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("settings", "told"),
     [
         ({"splits": []}, "must not be empty"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from members import corpus, study
+from tables import every_row
 
 from cxrlab.core.records import Box, Finding, Report, Study
 from cxrlab.data.composition_tree import member_branch, pair_texts, with_images
@@ -59,7 +59,7 @@ TEXTS = study(
 )
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("settings", "kinds"),
     [
         ({}, ["sections"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from complete import complete
+from tables import every_row
 
 from cxrlab.core.errors import UnknownName
 from cxrlab.core.records import Finding
@@ -42,7 +43,7 @@ def test_inside_its_mask_a_finding_changes_the_finished_image(name: str, turn: i
     assert with_it.contrast[0] >= 0.99 * row.contrast
 
 
-@pytest.mark.parametrize("name", [name for name in DRAWN if APPEARANCE[name].draw is not None])
+@every_row("name", [name for name in DRAWN if APPEARANCE[name].draw is not None])
 def test_far_outside_its_mask_a_painted_finding_changes_nothing(name: str) -> None:
     """Scatter reaches everywhere by design; beyond it, the rest of the image keeps its pixels."""
     with_it, without = image([complete(name)]), image([])
@@ -51,7 +52,7 @@ def test_far_outside_its_mask_a_painted_finding_changes_nothing(name: str) -> No
     assert difference[with_it.masks[0]].mean() > 5 * np.median(difference)
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@every_row("name", DRAWN)
 def test_a_faint_finding_is_there_but_weaker(name: str) -> None:
     """Possible findings change the image less in all; painted ones by a stated share of the contrast."""
     clear, faint = image([complete(name)]), image([complete(name, certainty=Certainty.POSSIBLE)])
@@ -62,7 +63,7 @@ def test_a_faint_finding_is_there_but_weaker(name: str) -> None:
         assert faint.contrast[0] <= 1.25 * FAINT * APPEARANCE[name].contrast
 
 
-@pytest.mark.parametrize("name", [n for n in DRAWN if complete(n).side is not None])
+@every_row("name", [n for n in DRAWN if complete(n).side is not None])
 def test_left_is_on_the_right_of_the_image(name: str) -> None:
     """Images are read as if facing the patient; most of the mask lies on the finding's side of the spine.
 
@@ -153,7 +154,7 @@ def test_every_finding_at_once_at_any_size(size: int, preset: str) -> None:
     assert all(mask.shape == (size, size) for mask in out.masks.values())
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@every_row("name", DRAWN)
 def test_every_finding_can_be_seen_on_a_image_of_64_pixels(name: str) -> None:
     """Even on the smallest images worth training on, and on the other hospital's machine."""
     out = image([complete(name, 3)], size=64, preset="shifted")

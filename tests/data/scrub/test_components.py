@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tables import every_row
 
 from cxrlab.data.scrub.burned_in_text import parts_of
 
@@ -47,7 +48,7 @@ def test_peak_strokes_and_edge() -> None:
     assert parts.peak.tolist() == [8] and parts.strokes.tolist() == [4 / 3] and parts.edge.tolist() == [5.0]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@every_row("seed", range(8))
 def test_agrees_with_another_library(seed: int) -> None:
     """Random masks from sparse to dense, of odd shapes; parts come in the same order."""
     ndimage = pytest.importorskip("scipy.ndimage")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from burned_text import letters
+from tables import every_row
 
 from cxrlab.data.scrub.burned_in_text import is_marker
 
@@ -20,7 +21,7 @@ def test_markers_are_known_in_a_font_that_nobody_tuned_for(word: str, size: int)
     assert is_marker(drawn(word, size))
 
 
-@pytest.mark.parametrize("word", ["O", "X", "W", "S", "I", "OX", "WSO", "IOX", "LAPL", ""])
+@every_row("word", ["O", "X", "W", "S", "I", "OX", "WSO", "IOX", "LAPL", ""])
 def test_other_letters_are_not(word: str) -> None:
     """Round, crossed and wide letters, four letters, and none."""
     assert not is_marker(drawn(word))

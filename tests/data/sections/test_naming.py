@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tables import every_row
 
 from cxrlab.core.records import SECTIONS
 from cxrlab.data.sections import parse
@@ -32,7 +33,7 @@ def test_every_row_has_a_reason_and_every_name_is_simple() -> None:
     assert [name for name in BY_NAME if simple(name) != name] == []
 
 
-@pytest.mark.parametrize("name", sorted(name for name, row in BY_NAME.items() if row.section in SECTIONS))
+@every_row("name", sorted(name for name, row in BY_NAME.items() if row.section in SECTIONS))
 def test_every_name_heads_its_section(name: str) -> None:
     """In capitals and with a capital first letter, after another section and before the text."""
     row = BY_NAME[name]
@@ -76,7 +77,7 @@ def test_a_slip_never_changes_a_word_of_the_table() -> None:
         assert found is not None and found.row is row
 
 
-@pytest.mark.parametrize(("word", "section"), HOLDS)
+@every_row(("word", "section"), HOLDS)
 def test_capitals_that_hold_a_word(word: str, section: str) -> None:
     """Only in capitals, and not where they are a sentence."""
     found = meaning(f"GENERAL {word.upper()} TODAY")
@@ -85,7 +86,7 @@ def test_capitals_that_hold_a_word(word: str, section: str) -> None:
     assert meaning(f"THERE IS NO {word.upper()} TODAY") is None
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("name", "is_image"),
     [
         ("CHEST, TWO VIEWS", True),

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables import every_row
 
 from cxrlab.core.records import SECTIONS, Report
 from cxrlab.data.sections import parse
@@ -20,7 +21,7 @@ FILES = sorted((Path(__file__).parent / "cases").glob("*.json"))
 CASES = [case for path in FILES for case in json.loads(path.read_text("utf-8"))]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+@every_row("case", CASES, ids=lambda case: case["name"])
 def test_a_layout_gives_its_sections(case: dict[str, Any]) -> None:
     """Every section as written by hand, and none besides; also what stands beside the five, where the case says."""
     parsed = parse(case["text"])
@@ -116,7 +117,7 @@ def _check_joining(text: str) -> None:
         assert rest == ""
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if not UNPLAIN.search(case["text"])], ids=lambda c: c["name"])
+@every_row("case", [case for case in CASES if not UNPLAIN.search(case["text"])], ids=lambda c: c["name"])
 def test_the_offsets_give_the_sections_back(case: dict[str, Any]) -> None:
     """On every layout without markup: what stands between the offsets is the section."""
     _check_joining(case["text"])
@@ -129,9 +130,7 @@ def test_offsets_give_the_sections_of_any_text_back(text: str) -> None:
     _check_joining(text)
 
 
-@pytest.mark.parametrize(
-    "piece", ["a:", "FINDINGS: ", "ADDENDUM:\n", "WET READ: x\nIMPRESSION: y\n", " ", "_", "<b ", "("]
-)
+@every_row("piece", ["a:", "FINDINGS: ", "ADDENDUM:\n", "WET READ: x\nIMPRESSION: y\n", " ", "_", "<b ", "("])
 def test_hostile_texts_end_and_lose_nothing(piece: str) -> None:
     """Long runs of what looks like a header: a rule that reads them in every way would not end.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import every_row
 
 from cxrlab.data.sections.parser import folded, is_markup, plain
 
@@ -19,7 +20,7 @@ def test_a_place_in_the_plain_text_is_a_place_in_the_text(text: str, markup: boo
     assert len(plain(text, markup=markup)) == len(text)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "expected"),
     [
         ("a\nb", "a b"),

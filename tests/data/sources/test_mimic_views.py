@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tables import every_row
 
 from cxrlab.core.vocabulary import View
 from cxrlab.data.sources.mimic_cxr import VIEW_ELSEWHERE, VIEW_NOT_TOLD, VIEW_UNKNOWN_WORD, view_of
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("position", "view", "word"),
     [
         ("PA", View.PA, None),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from importing import expected, told
+from tables import every_row
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.label_maps import PADCHEST
@@ -29,7 +30,7 @@ def test_the_packed_table_is_read_too(tmp_path: Path) -> None:
     assert told("padchest", tmp_path) == expected(FIXTURE)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("cell", "words"),
     [
         ("['normal']", ("normal",)),

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import pytest
+from tables import every_row
 
 from cxrlab.data.sources.studies import Visit, parse_date, prior_studies
 
@@ -21,7 +21,7 @@ def test_a_study_without_a_date_has_no_prior_and_is_none() -> None:
     assert prior_studies([Visit("a", "p", ""), Visit("b", "p", "2"), Visit("c", "p", "")]) == {}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("cell", "moment"),
     [
         ("20140915", "20140915"),

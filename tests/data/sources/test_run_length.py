@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
+from tables import every_row
 
 from cxrlab.data.sources.candid_ptx import run_bounds
 
@@ -22,15 +22,13 @@ def test_a_run_over_the_edge_of_a_column_touches_both_edges() -> None:
     assert run_bounds("19 2", 10, 8) == (1, 0, 3, 10)
 
 
-@pytest.mark.parametrize(
-    "runs", ["", "-1", "5", "1 2 3", "a b", "1 -2", "1.5 2", "0 81", "80 1", "5 0", "9" * 5000 + " 1"]
-)
+@every_row("runs", ["", "-1", "5", "1 2 3", "a b", "1 -2", "1.5 2", "0 81", "80 1", "5 0", "9" * 5000 + " 1"])
 def test_what_is_no_mask_of_the_image_has_no_bounds(runs: str) -> None:
     """Odd counts, words, negative numbers, runs beyond the 80 pixels, a mask of no pixel, a number without end."""
     assert run_bounds(runs, 10, 8) is None
 
 
-@pytest.mark.parametrize("seed", range(30))
+@every_row("seed", range(30))
 def test_bounds_agree_with_the_drawn_mask(seed: int) -> None:
     """The oracle fills a flat image run by run, folds it into columns and looks where it is set."""
     rng = np.random.default_rng(seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tables import every_row
 
 from cxrlab.core.errors import DataError
 from cxrlab.data.sources.tables import (
@@ -17,7 +18,7 @@ from cxrlab.data.sources.tables import (
 )
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("cell", "years", "remark"),
     [
         ("71", 71, None),

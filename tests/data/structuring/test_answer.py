@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tables import every_row
 
 from cxrlab.core.records import Report
 from cxrlab.data.structuring.by_model import (
@@ -37,7 +38,7 @@ def test_the_object_is_found(text: str) -> None:
     assert parse(text) == Report(indication="Cough.", findings="Clear lungs.")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "why"),
     [
         ("", NO_OBJECT),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tables import every_row
 
 from cxrlab.core.records import Report, Study
 from cxrlab.data.structuring.checks import NOT_NORMAL, has_labels, label_violations
@@ -13,7 +13,7 @@ def judged(text: str, *, own: tuple[str, ...] = (), labels: dict[str, int] | Non
     return label_violations(study, "padchest", Report(findings=text))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("own", "text", "expected"),
     [
         (("pleural effusion",), "Small right pleural effusion.", ()),

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tables import every_row
 
 from cxrlab.core.records import Report
 from cxrlab.data.structuring import rules
@@ -20,12 +21,12 @@ from cxrlab.findings.narrator import narrate
 CASES = json.loads((Path(__file__).parent / "cases" / "sentences.json").read_text())
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+@every_row("case", CASES, ids=lambda case: case["name"])
 def test_a_sentence(case: dict[str, str | None]) -> None:
     assert present_state(str(case["before"])) == case["after"], case["why"]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("before", "after"),
     [
         ("___ year old woman with cough, evaluate for pneumonia.", "Cough, evaluate for pneumonia."),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from tables import every_row
 
 from cxrlab.data.structuring.sentences import joined, split
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "sentences"),
     [
         ("1. No effusion. 2. A 1.8 cm nodule. 3. Edema", ["No effusion.", "A 1.8 cm nodule.", "Edema"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tables import every_row
 
 from cxrlab.core.records import Report
 from cxrlab.data.structuring import checks
@@ -17,7 +18,7 @@ def judged(answer: str, source: str = SOURCE) -> tuple[str, ...]:
     return violations(Report(findings=source), Report(findings=answer))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("old", "new", "expected"),
     [
         ("No pneumothorax.", "No pneumothorax. Cardiomegaly.", "a finding appears: cardiomegaly"),
@@ -111,7 +112,7 @@ def test_what_only_sounds_like_a_comparison_is_none(kept: str) -> None:
     assert judged(kept, kept) == ()
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("source", "answer", "expected"),
     [
         (

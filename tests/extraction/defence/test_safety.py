@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tables import every_row
 
 from cxrlab.core.errors import DataError
 from cxrlab.extraction.defence.base import Defence, DefenceRejected, FindingChanged
@@ -30,7 +31,7 @@ class MayDrop(Planted):
     drops = ("severity",)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("old", "new", "fault"),
     [
         ("left", "right", "it no longer says 'pleural effusion, present, left, mild'"),

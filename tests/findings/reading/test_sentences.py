@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tables import every_row
 
 from cxrlab.findings.reading.phrases import load_matcher
 from cxrlab.findings.reading.sentences import split_sentences
@@ -18,7 +19,7 @@ def split(text: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "expected"),
     [
         ("No effusion. Mass.", ["No effusion", "Mass"]),

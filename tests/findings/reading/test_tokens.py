@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tables import every_row
 
 from cxrlab.findings.reading.phrases import load_matcher
 from cxrlab.findings.reading.tokens import Spelling, tokenize
@@ -12,7 +13,7 @@ def words(text: str) -> list[str]:
     return [token.word for token in tokenize(text, load_matcher().spelling)]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "expected"),
     [
         ("pneumothoraces", ["pneumothorax"]),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tables import every_row
 
 from cxrlab.core.vocabulary import ErrorKind
 from cxrlab.metrics.judging.judges import green_value
@@ -20,11 +21,11 @@ MARK = "0a1b2c3d4e5f"
 OF_COUNTS = ("chexprompt", "green", "objects_and_tables", "unreadable", "injections", "adversarial")
 
 
-def cases(*names: str) -> list[Any]:
+def cases(*names: str) -> list[dict[str, Any]]:
     found = []
     for name in names:
         for case in json.loads((CASES / f"{name}.json").read_text("utf-8")):
-            found.append(pytest.param(case, id=f"{name}: {case['name']}"))
+            found.append({**case, "id": f"{name}: {case['name']}"})
     return found
 
 
@@ -38,7 +39,7 @@ def parsed_counts(case: dict[str, Any]) -> Parsed:
     return parse_counts(answer(case), matched=green, fractions=not green)
 
 
-@pytest.mark.parametrize("case", cases(*OF_COUNTS))
+@every_row("case", cases(*OF_COUNTS), ids=lambda case: case["id"])
 def test_counts_are_read_as_written_down(case: dict[str, Any]) -> None:
     parsed = parsed_counts(case)
     for weight in ("significant", "insignificant"):
@@ -50,7 +51,7 @@ def test_counts_are_read_as_written_down(case: dict[str, Any]) -> None:
     assert (parsed.reason is None) == (case["status"] == "parsed")
 
 
-@pytest.mark.parametrize("case", [case for case in cases(*OF_COUNTS) if "score" in case.values[0]])
+@every_row("case", [case for case in cases(*OF_COUNTS) if "score" in case], ids=lambda case: case["id"])
 def test_greens_formula_gives_the_score_of_the_counts(case: dict[str, Any]) -> None:
     """The five published completions give 0, 1/6, 1/3, 1/2 and 1/4; an answer with a gap gives none."""
     expected = case["score"]
@@ -59,14 +60,14 @@ def test_greens_formula_gives_the_score_of_the_counts(case: dict[str, Any]) -> N
     assert green_value(parsed_counts(case)) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("case", cases("grades"))
+@every_row("case", cases("grades"), ids=lambda case: case["id"])
 def test_grades_are_read_as_written_down(case: dict[str, Any]) -> None:
     parsed = parse_grade(answer(case))
     assert parsed.value == case.get("value"), parsed
     assert parsed.status == case["status"] and case.get("reason", "") in (parsed.reason or ""), parsed
 
 
-@pytest.mark.parametrize("case", cases("choices"))
+@every_row("case", cases("choices"), ids=lambda case: case["id"])
 def test_choices_are_read_as_written_down(case: dict[str, Any]) -> None:
     parsed = parse_choice(answer(case))
     assert parsed.value == case.get("value"), parsed
@@ -76,5 +77,5 @@ def test_choices_are_read_as_written_down(case: dict[str, Any]) -> None:
 def test_there_are_enough_cases_and_each_says_why() -> None:
     counts, others = cases(*OF_COUNTS), cases("grades", "choices")
     assert len(counts) >= 300 and len(others) >= 110
-    assert len({case.id for case in (*counts, *others)}) == len(counts) + len(others)
-    assert all(len(case.values[0]["why"]) > 3 for case in (*counts, *others))
+    assert len({case["id"] for case in (*counts, *others)}) == len(counts) + len(others)
+    assert all(len(case["why"]) > 3 for case in (*counts, *others))

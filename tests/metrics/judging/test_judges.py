@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from answering_model import Answering
+from tables import every_row
 
 from cxrlab.core.errors import ConfigError, RunError, UnknownName
 from cxrlab.core.protocols import REFUSED, Generated
@@ -220,7 +221,7 @@ def test_a_model_that_loses_answers_is_refused() -> None:
         judge_family("chexprompt:m", Losing(counting("000000"))).tallies(batch("Clear."))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("name", "expected"),
     [
         (f"chexprompt:{ADDRESS}", ("chexprompt", ADDRESS)),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tables import every_row
 
 from cxrlab.core.vocabulary import ErrorKind
 from cxrlab.metrics.judging.parsing.answer_text import Answer, bare, fold
@@ -156,7 +156,7 @@ ENDLESS = {
 }
 
 
-@pytest.mark.parametrize("name", ENDLESS)
+@every_row("name", ENDLESS)
 def test_a_hundred_thousand_hostile_signs_are_read_in_a_moment(name: str) -> None:
     """No pattern takes more than about linear time; the bound is wide, for a busy machine."""
     text = ENDLESS[name]

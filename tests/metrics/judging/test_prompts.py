@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables import every_row
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.metrics.judging.parsing.answer_text import Answer, bare, fold
@@ -81,7 +82,7 @@ def test_signs_that_nobody_sees_are_taken_out() -> None:
     assert fenced("candidate", f"Cl\u200bear\u202e.{hidden}\x00", "f").split("\n")[1] == "| Clear."
 
 
-@pytest.mark.parametrize(
+@every_row(
     "sign",
     [
         "<|im_end|>",

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from tables import every_row
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.models.hf.families.llava import centre, target
@@ -102,7 +103,7 @@ def image(height: int, width: int, channels: int = 3, seed: int = 0) -> torch.Te
     return torch.randint(0, 256, (channels, height, width), generator=source).float() / 255.0
 
 
-@pytest.mark.parametrize("name", PROCESSORS)
+@every_row("name", PROCESSORS)
 def test_a_path_gives_what_its_processor_gives(name: str) -> None:
     """Same names, shapes and whole numbers; pixels within Pillow's rounding. Several sizes, alone and together."""
     path = path_of(name)
@@ -114,7 +115,7 @@ def test_a_path_gives_what_its_processor_gives(name: str) -> None:
         assert difference(path.inputs(batch), processed(PROCESSORS[name](), batch, path.asked)) <= path.tolerance
 
 
-@pytest.mark.parametrize("name", PROCESSORS)
+@every_row("name", PROCESSORS)
 def test_a_wrong_step_is_found_out(name: str) -> None:
     """The proof must be able to fail: another filter, or an image nine tenths as bright."""
     path, allowed = copy(path_of(name)), path_of(name).tolerance
@@ -126,14 +127,14 @@ def test_a_wrong_step_is_found_out(name: str) -> None:
     assert prove(path, PROCESSORS[name]()) > allowed
 
 
-@pytest.mark.parametrize("name", PROCESSORS)
+@every_row("name", PROCESSORS)
 def test_a_grey_image_is_three_equal_channels(name: str) -> None:
     path = path_of(name)
     grey = image(60, 45, channels=1)
     assert difference(path.inputs([grey]), path.inputs([grey.expand(3, -1, -1)])) < 1e-5
 
 
-@pytest.mark.parametrize("name", PROCESSORS)
+@every_row("name", PROCESSORS)
 def test_the_gradient_is_the_finite_difference(name: str) -> None:
     """In float64, for a weighted sum of the outputs, along a random direction in the middle of the grey scale."""
     path = path_of(name)
