@@ -50,7 +50,7 @@ from cxrlab.training.report_dataset import ReportDataset, Tokens, compile_layers
 from cxrlab.training.report_training import select_trainable
 from cxrlab.training.run_folder import training_run
 from cxrlab.training.sampler import Part, plan
-from cxrlab.training.trainer import Engine, Job, fit, length_multiple
+from cxrlab.training.trainer import ExactTrainer, Job, fit, length_multiple
 
 UTILISATION, RATIO, EPOCHS = 0.35, 1.2, 3  # what is aimed at; passes over which the vision encoder's one run is spread
 PAD, BEGIN, IMAGE, FIRST = 0, 1, 2, 3
@@ -203,7 +203,7 @@ def ours(data: Data, scale: Scale, args: argparse.Namespace, *, kept: bool) -> t
     loss = own_loss(module, rows, args)
     clock = Clock(args.warm, args.window)
 
-    class Timed(Engine):
+    class Timed(ExactTrainer):
         """The engine with a clock."""
 
         def __init__(self, *given: Any) -> None:

@@ -6,7 +6,7 @@ import torch
 from attack_ways.subjects import Images, Strength
 from torch import Tensor
 
-from cxrlab.attacks.attack import Task
+from cxrlab.attacks.attack import AttackTask
 from cxrlab.attacks.config import AttackSettings, Budget
 from cxrlab.attacks.gradient import Pgd
 from cxrlab.attacks.objectives import RaiseReportLoss
@@ -31,6 +31,6 @@ def attack(model: HfModel, images: Images, strength: Strength, batch: int) -> Te
         some = images[start : start + batch]
         aim = RaiseReportLoss(model, some.reports, some.indications, [""] * len(some), lambda all_images, rows: [])
         keys = tuple(map(str, range(start, start + len(some))))
-        task = Task(aim, some.images.to(model.device), Budget(strength.eps), keys, seed=0)
+        task = AttackTask(aim, some.images.to(model.device), Budget(strength.eps), keys, seed=0)
         found.append(Pgd(settings).perturb(task).cpu())
     return torch.cat(found)

@@ -22,10 +22,10 @@ from cxrlab.training.config import Optimisation
 from cxrlab.training.image_features import open_features
 from cxrlab.training.images import ImageFile, open_images
 from cxrlab.training.llava import ReportLoss, add_adapters
-from cxrlab.training.report_dataset import ReportDataset, checkpointed, image_tokens, tokenise
+from cxrlab.training.report_dataset import ReportDataset, count_image_tokens, enable_gradient_checkpointing, tokenise
 from cxrlab.training.run_folder import training_run
 from cxrlab.training.sampler import Part, plan
-from cxrlab.training.trainer import Engine, Job, fit
+from cxrlab.training.trainer import ExactTrainer, Job, fit
 
 
 def train(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def train(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
         module = PreferenceLoss(reporter, LossSettings("dpo")).eval()
         loss = first_loss(module, rows, args.batch)
         if args.way.endswith("checkpointed"):
-            checkpointed(model, vision_encoder_frozen=True)
+            enable_gradient_checkpointing(model, vision_encoder_frozen=True)
         clock = Clock(args.warm, args.window)
         run_engine(module, rows, clock, Path(place) / "run", args)
     return told(clock, loss, before, prepared)
@@ -65,7 +65,7 @@ def twins(model: Any, processor: Any, pairs: list[dict[str, str]], cache: Path, 
     images = open_images([ImageFile(Path(pair["image"])) for pair in pairs], processor.image_processor, cache)
     wanted, cpu = "on" if kept else "off", torch.device("cpu")
     features = open_features(model, images, cache, cache=wanted, most_gb=40, dtype=torch.float32, device=cpu)
-    fixed = (image_tokens(model), token, processor.tokenizer.pad_token_id, 1024)
+    fixed = (count_image_tokens(model), token, processor.tokenizer.pad_token_id, 1024)
     reports = ReportDataset(tokens, np.repeat(np.arange(len(pairs)), 2), None, None, *fixed)
     return PreferenceDataset(reports, images, features)
 
@@ -83,7 +83,7 @@ def run_engine(
 ) -> None:
     """All steps, with a clock."""
 
-    class Timed(Engine):
+    class Timed(ExactTrainer):
         """The engine with a clock."""
 
         def __init__(self, *given: Any) -> None:

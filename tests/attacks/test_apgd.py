@@ -23,7 +23,7 @@ def test_the_first_step_is_twice_the_radius() -> None:
     """From the lower corner of the ball the upper one is reached at once."""
     images = torch.full((1, 1, 2, 2), 0.5)
     found = Apgd(AttackSettings(steps=1))(
-        Linear(torch.ones(1, 2, 2)), images, Budget(0.125), keys=["a"], begin=images - 0.125
+        Linear(torch.ones(1, 2, 2)), images, Budget(0.125), keys=["a"], initial_images=images - 0.125
     )
     assert found.images.flatten().tolist() == [0.625] * 4 and found.passes.tolist() == [2]
 
@@ -34,9 +34,9 @@ def test_the_best_image_is_kept_and_is_no_worse_than_the_start(norm: Norm) -> No
     all_images, budget = images(8), Budget(0.05 if norm == "linf" else 0.4, norm)
     plain = Apgd(AttackSettings(steps=5, random_start=False))
     top = plain(Valley(all_images), all_images, budget, keys=names(8))
-    assert torch.equal(top.images, all_images) and bool((top.end == 0).all())
+    assert torch.equal(top.images, all_images) and bool((top.final_loss == 0).all())
     found = plain(CrossEntropy(NET, right_now(NET, all_images)), all_images, budget, keys=names(8))
-    assert bool((found.end > found.start).all()) and found.passes.tolist() == [6] * 8
+    assert bool((found.final_loss > found.initial_loss).all()) and found.passes.tolist() == [6] * 8
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
@@ -46,7 +46,9 @@ def test_halved_steps_come_nearer_to_a_top_inside_the_ball_than_steps_of_one_len
     eps = 0.05 if norm == "linf" else 0.4
     aim = Valley(all_images + 0.37 * eps * (1 if norm == "linf" else 1 / 8))
     ends = {
-        kind.name: kind(AttackSettings(steps=40, keep="best"))(aim, all_images, Budget(eps, norm), keys=names(4)).end
+        kind.name: kind(AttackSettings(steps=40, keep="best"))(
+            aim, all_images, Budget(eps, norm), keys=names(4)
+        ).final_loss
         for kind in (Apgd, Pgd)
     }
     assert bool((ends["apgd"] > 0.25 * ends["pgd"]).all())
@@ -62,7 +64,7 @@ def test_each_image_has_its_own_step() -> None:
     alone = run(Valley(aim[1:]), all_images[1:], Budget(0.05), keys=names(2)[1:])
     assert torch.allclose(both.images[0], all_images[0] + 0.05, atol=1e-6)
     assert torch.equal(both.images[1:], alone.images)
-    assert float(both.end[1]) > -64 * 0.003**2
+    assert float(both.final_loss[1]) > -64 * 0.003**2
 
 
 def test_early_exit_spends_fewer_passes_and_loses_no_broken_image() -> None:
@@ -72,7 +74,7 @@ def test_early_exit_spends_fewer_passes_and_loses_no_broken_image() -> None:
         stay = Apgd(settings)(aim, all_images, Budget(0.03), keys=names(12))
         leave = Apgd(replace(settings, early_exit=True))(aim, all_images, Budget(0.03), keys=names(12))
         assert stay.passes.tolist() == [7 * restarts] * 12
-        assert 0 < int(stay.broken.sum()) < 12 and bool((leave.broken | ~stay.broken).all())
+        assert 0 < int(stay.succeeded.sum()) < 12 and bool((leave.succeeded | ~stay.succeeded).all())
         assert int(leave.passes.sum()) < int(stay.passes.sum())
 
 
@@ -81,4 +83,4 @@ def test_more_restarts_are_never_worse() -> None:
     aim = CrossEntropy(NET, right_now(NET, all_images))
     one = Apgd(AttackSettings(steps=3))(aim, all_images, Budget(0.4, "l2"), keys=names(8))
     three = Apgd(AttackSettings(steps=3, restarts=3))(aim, all_images, Budget(0.4, "l2"), keys=names(8))
-    assert bool((three.end >= one.end).all()) and bool((three.end > one.end).any())
+    assert bool((three.final_loss >= one.final_loss).all()) and bool((three.final_loss > one.final_loss).any())

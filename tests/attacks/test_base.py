@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from planted_aims import QUICK, Linear, Words, aim_for, attack, images, names, right_now, small_net
 from torch import Tensor
 
-from cxrlab.attacks.attack import Attack, Task
+from cxrlab.attacks.attack import Attack, AttackTask
 from cxrlab.attacks.config import ATTACKS, Budget, Norm
 from cxrlab.core.errors import ConfigError, DataError
 
@@ -26,7 +26,7 @@ EPS = {"linf": 0.05, "l2": 0.4}
 def test_a_radius_of_zero_gives_the_images_back_bit_by_bit(name: str, norm: Norm) -> None:
     all_images = images(3)
     found = attack(name)(aim_for(name, NET, right_now(NET, all_images)), all_images, Budget(0.0, norm), keys=names(3))
-    assert torch.equal(found.images, all_images) and torch.equal(found.start, found.end)
+    assert torch.equal(found.images, all_images) and torch.equal(found.initial_loss, found.final_loss)
     assert found.passes.tolist() == [0, 0, 0] and float(found.linf.max()) == 0.0
 
 
@@ -45,7 +45,7 @@ def test_images_stay_in_ball_range_and_region(name: str, norm: Norm, eps: float,
         keys=names(2),
         seed=seed,
         region=region,
-        begin=None if seed % 3 else 1 - all_images,
+        initial_images=None if seed % 3 else 1 - all_images,
     )
     size = found.linf if norm == "linf" else found.l2
     assert bool((size <= eps).all()) and bool(((found.images >= 0) & (found.images <= 1)).all())
@@ -69,7 +69,7 @@ def test_a_image_fares_the_same_alone_in_a_batch_and_in_another_order(name: str,
         one = slice(row, row + 1)
         alone = run(aim_for(name, NET, labels[one]), all_images[one], budget, keys=keys[one], seed=5)
         assert torch.allclose(alone.images, together.images[one], atol=1e-6)
-        assert alone.broken.tolist() == together.broken[one].tolist()
+        assert alone.succeeded.tolist() == together.succeeded[one].tolist()
         assert alone.passes.tolist() == together.passes[one].tolist()
 
 
@@ -93,7 +93,7 @@ class Reckless(Attack):
     def __init__(self, found: Tensor) -> None:
         self.found = found
 
-    def perturb(self, task: Task) -> Tensor:
+    def perturb(self, task: AttackTask) -> Tensor:
         return self.found
 
 
@@ -105,7 +105,7 @@ def test_images_far_outside_are_moved_back_and_scored_as_they_are_stored(norm: N
     found = Reckless(all_images + 1e6)(aim, all_images, Budget(0.1, norm), keys=names(4), region=region)
     assert bool(((found.linf if norm == "linf" else found.l2) <= 0.1).all()) and float(found.images.max()) <= 1
     assert torch.equal(found.images[..., 4:], all_images[..., 4:])
-    assert torch.allclose(found.end, found.images.flatten(1).double().sum(dim=1), atol=1e-5)
+    assert torch.allclose(found.final_loss, found.images.flatten(1).double().sum(dim=1), atol=1e-5)
 
 
 @pytest.mark.parametrize("found", [torch.full((2, 1, 8, 8), torch.nan), torch.full((2, 1, 8, 8), torch.inf), images(3)])
@@ -114,9 +114,11 @@ def test_images_that_are_no_images_are_an_error_of_the_program(found: Tensor) ->
         Reckless(found)(Linear(torch.ones(1, 8, 8)), images(2), Budget(0.1), keys=names(2))
 
 
-def refused(images: Tensor, keys: list[str], region: Tensor | None = None, begin: Tensor | None = None) -> str:
+def refused(images: Tensor, keys: list[str], region: Tensor | None = None, initial_images: Tensor | None = None) -> str:
     with pytest.raises(DataError) as caught:
-        attack("fgsm")(Linear(torch.ones(1, 8, 8)), images, Budget(0.1), keys=keys, region=region, begin=begin)
+        attack("fgsm")(
+            Linear(torch.ones(1, 8, 8)), images, Budget(0.1), keys=keys, region=region, initial_images=initial_images
+        )
     return str(caught.value)
 
 
@@ -132,8 +134,8 @@ def test_images_that_cannot_be_attacked_are_refused() -> None:
 def test_regions_and_starts_that_do_not_fit_are_refused() -> None:
     for region in (torch.ones(8, 8), torch.ones(1, 1, 4, 8), torch.ones(3, 1, 8, 8), torch.ones(1, 2, 8, 8)):
         assert "region" in refused(images(2), names(2), region=region)
-    assert "begin" in refused(images(2), names(2), begin=images(3))
-    assert "begin" in refused(images(2), names(2), begin=images(2) * torch.nan)
+    assert "nitial images" in refused(images(2), names(2), initial_images=images(3))
+    assert "nitial images" in refused(images(2), names(2), initial_images=images(2) * torch.nan)
 
 
 def test_an_attack_asks_only_for_what_the_model_gives() -> None:

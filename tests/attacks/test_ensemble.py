@@ -17,8 +17,10 @@ GRIDS: dict[Norm, tuple[float, ...]] = {"linf": (0.0, 0.01, 0.02, 0.03, 0.05), "
 
 def no_worse(found: AttackResult, other: AttackResult) -> bool:
     """Broken where the other is, and where both or neither are, with as high a loss."""
-    alike = found.broken == other.broken
-    return bool((found.broken | ~other.broken).all()) and bool((found.end >= other.end)[alike].all())
+    alike = found.succeeded == other.succeeded
+    return bool((found.succeeded | ~other.succeeded).all()) and bool(
+        (found.final_loss >= other.final_loss)[alike].all()
+    )
 
 
 def test_members_are_what_the_objective_allows() -> None:
@@ -50,15 +52,15 @@ def test_the_worst_case_never_falls_as_the_radius_grows(norm: Norm, early_exit: 
     run, before = Ensemble(replace(QUICK, steps=2, early_exit=early_exit)), None
     for eps in GRIDS[norm]:
         begin = None if before is None else before.images
-        found = run(aim, all_images, Budget(eps, norm), keys=names(10), begin=begin)
+        found = run(aim, all_images, Budget(eps, norm), keys=names(10), initial_images=begin)
         if before is not None:
-            assert bool((found.broken | ~before.broken).all())
-            alike = found.broken == before.broken
-            assert bool((found.end - before.end)[alike].min() >= (-1e-6 if early_exit else 0))
+            assert bool((found.succeeded | ~before.succeeded).all())
+            alike = found.succeeded == before.succeeded
+            assert bool((found.final_loss - before.final_loss)[alike].min() >= (-1e-6 if early_exit else 0))
             if kind is Margin:
-                assert bool((found.end >= before.end - (1e-6 if early_exit else 0)).all())
+                assert bool((found.final_loss >= before.final_loss - (1e-6 if early_exit else 0)).all())
         before = found
-    assert before is not None and 0 < int(before.broken.sum())
+    assert before is not None and 0 < int(before.succeeded.sum())
 
 
 def test_a_weak_member_cannot_spoil_a_good_start() -> None:
@@ -66,8 +68,8 @@ def test_a_weak_member_cannot_spoil_a_good_start() -> None:
     all_images, budget = images(6), Budget(0.4, "l2")
     aim = CrossEntropy(NET, right_now(NET, all_images))
     strong = attack("apgd", AttackSettings(steps=20))(aim, all_images, budget, keys=names(6))
-    found = Ensemble(QUICK, members=("fgsm",))(aim, all_images, budget, keys=names(6), begin=strong.images)
-    assert torch.equal(found.images, strong.images) and torch.equal(found.end, strong.end)
+    found = Ensemble(QUICK, members=("fgsm",))(aim, all_images, budget, keys=names(6), initial_images=strong.images)
+    assert torch.equal(found.images, strong.images) and torch.equal(found.final_loss, strong.final_loss)
 
 
 def test_with_early_exit_a_member_sees_only_what_is_left() -> None:
@@ -77,9 +79,9 @@ def test_with_early_exit_a_member_sees_only_what_is_left() -> None:
     first = attack("fgsm")(aim, all_images, budget, keys=names(12))
     stay = Ensemble(QUICK)(aim, all_images, budget, keys=names(12))
     leave = Ensemble(replace(QUICK, early_exit=True))(aim, all_images, budget, keys=names(12))
-    assert 0 < int(first.broken.sum()) < 12
-    assert bool((leave.passes[first.broken] == 3).all()) and torch.equal(leave.broken, stay.broken)
-    assert torch.equal(leave.images[first.broken], first.images[first.broken])
+    assert 0 < int(first.succeeded.sum()) < 12
+    assert bool((leave.passes[first.succeeded] == 3).all()) and torch.equal(leave.succeeded, stay.succeeded)
+    assert torch.equal(leave.images[first.succeeded], first.images[first.succeeded])
     # 5 images compared, 1 gradient of fgsm, 2 runs of pgd with 3 steps and a look, 2 of apgd with 4 passes, 6 queries.
     assert stay.passes.tolist() == [5 + 1 + 2 * 4 + 2 * 4 + 6] * 12
 

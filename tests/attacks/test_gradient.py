@@ -22,7 +22,7 @@ def test_fgsm_on_a_linear_model_is_the_closed_form() -> None:
     found = Fgsm()(Linear(weights), images, Budget(0.125), keys=["a"])
     assert found.images.flatten().tolist() == [0.125, 0.0, 1.0, 0.875, 0.625, 0.0, 0.25]
     # 2 · ⅛ + ¼ · 0 + (−1) · (−⅛) + 4 · ⅛ + (−5) · (−1/16), the pixels at the ends staying where they are.
-    assert float(found.end - found.start) == 0.25 + 0.125 + 0.5 + 0.3125
+    assert float(found.final_loss - found.initial_loss) == 0.25 + 0.125 + 0.5 + 0.3125
     assert found.passes.tolist() == [1] and found.zero_gradients.tolist() == [0.0]
 
 
@@ -90,8 +90,10 @@ def test_a_image_that_is_broken_leaves_and_spends_no_more() -> None:
     go_on = Pgd(PLAIN)(aim, images, Budget(0.1), keys=names(2))
     leave = Pgd(replace(PLAIN, early_exit=True))(aim, images, Budget(0.1), keys=names(2))
     assert go_on.passes.tolist() == [5, 5] and leave.passes.tolist() == [3, 5]
-    assert go_on.broken.tolist() == leave.broken.tolist() == [True, False]
-    assert leave.end.tolist() == pytest.approx([2.2, 2.0]) and go_on.end.tolist() == pytest.approx([2.4, 2.0])
+    assert go_on.succeeded.tolist() == leave.succeeded.tolist() == [True, False]
+    assert leave.final_loss.tolist() == pytest.approx([2.2, 2.0]) and go_on.final_loss.tolist() == pytest.approx(
+        [2.4, 2.0]
+    )
 
 
 @pytest.mark.parametrize("keep", ["last", "best"])
@@ -104,8 +106,8 @@ def test_leaving_early_never_loses_a_broken_image_and_spends_less(keep: str, res
         aim = kind(NET, right_now(NET, all_images))
         stay = Pgd(settings)(aim, all_images, Budget(0.03), keys=names(12))
         leave = Pgd(replace(settings, early_exit=True))(aim, all_images, Budget(0.03), keys=names(12))
-        assert 0 < int(stay.broken.sum()) < 12
-        assert bool((leave.broken | ~stay.broken).all())
+        assert 0 < int(stay.succeeded.sum()) < 12
+        assert bool((leave.succeeded | ~stay.succeeded).all())
         if kind is Margin:
             assert int(leave.passes.sum()) < int(stay.passes.sum())
 
@@ -116,8 +118,8 @@ def test_restarts_keep_the_best_and_the_best_step_is_no_worse_than_the_last() ->
     last = Pgd(AttackSettings(steps=7, step_size=0.9))(aim, all_images, budget, keys=names(6))
     best = Pgd(AttackSettings(steps=7, step_size=0.9, keep="best"))(aim, all_images, budget, keys=names(6))
     three = Pgd(AttackSettings(steps=7, step_size=0.9, restarts=3))(aim, all_images, budget, keys=names(6))
-    assert bool((best.end >= last.end).all()) and bool((best.end > last.end).any())
-    assert bool((three.end >= last.end).all()) and bool((three.end > last.end).any())
+    assert bool((best.final_loss >= last.final_loss).all()) and bool((best.final_loss > last.final_loss).any())
+    assert bool((three.final_loss >= last.final_loss).all()) and bool((three.final_loss > last.final_loss).any())
     assert three.passes.tolist() == [3 * 8] * 6 and best.passes.tolist() == [8] * 6
 
 
@@ -127,7 +129,7 @@ def test_images_to_begin_from_go_before_a_random_start() -> None:
     begin = (all_images + 0.02).clamp(0, 1)
     for attack in (Pgd, MiFgsm):
         run = attack(AttackSettings(steps=1, step_size=0.001))
-        found = run(Linear(torch.zeros(1, 8, 8)), all_images, Budget(0.05), keys=names(3), begin=begin)
+        found = run(Linear(torch.zeros(1, 8, 8)), all_images, Budget(0.05), keys=names(3), initial_images=begin)
         assert torch.allclose(found.images, begin, atol=1e-7)
 
 

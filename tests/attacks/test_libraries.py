@@ -25,9 +25,9 @@ PLAIN = AttackSettings(steps=10, step_size=0.25, random_start=False)
 EPS: dict[Norm, float] = {"linf": 8 / 255, "l2": 0.5}
 
 
-def ours(attack: Attack, norm: Norm = "linf", begin: Tensor | None = None) -> Tensor:
+def ours(attack: Attack, norm: Norm = "linf", initial_images: Tensor | None = None) -> Tensor:
     aim = CrossEntropy(NET, LABELS)
-    return attack(aim, IMAGES, Budget(EPS[norm], norm), keys=names(12), begin=begin).images
+    return attack(aim, IMAGES, Budget(EPS[norm], norm), keys=names(12), initial_images=initial_images).images
 
 
 def by_foolbox(attack: Any, norm: Norm) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from planted_aims import images, names
 from torch import Tensor
 
-from cxrlab.attacks.attack import Attack, Task
+from cxrlab.attacks.attack import Attack, AttackTask
 from cxrlab.attacks.config import AttackSettings, Budget, Norm
 from cxrlab.attacks.ensemble import Ensemble
 from cxrlab.attacks.gradient import Apgd, Fgsm, MiFgsm, Pgd
@@ -29,8 +29,8 @@ def test_a_vector_that_moved_is_measured_by_its_cosine() -> None:
     homes = torch.tensor([[1.0, 0.0], [0.6, 0.8]])
     aim = MoveEmbedding(lambda all_images: torch.tensor([[0.0, 1.0]]).expand(len(all_images), 2), homes)
     assert aim.losses(images(2), [0, 1]).tolist() == pytest.approx([0.0, -0.8])
-    assert aim.broken(images(2), [0, 1]).tolist() == [True, False]
-    assert aim.reached(torch.tensor([0.0, -0.8]), [0, 1]).tolist() == [True, False]  # type: ignore[union-attr]
+    assert aim.succeeded(images(2), [0, 1]).tolist() == [True, False]
+    assert aim.succeeded_by_loss(torch.tensor([0.0, -0.8]), [0, 1]).tolist() == [True, False]  # type: ignore[union-attr]
 
 
 def test_a_clean_image_has_no_slope_away_from_its_own_vector() -> None:
@@ -61,7 +61,9 @@ def test_attacks_on_a_vector_begin_beside_the_clean_image_and_move_it(attack: At
     noise = torch.rand(all_images.shape, generator=torch.Generator().manual_seed(4)) * 2 - 1
     scale = 0.05 if norm == "linf" else (0.3 / noise.flatten(1).norm(dim=1)).reshape(-1, 1, 1, 1)
     by_chance = aim.losses(all_images + scale * noise, range(6)).double()
-    assert bool((found.end + 1 > 1.5 * (by_chance + 1)).all()) and bool((found.end > found.start + 0.01).all())
+    assert bool((found.final_loss + 1 > 1.5 * (by_chance + 1)).all()) and bool(
+        (found.final_loss > found.initial_loss + 0.01).all()
+    )
     alone = attack(moved(all_images[2:3]), all_images[2:3], budget, keys=keys[2:3], seed=2)
     assert torch.allclose(alone.images, found.images[2:3], atol=1e-6)  # whatever batch it is in
 
@@ -70,10 +72,12 @@ def test_a_image_given_to_begin_from_is_kept_and_a_clean_one_is_not() -> None:
     all_images = 0.3 + 0.4 * images(2)
     given = all_images.clone()
     given[1] += 0.01
-    task = Task(moved(all_images), all_images, Budget(0.05), ("a", "b"), 0, None, given)
-    assert not torch.equal(task.begin[0], all_images[0]) and torch.allclose(task.begin[1], given[1], atol=1e-6)
+    task = AttackTask(moved(all_images), all_images, Budget(0.05), ("a", "b"), 0, None, given)
+    assert not torch.equal(task.initial_images[0], all_images[0]) and torch.allclose(
+        task.initial_images[1], given[1], atol=1e-6
+    )
     part = task.part([1])
-    assert part.objective.zero_gradient_at_clean and torch.equal(part.begin[0], task.begin[1])
+    assert part.objective.zero_gradient_at_clean and torch.equal(part.initial_images[0], task.initial_images[1])
 
 
 def test_a_universal_change_of_vectors_and_the_worst_of_all_attacks_find_their_way_too() -> None:
@@ -85,4 +89,4 @@ def test_a_universal_change_of_vectors_and_the_worst_of_all_attacks_find_their_w
     assert reached + 1 > 1.5 * (chance + 1)
     worst = Ensemble(STILL, ["fgsm", "pgd"])(aim, all_images, Budget(0.05), keys=keys)
     single = Pgd(STILL)(aim, all_images, Budget(0.05), keys=keys)
-    assert bool((worst.end >= single.end - 1e-6).all())
+    assert bool((worst.final_loss >= single.final_loss - 1e-6).all())

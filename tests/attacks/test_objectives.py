@@ -20,7 +20,7 @@ from cxrlab.attacks.objectives import (
     ReportHarm,
     WrongAnswers,
     invent_finding,
-    present_in,
+    present_observations,
     remove_finding,
     without_finding,
 )
@@ -58,27 +58,27 @@ def test_the_true_report_becomes_unlikely_and_changed_findings_break() -> None:
     # Image 1 comes first: rows, not places, decide the report.
     assert aim.losses(grey(0.5, 0.25), [1, 0]).tolist() == [4 * 0.5, 2 * 0.25]
     assert model.reasons == [None, "cough"]
-    assert aim.broken(grey(0.5, 0.25), [1, 0]).tolist() == [True, False]
-    assert aim.reached(torch.tensor([99.0]), [0]) is None  # a loss that rose tells nothing
+    assert aim.succeeded(grey(0.5, 0.25), [1, 0]).tolist() == [True, False]
+    assert aim.succeeded_by_loss(torch.tensor([99.0]), [0]) is None  # a loss that rose tells nothing
 
 
 def test_other_words_for_the_same_findings_do_not_break() -> None:
     told = "Small effusion on the left."
     aim = RaiseReportLoss(Priced({}), [NORMAL], [None], [EFFUSION], writes(told))
-    assert present_in(told) == {"pleural effusion"} and not aim.broken(grey(0.5), [0]).any()
+    assert present_observations(told) == {"pleural effusion"} and not aim.succeeded(grey(0.5), [0]).any()
 
 
 def test_a_chosen_report_becomes_likely_and_its_findings_alone_count() -> None:
     aim = LowerReportLoss(Priced({EFFUSION: 4.0}), [EFFUSION] * 3, [None] * 3, writes(EFFUSION, BOTH, NORMAL))
     assert aim.losses(grey(0.5, 0.5), [0, 1]).tolist() == [-2.0, -2.0]
-    assert aim.broken(grey(0, 0, 0), [0, 1, 2]).tolist() == [True, False, False]
+    assert aim.succeeded(grey(0, 0, 0), [0, 1, 2]).tolist() == [True, False, False]
 
 
 def test_a_report_without_a_finding_becomes_likelier_than_the_one_with_it() -> None:
     model = Priced({BOTH: 4.0, "There is cardiomegaly. There is no pleural effusion.": 1.0})
     aim = remove_finding(model, [BOTH], ["pleural effusion"], [None], writes("There is cardiomegaly."))
     # What he wants is as likely as 1, what he does not want as 4: 4 − 1 on a white image.
-    assert aim.losses(grey(1.0), [0]).tolist() == [3.0] and aim.broken(grey(1.0), [0]).tolist() == [True]
+    assert aim.losses(grey(1.0), [0]).tolist() == [3.0] and aim.succeeded(grey(1.0), [0]).tolist() == [True]
     assert aim.name == "remove"
 
 
@@ -88,7 +88,7 @@ def test_a_report_with_an_invented_finding_becomes_likelier_than_the_one_without
     model = Priced({told: 1.0, wanted: 3.0})
     aim = invent_finding(model, [told] * 2, ["pneumothorax"] * 2, [None] * 2, writes(told, wanted))
     assert aim.losses(grey(1.0, 0.5), [0, 1]).tolist() == [-2.0, -1.0]
-    assert aim.broken(grey(1.0, 1.0), [0, 1]).tolist() == [False, True] and aim.name == "invent"
+    assert aim.succeeded(grey(1.0, 1.0), [0, 1]).tolist() == [False, True] and aim.name == "invent"
 
 
 def answers(truths: Sequence[Sequence[float]], before: Sequence[int]) -> WrongAnswers:
@@ -108,14 +108,16 @@ def test_wrong_answers_count_known_labels_alone() -> None:
     # A margin of 1 for what is there and of −1 for what is not: −log of the logistic of 1 each; nothing is known of 2.
     right = math.log(1 + math.exp(-1))
     assert found.tolist() == pytest.approx([right, right, 0.0])
-    assert aim.broken(grey(0.25, 0.25, 0.25), [0, 1, 2]).tolist() == [True, True, False]
-    assert aim.broken(grey(0.75, 0.75), [0, 1]).tolist() == [False, False]
-    assert aim.reached(found, [0, 1, 2]) is None  # two labels of the first: one may be wrong, the other surely right
+    assert aim.succeeded(grey(0.25, 0.25, 0.25), [0, 1, 2]).tolist() == [True, True, False]
+    assert aim.succeeded(grey(0.75, 0.75), [0, 1]).tolist() == [False, False]
+    assert (
+        aim.succeeded_by_loss(found, [0, 1, 2]) is None
+    )  # two labels of the first: one may be wrong, the other surely right
 
 
 def test_an_answer_that_was_wrong_before_does_not_count_as_broken() -> None:
-    assert answers([[0, 0]], [1]).broken(grey(0.75), [0]).tolist() == [False]
-    assert answers([[0, 0]], [0]).broken(grey(0.75), [0]).tolist() == [True]
+    assert answers([[0, 0]], [1]).succeeded(grey(0.75), [0]).tolist() == [False]
+    assert answers([[0, 0]], [0]).succeeded(grey(0.75), [0]).tolist() == [True]
 
 
 def test_a_single_question_is_decided_by_its_loss_exactly_as_by_its_answer() -> None:
@@ -124,12 +126,12 @@ def test_a_single_question_is_decided_by_its_loss_exactly_as_by_its_answer() -> 
         aim = answers([[truth, math.nan]], [0])
         for value in (0.25, 0.4999, 0.5, 0.5001, 0.75):
             losses = aim.losses(grey(value), [0]).double()
-            told = aim.reached(losses, [0])
+            told = aim.succeeded_by_loss(losses, [0])
             assert told is not None
             if value != 0.5 or truth == 0:  # where presence is denied by a margin of 0 the loss may keep silent
-                assert bool(told) == bool(aim.broken(grey(value), [0]))
-            assert not bool(told) or bool(aim.broken(grey(value), [0]))
-    assert answers([[1, math.nan]], [1]).reached(torch.tensor([9.0]), [0]) is None
+                assert bool(told) == bool(aim.succeeded(grey(value), [0]))
+            assert not bool(told) or bool(aim.succeeded(grey(value), [0]))
+    assert answers([[1, math.nan]], [1]).succeeded_by_loss(torch.tensor([9.0]), [0]) is None
 
 
 def test_the_verdict_may_follow_other_answers_than_the_gradient() -> None:
@@ -137,17 +139,17 @@ def test_the_verdict_may_follow_other_answers_than_the_gradient() -> None:
     aim = WrongAnswers(
         lambda images, rows: images.mean(dim=(1, 2, 3))[:, None], truths, [0], lambda images, rows: -images[:, 0, 0, :1]
     )
-    assert aim.broken(grey(0.5), [0]).tolist() == [True]
-    assert aim.reached(torch.tensor([9.0]), [0]) is None
+    assert aim.succeeded(grey(0.5), [0]).tolist() == [True]
+    assert aim.succeeded_by_loss(torch.tensor([9.0]), [0]) is None
 
 
 def harm(truth: set[str], before: str, after: str) -> tuple[float, bool, bool]:
     """(loss, broken, what the loss tells)."""
     aim = ReportHarm([frozenset(truth)], [before], writes(after))
     losses = aim.losses(grey(0.5), [0])
-    told = aim.reached(losses.double(), [0])
+    told = aim.succeeded_by_loss(losses.double(), [0])
     assert told is not None
-    return float(losses), bool(aim.broken(grey(0.5), [0])), bool(told)
+    return float(losses), bool(aim.succeeded(grey(0.5), [0])), bool(told)
 
 
 def test_harm_by_words_counts_misses_first_and_tells_whether_findings_changed() -> None:
@@ -165,10 +167,10 @@ def test_harm_by_words_counts_misses_first_and_tells_whether_findings_changed() 
 
 def test_many_changed_findings_do_not_outweigh_a_missed_one() -> None:
     """Ten changed ones would come to a whole number, which is what nothing changed looks like."""
-    many = [name for name in OBSERVATIONS if present_in(f"There is {name}.") == {name}][:20]
+    many = [name for name in OBSERVATIONS if present_observations(f"There is {name}.") == {name}][:20]
     told = " ".join(f"There is {name}." for name in many)
-    assert len(present_in(told)) >= 12
-    loss, broken, known = harm(set(present_in(told)), NORMAL, told)
+    assert len(present_observations(told)) >= 12
+    loss, broken, known = harm(set(present_observations(told)), NORMAL, told)
     assert loss == pytest.approx(0.9, abs=0.011) and broken and known
 
 

@@ -23,8 +23,12 @@ def test_a_search_spends_its_queries_and_raises_the_loss(kind: type[RandomSearch
     found = kind(AttackSettings(queries=60))(aim, all_images, budget, keys=names(6))
     assert found.passes.tolist() == [60] * 6
     # Words have few values: not every image comes to the next of them.
-    rose = found.end > found.start
-    assert bool(rose.all()) if kind.needs_scores else bool(rose.any()) and bool((found.end >= found.start).all())
+    rose = found.final_loss > found.initial_loss
+    assert (
+        bool(rose.all())
+        if kind.needs_scores
+        else bool(rose.any()) and bool((found.final_loss >= found.initial_loss).all())
+    )
 
 
 @pytest.mark.parametrize("kind", SEARCHES)
@@ -38,11 +42,11 @@ def test_early_exit_spends_fewer_queries_and_loses_no_broken_image(kind: type[Ra
     leave = kind(replace(settings, early_exit=True))(aim, all_images, budget, keys=names(8))
     assert int(leave.passes.max()) <= queries
     if queries > 1:
-        assert int(stay.broken.sum()) > 0
+        assert int(stay.succeeded.sum()) > 0
         assert int(leave.passes.sum()) < int(stay.passes.sum())
-        assert bool((leave.passes[~leave.broken] == queries).all())
+        assert bool((leave.passes[~leave.succeeded] == queries).all())
     if kind.needs_scores:
-        assert bool((leave.broken | ~stay.broken).all())
+        assert bool((leave.succeeded | ~stay.succeeded).all())
 
 
 class Flat(Linear):
@@ -53,7 +57,7 @@ class Flat(Linear):
     def losses(self, images: Tensor, rows: Sequence[int]) -> Tensor:
         return torch.zeros(len(images))
 
-    def reached(self, losses: Tensor, rows: Sequence[int]) -> Tensor | None:
+    def succeeded_by_loss(self, losses: Tensor, rows: Sequence[int]) -> Tensor | None:
         return None
 
 
@@ -74,6 +78,6 @@ def test_a_search_that_is_given_a_start_begins_there() -> None:
     begin = (all_images + 0.05).clamp(0, 1)
     for kind in (RandomSearch, Square):
         found = kind(AttackSettings(queries=1))(
-            Linear(torch.ones(1, 8, 8)), all_images, Budget(0.1), keys=names(3), begin=begin
+            Linear(torch.ones(1, 8, 8)), all_images, Budget(0.1), keys=names(3), initial_images=begin
         )
         assert torch.equal(found.images, begin)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from cxrlab.attacks.objectives import present_in, with_finding, without_finding
+from cxrlab.attacks.objectives import present_observations, with_finding, without_finding
 from cxrlab.core.vocabulary import OBSERVATIONS
 
 BOTH = "There is a small left pleural effusion. There is cardiomegaly."
@@ -23,5 +23,5 @@ def test_a_finding_is_invented_and_its_denial_is_left_out() -> None:
 def test_every_observation_can_be_removed_and_invented() -> None:
     """What the texts say is read again: an attack along a text that says something else would aim elsewhere."""
     for name in OBSERVATIONS:
-        assert name in present_in(with_finding("The lungs are clear. The heart is normal.", name))
-        assert name not in present_in(without_finding(f"There is {name}. No fracture.", name))
+        assert name in present_observations(with_finding("The lungs are clear. The heart is normal.", name))
+        assert name not in present_observations(without_finding(f"There is {name}. No fracture.", name))

@@ -64,7 +64,7 @@ def test_on_a_linear_model_the_search_comes_near_to_the_best_there_is(norm: Norm
     eps = 0.1 if norm == "linf" else 0.5
     top = eps * float(weights.abs().sum() if norm == "linf" else weights.norm())
     found = Square(AttackSettings(queries=300))(Linear(weights), images, Budget(eps, norm), keys=names(4))
-    rise = (found.end - found.start) / top
+    rise = (found.final_loss - found.initial_loss) / top
     assert bool((rise > (0.8 if norm == "linf" else 0.5)).all()) and bool((rise <= 1 + 1e-5).all())
 
 

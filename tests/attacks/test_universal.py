@@ -7,7 +7,7 @@ import torch
 from planted_aims import Linear, Margin, Words, images, names, right_now, small_net
 
 from cxrlab.attacks.config import AttackSettings, Budget, Norm
-from cxrlab.attacks.geometry import lengths
+from cxrlab.attacks.geometry import change_norms
 from cxrlab.attacks.universal import Universal, make_universal
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.memory import BatchSize
@@ -25,7 +25,7 @@ def test_on_a_linear_model_the_change_is_the_best_one_for_unseen_images_too(norm
     assert torch.allclose(change[0], eps * best, atol=1e-6)
     found = Universal(change=change)(Linear(weights), unseen, Budget(eps, norm), keys=names(5))
     rise = float((eps * best * weights).sum())
-    assert torch.allclose(found.end - found.start, torch.tensor(rise, dtype=torch.float64), atol=1e-4)
+    assert torch.allclose(found.final_loss - found.initial_loss, torch.tensor(rise, dtype=torch.float64), atol=1e-4)
     assert found.passes.tolist() == [0] * 5
     applied = found.images - unseen
     assert torch.allclose(applied, change.expand_as(applied), atol=1e-6)
@@ -40,7 +40,7 @@ def test_the_change_fits_the_ball_and_does_not_depend_on_the_order_of_images(nor
         Margin(NET, labels.flip(0)), all_images.flip(0), budget, AttackSettings(), keys=keys[::-1], seed=3
     )
     other = make_universal(Margin(NET, labels), all_images, budget, AttackSettings(), keys=keys, seed=4)
-    assert change.shape == (1, 1, 8, 8) and float(lengths(change, norm)) <= budget.eps + 1e-6
+    assert change.shape == (1, 1, 8, 8) and float(change_norms(change, norm)) <= budget.eps + 1e-6
     assert torch.allclose(change, turned, atol=1e-5) and not torch.allclose(change, other, atol=1e-5)
 
 
@@ -52,7 +52,7 @@ def test_it_raises_the_mean_loss_of_a_net_and_keeps_to_its_region() -> None:
     change = make_universal(aim, all_images, Budget(0.1), AttackSettings(), keys=names(24), region=region)
     assert not bool(change[region == 0].any())
     found = Universal(change=change)(aim, all_images, Budget(0.1), keys=names(24))
-    assert float(found.end.mean()) > float(found.start.mean())
+    assert float(found.final_loss.mean()) > float(found.initial_loss.mean())
 
 
 def test_what_it_needs_is_said() -> None:

@@ -11,7 +11,7 @@ from lessons import phantoms
 from cxrlab.cli.main import main
 from cxrlab.cli.training import _told
 from cxrlab.core.files import read_json
-from cxrlab.training.run_folder import Training
+from cxrlab.training.run_folder import TrainingResult
 
 SMALL = [
     "--optimisation.steps", "3", "--optimisation.batch-size", "4", "--optimisation.max-length", "400",
@@ -47,6 +47,6 @@ def test_a_mistake_is_one_sentence(corpus: Path, tmp_path: Path, capsys: pytest.
 
 
 def test_what_was_left_out_and_cut_is_said(tmp_path: Path) -> None:
-    done = Training("align", "checkpoint", 5, 20, 1.25, 10, left_out={"no text": 3, "no image": 1}, cut=2)
+    done = TrainingResult("align", "checkpoint", 5, 20, 1.25, 10, left_out={"no text": 3, "no image": 1}, cut=2)
     told = str(_told(done, tmp_path).text)
     assert "4 studies were left out (no text: 3, no image: 1)" in told and "2 reports lost their end" in told

@@ -37,10 +37,10 @@ class Linear(Objective):
         self.asked += len(images)
         return (images * self.weights).flatten(1).sum(dim=1)
 
-    def broken(self, images: Tensor, rows: Sequence[int]) -> Tensor:
+    def succeeded(self, images: Tensor, rows: Sequence[int]) -> Tensor:
         return self.losses(images, rows) > self.above
 
-    def reached(self, losses: Tensor, rows: Sequence[int]) -> Tensor | None:
+    def succeeded_by_loss(self, losses: Tensor, rows: Sequence[int]) -> Tensor | None:
         return losses > self.above
 
 
@@ -55,7 +55,7 @@ class Valley(Objective):
     def losses(self, images: Tensor, rows: Sequence[int]) -> Tensor:
         return -((images - self.aim[list(rows)]) ** 2).flatten(1).sum(dim=1)
 
-    def broken(self, images: Tensor, rows: Sequence[int]) -> Tensor:
+    def succeeded(self, images: Tensor, rows: Sequence[int]) -> Tensor:
         return torch.zeros(len(images), dtype=torch.bool)
 
 
@@ -73,10 +73,10 @@ class Margin(Objective):
         own = (logits * right).sum(dim=1)
         return logits.masked_fill(right, -torch.inf).amax(dim=1) - own
 
-    def broken(self, images: Tensor, rows: Sequence[int]) -> Tensor:
+    def succeeded(self, images: Tensor, rows: Sequence[int]) -> Tensor:
         return self.losses(images, rows) > 0
 
-    def reached(self, losses: Tensor, rows: Sequence[int]) -> Tensor | None:
+    def succeeded_by_loss(self, losses: Tensor, rows: Sequence[int]) -> Tensor | None:
         return losses > 0
 
 
@@ -88,10 +88,10 @@ class CrossEntropy(Margin):
     def losses(self, images: Tensor, rows: Sequence[int]) -> Tensor:
         return nn.functional.cross_entropy(self.net(images), self.labels[list(rows)], reduction="none")
 
-    def broken(self, images: Tensor, rows: Sequence[int]) -> Tensor:
+    def succeeded(self, images: Tensor, rows: Sequence[int]) -> Tensor:
         return self.net(images).argmax(dim=1) != self.labels[list(rows)]
 
-    def reached(self, losses: Tensor, rows: Sequence[int]) -> Tensor | None:
+    def succeeded_by_loss(self, losses: Tensor, rows: Sequence[int]) -> Tensor | None:
         return None
 
 
@@ -105,10 +105,10 @@ class Words(Margin):
     def losses(self, images: Tensor, rows: Sequence[int]) -> Tensor:
         return (super().losses(images, rows) * 8).floor() / 8
 
-    def broken(self, images: Tensor, rows: Sequence[int]) -> Tensor:
+    def succeeded(self, images: Tensor, rows: Sequence[int]) -> Tensor:
         return Margin.losses(self, images, rows) > 0
 
-    def reached(self, losses: Tensor, rows: Sequence[int]) -> Tensor | None:
+    def succeeded_by_loss(self, losses: Tensor, rows: Sequence[int]) -> Tensor | None:
         return None
 
 

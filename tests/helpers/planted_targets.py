@@ -105,13 +105,13 @@ class Leaning(Target):
         before = [answer.report or "" for answer in clean]
         writes = lambda all_images, rows: [said.text for said in self.write(all_images)]  # noqa: E731
         if not self.scores:
-            return self.by_words(cases, clean)
+            return self.text_objective(cases, clean)
         if aim == "answers":
             margins = lambda all_images, rows: self.margin(all_images)[:, None]  # noqa: E731
             return WrongAnswers(margins, truth_table(cases, self.labels), wrong_answers(cases, clean))
         return RaiseReportLoss(self, [case.reference or "" for case in cases], [None] * len(cases), before, writes)
 
-    def by_words(self, cases: Sequence[Case], clean: Sequence[ImageAnswer]) -> Objective:
+    def text_objective(self, cases: Sequence[Case], clean: Sequence[ImageAnswer]) -> Objective:
         truths = [frozenset({NAME}) if case.truth[NAME] else frozenset() for case in cases]
         writes = lambda images, rows: [said.text for said in self.write(images)]  # noqa: E731
         return ReportHarm(truths, [answer.report or "" for answer in clean], writes)

@@ -39,7 +39,7 @@ from cxrlab.models.random_init import (
     train_word_pieces,
 )
 from cxrlab.training.config import FinetuneConfig, Optimisation
-from cxrlab.training.report_dataset import image_tokens
+from cxrlab.training.report_dataset import count_image_tokens
 from cxrlab.training.report_training import finetune
 
 SMALL = OutsiderSize(
@@ -111,7 +111,7 @@ def test_processor_and_training_count_the_patches_alike() -> None:
     model, processor = small_llava()
     image = np.zeros((40, 30, 3), np.uint8)
     ids = processor(text=f"{IMAGE}\nFindings:", images=image, return_tensors="pt")["input_ids"][0].tolist()
-    assert ids.count(model.config.image_token_id) == image_tokens(model) == SMALL.image_tokens == 16
+    assert ids.count(model.config.image_token_id) == count_image_tokens(model) == SMALL.image_tokens == 16
     pixels = torch.zeros(1, 3, 32, 32)
     assert model.model.vision_tower(pixels, output_hidden_states=True).hidden_states[-2].shape == (1, 17, 32)
 

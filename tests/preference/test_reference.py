@@ -18,7 +18,7 @@ from cxrlab.preference.dataset import PreferenceDataset, reference_log_probabili
 from cxrlab.preference.losses import Text, log_probabilities
 from cxrlab.training.images import ImageFile, open_images
 from cxrlab.training.llava import ReportLoss, add_adapters
-from cxrlab.training.report_dataset import ReportDataset, image_tokens, tokenise
+from cxrlab.training.report_dataset import ReportDataset, count_image_tokens, tokenise
 
 WORDS = ("Clear.", "Small left pleural effusion.", "Moderate cardiomegaly. No edema, no pneumothorax.", "No edema.")
 N = 7
@@ -43,7 +43,7 @@ def parts(tmp_path: Path) -> tuple[ReportLoss, PreferenceDataset]:
     token = int(model.config.image_token_id)
     reports = [WORDS[(3 * number + twin) % 4] for number in range(N) for twin in range(2)]
     tokens = tokenise(processor, token, ["Findings:"] * len(reports), reports)
-    rows = ReportDataset(tokens, np.repeat(np.arange(N), 2), None, None, image_tokens(model), token, 0, 300)
+    rows = ReportDataset(tokens, np.repeat(np.arange(N), 2), None, None, count_image_tokens(model), token, 0, 300)
     peft = add_adapters(model, 4, 8.0, 0.5, train_projector=False)
     with torch.no_grad():
         for name, value in peft.named_parameters():

@@ -29,7 +29,7 @@ from cxrlab.training.config import Optimisation
 from cxrlab.training.image_features import open_features, to_pixels
 from cxrlab.training.images import ImageFile, open_images
 from cxrlab.training.llava import ReportLoss, add_adapters
-from cxrlab.training.report_dataset import ReportDataset, image_tokens, tokenise
+from cxrlab.training.report_dataset import ReportDataset, count_image_tokens, tokenise
 from cxrlab.training.run_folder import training_run
 from cxrlab.training.sampler import Order
 from cxrlab.training.trainer import Job, fit
@@ -219,7 +219,7 @@ def prepare_ours(files: list[Path], folder: Path, case: Case, before: dict[str, 
     items, reports, order = _twins(case.loss.paired, notes.rows)
     token = int(model.config.image_token_id)
     tokens = tokenise(processor, token, [asked(number) for number in items for _ in range(2)], reports)
-    fixed = {"image_tokens": image_tokens(model), "image_token": token, "pad": processor.tokenizer.pad_token_id}
+    fixed = {"image_tokens": count_image_tokens(model), "image_token": token, "pad": processor.tokenizer.pad_token_id}
     twins = ReportDataset(tokens, np.repeat(items, 2), None, None, **fixed, max_length=400)
     desirable = None if case.loss.paired else np.array([good(number) for number in items])
     rows = PreferenceDataset(twins, images, features, desirable=desirable)

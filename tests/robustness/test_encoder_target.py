@@ -66,5 +66,5 @@ def test_both_aims_have_gradients_and_know_their_images(target: EncoderTarget) -
         asked = (shown * 0.9).requires_grad_()
         (slope,) = torch.autograd.grad(aim.losses(asked, [0, 1]).sum(), asked)
         assert bool(slope.isfinite().all()) and float(slope.abs().max()) > 0
-        assert not aim.broken(shown, [0, 1]).any()
+        assert not aim.succeeded(shown, [0, 1]).any()
     assert target.aims == ("answers", "embedding") and target.gradients

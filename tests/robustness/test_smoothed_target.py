@@ -119,13 +119,13 @@ def test_pgd_goes_through_the_defence_and_the_votes_decide_what_is_broken() -> N
     clean = target.examine(shown, cases)
     assert [one.label_probs["pleural effusion"] for one in clean] == [1.0, 1.0]
     aim = target.objective("answers", cases, clean, shown)
-    assert aim.reached(torch.tensor([9.0]), [0]) is None
+    assert aim.succeeded_by_loss(torch.tensor([9.0]), [0]) is None
     from cxrlab.attacks.config import Budget
 
     weak, strong = (Pgd(AttackSettings(steps=8))(aim, shown, Budget(eps), keys=["s1", "s2"]) for eps in (0.005, 0.06))
-    assert weak.broken.tolist() == [False, False] and strong.broken.tolist() == [True, True]
+    assert weak.succeeded.tolist() == [False, False] and strong.succeeded.tolist() == [True, True]
     assert bool((target.shares(strong.images, ["s1", "s2"]) < 0.5).all())
-    assert aim.broken(strong.images[1:], [1]).tolist() == [True]
+    assert aim.succeeded(strong.images[1:], [1]).tolist() == [True]
 
 
 def test_a_tie_of_votes_is_no_yes() -> None:
@@ -138,7 +138,7 @@ def test_a_tie_of_votes_is_no_yes() -> None:
     target, cases = smoothed(Torn()), [case("s1", 0)]
     clean = target.examine(leaning(0.0), cases)
     assert clean[0].label_probs == {"pleural effusion": 0.5}
-    assert target.objective("answers", cases, clean, leaning(0.0)).broken(leaning(0.0), [0]).tolist() == [False]
+    assert target.objective("answers", cases, clean, leaning(0.0)).succeeded(leaning(0.0), [0]).tolist() == [False]
 
 
 def test_an_audit_holds_a_model_against_itself_with_the_defence(

@@ -73,7 +73,7 @@ def test_an_attack_is_against_the_reference_or_against_its_own_words(llava: HfMo
         texts = [TOLD] * 2 if against == "reference" else [one.report or "" for one in clean]
         with torch.no_grad():
             assert torch.allclose(aim.losses(shown, [0, 1]), llava.losses(shown, texts), atol=1e-5)
-        assert not aim.broken(shown, [0, 1]).any()  # the clean image itself says what it said
+        assert not aim.succeeded(shown, [0, 1]).any()  # the clean image itself says what it said
 
 
 class Closed(HfModel):
@@ -118,8 +118,8 @@ def test_words_alone_are_read_and_the_last_images_are_not_asked_about_twice() ->
     assert said.labels["Pleural Effusion"] == 1 and said.labels["Edema"] == 0
     assert said.loss is None and said.label_probs == {} and not target.scores and target.aims == ("report",)
     aim = target.objective("report", cases, [said], light)
-    assert model.asked == 1 and not aim.broken(light, [0]).any() and model.asked == 1
-    assert aim.broken(dark, [0]).tolist() == [True] and model.asked == 2
+    assert model.asked == 1 and not aim.succeeded(light, [0]).any() and model.asked == 1
+    assert aim.succeeded(dark, [0]).tolist() == [True] and model.asked == 2
     assert aim.losses(dark, [0]).item() == pytest.approx(1.1, abs=0.011) and model.asked == 2
     target.forget()
     target.examine(dark, cases)

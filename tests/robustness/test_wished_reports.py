@@ -34,7 +34,7 @@ def aim(
     )
     images, rows = torch.ones(len(before), 1, 2, 2), range(len(before))
     assert found.name == name and found.gradients and found.scores
-    return found.losses(images, rows).tolist(), found.broken(images, rows).tolist()
+    return found.losses(images, rows).tolist(), found.succeeded(images, rows).tolist()
 
 
 def test_the_first_finding_of_a_report_is_removed_and_a_normal_one_has_none() -> None:

@@ -22,7 +22,7 @@ from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_card import read_model_card
 from cxrlab.training import memory, report_dataset
 from cxrlab.training.config import Augmentation, ExtraCorpus, FinetuneConfig
-from cxrlab.training.report_training import finetune, select_trainable, trained_weights
+from cxrlab.training.report_training import count_trainable, finetune, select_trainable
 from cxrlab.training.samples import Sample, read_source
 
 
@@ -112,7 +112,7 @@ def test_what_is_trained_is_what_the_settings_say(config: FinetuneConfig, change
     from tiny_models import tiny_llava
 
     model, _ = tiny_llava()
-    told = trained_weights(model, dataclasses.replace(config, **changes))
+    told = count_trainable(model, dataclasses.replace(config, **changes))
     select_trainable(model, dataclasses.replace(config, **changes))
     found, count = set(), sum(value.numel() for value in model.parameters() if value.requires_grad)
     assert count == told or ("vision_encoder" in parts and told - 20_000 < count < told)
@@ -277,7 +277,10 @@ def test_compiled_layers_learn_the_same(
 def test_words_alone_and_told_are_learnt_beside_images(config: FinetuneConfig, tmp_path: Path) -> None:
     """The general model's diet."""
     data = str(config.data)
-    also = {"words": {"data": data, "images": False}, "told": {"data": data, "images": False, "told": True}}
+    also = {
+        "words": {"data": data, "images": False},
+        "told": {"data": data, "images": False, "findings_in_prompt": True},
+    }
     done = finetune(dataclasses.replace(config, also=also), tmp_path / "run")
     assert done.rows == 3 * len(read_source(ExtraCorpus(config.data)).samples)
     with pytest.raises(ConfigError, match="also, 'words': a language model that is left as it is learns nothing"):

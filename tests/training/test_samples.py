@@ -129,26 +129,31 @@ def test_what_is_present_may_be_told_in_place_of_the_image(tmp_path: Path) -> No
     exact = tuple(Finding(name) for name in ("cardiomegaly", "edema", "mass", "scoliosis", "emphysema"))
     read = Report(findings="Small left pleural effusion. No pneumothorax.")
     toy_corpus(tmp_path / "c", 12, {0: {"findings": exact}, 3: {"sections": read, "findings": None, "images": ()}})
-    source = read_source(ExtraCorpus(tmp_path / "c", images=False, told=True))
+    source = read_source(ExtraCorpus(tmp_path / "c", images=False, findings_in_prompt=True))
     first, second = source.samples[:2]
-    assert first.told is not None and first.image is None
-    names = first.told.split("; ")
+    assert first.listed_findings is not None and first.image is None
+    names = first.listed_findings.split("; ")
     assert sorted(names) == sorted(one.observation for one in exact)
-    assert second.told == "mild left pleural effusion"
+    assert second.listed_findings == "mild left pleural effusion"
     assert names != [one.observation for one in exact]
-    assert first.told == read_source(ExtraCorpus(tmp_path / "c", images=False, told=True)).samples[0].told
+    assert (
+        first.listed_findings
+        == read_source(ExtraCorpus(tmp_path / "c", images=False, findings_in_prompt=True)).samples[0].listed_findings
+    )
 
 
 def test_nothing_is_told_of_a_picture_and_nothing_twice(tmp_path: Path) -> None:
     twice = Report(findings="The heart is enlarged. Cardiomegaly again.")
     picture = {"caption": "A soft haze on the right.", "sections": None}
     toy_corpus(tmp_path / "c", 12, {0: picture, 3: {"sections": twice, "findings": None}})
-    source = read_source(ExtraCorpus(tmp_path / "c", images=False, told=True))
+    source = read_source(ExtraCorpus(tmp_path / "c", images=False, findings_in_prompt=True))
     assert source.left_out == {"a picture's caption, of which nothing can be told": 1}
-    assert source.samples[0].id == "s3" and source.samples[0].told == "cardiomegaly"
+    assert source.samples[0].id == "s3" and source.samples[0].listed_findings == "cardiomegaly"
 
 
-@pytest.mark.parametrize("also", [{"told": True}, {"told": True, "images": False, "questions": True}])
+@pytest.mark.parametrize(
+    "also", [{"findings_in_prompt": True}, {"findings_in_prompt": True, "images": False, "questions": True}]
+)
 def test_telling_stands_in_the_place_of_images(also: dict[str, bool]) -> None:
-    with pytest.raises(ConfigError, match="told=true"):
+    with pytest.raises(ConfigError, match="findings_in_prompt=true"):
         ExtraCorpus(Path("c"), **also)  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cxrlab.attacks.config import Budget
-from cxrlab.attacks.geometry import inside, lengths, project, random_change, random_edge
+from cxrlab.attacks.geometry import change_norms, project, project_exactly, random_in_ball, random_on_sphere
 from cxrlab.attacks.objectives import Objective
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.randomness import generator
@@ -29,9 +29,9 @@ class AttackResult:
 
     Args:
         images: [B, C, H, W] float32, within the ball and [0, 1].
-        start: Loss of each clean image, [B].
-        end: Loss of each stored image, [B].
-        broken: Whether the aim is reached on each stored image, [B] bool.
+        initial_loss: Loss of each clean image, [B].
+        final_loss: Loss of each stored image, [B].
+        succeeded: Whether the aim is reached on each stored image, [B] bool.
         linf: Largest change of a pixel, [B].
         l2: Euclidean length of the change, [B].
         passes: Forward passes spent on each image, [B]; those that score the result are not counted.
@@ -39,9 +39,9 @@ class AttackResult:
     """
 
     images: Tensor
-    start: Tensor
-    end: Tensor
-    broken: Tensor
+    initial_loss: Tensor
+    final_loss: Tensor
+    succeeded: Tensor
     linf: Tensor
     l2: Tensor
     passes: Tensor
@@ -55,17 +55,17 @@ class Attack(ABC):
         name: In the table.
         white_box: Needs gradients.
         needs_scores: Needs a number for each image; without it, the words of the answers do.
-        warm: Goes on from the image of the next smaller radius in a sweep; the others begin anew at every radius.
-        by_words: Looks at the words of reports alone, also where a model would tell more.
-        control: Stands beside attacks for comparison and follows no aim.
+        starts_from_smaller_radius: In a sweep, start from this image's result at the previous radius.
+        text_only: Uses only the generated text, even if the model exposes scores.
+        is_control: A baseline without an objective (noise), reported beside the attacks.
     """
 
     name: ClassVar[str] = ""
     white_box: ClassVar[bool] = True
     needs_scores: ClassVar[bool] = True
-    warm: ClassVar[bool] = False
-    by_words: ClassVar[bool] = False
-    control: ClassVar[bool] = False
+    starts_from_smaller_radius: ClassVar[bool] = False
+    text_only: ClassVar[bool] = False
+    is_control: ClassVar[bool] = False
 
     def __init_subclass__(cls, **more: object) -> None:
         """A subclass that answers for itself, past the checks, is a mistake of the programmer."""
@@ -83,7 +83,7 @@ class Attack(ABC):
         keys: Sequence[str],
         seed: int = 0,
         region: Tensor | None = None,
-        begin: Tensor | None = None,
+        initial_images: Tensor | None = None,
     ) -> AttackResult:
         """Attack a batch of images; the result of an image does not depend on the others.
 
@@ -94,35 +94,37 @@ class Attack(ABC):
             keys: Name of each image, which with the seed decides what is random about it.
             seed: Of everything random.
             region: [B or 1, 1, H, W] of 0 and 1: where pixels may be changed; everywhere when None.
-            begin: Images in the ball to begin from, such as those of a smaller budget; the clean ones when None.
+            initial_images: Images in the ball to begin from, such as those of a smaller budget; the clean ones when None.
         """
         clean = checked(images, keys, region)
-        if begin is not None and (begin.shape != clean.shape or not bool(begin.isfinite().all())):
+        if initial_images is not None and (
+            initial_images.shape != clean.shape or not bool(initial_images.isfinite().all())
+        ):
             raise DataError(
-                f"images to begin from must be numbers in the shape {list(clean.shape)} of the clean ones, "
-                f"not {list(begin.shape)}."
+                f"Initial images have shape {list(initial_images.shape)}; expected {list(clean.shape)}, the shape of the "
+                "clean images, with finite values."
             )
         self._refuse(objective)
-        task = Task(objective, clean, budget, tuple(keys), seed, region, begin)
-        start = task.value(clean)
+        task = AttackTask(objective, clean, budget, tuple(keys), seed, region, initial_images)
+        initial_loss = task.value(clean)
         found = clean if budget.eps == 0 else self.perturb(task).detach()
         passes, zero = task.passes(), task.zero_gradients()
         stored = self._kept(found, task)
         with torch.no_grad():
-            broken = objective.broken(stored, task.rows).detach().cpu().bool()
+            succeeded = objective.succeeded(stored, task.rows).detach().cpu().bool()
         return AttackResult(
             images=stored,
-            start=start,
-            end=task.value(stored),
-            broken=broken,
-            linf=lengths(stored.double() - clean.double(), "linf").cpu(),
-            l2=lengths(stored.double() - clean.double(), "l2").cpu(),
+            initial_loss=initial_loss,
+            final_loss=task.value(stored),
+            succeeded=succeeded,
+            linf=change_norms(stored.double() - clean.double(), "linf").cpu(),
+            l2=change_norms(stored.double() - clean.double(), "l2").cpu(),
             passes=passes,
             zero_gradients=zero,
         )
 
     @abstractmethod
-    def perturb(self, task: Task) -> Tensor:
+    def perturb(self, task: AttackTask) -> Tensor:
         """Changed images [B, C, H, W]; where they leave ball, range or region they are moved back."""
 
     def _refuse(self, objective: Objective) -> None:
@@ -137,7 +139,7 @@ class Attack(ABC):
                 f"choose '{self.name}-report', or another attack by reports."
             )
 
-    def _kept(self, found: Tensor, task: Task) -> Tensor:
+    def _kept(self, found: Tensor, task: AttackTask) -> Tensor:
         """The images as they are stored: in the region, the ball and the range, or the program is wrong."""
         clean, budget = task.clean, task.budget
         if found.shape != clean.shape or not bool(found.isfinite().all()):
@@ -145,7 +147,7 @@ class Attack(ABC):
                 f"the attack '{self.name}' gave back images of another shape, or with values that are no numbers"
             )
         stored = task.stored(found.to(clean))
-        size = lengths(stored.double() - clean.double(), budget.norm)
+        size = change_norms(stored.double() - clean.double(), budget.norm)
         if bool((size > budget.eps * (1 + _SLACK)).any()) or bool(((stored < 0) | (stored > 1)).any()):
             raise RuntimeError(f"images of the attack '{self.name}' are outside of their ball after projection")
         return stored
@@ -178,7 +180,7 @@ if TYPE_CHECKING:
     Rows = Sequence[int]
 
 
-class Task:
+class AttackTask:
     """Images, aim and budget of one call.
 
     Args:
@@ -188,11 +190,11 @@ class Task:
         keys: Name of each image.
         seed: Of everything random.
         region: [B or 1, 1, H, W] of 0 and 1, or None.
-        begin: Images to begin from, or None; moved into the ball where they are outside. An objective that is flat at
+        initial_images: Images to begin from, or None; moved into the ball where they are outside. An objective that is flat at
             the clean images begins at random ones in their place.
 
     Attributes:
-        warm: Whether `begin` was given.
+        has_initial_images: Whether `initial_images` was given.
     """
 
     def __init__(
@@ -203,18 +205,18 @@ class Task:
         keys: tuple[str, ...],
         seed: int,
         region: Tensor | None = None,
-        begin: Tensor | None = None,
+        initial_images: Tensor | None = None,
     ) -> None:
         self.objective, self.clean, self.budget, self.keys, self.seed = objective, clean, budget, keys, seed
         self.region = None if region is None else region.to(clean).expand(len(clean), *region.shape[1:])
-        self.warm = begin is not None
-        self.begin = clean if begin is None else self.stored(begin.to(clean))
+        self.has_initial_images = initial_images is not None
+        self.initial_images = clean if initial_images is None else self.stored(initial_images.to(clean))
         self._passes = torch.zeros(len(clean), dtype=torch.long)
         self._gradients = torch.zeros(len(clean), dtype=torch.long)
         self._zero = torch.zeros(len(clean), dtype=torch.long)
         if objective.zero_gradient_at_clean:
-            still = (self.begin == clean).flatten(1).all(dim=1).reshape(-1, 1, 1, 1)
-            self.begin = torch.where(still, self.random_images(self.rows, "beside"), self.begin)
+            still = (self.initial_images == clean).flatten(1).all(dim=1).reshape(-1, 1, 1, 1)
+            self.initial_images = torch.where(still, self.random_images(self.rows, "beside"), self.initial_images)
 
     def __len__(self) -> int:
         return len(self.clean)
@@ -243,11 +245,13 @@ class Task:
     def stored(self, images: Tensor, rows: Rows | None = None) -> Tensor:
         """As `project`, and within the ball to the last bit: the images as the caller of the attack will get them."""
         chosen = self.rows if rows is None else list(rows)
-        return inside(self.within_region(images, chosen), self.clean[chosen], self.budget.eps, self.budget.norm)
+        return project_exactly(
+            self.within_region(images, chosen), self.clean[chosen], self.budget.eps, self.budget.norm
+        )
 
     def random_images(self, rows: Rows, *names: str | int, edge: bool = False) -> Tensor:
         """An image drawn from the ball around each clean one, or with `edge` from its surface."""
-        draw = random_edge if edge else random_change
+        draw = random_on_sphere if edge else random_in_ball
         shape = (len(rows), *self.clean.shape[1:])
         change = draw(shape, self.budget.eps, self.budget.norm, self.generators(rows, *names))
         return self.project(self.clean[list(rows)] + change.to(self.clean), rows)
@@ -281,36 +285,36 @@ class Task:
             slope = slope * self.region[chosen]
         return found.detach().double().cpu(), slope
 
-    def broken(self, images: Tensor, rows: Rows) -> Tensor:
+    def succeeded(self, images: Tensor, rows: Rows) -> Tensor:
         """Whether each image is broken, [len(rows)] bool on the CPU; one pass an image."""
         self._passes[list(rows)] += 1
         with torch.no_grad():
-            return self.objective.broken(images, rows).detach().cpu().bool()
+            return self.objective.succeeded(images, rows).detach().cpu().bool()
 
-    def reached(self, losses: Tensor, rows: Rows) -> Tensor:
+    def succeeded_by_loss(self, losses: Tensor, rows: Rows) -> Tensor:
         """Whether losses tell that the images are broken, [len(rows)] bool; False where only an answer tells."""
-        told = self.objective.reached(losses, rows)
+        told = self.objective.succeeded_by_loss(losses, rows)
         return torch.zeros(len(losses), dtype=torch.bool) if told is None else told.cpu().bool()
 
     def verdict(self, images: Tensor, losses: Tensor, rows: Rows) -> Tensor:
         """Whether each image is broken, [len(rows)] bool: by its loss where that tells, else by one more pass."""
-        told = self.objective.reached(losses, rows)
-        return self.broken(images, rows) if told is None else told.cpu().bool()
+        told = self.objective.succeeded_by_loss(losses, rows)
+        return self.succeeded(images, rows) if told is None else told.cpu().bool()
 
-    def part(self, rows: Rows) -> Task:
+    def part(self, rows: Rows) -> AttackTask:
         """The same task for some of its images, with passes of its own; see `absorb`."""
         chosen = list(rows)
-        return Task(
+        return AttackTask(
             _Part(self.objective, chosen),
             self.clean[chosen],
             self.budget,
             tuple(self.keys[row] for row in chosen),
             self.seed,
             None if self.region is None else self.region[chosen],
-            self.begin[chosen] if self.warm else None,
+            self.initial_images[chosen] if self.has_initial_images else None,
         )
 
-    def absorb(self, part: Task, rows: Rows) -> None:
+    def absorb(self, part: AttackTask, rows: Rows) -> None:
         """Count what a part spent on these rows."""
         chosen = list(rows)
         self._passes[chosen] += part._passes
@@ -338,13 +342,13 @@ class _Part(Objective):
         """As the whole objective gives them."""
         return self.whole.losses(images, self._of_whole(rows))
 
-    def broken(self, images: Tensor, rows: Rows) -> Tensor:
+    def succeeded(self, images: Tensor, rows: Rows) -> Tensor:
         """As the whole objective says."""
-        return self.whole.broken(images, self._of_whole(rows))
+        return self.whole.succeeded(images, self._of_whole(rows))
 
-    def reached(self, losses: Tensor, rows: Rows) -> Tensor | None:
+    def succeeded_by_loss(self, losses: Tensor, rows: Rows) -> Tensor | None:
         """As the whole objective says."""
-        return self.whole.reached(losses, self._of_whole(rows))
+        return self.whole.succeeded_by_loss(losses, self._of_whole(rows))
 
     def _of_whole(self, rows: Rows) -> list[int]:
         return [self.rows[row] for row in rows]
@@ -357,26 +361,26 @@ def _slope(losses: Tensor, images: Tensor) -> Tensor:
     return torch.autograd.grad(losses.sum(), images, allow_unused=True, materialize_grads=True)[0]
 
 
-class Best:
+class BestSoFar:
     """The best image seen of each row, by loss; a broken one is better than any that is not.
 
     Args:
         task: Whose images.
     """
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: AttackTask) -> None:
         self.images = task.clean.clone()
         self.losses = torch.full((len(task),), -torch.inf, dtype=torch.float64)
-        self.broken = torch.zeros(len(task), dtype=torch.bool)
+        self.succeeded = torch.zeros(len(task), dtype=torch.bool)
 
-    def take(self, images: Tensor, losses: Tensor, rows: Rows, broken: Tensor | None = None) -> Tensor:
+    def take(self, images: Tensor, losses: Tensor, rows: Rows, succeeded: Tensor | None = None) -> Tensor:
         """Keep what is better than before; returns which were, [len(rows)] bool."""
         chosen = torch.as_tensor(list(rows))
-        there = torch.zeros(len(chosen), dtype=torch.bool) if broken is None else broken
-        had = self.broken[chosen]
+        there = torch.zeros(len(chosen), dtype=torch.bool) if succeeded is None else succeeded
+        had = self.succeeded[chosen]
         better = (there & ~had) | ((there == had) & (losses > self.losses[chosen]))
         kept = chosen[better]
         self.images[kept.to(self.images.device)] = images[better.to(images.device)].detach()
         self.losses[kept] = losses[better]
-        self.broken[kept] = there[better]
+        self.succeeded[kept] = there[better]
         return better

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from cxrlab.attacks.attack import Attack, Best, Task
+from cxrlab.attacks.attack import Attack, AttackTask, BestSoFar
 from cxrlab.attacks.config import ATTACKS, AttackSettings
 from cxrlab.attacks.objectives import Objective
 
@@ -30,17 +30,17 @@ class Ensemble(Attack):
     name: ClassVar[str] = "ensemble"
     white_box: ClassVar[bool] = False
     needs_scores: ClassVar[bool] = False
-    warm: ClassVar[bool] = True  # so that the worst case never falls with the radius
+    starts_from_smaller_radius: ClassVar[bool] = True  # so that the worst case never falls with the radius
 
     def __init__(self, settings: AttackSettings | None = None, members: Sequence[str] | None = None) -> None:
         self.settings = settings or AttackSettings()
         self.members = None if members is None else tuple(members)
 
-    def perturb(self, task: Task) -> Tensor:
+    def perturb(self, task: AttackTask) -> Tensor:
         """The passes of every member, and one or two an image to compare each of its images."""
         members = [self._member(name, task.objective) for name in self.members or default_members(task.objective)]
-        best = Best(task)
-        left = self._compare(task, best, task.begin, task.rows)
+        best = BestSoFar(task)
+        left = self._compare(task, best, task.initial_images, task.rows)
         for member in members:
             if not left:
                 break
@@ -56,7 +56,7 @@ class Ensemble(Attack):
         member._refuse(objective)
         return member
 
-    def _compare(self, task: Task, best: Best, found: Tensor, rows: list[int]) -> list[int]:
+    def _compare(self, task: AttackTask, best: BestSoFar, found: Tensor, rows: list[int]) -> list[int]:
         """Keep what is worse than before; returns the rows that the next attack sees."""
         losses = task.losses(found, rows)
         there = task.verdict(found, losses, rows)

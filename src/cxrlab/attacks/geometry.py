@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _TINY = 1e-12
 
 
-def lengths(change: Tensor, norm: Norm) -> Tensor:
+def change_norms(change: Tensor, norm: Norm) -> Tensor:
     """Size of each image's change, [B] float64."""
     flat = change.flatten(1).double()
     return flat.abs().amax(dim=1) if norm == "linf" else flat.norm(dim=1)
@@ -34,21 +34,21 @@ def project(candidate: Tensor, clean: Tensor, eps: float, norm: Norm) -> Tensor:
     if norm == "linf":
         return torch.minimum(torch.maximum(candidate, clean - eps), clean + eps).clamp(0, 1)
     change = candidate.double() - clean.double()
-    size = lengths(change, norm)
+    size = change_norms(change, norm)
     nearer = clean + (change * _per_image(eps / size.clamp(min=_TINY))).to(clean.dtype)
     # An image of the ball is given back bit by bit: `clean + (candidate - clean)` would round.
     return torch.where(_per_image(size <= eps), candidate, nearer).clamp(0, 1)
 
 
-def shorten(change: Tensor, eps: float, norm: Norm) -> Tensor:
+def clip_norm(change: Tensor, eps: float, norm: Norm) -> Tensor:
     """The nearest change of at most the length ε, whatever image it will be added to."""
     if norm == "linf":
         return change.clamp(-eps, eps)
-    size = lengths(change, norm).clamp(min=_TINY)
+    size = change_norms(change, norm).clamp(min=_TINY)
     return change * _per_image((eps / size).clamp(max=1.0).to(change.dtype))
 
 
-def inside(candidate: Tensor, clean: Tensor, eps: float, norm: Norm) -> Tensor:
+def project_exactly(candidate: Tensor, clean: Tensor, eps: float, norm: Norm) -> Tensor:
     """The image nearest to `candidate` whose difference to `clean` is within the ball, exactly.
 
     `clean + eps` is rounded to float32, so that its distance from `clean` may exceed ε in the last place.
@@ -62,7 +62,7 @@ def inside(candidate: Tensor, clean: Tensor, eps: float, norm: Norm) -> Tensor:
         highest = torch.where(highest.double() > high, torch.nextafter(highest, torch.zeros_like(clean)), highest)
         return torch.minimum(torch.maximum(image, lowest), highest).clamp(0, 1)
     for _ in range(8):
-        over = lengths(image.double() - clean.double(), norm) > eps
+        over = change_norms(image.double() - clean.double(), norm) > eps
         if not bool(over.any()):
             break
         # A step of a millionth of the change, and one place of every number, towards the clean image.
@@ -71,22 +71,22 @@ def inside(candidate: Tensor, clean: Tensor, eps: float, norm: Norm) -> Tensor:
     return image
 
 
-def steepest(gradient: Tensor, norm: Norm) -> Tensor:
+def steepest_direction(gradient: Tensor, norm: Norm) -> Tensor:
     """Direction of the step of length 1 that raises the loss most; 0 where the gradient is 0."""
     if norm == "linf":
         return gradient.sign()
-    size = lengths(gradient, norm)
+    size = change_norms(gradient, norm)
     # However small a gradient is, its direction has length 1.
     return (gradient.double() / _per_image(torch.where(size > 0, size, 1.0))).to(gradient.dtype)
 
 
-def random_change(shape: Sequence[int], eps: float, norm: Norm, generators: Sequence[Generator]) -> Tensor:
+def random_in_ball(shape: Sequence[int], eps: float, norm: Norm, generators: Sequence[Generator]) -> Tensor:
     """One change an image, uniform in the ball, each from its own generator; [B, C, H, W] float32."""
     made = np.stack([_uniform_in_ball(tuple(shape[1:]), eps, norm, generator) for generator in generators])
     return torch.from_numpy(made.astype(np.float32))
 
 
-def random_edge(shape: Sequence[int], eps: float, norm: Norm, generators: Sequence[Generator]) -> Tensor:
+def random_on_sphere(shape: Sequence[int], eps: float, norm: Norm, generators: Sequence[Generator]) -> Tensor:
     """One change an image whose length is ε: even numbers of [-1, 1], or a direction drawn evenly, stretched to it."""
     made = np.stack([_on_sphere(tuple(shape[1:]), eps, norm, generator) for generator in generators])
     return torch.from_numpy(made.astype(np.float32))

@@ -11,9 +11,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from cxrlab.attacks.attack import Attack, Best, Task
+from cxrlab.attacks.attack import Attack, AttackTask, BestSoFar
 from cxrlab.attacks.config import AttackSettings
-from cxrlab.attacks.geometry import steepest
+from cxrlab.attacks.geometry import steepest_direction
 
 _TINY = 1e-12
 
@@ -26,11 +26,11 @@ class Fgsm(Attack):
     def __init__(self, settings: AttackSettings | None = None) -> None:
         self.settings = settings or AttackSettings()
 
-    def perturb(self, task: Task) -> Tensor:
+    def perturb(self, task: AttackTask) -> Tensor:
         """One pass an image: at the clean one, or where that one has no slope at a random image of its ball."""
         flat = task.objective.zero_gradient_at_clean
         _, slope = task.gradients(task.random_images(task.rows, self.name) if flat else task.clean, task.rows)
-        return task.project(task.clean + task.budget.eps * steepest(slope, task.budget.norm))
+        return task.project(task.clean + task.budget.eps * steepest_direction(slope, task.budget.norm))
 
 
 class Pgd(Attack):
@@ -41,12 +41,12 @@ class Pgd(Attack):
     def __init__(self, settings: AttackSettings | None = None) -> None:
         self.settings = settings or AttackSettings()
 
-    def perturb(self, task: Task) -> Tensor:
+    def perturb(self, task: AttackTask) -> Tensor:
         """`steps` passes an image for each restart, and one to compare restarts."""
         settings = self.settings
         if settings.restarts == 1:
             return self._climb(task, task.rows, 0)
-        best = Best(task)
+        best = BestSoFar(task)
         left = task.rows
         for restart in range(settings.restarts):
             found = self._climb(task, left, restart)
@@ -59,9 +59,11 @@ class Pgd(Attack):
                 break
         return best.images
 
-    def _climb(self, task: Task, rows: list[int], restart: int) -> Tensor:
+    def _climb(self, task: AttackTask, rows: list[int], restart: int) -> Tensor:
         """One run over some images of the task; [len(rows), C, H, W]."""
-        begin = task.random_images(rows, self.name, restart) if self._random(task, restart) else task.begin[rows]
+        begin = (
+            task.random_images(rows, self.name, restart) if self._random(task, restart) else task.initial_images[rows]
+        )
         state = _State(task, rows, begin)
         for _ in range(self.settings.steps):
             if not state.active:
@@ -75,12 +77,12 @@ class Pgd(Attack):
             state.move(task.project(images + self.step(task, chosen, slope), chosen))
         return state.finish(keep_best=self.settings.keep == "best")
 
-    def _random(self, task: Task, restart: int) -> bool:
-        return restart > 0 or (self.settings.random_start and not task.warm)
+    def _random(self, task: AttackTask, restart: int) -> bool:
+        return restart > 0 or (self.settings.random_start and not task.has_initial_images)
 
-    def step(self, task: Task, rows: list[int], slope: Tensor) -> Tensor:
+    def step(self, task: AttackTask, rows: list[int], slope: Tensor) -> Tensor:
         """What is added to the images of these rows."""
-        return self.settings.step_size * task.budget.eps * steepest(slope, task.budget.norm)
+        return self.settings.step_size * task.budget.eps * steepest_direction(slope, task.budget.norm)
 
 
 class MiFgsm(Pgd):
@@ -88,29 +90,29 @@ class MiFgsm(Pgd):
 
     name: ClassVar[str] = "mi-fgsm"
 
-    def perturb(self, task: Task) -> Tensor:
+    def perturb(self, task: AttackTask) -> Tensor:
         """`steps` passes an image; it has no restarts, since it begins where the clean image is."""
         self._sums = torch.zeros_like(task.clean)
         return self._climb(task, task.rows, 0)
 
-    def _random(self, task: Task, restart: int) -> bool:
+    def _random(self, task: AttackTask, restart: int) -> bool:
         return False
 
-    def step(self, task: Task, rows: list[int], slope: Tensor) -> Tensor:
+    def step(self, task: AttackTask, rows: list[int], slope: Tensor) -> Tensor:
         """ε / steps along the sum."""
         scale = slope.flatten(1).abs().mean(dim=1).clamp(min=_TINY).reshape(-1, 1, 1, 1)
         self._sums[rows] = self.settings.momentum * self._sums[rows] + slope / scale
-        return task.budget.eps / self.settings.steps * steepest(self._sums[rows], task.budget.norm)
+        return task.budget.eps / self.settings.steps * steepest_direction(self._sums[rows], task.budget.norm)
 
 
 class _State:
     """Images on their way, those that are done among them."""
 
-    def __init__(self, task: Task, rows: list[int], begin: Tensor) -> None:
-        self.task, self.rows, self.images = task, rows, begin.clone()
+    def __init__(self, task: AttackTask, rows: list[int], initial_images: Tensor) -> None:
+        self.task, self.rows, self.images = task, rows, initial_images.clone()
         self.active = list(range(len(rows)))  # places in `rows` of the images that still move
         self.stayed: list[int] = []  # of those last asked, the places of the ones that did not leave
-        self._best = begin.clone()
+        self._best = initial_images.clone()
         self._losses = torch.full((len(rows),), -torch.inf, dtype=torch.float64)
 
     def current(self) -> tuple[Tensor, list[int]]:
@@ -122,7 +124,7 @@ class _State:
         if keep_best:
             self._note(losses)
         chosen = [self.rows[place] for place in self.active]
-        gone = self.task.reached(losses, chosen).tolist() if early else [False] * len(chosen)
+        gone = self.task.succeeded_by_loss(losses, chosen).tolist() if early else [False] * len(chosen)
         self.stayed = [number for number, left in enumerate(gone) if not left]
         self.active = [self.active[number] for number in self.stayed]
         return bool(self.active)
@@ -160,9 +162,9 @@ class Apgd(Attack):
     def __init__(self, settings: AttackSettings | None = None) -> None:
         self.settings = settings or AttackSettings()
 
-    def perturb(self, task: Task) -> Tensor:
+    def perturb(self, task: AttackTask) -> Tensor:
         """`steps` + 1 passes an image for each restart."""
-        best, left = Best(task), task.rows
+        best, left = BestSoFar(task), task.rows
         compared = self.settings.early_exit and self.settings.restarts > 1
         for restart in range(self.settings.restarts):
             found, losses = self._climb(task, left, restart)
@@ -174,7 +176,7 @@ class Apgd(Attack):
                 break
         return best.images
 
-    def _climb(self, task: Task, rows: list[int], restart: int) -> tuple[Tensor, Tensor]:
+    def _climb(self, task: AttackTask, rows: list[int], restart: int) -> tuple[Tensor, Tensor]:
         """One run over some images of the task; (best images, their losses)."""
         walk = _Walk(task, rows, self._begin(task, rows, restart))
         windows = checkpoints(self.settings.steps)
@@ -189,10 +191,10 @@ class Apgd(Attack):
                 walk.judge(windows[number])
         return walk.best, walk.best_losses
 
-    def _begin(self, task: Task, rows: list[int], restart: int) -> Tensor:
-        if restart > 0 or (self.settings.random_start and not task.warm):
+    def _begin(self, task: AttackTask, rows: list[int], restart: int) -> Tensor:
+        if restart > 0 or (self.settings.random_start and not task.has_initial_images):
             return task.random_images(rows, self.name, restart, edge=True)
-        return task.begin[rows]
+        return task.initial_images[rows]
 
 
 def checkpoints(steps: int) -> dict[int, int]:
@@ -213,20 +215,22 @@ def checkpoints(steps: int) -> dict[int, int]:
 class _Walk:
     """Images on their way, each with its own step; those that are done stay where they were best."""
 
-    def __init__(self, task: Task, rows: list[int], begin: Tensor) -> None:
+    def __init__(self, task: AttackTask, rows: list[int], initial_images: Tensor) -> None:
         self.task, self.rows = task, rows
         self.active = list(range(len(rows)))  # places in `rows` of the images that still move
-        self.images, self.before = begin.clone(), begin.clone()
-        self.losses, self.slope = task.gradients(begin, rows)
-        self.best, self.best_losses, self.best_slope = begin.clone(), self.losses.clone(), self.slope.clone()
-        self.length = torch.full((len(rows), 1, 1, 1), 2 * task.budget.eps, dtype=begin.dtype, device=begin.device)
+        self.images, self.before = initial_images.clone(), initial_images.clone()
+        self.losses, self.slope = task.gradients(initial_images, rows)
+        self.best, self.best_losses, self.best_slope = initial_images.clone(), self.losses.clone(), self.slope.clone()
+        self.length = torch.full(
+            (len(rows), 1, 1, 1), 2 * task.budget.eps, dtype=initial_images.dtype, device=initial_images.device
+        )
         self.rises = torch.zeros(len(rows), dtype=torch.long)
         self.mark = self.losses.clone()  # best losses at the last checkpoint
         self.halved = torch.ones(len(rows), dtype=torch.bool)
 
     def leave(self) -> None:
         """Let the images go whose loss says that they are broken."""
-        done = self.task.reached(self.losses[self.active], self._chosen()).tolist()
+        done = self.task.succeeded_by_loss(self.losses[self.active], self._chosen()).tolist()
         for place, gone in zip(self.active, done, strict=True):
             if gone:
                 self.best[place], self.best_losses[place] = self.images[place], self.losses[place]
@@ -238,7 +242,9 @@ class _Walk:
         here = self.images[active]
         drift = here - self.before[active]
         self.before[active] = here
-        ahead = task.project(here + self.length[active] * steepest(self.slope[active], task.budget.norm), chosen)
+        ahead = task.project(
+            here + self.length[active] * steepest_direction(self.slope[active], task.budget.norm), chosen
+        )
         self.images[active] = task.project(here + new * (ahead - here) + (1 - new) * drift, chosen)
 
     def look(self, *, last: bool) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cxrlab.attacks.attack import Attack, Task
+from cxrlab.attacks.attack import Attack, AttackTask
 from cxrlab.attacks.config import AttackSettings
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ class Noise(Attack):
     name: ClassVar[str] = "noise"
     white_box: ClassVar[bool] = False
     needs_scores: ClassVar[bool] = False
-    control: ClassVar[bool] = True
+    is_control: ClassVar[bool] = True
 
     def __init__(self, settings: AttackSettings | None = None) -> None:
         self.settings = settings or AttackSettings()
 
-    def perturb(self, task: Task) -> Tensor:
+    def perturb(self, task: AttackTask) -> Tensor:
         """No pass at all."""
         return task.random_images(task.rows, self.name)
 
@@ -47,10 +47,10 @@ class RandomSearch(Attack):
     def __init__(self, settings: AttackSettings | None = None) -> None:
         self.settings = settings or AttackSettings()
 
-    def perturb(self, task: Task) -> Tensor:
+    def perturb(self, task: AttackTask) -> Tensor:
         """`queries` passes an image, or fewer with `early_exit`."""
         rows, sources = task.rows, task.generators(task.rows, self.name)
-        images = task.begin.clone() if task.warm else task.project(self.first(task, sources))
+        images = task.initial_images.clone() if task.has_initial_images else task.project(self.first(task, sources))
         losses = task.losses(images, rows)
         left = self._left(task, self._gone(task, images, losses, rows, rows), rows)
         for query in range(1, self.settings.queries):
@@ -68,11 +68,13 @@ class RandomSearch(Attack):
             left = self._left(task, gone, left)
         return images
 
-    def first(self, task: Task, sources: Sequence[Generator]) -> Tensor:
+    def first(self, task: AttackTask, sources: Sequence[Generator]) -> Tensor:
         """Where the search begins, unless images to begin from are given."""
         return task.clean
 
-    def propose(self, task: Task, images: Tensor, rows: list[int], sources: list[Generator], done: float) -> Tensor:
+    def propose(
+        self, task: AttackTask, images: Tensor, rows: list[int], sources: list[Generator], done: float
+    ) -> Tensor:
         """The next images to try.
 
         Args:
@@ -90,7 +92,7 @@ class RandomSearch(Attack):
             change /= np.linalg.norm(change.reshape(len(change), -1), axis=1).reshape(-1, 1, 1, 1)
         return images + _STEP * task.budget.eps * torch.from_numpy(change).to(images)
 
-    def _gone(self, task: Task, images: Tensor, losses: Tensor, rows: list[int], rose: list[int]) -> Tensor:
+    def _gone(self, task: AttackTask, images: Tensor, losses: Tensor, rows: list[int], rose: list[int]) -> Tensor:
         """Which images are broken and need no more queries, [len(rows)] bool.
 
         Where losses do not tell, an attack by report asks for the images whose loss rose, within its queries; an answer
@@ -99,15 +101,15 @@ class RandomSearch(Attack):
         gone = torch.zeros(len(rows), dtype=torch.bool)
         if not self.settings.early_exit:
             return gone
-        if (told := task.objective.reached(losses, rows)) is not None:
+        if (told := task.objective.succeeded_by_loss(losses, rows)) is not None:
             return told.cpu().bool()
         passes = task.passes()
         asked = [place for place, row in enumerate(rows) if row in rose and passes[row] < self.settings.queries]
         if asked and not self.needs_scores:
-            gone[asked] = task.broken(images[asked], [rows[place] for place in asked])
+            gone[asked] = task.succeeded(images[asked], [rows[place] for place in asked])
         return gone
 
-    def _left(self, task: Task, gone: Tensor, rows: list[int]) -> list[int]:
+    def _left(self, task: AttackTask, gone: Tensor, rows: list[int]) -> list[int]:
         """Images that are not broken and have queries left."""
         spent = task.passes()[rows] >= self.settings.queries
         return torch.as_tensor(rows)[~gone & ~spent].tolist()
@@ -118,7 +120,7 @@ class RandomSearchByReport(RandomSearch):
 
     name: ClassVar[str] = "random-report"
     needs_scores: ClassVar[bool] = False
-    by_words: ClassVar[bool] = True
+    text_only: ClassVar[bool] = True
 
 
 def signs(source: Generator, *shape: int) -> np.ndarray:
@@ -155,7 +157,7 @@ class Square(RandomSearch):
 
     name: ClassVar[str] = "square"
 
-    def first(self, task: Task, sources: Sequence[Generator]) -> Tensor:
+    def first(self, task: AttackTask, sources: Sequence[Generator]) -> Tensor:
         """Stripes for l∞: each column of each channel at one end of the ball; tiles for l2."""
         channels, height, width = task.clean.shape[1:]
         if task.budget.norm == "linf":
@@ -166,7 +168,9 @@ class Square(RandomSearch):
             change = np.stack([_tiles(one, (channels, height, width)) for one in sources])
         return task.clean + task.budget.eps * torch.from_numpy(np.ascontiguousarray(change)).to(task.clean)
 
-    def propose(self, task: Task, images: Tensor, rows: list[int], sources: list[Generator], done: float) -> Tensor:
+    def propose(
+        self, task: AttackTask, images: Tensor, rows: list[int], sources: list[Generator], done: float
+    ) -> Tensor:
         """One square an image, at a place of its own."""
         side = math.sqrt(covered(done) * images.shape[-2] * images.shape[-1])
         if task.budget.norm == "linf":
@@ -181,7 +185,7 @@ class SquareByReport(Square):
 
     name: ClassVar[str] = "square-report"
     needs_scores: ClassVar[bool] = False
-    by_words: ClassVar[bool] = True
+    text_only: ClassVar[bool] = True
 
 
 def covered(done: float) -> float:

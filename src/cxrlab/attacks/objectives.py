@@ -43,10 +43,10 @@ class Objective(ABC):
         """
 
     @abstractmethod
-    def broken(self, images: Tensor, rows: Sequence[int]) -> Tensor:
+    def succeeded(self, images: Tensor, rows: Sequence[int]) -> Tensor:
         """Whether the aim is reached, by what the model answers to these images; [B] bool."""
 
-    def reached(self, losses: Tensor, rows: Sequence[int]) -> Tensor | None:
+    def succeeded_by_loss(self, losses: Tensor, rows: Sequence[int]) -> Tensor | None:
         """Whether losses [B] tell that the aim is reached, [B] bool; None where only an answer tells."""
         return None
 
@@ -54,7 +54,7 @@ class Objective(ABC):
 if TYPE_CHECKING:
     Rows = Sequence[int]
     # Images and the rows that they stand for → one report an image.
-    Writes = Callable[[Tensor, Rows], Sequence[str]]
+    GenerateReports = Callable[[Tensor, Rows], Sequence[str]]
     # A report and its row → whether the aim is reached.
     Verdict = Callable[[str, int], bool]
     # Images and rows → margins [B, labels], above 0 for present.
@@ -67,7 +67,7 @@ _MANY = 9  # changed findings; more would outweigh one that is missed
 _TOLD = 0.05  # between the weight of the words and that of one changed finding
 
 
-def present_in(report: str) -> frozenset[str]:
+def present_observations(report: str) -> frozenset[str]:
     """Observations that a report says are there, hedged or not."""
     return frozenset(finding.observation for finding in read(report) if finding.present)
 
@@ -75,10 +75,10 @@ def present_in(report: str) -> frozenset[str]:
 class _ByReport(Objective):
     """An aim that is reached when the written report says so."""
 
-    def __init__(self, writes: Writes, verdict: Verdict) -> None:
+    def __init__(self, writes: GenerateReports, verdict: Verdict) -> None:
         self._writes, self._verdict = writes, verdict
 
-    def broken(self, images: Tensor, rows: Rows) -> Tensor:
+    def succeeded(self, images: Tensor, rows: Rows) -> Tensor:
         """By the report that is written for each image."""
         reports = self._writes(images, rows)
         return torch.tensor([self._verdict(text, row) for text, row in zip(reports, rows, strict=True)])
@@ -103,10 +103,10 @@ class RaiseReportLoss(_ByReport):
         reports: Sequence[str],
         indications: Sequence[str | None],
         before: Sequence[str],
-        writes: Writes,
+        writes: GenerateReports,
     ) -> None:
-        known = [present_in(text) for text in before]
-        super().__init__(writes, lambda text, row: present_in(text) != known[row])
+        known = [present_observations(text) for text in before]
+        super().__init__(writes, lambda text, row: present_observations(text) != known[row])
         self.model, self.reports, self.indications = model, reports, indications
 
     def losses(self, images: Tensor, rows: Rows) -> Tensor:
@@ -126,9 +126,11 @@ class LowerReportLoss(_ByReport):
 
     name = "target"
 
-    def __init__(self, model: Any, targets: Sequence[str], indications: Sequence[str | None], writes: Writes) -> None:
-        wanted = [present_in(text) for text in targets]
-        super().__init__(writes, lambda text, row: present_in(text) == wanted[row])
+    def __init__(
+        self, model: Any, targets: Sequence[str], indications: Sequence[str | None], writes: GenerateReports
+    ) -> None:
+        wanted = [present_observations(text) for text in targets]
+        super().__init__(writes, lambda text, row: present_observations(text) == wanted[row])
         self.model, self.targets, self.indications = model, targets, indications
 
     def losses(self, images: Tensor, rows: Rows) -> Tensor:
@@ -154,7 +156,7 @@ class ContrastReports(_ByReport):
         wanted: Sequence[str],
         unwanted: Sequence[str],
         indications: Sequence[str | None],
-        writes: Writes,
+        writes: GenerateReports,
         verdict: Verdict,
     ) -> None:
         super().__init__(writes, verdict)
@@ -167,7 +169,7 @@ class ContrastReports(_ByReport):
 
 
 def remove_finding(
-    model: Any, reports: Sequence[str], names: Sequence[str], indications: Sequence[str | None], writes: Writes
+    model: Any, reports: Sequence[str], names: Sequence[str], indications: Sequence[str | None], writes: GenerateReports
 ) -> ContrastReports:
     """A finding disappears from each report.
 
@@ -180,19 +182,19 @@ def remove_finding(
     """
     without = [without_finding(text, name) for text, name in zip(reports, names, strict=True)]
     found = ContrastReports(
-        model, without, reports, indications, writes, lambda text, row: names[row] not in present_in(text)
+        model, without, reports, indications, writes, lambda text, row: names[row] not in present_observations(text)
     )
     found.name = "remove"
     return found
 
 
 def invent_finding(
-    model: Any, reports: Sequence[str], names: Sequence[str], indications: Sequence[str | None], writes: Writes
+    model: Any, reports: Sequence[str], names: Sequence[str], indications: Sequence[str | None], writes: GenerateReports
 ) -> ContrastReports:
     """A finding that is not there appears in each report; arguments as of `remove_finding`."""
     with_it = [with_finding(text, name) for text, name in zip(reports, names, strict=True)]
     found = ContrastReports(
-        model, with_it, reports, indications, writes, lambda text, row: names[row] in present_in(text)
+        model, with_it, reports, indications, writes, lambda text, row: names[row] in present_observations(text)
     )
     found.name = "invent"
     return found
@@ -224,7 +226,7 @@ class WrongAnswers(Objective):
         values = torch.where(known, torch.nn.functional.softplus(-signs * margins), torch.zeros_like(margins))
         return values.sum(dim=1) / known.sum(dim=1).clamp(min=1)
 
-    def broken(self, images: Tensor, rows: Rows) -> Tensor:
+    def succeeded(self, images: Tensor, rows: Rows) -> Tensor:
         """By the answers to each image."""
         with torch.no_grad():
             margins = (self._verdicts or self._margins)(images, rows)
@@ -233,7 +235,7 @@ class WrongAnswers(Objective):
         wrong = ((signs > 0) & (margins <= 0)) | ((signs < 0) & (margins > 0))
         return wrong.sum(dim=1).cpu() > torch.tensor([self._before[row] for row in rows])
 
-    def reached(self, losses: Tensor, rows: Rows) -> Tensor | None:
+    def succeeded_by_loss(self, losses: Tensor, rows: Rows) -> Tensor | None:
         """A single question that was answered rightly: a loss above log 2 is the wrong answer."""
         single = bool(((~self._truths.isnan()).sum(dim=1) == 1).all()) and not any(self._before)
         return losses > _LOG_TWO if single and self._verdicts is None else None
@@ -264,12 +266,12 @@ class MoveEmbedding(Objective):
         """Minus the cosine between the image's vector and the clean one's, in [-1, 1]."""
         return -(self._vectors(images) * self._homes[list(rows)]).sum(dim=1)
 
-    def broken(self, images: Tensor, rows: Rows) -> Tensor:
+    def succeeded(self, images: Tensor, rows: Rows) -> Tensor:
         """Whether the cosine is below `far`."""
         with torch.no_grad():
             return (self.losses(images, rows) > -self._far).cpu()
 
-    def reached(self, losses: Tensor, rows: Rows) -> Tensor | None:
+    def succeeded_by_loss(self, losses: Tensor, rows: Rows) -> Tensor | None:
         """The loss is all there is."""
         return losses > -self._far
 
@@ -287,22 +289,22 @@ class ReportHarm(_ByReport):
     gradients = False
     scores = False
 
-    def __init__(self, truths: Sequence[frozenset[str]], before: Sequence[str], writes: Writes) -> None:
-        known = [present_in(text) for text in before]
-        super().__init__(writes, lambda text, row: present_in(text) != known[row])
+    def __init__(self, truths: Sequence[frozenset[str]], before: Sequence[str], writes: GenerateReports) -> None:
+        known = [present_observations(text) for text in before]
+        super().__init__(writes, lambda text, row: present_observations(text) != known[row])
         self._truths, self._known, self._before = truths, known, [set(text.lower().split()) for text in before]
 
     def losses(self, images: Tensor, rows: Rows) -> Tensor:
         """Findings missed and invented, then findings changed, then the share of words changed, which breaks ties."""
         values = []
         for text, row in zip(self._writes(images, rows), rows, strict=True):
-            there, words = present_in(text), set(text.lower().split())
+            there, words = present_observations(text), set(text.lower().split())
             changed = len(words ^ self._before[row]) / max(len(words | self._before[row]), 1)
             flipped = min(len(there ^ self._known[row]), _MANY)
             values.append(len(there ^ self._truths[row]) + 0.1 * flipped + 0.01 * changed)
         return torch.tensor(values, dtype=torch.float32)
 
-    def reached(self, losses: Tensor, rows: Rows) -> Tensor | None:
+    def succeeded_by_loss(self, losses: Tensor, rows: Rows) -> Tensor | None:
         """What a loss has beyond a whole number is at most 0.01 from words and at least 0.1 from a changed finding."""
         return losses % 1 > _TOLD
 

@@ -12,9 +12,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from cxrlab.attacks.attack import Attack, Task, checked
+from cxrlab.attacks.attack import Attack, AttackTask, checked
 from cxrlab.attacks.config import AttackSettings, Budget
-from cxrlab.attacks.geometry import random_change, shorten, steepest
+from cxrlab.attacks.geometry import clip_norm, random_in_ball, steepest_direction
 from cxrlab.attacks.objectives import Objective
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.memory import BatchSize
@@ -56,31 +56,31 @@ def make_universal(
         raise ConfigError(
             "a universal change is made from gradients and this model gives none; make it with a model that does."
         )
-    task = Task(objective, clean, budget, tuple(keys), seed, region)
+    task = AttackTask(objective, clean, budget, tuple(keys), seed, region)
     change = _start(task)
     for epoch in range(settings.universal_epochs):
         for rows in _batches(task, epoch):
             slope = torch.stack(at_once.map(rows, partial(_slopes, task, change)))
-            step = settings.step_size * budget.eps * steepest(slope.mean(dim=0, keepdim=True), budget.norm)
-            change = shorten(change + step, budget.eps, budget.norm)
+            step = settings.step_size * budget.eps * steepest_direction(slope.mean(dim=0, keepdim=True), budget.norm)
+            change = clip_norm(change + step, budget.eps, budget.norm)
     return change
 
 
-def _slopes(task: Task, change: Tensor, rows: Sequence[int]) -> Tensor:
+def _slopes(task: AttackTask, change: Tensor, rows: Sequence[int]) -> Tensor:
     """Gradient of each of these images with the change on it."""
     return task.gradients(task.project(task.clean[list(rows)] + change, rows), rows)[1]
 
 
-def _start(task: Task) -> Tensor:
+def _start(task: AttackTask) -> Tensor:
     """[1, C, H, W]."""
     nothing = torch.zeros_like(task.clean[:1])
     if not task.objective.zero_gradient_at_clean:
         return nothing
     source = generator(task.seed, "attack", "universal", "start")
-    return random_change(nothing.shape, task.budget.eps, task.budget.norm, [source]).to(nothing)
+    return random_in_ball(nothing.shape, task.budget.eps, task.budget.norm, [source]).to(nothing)
 
 
-def _batches(task: Task, epoch: int) -> list[list[int]]:
+def _batches(task: AttackTask, epoch: int) -> list[list[int]]:
     """Rows of the task in the order of one epoch, whatever order the images came in."""
     by_name = sorted(task.rows, key=lambda row: task.keys[row])
     order = [by_name[place] for place in generator(task.seed, "attack", "universal", epoch).permutation(len(by_name))]
@@ -102,7 +102,7 @@ class Universal(Attack):
     def __init__(self, settings: AttackSettings | None = None, change: Tensor | None = None) -> None:
         self.settings, self.change = settings or AttackSettings(), change
 
-    def perturb(self, task: Task) -> Tensor:
+    def perturb(self, task: AttackTask) -> Tensor:
         """No pass at all."""
         if self.change is None:
             raise ConfigError(

@@ -10,7 +10,7 @@ from cxrlab.cli.result import Result
 from cxrlab.training.config import AlignConfig, FinetuneConfig
 
 if TYPE_CHECKING:
-    from cxrlab.training.run_folder import Training
+    from cxrlab.training.run_folder import TrainingResult
 
 
 def align(config: AlignConfig, out: Path, seed: int | None = None) -> Result:
@@ -51,7 +51,7 @@ def seeded(config: Any, seed: int | None) -> Any:
     return config if seed is None else replace(config, optimisation=replace(config.optimisation, seed=seed))
 
 
-def _told(done: Training, out: Path) -> Result:
+def _told(done: TrainingResult, out: Path) -> Result:
     left, result = sum(done.left_out.values()), out / done.checkpoint
     parts = [
         f"{done.steps:,} steps on {done.rows:,} samples, loss {done.loss:.3f}; the result is in {result}",

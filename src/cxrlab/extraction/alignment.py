@@ -46,7 +46,7 @@ class MoveReport(Objective):
         """`sign` times the guide's loss: a surrogate's mean of −log p over the tokens of the enriched report."""
         return self.sign * report_losses(self.model, images, rows, self.reports, [None] * len(self.reports))
 
-    def broken(self, images: Tensor, rows: Sequence[int]) -> Tensor:
+    def succeeded(self, images: Tensor, rows: Sequence[int]) -> Tensor:
         """Nobody asks here: what a moved picture is worth, the victim says."""
         return torch.zeros(len(rows), dtype=torch.bool)
 
@@ -89,7 +89,7 @@ def _moved(
     objective = MoveReport(model, [pairs[place][1] for place in wished], sign)
     result = _attack(settings)(objective, images, parse_eps(settings.eps), keys=named, seed=seed)
     for place, image, before, after, linf in zip(
-        wished, result.images.cpu().numpy(), result.start, result.end, result.linf, strict=True
+        wished, result.images.cpu().numpy(), result.initial_loss, result.final_loss, result.linf, strict=True
     ):
         picture = pairs[place][0]
         told = {"before": sign * float(before), "after": sign * float(after), "linf": float(linf)}

@@ -31,7 +31,7 @@ from cxrlab.models.prompts import load_prompts
 from cxrlab.preference.config import PreferConfig
 from cxrlab.preference.judges import length_controlled, metric_judge
 from cxrlab.training.fingerprint import tensors_key
-from cxrlab.training.llava import Start
+from cxrlab.training.llava import StartModel
 from cxrlab.training.run_folder import RunFolder
 
 BEST = "best.safetensors"
@@ -47,7 +47,7 @@ class CheckpointSelector:
         start: The model before the training.
     """
 
-    def __init__(self, config: PreferConfig, prompts: str | None, start: Start) -> None:
+    def __init__(self, config: PreferConfig, prompts: str | None, start: StartModel) -> None:
         self._settings, self._start = config.watch, start
         self._prompts = load_prompts(prompts)
         self._writer: HfModel | None = None

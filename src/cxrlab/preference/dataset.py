@@ -33,7 +33,7 @@ from cxrlab.training.image_features import Features
 from cxrlab.training.images import ArrayStore, ImageFile, Images
 from cxrlab.training.llava import ReportLoss
 from cxrlab.training.report_dataset import ReportDataset
-from cxrlab.training.samples import UNREAD, Sample, Source, image_file
+from cxrlab.training.samples import UNREAD, Sample, Source, find_image_file
 from cxrlab.training.trainer import ITEMS
 
 
@@ -180,7 +180,7 @@ def _studies(corpus: Corpus, wanted: set[str]) -> Mapping[str, Study]:
 
 
 def _image(corpus: Corpus, study: Study, row: Row) -> ImageFile:
-    found = image_file(corpus, study)
+    found = find_image_file(corpus, study)
     if isinstance(found, str):
         raise DataError(f"{row.place}: study '{row.id}' has {found}; take its rows out.")
     if not found.path.is_file():

@@ -31,8 +31,8 @@ from cxrlab.training.run_folder import (
     HISTORY,
     RESULT,
     RunFolder,
-    Training,
-    conclude,
+    TrainingResult,
+    finish_run,
     read_result,
     training_finished,
     training_run,
@@ -48,7 +48,9 @@ SELECTION, PREFERENCE, MEASURED = "selection.json", "preference.json", "measured
 STAGE = "prefer"
 
 
-def prefer(config: PreferConfig, out: Path, before_in: Path | None = None) -> tuple[Training, dict[str, Any] | None]:
+def prefer(
+    config: PreferConfig, out: Path, before_in: Path | None = None
+) -> tuple[TrainingResult, dict[str, Any] | None]:
     """Align a model and compare it with what it was; returns both results, the second None when nothing is measured.
 
     Args:
@@ -79,7 +81,7 @@ def _check_measured(config: PreferConfig) -> None:
         )
 
 
-def _measure(config: PreferConfig, out: Path, done: Training, before_in: Path | None) -> None:
+def _measure(config: PreferConfig, out: Path, done: TrainingResult, before_in: Path | None) -> None:
     from cxrlab.preference.measure import measure_alignment
     from cxrlab.training.llava import start_model_name
 
@@ -101,7 +103,7 @@ def watched_lines(out: Path) -> list[dict[str, Any]]:
     return [{"step": line["step"], **line["evaluation"]} for line in lines if line.get("evaluation")]
 
 
-def train(config: PreferConfig, out: Path) -> Training:
+def train(config: PreferConfig, out: Path) -> TrainingResult:
     """Align a model by pairs or by single judged reports.
 
     Args:
@@ -134,15 +136,15 @@ def train(config: PreferConfig, out: Path) -> Training:
     )  # a wrong judge or split is told before the folder is made
     with training_run(config, out, seed, FREE) as run:
         report_dataset.freeze(start.model, config.optimisation.precision)
-        module = ReportLoss(start.model, start.processor.image_processor).to(report_dataset.here())
+        module = ReportLoss(start.model, start.processor.image_processor).to(report_dataset.training_device())
         # Of what is trained whole the weights are float32, and so they must be for the reference.
         weights = f"{weights_key(module)} {'adapters' if config.lora_rank else 'whole'}"
         peft = select_trainable(start.model, config)
-        module.to(report_dataset.here())
+        module.to(report_dataset.training_device())
         rows = _rows(config, lesson, judged, module, run, weights)
         settings = config.optimisation
         if settings.gradient_checkpointing:
-            report_dataset.checkpointed(start.model, vision_encoder_frozen=True)
+            report_dataset.enable_gradient_checkpointing(start.model, vision_encoder_frozen=True)
         if settings.compiled:
             report_dataset.compile_layers(start.model)
         aligned = PreferenceLoss(module, config.loss)
@@ -155,7 +157,7 @@ def train(config: PreferConfig, out: Path) -> Training:
         extra = {"made_from": start.names, "seed": seed, "steps": fitted.steps, "loss": config.loss.name}
         learnt = trained_on((start.trained_on, lesson.trained_on))
         card = ModelCard(STAGE, asked.prompts, seen, trained_on=learnt, extra=extra)
-        conclude(run, lambda folder: save_trained(folder, peft, start, card, config, run.result), summary)
+        finish_run(run, lambda folder: save_trained(folder, peft, start, card, config, run.result), summary)
     return summary
 
 
@@ -185,13 +187,15 @@ def _planned(config: PreferConfig, lesson: Lesson, judged: Judged, model: Any) -
     from cxrlab.preference.dataset import PreferenceDataset
     from cxrlab.training import processes, report_dataset
     from cxrlab.training.memory import check_memory, estimate
-    from cxrlab.training.report_training import trained_weights
+    from cxrlab.training.report_training import count_trainable
     from cxrlab.training.sampler import Part, plan
 
     settings = config.optimisation
     rows = PreferenceDataset(lesson.rows(settings.max_length))
     both = replace(settings, batch_size=2 * settings.batch_size)
-    check_memory(estimate(model, both, rows.reports.longest, trained_weights(model, config)), report_dataset.here())
+    check_memory(
+        estimate(model, both, rows.reports.longest, count_trainable(model, config)), report_dataset.training_device()
+    )
     return plan(
         [Part(len(judged))],
         settings.batch_size * settings.accumulate * processes.count(),
@@ -211,7 +215,7 @@ def _rows(
 
     settings = config.optimisation
     images, features = report_dataset.open_seen(
-        config, lesson, module.model, run, report_dataset.here(), vision_encoder_frozen=True
+        config, lesson, module.model, run, report_dataset.training_device(), vision_encoder_frozen=True
     )
     rows = PreferenceDataset(lesson.rows(settings.max_length), images, features, desirable=judged.desirable)
     if not config.loss.needs_reference:

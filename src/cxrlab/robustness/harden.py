@@ -35,13 +35,13 @@ from cxrlab.training.run_folder import (
     CACHE,
     RESULT,
     RunFolder,
-    Training,
-    conclude,
+    TrainingResult,
+    finish_run,
     read_result,
     training_finished,
     training_run,
 )
-from cxrlab.training.samples import image_file
+from cxrlab.training.samples import find_image_file
 
 if TYPE_CHECKING:
     from cxrlab.data.corpus import Corpus
@@ -69,7 +69,7 @@ class _Chosen:
     left_out: Mapping[str, int]
 
 
-def harden(config: HardenConfig, out: Path) -> tuple[Training, dict[str, Any]]:
+def harden(config: HardenConfig, out: Path) -> tuple[TrainingResult, dict[str, Any]]:
     """Harden a model's vision encoder; returns what the training came to and the contents of harden.json.
 
     Args:
@@ -98,7 +98,7 @@ def harden(config: HardenConfig, out: Path) -> tuple[Training, dict[str, Any]]:
         run.write(HARDENED, found)
         summary = _summary(hardening, loss, learnt)
         card = _card(config, sight, corpus, summary)
-        conclude(run, lambda folder: sight.write(folder, _dtype(config), card), summary)
+        finish_run(run, lambda folder: sight.write(folder, _dtype(config), card), summary)
     return summary, found
 
 
@@ -145,7 +145,7 @@ def _draw(corpus: Corpus, split: str, n: int | None, seed: int) -> _Chosen:
     patients: dict[str, str] = {}
     left_out: Counter[str] = Counter()
     for study in corpus.studies(split):
-        found = image_file(corpus, study)
+        found = find_image_file(corpus, study)
         if isinstance(found, str):
             left_out[found] += 1
         else:
@@ -164,9 +164,9 @@ def _open(config: HardenConfig, sight: Sight, chosen: _Chosen, run: RunFolder) -
     return open_images(chosen.files, sight.image_processor, config.cache or run.folder / CACHE)
 
 
-def _summary(hardening: Hardening, loss: float, learnt: _Chosen) -> Training:
+def _summary(hardening: Hardening, loss: float, learnt: _Chosen) -> TrainingResult:
     sight = hardening.sight
-    return Training(
+    return TrainingResult(
         stage=STAGE,
         checkpoint=RESULT,
         steps=hardening.steps,
@@ -180,7 +180,7 @@ def _summary(hardening: Hardening, loss: float, learnt: _Chosen) -> Training:
     )
 
 
-def _card(config: HardenConfig, sight: Sight, corpus: Corpus, summary: Training) -> ModelCard | None:
+def _card(config: HardenConfig, sight: Sight, corpus: Corpus, summary: TrainingResult) -> ModelCard | None:
     """The model's card with what was done to its encoder; None where nobody knows what it has learnt from before."""
     if sight.card is None:
         return None

@@ -53,7 +53,7 @@ class FeatureDistance(Objective):
         """Mean over the patches of the squared distance, [B]."""
         return squared_distances(self._see(images), self._wanted[list(rows)])
 
-    def broken(self, images: Tensor, rows: Sequence[int]) -> Tensor:
+    def succeeded(self, images: Tensor, rows: Sequence[int]) -> Tensor:
         """Never."""
         return torch.zeros(len(rows), dtype=torch.bool)
 

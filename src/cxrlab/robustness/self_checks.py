@@ -102,7 +102,7 @@ def _beaten(name: str, groups: Mapping[str, Sequence[Answer]]) -> Iterator[str]:
         found = parse_condition(condition)
         where = (found.eps_text or "", found.objective or "")
         kind = ATTACKS.load(found.name)
-        if found.name in _NOT_COMPARED or kind.by_words:  # made with gradients, or by another measure than a loss
+        if found.name in _NOT_COMPARED or kind.text_only:  # made with gradients, or by another measure than a loss
             continue
         (white if kind.white_box else black)[where][condition] = _mean_end(lines)
     for where, values in black.items():
@@ -113,7 +113,7 @@ def _beaten(name: str, groups: Mapping[str, Sequence[Answer]]) -> Iterator[str]:
             start = _mean_start(groups[condition])
             gained = max(white[where][best], value) - start
             if value > white[where][best] + max(_SLACK * abs(gained), 1e-6):
-                control = ATTACKS.load(parse_condition(condition).name).control
+                control = ATTACKS.load(parse_condition(condition).name).is_control
                 what = condition if control else f"the black-box attack {condition}"
                 yield (
                     f"{name}: {what} reaches a higher loss ({value:.3f}) than {best} with "

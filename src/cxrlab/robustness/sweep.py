@@ -69,7 +69,7 @@ def aimed_attacks(target: Target, config: RobustnessConfig) -> tuple[list[Aimed]
     left: dict[str, list[str]] = {}
     for name in config.attacks:
         kind = ATTACKS.load(name)
-        if kind.control:
+        if kind.is_control:
             chosen.append(Aimed(name, None, True))
         elif not aims:
             continue
@@ -77,10 +77,10 @@ def aimed_attacks(target: Target, config: RobustnessConfig) -> tuple[list[Aimed]
             left.setdefault("gives no gradients", []).append(name)
         elif kind.needs_scores and not target.scores:
             left.setdefault("gives words and no scores", []).append(name)
-        elif kind.by_words and REPORT not in target.aims:
+        elif kind.text_only and REPORT not in target.aims:
             left.setdefault("writes no reports", []).append(name)
         else:
-            wanted = [REPORT] if kind.by_words else aims
+            wanted = [REPORT] if kind.text_only else aims
             # By the settings, not by the model: a condition means the same for all models.
             chosen += [Aimed(name, aim, aim == config.aims[0]) for aim in wanted]
     told = [
@@ -213,15 +213,15 @@ class Sweep:
         images = clean.to(crafter.device)
         aim = aimed.aim or next((one for one in self.config.aims if one in crafter.aims), crafter.aims[0])
         said = [self._clean[crafter.key, case.id] for case in cases]
-        by_words = ATTACKS.load(aimed.attack).by_words
-        objective = crafter.by_words(cases, said) if by_words else crafter.objective(aim, cases, said, images)
+        text_only = ATTACKS.load(aimed.attack).text_only
+        objective = crafter.text_objective(cases, said) if text_only else crafter.objective(aim, cases, said, images)
         region = self._region(cases, clean)
         begin = None
         for budget in self.config.budgets:
             attack = self._attack(aimed, crafter, aim, budget, clean.shape)
             found = attack(
                 objective, images, budget, keys=[case.id for case in cases], seed=self.config.seed, region=region,
-                begin=begin if attack.warm else None,
+                initial_images=begin if attack.starts_from_smaller_radius else None,
             )  # fmt: skip
             begin = found.images
             condition = aimed.condition(budget)
@@ -291,9 +291,9 @@ class _Piece:
 
 def _trace(found: AttackResult, place: int) -> AttackTrace:
     return AttackTrace(
-        start=float(found.start[place]),
-        end=float(found.end[place]),
-        broken=bool(found.broken[place]),
+        start=float(found.initial_loss[place]),
+        end=float(found.final_loss[place]),
+        broken=bool(found.succeeded[place]),
         linf=float(found.linf[place]),
         l2=float(found.l2[place]),
         passes=int(found.passes[place]),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from cxrlab.attacks.objectives import Objective, RaiseReportLoss, ReportHarm, WrongAnswers, present_in
+from cxrlab.attacks.objectives import Objective, RaiseReportLoss, ReportHarm, WrongAnswers, present_observations
 from cxrlab.core.errors import ConfigError
 from cxrlab.evaluation.inference import ReportGenerator
 from cxrlab.findings.reader import read
@@ -76,7 +76,7 @@ class Target(ABC):
             images: The clean images.
         """
 
-    def by_words(self, cases: Sequence[Case], clean: Sequence[ImageAnswer]) -> Objective:
+    def text_objective(self, cases: Sequence[Case], clean: Sequence[ImageAnswer]) -> Objective:
         """Harm by the words of reports, for attacks that look at nothing else; arguments as of `objective`."""
         raise ConfigError(f"'{self.name}' writes no reports that an attack could go by; leave out attacks by report.")
 
@@ -136,9 +136,9 @@ class WordsTarget(Target):
 
     def objective(self, aim: str, cases: Sequence[Case], clean: Sequence[ImageAnswer], images: Tensor) -> Objective:
         """Harm by the words of the reports."""
-        return self.by_words(cases, clean)
+        return self.text_objective(cases, clean)
 
-    def by_words(self, cases: Sequence[Case], clean: Sequence[ImageAnswer]) -> Objective:
+    def text_objective(self, cases: Sequence[Case], clean: Sequence[ImageAnswer]) -> Objective:
         """Findings missed and invented; where the truth is not known, findings that the clean report did not have."""
         before = [answer.report or "" for answer in clean]
         truths = [_present(case, text) for case, text in zip(cases, before, strict=True)]
@@ -287,7 +287,7 @@ def _present(case: Case, said: str) -> frozenset[str]:
     """What is there by the exact findings, by the reference, or for want of both by what was said of the clean image."""
     if case.findings is not None:
         return frozenset(finding.observation for finding in case.findings if finding.present)
-    return present_in(said if case.reference is None else case.reference)
+    return present_observations(said if case.reference is None else case.reference)
 
 
 def _array(image: Tensor) -> Any:

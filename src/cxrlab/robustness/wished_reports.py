@@ -13,16 +13,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from cxrlab.attacks.objectives import LowerReportLoss, Objective, invent_finding, present_in, remove_finding
+from cxrlab.attacks.objectives import LowerReportLoss, Objective, invent_finding, present_observations, remove_finding
 from cxrlab.findings.reader import read
 from cxrlab.robustness.wishes import INVENT, REMOVE, TARGET, Wishes
 
 if TYPE_CHECKING:
-    from cxrlab.attacks.objectives import Rows, Writes
+    from cxrlab.attacks.objectives import GenerateReports, Rows
 
 
 def wished(
-    wishes: Wishes, aim: str, model: Any, before: Sequence[str], indications: Sequence[str | None], writes: Writes
+    wishes: Wishes,
+    aim: str,
+    model: Any,
+    before: Sequence[str],
+    indications: Sequence[str | None],
+    writes: GenerateReports,
 ) -> Objective:
     """The objective of an aim.
 
@@ -34,9 +39,9 @@ def wished(
         indications: Of each image.
         writes: How it writes.
     """
-    there = [present_in(text) for text in before]
+    there = [present_observations(text) for text in before]
     if aim == TARGET:
-        able = [found != present_in(wishes.report) for found in there]
+        able = [found != present_observations(wishes.report) for found in there]
         inner: Objective = LowerReportLoss(model, [wishes.report] * len(before), indications, writes)
     elif aim == REMOVE:
         names = [wishes.remove or _first(text) for text in before]
@@ -72,9 +77,9 @@ class WhereAble(Objective):
         found = self._inner.losses(images, rows)
         return torch.where(self._of(rows).to(found.device), found, torch.zeros_like(found))
 
-    def broken(self, images: Tensor, rows: Rows) -> Tensor:
+    def succeeded(self, images: Tensor, rows: Rows) -> Tensor:
         """As the objective says; False where it makes no sense."""
-        return self._inner.broken(images, rows) & self._of(rows)
+        return self._inner.succeeded(images, rows) & self._of(rows)
 
     def _of(self, rows: Rows) -> Tensor:
         return torch.tensor([self._able[row] for row in rows])

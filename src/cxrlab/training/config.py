@@ -128,9 +128,9 @@ class ExtraCorpus:
         weight: Passes through it for one through the main corpus; 0.5 draws another half each time.
         text: Who made the text that is learnt; the source's when left out. Pictures without a chest have their caption.
         images: false learns the words alone, without an image.
-        told: true, with images: false, tells in the place of the image what is present, as a list of terms: the exact
-            findings, or what the reader finds in the report where there are none. Without it the words are learnt
-            with nothing in front of them.
+        findings_in_prompt: with images: false, put a list of the findings into the prompt in place of the image: the
+            exact findings, or those read from the report where there are none. Without it the text is learnt without
+            a prompt.
         questions: true learns closed questions about the images in place of reports: of each study one that is answered
             by yes and one by no, from its exact findings or its labels.
         prompts: Row of the prompts' table for it; that of the training when left out.
@@ -140,16 +140,16 @@ class ExtraCorpus:
     weight: float = 1.0
     text: str | None = None
     images: bool = True
-    told: bool = False
+    findings_in_prompt: bool = False
     questions: bool = False
     prompts: str | None = None
 
     def __post_init__(self) -> None:
         if not self.weight > 0:
             raise ConfigError(f"weight={self.weight} is not usable; give a number above 0.")
-        if self.told and (self.images or self.questions):
+        if self.findings_in_prompt and (self.images or self.questions):
             raise ConfigError(
-                "told=true stands in the place of images and asks for reports; give images=false with it."
+                "findings_in_prompt=true replaces the image and cannot be combined with questions; add images=false."
             )
         if self.questions and (not self.images or self.text is not None):
             raise ConfigError("questions=true asks about images and learns no text; leave images and text as they are.")
@@ -289,7 +289,7 @@ class FinetuneConfig:
         encoder: Vision vision encoder, for a start without alignment.
         language_model: Language model, for a start without alignment.
         text: Who made the structured text that is learnt; the source's findings when left out.
-        also: Further corpora, name → {data, weight, text, images, told, questions, prompts}.
+        also: Further corpora, name → {data, weight, text, images, findings_in_prompt, questions, prompts}.
         indication: Put the reason for the examination into the prompt.
         train_projector: Train the projector too.
         train_vision_encoder: Train the vision encoder too; its features are then not cached.

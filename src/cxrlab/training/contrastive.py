@@ -25,7 +25,7 @@ from cxrlab.training.augment import varied
 from cxrlab.training.config import Augmentation
 from cxrlab.training.image_features import to_pixels
 from cxrlab.training.images import Images
-from cxrlab.training.trainer import ROWS, Engine
+from cxrlab.training.trainer import ROWS, ExactTrainer
 
 
 class PairEncoder(nn.Module):
@@ -66,7 +66,7 @@ class PairEncoder(nn.Module):
             self.model.logit_scale.clamp_(max=LARGEST_LOG_SCALE)
 
 
-class ContrastiveTrainer(Engine):
+class ContrastiveTrainer(ExactTrainer):
     """Steps over the whole batch, whatever fits through at once; see `cached_gradients`."""
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], items: Any = None) -> Tensor:

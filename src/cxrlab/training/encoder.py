@@ -28,8 +28,8 @@ from cxrlab.training.run_folder import (
     CACHE,
     RESULT,
     RunFolder,
-    Training,
-    conclude,
+    TrainingResult,
+    finish_run,
     read_result,
     training_finished,
     training_run,
@@ -46,7 +46,7 @@ Evaluate = Callable[[Any, int], Mapping[str, float]]
 """(dual encoder, step) → name → number."""
 
 
-def train_encoder(config: EncoderConfig, out: Path, on_evaluate: Evaluate | None = None) -> Training:
+def train_encoder(config: EncoderConfig, out: Path, on_evaluate: Evaluate | None = None) -> TrainingResult:
     """Train a contrastive encoder into RUN/checkpoint, which `load_encoder` and stages 2 and 3 open.
 
     The loss of guessing is the logarithm of the pairs that a step compares; `extra` of the result has their number.
@@ -75,7 +75,7 @@ def train_encoder(config: EncoderConfig, out: Path, on_evaluate: Evaluate | None
         rows = _rows(config, sources, parts, texts, run)
         steps, samples, loss = _fit(config, module, rows, order, run, on_evaluate)
         left_out: Counter[str] = sum((Counter(source.left_out) for source in sources), Counter())
-        result = Training(
+        result = TrainingResult(
             stage="encoder",
             checkpoint=RESULT,
             steps=steps,
@@ -93,7 +93,7 @@ def train_encoder(config: EncoderConfig, out: Path, on_evaluate: Evaluate | None
                 "not_trained": unreached,
             },
         )
-        conclude(run, partial(write_encoder, parts, _card(config, sources, parts, result)), result)
+        finish_run(run, partial(write_encoder, parts, _card(config, sources, parts, result)), result)
     return result
 
 
@@ -206,7 +206,7 @@ def _fit(
     return fitted.steps, fitted.samples, fitted.loss
 
 
-def _card(config: EncoderConfig, sources: Sequence[Source], parts: EncoderParts, result: Training) -> ModelCard:
+def _card(config: EncoderConfig, sources: Sequence[Source], parts: EncoderParts, result: TrainingResult) -> ModelCard:
     seen = (*parts.collections, *(name for source in sources for name in source.collections))
     start = (
         {"start": config.start}

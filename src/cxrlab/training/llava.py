@@ -26,7 +26,7 @@ from cxrlab.training.run_folder import RESULT
 
 
 @dataclass(frozen=True, eq=False)
-class Start:
+class StartModel:
     """A LLaVA to be trained.
 
     Args:
@@ -58,7 +58,7 @@ class Start:
         return f"hf:{Path(os.path.relpath(self.folder.resolve(), result.resolve())).as_posix()}"
 
 
-def load_start(start: str | None, encoder: str | None, language_model: str | None, seed: int) -> Start:
+def load_start(start: str | None, encoder: str | None, language_model: str | None, seed: int) -> StartModel:
     """The model that a config starts from, in float32; see the fields of `AlignConfig` and `FinetuneConfig`.
 
     An adapter is merged into what it stands on: what is trained next stands on both.
@@ -77,7 +77,7 @@ def load_start(start: str | None, encoder: str | None, language_model: str | Non
     names = {"encoder": encoder, "language_model": language_model}
     seen = tuple(dict.fromkeys((*vision_encoder.collections, *language.collections)))
     learnt = trained_on((vision_encoder.trained_on, language.trained_on))
-    return Start(model, processor, names, collections=seen, trained_on=learnt)
+    return StartModel(model, processor, names, collections=seen, trained_on=learnt)
 
 
 def start_model_name(start: str) -> str:
@@ -88,7 +88,7 @@ def start_model_name(start: str) -> str:
     return start
 
 
-def _whole(start: str) -> Start:
+def _whole(start: str) -> StartModel:
     """A LLaVA by name: hf:FOLDER, builtin:NAME, or a run folder of a training."""
     loading = LoadSettings(device="cpu", dtype="float32")
     if _is_path(start):
@@ -101,7 +101,7 @@ def _whole(start: str) -> Start:
     card = opened.card
     seen, asked, learnt = (card.collections, card.prompts, card.learnt_from) if card is not None else ((), None, None)
     builtin = start if start.startswith("builtin:") else None
-    return Start(opened.model, opened.processor, {"start": start}, folder, seen, builtin, asked, learnt)
+    return StartModel(opened.model, opened.processor, {"start": start}, folder, seen, builtin, asked, learnt)
 
 
 def _is_path(start: str) -> bool:

@@ -31,7 +31,7 @@ from cxrlab.training.image_features import Features, open_features, vision_encod
 from cxrlab.training.images import ImageFile, Images, distinct, open_images
 from cxrlab.training.llava import ReportLoss
 from cxrlab.training.memory import check_context, check_memory, estimate
-from cxrlab.training.run_folder import CACHE, RunFolder, Training
+from cxrlab.training.run_folder import CACHE, RunFolder, TrainingResult
 from cxrlab.training.sampler import Order, Part, plan
 from cxrlab.training.samples import Sample, Source, read_source
 from cxrlab.training.trainer import ITEMS, ROWS, Evaluate, Fitted, Job, fit, length_multiple
@@ -343,7 +343,8 @@ def prepare(config: Asking, sources: Sequence[Source], model: Any, processor: An
     for source in sources:
         prompts = load_prompts(source.prompts or config.prompts)
         asked += [
-            None if sample.image is None and sample.told is None else ask(prompts, sample) for sample in source.samples
+            None if sample.image is None and sample.listed_findings is None else ask(prompts, sample)
+            for sample in source.samples
         ]
     samples = [sample for source in sources for sample in source.samples]
     shown = np.array([sample.image is not None for sample in samples])
@@ -351,13 +352,15 @@ def prepare(config: Asking, sources: Sequence[Source], model: Any, processor: An
     image_of = np.full(len(asked), -1, np.int64)
     image_of[shown] = numbers
     token = int(model.config.image_token_id)
-    tokens = tokenise(processor, token, asked, [one.report for one in samples], [one.told for one in samples])
-    lesson = Lesson(tuple(sources), tokens, tuple(images), image_of, processor, token, image_tokens(model))
+    tokens = tokenise(
+        processor, token, asked, [one.report for one in samples], [one.listed_findings for one in samples]
+    )
+    lesson = Lesson(tuple(sources), tokens, tuple(images), image_of, processor, token, count_image_tokens(model))
     check_context(model, config.optimisation, lesson.rows(config.optimisation.max_length).longest)
     return lesson
 
 
-def image_tokens(model: Any) -> int:
+def count_image_tokens(model: Any) -> int:
     """Tokens of one image: patches of the vision encoder, and its class token where the model keeps it."""
     vision = model.config.vision_config
     patches = (vision.image_size // vision.patch_size) ** 2
@@ -377,10 +380,10 @@ def learn(
 ) -> tuple[Fitted, ReportDataset]:
     """Open images or features, and train what has `requires_grad`."""
     settings = config.optimisation
-    images, features = open_seen(config, lesson, module.model, run, here(), vision_encoder_frozen)
+    images, features = open_seen(config, lesson, module.model, run, training_device(), vision_encoder_frozen)
     rows = lesson.rows(settings.max_length, images, features, varied=not module.augmentation.none)
     if settings.gradient_checkpointing:
-        checkpointed(module.model, vision_encoder_frozen)
+        enable_gradient_checkpointing(module.model, vision_encoder_frozen)
     if settings.compiled:
         compile_layers(module.model)
 
@@ -402,7 +405,7 @@ def planned(config: Config, lesson: Lesson, model: Any, trained: int) -> Order:
     """
     settings = config.optimisation
     rows = lesson.rows(settings.max_length)
-    check_memory(estimate(model, settings, rows.longest, trained), here())
+    check_memory(estimate(model, settings, rows.longest, trained), training_device())
     return plan(
         [Part(len(source.samples), source.weight) for source in lesson.sources],
         settings.batch_size * settings.accumulate * processes.count(),
@@ -415,10 +418,10 @@ def planned(config: Config, lesson: Lesson, model: Any, trained: int) -> Order:
 
 def summarise(
     stage: str, fitted: Fitted, lesson: Lesson, rows: ReportDataset, module: torch.nn.Module, checkpoint: str
-) -> Training:
+) -> TrainingResult:
     """The summary of stages 2 and 3."""
     sizes = [(value.numel(), value.requires_grad) for value in module.parameters()]
-    return Training(
+    return TrainingResult(
         stage=stage,
         checkpoint=checkpoint,
         steps=fitted.steps,
@@ -433,7 +436,7 @@ def summarise(
     )
 
 
-def here() -> torch.device:
+def training_device() -> torch.device:
     """Where this process trains."""
     return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
 
@@ -464,7 +467,7 @@ def open_seen(
     return images, features
 
 
-def checkpointed(model: Any, vision_encoder_frozen: bool) -> None:
+def enable_gradient_checkpointing(model: Any, vision_encoder_frozen: bool) -> None:
     """Activations are computed twice and few are kept."""
     settings = {"use_reentrant": False}
     model.model.language_model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)

@@ -20,8 +20,8 @@ from cxrlab.training.config import FREE, AlignConfig, FinetuneConfig, Optimisati
 from cxrlab.training.run_folder import (
     RESULT,
     RunFolder,
-    Training,
-    conclude,
+    TrainingResult,
+    finish_run,
     read_result,
     training_finished,
     training_run,
@@ -64,7 +64,7 @@ class Trained(Protocol):
         """Whether the vision encoder is."""
 
 
-def finetune(config: FinetuneConfig, out: Path, on_evaluate: Any = None) -> Training:
+def finetune(config: FinetuneConfig, out: Path, on_evaluate: Any = None) -> TrainingResult:
     """Train projector and language model on images with reports.
 
     Args:
@@ -88,7 +88,7 @@ def finetune(config: FinetuneConfig, out: Path, on_evaluate: Any = None) -> Trai
         start.processor,
         partial(_asked, config.indication),
     )
-    order = report_dataset.planned(config, lesson, start.model, trained_weights(start.model, config))
+    order = report_dataset.planned(config, lesson, start.model, count_trainable(start.model, config))
     with training_run(config, out, seed, FREE) as run:
         start = _with_folder(start, run, config)
         peft = select_trainable(start.model, config)
@@ -112,7 +112,7 @@ def finetune(config: FinetuneConfig, out: Path, on_evaluate: Any = None) -> Trai
             trained_on=trained_on((start.trained_on, lesson.trained_on)),
             extra={"made_from": start.names, "seed": seed, "steps": fitted.steps},
         )
-        conclude(run, lambda folder: save_trained(folder, peft, start, card, config, run.result), summary)
+        finish_run(run, lambda folder: save_trained(folder, peft, start, card, config, run.result), summary)
     return summary
 
 
@@ -154,7 +154,7 @@ def select_trainable(model: Any, config: Trained) -> Any:
     return peft
 
 
-def trained_weights(model: Any, config: Trained) -> int:
+def count_trainable(model: Any, config: Trained) -> int:
     """How many weights `select_trainable` will train, told before anything is changed."""
     from cxrlab.training.llava import language_linears
     from cxrlab.training.report_dataset import size_of
@@ -196,7 +196,7 @@ def save_trained(folder: Path, peft: Any, start: Any, card: ModelCard, config: T
     write_model_card(replace(card, base=base), folder)
 
 
-def align(config: AlignConfig, out: Path, on_evaluate: Any = None) -> Training:
+def align(config: AlignConfig, out: Path, on_evaluate: Any = None) -> TrainingResult:
     """Train a projector between vision encoder and language model; RUN/checkpoint is the whole LLaVA.
 
     Args:
@@ -233,7 +233,7 @@ def align(config: AlignConfig, out: Path, on_evaluate: Any = None) -> Training:
             extra={"made_from": start.names, "seed": seed, "steps": fitted.steps},
         )
         precision = config.optimisation.precision
-        conclude(run, lambda folder: save_llava(folder, model, processor, card, precision), summary)
+        finish_run(run, lambda folder: save_llava(folder, model, processor, card, precision), summary)
     return summary
 
 

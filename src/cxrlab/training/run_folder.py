@@ -140,7 +140,7 @@ def training_run(config: Any, out: Path, seed: int, free: Iterable[str] = ()) ->
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingResult:
     """What a training came to; RUN/summary.json.
 
     Args:
@@ -170,14 +170,14 @@ class Training:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_result(out: Path) -> Training:
+def read_result(out: Path) -> TrainingResult:
     """What a finished run came to."""
     found = read_json(out / SUMMARY)
     loss = found.pop("loss", None)
-    return Training(**found, loss=float("nan") if loss is None else float(loss))
+    return TrainingResult(**found, loss=float("nan") if loss is None else float(loss))
 
 
-def conclude(run: RunFolder, write: Callable[[Path], None], summary: Training) -> None:
+def finish_run(run: RunFolder, write: Callable[[Path], None], summary: TrainingResult) -> None:
     """Write the result, then the summary, and only then remove what a continued run would need."""
     write_result(run, write)
     run.write(SUMMARY, summary)

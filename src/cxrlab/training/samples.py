@@ -40,7 +40,7 @@ class Sample:
         indication: Reason for the examination.
         report: What should be written; for a question, its answer.
         question: A closed question, in place of asking for a report.
-        told: What is present, in the place of the image.
+        listed_findings: The findings as a list of terms, in place of the image.
     """
 
     id: str
@@ -48,7 +48,7 @@ class Sample:
     indication: str | None
     report: str
     question: str | None = None
-    told: str | None = None
+    listed_findings: str | None = None
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def read_source(also: ExtraCorpus, n: int | None = None, seed: int = 0) -> Sourc
     left_out: Counter[str] = Counter()
     samples: list[Sample] = []
     makers: set[str] = set()
-    for study in _learnt(corpus, left_out, truth=also.questions or also.told):
+    for study in _learnt(corpus, left_out, truth=also.questions or also.findings_in_prompt):
         makers.update(study.structured)
         found = _questions(corpus, study, seed) if also.questions else _sample(corpus, study, also, seed)
         if isinstance(found, str):
@@ -143,11 +143,19 @@ def _sample(corpus: Corpus, study: Study, also: ExtraCorpus, seed: int) -> tuple
     if text is None:
         return "no text" if also.text is None else f"no findings by '{also.text}'"
     indication = study.sections.indication if study.sections else None
-    if also.told and study.caption is not None:
+    if also.findings_in_prompt and study.caption is not None:
         return "a picture's caption, of which nothing can be told"
     if not also.images:
-        return (Sample(study.id, None, indication, text, told=_told(study, text, seed) if also.told else None),)
-    image = image_file(corpus, study)
+        return (
+            Sample(
+                study.id,
+                None,
+                indication,
+                text,
+                listed_findings=_told(study, text, seed) if also.findings_in_prompt else None,
+            ),
+        )
+    image = find_image_file(corpus, study)
     return image if isinstance(image, str) else (Sample(study.id, image, indication, text),)
 
 
@@ -163,7 +171,7 @@ def _questions(corpus: Corpus, study: Study, seed: int) -> tuple[Sample, ...] | 
     answers = known_answers(study)
     if not answers:
         return "no answer known"
-    image = image_file(corpus, study)
+    image = find_image_file(corpus, study)
     if isinstance(image, str):
         return image
     rng = generator(seed, "questions", study.id)
@@ -175,7 +183,7 @@ def _questions(corpus: Corpus, study: Study, seed: int) -> tuple[Sample, ...] | 
     return tuple(found)
 
 
-def image_file(corpus: Corpus, study: Study) -> ImageFile | str:
+def find_image_file(corpus: Corpus, study: Study) -> ImageFile | str:
     """The image of a study, or why there is none."""
     if not study.images:
         return "no image"

@@ -62,7 +62,7 @@ class Job:
     rows: Rows
     order: Order
     label: str = "training"
-    engine: type[Engine] | None = None
+    engine: type[ExactTrainer] | None = None
     on_evaluate: Evaluate | None = None
     look_first: bool = False
 
@@ -87,7 +87,7 @@ def fit(job: Job, settings: Optimisation, run: RunFolder) -> Fitted:
     """
     if run.writes:
         run.stand_on(_basis(job))
-    engine = (job.engine or Engine)(job, settings, run)
+    engine = (job.engine or ExactTrainer)(job, settings, run)
     start = checkpoints.resumable(run.steps) if run.writes else checkpoints.latest(run.steps)
     if run.writes:
         checkpoints.remove_incomplete(run.steps)
@@ -111,7 +111,7 @@ def _basis(job: Job) -> dict[str, Any]:
     }
 
 
-class Engine(Trainer):
+class ExactTrainer(Trainer):
     """Takes the steps of a `Job`.
 
     Args:
@@ -281,7 +281,7 @@ class Journal(TrainerCallback):
         run: Where the history goes.
     """
 
-    def __init__(self, engine: Engine, job: Job, settings: Optimisation, run: RunFolder) -> None:
+    def __init__(self, engine: ExactTrainer, job: Job, settings: Optimisation, run: RunFolder) -> None:
         self.engine, self.job, self.settings, self.run = engine, job, settings, run
         self.interrupted = False
         self.last_loss = math.nan
