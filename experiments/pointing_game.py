@@ -85,7 +85,7 @@ def untrained(corpus: Corpus, folder: Path) -> Path:
 
 def show(title: str, table: PointingTable) -> None:
     """A table for the log: hits and mass on localised findings, hits on all."""
-    print(f"\n{title}: {table.told} of {table.present} findings told, {table.studies} images\n")
+    print(f"\n{title}: {table.reported} of {table.present} findings told, {table.studies} images\n")
     print("| map | hits, localised | chance | mass | area | n | hits, all | chance |")
     print("|---|---|---|---|---|---|---|---|")
     for name, row in table.maps.items():

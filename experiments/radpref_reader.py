@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from cxrlab.core.randomness import generator
 from cxrlab.evaluation.radpref import RadPref, read_radpref
-from cxrlab.evaluation.validate import higher_better_values
+from cxrlab.evaluation.validate import score_pairs
 from cxrlab.metrics.pairs import Batch, Context
 from cxrlab.metrics.statistics.bootstrap import Resamples
 from cxrlab.metrics.tally import Matrix
@@ -192,7 +192,7 @@ def main() -> None:
     chosen = parser.parse_args()
     data = read_radpref(chosen.root)
     found = compared(data, chosen.ties)
-    values = higher_better_values(Batch([replace(pair, context=Context()) for pair in data.pairs]), BASES)
+    values = score_pairs(Batch([replace(pair, context=Context()) for pair in data.pairs]), BASES)
     differences = {name: values[name][found.first] - values[name][found.second] for name in BASES}
     decided = dict(zip(data.raters, (np.abs(found.shares - 0.5) == 0.5).sum(axis=0), strict=True))
     told = ", ".join(f"{name} {count}" for name, count in decided.items())

@@ -21,7 +21,7 @@ from cxrlab.evaluation.inference import (
     Images,
     ReportGenerator,
     generate_predictions,
-    prediction,
+    make_prediction,
     try_longest_indication,
 )
 from cxrlab.models.baselines import Stub
@@ -127,13 +127,13 @@ def test_a_model_without_a_choice_of_words_takes_no_decoding() -> None:
 
 def test_several_answers_stand_beside_the_best() -> None:
     two = [Generated("a", -0.5, 3, {"truncated": True}), Generated("b", -0.7, 2)]
-    found = prediction("s1", two).to_json()
+    found = make_prediction("s1", two).to_json()
     assert found["report"] == "a" and found["confidence"] == {"mean_logprob": -0.5, "tokens": 3}
     assert found[ANSWERS] == [
         {"report": "a", "confidence": {"mean_logprob": -0.5, "tokens": 3}, "truncated": True},
         {"report": "b", "confidence": {"mean_logprob": -0.7, "tokens": 2}},
     ]
-    assert ANSWERS not in prediction("s1", two[:1]).to_json()
+    assert ANSWERS not in make_prediction("s1", two[:1]).to_json()
 
 
 class Small(Listener):

@@ -17,7 +17,14 @@ from cxrlab.core.protocols import Capabilities, Generated
 from cxrlab.data.card import CARD
 from cxrlab.evaluation import generate as module
 from cxrlab.evaluation.config import GenerateConfig
-from cxrlab.evaluation.generate import SMALL, SUMMARY, domain_caution, generate, server_cautions, size_caution
+from cxrlab.evaluation.generate import (
+    SMALL,
+    SUMMARY,
+    caution_domain,
+    caution_image_size,
+    collect_server_cautions,
+    generate,
+)
 from cxrlab.evaluation.open_models import load_model
 from cxrlab.models.builtin import NAMES, WEIGHTS
 from cxrlab.models.model_card import PATIENTS, SYNTHETIC, ModelCard, of_corpora, read_model_card, trained_on
@@ -57,16 +64,16 @@ def run(data: Path, out: Path, monkeypatch: pytest.MonkeyPatch, model: Any) -> l
 
 
 def test_a_model_of_synthetic_images_is_cautioned_about_on_others_alone() -> None:
-    assert "trained on synthetic images only" in str(domain_caution(Trained(), synthetic=False))
-    assert domain_caution(Trained(), synthetic=True) is None
-    assert domain_caution(Trained(PATIENTS), synthetic=False) is None
-    assert domain_caution(Trained(None), synthetic=False) is None
-    assert str(domain_caution(Trained(), synthetic=False, name="clinic")).startswith("clinic ")
+    assert "trained on synthetic images only" in str(caution_domain(Trained(), synthetic=False))
+    assert caution_domain(Trained(), synthetic=True) is None
+    assert caution_domain(Trained(PATIENTS), synthetic=False) is None
+    assert caution_domain(Trained(None), synthetic=False) is None
+    assert str(caution_domain(Trained(), synthetic=False, name="clinic")).startswith("clinic ")
 
 
 def test_a_library_of_synthetic_images_is_one_too(phantom: Path, real: Path) -> None:
-    assert domain_caution(load_model(f"retrieval:{phantom}"), synthetic=False)
-    assert domain_caution(load_model(f"retrieval:{real}"), synthetic=False) is None
+    assert caution_domain(load_model(f"retrieval:{phantom}"), synthetic=False)
+    assert caution_domain(load_model(f"retrieval:{real}"), synthetic=False) is None
 
 
 def test_the_built_in_models_say_what_they_were_trained_on() -> None:
@@ -84,17 +91,17 @@ def test_what_a_model_was_trained_on_follows_from_its_parts_and_corpora() -> Non
 
 
 def test_small_images_are_counted_once_for_a_run() -> None:
-    assert size_caution(0, 120, 128) is None
-    assert size_caution(37, 120, 128) == "37 of 120 images are smaller than the model's input of 128 px."
+    assert caution_image_size(0, 120, 128) is None
+    assert caution_image_size(37, 120, 128) == "37 of 120 images are smaller than the model's input of 128 px."
 
 
 def test_generate_records_cautions_and_score_and_page_show_the_same_sentences(
     real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = run(real, tmp_path / "run", monkeypatch, Trained())
-    assert first == domain_caution(Trained(), synthetic=False)
+    assert first == caution_domain(Trained(), synthetic=False)
     images = len((tmp_path / "run" / "predictions.jsonl").read_text().splitlines())
-    assert second == size_caution(3, images, 32)
+    assert second == caution_image_size(3, images, 32)
     noted = [json.loads(line) for line in (tmp_path / "run" / SMALL).open()]
     assert [(one["height"], one["width"]) for one in noted] == [(20, 40)] * 3
     told = capsys.readouterr().err
@@ -135,7 +142,7 @@ def test_a_synthetic_corpus_of_the_right_size_needs_no_caution(
 
 def test_cautions_of_a_server_are_counted(phantom: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = run(phantom, tmp_path / "run", monkeypatch, Trained(None, {"cautions": ["Beware."]}))
-    assert found == server_cautions(
+    assert found == collect_server_cautions(
         [["Beware."]] * len((tmp_path / "run" / "predictions.jsonl").read_text().splitlines())
     )
-    assert server_cautions([None, ["Beware."]]) == ["The server's caution on 1 of 2 reports: Beware."]
+    assert collect_server_cautions([None, ["Beware."]]) == ["The server's caution on 1 of 2 reports: Beware."]

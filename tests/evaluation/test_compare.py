@@ -14,7 +14,7 @@ from tallies import card, f1_of, mean
 from cxrlab.cli.scoring import compare as compare_command
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.randomness import generator
-from cxrlab.evaluation.compare import compare, ranks
+from cxrlab.evaluation.compare import compare, rank_values
 from cxrlab.metrics.statistics.paired_tests import MINIMUM_PATIENTS
 from cxrlab.metrics.tally import Tally, mean_of
 
@@ -191,5 +191,5 @@ def test_the_result_is_written_once(pair: tuple[Path, Path], tmp_path: Path) -> 
 
 
 def test_ranks_share_ties_and_skip_the_unknown() -> None:
-    assert ranks([0.3, 0.5, 0.1 + 0.2, math.nan], "higher") == [2, 1, 2, None]
-    assert ranks([3.0, 1.0, 2.0], "lower") == [3, 1, 2]
+    assert rank_values([0.3, 0.5, 0.1 + 0.2, math.nan], "higher") == [2, 1, 2, None]
+    assert rank_values([3.0, 1.0, 2.0], "lower") == [3, 1, 2]

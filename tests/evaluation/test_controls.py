@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cxrlab.evaluation.controls import CONTROLS, constant_normal, empty, repeated_word, shuffled, unrelated
+from cxrlab.evaluation.score import FLOORS, constant_normal, empty, repeated_word, shuffled, unrelated
 from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.models.baselines import REPORTS
 
@@ -51,5 +51,5 @@ def test_shuffled_references_are_always_another_patients(patients: list[str], se
 
 def test_every_control_gives_one_text_a_pair() -> None:
     texts = ("Small effusion.", "", None, "___", "🫁")
-    for name, control in CONTROLS.items():
+    for name, control in FLOORS.items():
         assert len(control(batch(*texts), rng()) or ()) == len(texts), name

@@ -7,7 +7,8 @@ import pytest
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.json_form import dumps
 from cxrlab.core.vocabulary import ErrorKind
-from cxrlab.evaluation.phantom_benchmark import CELLS, Counting, better, draw_cases, error_benchmark
+from cxrlab.evaluation.phantom_benchmark import CELLS, Counting, draw_cases, run_error_benchmark
+from cxrlab.evaluation.validate import higher_is_better
 from cxrlab.metrics.tally import Metric, mean_tally
 
 
@@ -37,7 +38,7 @@ def test_the_true_count_has_tau_one_whichever_way_it_points(cases):
     down = Known("down", count, "lower")
     up = Known("up", {key: -value for key, value in count.items()})
     wrong = Known("wrong", count)
-    found = error_benchmark(cases, [down, up, wrong], seed=1, trials=50).metrics
+    found = run_error_benchmark(cases, [down, up, wrong], seed=1, trials=50).metrics
     assert found["down"].total.tau == pytest.approx(1.0) and found["up"].total.tau == pytest.approx(1.0)
     assert found["wrong"].total.tau == pytest.approx(-1.0)
     # Every resample has 1: what is left is the exact bound, a share of the range from -1 to 1.
@@ -45,7 +46,7 @@ def test_the_true_count_has_tau_one_whichever_way_it_points(cases):
 
 
 def test_total_and_significant_are_ranked_apart(cases):
-    found = error_benchmark(cases, [Known("s", totals(cases, True), "lower")], seed=1, trials=50).metrics["s"]
+    found = run_error_benchmark(cases, [Known("s", totals(cases, True), "lower")], seed=1, trials=50).metrics["s"]
     assert found.significant.tau == pytest.approx(1.0)
     assert found.total.tau < 0.9
     assert found.total.low < found.total.tau < found.total.high
@@ -54,24 +55,24 @@ def test_total_and_significant_are_ranked_apart(cases):
 def test_a_constant_has_no_tau_and_an_undefined_pair_stays_out(cases):
     constant = Known("constant", dict.fromkeys(totals(cases), 0.5))
     holes = {key: math.nan if index < 30 else -value for index, (key, value) in enumerate(totals(cases).items())}
-    found = error_benchmark(cases, [constant, Known("holes", holes)], seed=1, trials=50)
+    found = run_error_benchmark(cases, [constant, Known("holes", holes)], seed=1, trials=50)
     assert math.isnan(found.metrics["constant"].total.tau)
     assert found.metrics["holes"].total.n == 50 and found.metrics["holes"].total.tau == pytest.approx(1.0)
     assert list(found.lines())[-1] and any("constant" in line for line in found.lines())
 
 
 def test_a_metric_of_whole_corpora_is_named_and_left_out(cases):
-    found = error_benchmark(cases, [Known("corpus", totals(cases), by_pair=False)], seed=1, trials=10)
+    found = run_error_benchmark(cases, [Known("corpus", totals(cases), by_pair=False)], seed=1, trials=10)
     assert found.corpus_only == ("corpus",) and found.metrics == {}
 
 
 def test_only_wanted_metrics_are_ranked(cases):
     families = [Known("a", totals(cases), "lower"), Known("b", totals(cases), "lower")]
-    assert set(error_benchmark(cases, families, seed=1, trials=10, names=["b"]).metrics) == {"b"}
+    assert set(run_error_benchmark(cases, families, seed=1, trials=10, names=["b"]).metrics) == {"b"}
 
 
 def test_the_result_is_json_with_the_keys_of_the_contract(cases):
-    found = error_benchmark(cases, [Known("a", totals(cases), "lower")], seed=1, trials=10)
+    found = run_error_benchmark(cases, [Known("a", totals(cases), "lower")], seed=1, trials=10)
     form = json.loads(dumps(found))
     assert form["benchmark"] == "phantom" and form["n"] == 80
     assert set(form["metrics"]["a"]) >= {"tau", "low", "high", "n", "tau_significant"}
@@ -79,7 +80,7 @@ def test_the_result_is_json_with_the_keys_of_the_contract(cases):
 
 
 def test_true_counts_add_up(cases):
-    found = error_benchmark(cases, [], seed=1)
+    found = run_error_benchmark(cases, [], seed=1)
     assert sum(row.true for row in found.counts.values()) == sum(len(case.errors) for case in cases)
     assert all(row.hit <= min(row.true, row.counted) for row in found.counts.values())
 
@@ -109,14 +110,14 @@ def test_no_cases_are_refused():
 
 def test_better_turns_a_count_round():
     tally = mean_tally(Metric("x", "lower", (0, 9), 0, "none"), [1.0, math.nan])
-    assert better(tally)[0] == -1.0 and np.isnan(better(tally)[1])
+    assert higher_is_better(tally)[0] == -1.0 and np.isnan(higher_is_better(tally)[1])
 
 
 def test_the_rules_find_the_errors_that_were_made():
     """The reader and the comparison against the truth, on a seed used nowhere else."""
     from cxrlab.metrics.families import families
 
-    found = error_benchmark(draw_cases(90210, 150), families(["errors"]), seed=1, trials=100)
+    found = run_error_benchmark(draw_cases(90210, 150), families(["errors"]), seed=1, trials=100)
     assert found.metrics["errors.total"].total.tau >= 0.85
     assert found.metrics["errors.significant"].significant.tau >= 0.85
     for kind in ErrorKind:

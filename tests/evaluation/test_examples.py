@@ -7,7 +7,7 @@ from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.runs import Run
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.images import load_image
-from cxrlab.evaluation.generate import THUMB_SIZE, choose, keep_examples
+from cxrlab.evaluation.generate import THUMB_SIZE, sample_ids, write_examples
 
 
 def kept(folder: Path) -> list[Example]:
@@ -16,10 +16,10 @@ def kept(folder: Path) -> list[Example]:
 
 def test_the_choice_follows_the_seed_and_keeps_the_order() -> None:
     ids = [f"s{k:02d}" for k in range(50)]
-    chosen = choose(ids, 8, seed=7)
-    assert chosen == choose(ids, 8, seed=7) == sorted(chosen) and len(set(chosen)) == 8
-    assert chosen != choose(ids, 8, seed=8)
-    assert choose(ids, 99, seed=7) == ids
+    chosen = sample_ids(ids, 8, seed=7)
+    assert chosen == sample_ids(ids, 8, seed=7) == sorted(chosen) and len(set(chosen)) == 8
+    assert chosen != sample_ids(ids, 8, seed=8)
+    assert sample_ids(ids, 99, seed=7) == ids
 
 
 def test_an_example_carries_image_truth_and_reference(phantom: Path, tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_an_example_carries_image_truth_and_reference(phantom: Path, tmp_path: P
     normal = next(study for study in corpus if not any(finding.present for finding in study.findings or ()))
     ill = next(study for study in corpus if any(finding.present for finding in study.findings or ()))
     with Run.open(tmp_path / "run", {}) as run:
-        keep_examples(run, corpus, [normal.id, ill.id])
+        write_examples(run, corpus, [normal.id, ill.id])
     first, second = kept(tmp_path / "run")
     assert first.id == normal.id and first.truth == ()  # known to be empty, which is not the same as unknown
     assert second.truth and all(words for words in second.truth)
@@ -41,9 +41,9 @@ def test_what_is_kept_stays_and_the_unreadable_is_passed_over(phantom: Path, tmp
     corpus = load_corpus(phantom)
     ids = corpus.ids()[:3]
     with Run.open(tmp_path / "run", {}) as run:
-        keep_examples(run, corpus, ids, unreadable={ids[1]})
-        keep_examples(run, corpus, ids)
-        keep_examples(run, corpus, ids)
+        write_examples(run, corpus, ids, unreadable={ids[1]})
+        write_examples(run, corpus, ids)
+        write_examples(run, corpus, ids)
     found = kept(tmp_path / "run")
     assert [example.id for example in found] == [ids[0], ids[2], ids[1]]
     assert len({example.thumb for example in found}) == 3

@@ -9,8 +9,8 @@ import pytest
 
 from cxrlab.core.errors import DataError, RunError, UnknownName
 from cxrlab.evaluation.compare import compare
-from cxrlab.evaluation.config import Extras, ScoreConfig
-from cxrlab.evaluation.metric_choice import extra_families
+from cxrlab.evaluation.config import MetricResources, ScoreConfig
+from cxrlab.evaluation.metric_choice import build_extra_families
 from cxrlab.evaluation.score import run_score, score
 
 
@@ -23,14 +23,14 @@ def graph(text: str, *words: str) -> dict[str, object]:
 
 
 def test_nothing_gives_nothing() -> None:
-    assert extra_families(Extras()) == []
+    assert build_extra_families(MetricResources()) == []
 
 
 def test_graphs_in_a_file_give_radgraph_beside_the_other_metrics(tmp_path: Path) -> None:
     """One of two entities is shared: precision 1/2, recall 1, F1 2/3."""
     graphs = {"references": {"a": graph("x", "effusion")}, "candidates": {"a": graph("y", "effusion", "edema")}}
     (tmp_path / "graphs.json").write_text(json.dumps(graphs))
-    families = extra_families(Extras(graphs=tmp_path / "graphs.json"))
+    families = build_extra_families(MetricResources(graphs=tmp_path / "graphs.json"))
     sheet = score({"a": "x"}, {"a": "y"}, metrics=["bleu1:coco"], extra=families)
     assert sheet["radgraph.simple"].value == pytest.approx(2 / 3)
     assert set(sheet) == {"bleu1:coco", "radgraph.simple", "radgraph.partial", "radgraph.complete"}
@@ -40,7 +40,7 @@ def test_metrics_of_ones_own_graphs_are_chosen_by_name(tmp_path: Path) -> None:
     """Alone, with others, by pattern, and also one that the family does not count by default."""
     graphs = {"references": {"a": graph("x", "effusion")}, "candidates": {"a": graph("y", "effusion", "edema")}}
     (tmp_path / "graphs.json").write_text(json.dumps(graphs))
-    families = extra_families(Extras(graphs=tmp_path / "graphs.json"))
+    families = build_extra_families(MetricResources(graphs=tmp_path / "graphs.json"))
     for wanted, counted in {
         ("radgraph.partial",): {"radgraph.partial"},
         ("radgraph.simple:cased", "bleu1:coco"): {"radgraph.simple:cased", "bleu1:coco"},
@@ -87,7 +87,7 @@ def test_runs_with_the_same_graphs_are_compared_by_them(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
-        extra_families(Extras(graphs=tmp_path / "no.json"))
+        build_extra_families(MetricResources(graphs=tmp_path / "no.json"))
 
 
 def test_weights_of_all_three_give_radcliq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,13 +103,13 @@ def test_weights_of_all_three_give_radcliq(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(chexbert, "CheXbert", Named)
     monkeypatch.setattr(encoder, "LocalTokenEncoder", Named)
     (tmp_path / "graphs.json").write_text(json.dumps({"references": {}, "candidates": {}}))
-    extras = Extras(tmp_path / "graphs.json", tmp_path, 5, tmp_path / "chexbert.pth", tmp_path)
-    names = [metric.name for family in extra_families(extras) for metric in family.metrics]
+    extras = MetricResources(tmp_path / "graphs.json", tmp_path, 5, tmp_path / "chexbert.pth", tmp_path)
+    names = [metric.name for family in build_extra_families(extras) for metric in family.metrics]
     assert {"radgraph.partial", "bertscore", "chexbert14.micro.f1:uncertain-positive", "radcliq0", "radcliq1"} <= set(
         names
     )
-    without = Extras(encoder=tmp_path, chexbert=tmp_path / "chexbert.pth", bert=tmp_path)
-    assert "radcliq1" not in [metric.name for family in extra_families(without) for metric in family.metrics]
+    without = MetricResources(encoder=tmp_path, chexbert=tmp_path / "chexbert.pth", bert=tmp_path)
+    assert "radcliq1" not in [metric.name for family in build_extra_families(without) for metric in family.metrics]
 
 
 def test_a_model_of_the_radgraph_package_draws_the_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

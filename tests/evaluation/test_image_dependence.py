@@ -9,8 +9,8 @@ import pytest
 from cxrlab.core.errors import RunError
 from cxrlab.core.files import read_json
 from cxrlab.evaluation.config import GenerateConfig, ScoreConfig
-from cxrlab.evaluation.controls import METRIC, ImageDependence, measure
 from cxrlab.evaluation.generate import generate
+from cxrlab.evaluation.image_dependence import METRIC, ImageDependence, measure_image_dependence
 from cxrlab.evaluation.score import run_score, score
 from cxrlab.metrics.pairs import Batch, Pair
 
@@ -24,7 +24,7 @@ def measured(
     count = len(right)
     pairs = [Pair(f"s{n}", (EFFUSION, NODULE)[n % 2], right[n], f"p{n % (patients or count)}") for n in range(count)]
     answers = {kind: {f"s{n}": text for n, text in enumerate(texts)} for kind, texts in wrong.items()}
-    found = measure(Batch(pairs), answers, metrics, trials=200, rng=np.random.default_rng(7))
+    found = measure_image_dependence(Batch(pairs), answers, metrics, trials=200, rng=np.random.default_rng(7))
     assert found is not None
     return found
 
@@ -93,11 +93,11 @@ def test_a_image_that_does_no_harm_is_named() -> None:
 def test_only_studies_that_have_every_answer_count() -> None:
     pairs = [Pair(f"s{n}", EFFUSION, None if n == 3 else EFFUSION, f"p{n}") for n in range(4)]
     answers = {"noise": {"s0": NONE, "s1": NONE, "s3": NONE}, "blank": {"s1": NONE, "s2": NONE, "s3": NONE}}
-    found = measure(Batch(pairs), answers, (), trials=10, rng=np.random.default_rng(7))
+    found = measure_image_dependence(Batch(pairs), answers, (), trials=10, rng=np.random.default_rng(7))
     assert found is not None and found.n == 1
-    assert measure(Batch(pairs), {}, (), rng=np.random.default_rng(7)) is None
-    assert measure(Batch(pairs), {"noise": {}}, (), rng=np.random.default_rng(7)) is None
-    assert measure(Batch(pairs), {"noise": {"other": NONE}}, (), rng=np.random.default_rng(7)) is None
+    assert measure_image_dependence(Batch(pairs), {}, (), rng=np.random.default_rng(7)) is None
+    assert measure_image_dependence(Batch(pairs), {"noise": {}}, (), rng=np.random.default_rng(7)) is None
+    assert measure_image_dependence(Batch(pairs), {"noise": {"other": NONE}}, (), rng=np.random.default_rng(7)) is None
 
 
 def test_one_patient_gives_no_interval_and_no_verdict() -> None:

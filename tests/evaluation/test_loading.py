@@ -13,7 +13,7 @@ from cxrlab.core.connection import Connection
 from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.protocols import ImageToText
 from cxrlab.data.corpus import load_corpus
-from cxrlab.evaluation.open_models import load_model, train_images
+from cxrlab.evaluation.open_models import load_model, read_exemplars
 from cxrlab.models.names import KINDS
 
 
@@ -54,7 +54,7 @@ def test_an_address_loads_by_name_alone(kind: str, phantom: Path) -> None:
 
 def test_only_images_of_the_train_split_are_looked_among(phantom: Path) -> None:
     corpus = load_corpus(phantom)
-    images = list(train_images(str(phantom)))
+    images = list(read_exemplars(str(phantom)))
     assert [image.id for image in images] == list(corpus.ids("train"))
     tested = {study.patient for split in ("val", "test") for study in corpus.studies(split)}
     assert tested and not tested & {image.patient for image in images}
@@ -65,7 +65,7 @@ def test_a_study_without_findings_text_is_passed_over(own_phantom: Path) -> None
     all_train = list(corpus.ids("train"))
     first, second = (list(corpus.ids()).index(key) for key in all_train[:2])
     rewrite(own_phantom, {first: {"sections": {"findings": "  "}}, second: {"sections": None}})
-    assert [image.id for image in train_images(str(own_phantom))] == all_train[2:]
+    assert [image.id for image in read_exemplars(str(own_phantom))] == all_train[2:]
 
 
 def test_a_study_without_a_frontal_image_is_passed_over(own_phantom: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_study_without_a_frontal_image_is_passed_over(own_phantom: Path) -> No
     first, *others = corpus.ids("train")
     images = [{"path": image.path, "view": "lateral"} for image in corpus[first].images]
     rewrite(own_phantom, {list(corpus.ids()).index(first): {"images": images}})
-    assert [radiograph.id for radiograph in train_images(str(own_phantom))] == others
+    assert [radiograph.id for radiograph in read_exemplars(str(own_phantom))] == others
 
 
 def test_what_is_passed_over_is_counted_on_standard_error(
@@ -86,7 +86,7 @@ def test_what_is_passed_over_is_counted_on_standard_error(
     line = list(corpus.ids()).index
     rewrite(own_phantom, {line(first): {"images": [{"path": corpus[first].images[0].path}]}})
     rewrite(own_phantom, {line(second): {"sections": None}})
-    assert [image.id for image in train_images(str(own_phantom))] == others
+    assert [image.id for image in read_exemplars(str(own_phantom))] == others
     told = capsys.readouterr().err
     assert f"2 of {len(others) + 2} train studies are left out" in told
     assert "no findings text: 1" in told and "no image known to be frontal: 1" in told

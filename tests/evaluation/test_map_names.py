@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.evaluation.word_maps import EXAMPLES, layer_index, parse_map, reduced
+from cxrlab.evaluation.word_maps import EXAMPLES, parse_map, reduce_attention, resolve_layer
 
 # Two layers, two heads, one row of two cells.
 WORD = np.array([[[[0.2, 0.0]], [[0.4, 0.2]]], [[[0.0, 0.8]], [[0.0, 0.0]]]], np.float32)
@@ -27,7 +27,7 @@ USUAL = np.array([[[[0.3, 0.0]], [[0.3, 0.0]]], [[[0.1, 0.1]], [[0.1, 0.1]]]], n
 )
 def test_reductions_by_hand(name: str, expected: list[float]) -> None:
     """Means over heads first, then the usual taken off (never below 0), then the largest over layers."""
-    assert np.allclose(reduced(parse_map(name), WORD, USUAL), [expected])
+    assert np.allclose(reduce_attention(parse_map(name), WORD, USUAL), [expected])
 
 
 def test_every_example_is_a_name_and_tells_what_it_needs() -> None:
@@ -44,7 +44,7 @@ def test_another_name_is_refused_with_those_there_are(name: str) -> None:
 
 
 def test_a_layer_that_is_not_there_is_refused_with_the_number() -> None:
-    assert [layer_index(parse_map(name), 6) for name in ("layer:6", "layer:-6", "max-mean")] == [5, 0, 0]
+    assert [resolve_layer(parse_map(name), 6) for name in ("layer:6", "layer:-6", "max-mean")] == [5, 0, 0]
     for name in ("layer:7", "layer:-7"):
         with pytest.raises(ConfigError, match="a model that has 6; give 1 to 6"):
-            layer_index(parse_map(name), 6)
+            resolve_layer(parse_map(name), 6)

@@ -6,7 +6,7 @@ import pytest
 from tables import every_row
 
 from cxrlab.core.errors import DataError
-from cxrlab.evaluation.report_files import age_years, sex_letter, view_word
+from cxrlab.evaluation.report_files import parse_age, parse_sex, parse_view
 
 
 @every_row(
@@ -31,20 +31,18 @@ from cxrlab.evaluation.report_files import age_years, sex_letter, view_word
 )
 def test_an_age_as_files_write_it(given: object, years: float | None) -> None:
     """DICOM counts in Y, M, W and D; de-identified files group the oldest."""
-    assert age_years(given, "row 1") == (None if years is None else pytest.approx(years))
+    assert parse_age(given, "row 1") == (None if years is None else pytest.approx(years))
 
 
 @pytest.mark.parametrize("given", ["old", "-4", True, "12 apples", [40]])
 def test_what_is_no_age_is_refused_with_its_place(given: object) -> None:
     with pytest.raises(DataError, match="row 3: the age is .*019M"):
-        age_years(given, "row 3")
+        parse_age(given, "row 3")
 
 
 def test_sex_and_view() -> None:
     """Whatever is not F or M, or not a view of ours, makes no slice or the slice `other`."""
-    assert [sex_letter(word) for word in ("F", "female", "M", "Male", "O", None, 3)] == ["F", "F", "M", "M"] + [
-        None
-    ] * 3
-    assert [view_word(word) for word in ("pa", "AP", "LATERAL", "LL", "oblique", "", None)] == [
+    assert [parse_sex(word) for word in ("F", "female", "M", "Male", "O", None, 3)] == ["F", "F", "M", "M"] + [None] * 3
+    assert [parse_view(word) for word in ("pa", "AP", "LATERAL", "LL", "oblique", "", None)] == [
         "PA", "AP", "lateral", "lateral", "other", None, None,
     ]  # fmt: skip

@@ -23,7 +23,7 @@ from cxrlab.data.corpus_writer import CorpusWriter
 from cxrlab.data.phantom.corpus import make_phantom
 from cxrlab.evaluation import pointing as room
 from cxrlab.evaluation.config import PointingConfig
-from cxrlab.evaluation.pointing import Kind, pointing, told
+from cxrlab.evaluation.pointing import Kind, find_reported, pointing
 from cxrlab.evaluation.word_maps import GRADIENTS
 
 LEFT = "Nodule in the left upper lobe."
@@ -74,7 +74,7 @@ def test_looking_at_the_finding_is_a_hit(tmp_path: Path, planted: PlantedModel) 
     assert (row["hit"].value, row["hit"].n, row["hit"].low) == pytest.approx((1.0, 3, 0.025 ** (1 / 3)))
     assert row["chance"].value == row["area"].value == pytest.approx(1 / 16)
     assert row["mass"].value == pytest.approx((0.375 + 1 / 64) / (0.375 + 16 / 64), rel=1e-5)
-    assert (table.studies, table.present, table.told) == (3, 3, 3)
+    assert (table.studies, table.present, table.reported) == (3, 3, 3)
     assert table.maps["layer:1"].by_observation["nodule"].value == 1.0
 
 
@@ -90,7 +90,7 @@ def test_only_what_is_told_with_kind_and_side_counts(tmp_path: Path, planted: Pl
         with pytest.raises(DataError, match="none of the 3 findings with a mask on 3 images is told"):
             pointing(config(corpus(tmp_path / f"c{number}")), tmp_path / f"run{number}")
     table = pointing(config(tmp_path / "c0", report="reference"), tmp_path / "run")
-    assert table.told == 3 and planted.asked == 9
+    assert table.reported == 3 and planted.asked == 9
 
 
 def test_a_finding_with_a_large_mask_is_not_localised(tmp_path: Path, planted: PlantedModel) -> None:
@@ -139,7 +139,7 @@ def test_a_stopped_run_ends_with_the_same_bytes(
 
 def test_words_are_those_that_the_reader_marks() -> None:
     text = "No effusion. Small left pleural effusion. Left pleural effusion again; mild cardiomegaly."
-    found = told(text)
+    found = find_reported(text)
     assert set(found) == {Kind("pleural effusion", "left"), Kind("cardiomegaly", None)}
     assert all("effusion" in text[start:end] for start, end in found[Kind("pleural effusion", "left")])
 
@@ -157,7 +157,10 @@ def test_an_untrained_model_gets_a_row_for_every_map_near_chance(tmp_path: Path)
     table = pointing(asked, tmp_path / "run")
     attention = ["max-mean", "layer:1", "layer:2"]
     assert list(table.maps) == [*attention, *(f"relative:{name}" for name in attention), *GRADIENTS]
-    assert table.told > 3 and json.loads((tmp_path / "run" / "pointing.json").read_text())["told"] == table.told
+    assert (
+        table.reported > 3
+        and json.loads((tmp_path / "run" / "pointing.json").read_text())["reported"] == table.reported
+    )
     for row in table.maps.values():
         assert 0.5 < row.all["mass"].value / row.all["area"].value < 2
     assert PointingConfig(f"hf:{folder}", path, n=4).loading.attention == "sdpa"  # explaining loads eager by itself

@@ -10,7 +10,7 @@ from tables import every_row
 
 from cxrlab.core.errors import DataError
 from cxrlab.evaluation.config import ValidateConfig
-from cxrlab.evaluation.radjudge import Relation, read_radjudge, relations
+from cxrlab.evaluation.radjudge import Relation, parse_ranking, read_radjudge
 from cxrlab.evaluation.validate import run_validation
 
 NAMES = {"C1": 1, "C2": 1, "C3": 1}
@@ -46,14 +46,14 @@ def written(root: Path, *cases: Any) -> Path:
 )
 def test_a_ranking_in_every_form(ranking: Any, expected: list[tuple[str, str, bool]]) -> None:
     """A chain also says how its ends stand to each other."""
-    found = relations(ranking, NAMES, "case")
+    found = parse_ranking(ranking, NAMES, "case")
     assert [(one.first, one.second, one.equal) for one in found] == expected
 
 
 @every_row("ranking", ["C1", "", 3, [], [3], "C1 > C9", "C1 ? C2", "C1 > C2 < C3", None])
 def test_what_is_no_ranking_is_refused(ranking: Any) -> None:
     with pytest.raises(DataError, match="case"):
-        relations(ranking, NAMES, "case")
+        parse_ranking(ranking, NAMES, "case")
 
 
 def test_a_relation_holds_beyond_the_tie_tolerance() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from cxrlab.core.errors import DataError
 from cxrlab.evaluation.config import ValidateConfig
-from cxrlab.evaluation.radpref import left_out_line, rater_table, read_radpref
+from cxrlab.evaluation.radpref import compare_raters, predict_ratings, read_radpref
 from cxrlab.evaluation.validate import run_validation
 
 CASES = [
@@ -86,9 +86,9 @@ def test_one_rater_has_no_ceiling(tmp_path: Path) -> None:
 def test_the_line_is_fitted_without_the_study_in_question() -> None:
     """Others lie on y = 2 x; the odd study's own rating of 9 does not pull its prediction of 2 · 3 = 6."""
     values, ratings = np.array([1.0, 2.0, 3.0, math.nan]), np.array([2.0, 4.0, 9.0, 1.0])
-    judged = left_out_line(values, ratings, ["a", "b", "c", "d"])
+    judged = predict_ratings(values, ratings, ["a", "b", "c", "d"])
     assert judged[2] == pytest.approx(6.0) and math.isnan(judged[3])
-    flat = left_out_line(np.array([1.0, 1.0, 1.0]), np.array([1.0, 2.0, 6.0]), ["a", "b", "c"])
+    flat = predict_ratings(np.array([1.0, 1.0, 1.0]), np.array([1.0, 2.0, 6.0]), ["a", "b", "c"])
     assert flat.tolist() == pytest.approx([4.0, 3.5, 1.5])  # no slope: the mean of the others
 
 
@@ -141,5 +141,5 @@ def test_a_judge_that_orders_nothing_keeps_its_table(tmp_path: Path) -> None:
     """It says the same of every pair, so that no metric is the best, but raters can still be set beside it."""
     data = read_radpref(written(tmp_path))
     same, unordered = np.full(8, 3.0), {"tau": float("nan")}
-    found = rater_table(data, {"grade:m": same}, {"grade:m": unordered}, ["grade:m"])
+    found = compare_raters(data, {"grade:m": same}, {"grade:m": unordered}, ["grade:m"])
     assert set(found) == {"judges"} and found["judges"]["grade:m"]["by_rater"]["user_1"]["n"] == 8

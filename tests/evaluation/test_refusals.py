@@ -19,7 +19,7 @@ from cxrlab.data.corpus import Corpus
 from cxrlab.evaluation import generate as room
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY, generate
-from cxrlab.evaluation.inference import Images, ReportGenerator, generate_predictions, prediction
+from cxrlab.evaluation.inference import Images, ReportGenerator, generate_predictions, make_prediction
 from cxrlab.models.decoding import Decoding
 
 COUNT = 7
@@ -119,7 +119,7 @@ def test_of_several_answers_the_refused_ones_are_left_out(corpus: Corpus, tmp_pa
             run, "c.jsonl", ReportGenerator(Drawing(), Decoding()), Images(corpus), ["s0"], BatchSize(1), "drawing"
         )
     line = json.loads((tmp_path / "run" / "c.jsonl").read_text())
-    assert lost == () and line == prediction("s0", [Generated("first"), Generated("second")]).to_json()
+    assert lost == () and line == make_prediction("s0", [Generated("first"), Generated("second")]).to_json()
 
 
 def test_only_a_plain_true_is_a_refusal() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import DataError
-from cxrlab.evaluation.report_files import read_reports, report_text
+from cxrlab.evaluation.report_files import parse_report, read_reports
 
 
 def written(folder: Path, name: str, text: str) -> Path:
@@ -103,7 +103,7 @@ class NAType:
 
 @pytest.mark.parametrize("value", [None, float("nan"), np.float32("nan"), np.float64("nan"), NAType()])
 def test_nothing_comes_in_many_forms(value: object) -> None:
-    assert report_text(value, "line 4") is None
+    assert parse_report(value, "line 4") is None
 
 
 def test_a_folder_and_a_missing_file(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_folder_and_a_missing_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [3, 2.5, True, {"a": 1}, ["a", "b"], b"x"])
 def test_only_text_and_nothing_are_reports(value: object) -> None:
     with pytest.raises(DataError, match=r"line 4 is .*not a report"):
-        report_text(value, "line 4")
+        parse_report(value, "line 4")
 
 
 def test_a_row_without_the_wanted_key_names_the_nearest(tmp_path: Path) -> None:

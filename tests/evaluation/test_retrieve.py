@@ -23,7 +23,7 @@ from cxrlab.data.views import image_of
 from cxrlab.evaluation import retrieve as embedding
 from cxrlab.evaluation import retrieve as module
 from cxrlab.evaluation.config import RetrieveConfig
-from cxrlab.evaluation.retrieve import entry_of, retrieve, stored
+from cxrlab.evaluation.retrieve import read_entry, read_retrieval, retrieve
 from cxrlab.findings.excerpts import NOTHING_PRESENT
 
 
@@ -76,7 +76,9 @@ def test_an_encoder_that_knows_finds_everything(known: Known, phantom: Path, tmp
     assert found.gallery == known.count and found.median_ranks["image_to_text"]["text"] == 1.0
     lines = [record for _, record in read_jsonl(tmp_path / "run" / "ranks.jsonl")]
     assert len(lines) == known.count and lines[0]["image_to_text"] == {"text": 1, "findings": 1}
-    assert stored(tmp_path / "run") == found == retrieve(config(phantom), tmp_path / "run")  # finished: left as it is
+    assert (
+        read_retrieval(tmp_path / "run") == found == retrieve(config(phantom), tmp_path / "run")
+    )  # finished: left as it is
 
 
 def test_an_encoder_that_is_always_wrong_finds_nothing(phantom: Path, tmp_path: Path, monkeypatch: Any) -> None:
@@ -112,7 +114,7 @@ def test_the_same_words_and_the_same_findings_count(own_phantom: Path, tmp_path:
 def test_an_encoder_of_present_statements_is_shown_those_alone(phantom: Path) -> None:
     """What it has learnt from: the denials go, and a normal report becomes one and the same sentence."""
     studies = list(load_corpus(phantom).studies())
-    whole, kept = ([entry_of(study, "findings", present) for study in studies] for present in (False, True))
+    whole, kept = ([read_entry(study, "findings", present) for study in studies] for present in (False, True))
     pairs = [(a, b) for a, b in zip(whole, kept, strict=True) if a is not None and b is not None]
     assert len(pairs) == len(studies) and all(len(b.text) <= len(a.text) for a, b in pairs)
     normal = {b.text for _, b in pairs if not b.present}
@@ -215,7 +217,7 @@ def test_the_command_with_a_real_encoder(phantom: Path, tmp_path: Path, capsys: 
     shown = capsys.readouterr().out
     assert re.search(r"image to text, same text\n +found +low +high +chance +blind\n  recall@1 +0\.\d{3} ", shown)
     assert "mean AUROC over" in shown
-    found = stored(tmp_path / "run")
+    found = read_retrieval(tmp_path / "run")
     assert found.recalls["text_to_image"]["text"]["recall@1"].value < 0.2
     areas = json.loads((tmp_path / "run" / "zero_shot.json").read_text())
     assert areas["sentences"] == "report/1" and areas["labels"] and areas["observations"]
@@ -236,7 +238,7 @@ def test_a_picture_is_shown_in_colour_with_its_caption(tmp_path: Path) -> None:
 
     scenes = make_scenes(ScenesConfig(n=4, size=32, seed=7, workers=1), tmp_path / "scenes")
     study = next(load_corpus(scenes.path).studies())
-    found = entry_of(study, "findings")
+    found = read_entry(study, "findings")
     assert found is not None and found.text == study.caption and found.exact is None
     assert image_of(load_corpus(scenes.path), study).shape == (32, 32, 3)
 

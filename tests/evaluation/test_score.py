@@ -11,8 +11,7 @@ import cxrlab
 from cxrlab.core.errors import ConfigError, DataError, RunError, UnknownName
 from cxrlab.core.runs import state
 from cxrlab.evaluation.config import ScoreConfig
-from cxrlab.evaluation.controls import CONTROLS
-from cxrlab.evaluation.score import run_score, score
+from cxrlab.evaluation.score import FLOORS, run_score, score
 from cxrlab.evaluation.scored_runs import read_tallies
 from cxrlab.metrics.families import default_names
 from cxrlab.metrics.tally import Metric, mean_tally
@@ -47,7 +46,7 @@ ODD = [
 def test_every_default_metric_has_value_interval_floors_and_denominator() -> None:
     sheet = score(REFERENCES, PREDICTIONS)
     assert tuple(sheet) == default_names() and len(sheet) == len(default_names()) and sheet.n == 4
-    assert set(sheet.floors) == set(CONTROLS)
+    assert set(sheet.floors) == set(FLOORS)
     for name, found in sheet.items():
         assert found.n + found.undefined == 4, name
         assert all(set(values) == set(sheet) for values in sheet.floors.values())
@@ -200,7 +199,7 @@ def test_a_run_holds_scores_studies_and_counts(files: tuple[Path, Path], tmp_pat
     assert stored == found and stored["n"] == 4 and stored["statuses"] == {"scored": 4}
     one = stored["metrics"]["bleu4:coco"]
     assert {"value", "low", "high", "n", "undefined", "direction", "range", "signature"} <= set(one)
-    assert set(stored["floors"]) == set(CONTROLS) and stored["controls"] == {"image_dependence": {}}
+    assert set(stored["floors"]) == set(FLOORS) and stored["controls"] == {"image_dependence": {}}
     lines = [json.loads(line) for line in (tmp_path / "run/per_study.jsonl").read_text().splitlines()]
     assert [line["id"] for line in lines] == list(REFERENCES)
     for line in lines:

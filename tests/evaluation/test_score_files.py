@@ -18,7 +18,7 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Presence
 from cxrlab.evaluation import scored_runs
-from cxrlab.evaluation.scored_runs import ARRAYS, INDEX, read_tallies, references_digest
+from cxrlab.evaluation.scored_runs import ARRAYS, INDEX, hash_references, read_tallies
 from cxrlab.metrics.coco import Coco
 from cxrlab.metrics.families import FAMILIES, ready
 from cxrlab.metrics.pairs import Batch, Pair
@@ -254,7 +254,7 @@ def test_an_unbounded_range_survives_json(tmp_path: Path) -> None:
 def test_the_digest_sees_texts_and_findings_but_not_order() -> None:
     pairs = batch(["a", "b"])
     same = Batch(pairs.pairs[::-1])
-    assert references_digest(pairs) == references_digest(same)
+    assert hash_references(pairs) == hash_references(same)
     others = [
         replace(pairs.pairs[0], reference="Another text."),
         replace(pairs.pairs[0], reference=None),
@@ -262,6 +262,6 @@ def test_the_digest_sees_texts_and_findings_but_not_order() -> None:
         replace(pairs.pairs[0], findings=(Finding("pleural effusion", Presence.PRESENT),)),
         replace(pairs.pairs[0], findings=()),
     ]
-    digests = {references_digest(Batch([other, pairs.pairs[1]])) for other in others}
-    assert len(digests | {references_digest(pairs)}) == 6
-    assert references_digest(pairs.with_candidates(["other", "words"])) == references_digest(pairs)
+    digests = {hash_references(Batch([other, pairs.pairs[1]])) for other in others}
+    assert len(digests | {hash_references(pairs)}) == 6
+    assert hash_references(pairs.with_candidates(["other", "words"])) == hash_references(pairs)

@@ -14,8 +14,8 @@ from cxrlab.core.runs import Run
 from cxrlab.core.vocabulary import View
 from cxrlab.evaluation.config import GenerateConfig
 from cxrlab.evaluation.generate import generate
+from cxrlab.evaluation.score import select_slices
 from cxrlab.evaluation.score_inputs import Inputs, load_inputs
-from cxrlab.evaluation.score_results import slice_masks
 from cxrlab.metrics.pairs import Status
 
 
@@ -259,7 +259,7 @@ def test_a_view_that_nobody_stated_makes_a_slice_of_its_own(tmp_path: Path) -> N
     rows = [{"id": str(n), "report": "x", "images": one} for n, one in enumerate(images)]
     inputs = load_inputs(jsonl(tmp_path / "r.jsonl", *rows), {"0": "x", "1": "x", "2": "x"})
     assert [one.view for one in inputs.attributes] == ["PA", None, "AP"]
-    masks = slice_masks(inputs.attributes)
+    masks = select_slices(inputs.attributes)
     assert {name: mask.sum() for name, mask in masks.items()} == {"view=AP": 1, "view=PA": 1, "view=unknown": 1}
     single = load_inputs(tmp_path / "r.jsonl", {"0#0": "x", "1#0": "x", "2#0": "x", "2#1": "x"})
     assert [one.view for one in single.attributes] == ["PA", None, None, "AP"]

@@ -25,12 +25,17 @@ from cxrlab.core.records import Report
 from cxrlab.core.runs import state
 from cxrlab.core.tables import load_reference
 from cxrlab.data.card import CARD
-from cxrlab.evaluation import judges as module
+from cxrlab.evaluation import open_models as module
 from cxrlab.evaluation.compare import compare
 from cxrlab.evaluation.config import ScoreConfig
-from cxrlab.evaluation.judges import UnopenedModel, answer_lines, build_judges, parted
-from cxrlab.evaluation.metric_choice import chosen_metrics, with_needs
-from cxrlab.evaluation.open_models import open_text_model
+from cxrlab.evaluation.metric_choice import (
+    build_judges,
+    format_unreadable_answers,
+    list_gated_families,
+    select_metrics,
+    separate_judges,
+)
+from cxrlab.evaluation.open_models import UnopenedModel, open_text_model
 from cxrlab.evaluation.score import run_score, score
 from cxrlab.evaluation.score_inputs import load_inputs
 from cxrlab.metrics.judging.judges import ChexPrompt
@@ -121,7 +126,7 @@ def test_two_judges_on_one_model_open_it_once(files: Path, monkeypatch: pytest.M
 def test_all_and_default_hold_no_judge(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "open_text_model", lambda *_: pytest.fail("a model was opened"))
     for wanted in (None, ("all",), ("default",)):
-        assert parted(wanted)[1] == ()
+        assert separate_judges(wanted)[1] == ()
     assert run_score(config(files, "all"))["judges"] == {}
 
 
@@ -148,7 +153,7 @@ def test_answers_that_all_failed_are_told_loudly(files: Path) -> None:
     name = f"chexprompt:scripted:{files / 'judge.jsonl'}"
     found = run_score(config(files, name))
     assert found["metrics"][name]["value"] is None and found["metrics"][name]["undefined"] == 4
-    (line,) = answer_lines(found["judges"])
+    (line,) = format_unreadable_answers(found["judges"])
     assert line.startswith(f"{name}: NONE of its 4 answers could be read")
 
 
@@ -252,9 +257,9 @@ def test_judges_of_two_hosts_do_not_share_a_key(files: Path, monkeypatch: pytest
 
 def test_other_commands_say_that_they_ask_no_model() -> None:
     with pytest.raises(UnknownName, match="'green:hf:x' asks a language model, which 'cxrlab score'"):
-        chosen_metrics(("green:hf:x",))
+        select_metrics(("green:hf:x",))
     with pytest.raises(UnknownName, match="no metric 'green:ruls'. Did you mean 'green:rules"):
-        chosen_metrics(("green:ruls",))
+        select_metrics(("green:ruls",))
 
 
 def test_from_python(files: Path) -> None:
@@ -330,11 +335,11 @@ def test_no_other_metric_is_suggested_for_the_one_that_is_wanted(
 
 
 def test_the_name_of_a_family_is_enough_where_its_weights_are_given() -> None:
-    needy = [family for family, _ in with_needs()]
-    assert all(name.startswith("chexbert") for name in chosen_metrics(["chexbert"], needy).extra)
-    assert {"radcliq0", "radcliq1"} == set(chosen_metrics(["radcliq"], needy).extra)
+    needy = [family for family, _ in list_gated_families()]
+    assert all(name.startswith("chexbert") for name in select_metrics(["chexbert"], needy).extra)
+    assert {"radcliq0", "radcliq1"} == set(select_metrics(["radcliq"], needy).extra)
     with pytest.raises(UnknownName, match="Did you mean 'chexbert14.micro.f1:uncertain-positive'"):
-        chosen_metrics(["chexbert14.micro.f1:uncertain-positiv"], needy)
+        select_metrics(["chexbert14.micro.f1:uncertain-positiv"], needy)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.json_form import dumps
-from cxrlab.evaluation.phantom_benchmark import Sensitivity, sensitivity
+from cxrlab.evaluation.phantom_benchmark import Sensitivity, measure_sensitivity
 from cxrlab.findings.edits import EDITS
 from cxrlab.metrics.tally import Metric, mean_tally
 
@@ -39,7 +39,7 @@ def table() -> Sensitivity:
         Measure("distance", lambda a, b: float(a != b), "lower", 0.0, math.inf),
         Measure("corpus", lambda a, b: 1.0, by_pair=False),
     ]
-    return sensitivity(families, seed=2, n=12, quiet=True)
+    return measure_sensitivity(families, seed=2, n=12, quiet=True)
 
 
 def test_every_edit_is_a_row_and_metrics_of_corpora_are_left_out(table):
@@ -84,13 +84,13 @@ def test_the_table_as_text_and_as_json(table):
 
 def test_only_wanted_metrics():
     families = [Measure("a", same_words), Measure("b", same_words)]
-    table = sensitivity(families, seed=2, n=2, names=["b"], quiet=True)
+    table = measure_sensitivity(families, seed=2, n=2, names=["b"], quiet=True)
     assert all(set(row.metrics) == {"b"} for row in table.rows.values())
 
 
 def test_no_cases_are_refused():
     with pytest.raises(ConfigError, match="n=0"):
-        sensitivity([], seed=1, n=0)
+        measure_sensitivity([], seed=1, n=0)
 
 
 def test_our_metrics_are_right_in_every_row():
@@ -98,5 +98,5 @@ def test_our_metrics_are_right_in_every_row():
     from cxrlab.metrics.families import families
 
     names = ["errors.total", "errors.significant", "green:rules", "crimson:rules", "clinical:rules"]
-    table = sensitivity(families(names), seed=860281, n=60, names=names, quiet=True)
+    table = measure_sensitivity(families(names), seed=860281, n=60, names=names, quiet=True)
     assert {name: table.wrong(name) for name in names} == dict.fromkeys(names, ())

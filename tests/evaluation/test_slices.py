@@ -9,7 +9,8 @@ from tallies import f1_of, mean
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Presence
-from cxrlab.evaluation.score_results import Attributes, age_band, has_device, score_slices, slice_masks
+from cxrlab.evaluation.score import get_age_band, mentions_device, score_slices, select_slices
+from cxrlab.evaluation.score_inputs import Attributes
 
 
 @every_row(
@@ -29,14 +30,14 @@ from cxrlab.evaluation.score_results import Attributes, age_band, has_device, sc
     ],
 )
 def test_bands_begin_at_their_lower_end(age: float, band: str) -> None:
-    assert age_band(age) == band
+    assert get_age_band(age) == band
 
 
 def test_a_device_must_be_there() -> None:
     """A tube that was denied or removed is no device in place."""
     there, gone = Finding("endotracheal tube", Presence.PRESENT), Finding("endotracheal tube", Presence.ABSENT)
-    assert has_device([there]) and not has_device([gone]) and not has_device([])
-    assert not has_device([Finding("pleural effusion", Presence.PRESENT)])
+    assert mentions_device([there]) and not mentions_device([gone]) and not mentions_device([])
+    assert not mentions_device([Finding("pleural effusion", Presence.PRESENT)])
 
 
 def test_slices_are_named_and_ordered() -> None:
@@ -46,7 +47,7 @@ def test_slices_are_named_and_ordered() -> None:
         Attributes("AP", "M", 5, False),
         Attributes("PA", None, 45, True),
     ]
-    masks = slice_masks(told)
+    masks = select_slices(told)
     assert list(masks) == [
         "view=AP", "view=PA", "sex=F", "sex=M", "sex=unknown", "age=<18", "age=40-59", "age=80+",
         "device=absent", "device=present",
@@ -55,9 +56,9 @@ def test_slices_are_named_and_ordered() -> None:
 
 
 def test_an_attribute_that_tells_nothing_makes_no_slice() -> None:
-    assert slice_masks([Attributes(), Attributes()]) == {}
-    assert slice_masks([Attributes(view="PA"), Attributes(view="PA")]) == {}
-    assert list(slice_masks([Attributes(view="PA"), Attributes()])) == ["view=PA", "view=unknown"]
+    assert select_slices([Attributes(), Attributes()]) == {}
+    assert select_slices([Attributes(view="PA"), Attributes(view="PA")]) == {}
+    assert list(select_slices([Attributes(view="PA"), Attributes()])) == ["view=PA", "view=unknown"]
 
 
 def test_every_slice_has_size_value_and_interval() -> None:

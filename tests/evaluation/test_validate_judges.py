@@ -18,8 +18,8 @@ from cxrlab.core.connection import Connection
 from cxrlab.core.errors import ConfigError, CxrlabError
 from cxrlab.core.runs import state
 from cxrlab.evaluation.config import ValidateConfig
-from cxrlab.evaluation.judges import answer_lines
-from cxrlab.evaluation.validate import run_validation, validation_text
+from cxrlab.evaluation.metric_choice import format_unreadable_answers
+from cxrlab.evaluation.validate import format_validation, run_validation
 
 STRONGER, WEAKER = 0.03, 0.6  # share of the twelve counts that are wrong by one
 LOST = frozenset(range(0, 60, 7))
@@ -127,7 +127,7 @@ def test_what_could_not_be_read_is_told_and_kept(planted: Planted, found: dict[s
     assert (strong["asked"], strong["parsed"], strong["failed"], strong["reasons"]) == (pairs, pairs, 0, {})
     assert (silent["parsed"], silent["partial"], silent["failed"]) == (pairs - len(LOST), 0, len(LOST))
     assert sum(silent["reasons"].values()) == len(LOST)
-    (line,) = answer_lines(found["judges"])
+    (line,) = format_unreadable_answers(found["judges"])
     assert f"{len(LOST)} of {pairs} answers could not be read and have no value" in line
     lines = [json.loads(line) for line in (found["out"] / "judged.jsonl").read_text().splitlines()]
     assert [line["id"] for line in lines][:2] == ["0:radgraph", "0:bertscore"]
@@ -139,7 +139,7 @@ def test_what_could_not_be_read_is_told_and_kept(planted: Planted, found: dict[s
 
 
 def test_the_text_sets_the_judges_side_by_side(found: dict[str, Any]) -> None:
-    text = validation_text(found)
+    text = format_validation(found)
     assert "omission_finding" not in text, "one kind of error alone"
     mean = found["raters"]["judges"][f"chexprompt:{found['names']['weaker']}"]["total"]["mean"]
     assert f"{mean['judge_difference']:.3f} beside {mean['rater_difference']:.3f}" in text
@@ -163,7 +163,7 @@ def test_a_judge_that_says_nothing_has_no_value(planted: Planted, tmp_path: Path
     assert row["tau"] is None and row["n"] == 0
     seat = found["raters"]["judges"][f"chexprompt:{name}"]["total"]
     assert seat["mean"] == {"rater_difference": None, "judge_difference": None}
-    assert f"NONE of its {len(planted.truth)} answers could be read" in validation_text(found)
+    assert f"NONE of its {len(planted.truth)} answers could be read" in format_validation(found)
 
 
 def fixed(file: Path, **answers: int) -> str:
@@ -197,7 +197,7 @@ def test_a_judge_is_held_against_ratings(tmp_path: Path) -> None:
     assert found["metrics"][name]["tau"] is None, "a constant has no order"
     assert found["raters"]["judge"] == "rougeL:google" and set(found["raters"]["judges"]) == {name}
     assert set(found["raters"]["judges"][name]["by_rater"]) == {"user_1", "user_2"}
-    assert name in validation_text(found)
+    assert name in format_validation(found)
 
 
 def test_phantoms_ask_a_judge_of_every_case_once(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from planted_attention import PlantedModel
 from tiny_families import save_tiny
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.evaluation.word_maps import explainable, layer_count, parse_map, part_maps
+from cxrlab.evaluation.word_maps import check_maps_available, compute_part_maps, count_layers, parse_map
 from cxrlab.models.baselines import Stub
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.hf.saliency import gradients, integrated, smoothed
@@ -32,7 +32,7 @@ def test_planted_attention_comes_out_as_it_was_planted() -> None:
     """Head 1 puts 0.75 on the bright cell, head 2 half of itself on all 16: the mean is 3/8 + 1/64 there, 1/64 else."""
     model = cast(HfModel, PlantedModel(REPORT))
     names = [parse_map(name) for name in ("max-mean", "relative:layer:1", "sheet")]
-    (found,) = part_maps(model, image(), REPORT, [[(11, 19)]], names)
+    (found,) = compute_part_maps(model, image(), REPORT, [[(11, 19)]], names)
     flat = np.full((4, 4), 1 / 64, np.float32)
     flat[1, 2] += 0.375
     assert np.allclose(found.values["max-mean"], flat)
@@ -48,7 +48,7 @@ def test_gradient_maps_are_sizes_smoothed_at_the_size_of_the_image(tmp_path: Any
     image = np.random.default_rng(0).random((40, 30)).astype(np.float32)
     names = [parse_map(name) for name in ("input-gradient", "max-mean", "gradient", "integrated-gradient")]
     parts = [[(0, 5)], [(6, 10)]]
-    found = list(part_maps(model, image, REPORT, parts, names, smooth=0.05))
+    found = list(compute_part_maps(model, image, REPORT, parts, names, smooth=0.05))
     for maps, slope, part in zip(found, gradients(model, image, REPORT, parts), parts, strict=True):
         assert list(maps.values) == [name.text for name in names]
         assert np.allclose(maps.values["gradient"], smoothed(np.abs(slope.values), 2.0), atol=1e-6)
@@ -57,18 +57,18 @@ def test_gradient_maps_are_sizes_smoothed_at_the_size_of_the_image(tmp_path: Any
         assert np.allclose(maps.values["integrated-gradient"], smoothed(np.abs(whole), 2.0), atol=1e-6)
         assert maps.log_probability == pytest.approx(slope.log_probability)
         assert maps.painted(names[2], 40, 30) is maps.values["gradient"]
-    alone = next(part_maps(model, image, REPORT, parts, names[2:]))
+    alone = next(compute_part_maps(model, image, REPORT, parts, names[2:]))
     assert alone.grid == found[0].grid and alone.image_share is None
 
 
 @pytest.mark.parametrize("name", ["max-mean", "gradient"])
 def test_a_model_that_cannot_is_refused_at_the_door(name: str) -> None:
     with pytest.raises(ConfigError, match=f"'stub:normal' gives no .* which the map '{name}' needs; name a checkpoint"):
-        explainable(Stub("normal"), [parse_map(name)])
+        check_maps_available(Stub("normal"), [parse_map(name)])
 
 
 def test_a_layer_beyond_the_last_is_refused_at_the_door() -> None:
     model = cast(Any, PlantedModel(REPORT))
-    assert explainable(model, [parse_map("layer:-1")]) is model and layer_count(model) == 1
+    assert check_maps_available(model, [parse_map("layer:-1")]) is model and count_layers(model) == 1
     with pytest.raises(ConfigError, match="a model that has 1"):
-        explainable(model, [parse_map("layer:2")])
+        check_maps_available(model, [parse_map("layer:2")])

@@ -11,8 +11,8 @@ from corpora import toy_corpus
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.views import frontal
 from cxrlab.evaluation.config import GenerateConfig
-from cxrlab.evaluation.controls import GREY, WrongImages, control_file
 from cxrlab.evaluation.generate import generate
+from cxrlab.evaluation.image_dependence import GREY, ControlImages, control_file
 
 
 def predictions(run: Path, control: str) -> dict[str, dict[str, Any]]:
@@ -26,17 +26,17 @@ def right(corpus: Corpus, key: str) -> np.ndarray:
 
 def test_wrong_images_are_made_as_they_are_called(tmp_path: Path) -> None:
     corpus = toy_corpus(tmp_path / "corpus")
-    noise = WrongImages(corpus, "noise", 7, {})
+    noise = ControlImages(corpus, "noise", 7, {})
     image = noise.image("s1")
     assert image.shape == right(corpus, "s1").shape and image.dtype == np.float32
     assert 0 <= image.min() < 0.05 and 0.95 < image.max() < 1 and abs(image.mean() - 0.5) < 0.05
     assert np.array_equal(image, noise.image("s1")), "the same every time"
     assert not np.array_equal(image, noise.image("s2")) and not np.array_equal(
-        image, WrongImages(corpus, "noise", 8, {}).image("s1")
+        image, ControlImages(corpus, "noise", 8, {}).image("s1")
     )
-    blank = WrongImages(corpus, "blank", 7, {}).image("s1")
+    blank = ControlImages(corpus, "blank", 7, {}).image("s1")
     assert blank.shape == image.shape and blank.dtype == np.float32 and set(blank.ravel()) == {np.float32(GREY)}
-    swapped = WrongImages(corpus, "swapped", 7, {"s1": "s2"})
+    swapped = ControlImages(corpus, "swapped", 7, {"s1": "s2"})
     assert np.array_equal(swapped.image("s1"), right(corpus, "s2"))
     assert swapped.indication("s1") == noise.indication("s1"), "the question stays the study's own"
 

@@ -15,7 +15,7 @@ from cxrlab.core.errors import ConfigError, UnknownName
 from cxrlab.core.json_form import dumps
 from cxrlab.core.vocabulary import CHEXPERT_14, OBSERVATIONS
 from cxrlab.evaluation.retrieve import Entry
-from cxrlab.evaluation.zero_shot import MeanArea, Sentences, ZeroShot, asked_names, classify, load_sentences, margins
+from cxrlab.evaluation.zero_shot import MeanAuroc, Sentences, ZeroShot, classify, load_sentences, margins, select_names
 
 ARTICLE = Sentences(("There is {name}.",), ("No {name}.",), {"nodule": "a lung nodule", "Edema": "anasarca"})
 PLAIN = Sentences(("There is {name}.",), ("There is no {name}.",), {"Edema": "pulmonary edema"})
@@ -89,7 +89,7 @@ def test_only_what_is_known_both_ways_is_asked() -> None:
         entry(1, {"Edema": 0, "Fracture": 0, "Pneumonia": 1}, {"edema", "nodule"}),
         entry(2, {}, None),
     ]
-    assert asked_names(entries) == ("Edema", "nodule")  # edema is everywhere, Fracture nowhere, Pneumonia never absent
+    assert select_names(entries) == ("Edema", "nodule")  # edema is everywhere, Fracture nowhere, Pneumonia never absent
 
 
 def test_unknown_and_uncertain_studies_stay_out() -> None:
@@ -101,7 +101,7 @@ def test_unknown_and_uncertain_studies_stay_out() -> None:
     found = classify(entries, scores, "w", trials=20, level=0.9, rng=np.random.default_rng(0))
     area = found.labels["Edema"]
     assert area.value == 0.5 and (area.positives, area.negatives) == (2, 1) and math.isnan(area.low)
-    assert found.mean_labels == MeanArea(0.5, 1)
+    assert found.mean_labels == MeanAuroc(0.5, 1)
     assert found.observations == {} and math.isnan(found.mean_observations.value)
     back = ZeroShot.from_json(json.loads(dumps(found)))
     assert repr(back) == repr(found)  # not-a-number equals nothing, itself included

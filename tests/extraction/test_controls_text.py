@@ -8,7 +8,7 @@ from written_reports import CHANGED, CLEAR, EFFUSION, effusions, written
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.randomness import generator
-from cxrlab.evaluation.config import Extras
+from cxrlab.evaluation.config import MetricResources
 from cxrlab.extraction.controls_text import CONTROLS, SENTENCES, WORDS, measure_controls, reached, review
 from cxrlab.extraction.fidelity_config import FidelityConfig
 
@@ -71,6 +71,6 @@ def test_a_run_must_not_be_called_like_a_control(tmp_path: Path) -> None:
 def test_a_file_of_graphs_is_left_out_and_said_so(tmp_path: Path) -> None:
     """It holds graphs of the texts that somebody had, and no control is among them."""
     corpus, victim = effusions(tmp_path / "corpus", 2), written(tmp_path / "victim", [EFFUSION, CLEAR])
-    settings = FidelityConfig(metrics=("findings.f1",), extras=Extras(graphs=tmp_path / "graphs.json"))
+    settings = FidelityConfig(metrics=("findings.f1",), extras=MetricResources(graphs=tmp_path / "graphs.json"))
     found = measure_controls({"victim": victim}, corpus, tmp_path / "out", settings)
     assert "no control's text" in found["left_out"]["radgraph.simple"]

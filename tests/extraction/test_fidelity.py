@@ -10,7 +10,7 @@ import pytest
 from written_reports import CHANGED, CLEAR, EFFUSION, effusions, written
 
 from cxrlab.core.errors import ConfigError, RunError
-from cxrlab.evaluation.config import Extras
+from cxrlab.evaluation.config import MetricResources
 from cxrlab.extraction.fidelity import compare_surrogates, extra_names, measure_fidelity
 from cxrlab.extraction.fidelity_config import FidelityConfig
 
@@ -102,9 +102,9 @@ def test_surrogates_side_by_side_the_first_is_the_baseline(corpus: Path, tmp_pat
 
 
 def test_what_the_user_has_decides_what_is_counted(tmp_path: Path) -> None:
-    assert extra_names(Extras()) == []
-    assert extra_names(Extras(encoder=tmp_path)) == ["bertscore"]
-    assert "chexbert14.micro.f1:uncertain-positive" in extra_names(Extras(chexbert=tmp_path, bert=tmp_path))
+    assert extra_names(MetricResources()) == []
+    assert extra_names(MetricResources(encoder=tmp_path)) == ["bertscore"]
+    assert "chexbert14.micro.f1:uncertain-positive" in extra_names(MetricResources(chexbert=tmp_path, bert=tmp_path))
     for wrong in ({"metrics": ()}, {"swaps": 0}, {"seed": -1}):
         with pytest.raises(ConfigError):
             FidelityConfig(**wrong)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cxrlab.evaluation.radjudge import relations
+from cxrlab.evaluation.radjudge import parse_ranking
 from cxrlab.metrics.finding_scores import RuleScores
 from cxrlab.metrics.pairs import Batch, Context, Pair
 
@@ -38,7 +38,7 @@ def _marked(case: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("case", [_marked(case) for case in CASES])
 def test_the_better_report_scores_higher(case: dict[str, Any]) -> None:
     found = scores(case)
-    for relation in relations(case["expected_ranking"], case["candidates"], case["id"]):
+    for relation in parse_ranking(case["expected_ranking"], case["candidates"], case["id"]):
         assert relation.holds(found, TIE), (case["reason"], found)
 
 

@@ -22,7 +22,7 @@ from cxrlab.core.connection import Connection
 from cxrlab.core.errors import ConfigError, CxrlabError
 from cxrlab.data.card import CARD
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.evaluation.judges import UnopenedModel
+from cxrlab.evaluation.open_models import UnopenedModel
 from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.preference import judge as module
 from cxrlab.preference.config import JudgeConfig, PairConfig

@@ -11,7 +11,7 @@ from tables import every_row
 
 from cxrlab.core.errors import ConfigError, UnknownName
 from cxrlab.core.protocols import TokenVectors
-from cxrlab.evaluation.config import Extras
+from cxrlab.evaluation.config import MetricResources
 from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.preference.judges import PAIRWISE, Verdict, length_controlled, load_judge, metric_judge, parse_mix
 
@@ -193,7 +193,7 @@ def test_graphs_of_the_user_judge(tmp_path: Path) -> None:
 
     file = tmp_path / "graphs.json"
     file.write_text(json.dumps([graph(TOLD, "effusion"), graph(HALF, "effusion", "pneumothorax")]))
-    extras = Extras(graphs=file)
+    extras = MetricResources(graphs=file)
     assert metric_judge("radgraph.simple", extras).rewards(pairs(HALF, RIGHT)) == pytest.approx([2 / 3, 1.0])
     with pytest.raises(ConfigError, match="'green:rules' needs nothing of --extras"):
         load_judge("green:rules", extras)
@@ -223,7 +223,7 @@ def test_an_encoder_of_the_user_judges(tmp_path: Path, monkeypatch: pytest.Monke
             ]
 
     monkeypatch.setattr("cxrlab.models.text_encoders.LocalTokenEncoder", Words)
-    judge = metric_judge("bertscore", Extras(encoder=tmp_path / "mine", layer=4))
+    judge = metric_judge("bertscore", MetricResources(encoder=tmp_path / "mine", layer=4))
     assert judge.rewards([Pair("a", "x y", "x y"), Pair("b", "x y", "x y z w")]) == pytest.approx([1.0, 2 / 3])
     assert "encoder:mine/4" in judge.signature
 
@@ -231,7 +231,7 @@ def test_an_encoder_of_the_user_judges(tmp_path: Path, monkeypatch: pytest.Monke
 def test_weights_are_not_loaded_to_learn_that_a_name_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cxrlab.preference.judges.extra_families", lambda _: pytest.fail("weights were loaded"))
     with pytest.raises(UnknownName, match="there is no judge 'bertscor'. Did you mean"):
-        load_judge("bertscor", Extras(encoder=tmp_path))
+        load_judge("bertscor", MetricResources(encoder=tmp_path))
 
 
 def test_every_pairwise_judge_of_the_table_has_a_name_and_an_opinion() -> None:

@@ -53,7 +53,7 @@ def test_the_table_gives_hits_beside_chance(tmp_path: Path) -> None:
     good = {"hit": figure(0.75), "chance": figure(0.125), "mass": figure(0.5), "area": figure(0.03)}
     none = {key: figure(None) for key in good}
     maps = {"max-mean": {"localised": good}, "gradient": {"localised": none}}
-    shown = page(tmp_path, "pointing.json", {"model": "hf:x", "report": "generated", "told": 9, "maps": maps})
+    shown = page(tmp_path, "pointing.json", {"model": "hf:x", "report": "generated", "reported": 9, "maps": maps})
     assert "0.750 to 0.750" in shown and "width:75.0%" in shown and "0.125" in shown and "gradient" in shown
 
 

@@ -21,7 +21,7 @@ from cxrlab.core.codec import to_unit
 from cxrlab.core.connection import Connection
 from cxrlab.core.egress import Shown
 from cxrlab.core.protocols import REFUSED, Capabilities, Generated
-from cxrlab.evaluation.generate import domain_caution, size_caution
+from cxrlab.evaluation.generate import caution_domain, caution_image_size
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.hf.text_model import HfTextModel
 from cxrlab.models.http.models import HttpReportModel, HttpTextModel
@@ -90,8 +90,8 @@ class Phantoms(Echo):
 
 def test_cautions_go_into_the_log_and_into_every_answer_about_an_image(tmp_path: Path) -> None:
     """An OpenAI client takes the field and the header; both hold the sentences that `generate` records."""
-    domain = domain_caution(Phantoms(), synthetic=False, name="clinic")
-    small = size_caution(1, 1, 32)
+    domain = caution_domain(Phantoms(), synthetic=False, name="clinic")
+    small = caution_image_size(1, 1, 32)
     config = ServeConfig(NAME, port=0, name="clinic", text=TEXT)
     with served(tmp_path, config, model=Phantoms(), text=Parrot()) as running:
         with openai.OpenAI(base_url=running.url, api_key="none", max_retries=0) as client:
@@ -108,7 +108,7 @@ def test_cautions_go_into_the_log_and_into_every_answer_about_an_image(tmp_path:
         assert ours.extra["cautions"] == [domain, small]
     logged = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     told = [line["message"] for line in logged if line["event"] == "caution"]
-    assert told == [domain, size_caution(4, 5, 32)] and logged[1]["event"] == "caution"
+    assert told == [domain, caution_image_size(4, 5, 32)] and logged[1]["event"] == "caution"
 
 
 def test_a_model_without_a_reason_for_caution_gives_none(tmp_path: Path) -> None:

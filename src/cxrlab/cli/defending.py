@@ -36,12 +36,12 @@ def test_watermark(suspect: Path, key_file: Path | None = None) -> Result:
         key_file: File with our key; the environment variable CXRLAB_WATERMARK_KEY when left out.
     """
     from cxrlab.core.errors import DataError
-    from cxrlab.evaluation.score_sources import predictions_from
+    from cxrlab.evaluation.score_inputs import read_predictions
     from cxrlab.extraction.defence.evidence import with_needs
     from cxrlab.extraction.defence.keys import fingerprint_of, load_key
 
     key = load_key(key_file)
-    reports = [text for text in predictions_from(suspect).items.values() if text]
+    reports = [text for text in read_predictions(suspect).items.values() if text]
     if not reports:
         raise DataError(f"{suspect} holds no report to test.")
     found = {**with_needs(reports, key), "key_sha256": fingerprint_of(key)}

@@ -53,6 +53,6 @@ def pointing(config: PointingConfig, out: Path) -> Result:
     ]
     note = (
         f"localised findings (mask at most {table.localised:.0%} of the image) that the {table.report} report tells: "
-        f"{table.told} of {table.present} findings on {table.studies} images are told"
+        f"{table.reported} of {table.present} findings on {table.studies} images are told"
     )
     return Result(f"{columns([head, *rows])}\n{note}", table)

@@ -32,12 +32,12 @@ def read(text: str) -> Result:
     Args:
         text: The report, a file, or -.
     """
-    from cxrlab.evaluation.report_files import read_rows, with_ids
+    from cxrlab.evaluation.report_files import fill_ids, read_rows
     from cxrlab.findings.reader import read as read_text_of
 
     file = _file(text)
     if file is not None and file.suffix.lower() in _MANY:
-        rows = with_ids([row for _, row in read_rows(file)])
+        rows = fill_ids([row for _, row in read_rows(file)])
         found = [
             {"id": row.id or str(number), **_data(read_text_of(_report(row)))} for number, row in enumerate(rows, 1)
         ]
@@ -47,13 +47,13 @@ def read(text: str) -> Result:
 
 
 def _report(row: Any) -> str | None:
-    from cxrlab.evaluation.report_files import CANDIDATE_NAMES, REFERENCE_NAMES, kind_of_report, text_columns
+    from cxrlab.evaluation.report_files import CANDIDATE_NAMES, REFERENCE_NAMES, classify_column, find_text_columns
 
     sections = row.values.get("sections")
     if isinstance(sections, dict):
         found = sections.get("findings")
         return found if isinstance(found, str) else None
-    kinds = {kind_of_report(name): name for name in text_columns([row])}
+    kinds = {classify_column(name): name for name in find_text_columns([row])}
     known = ("report", *REFERENCE_NAMES, *CANDIDATE_NAMES, "findings")
     report: str | None = row.text(*(kinds.get(kind, kind) for kind in known))
     return report

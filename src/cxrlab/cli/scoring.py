@@ -47,7 +47,7 @@ def score_table(scores: Mapping[str, Any], level: float, *, everything: bool = T
         everything: Show every metric; else those most people ask for first.
         kept: Whether scores.json was written, where the rest can be seen.
     """
-    from cxrlab.evaluation.judges import answer_lines
+    from cxrlab.evaluation.metric_choice import format_unreadable_answers
 
     names = list(scores["metrics"])
     shown = names if everything else headlines(names)
@@ -79,7 +79,7 @@ def score_table(scores: Mapping[str, Any], level: float, *, everything: bool = T
         notes.append(f"{len(names) - len(shown)} more metrics{where}; --metrics default shows them all here")
     if reached:
         notes.append("* a control that never saw an image scores at least as well: do not trust this number alone")
-    notes += answer_lines(scores.get("judges", {}))
+    notes += format_unreadable_answers(scores.get("judges", {}))
     pairs = "pair" if scores["n"] == 1 else "pairs"
     lines = [f"{scores['n']:,} {pairs}: {statuses}", *_matching(scores.get("matching")), columns(rows), *notes]
     return "\n".join([*lines, *_image_dependence(scores, level)])
@@ -184,11 +184,11 @@ def validate(config: ValidateConfig, out: Path | None = None) -> Result:
         config: Settings.
         out: Run folder for validation.json; nothing is kept without it.
     """
-    from cxrlab.evaluation.validate import run_validation, validation_text
+    from cxrlab.evaluation.validate import format_validation, run_validation
 
     left = _left_as_it_is(out)
     found = run_validation(config, out)
-    return Result(validation_text(found) + left, found)
+    return Result(format_validation(found) + left, found)
 
 
 def list_metrics(metrics: tuple[str, ...] = (), all: bool = False, long: bool = False) -> Result:
@@ -201,9 +201,9 @@ def list_metrics(metrics: tuple[str, ...] = (), all: bool = False, long: bool = 
         all: Show every metric.
         long: Also what is undefined, published quirks and the signature.
     """
-    from cxrlab.evaluation.metric_choice import metric_rows
+    from cxrlab.evaluation.metric_choice import describe_metrics
 
-    found = metric_rows(metrics or None)
+    found = describe_metrics(metrics or None)
     shown = [row for row in found if all or metrics or row["default"] or row["needs"]]
     keys = ["name", "direction", "range", "identity", "default", "needs", "about"]
     keys += ["undefined", "quirk", "signature"] if long else []

@@ -24,7 +24,7 @@ from cxrlab.core.json_form import plain
 from cxrlab.core.progress import track
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
-from cxrlab.evaluation.scored_runs import INDEX, ScoredRun, aligned, comparable, read_tallies
+from cxrlab.evaluation.scored_runs import INDEX, ScoredRun, align_runs, read_tallies, select_comparable
 from cxrlab.metrics.statistics.bootstrap import METHOD, SLACK, Clusters, Resamples
 from cxrlab.metrics.statistics.exact_tests import McNemar, holm, mcnemar
 from cxrlab.metrics.statistics.paired_tests import (
@@ -68,8 +68,8 @@ def compare(
         check_margin(metric, margin)
     if len(runs) < 2:
         raise ConfigError(f"{len(runs)} run was given; a comparison needs at least two, the baseline first.")
-    scored = aligned([read_tallies(Path(run)) for run in runs])
-    names, refused = comparable(scored, metrics, list(margins))
+    scored = align_runs([read_tallies(Path(run)) for run in runs])
+    names, refused = select_comparable(scored, metrics, list(margins))
     result = _compared(scored, names, margins, minimum_patients, refused, trials, seed)
     if out is not None:
         _write(Path(out), result, scored, margins, minimum_patients, sorted(metrics), trials, seed)
@@ -101,7 +101,7 @@ def _compared(
     for index, name in enumerate(names):
         mine = [row[index] for row in tallies]
         ends = [row[index] for row in intervals]
-        places = ranks([tally.value for tally in mine], mine[0].metric.direction)
+        places = rank_values([tally.value for tally in mine], mine[0].metric.direction)
         values = {
             label: RunValue(tally.value, low, high, tally.n, tally.undefined, place)
             for label, tally, (low, high), place in zip(labels, mine, ends, places, strict=True)
@@ -134,9 +134,9 @@ def _compared(
     )
 
 
-def _against(run: str, a: Tally, b: Tally, difference: PairedDifference, p_holm: float) -> Against:
-    return Against(
-        run, difference, p_holm, _verdict(difference, p_holm, a.metric), by_study(a, b), _right_or_wrong(a, b)
+def _against(run: str, a: Tally, b: Tally, difference: PairedDifference, p_holm: float) -> BaselineComparison:
+    return BaselineComparison(
+        run, difference, p_holm, _verdict(difference, p_holm, a.metric), count_wins(a, b), _right_or_wrong(a, b)
     )
 
 
@@ -150,7 +150,7 @@ def _verdict(difference: PairedDifference, p_holm: float, card: Metric) -> Verdi
     return "too few" if difference.too_few else "unclear"
 
 
-def by_study(a: Tally, b: Tally) -> ByStudy | None:
+def count_wins(a: Tally, b: Tally) -> ByStudy | None:
     """Studies that b does better, equally or worse; None when a single study has no value of its own."""
     if not a.metric.by_pair:
         return None
@@ -173,7 +173,7 @@ def _right_or_wrong(a: Tally, b: Tally) -> McNemar | None:
     return mcnemar(mine == right, yours == right)
 
 
-def ranks(values: Sequence[float], direction: Literal["higher", "lower"]) -> list[int | None]:
+def rank_values(values: Sequence[float], direction: Literal["higher", "lower"]) -> list[int | None]:
     """1 for the best; equal values share the better rank; None for not-a-number."""
     signed = np.array(values, dtype=np.float64) * (1 if direction == "higher" else -1)
     slack = SLACK * np.abs(signed)
@@ -256,7 +256,7 @@ class ByStudy:
 
 
 @dataclass(frozen=True)
-class Against:
+class BaselineComparison:
     """One metric of one run against the baseline.
 
     Args:
@@ -294,7 +294,7 @@ class MetricComparison:
     direction: Literal["higher", "lower"]
     signature: str
     values: Mapping[str, RunValue]
-    against: tuple[Against, ...]
+    against: tuple[BaselineComparison, ...]
 
 
 @dataclass(frozen=True)

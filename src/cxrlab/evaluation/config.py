@@ -16,7 +16,7 @@ from cxrlab.models.decoding import Decoding
 from cxrlab.models.load_settings import LoadSettings
 
 # What the control of image dependence shows a model in place of the image.
-WRONG_IMAGES = ("noise", "blank", "swapped")
+CONTROL_IMAGES = ("noise", "blank", "swapped")
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class GenerateConfig:
     allow_missing: bool = False
     external: bool = False
     indication: bool = True
-    controls: tuple[str, ...] = WRONG_IMAGES
+    controls: tuple[str, ...] = CONTROL_IMAGES
     control_studies: int = 100
     decoding: Decoding = Decoding()
     loading: LoadSettings = LoadSettings()
@@ -65,15 +65,15 @@ class GenerateConfig:
             if value is not None and value < least:
                 raise ConfigError(f"{name}={value} is not usable; give a whole number of at least {least}.")
         for name in self.controls:
-            if name not in WRONG_IMAGES:
+            if name not in CONTROL_IMAGES:
                 raise ConfigError(
-                    f"controls holds '{name}', which is unknown.{nearest(name, WRONG_IMAGES)} Use "
-                    f"{', '.join(WRONG_IMAGES)}; --control-studies 0 leaves them out."
+                    f"controls holds '{name}', which is unknown.{nearest(name, CONTROL_IMAGES)} Use "
+                    f"{', '.join(CONTROL_IMAGES)}; --control-studies 0 leaves them out."
                 )
 
 
 @dataclass(frozen=True)
-class Extras:
+class MetricResources:
     """What the user has.
 
     Args:
@@ -154,9 +154,9 @@ class ScoreConfig:
     judging: JudgeSettings = JudgeSettings()
 
     @property
-    def extras(self) -> Extras:
+    def extras(self) -> MetricResources:
         """What the user has beyond the two texts."""
-        return Extras(self.graphs, self.encoder, self.layer, self.chexbert, self.bert)
+        return MetricResources(self.graphs, self.encoder, self.layer, self.chexbert, self.bert)
 
     def __post_init__(self) -> None:
         self.extras  # noqa: B018 - refuses what does not belong together

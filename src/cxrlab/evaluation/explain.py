@@ -13,28 +13,30 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
+from cxrlab.core.codec import encode_png
 from cxrlab.core.connection import free_of
 from cxrlab.core.egress import Shown
-from cxrlab.core.errors import DataError, nearest
+from cxrlab.core.errors import ConfigError, DataError, nearest
 from cxrlab.core.files import read_json
 from cxrlab.core.progress import track
 from cxrlab.core.records import Span
 from cxrlab.core.runs import Run, finished
+from cxrlab.data.contact_sheet import drawable
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.images import load_image
 from cxrlab.data.views import image_of
 from cxrlab.evaluation.config import ExplainConfig
 from cxrlab.evaluation.open_models import open_model
-from cxrlab.evaluation.overlay import Panel, panels_png, sheet_png
-from cxrlab.evaluation.word_maps import SHEET, MapName, PartMaps, explainable, parse_map, part_maps
+from cxrlab.evaluation.word_maps import SHEET, MapName, PartMaps, check_maps_available, compute_part_maps, parse_map
 
 if TYPE_CHECKING:
     from cxrlab.models.hf.model import HfModel
@@ -64,19 +66,19 @@ def explain(config: ExplainConfig, out: Path) -> Explanation:
         ConfigError: When the model cannot give a map; see `explainable`.
     """
     if finished(out, config, free=FREE):
-        return stored(read_json(out / EXPLAIN))
+        return read_explanation(read_json(out / EXPLAIN))
     names = [parse_map(name) for name in config.maps]
     subject = _subject(config)
     eager = any(name.of_attention for name in names)
     loading = replace(config.loading, attention="eager") if eager else config.loading
-    model = explainable(open_model(config.model, loading, [subject.shown]), names)
+    model = check_maps_available(open_model(config.model, loading, [subject.shown]), names)
     report = _report(model, subject, config)
-    if not every_word(report):
+    if not find_words(report):
         who = "the model wrote a report" if config.report is None else "--report is a text"
         raise DataError(f"{who} without a word, so there is nothing to explain; give --report TEXT with words.")
     groups = _chosen(report, config.word)
     parts = [[span] for spans in groups.values() for span in spans]
-    maps = part_maps(model, subject.image, report, parts, names, subject.indication, config.smooth)
+    maps = compute_part_maps(model, subject.image, report, parts, names, subject.indication, config.smooth)
     with Run.open(out, config, free=FREE) as run:
         steps = track(maps, "explaining words", total=len(parts))
         writer = WordWriter(run, subject.image, names, config.alpha)
@@ -125,9 +127,9 @@ def _chosen(report: str, words: Sequence[str]) -> dict[str, list[Span]]:
     """Word in lower case → where it stands; the words asked for, or every word in order of first mention."""
     if words:
         asked = dict.fromkeys(" ".join(word.lower().split()) for word in words)
-        return {word: occurrences(report, word) for word in asked}
+        return {word: find_occurrences(report, word) for word in asked}
     groups: dict[str, list[Span]] = {}
-    for start, end in every_word(report):
+    for start, end in find_words(report):
         groups.setdefault(report[start:end].lower(), []).append((start, end))
     return groups
 
@@ -137,12 +139,12 @@ _WORD = re.compile(r"[^\W_]+(?:['’\-][^\W_]+)*")
 _BEFORE, _AFTER = r"(?<!\w)(?<!\w['’\-])", r"(?!\w)(?!['’\-]\w)"
 
 
-def every_word(text: str) -> list[Span]:
+def find_words(text: str) -> list[Span]:
     """Characters [start, end) of each word, in order; `right-sided` is one word, punctuation none."""
     return [found.span() for found in _WORD.finditer(text)]
 
 
-def occurrences(text: str, word: str) -> list[Span]:
+def find_occurrences(text: str, word: str) -> list[Span]:
     """Where a word or phrase stands in a text, in order, whatever its case; never inside another word.
 
     `right` is not found in `right-sided`. A word that is not there is a `DataError` with the nearest that is.
@@ -153,7 +155,7 @@ def occurrences(text: str, word: str) -> list[Span]:
     phrase = re.compile(_BEFORE + r"\s+".join(map(re.escape, parts)) + _AFTER, re.IGNORECASE)
     found = [match.span() for match in phrase.finditer(text)]
     if not found:
-        words = sorted({text[start:end].lower() for start, end in every_word(text)})
+        words = sorted({text[start:end].lower() for start, end in find_words(text)})
         raise DataError(
             f"the report ({len(words)} different words) does not hold '{word}'.{nearest(word, words)} "
             "Give a word that it holds, or none for every word."
@@ -243,10 +245,10 @@ class WordWriter:
         rows = [
             self._row(f"{word} ({k} of {len(spans)})" if len(spans) > 1 else word, m) for k, m in enumerate(found, 1)
         ]
-        self.run.write(f"{stem}.png", panels_png(rows, alpha=self.alpha))
+        self.run.write(f"{stem}.png", draw_panels(rows, alpha=self.alpha))
         if SHEET in arrays:
             mean = np.mean([maps.values[SHEET] for maps in found], axis=0, dtype=np.float64)
-            self.run.write(f"{stem}.sheet.png", sheet_png(np.asarray(mean, np.float32), word))
+            self.run.write(f"{stem}.sheet.png", draw_sheet(np.asarray(mean, np.float32), word))
         for span, row in zip(spans, rows, strict=True):
             if row[-1].heat is not None:
                 self._small.append((span, Panel(_shrunk(row[1].image), _shrunk(row[1].heat), word)))
@@ -268,7 +270,7 @@ class WordWriter:
             rows = [panels[at : at + _ACROSS] for at in range(0, len(panels), _ACROSS)]
             first = next(name.text for name in self.names if name.text != SHEET)
             self.run.write(
-                WORDS, panels_png(rows, size=_SMALL, alpha=self.alpha, title=f"every word explained: {first}")
+                WORDS, draw_panels(rows, size=_SMALL, alpha=self.alpha, title=f"every word explained: {first}")
             )
         return bool(panels)
 
@@ -290,7 +292,7 @@ class WordWriter:
         return name
 
 
-def stored(found: Mapping[str, Any]) -> Explanation:
+def read_explanation(found: Mapping[str, Any]) -> Explanation:
     """What an earlier run came to, from its JSON form."""
     words = tuple(
         ExplainedWord(
@@ -328,3 +330,168 @@ def _shrunk(picture: Array | None) -> Array:
         for layer in layers
     ]
     return np.stack(small, axis=-1) if picture.ndim == 3 else small[0]
+
+
+Picture = NDArray[np.uint8]
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+
+PAPER, INK, QUIET = (250, 249, 246), (34, 36, 40), (120, 124, 130)
+# From cold to hot with steadily rising lightness, so that the order can be read without seeing any hue.
+_HEAT = np.array(
+    [(18, 14, 62), (58, 34, 124), (112, 48, 146), (172, 66, 128), (222, 104, 86), (246, 160, 62), (255, 232, 142)],
+    np.float64,
+)
+MOST_PIXELS = 100_000_000
+_GAP, _BAR, _CAPTION = 10, 12, 22
+_SCALE, _NARROWEST = 64, 120  # pixels for a colour bar with its numbers, and of a column at least
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """An image with a map over it.
+
+    Args:
+        image: [H, W] or [H, W, 3] in [0, 1].
+        heat: [H, W], at least 0, in the map's own unit; None shows the image alone.
+        caption: Under the panel.
+    """
+
+    image: Array
+    heat: Array | None
+    caption: str
+
+
+def apply_colour_map(values: Array) -> Picture:
+    """[…] in [0, 1] → uint8 […, 3] of the heat scale; values outside are clipped."""
+    at = np.clip(values, 0.0, 1.0).astype(np.float64) * (len(_HEAT) - 1)
+    low = np.minimum(np.floor(at).astype(np.intp), len(_HEAT) - 2)
+    share = (at - low)[..., None]
+    return np.asarray(np.rint(_HEAT[low] * (1 - share) + _HEAT[low + 1] * share), np.uint8)
+
+
+def overlay_heat_map(image: Array, heat: Array, alpha: float) -> Picture:
+    """The image under its map, uint8 [H, W, 3]: the hottest pixel is covered by `alpha`, a cold one not at all."""
+    grey = (image if image.ndim == 3 else np.repeat(image[..., None], 3, axis=2)).astype(np.float64) * 255.0
+    share = _scaled(heat)
+    cover = (alpha * share)[..., None].astype(np.float64)
+    return np.asarray(np.rint(np.clip(grey * (1 - cover) + apply_colour_map(share) * cover, 0, 255)), np.uint8)
+
+
+def draw_panels(rows: Sequence[Sequence[Panel]], *, size: int = 320, alpha: float = 0.65, title: str = "") -> bytes:
+    """PNG of panels in rows, each with its caption and a colour bar from 0 to its own maximum.
+
+    Args:
+        rows: Panels; rows may differ in length.
+        size: Longer side of an image on the page, in pixels.
+        alpha: How much the hottest pixel covers the image, 0 to 1.
+        title: Line at the top.
+    """
+    sizes = [_on_page(panel, size) for row in rows for panel in row]
+    # As wide and high as the largest image, but wide enough for a caption.
+    width, height = max(_NARROWEST, *(wide for wide, _ in sizes)), max(high for _, high in sizes)
+    columns, step = max(len(row) for row in rows), width + _GAP + _SCALE
+    head = 34 if title else _GAP
+    page = _page(_GAP + columns * step, head + len(rows) * (height + _CAPTION + _GAP))
+    draw = ImageDraw.Draw(page)
+    if title:
+        draw.text((_GAP, head // 2), _cut(title, page.width - 2 * _GAP, _font(16)), INK, _font(16), anchor="lm")
+    for number, row in enumerate(rows):
+        top = head + number * (height + _CAPTION + _GAP)
+        for place, panel in enumerate(row):
+            left = _GAP + place * step
+            _draw_panel(page, draw, panel, (left, top), size, alpha)
+            caption = _cut(panel.caption, width + _SCALE, _font(13))
+            draw.text((left, top + height + _CAPTION / 2), caption, INK, _font(13), anchor="lm")
+    return encode_png(np.asarray(page))
+
+
+def draw_sheet(values: Array, title: str, *, side: int | None = None) -> bytes:
+    """PNG of every layer (down) and head (across) on one scale.
+
+    Args:
+        values: [layers, heads, rows, columns], at least 0.
+        title: Line at the top.
+        side: Longer side of a tile in pixels; as large as fits a page of about 2,400 when left out.
+    """
+    layers, heads, rows, columns = values.shape
+    side = side if side is not None else max(24, min(120, 2400 // max(layers, heads)))
+    step_y, step_x = max(1, round(side / max(rows, columns))) * rows, max(1, round(side / max(rows, columns))) * columns
+    head, margin = 66, 44
+    page = _page(margin + heads * (step_x + 2) + 90, head + layers * (step_y + 2) + _GAP)
+    draw = ImageDraw.Draw(page)
+    draw.text((_GAP, 16), _cut(title, page.width - 2 * _GAP, _font(16)), INK, _font(16), anchor="lm")
+    top = float(values.max())
+    for layer in range(layers):
+        y = head + layer * (step_y + 2)
+        draw.text((margin - 6, y + step_y / 2), f"{layer + 1}", QUIET, _font(12), anchor="rm")
+        for place in range(heads):
+            tile = values[layer, place] / top if top > 0 else values[layer, place]
+            big = apply_colour_map(tile).repeat(step_y // rows, axis=0).repeat(step_x // columns, axis=1)
+            page.paste(Image.fromarray(big), (margin + place * (step_x + 2), y))
+    for place in range(heads):
+        draw.text((margin + place * (step_x + 2) + step_x / 2, head - 8), f"{place + 1}", QUIET, _font(12), anchor="mm")
+    draw.text((_GAP, head - 28), "layer (down) and head (across), one scale for all", QUIET, _font(11), anchor="lm")
+    _draw_bar(draw, (margin + heads * (step_x + 2) + _GAP, head), min(200, layers * (step_y + 2)), top)
+    return encode_png(np.asarray(page))
+
+
+def _draw_panel(
+    page: Image.Image, draw: ImageDraw.ImageDraw, panel: Panel, where: tuple[int, int], size: int, alpha: float
+) -> None:
+    left, top = where
+    heat = panel.heat if panel.heat is not None else np.zeros(panel.image.shape[:2], np.float32)
+    shown = _on_page(panel, size)
+    page.paste(
+        Image.fromarray(overlay_heat_map(panel.image, heat, alpha)).resize(shown, Image.Resampling.BILINEAR), where
+    )
+    if panel.heat is not None:
+        _draw_bar(draw, (left + shown[0] + 6, top), shown[1], float(panel.heat.max()))
+
+
+def _on_page(panel: Panel, size: int) -> tuple[int, int]:
+    """Width and height of an image whose longer side is `size`."""
+    height, width = panel.image.shape[:2]
+    scale = size / max(height, width)
+    return max(1, round(width * scale)), max(1, round(height * scale))
+
+
+def _draw_bar(draw: ImageDraw.ImageDraw, where: tuple[int, int], height: int, most: float) -> None:
+    """The colour scale from 0 (below) to `most` (above)."""
+    left, top = where
+    for line in range(height):
+        share = np.float32(1 - line / max(1, height - 1))
+        draw.line(
+            (left, top + line, left + _BAR, top + line), fill=tuple(int(c) for c in apply_colour_map(np.asarray(share)))
+        )
+    draw.text((left + _BAR + 4, top), f"{most:.2g}", QUIET, _font(11), anchor="la")
+    draw.text((left + _BAR + 4, top + height), "0", QUIET, _font(11), anchor="ld")
+
+
+def _scaled(heat: Array) -> Array:
+    """Divided by its maximum; a map without any heat stays 0."""
+    top = float(heat.max())
+    return np.asarray(heat / top if top > 0 else np.zeros_like(heat), np.float32)
+
+
+def _page(width: int, height: int) -> Image.Image:
+    if width * height > MOST_PIXELS:
+        raise ConfigError(
+            f"the picture would be {width:,} x {height:,} pixels large, above the limit of {MOST_PIXELS:,}; "
+            "explain fewer words at once."
+        )
+    return Image.new("RGB", (width, height), PAPER)
+
+
+def _cut(text: str, width: int, font: Font) -> str:
+    """The text, ended by an ellipsis where it is too long for one line."""
+    words = " ".join(drawable(text).split())
+    if font.getlength(words) <= width:
+        return words
+    while words and font.getlength(words + "…") > width:
+        words = words[:-1]
+    return words + "…"
+
+
+@lru_cache(maxsize=8)
+def _font(size: int) -> Font:
+    return ImageFont.load_default(size)

@@ -37,7 +37,7 @@ from cxrlab.data.contact_sheet import finding_words
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.views import image_of, shown
 from cxrlab.evaluation.config import GenerateConfig
-from cxrlab.evaluation.controls import answer_wrong_images
+from cxrlab.evaluation.image_dependence import generate_for_control_images
 from cxrlab.evaluation.inference import (
     Images,
     MissingReport,
@@ -105,7 +105,7 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
     if finished(out, config, seed=config.seed, free=FREE):
         return _stored(read_json(out / SUMMARY))
     corpus = load_corpus(config.data)
-    ids = chosen_ids(corpus, config.split, config.n, config.seed)
+    ids = select_studies(corpus, config.split, config.n, config.seed)
     _refuse_self_retrieval(config)
     if config.external:
         check_external_library(config.model, corpus)
@@ -115,19 +115,21 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
     if config.external:
         check_external_model(model, corpus)
     images = Images(corpus, indications=config.indication)
-    caution = domain_caution(model, synthetic=corpus.card.synthetic)
+    caution = caution_domain(model, synthetic=corpus.card.synthetic)
     if caution:
         Remarks(sys.stderr).write(f"caution: {caution}\n")
     if len(ids) > config.batch_size and not (out / PREDICTIONS).exists():
         try_longest_indication(writer, images, ids)
     with Run.open(out, config, seed=config.seed, free=FREE) as run:
         batch_size = BatchSize(config.batch_size, out)
-        sized = _Sized(images, run, input_side(model))
+        sized = _Sized(images, run, read_input_side(model))
         missing = generate_predictions(run, PREDICTIONS, writer, sized, ids, batch_size, "writing reports")
         lost = {item.id for item in missing}
-        controls = answer_wrong_images(run, writer, corpus, [key for key in ids if key not in lost], config, batch_size)
-        keep_examples(run, corpus, choose(ids, config.examples, config.seed), lost)
-        small = size_caution(len(sized.small), len(ids) - sum(not one.refused for one in missing), sized.side)
+        controls = generate_for_control_images(
+            run, writer, corpus, [key for key in ids if key not in lost], config, batch_size
+        )
+        write_examples(run, corpus, sample_ids(ids, config.examples, config.seed), lost)
+        small = caution_image_size(len(sized.small), len(ids) - sum(not one.refused for one in missing), sized.side)
         if small:
             Remarks(sys.stderr).write(f"caution: {small}\n")
         cautions = [one for one in (caution, small) if one]
@@ -170,7 +172,7 @@ def _stored(summary: dict[str, Any]) -> Generation:
     return Generation(**summary, mean_words=math.nan if words is None else words, missing=missing, cautions=cautions)
 
 
-def chosen_ids(corpus: Corpus, split: str, n: int | None, seed: int) -> list[str]:
+def select_studies(corpus: Corpus, split: str, n: int | None, seed: int) -> list[str]:
     """Ids to answer, in corpus order; a split without a study is a `DataError`.
 
     Args:
@@ -207,7 +209,7 @@ def missing_reports_error(missing: Sequence[MissingReport], studies: int, summar
     )
 
 
-def missing_studies(run: Path) -> frozenset[str] | None:
+def read_missing_studies(run: Path) -> frozenset[str] | None:
     """Studies that got nothing in a run that came to its end; None where its summary lists none such."""
     summary = read_json(run / SUMMARY) if (run / SUMMARY).is_file() else None
     missing = summary.get("missing") if isinstance(summary, dict) else None
@@ -216,9 +218,9 @@ def missing_studies(run: Path) -> frozenset[str] | None:
     return frozenset(str(item["id"]) for item in missing if isinstance(item, dict) and "id" in item)
 
 
-def finish_hint(run: Path) -> str:
+def explain_how_to_finish(run: Path) -> str:
     """What finishes a run that has not finished: the same command again helps only where no study stays without."""
-    if state(run) == "interrupted" and (missing := missing_studies(run)):
+    if state(run) == "interrupted" and (missing := read_missing_studies(run)):
         return (
             f"{len(missing)} of its studies have nothing (the reasons are in {run / SUMMARY}): mend them and run its "
             "command again, or run it with --allow-missing"
@@ -259,11 +261,11 @@ def _summary(
         missing=missing,
         controls=controls,
         allow_missing=config.allow_missing,
-        cautions=(*cautions, *server_cautions(record.get(CAUTIONS) for record in records)),
+        cautions=(*cautions, *collect_server_cautions(record.get(CAUTIONS) for record in records)),
     )
 
 
-def domain_caution(model: ImageToText, *, synthetic: bool, name: str | None = None) -> str | None:
+def caution_domain(model: ImageToText, *, synthetic: bool, name: str | None = None) -> str | None:
     """The caution where a model of synthetic images meets others; None where it does not, or nobody knows.
 
     Args:
@@ -286,13 +288,13 @@ def _synthetic_alone(model: ImageToText) -> bool:
     return getattr(model, "trained_on", None) == SYNTHETIC
 
 
-def input_side(model: ImageToText) -> int | None:
+def read_input_side(model: ImageToText) -> int | None:
     """The shorter side of a model's input in pixels; None where it has none of its own."""
     side: int | None = getattr(model, "input_side", None)
     return side
 
 
-def size_caution(small: int, images: int, side: int | None) -> str | None:
+def caution_image_size(small: int, images: int, side: int | None) -> str | None:
     """The caution where images are smaller than the model's input; None where none is.
 
     Args:
@@ -307,7 +309,7 @@ def size_caution(small: int, images: int, side: int | None) -> str | None:
     )
 
 
-def server_cautions(answers: Iterable[Any]) -> list[str]:
+def collect_server_cautions(answers: Iterable[Any]) -> list[str]:
     """Cautions that a server gave with its answers, each with how many answers had it.
 
     Args:
@@ -349,13 +351,13 @@ def check_external_model(model: ImageToText, corpus: Corpus) -> None:
 THUMB_SIZE = 224
 
 
-def choose(ids: Sequence[str], count: int, seed: int) -> list[str]:
+def sample_ids(ids: Sequence[str], count: int, seed: int) -> list[str]:
     """`count` of these ids (all when there are fewer), in their order; the same for every model of a seed."""
     order = generator(seed, "examples").permutation(len(ids))[:count]
     return [ids[index] for index in sorted(order.tolist())]
 
 
-def keep_examples(run: Run, corpus: Corpus, ids: Sequence[str], unreadable: Collection[str] = ()) -> None:
+def write_examples(run: Run, corpus: Corpus, ids: Sequence[str], unreadable: Collection[str] = ()) -> None:
     """Write `examples.jsonl` and the images of these studies into the run.
 
     Args:

@@ -75,7 +75,7 @@ class ReportGenerator:
         self.model = model
         self.decoding = decoding
 
-    def write(self, images: Sequence[Image], indications: Sequence[str | None]) -> list[list[Generated]]:
+    def generate(self, images: Sequence[Image], indications: Sequence[str | None]) -> list[list[Generated]]:
         """Answers for each image, best first."""
         if not images:
             return []
@@ -97,7 +97,7 @@ def try_longest_indication(writer: ReportGenerator, images: Images, ids: Sequenc
         image = images.image(longest)
     except DataError:
         return  # it will be listed among the missing
-    BatchSize(1).map([image], lambda alone: writer.write(alone, [images.indication(longest)]))
+    BatchSize(1).map([image], lambda alone: writer.generate(alone, [images.indication(longest)]))
 
 
 def generate_predictions(
@@ -150,20 +150,20 @@ def _answer(
                 continue
             keys.append(key)
             indications.append(images.indication(key))
-        for key, answers in zip(keys, writer.write(all_images, indications), strict=True):
+        for key, answers in zip(keys, writer.generate(all_images, indications), strict=True):
             if key in done:
                 continue
             reports = [answer for answer in answers if not answer.refused]
             if reports:
-                ready[key] = prediction(key, reports)
+                ready[key] = make_prediction(key, reports)
             else:
-                missing[key] = MissingReport(key, refusal(key, answers), refused=True)
+                missing[key] = MissingReport(key, describe_refusal(key, answers), refused=True)
         for key in window:
             if key in ready:
                 run.append(file, ready.pop(key))
 
 
-def refusal(key: str, answers: Sequence[Generated]) -> str:
+def describe_refusal(key: str, answers: Sequence[Generated]) -> str:
     """The sentence on a study for which the model refused to write; what it said is cut short."""
     said = shown(answers[0].text.strip()) if answers else "nothing"
     return f"the model refused to write on study '{key}': {said}."
@@ -182,7 +182,7 @@ def _plan(
             yield batch, window if first + size >= len(order) else ()
 
 
-def prediction(key: str, answers: Sequence[Generated]) -> Prediction:
+def make_prediction(key: str, answers: Sequence[Generated]) -> Prediction:
     """The best answer as the prediction of a study; where there are several, all of them stand under `answers`."""
     best = answers[0]
     extra = dict(best.extra)

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.errors import UnknownName, nearest
+from cxrlab.core.asking import Asking
+from cxrlab.core.egress import Shown
+from cxrlab.core.errors import ConfigError, UnknownName, nearest
 from cxrlab.core.headlines import one_kind
-from cxrlab.evaluation.config import Extras
-from cxrlab.evaluation.judges import EXAMPLE, judge_parts
+from cxrlab.core.protocols import TextModel
+from cxrlab.evaluation.config import MetricResources
+from cxrlab.evaluation.open_models import TextModels
 from cxrlab.metrics.families import cards, default_names, metric_names
-from cxrlab.metrics.judging.table import JUDGES, judge_cards
-from cxrlab.metrics.tally import Family, Metric
+from cxrlab.metrics.judging.parsing.results import Reading
+from cxrlab.metrics.judging.table import JUDGES, PAIRWISE, JudgeSettings, judge_cards, judge_family, split_judge
+from cxrlab.metrics.pairs import Batch
+from cxrlab.metrics.tally import Family, Metric, Tally
 from cxrlab.models.names import TEXT_KINDS, how_to_name
+
+if TYPE_CHECKING:
+    from cxrlab.metrics.judging.judges import Judge
 
 # How names of metrics begin that need something of the user's → what to give, {0} before each flag.
 REQUIREMENTS: Mapping[str, str] = MappingProxyType(
@@ -49,7 +60,7 @@ _NO_COMMA = "(The name of a judge ends at a comma: that of its model can hold no
 
 
 @dataclass(frozen=True)
-class Chosen:
+class MetricSelection:
     """Names of metrics.
 
     Args:
@@ -61,9 +72,9 @@ class Chosen:
     extra: tuple[str, ...]
 
 
-def chosen_metrics(
+def select_metrics(
     wanted: Sequence[str] | None, extra: Sequence[Family] = (), *, beside_judges: bool = False
-) -> Chosen:
+) -> MetricSelection:
     """The metrics that are meant.
 
     Args:
@@ -75,7 +86,7 @@ def chosen_metrics(
     if isinstance(wanted, str):
         wanted = (wanted,)
     if wanted is None:
-        return Chosen(default_names(), ())
+        return MetricSelection(default_names(), ())
     known = tuple(card.name for family in extra for card in family.metrics)
     ready: set[str] = set()
     asked: set[str] = set()
@@ -87,16 +98,16 @@ def chosen_metrics(
         except UnknownName as error:
             if not mine:
                 raise _with_flag(item, error, known, beside_judges) from None
-    return Chosen(metric_names(tuple(ready)), tuple(name for name in known if name in asked))
+    return MetricSelection(metric_names(tuple(ready)), tuple(name for name in known if name in asked))
 
 
-def default_cards(family: Family) -> list[Metric]:
+def list_default_cards(family: Family) -> list[Metric]:
     """What a family counts when nobody asks for more: its own choice where it has one, else everything."""
     chosen = getattr(family, "default", None)
     return [card for card in family.metrics if chosen is None or card.name in chosen]
 
 
-def with_needs() -> list[tuple[Family, str]]:
+def list_gated_families() -> list[tuple[Family, str]]:
     """Every family that needs something, and the flags that give it; good for its cards alone."""
     from cxrlab.metrics.bertscore import BertScore
     from cxrlab.metrics.labels import ChexpertLabels
@@ -124,7 +135,7 @@ class _Yours:
 
 def _with_flag(item: str, error: UnknownName, known: Sequence[str], beside_judges: bool) -> UnknownName:
     """The same error, or one that names the flags or the model where the metric exists and only needs them."""
-    if judge_parts(item) is not None:
+    if split_judge_name(item) is not None:
         return UnknownName(
             f"the judge '{item}' asks a language model, which 'cxrlab score', 'cxrlab metrics validate' and 'cxrlab "
             "prefer judge' alone do; leave it out here."
@@ -133,12 +144,12 @@ def _with_flag(item: str, error: UnknownName, known: Sequence[str], beside_judge
         given = [name for name in known if name.startswith(start)]
         if given:  # what it needs is there, so that the name itself is wrong
             return UnknownName(f"there is no metric '{item}'.{nearest(item, given)} '{start}*' counts all of them.")
-    if (told := explained(item)) is not None:
+    if (told := explain_unknown_metric(item)) is not None:
         return UnknownName(told)
     kind, colon, _ = item.partition(":")
     if colon and kind not in JUDGES and (near := nearest(kind, [*JUDGES])):
         return UnknownName(f"there is neither a metric nor a judge '{item}'.{near} Judges: {', '.join(JUDGES)}.")
-    for family, _ in with_needs():
+    for family, _ in list_gated_families():
         if card := next((card for card in family.metrics if fnmatchcase(card.name, item)), None):
             return UnknownName(f"the metric '{item}' needs {_to_give(card.name, '--')}.")
     return UnknownName(f"{error} {_NO_COMMA}") if beside_judges else error
@@ -146,11 +157,11 @@ def _with_flag(item: str, error: UnknownName, known: Sequence[str], beside_judge
 
 def _whole_family(item: str, extra: Sequence[Family]) -> set[str]:
     """What a family of `REQUIREMENTS` counts by itself, where the item is its name (`chexbert`)."""
-    cards_of = (card for family in extra for card in default_cards(family))
+    cards_of = (card for family in extra for card in list_default_cards(family))
     return {card.name for card in cards_of if _plain(item) in REQUIREMENTS and card.name.startswith(_plain(item))}
 
 
-def explained(item: str, before: str = "--") -> str | None:
+def explain_unknown_metric(item: str, before: str = "--") -> str | None:
     """What a name that is no metric here needs or lacks, in a sentence; None where nothing is known of it.
 
     Args:
@@ -190,7 +201,7 @@ def _without_model(item: str, kind: str, model: str) -> str:
             f"the judge '{item}' needs a model; for '{model}' after '{kind}:' {how_to_name(model, TEXT_KINDS)}.{other}"
         )
     return (
-        f"the judge '{item}' needs a model; name both, as in {kind}:{EXAMPLE} for a model behind an OpenAI-compatible "
+        f"the judge '{item}' needs a model; name both, as in {kind}:{EXAMPLE_MODEL} for a model behind an OpenAI-compatible "
         f"address, or {kind}:hf:FOLDER for weights on this machine.{other}"
     )
 
@@ -205,7 +216,7 @@ def _plain(name: str) -> str:
     return re.sub(r"[\W_]+", "", name.lower())
 
 
-def extra_families(extras: Extras) -> list[Family]:
+def build_extra_families(extras: MetricResources) -> list[Family]:
     """The families that these make possible; RadCliQ when all three are there."""
     found: list[Family] = []
     radgraph = bert = chexbert = None
@@ -238,19 +249,19 @@ def extra_families(extras: Extras) -> list[Family]:
 NEEDS_MODEL = "a language model in the place of MODEL"
 
 
-def metric_rows(names: Sequence[str] | None = None) -> list[dict[str, Any]]:
+def describe_metrics(names: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """One row a metric, in table order; those that need something more follow with what they need.
 
     Args:
         names: Names, patterns, families or judges; when None every ready metric, and what the others count by default.
     """
-    known, on, needy = cards(), set(default_names()), with_needs()
+    known, on, needy = cards(), set(default_names()), list_gated_families()
     names, judged = _without_judges(names)
     if names is None:
         ready = tuple(known)
-        more = {card.name for family, _ in needy for card in default_cards(family)}
+        more = {card.name for family, _ in needy for card in list_default_cards(family)}
     else:
-        chosen = chosen_metrics(names, [family for family, _ in needy])
+        chosen = select_metrics(names, [family for family, _ in needy])
         ready, more = chosen.ready, set(chosen.extra)
     rows = [_row(known[name], name in on, "") for name in ready]
     rows += [_row(card, False, needs) for family, needs in needy for card in family.metrics if card.name in more]
@@ -264,7 +275,7 @@ def _without_judges(names: Sequence[str] | None) -> tuple[Sequence[str] | None, 
         return None, [card for found in every.values() for card in found if not one_kind(card.name)]
     wanted: dict[str, list[str]] = {name: [] for name in names}
     for name in names:
-        parts = judge_parts(name)
+        parts = split_judge_name(name)
         for kind, found in every.items():
             whole = name == kind or (parts is not None and parts[0] == kind)
             wanted[name] += [card.name for card in found if whole or fnmatchcase(card.name, name)]
@@ -288,3 +299,145 @@ def _row(card: Metric, default: bool, needs: str) -> dict[str, Any]:
         "by_pair": card.by_pair,
         "signature": card.signature,
     }
+
+
+Evidence = Mapping[str, Any]
+EXAMPLE_MODEL = "http://127.0.0.1:8000/v1#MODEL"  # what a judge may stand on
+_REASONS = 3  # that a line for a terminal names
+
+
+@dataclass(frozen=True)
+class OpenJudge:
+    """One judge whose model is open.
+
+    Args:
+        name: `KIND:MODEL`.
+        kind: A row of the table of judges.
+        family: Asks its model.
+        metrics: Those of its metrics that are wanted, in the order of their cards.
+    """
+
+    name: str
+    kind: str
+    family: Judge
+    metrics: tuple[str, ...]
+
+    def tallies(self, batch: Batch) -> list[Tally]:
+        """One tally a wanted metric."""
+        return [tally for tally in self.family.tallies(batch) if tally.metric.name in self.metrics]
+
+
+def split_judge_name(name: str) -> tuple[str, str] | None:
+    """Kind and model of a judge or of one of its metrics; None for anything else, such as `green:rule`, ill-written."""
+    found = split_judge(name)
+    return found if found is not None and ":" in found[1] else None
+
+
+def separate_judges(wanted: Sequence[str] | None) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """Names, patterns and groups of metrics without the judges among them; and the judges.
+
+    Args:
+        wanted: As a user types them; None for the default metrics, which hold no judge.
+    """
+    if wanted is None:
+        return None, ()
+    names = (wanted,) if isinstance(wanted, str) else tuple(wanted)
+    if compares := next((name for name in names if name.partition(":")[0] == PAIRWISE), None):
+        raise UnknownName(
+            f"'{compares}' compares two reports and gives no value to one; it is asked by "
+            f"'cxrlab prefer judge --judge {PAIRWISE}:MODEL'. Judges that give one: {', '.join(JUDGES)}."
+        )
+    judges = tuple(name for name in names if split_judge_name(name) is not None)
+    if with_comma := next((name for name in judges if "," in name), None):
+        raise ConfigError(f"the judge '{with_comma}' has a comma in its name, which parts names; rename its model.")
+    return tuple(name for name in names if name not in judges), judges
+
+
+def build_judges(
+    names: Iterable[str], models: Callable[[str], TextModel], judging: JudgeSettings | None = None
+) -> tuple[OpenJudge, ...]:
+    """The judges that these names ask for; two names of one judge are one.
+
+    `chexprompt:MODEL` asks for everything that this judge counts, `chexprompt.significant:MODEL` for that alone: the
+    answers are the same.
+
+    Args:
+        names: Judges, or single metrics of theirs.
+        models: Opens their models.
+        judging: Wordings and longest answers; the usual ones when None.
+    """
+    judging = judging or JudgeSettings()
+    found: dict[str, OpenJudge] = {}
+    for name in names:
+        parts = split_judge_name(name)
+        assert parts is not None, name  # `parted` sees to it
+        kind, model = parts
+        judge = f"{kind}:{model}"
+        prompt = judging.prompt(kind)
+        known = [card.name for card in judge_cards(judge, prompt=prompt)]
+        if name not in known:  # told before weights are loaded
+            raise UnknownName(f"there is no metric '{name}'.{nearest(name, known, most=1)} Name the judge: {judge}.")
+        before = found[judge].metrics if judge in found else ()
+        if judge in found:
+            family = found[judge].family
+        else:
+            family = judge_family(judge, models(model), prompt=prompt, max_tokens=judging.max_tokens)
+        wanted = tuple(card for card in known if name == judge or card == name or card in before)
+        found[judge] = OpenJudge(judge, kind, family, wanted)
+    return tuple(found.values())
+
+
+@contextlib.contextmanager
+def open_judges(
+    names: Iterable[str],
+    asking: Asking,
+    shown: Iterable[Shown] = (),
+    folder: Path | None = None,
+    judging: JudgeSettings | None = None,
+) -> Iterator[tuple[OpenJudge, ...]]:
+    """The judges of these names, their files closed at the end of the block; see `TextModels` and `build_judges`."""
+    with TextModels(asking, shown, folder) as models:
+        yield build_judges(names, models, judging)
+
+
+def collect_evidence(judges: Sequence[OpenJudge], batch: Batch) -> dict[str, list[Evidence]]:
+    """Judge → what it said of each pair, and whether that could be read."""
+    return {judge.name: list(judge.family.evidence(batch)) for judge in judges}
+
+
+def evidence_for_pair(evidence: Mapping[str, Sequence[Evidence]], place: int) -> dict[str, Evidence]:
+    """What every judge said of one pair, whose id whoever asks knows."""
+    return {name: {key: told for key, told in said[place].items() if key != "id"} for name, said in evidence.items()}
+
+
+def count_answers(evidence: Mapping[str, Sequence[Evidence]]) -> dict[str, dict[str, Any]]:
+    """Judge → how many of its answers could be read, in whole or in part, and why the others could not."""
+    return {name: _counted(said) for name, said in evidence.items()}
+
+
+def _counted(said: Sequence[Evidence]) -> dict[str, Any]:
+    statuses = Counter(Reading(one["status"]) for one in said)
+    reasons = Counter(str(one["reason"]) for one in said if one["status"] in (Reading.PARTIAL, Reading.FAILED))
+    told = {status.value: statuses[status] for status in Reading}
+    return {"asked": len(said) - statuses[Reading.NOT_ASKED], **told, "reasons": dict(reasons.most_common())}
+
+
+def format_unreadable_answers(judges: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """A line for every judge whose answers could not all be read, for a terminal.
+
+    Args:
+        judges: From `answer_counts`.
+    """
+    for name, told in judges.items():
+        asked, failed, partial = (told[key] for key in ("asked", Reading.FAILED.value, Reading.PARTIAL.value))
+        if not failed and not partial:
+            continue
+        few = list(told["reasons"].items())[:_REASONS]
+        why = "; ".join(f"{count:,} × {reason}" for reason, count in few)
+        more = ", …" if len(told["reasons"]) > _REASONS else ""
+        if failed == asked:
+            yield f"{name}: NONE of its {asked:,} answers could be read, so that it has no value at all ({why}{more})"
+            continue
+        parts = [f"{failed:,} of {asked:,} answers could not be read and have no value"] if failed else []
+        parts += [f"{partial:,} could be read in part"] if partial else []
+        yield f"{name}: {', '.join(parts)} ({why}{more})"

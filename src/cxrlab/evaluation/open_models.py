@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.asking import Asking
 from cxrlab.core.budget import Budget
 from cxrlab.core.connection import check_encrypted
-from cxrlab.core.egress import FEWEST_WORDS, Shown, all_synthetic, check_egress, says_who_and_why
+from cxrlab.core.egress import FEWEST_WORDS, Shown, all_synthetic, check_egress, check_one_keeper, says_who_and_why
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
 from cxrlab.core.progress import track
+from cxrlab.core.protocols import Generated
 from cxrlab.core.streams import Remarks
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.views import FRONTAL, frontal
@@ -23,7 +26,7 @@ from cxrlab.models.baselines import Exemplar
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.names import load_model as load_named
 from cxrlab.models.names import load_text_model
-from cxrlab.models.text_model_cache import CachedTextModel
+from cxrlab.models.text_model_cache import CachedTextModel, purse
 
 if TYPE_CHECKING:
     from cxrlab.core.protocols import ImageToText
@@ -50,7 +53,7 @@ def load_model(
                 f"permission={permission!r} does not say who and why; write at least {FEWEST_WORDS} words."
             )
         asked = asked.but(connection=replace(asked.connection, may_leave=permission))
-    return load_named(name, train_images, asked)
+    return load_named(name, read_exemplars, asked)
 
 
 def open_model(
@@ -67,10 +70,10 @@ def open_model(
     loading, shown = loading or LoadSettings(), tuple(shown)
     check_egress(name, shown, loading.connection.may_leave, flag)
     check_encrypted(name, loading.connection, flag)
-    return load_named(name, train_images, loading, synthetic=all_synthetic(shown))
+    return load_named(name, read_exemplars, loading, synthetic=all_synthetic(shown))
 
 
-def train_images(corpus: str) -> Iterator[Exemplar]:
+def read_exemplars(corpus: str) -> Iterator[Exemplar]:
     """The frontal image and findings text of every study in the train split of a corpus folder.
 
     A study without findings text or without a frontal image is passed over, and how many are is written to standard
@@ -143,3 +146,56 @@ def open_text_model(
         error.args = (str(error).replace("--loading.", f"{group}.loading."), *error.args[1:])
         raise
     return CachedTextModel(model, asking, folder, budget)
+
+
+class TextModels:
+    """Text models by name, each opened when it is first wanted and once; use it in a `with` block.
+
+    Args:
+        asking: Cache, limit and connection.
+        shown: What their prompts will hold; patients' data leave this machine only with leave.
+        folder: Run folder, in which requests and answers are kept; None keeps them in memory.
+    """
+
+    def __init__(self, asking: Asking, shown: Iterable[Shown] = (), folder: Path | None = None) -> None:
+        self._asking, self._shown, self._folder = asking, tuple(shown), folder
+        self._budget = purse(asking)  # one for all: the limit is that of the run
+        self._open: dict[str, CachedTextModel] = {}
+
+    def __call__(self, name: str) -> CachedTextModel:
+        """The model of this name; egress is checked before anything connects."""
+        if name not in self._open:
+            check_one_keeper((*self._open, name), self._asking.connection.key_variable)
+            model = open_text_model(name, self._asking, self._shown, self._folder, budget=self._budget)
+            model.recall()  # before another model spends what this one has spent already
+            self._open[name] = model
+        return self._open[name]
+
+    def close(self) -> None:
+        """Close the files of every model."""
+        with contextlib.ExitStack() as files:  # closes every one, also when one of them fails
+            for model in self._open.values():
+                files.callback(model.close)
+
+    def __enter__(self) -> TextModels:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@dataclass(frozen=True)
+class UnopenedModel:
+    """A text model that is named and never asked: enough to find out whether a judge exists.
+
+    Args:
+        name: Of the model.
+    """
+
+    name: str
+
+    def complete(self, prompts: Sequence[str], *, max_tokens: int = 512, seed: int = 0) -> list[Generated]:
+        """Nothing is answered."""
+        raise NotImplementedError(f"'{self.name}' was not opened")

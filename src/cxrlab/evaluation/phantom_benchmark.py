@@ -19,9 +19,13 @@ from cxrlab.core.progress import track
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import ReportError
 from cxrlab.core.vocabulary import ErrorKind
+from cxrlab.evaluation.config import ValidateConfig
+from cxrlab.evaluation.metric_choice import OpenJudge
+from cxrlab.evaluation.validate import compute_tallies, higher_is_better
 from cxrlab.findings.cases import CaseConfig, draw_patient
 from cxrlab.findings.edits import EDITS, Edited, EditRow, Told, paraphrase
 from cxrlab.findings.planted_errors import mistaken
+from cxrlab.metrics.families import families, metric_names
 from cxrlab.metrics.pairs import Batch, Context, Pair
 from cxrlab.metrics.statistics.agreement import Agreement, tau_with_interval
 from cxrlab.metrics.statistics.bootstrap import METHOD
@@ -164,7 +168,7 @@ def _case(seed: int, name: str, exact: bool) -> ErrorCase:
     return ErrorCase(pair, drawn.errors)
 
 
-def error_benchmark(
+def run_error_benchmark(
     cases: Sequence[ErrorCase],
     families: Sequence[Family],
     *,
@@ -190,7 +194,7 @@ def error_benchmark(
 
     def against(tally: Tally, errors: Matrix) -> Agreement:
         rng = generator(seed, "error benchmark")
-        return tau_with_interval(better(tally), -errors, patients, trials=trials, rng=rng)
+        return tau_with_interval(higher_is_better(tally), -errors, patients, trials=trials, rng=rng)
 
     return ErrorBenchmark(
         n=len(cases),
@@ -199,17 +203,6 @@ def error_benchmark(
         counts=_counting(cases, batch),
         corpus_only=tuple(tally.metric.name for tally in tallies if not tally.metric.by_pair),
     )
-
-
-def compute_tallies(families: Sequence[Family], batch: Batch, names: Collection[str] | None = None) -> list[Tally]:
-    """The wanted metrics of these families over a batch; all of them when `names` is None."""
-    tallies = (tally for family in families for tally in family.tallies(batch))
-    return [tally for tally in tallies if names is None or tally.metric.name in names]
-
-
-def better(tally: Tally) -> Matrix:
-    """The value of each pair, turned so that more is better [N]; not-a-number where undefined."""
-    return tally.by_pair if tally.metric.direction == "higher" else -tally.by_pair
 
 
 def _counting(cases: Sequence[ErrorCase], batch: Batch) -> dict[str, Counting]:
@@ -315,7 +308,7 @@ def _percent(cell: CellSensitivity) -> str:
     return f"{100 * cell.share:.0f}{' ' if cell.right else '!'}" if cell.n else "-!"
 
 
-def sensitivity(
+def measure_sensitivity(
     families: Sequence[Family],
     *,
     seed: int,
@@ -350,7 +343,7 @@ class _Measure:
     def __call__(self, batch: Batch) -> dict[str, tuple[Tally, Matrix]]:
         """Metric → its tally and the values of the pairs, more being better."""
         tallies = compute_tallies(self.families, batch, self.names)
-        return {tally.metric.name: (tally, better(tally)) for tally in tallies if tally.metric.by_pair}
+        return {tally.metric.name: (tally, higher_is_better(tally)) for tally in tallies if tally.metric.by_pair}
 
 
 class _Reports:
@@ -405,3 +398,28 @@ def _cell(tally: Tally, before: Matrix, after: Matrix, paraphrased: Matrix | Non
     done = change < -tolerance if paraphrased is not None else np.abs(change) <= tolerance
     below = None if paraphrased is None else float((after[known] < paraphrased[known] - tolerance).mean())
     return CellSensitivity(float(done.mean()), float(change.mean()), below, int(known.sum()))
+
+
+class PhantomBenchmark:
+    """Every metric against reports with drawn errors, and the table of what must move it and what must not.
+
+    Judges are not asked for that table: it would take several times as many questions as the cases.
+
+    Args:
+        config: Settings; the cases are drawn at once.
+    """
+
+    def __init__(self, config: ValidateConfig) -> None:
+        self._config, self._cases = config, draw_cases(config.seed, config.n)
+        self.batch = Batch([case.pair for case in self._cases])
+
+    def measured(self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = ()) -> dict[str, Any]:
+        """The figures; see `Benchmark`."""
+        seed, trials = self._config.seed, self._config.trials
+        chosen, wanted = families(names), metric_names(names)
+        everyone = [*chosen, *(judge.family for judge in judges)]
+        metrics = (*wanted, *(name for judge in judges for name in judge.metrics))
+        found = run_error_benchmark(self._cases, everyone, seed=seed, trials=trials, names=metrics).to_json()
+        looked = max(self._config.n // 5, 1)
+        moved = measure_sensitivity(chosen, seed=seed, n=looked, names=wanted) if chosen else Sensitivity({})
+        return {**found, "sensitivity": moved.to_json()}

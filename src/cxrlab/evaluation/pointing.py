@@ -39,10 +39,10 @@ from cxrlab.evaluation.word_maps import (
     RELATIVE,
     MapName,
     PartMaps,
-    explainable,
-    layer_count,
+    check_maps_available,
+    compute_part_maps,
+    count_layers,
     parse_map,
-    part_maps,
 )
 from cxrlab.findings.reader import read
 from cxrlab.metrics.statistics.bootstrap import Resamples
@@ -91,21 +91,21 @@ def pointing(config: PointingConfig, out: Path) -> PointingTable:
     asked = [parse_map(name) for name in config.maps]
     eager = not asked or any(name.of_attention for name in asked)
     loading = replace(config.loading, attention="eager") if eager else config.loading
-    model = explainable(open_model(config.model, loading, [corpus.shown]), asked or [parse_map(MAX_MEAN)])
-    names = asked or every_map(model)
+    model = check_maps_available(open_model(config.model, loading, [corpus.shown]), asked or [parse_map(MAX_MEAN)])
+    names = asked or list_all_maps(model)
     with Run.open(out, config, seed=config.seed, free=FREE) as run:
         done = run.done(EVIDENCE)
         for study, image, report in _reports(model, corpus, track(ids, "pointing"), config, done):
             if study.id not in done:
                 run.append(EVIDENCE, _aimed(model, corpus, study, image, report, names, config.smooth))
-        table = table_of((record for _, record in read_jsonl(run.path(EVIDENCE))), names, config)
+        table = summarise((record for _, record in read_jsonl(run.path(EVIDENCE))), names, config)
         run.write(POINTING, table)
     return table
 
 
-def every_map(model: HfModel) -> list[MapName]:
+def list_all_maps(model: HfModel) -> list[MapName]:
     """Every layer by itself, their maximum, both also relative, and the gradients where the model gives them."""
-    attention = [MAX_MEAN, *(f"layer:{layer}" for layer in range(1, layer_count(model) + 1))]
+    attention = [MAX_MEAN, *(f"layer:{layer}" for layer in range(1, count_layers(model) + 1))]
     names = [*attention, *(RELATIVE + name for name in attention)]
     return [parse_map(name) for name in [*names, *(GRADIENTS if model.capabilities.gradients else ())]]
 
@@ -162,15 +162,15 @@ def _aimed(
 ) -> dict[str, Any]:
     """The line of one study."""
     masks = _masks(corpus, study)
-    targets = [_Target(kind, masks[kind], spans) for kind, spans in told(report).items() if kind in masks]
+    targets = [_Target(kind, masks[kind], spans) for kind, spans in find_reported(report).items() if kind in masks]
     found = []
     if targets:
         parts = [target.spans for target in targets]
-        maps = part_maps(model, image, report, parts, names, _indication(study), smooth)
+        maps = compute_part_maps(model, image, report, parts, names, _indication(study), smooth)
         for target, part in zip(targets, maps, strict=True):
             aims = {name.text: asdict(_aim(name, part, target.mask)) for name in names}
             found.append({**target.kind._asdict(), "maps": aims})
-    return {"id": study.id, "patient": study.patient, "present": len(masks), "told": found}
+    return {"id": study.id, "patient": study.patient, "present": len(masks), "reported": found}
 
 
 def _aim(name: MapName, part: PartMaps, mask: NDArray[np.bool_]) -> Any:
@@ -178,8 +178,8 @@ def _aim(name: MapName, part: PartMaps, mask: NDArray[np.bool_]) -> Any:
     if name.of_attention:
         if part.grid is None:
             raise ValueError("a map of attention without its grid")
-        return pointing_score_on_grid(values, mask, part.grid)
-    return pointing_score_on_pixels(values, mask, part.grid.half_cell if part.grid else _NO_GRID * max(mask.shape))
+        return score_on_grid(values, mask, part.grid)
+    return score_on_pixels(values, mask, part.grid.half_cell if part.grid else _NO_GRID * max(mask.shape))
 
 
 def _masks(corpus: Corpus, study: Study) -> dict[Kind, NDArray[np.bool_]]:
@@ -195,7 +195,7 @@ def _masks(corpus: Corpus, study: Study) -> dict[Kind, NDArray[np.bool_]]:
     return masks
 
 
-def told(report: str) -> Mapping[Kind, tuple[Span, ...]]:
+def find_reported(report: str) -> Mapping[Kind, tuple[Span, ...]]:
     """What a report says to be there, and the characters that say it."""
     found: dict[Kind, tuple[Span, ...]] = {}
     for finding in read(report):
@@ -247,7 +247,7 @@ class PointingTable:
         report: `generated` or `reference`.
         studies: Images looked at.
         present: Findings on them that have a mask.
-        told: Those of them that the report tells with the right kind and side; only these are scored.
+        reported: Those of them that the report tells with the right kind and side; only these are scored.
         localised: Largest share of the image that a localised finding's mask covers.
         tolerance: How near is a hit, in words.
         maps: Map → its figures.
@@ -258,7 +258,7 @@ class PointingTable:
     report: str
     studies: int
     present: int
-    told: int
+    reported: int
     localised: float
     tolerance: str
     maps: Mapping[str, MapRow]
@@ -270,7 +270,7 @@ class PointingTable:
         return cls(**{**found, "maps": maps})
 
 
-def table_of(records: Iterable[Mapping[str, Any]], names: Sequence[MapName], config: PointingConfig) -> PointingTable:
+def summarise(records: Iterable[Mapping[str, Any]], names: Sequence[MapName], config: PointingConfig) -> PointingTable:
     """The table from the lines of `pointing.jsonl`.
 
     A split in which no report tells a finding that is there is a `DataError`: there is nothing to point at.
@@ -281,7 +281,7 @@ def table_of(records: Iterable[Mapping[str, Any]], names: Sequence[MapName], con
     aims: list[list[list[float]]] = []
     for record in records:
         studies, present = studies + 1, present + int(record["present"])
-        for finding in record["told"]:
+        for finding in record["reported"]:
             patients.append(str(record["patient"]))
             kinds.append(str(finding["observation"]))
             aims.append([[finding["maps"][name.text][key] for key in FIGURES] for name in names])
@@ -300,7 +300,7 @@ def table_of(records: Iterable[Mapping[str, Any]], names: Sequence[MapName], con
         report=config.report,
         studies=studies,
         present=present,
-        told=len(aims),
+        reported=len(aims),
         localised=config.localised,
         tolerance="half a cell of the model's grid; of one of 37 x 37 where it has none",
         maps=rows,
@@ -352,7 +352,7 @@ class PointingScore:
     area: float
 
 
-def pointing_score_on_grid(values: Array, mask: Mask, grid: Grid) -> PointingScore:
+def score_on_grid(values: Array, mask: Mask, grid: Grid) -> PointingScore:
     """A map [rows, columns] of the grid against a mask [H, W] of the image.
 
     The heat of a cell is spread evenly over it. What of a mask lies where the model does not look (outside a crop)
@@ -369,7 +369,7 @@ def pointing_score_on_grid(values: Array, mask: Mask, grid: Grid) -> PointingSco
     return _aim_aim(values, covered > 0, share, mask)
 
 
-def pointing_score_on_pixels(values: Array, mask: Mask, reach: float) -> PointingScore:
+def score_on_pixels(values: Array, mask: Mask, reach: float) -> PointingScore:
     """A map [H, W] of the image against a mask of the same size.
 
     Args:
@@ -377,10 +377,10 @@ def pointing_score_on_pixels(values: Array, mask: Mask, reach: float) -> Pointin
         mask: Where the finding lies.
         reach: How far beside the mask the hottest pixel may lie, in pixels, up, down, left and right alike.
     """
-    return _aim_aim(values, grown(mask, int(reach)), mask.astype(np.float64), mask)
+    return _aim_aim(values, dilate(mask, int(reach)), mask.astype(np.float64), mask)
 
 
-def grown(mask: Mask, pixels: int) -> Mask:
+def dilate(mask: Mask, pixels: int) -> Mask:
     """The mask and everything up to so many pixels away in each direction (a square, not a disc)."""
     out = mask
     for axis in (0, 1):

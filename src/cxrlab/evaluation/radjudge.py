@@ -17,9 +17,9 @@ from typing import Any
 from cxrlab.core.errors import DataError, shown
 from cxrlab.core.files import read_json
 from cxrlab.evaluation.config import ValidateConfig
-from cxrlab.evaluation.judges import OpenJudge
-from cxrlab.evaluation.report_files import age_years, report_text
-from cxrlab.evaluation.validate import higher_better_values
+from cxrlab.evaluation.metric_choice import OpenJudge
+from cxrlab.evaluation.report_files import parse_age, parse_report
+from cxrlab.evaluation.validate import score_pairs
 from cxrlab.metrics.pairs import Batch, Context, Pair
 
 CASES = "cases.json"
@@ -79,7 +79,7 @@ class RadJudgeBenchmark:
     def measured(self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = ()) -> dict[str, Any]:
         """The figures; see `validate.Benchmark`."""
         metrics = {}
-        for name, column in higher_better_values(self.batch, names, judges).items():
+        for name, column in score_pairs(self.batch, names, judges).items():
             scored: dict[str, dict[str, float]] = {}
             for (case, key), value in zip(self._places, column.tolist(), strict=True):
                 scored.setdefault(case.id, {})[key] = value
@@ -96,7 +96,7 @@ class RadJudgeBenchmark:
         }
 
 
-def relations(ranking: Any, candidates: Mapping[str, Any], place: str) -> tuple[Relation, ...]:
+def parse_ranking(ranking: Any, candidates: Mapping[str, Any], place: str) -> tuple[Relation, ...]:
     """The relations in `C1 > C2 = C3` or a list of such; of a chain also those between its ends."""
     lines = ranking if isinstance(ranking, list) else [ranking]
     if not lines or not all(isinstance(line, str) and line.strip() for line in lines):
@@ -129,7 +129,7 @@ def _case(item: Any, place: str) -> Case:
     place = f"{place} ('{key}')"
     if not isinstance(candidates, dict) or len(candidates) < 2:
         raise DataError(f"{place} needs an object of two or more candidates.")
-    told = report_text(item["ground_truth"], f"{place}, 'ground_truth'")
+    told = parse_report(item["ground_truth"], f"{place}, 'ground_truth'")
     shared = item.get("context")
     pairs = {}
     for name, entry in candidates.items():
@@ -138,8 +138,8 @@ def _case(item: Any, place: str) -> Case:
         if "text" not in entry:
             raise DataError(f"{spot} has no 'text'.")
         context = _context(entry.get("context") or shared, spot)
-        pairs[name] = Pair(f"{key}:{name}", told, report_text(entry["text"], spot), key, context=context)
-    found = relations(item["expected_ranking"], candidates, place)
+        pairs[name] = Pair(f"{key}:{name}", told, parse_report(entry["text"], spot), key, context=context)
+    found = parse_ranking(item["expected_ranking"], candidates, place)
     return Case(key, str(item.get("category", "")), pairs, found)
 
 
@@ -150,4 +150,4 @@ def _context(value: Any, place: str) -> Context:
         raise DataError(f"{place}: the context is {shown(value)}; it must be an object with age and indication.")
     told = {str(key).lower().removeprefix("patient").strip("_ "): item for key, item in value.items()}
     indication = told.get("indication")
-    return Context(age_years(told.get("age"), place), indication if isinstance(indication, str) else None)
+    return Context(parse_age(told.get("age"), place), indication if isinstance(indication, str) else None)

@@ -20,9 +20,9 @@ from cxrlab.core.errors import DataError, shown
 from cxrlab.core.files import read_json
 from cxrlab.core.randomness import generator
 from cxrlab.evaluation.config import ValidateConfig
-from cxrlab.evaluation.judges import OpenJudge
-from cxrlab.evaluation.report_files import age_years, report_text
-from cxrlab.evaluation.validate import higher_better_values, rater_differences
+from cxrlab.evaluation.metric_choice import OpenJudge
+from cxrlab.evaluation.report_files import parse_age, parse_report
+from cxrlab.evaluation.validate import compare_with_raters, score_pairs
 from cxrlab.metrics.pairs import Batch, Context, Pair
 from cxrlab.metrics.statistics.bootstrap import METHOD
 from cxrlab.metrics.tally import Matrix
@@ -102,7 +102,7 @@ class RadPrefBenchmark:
         from cxrlab.metrics.statistics.agreement import leave_one_out_tau
 
         data = self._data
-        values = higher_better_values(self.batch, names, judges)
+        values = score_pairs(self.batch, names, judges)
         found = {name: self._agreement(name, values) for name in values}
         return {
             "benchmark": "radpref",
@@ -112,7 +112,7 @@ class RadPrefBenchmark:
             "unrated": data.unrated,
             "metrics": found,
             "ceiling": {"leave_one_out_tau": leave_one_out_tau(data.ratings) if len(data.raters) > 1 else []},
-            "raters": rater_table(data, values, found, [judge.metrics[0] for judge in judges]),
+            "raters": compare_raters(data, values, found, [judge.metrics[0] for judge in judges]),
         }
 
     def _agreement(self, name: str, values: Mapping[str, Matrix]) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class RadPrefBenchmark:
         return found
 
 
-def rater_table(
+def compare_raters(
     data: RadPref,
     values: Mapping[str, Matrix],
     found: Mapping[str, Mapping[str, Any]],
@@ -160,10 +160,10 @@ def rater_table(
 
 
 def _beside_raters(data: RadPref, name: str, values: Matrix) -> dict[str, Any]:
-    return rater_differences(data.ratings, data.raters, name, left_out_line(values, data.mean, data.studies))
+    return compare_with_raters(data.ratings, data.raters, name, predict_ratings(values, data.mean, data.studies))
 
 
-def left_out_line(values: Matrix, ratings: Matrix, studies: Sequence[str]) -> Matrix:
+def predict_ratings(values: Matrix, ratings: Matrix, studies: Sequence[str]) -> Matrix:
     """Ratings predicted from values by least squares on the other studies [N]; not-a-number where undefined."""
     groups = np.array(studies)
     known = ~np.isnan(values)
@@ -201,12 +201,12 @@ def _pairs(case: Any, place: str) -> list[tuple[str, Pair]]:
     if "ground_truth_report" not in case:
         raise DataError(f"{place} ('{case['id']}') has no 'ground_truth_report'.")
     indication = case.get("Indication")
-    context = Context(age_years(case.get("PatientAge"), place), indication if isinstance(indication, str) else None)
-    told = report_text(case["ground_truth_report"], f"{place}, 'ground_truth_report'")
+    context = Context(parse_age(case.get("PatientAge"), place), indication if isinstance(indication, str) else None)
+    told = parse_report(case["ground_truth_report"], f"{place}, 'ground_truth_report'")
     keys = [found[1] for key in case if (found := _CANDIDATE.fullmatch(key))]
     if not keys:
         raise DataError(f"{place} ('{case['id']}') has no candidate such as 'C1_report'.")
-    texts = {key: report_text(case[f"{key}_report"], f"{place}, '{key}_report'") for key in keys}
+    texts = {key: parse_report(case[f"{key}_report"], f"{place}, '{key}_report'") for key in keys}
     return [(key, Pair(f"{case['id']}:{key}", told, text, case["id"], context=context)) for key, text in texts.items()]
 
 

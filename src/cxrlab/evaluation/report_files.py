@@ -61,7 +61,7 @@ class Row:
         """
         for key in keys:
             if key in self.values:
-                return report_text(self.values[key], f"{self.place}: '{key}'")
+                return parse_report(self.values[key], f"{self.place}: '{key}'")
         known = ", ".join(map(str, self.values)) or "nothing"
         hint = next((found for name in self.values if (found := nearest(str(name), keys))), "")
         raise DataError(f"{self.place} has no {' or '.join(repr(key) for key in keys)}, only {known}.{hint}")
@@ -91,10 +91,10 @@ class ReportFile:
 
 def read_reports(path: Path) -> ReportFile:
     """Read a file by the ending of its name; any other ending than .jsonl, .json, .csv, .tsv is text by lines."""
-    return keyed(path, tuple(row for _, row in read_rows(path)))
+    return assign_ids(path, tuple(row for _, row in read_rows(path)))
 
 
-def keyed(path: Path, rows: Sequence[Row], column: str | None = None, *, by_row: bool = False) -> ReportFile:
+def assign_ids(path: Path, rows: Sequence[Row], column: str | None = None, *, by_row: bool = False) -> ReportFile:
     """Rows with the ids of a column; empty or repeated ids are a `DataError`.
 
     Args:
@@ -104,14 +104,14 @@ def keyed(path: Path, rows: Sequence[Row], column: str | None = None, *, by_row:
         by_row: Number the rows from 1, whatever columns there are.
     """
     if not by_row and column is None:
-        found = {name: ids for name, ids in id_columns(rows).items() if None not in ids}
+        found = {name: ids for name, ids in find_id_columns(rows).items() if None not in ids}
         distinct = (name for name, ids in found.items() if len(set(ids)) == len(ids))
-        column = next(distinct, next(iter(found), next(iter(id_columns(rows)), None)))
-    columns = column_names(rows)
+        column = next(distinct, next(iter(found), next(iter(find_id_columns(rows)), None)))
+    columns = list_columns(rows)
     if by_row or column is None:
         numbered = tuple(replace(row, id=str(number)) for number, row in enumerate(rows, 1))
         return ReportFile(path, numbered, None, columns)
-    ids = [cell_id(row, column) for row in rows]
+    ids = [read_id(row, column) for row in rows]
     if None in ids:
         bare = rows[ids.index(None)]
         raise DataError(f"{bare.place} has no '{column}', and others of the file have one; give every report its id.")
@@ -134,57 +134,57 @@ def parse_columns(words: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def column_called(columns: Iterable[str], name: str) -> str | None:
+def find_column(columns: Iterable[str], name: str) -> str | None:
     """The column of this name, its case, blanks and underscores aside; an exact match is preferred."""
     known = tuple(columns)
     exact = (column for column in known if column == name.strip().lower())
-    return next(exact, next((column for column in known if plain_name(column) == plain_name(name)), None))
+    return next(exact, next((column for column in known if normalise_name(column) == normalise_name(name)), None))
 
 
-def text_columns(rows: Sequence[Row]) -> tuple[str, ...]:
+def find_text_columns(rows: Sequence[Row]) -> tuple[str, ...]:
     """Columns that may hold reports: `report`, and those of the other names in which a row holds text."""
     return tuple(
         name
-        for name in column_names(rows)
+        for name in list_columns(rows)
         if name != ID
         and (
-            plain_name(name) == "report"
+            normalise_name(name) == "report"
             or any(isinstance(_only(row.values.get(name)), str) for row in rows)
-            or all(is_nothing(row.values.get(name)) for row in rows)
+            or all(is_missing(row.values.get(name)) for row in rows)
         )
     )
 
 
-def kind_of_report(column: str) -> str:
+def classify_column(column: str) -> str:
     """Which report a column holds by its name, such as `candidate`, `groundtruth` or `report`.
 
     >>> kind_of_report("Generated_Report"), kind_of_report("gt text"), kind_of_report("report")
     ('generated', 'gt', 'report')
     """
-    plain = plain_name(column)
+    plain = normalise_name(column)
     return plain.removesuffix("report").removesuffix("text") or plain
 
 
-def id_columns(rows: Sequence[Row]) -> dict[str, tuple[str | None, ...]]:
+def find_id_columns(rows: Sequence[Row]) -> dict[str, tuple[str | None, ...]]:
     """Columns that are known to hold ids, the preferred first → the id of each row, None where it is empty."""
-    names = {plain_name(name): name for name in column_names(rows)}
-    found = {names[known]: tuple(cell_id(row, names[known]) for row in rows) for known in ID_NAMES if known in names}
+    names = {normalise_name(name): name for name in list_columns(rows)}
+    found = {names[known]: tuple(read_id(row, names[known]) for row in rows) for known in ID_NAMES if known in names}
     return {name: ids for name, ids in found.items() if any(ids)}
 
 
-def with_ids(rows: Sequence[Row]) -> tuple[Row, ...]:
+def fill_ids(rows: Sequence[Row]) -> tuple[Row, ...]:
     """The same rows with the ids of their preferred column, which may repeat; "" where there is none."""
-    column = next(iter(id_columns(rows)), None)
-    return tuple(row if column is None else replace(row, id=cell_id(row, column) or "") for row in rows)
+    column = next(iter(find_id_columns(rows)), None)
+    return tuple(row if column is None else replace(row, id=read_id(row, column) or "") for row in rows)
 
 
-def column_names(rows: Iterable[Row]) -> tuple[str, ...]:
+def list_columns(rows: Iterable[Row]) -> tuple[str, ...]:
     """The names of all columns or keys of rows as `read_rows` gives them, the id first."""
     first = {ID: None} if any(row.id for row in rows) else {}
     return tuple(first | {name: None for row in rows for name in row.values})
 
 
-def cell_id(row: Row, column: str) -> str | None:
+def read_id(row: Row, column: str) -> str | None:
     """The id of a row in a column: text or a whole number; None for anything else and for an empty cell.
 
     Data frames write a column of numbers with a gap in it as 50.0, 51.0.
@@ -199,7 +199,7 @@ def cell_id(row: Row, column: str) -> str | None:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def plain_name(name: str) -> str:
+def normalise_name(name: str) -> str:
     """A column's name without case, blanks, dashes, dots and underscores.
 
     >>> plain_name("Study ID"), plain_name("study_id")
@@ -219,7 +219,7 @@ def read_rows(path: Path) -> tuple[tuple[int, Row], ...]:
     return found
 
 
-def report_text(value: Any, place: str) -> str | None:
+def parse_report(value: Any, place: str) -> str | None:
     """A report as a file or a caller gives it: text, or None for null and not-a-number; else a `DataError`.
 
     A list with one text is that text: some tools keep several references a study.
@@ -227,7 +227,7 @@ def report_text(value: Any, place: str) -> str | None:
     value = _only(value)
     if isinstance(value, str):
         return value
-    if is_nothing(value):
+    if is_missing(value):
         return None
     raise DataError(f"{place} is {shown(value)}, not a report; give text, or null where there is none.")
 
@@ -236,14 +236,14 @@ def _only(value: Any) -> Any:
     return value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
 
 
-def is_nothing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     """Whether this stands for a value that is not there: None, a not-a-number of any kind, the NA of a data frame."""
     if value is None or (isinstance(value, numbers.Real) and math.isnan(value)):
         return True
     return not isinstance(value, str) and type(value).__name__ in ("NAType", "NaTType")
 
 
-def id_text(value: Any, place: str) -> str:
+def parse_id(value: Any, place: str) -> str:
     """An id: text, or a whole number as its digits."""
     if isinstance(value, str) and value.strip():
         return value.strip()
@@ -266,7 +266,7 @@ def _refuse_repeats(path: Path, rows: Iterable[Row], column: str) -> None:
 def _row(values: Mapping[str, Any], place: str) -> Row:
     found = {str(key).strip().lower(): value for key, value in values.items()}
     key = found.pop(ID, None)
-    return Row(place, "" if key is None else id_text(key, place), found)
+    return Row(place, "" if key is None else parse_id(key, place), found)
 
 
 def _jsonl(path: Path) -> Iterator[tuple[int, Row]]:
@@ -344,7 +344,7 @@ _SEXES = {"f": "F", "female": "F", "w": "F", "woman": "F", "m": "M", "male": "M"
 _NOTHING = ("", "nan", "none", "null", "unknown", "n/a", "na", "?", "-", "___")
 
 
-def age_years(value: Any, place: str) -> float | None:
+def parse_age(value: Any, place: str) -> float | None:
     """An age in years; None where the source gives none; what cannot be an age is a `DataError`.
 
     >>> age_years("019M", "row 1")
@@ -359,12 +359,12 @@ def age_years(value: Any, place: str) -> float | None:
     return float(found[1]) * _YEARS[unit]
 
 
-def sex_letter(value: Any) -> str | None:
+def parse_sex(value: Any) -> str | None:
     """F or M; None for anything else, since a slice needs no more."""
     return _SEXES.get(str(value).strip().lower())
 
 
-def view_word(value: Any) -> str | None:
+def parse_view(value: Any) -> str | None:
     """PA, AP, frontal, lateral or other; None where the source gives none."""
     word = str(value if value is not None else "").strip().lower()
     if word in _NOTHING:

@@ -28,7 +28,7 @@ from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.views import image_of
 from cxrlab.evaluation.config import RetrieveConfig
-from cxrlab.evaluation.zero_shot import ZeroShot, asked_names, classify, load_sentences, margins
+from cxrlab.evaluation.zero_shot import ZeroShot, classify, load_sentences, margins, select_names
 from cxrlab.findings.excerpts import present_sentences
 from cxrlab.metrics.retrieval import UNKNOWN, blind, chance, first_match_rank, match_counts, recall
 from cxrlab.metrics.statistics.bootstrap import Resamples
@@ -107,14 +107,14 @@ def retrieve(config: RetrieveConfig, out: Path) -> Retrieved:
         out: Run folder; a stopped run is continued, a finished one with the same settings is left as it is.
     """
     if finished(out, config, seed=config.seed, free=FREE):
-        return stored(out)
+        return read_retrieval(out)
     corpus = load_corpus(config.data)
     if config.zero_shot is not None:
         load_sentences(config.zero_shot)  # a wrong name is told before hours of embedding
     entries, without_text = _entries(corpus, config)
     encoder = load_encoder(config.model, config.loading)
     with Run.open(out, config, seed=config.seed, free=FREE) as run:
-        vectors = embed_all(run, encoder, corpus, entries, config.batch_size)
+        vectors = embed_studies(run, encoder, corpus, entries, config.batch_size)
         read: NDArray[np.bool_] = np.asarray(~np.isnan(vectors[IMAGES]).all(axis=1))
         _refuse_unread(read, entries, config)
         kept = [entry for entry, there in zip(entries, read, strict=True) if there]
@@ -126,7 +126,7 @@ def retrieve(config: RetrieveConfig, out: Path) -> Retrieved:
     return found
 
 
-def stored(out: Path) -> Retrieved:
+def read_retrieval(out: Path) -> Retrieved:
     """What an earlier run came to."""
     values = read_json(out / RETRIEVAL)
     recalls = {
@@ -155,7 +155,7 @@ def _entries(corpus: Corpus, config: RetrieveConfig) -> tuple[list[Entry], int]:
     if config.n is not None and config.n < len(ids):
         chosen = {ids[index] for index in generator(config.seed, "retrieve").permutation(len(ids))[: config.n]}
     present = config.statements == "present"
-    found = [entry_of(study, config.section, present) for study in corpus.studies(config.split) if study.id in chosen]
+    found = [read_entry(study, config.section, present) for study in corpus.studies(config.split) if study.id in chosen]
     entries = [entry for entry in found if entry is not None]
     if len(entries) < 2:
         raise DataError(
@@ -229,7 +229,7 @@ def _zero_shot(
 ) -> ZeroShot:
     """Classify, write the evidence and the conclusion, and return the latter."""
     wording = str(config.zero_shot)
-    names = asked_names(entries)
+    names = select_names(entries)
     columns = margins(images, names, load_sentences(wording), encoder.embed_texts)
     done = run.done(MARGINS)
     for entry, row in zip(entries, columns, strict=True):
@@ -289,7 +289,7 @@ class Entry:
         return None if value is None or value < 0 else bool(value)
 
 
-def entry_of(study: Study, section: str, present: bool = False) -> Entry | None:
+def read_entry(study: Study, section: str, present: bool = False) -> Entry | None:
     """The entry of a study; None when it has no text of this section and no caption.
 
     Args:
@@ -319,7 +319,7 @@ def _spelled(finding: Finding) -> str:
     return " ".join(f"{key}={value}" for key, value in sorted(finding.to_json().items()) if key != "span")
 
 
-def embed_all(
+def embed_studies(
     run: Run, encoder: Embedder, corpus: Corpus, entries: Sequence[Entry], batch_size: int
 ) -> dict[str, NDArray[np.float32]]:
     """Vectors of images and texts, [N, D] each; an image that cannot be read has a row of not-a-number.

@@ -20,9 +20,9 @@ import numpy as np
 from cxrlab.core.errors import DataError
 from cxrlab.core.randomness import generator
 from cxrlab.evaluation.config import ValidateConfig
-from cxrlab.evaluation.judges import OpenJudge
+from cxrlab.evaluation.metric_choice import OpenJudge
 from cxrlab.evaluation.report_files import Row, read_rows
-from cxrlab.evaluation.validate import higher_better_values, rater_differences
+from cxrlab.evaluation.validate import compare_with_raters, score_pairs
 from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.metrics.statistics.bootstrap import METHOD
 from cxrlab.metrics.tally import Matrix
@@ -98,7 +98,7 @@ class RexValBenchmark:
         from cxrlab.metrics.statistics.agreement import leave_one_out_tau
 
         data = self._data
-        values = higher_better_values(self.batch, names, judges)
+        values = score_pairs(self.batch, names, judges)
         several = len(data.raters) > 1
         counting = [judge for judge in judges if judge.kind == COUNTING]
         return {
@@ -131,13 +131,13 @@ class RexValBenchmark:
     def _raters(self, values: Mapping[str, Matrix], judges: Sequence[OpenJudge]) -> dict[str, Any]:
         """Our counts in a rater's seat, and those of every judge that counts, all errors and the significant ones."""
         rules = self._seats(values, RULES)
-        each = {judge.name: self._seats(values, sums_of(judge)) for judge in judges}
+        each = {judge.name: self._seats(values, list_count_metrics(judge)) for judge in judges}
         return {**rules, "judges": each} if each else rules
 
     def _seats(self, values: Mapping[str, Matrix], metrics: Mapping[str, str]) -> dict[str, Any]:
         """`total` or `significant` → table of the raters; nothing for a count that was not asked for."""
         return {
-            which: rater_differences(getattr(self._data, which), self._data.raters, name, -values[name])
+            which: compare_with_raters(getattr(self._data, which), self._data.raters, name, -values[name])
             for which, name in metrics.items()
             if name in values
         }
@@ -149,8 +149,8 @@ class RexValBenchmark:
         found: dict[str, Any] = {}
         for judge in judges[1:]:
             found[judge.name] = {"above": judges[0].name}
-            for which, name in sums_of(judge).items():
-                first = sums_of(judges[0])[which]
+            for which, name in list_count_metrics(judge).items():
+                first = list_count_metrics(judges[0])[which]
                 if name not in values or first not in values:
                     continue
                 rng = generator(self._config.seed, "rexval", "judges")
@@ -161,7 +161,7 @@ class RexValBenchmark:
         return found
 
 
-def sums_of(judge: OpenJudge) -> dict[str, str]:
+def list_count_metrics(judge: OpenJudge) -> dict[str, str]:
     """`total` and `significant` → what a judge that counts errors calls them."""
     model = judge.name.partition(":")[2]
     return {"total": f"{COUNTING}:{model}", "significant": f"{COUNTING}.significant:{model}"}

@@ -61,7 +61,7 @@ class ScoredRun:
     signatures: Mapping[str, str]
 
 
-def references_digest(batch: Batch) -> str:
+def hash_references(batch: Batch) -> str:
     """SHA-256 of what was scored against: ids, texts and exact findings, whatever their order."""
     digest = hashlib.sha256()
     for pair in sorted(batch.pairs, key=lambda pair: pair.id):
@@ -78,7 +78,7 @@ def write_tallies(run: Run, batch: Batch, tallies: Sequence[Tally]) -> None:
     index = {
         "ids": [pair.id for pair in batch.pairs],
         "patients": [pair.patient or pair.id for pair in batch.pairs],
-        "references": references_digest(batch),
+        "references": hash_references(batch),
         "metrics": metrics,
     }
     run.write(ARRAYS, arrays.bytes())
@@ -246,7 +246,7 @@ def _rebuilt(name: str, told: Mapping[str, Any], arrays: Mapping[str, NDArray[An
     return tally
 
 
-def aligned(runs: Sequence[ScoredRun]) -> list[ScoredRun]:
+def align_runs(runs: Sequence[ScoredRun]) -> list[ScoredRun]:
     """The runs with their rows in the order of the first; other studies, references or patients are refused."""
     first = runs[0]
     order = {key: place for place, key in enumerate(first.ids)}
@@ -302,7 +302,7 @@ def _matching(wanted: str, names: Sequence[str]) -> list[str]:
     return [name for name in names if fnmatchcase(name, wanted) or name in group]
 
 
-def comparable(
+def select_comparable(
     runs: Sequence[ScoredRun], metrics: Sequence[str] = (), needed: Sequence[str] = ()
 ) -> tuple[list[str], dict[str, str]]:
     """Metrics that every run computed in the same way, and why the others were not compared.

@@ -8,7 +8,7 @@ With judges also answers.sqlite and requests.jsonl, see `models.asked_once`: a r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,20 +24,19 @@ from cxrlab.core.progress import track
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.tables import Table
 from cxrlab.evaluation.config import ValidateConfig
-from cxrlab.evaluation.judges import (
+from cxrlab.evaluation.metric_choice import (
     OpenJudge,
-    answer_counts,
-    answer_lines,
-    by_pair,
-    judge_evidence,
+    collect_evidence,
+    count_answers,
+    evidence_for_pair,
+    format_unreadable_answers,
     open_judges,
-    parted,
+    select_metrics,
+    separate_judges,
 )
-from cxrlab.evaluation.metric_choice import chosen_metrics
-from cxrlab.evaluation.phantom_benchmark import better, compute_tallies
 from cxrlab.metrics.families import families, metric_names
 from cxrlab.metrics.pairs import Batch
-from cxrlab.metrics.tally import Matrix
+from cxrlab.metrics.tally import Family, Matrix, Tally
 
 VALIDATION, JUDGED = "validation.json", "judged.jsonl"
 # Each row makes a `Benchmark` from the settings.
@@ -47,7 +46,7 @@ BENCHMARKS = Table(
         "radpref": "cxrlab.evaluation.radpref:RadPrefBenchmark",
         "radjudge": "cxrlab.evaluation.radjudge:RadJudgeBenchmark",
         "rexval": "cxrlab.evaluation.rexval:RexValBenchmark",
-        "phantom": "cxrlab.evaluation.validate:PhantomBenchmark",
+        "phantom": "cxrlab.evaluation.phantom_benchmark:PhantomBenchmark",
     },
 )
 SYNTHETIC = ("phantom",)  # the others are reports of patients
@@ -79,8 +78,8 @@ def run_validation(config: ValidateConfig, out: Path | None = None) -> Mapping[s
     if out is not None and finished(out, config, seed=config.seed, free=free_asking()):
         stored: Mapping[str, Any] = read_json(out / VALIDATION)
         return stored
-    names, judges = parted(config.metrics or None)
-    chosen_metrics(names, beside_judges=bool(judges))
+    names, judges = separate_judges(config.metrics or None)
+    select_metrics(names, beside_judges=bool(judges))
     benchmark: Benchmark = BENCHMARKS.load(config.benchmark)(config)
     # Opened late: a wrong name, or a benchmark that cannot be read, leaves no folder behind. But before judges are
     # asked: their answers are kept in it as they come.
@@ -100,11 +99,12 @@ def _measured(
 ) -> tuple[Mapping[str, Any], str]:
     """The content of both files."""
     found = benchmark.measured(names, judges)
-    evidence = judge_evidence(judges, benchmark.batch)
+    evidence = collect_evidence(judges, benchmark.batch)
     lines = [
-        dumps({"id": pair.id, "judged": by_pair(evidence, place)}) for place, pair in enumerate(benchmark.batch.pairs)
+        dumps({"id": pair.id, "judged": evidence_for_pair(evidence, place)})
+        for place, pair in enumerate(benchmark.batch.pairs)
     ]
-    told: Mapping[str, Any] = plain({**found, "judges": answer_counts(evidence)})
+    told: Mapping[str, Any] = plain({**found, "judges": count_answers(evidence)})
     return told, "".join(f"{line}\n" for line in lines)
 
 
@@ -112,37 +112,7 @@ def _shown(config: ValidateConfig) -> Shown:
     return Shown(str(config.root or config.benchmark), config.benchmark in SYNTHETIC)
 
 
-class PhantomBenchmark:
-    """Every metric against reports with drawn errors, and the table of what must move it and what must not.
-
-    Judges are not asked for that table: it would take several times as many questions as the cases.
-
-    Args:
-        config: Settings; the cases are drawn at once.
-    """
-
-    def __init__(self, config: ValidateConfig) -> None:
-        from cxrlab.evaluation.phantom_benchmark import draw_cases
-
-        self._config, self._cases = config, draw_cases(config.seed, config.n)
-        self.batch = Batch([case.pair for case in self._cases])
-
-    def measured(self, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = ()) -> dict[str, Any]:
-        """The figures; see `Benchmark`."""
-        from cxrlab.evaluation.phantom_benchmark import Sensitivity, error_benchmark, sensitivity
-        from cxrlab.metrics.families import families, metric_names
-
-        seed, trials = self._config.seed, self._config.trials
-        chosen, wanted = families(names), metric_names(names)
-        everyone = [*chosen, *(judge.family for judge in judges)]
-        metrics = (*wanted, *(name for judge in judges for name in judge.metrics))
-        found = error_benchmark(self._cases, everyone, seed=seed, trials=trials, names=metrics).to_json()
-        looked = max(self._config.n // 5, 1)
-        moved = sensitivity(chosen, seed=seed, n=looked, names=wanted) if chosen else Sensitivity({})
-        return {**found, "sensitivity": moved.to_json()}
-
-
-def higher_better_values(
+def score_pairs(
     batch: Batch, names: Sequence[str] | None = None, judges: Sequence[OpenJudge] = ()
 ) -> dict[str, Matrix]:
     """Metric → value of each pair [N], negated where lower is better; not-a-number where undefined.
@@ -159,10 +129,10 @@ def higher_better_values(
         tally for family in track(families(names), "scoring") for tally in compute_tallies([family], batch, wanted)
     ]
     tallies += [tally for judge in track(judges, "asking judges") for tally in judge.tallies(batch)]
-    return {tally.metric.name: better(tally) for tally in tallies if tally.metric.by_pair}
+    return {tally.metric.name: higher_is_better(tally) for tally in tallies if tally.metric.by_pair}
 
 
-def rater_differences(ratings: Matrix, raters: Sequence[str], name: str, judged: Matrix) -> dict[str, Any]:
+def compare_with_raters(ratings: Matrix, raters: Sequence[str], name: str, judged: Matrix) -> dict[str, Any]:
     """The table of one judge, with the mean over the raters.
 
     Args:
@@ -179,10 +149,10 @@ def rater_differences(ratings: Matrix, raters: Sequence[str], name: str, judged:
     return {"judge": name, "by_rater": by_rater, "mean": means}
 
 
-def validation_text(found: Mapping[str, Any]) -> str:
+def format_validation(found: Mapping[str, Any]) -> str:
     """What a validation came to, best metric first, for a terminal."""
     lines = _ranked(found) if found["benchmark"] == "radjudge" else _correlated(found)
-    return "\n".join([*lines, *answer_lines(found.get("judges", {}))])
+    return "\n".join([*lines, *format_unreadable_answers(found.get("judges", {}))])
 
 
 def _ranked(found: Mapping[str, Any]) -> Iterator[str]:
@@ -303,3 +273,14 @@ def _p(value: float | None) -> str:
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
+
+
+def compute_tallies(families: Sequence[Family], batch: Batch, names: Collection[str] | None = None) -> list[Tally]:
+    """The wanted metrics of these families over a batch; all of them when `names` is None."""
+    tallies = (tally for family in families for tally in family.tallies(batch))
+    return [tally for tally in tallies if names is None or tally.metric.name in names]
+
+
+def higher_is_better(tally: Tally) -> Matrix:
+    """The value of each pair, turned so that more is better [N]; not-a-number where undefined."""
+    return tally.by_pair if tally.metric.direction == "higher" else -tally.by_pair

@@ -47,7 +47,7 @@ class PartMaps:
         return self.grid.paint(values, height, width) if name.of_attention and self.grid is not None else values
 
 
-def explainable(model: ImageToText, names: Sequence[MapName]) -> HfModel:
+def check_maps_available(model: ImageToText, names: Sequence[MapName]) -> HfModel:
     """The model, if it can give these maps; refused at the door otherwise, and so is a layer that it does not have."""
     able = model.capabilities
     for name in names:
@@ -59,18 +59,18 @@ def explainable(model: ImageToText, names: Sequence[MapName]) -> HfModel:
             )
     able_one = cast("HfModel", model)
     if any(name.layer is not None for name in names):
-        count = layer_count(able_one)
+        count = count_layers(able_one)
         for name in names:
-            layer_index(name, count)
+            resolve_layer(name, count)
     return able_one
 
 
-def layer_count(model: HfModel) -> int:
+def count_layers(model: HfModel) -> int:
     """Layers of the language model."""
     return int(model.model.config.get_text_config().num_hidden_layers)
 
 
-def part_maps(
+def compute_part_maps(
     model: HfModel,
     image: Image,
     report: str,
@@ -129,7 +129,7 @@ def _attended(
     """Puts the attention maps of a part into `values`; returns how much of the attention went to the image."""
     attention = looked.of(spans)
     for name in names:
-        values[name.text] = attention if name.text == SHEET else reduced(name, attention, usual)
+        values[name.text] = attention if name.text == SHEET else reduce_attention(name, attention, usual)
     return float(attention.sum(axis=(2, 3)).mean())
 
 
@@ -189,7 +189,7 @@ def parse_map(text: str) -> MapName:
     return MapName(text, int(found[1]), relative)
 
 
-def reduced(name: MapName, attention: Array, usual: Array) -> Array:
+def reduce_attention(name: MapName, attention: Array, usual: Array) -> Array:
     """One map [rows, columns] from the attention [layers, heads, rows, columns].
 
     Args:
@@ -202,10 +202,10 @@ def reduced(name: MapName, attention: Array, usual: Array) -> Array:
         means = np.maximum(means - usual.mean(axis=1), 0.0)
     if name.layer is None:
         return np.asarray(means.max(axis=0), np.float32)
-    return np.asarray(means[layer_index(name, len(means))], np.float32)
+    return np.asarray(means[resolve_layer(name, len(means))], np.float32)
 
 
-def layer_index(name: MapName, count: int) -> int:
+def resolve_layer(name: MapName, count: int) -> int:
     """Where the layer of a name stands among `count`, from 0; 0 for a name without a layer."""
     if name.layer is None:
         return 0

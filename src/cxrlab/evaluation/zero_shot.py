@@ -61,7 +61,7 @@ class Sentences:
 
 
 @dataclass(frozen=True)
-class MeanArea:
+class MeanAuroc:
     """Mean over the names that have an area, not-a-number without any; and their number."""
 
     value: float
@@ -83,8 +83,8 @@ class ZeroShot:
     sentences: str
     labels: Mapping[str, Auroc]
     observations: Mapping[str, Auroc]
-    mean_labels: MeanArea
-    mean_observations: MeanArea
+    mean_labels: MeanAuroc
+    mean_observations: MeanAuroc
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> ZeroShot:
@@ -93,7 +93,7 @@ class ZeroShot:
             {name: _area(row) for name, row in found[part].items()} for part in ("labels", "observations")
         )
         means = (found["mean_labels"], found["mean_observations"])
-        of_labels, of_observations = (MeanArea(number_of(mean["value"]), mean["n"]) for mean in means)
+        of_labels, of_observations = (MeanAuroc(number_of(mean["value"]), mean["n"]) for mean in means)
         return cls(found["sentences"], labels, observations, of_labels, of_observations)
 
 
@@ -173,7 +173,7 @@ def classify(
     return ZeroShot(wording, labels, observations, _mean(labels), _mean(observations))
 
 
-def asked_names(entries: Sequence[Entry]) -> tuple[str, ...]:
+def select_names(entries: Sequence[Entry]) -> tuple[str, ...]:
     """Labels and observations for which the studies hold at least one positive and one negative."""
     found = []
     for name in CHEXPERT_14:
@@ -195,6 +195,6 @@ def mean_direction(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
     return mean / max(float(np.linalg.norm(mean)), 1e-12)
 
 
-def _mean(areas: Mapping[str, Auroc]) -> MeanArea:
+def _mean(areas: Mapping[str, Auroc]) -> MeanAuroc:
     values = [one.value for one in areas.values() if not math.isnan(one.value)]
-    return MeanArea(math.fsum(values) / len(values) if values else math.nan, len(values))
+    return MeanAuroc(math.fsum(values) / len(values) if values else math.nan, len(values))

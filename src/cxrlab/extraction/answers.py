@@ -87,7 +87,7 @@ def voice(victim: ImageToText, decoding: Decoding | None = None, batch_size: Bat
         ReportGenerator(victim, decoding)  # one that has no choice is refused before anybody asks
 
         def written(model: ImageToText, images: Sequence[Image]) -> list[Generated]:
-            return [answers[0] for answers in ReportGenerator(model, decoding).write(images, [None] * len(images))]
+            return [answers[0] for answers in ReportGenerator(model, decoding).generate(images, [None] * len(images))]
 
     knows = issubclass(type(victim), KnowsAccounts)  # its class is looked at: of a victim nothing is read but words
 

@@ -12,9 +12,9 @@ from cxrlab.core.errors import DataError
 from cxrlab.core.files import sha256_of
 from cxrlab.core.records import Study
 from cxrlab.data.corpus import Corpus, load_corpus
-from cxrlab.evaluation.generate import chosen_ids
-from cxrlab.evaluation.metric_choice import chosen_metrics
-from cxrlab.evaluation.score_sources import chosen_sections
+from cxrlab.evaluation.generate import select_studies
+from cxrlab.evaluation.metric_choice import select_metrics
+from cxrlab.evaluation.score_inputs import parse_sections
 from cxrlab.extraction.config import ExtractConfig
 from cxrlab.extraction.fidelity import extra_cards
 from cxrlab.extraction.pool_kinds import Folder, Images, Mix, with_split
@@ -31,14 +31,14 @@ def check_measurable(config: ExtractConfig) -> Corpus:
         UnknownName: Where a metric is unknown or lacks what it needs.
     """
     corpus = load_corpus(config.data)
-    ids = chosen_ids(corpus, config.split, config.n, config.seed)
-    sections = chosen_sections(config.measure.section)
+    ids = select_studies(corpus, config.split, config.n, config.seed)
+    sections = parse_sections(config.measure.section)
     if not any(_has_reference(corpus[key], sections) for key in ids):
         raise DataError(
             f"none of the {len(ids)} studies of {config.data} has a reference in its {config.measure.section} section, "
             "so no copy could be measured; name another corpus, split or --measure.section."
         )
-    chosen_metrics(config.measure.metrics, extra_cards(config.measure.extras))
+    select_metrics(config.measure.metrics, extra_cards(config.measure.extras))
     return corpus
 
 

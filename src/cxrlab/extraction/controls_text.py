@@ -28,8 +28,8 @@ from cxrlab.core.randomness import generator
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import Run, finished
 from cxrlab.evaluation.generate import PREDICTIONS, SUMMARY
-from cxrlab.evaluation.score_sources import predictions_from, references_from
-from cxrlab.evaluation.scored_runs import ScoredRun, aligned, read_tallies
+from cxrlab.evaluation.score_inputs import read_predictions, read_references
+from cxrlab.evaluation.scored_runs import ScoredRun, align_runs, read_tallies
 from cxrlab.extraction.fidelity import check_names, left_out, scored
 from cxrlab.extraction.fidelity_config import FidelityConfig
 from cxrlab.extraction.ratios import observations, values
@@ -127,7 +127,7 @@ def measure_controls(
         written = dict(runs) | write_controls(next(iter(runs.values())), data, out, settings)
         asked = _asked(settings)
         folders = [scored(folder, data, out / f"{name}_scored", asked) for name, folder in written.items()]
-        read = dict(zip(written, aligned([read_tallies(folder) for folder in folders]), strict=True))
+        read = dict(zip(written, align_runs([read_tallies(folder) for folder in folders]), strict=True))
         found = plain(_measured(read, list(runs), asked))
         if asked.extras != settings.extras:
             found["left_out"]["radgraph.simple"] = "not counted: a file of graphs knows no control's text"
@@ -144,8 +144,8 @@ def write_controls(like: Path, data: Path, out: Path, settings: FidelityConfig) 
         out: Where the folders stand.
         settings: For section and seed.
     """
-    references = references_from(data, settings.section).items
-    texts = {key: references[key].text or "" for key in predictions_from(like).items}
+    references = read_references(data, settings.section).items
+    texts = {key: references[key].text or "" for key in read_predictions(like).items}
     for name, control in CONTROLS.items():
         config = {"control": name, "like": str(like), "data": str(data), "section": settings.section}
         if finished(out / name, config, seed=settings.seed):

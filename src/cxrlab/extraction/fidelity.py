@@ -20,12 +20,12 @@ from cxrlab.core.json_form import dumps, plain
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.vocabulary import CHEXPERT_14
 from cxrlab.evaluation.compare import ComparisonResult, compare
-from cxrlab.evaluation.config import Extras, ScoreConfig
+from cxrlab.evaluation.config import MetricResources, ScoreConfig
 from cxrlab.evaluation.generate import PREDICTIONS
-from cxrlab.evaluation.metric_choice import default_cards, with_needs
+from cxrlab.evaluation.metric_choice import list_default_cards, list_gated_families
 from cxrlab.evaluation.score import run_score
-from cxrlab.evaluation.score_sources import predictions_from, references_from
-from cxrlab.evaluation.scored_runs import INDEX, aligned, read_tallies
+from cxrlab.evaluation.score_inputs import read_predictions, read_references
+from cxrlab.evaluation.scored_runs import INDEX, align_runs, read_tallies
 from cxrlab.extraction.fidelity_config import FidelityConfig
 from cxrlab.extraction.ratios import observations, ratios, values
 from cxrlab.metrics.statistics.bootstrap import METHOD
@@ -77,7 +77,7 @@ def _measured(victim: Path, surrogate: Path, copied: Path, settings: FidelityCon
     """The whole of fidelity.json, from three folders of scores."""
     found = _compared([victim, surrogate], settings)
     names = [one.metric for one in found.metrics]
-    one, two = aligned([read_tallies(victim), read_tallies(surrogate)])
+    one, two = align_runs([read_tallies(victim), read_tallies(surrogate)])
     copy = read_tallies(copied)
     labelers = ("chexpert", *(("chexbert",) if settings.extras.chexbert else ()))
     return {
@@ -191,32 +191,32 @@ def scored(predictions: Path, references: Path, out: Path, settings: FidelityCon
     return out
 
 
-def extra_names(extras: Extras) -> list[str]:
+def extra_names(extras: MetricResources) -> list[str]:
     """What is counted beyond the ready metrics with these graphs and weights."""
-    return [card.name for family in extra_cards(extras) for card in default_cards(family)]
+    return [card.name for family in extra_cards(extras) for card in list_default_cards(family)]
 
 
-def extra_cards(extras: Extras) -> list[Family]:
+def extra_cards(extras: MetricResources) -> list[Family]:
     """The families that these graphs and weights are enough for; nothing is loaded: they are good for names alone."""
-    return [family for family, flags in with_needs() if not _lacking(flags, extras)]
+    return [family for family, flags in list_gated_families() if not _lacking(flags, extras)]
 
 
-def left_out(extras: Extras) -> dict[str, str]:
+def left_out(extras: MetricResources) -> dict[str, str]:
     """First metric of each family that is not counted → what it needs."""
     told = {}
-    for family, flags in with_needs():
+    for family, flags in list_gated_families():
         if lacking := _lacking(flags, extras):
-            told[default_cards(family)[0].name] = f"not counted: it needs {', '.join(lacking)} of the user"
+            told[list_default_cards(family)[0].name] = f"not counted: it needs {', '.join(lacking)} of the user"
     return told
 
 
-def _lacking(flags: str, extras: Extras) -> list[str]:
+def _lacking(flags: str, extras: MetricResources) -> list[str]:
     return [name for flag in flags.split() if getattr(extras, name := flag.removeprefix("--")) is None]
 
 
 def victim_reports(victim_run: Path, data: Path, section: str) -> str:
     """The victim's reports as JSONL of references, each with patient, age and indication of its study."""
-    studies, said = references_from(data, section).items, predictions_from(victim_run).items
+    studies, said = read_references(data, section).items, read_predictions(victim_run).items
     rows = []
     for key, text in said.items():
         study = studies[key]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.evaluation.config import Extras
+from cxrlab.evaluation.config import MetricResources
 
 METRICS = (
     "findings.f1",
@@ -36,7 +36,7 @@ class FidelityConfig:
     section: str = "findings"
     swaps: int = 10_000
     seed: int = 7
-    extras: Extras = Extras()
+    extras: MetricResources = MetricResources()
 
     def __post_init__(self) -> None:
         if not self.metrics:

@@ -18,7 +18,7 @@ from cxrlab.core.jsonl import parse_line, read_line, scan_jsonl
 from cxrlab.core.protocols import REFUSED
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import state
-from cxrlab.evaluation.generate import PREDICTIONS, finish_hint
+from cxrlab.evaluation.generate import PREDICTIONS, explain_how_to_finish
 from cxrlab.evaluation.inference import ANSWERS
 from cxrlab.models.decoding import TRUNCATED
 
@@ -101,7 +101,7 @@ def candidate_file(source: Path) -> Path:
         raise DataError(f"{source} has neither {' nor '.join(names)}; name a run of 'cxrlab prefer sample', or a file.")
     if state(source) in ("running", "interrupted"):
         raise DataError(
-            f"{source} is a run that has not finished, so that studies are missing; {finish_hint(source)}, or name "
+            f"{source} is a run that has not finished, so that studies are missing; {explain_how_to_finish(source)}, or name "
             f"{found} itself."
         )
     return found

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from cxrlab.core.asking import Asking
 from cxrlab.core.errors import ConfigError, nearest
 from cxrlab.core.records import SPLITS
-from cxrlab.evaluation.config import Extras
+from cxrlab.evaluation.config import MetricResources
 from cxrlab.metrics.judging.table import JudgeSettings
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.load_settings import LoadSettings
@@ -110,7 +110,7 @@ class JudgeConfig:
     section: str = "findings"
     length_control: bool = False
     seed: int = 7
-    extras: Extras = Extras()
+    extras: MetricResources = MetricResources()
     asking: Asking = Asking()
     judging: JudgeSettings = JudgeSettings()
 

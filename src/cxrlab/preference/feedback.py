@@ -21,7 +21,7 @@ from statistics import fmean
 from cxrlab.core.errors import DataError, nearest, shown
 from cxrlab.core.records import PreferencePair
 from cxrlab.data.corpus import Corpus
-from cxrlab.evaluation.report_files import Row, read_rows, with_ids
+from cxrlab.evaluation.report_files import Row, fill_ids, read_rows
 from cxrlab.metrics.pairs import wordless
 from cxrlab.preference.candidates import same_text
 
@@ -78,7 +78,7 @@ def read_feedback(path: Path, corpus: Corpus, minor_weight: float = 0.1) -> Feed
     """
     if path.suffix.lower() not in _ENDINGS or path.is_dir():
         raise DataError(f"{path} is no feedback; give a file that ends in {', '.join(_ENDINGS)}.")
-    rows = with_ids([row for _, row in read_rows(path)])
+    rows = fill_ids([row for _, row in read_rows(path)])
     form = _form(rows[0])
     held = frozenset(corpus.ids("test"))
     for row in rows:

@@ -27,8 +27,8 @@ from cxrlab.core.records import Study
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.evaluation.generate import SUMMARY
-from cxrlab.evaluation.judges import TextModels, UnopenedModel
-from cxrlab.evaluation.score_sources import chosen_sections, shown_reports
+from cxrlab.evaluation.open_models import TextModels, UnopenedModel
+from cxrlab.evaluation.score_inputs import describe_reports, parse_sections
 from cxrlab.metrics.finding_scores import length_controlled
 from cxrlab.metrics.pairs import Batch, Pair, wordless
 from cxrlab.preference.candidates import Candidate, CandidateFiles, word_count
@@ -102,7 +102,7 @@ def _judge(
 
 
 def _shown(config: JudgeConfig, corpus: Corpus) -> list[Shown]:
-    return [corpus.shown, *(shown_reports(source, corpus.shown) for source in config.candidates)]
+    return [corpus.shown, *(describe_reports(source, corpus.shown) for source in config.candidates)]
 
 
 def chosen_judge(config: JudgeConfig, models: Models = UnopenedModel) -> tuple[Judge, tuple[str, ...]]:
@@ -112,7 +112,7 @@ def chosen_judge(config: JudgeConfig, models: Models = UnopenedModel) -> tuple[J
         config: Settings; neither its candidates nor its corpus are looked at.
         models: Opens language models; left out, the judge is good for a look at its name alone.
     """
-    sections = chosen_sections(config.section)
+    sections = parse_sections(config.section)
     judging = load_judge(config.judge, config.extras, config.seed, models, config.judging)
     if config.length_control:
         _refuse_control(judging)

@@ -17,10 +17,15 @@ import numpy as np
 from cxrlab.core.errors import ConfigError, UnknownName, nearest
 from cxrlab.core.protocols import TextModel
 from cxrlab.core.tables import Table
-from cxrlab.evaluation.config import Extras
-from cxrlab.evaluation.judges import build_judges, judge_parts
-from cxrlab.evaluation.metric_choice import explained, extra_families, with_needs
-from cxrlab.evaluation.phantom_benchmark import better
+from cxrlab.evaluation.config import MetricResources
+from cxrlab.evaluation.metric_choice import (
+    build_extra_families,
+    build_judges,
+    explain_unknown_metric,
+    list_gated_families,
+    split_judge_name,
+)
+from cxrlab.evaluation.validate import higher_is_better
 from cxrlab.metrics.families import cards, ready
 from cxrlab.metrics.finding_scores import length_controlled as length_controlled
 from cxrlab.metrics.judging.table import JudgeSettings
@@ -119,7 +124,7 @@ class PairwiseJudge(Protocol):
 
 def load_judge(
     name: str,
-    extras: Extras | None = None,
+    extras: MetricResources | None = None,
     seed: int = 7,
     models: Models | None = None,
     judging: JudgeSettings | None = None,
@@ -150,7 +155,7 @@ def _opener(name: str, models: Models | None) -> Models:
 
 def metric_judge(
     name: str,
-    extras: Extras | None = None,
+    extras: MetricResources | None = None,
     models: Models | None = None,
     judging: JudgeSettings | None = None,
 ) -> MetricJudge:
@@ -162,18 +167,18 @@ def metric_judge(
         models: Opens language models; a judge that needs one is refused when None.
         judging: As for `load_judge`.
     """
-    extras = extras or Extras()
+    extras = extras or MetricResources()
     weights = parse_mix(name)
-    asked = [metric for metric in weights if judge_parts(metric) is not None]
+    asked = [metric for metric in weights if split_judge_name(metric) is not None]
     further = [metric for metric in weights if metric not in cards() and metric not in asked]
     # Weights are loaded for a metric that needs them, never to learn that a name is wrong.
-    unknown = [metric for metric in further if extras == Extras() or _needs(metric) is None]
+    unknown = [metric for metric in further if extras == MetricResources() or _needs(metric) is None]
     if unknown:
         raise _refused(unknown[0], in_mix=bool(asked))
-    if not further and extras != Extras():
+    if not further and extras != MetricResources():
         raise ConfigError(f"the judge '{name}' needs nothing of --extras; leave it out, or name a metric that does.")
     judges = [judge.family for judge in build_judges(asked, _opener(name, models), judging)] if asked else []
-    return MetricJudge(name, weights, [*judges, *(extra_families(extras) if further else ())])
+    return MetricJudge(name, weights, [*judges, *(build_extra_families(extras) if further else ())])
 
 
 def parse_mix(name: str) -> dict[str, float]:
@@ -248,7 +253,7 @@ class MetricJudge:
         }
         total = np.zeros(len(batch))  # a cost of nothing, −0, becomes 0 on the way
         for metric, weight in self.weights.items():
-            total += weight * better(tallies[metric])
+            total += weight * higher_is_better(tallies[metric])
         return total, {metric: tallies[metric].by_pair for metric in self.weights}
 
 
@@ -281,7 +286,9 @@ class _Pairwise:
 
 def _needs(metric: str) -> str | None:
     """The flags that give what a metric needs; None when there is no such metric."""
-    flags = next((flags for family, flags in with_needs() if any(c.name == metric for c in family.metrics)), None)
+    flags = next(
+        (flags for family, flags in list_gated_families() if any(c.name == metric for c in family.metrics)), None
+    )
     return None if flags is None else flags.replace("--", "--extras.")
 
 
@@ -304,9 +311,9 @@ def _refused(metric: str, *, in_mix: bool = False) -> ConfigError:
     if metric in PAIRWISE or metric.startswith(BY_MODEL):
         return ConfigError(f"'{metric}' compares two reports and has no reward to be mixed; name it alone.")
     if _needs(metric) or metric not in cards():
-        if (told := explained(metric, "--extras.")) is not None:
+        if (told := explain_unknown_metric(metric, "--extras.")) is not None:
             return UnknownName(told)
-    needy = [card for family, _ in with_needs() for card in family.metrics]
+    needy = [card for family, _ in list_gated_families() for card in family.metrics]
     usable = [card.name for card in (*cards().values(), *needy) if card.by_pair]
     torn = " A model whose name holds + or * cannot stand in a mix, which these signs part." if in_mix else ""
     return UnknownName(

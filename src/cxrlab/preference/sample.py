@@ -24,7 +24,7 @@ from cxrlab.core.memory import BatchSize
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
-from cxrlab.evaluation.generate import SUMMARY, chosen_ids, missing_reports_error
+from cxrlab.evaluation.generate import SUMMARY, missing_reports_error, select_studies
 from cxrlab.evaluation.inference import (
     ANSWERS,
     Images,
@@ -95,9 +95,9 @@ class Sampler(ReportGenerator):
         super().__init__(model, decoding)
         self._likeliest = Decoding(max_new_tokens=decoding.max_new_tokens) if greedy else None
 
-    def write(self, images: Sequence[Image], indications: Sequence[str | None]) -> list[list[Generated]]:
+    def generate(self, images: Sequence[Image], indications: Sequence[str | None]) -> list[list[Generated]]:
         """The drawn answers of each image, in the order of the draws, then the greedy one."""
-        drawn = super().write(images, indications)
+        drawn = super().generate(images, indications)
         if self._likeliest is None or not images:
             return drawn
         assert isinstance(self.model, SupportsDecoding)
@@ -122,7 +122,7 @@ def sample(config: SampleConfig, out: Path) -> Sampling:
     if finished(out, config, seed=config.seed, free=FREE):
         return _stored(read_json(out / SUMMARY))
     corpus = load_corpus(config.data)
-    ids = chosen_ids(corpus, config.split, config.n, config.seed)
+    ids = select_studies(corpus, config.split, config.n, config.seed)
     # Before the folder is made: a model that cannot draw leaves nothing behind.
     model = open_model(config.model, config.loading, [corpus.shown])
     writer = Sampler(model, config.decoding, greedy=config.greedy)

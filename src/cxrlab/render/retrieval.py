@@ -113,7 +113,7 @@ def _pointing(found: Mapping[str, Any]) -> Pointing:
         hit = part(figures, "hit")
         others = [figure(part(figures, key)) for key in ("chance", "mass", "area")]
         rows.append([name, Cell(bar=hit.get("value") or 0.0), figure(hit), interval(hit), *others, hit.get("n")])
-    counts = {key: found.get(key) for key in ("model", "told", "present", "studies", "report")}
+    counts = {key: found.get(key) for key in ("model", "reported", "present", "studies", "report")}
     return Pointing(counts, Table(["map", "", "hits", "interval", "chance", "mass", "area", "findings"], rows, words=2))
 
 

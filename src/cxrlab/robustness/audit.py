@@ -31,7 +31,7 @@ from cxrlab.core.json_form import plain
 from cxrlab.core.memory import BatchSize
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
-from cxrlab.evaluation.generate import chosen_ids
+from cxrlab.evaluation.generate import select_studies
 from cxrlab.robustness.cases import Case, Cases, image_tensor, refuse_unreadable, refuse_without_reference, stacked
 from cxrlab.robustness.certificates import certified, keep_certificates
 from cxrlab.robustness.conclude import conclude
@@ -68,7 +68,7 @@ def audit(config: RobustnessConfig, out: Path) -> dict[str, Any]:
         told: dict[str, Any] = read_json(out / ROBUSTNESS)
         return told
     corpus = load_corpus(config.data)
-    cases = Cases(corpus, chosen_ids(corpus, config.split, config.n, config.seed), config)
+    cases = Cases(corpus, select_studies(corpus, config.split, config.n, config.seed), config)
     targets = load_targets(config, cases)
     _refuse(config, cases, targets)
     with Run.open(out, config, seed=config.seed, free=FREE) as run:

@@ -11,7 +11,7 @@ from cxrlab.attacks.corruptions import CORRUPTIONS, SEVERITIES
 from cxrlab.attacks.regions import parse_region
 from cxrlab.core.errors import ConfigError, nearest
 from cxrlab.core.records import SECTIONS, SPLITS
-from cxrlab.evaluation.config import WRONG_IMAGES
+from cxrlab.evaluation.config import CONTROL_IMAGES
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.robustness.smoothing_config import SmoothingSettings, parse_smoothed
@@ -90,7 +90,7 @@ class RobustnessConfig:
     batch_size: int = 16
     uint8: bool = True
     transfer: bool = True
-    controls: tuple[str, ...] = WRONG_IMAGES
+    controls: tuple[str, ...] = CONTROL_IMAGES
     control_studies: int = 60
     triptychs: int = 4
     trials: int = 1000
@@ -139,7 +139,7 @@ class RobustnessConfig:
             ("attacks", self.attacks, ATTACKS.names()),
             ("aims", self.aims, AIMS),
             ("corruptions", self.corruptions, (ALL, *CORRUPTIONS.names())),
-            ("controls", self.controls, WRONG_IMAGES),
+            ("controls", self.controls, CONTROL_IMAGES),
             ("split", (self.split,), SPLITS),
             ("section", (self.section,), SECTIONS),
             ("only_labels", self.only_labels, self.only_labels),

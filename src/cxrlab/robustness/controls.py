@@ -17,7 +17,12 @@ from cxrlab.core.memory import BatchSize
 from cxrlab.core.progress import track
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
-from cxrlab.evaluation.controls import FEW, GREY, measure, other_patients
+from cxrlab.evaluation.image_dependence import (
+    GREY,
+    MINIMUM_PATIENTS,
+    measure_image_dependence,
+    pair_with_other_patients,
+)
 from cxrlab.metrics.pairs import Batch, Pair
 from cxrlab.metrics.statistics.bootstrap import Resamples
 from cxrlab.metrics.tally import Metric, mean_tally
@@ -109,7 +114,9 @@ def _wrong_images(control: str, cases: Cases, chosen: Sequence[Case], seed: int)
     """A wrong image for each study, grey like the right one; None where no partner can be found."""
     if control == "swapped":
         ids = [case.id for case in chosen]
-        partners = other_patients([case.patient for case in chosen], ids, generator(seed, "controls", "swapped"))
+        partners = pair_with_other_patients(
+            [case.patient for case in chosen], ids, generator(seed, "controls", "swapped")
+        )
         if partners is None:
             return None
         return {case.id: cases.image(chosen[place]) for case, place in zip(chosen, partners, strict=True)}
@@ -133,7 +140,7 @@ def _by_reports(
     }
     answers = {control: {key: one.report for key, one in several.items()} for control, several in told.items()}
     rng = generator(config.seed, "controls", "reports")
-    found = measure(Batch(pairs), answers, (), trials=config.trials, level=LEVEL, rng=rng)
+    found = measure_image_dependence(Batch(pairs), answers, (), trials=config.trials, level=LEVEL, rng=rng)
     return found.to_json() if found is not None else {"verdict": "unclear", "sentence": "No report can be compared."}
 
 
@@ -168,7 +175,9 @@ def _by_answers(
             "low": low,
             "high": high,
         }
-    few = len(set(patients)) < FEW or "swapped" not in beaten  # noise and grey tell a chest from none, not its findings
+    few = (
+        len(set(patients)) < MINIMUM_PATIENTS or "swapped" not in beaten
+    )  # noise and grey tell a chest from none, not its findings
     verdict = "looks" if beaten.get("swapped") else "unclear" if few else "blind"
     listed = ", ".join(f"{row['value']:.3f} with {name} images" for name, row in told["wrong"].items())
     return {**told, "verdict": verdict, "sentence": f"Answers are right in {share.value:.3f} of all, against {listed}."}

@@ -100,7 +100,7 @@ class _Remembered:
         new = [place for place, key in enumerate(keys) if key not in self._last]
         if new:
             all_images = [_array(images[place]) for place in new]
-            answers = self._writer.write(all_images, [cases[place].indication for place in new])
+            answers = self._writer.generate(all_images, [cases[place].indication for place in new])
             known = {keys[place]: several[0] for place, several in zip(new, answers, strict=True)}
             self._last = known | {key: self._last[key] for key in keys if key in self._last}
         return [self._last[key] for key in keys]

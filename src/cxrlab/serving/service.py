@@ -26,7 +26,7 @@ from cxrlab.core.install import require
 from cxrlab.core.locks import take_lock
 from cxrlab.core.progress import silenced
 from cxrlab.core.streams import Remarks, deliver
-from cxrlab.evaluation.generate import domain_caution, input_side, size_caution
+from cxrlab.evaluation.generate import caution_domain, caution_image_size, read_input_side
 from cxrlab.serving.account_store import QuotaStore
 from cxrlab.serving.accounts import Account, Accounts, Rates, anybody, read_accounts
 from cxrlab.serving.batching import Batcher, ModelRunner
@@ -231,9 +231,9 @@ class Service:
         self.accounts, self.rates, self.books, self.journal, self.guard = accounts, Rates(), books, journal, guard
         self.image_model = config.name or config.model
         self.text_model = config.text
-        caution = domain_caution(askers.model, synthetic=synthetic, name=self.image_model)
+        caution = caution_domain(askers.model, synthetic=synthetic, name=self.image_model)
         self.cautions = () if caution is None else (caution,)
-        self.input_side = input_side(askers.model)
+        self.input_side = read_input_side(askers.model)
         self.images = self.small_images = 0
         self.created = int(time.time())
         self.under_way = self.receiving = 0
@@ -274,7 +274,7 @@ class Service:
         if self.input_side is None or min(image.shape[:2]) >= self.input_side:
             return self.cautions
         self.small_images += 1
-        return (*self.cautions, *filter(None, [size_caution(1, 1, self.input_side)]))
+        return (*self.cautions, *filter(None, [caution_image_size(1, 1, self.input_side)]))
 
     @contextmanager
     def counted(self, client: Client, most: int | None) -> Iterator[None]:
@@ -324,7 +324,7 @@ class Service:
             close()
         self.books.close()
         if self.batcher.begun:
-            if small := size_caution(self.small_images, self.images, self.input_side):
+            if small := caution_image_size(self.small_images, self.images, self.input_side):
                 self.journal.write("caution", message=small)
             self.journal.write("stopped")
         self.journal.close()

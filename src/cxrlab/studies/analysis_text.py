@@ -168,10 +168,10 @@ def _made(config: AnalysisConfig, corpus: Corpus, model: CachedTextModel | None)
     """Each study with its other text: from a file, by a language model, or by the rules."""
     from cxrlab.data.structuring.records import structuring_source
     from cxrlab.data.structuring.rules import structure
-    from cxrlab.evaluation.score_sources import references_from
+    from cxrlab.evaluation.score_inputs import read_references
 
     if _is_file(config.processed):
-        file = references_from(Path(config.processed))
+        file = read_references(Path(config.processed))
         if file.numbered:
             raise DataError(f"{file.name} has no ids, so that no text belongs to a study; give each report its id.")
         texts = file.items
@@ -204,12 +204,12 @@ def _by_model(
 
 def _against_both(run: Run, config: AnalysisConfig, predictions: Path, both: set[str]) -> dict[str, Any]:
     """A run's predictions scored against either text, and what the other text changes, study by study."""
-    from cxrlab.evaluation.score_sources import predictions_from
+    from cxrlab.evaluation.score_inputs import read_predictions
     from cxrlab.evaluation.scored_runs import read_tallies
     from cxrlab.metrics.statistics.bootstrap import Clusters
     from cxrlab.metrics.statistics.paired_tests import paired_differences
 
-    texts = predictions_from(predictions).items
+    texts = read_predictions(predictions).items
     if absent := sorted(both - set(texts)):
         raise DataError(f"{predictions} has no prediction for {len(absent)} studies (for example '{absent[0]}').")
     folder = run.path(predictions.name)

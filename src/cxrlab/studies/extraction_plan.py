@@ -209,11 +209,11 @@ def _fits(given: Mapping[str, Any], key: str, value: Any) -> bool:
 
 def _unknown_metrics(metrics: Sequence[str]) -> Iterator[str]:
     """What is wrong with the columns of the tables: each must be one metric that needs no weights."""
-    from cxrlab.evaluation.metric_choice import chosen_metrics
+    from cxrlab.evaluation.metric_choice import select_metrics
 
     for name in metrics:
         try:
-            if (found := chosen_metrics((name,)).ready) != (name,):
+            if (found := select_metrics((name,)).ready) != (name,):
                 yield f"metrics: '{name}' stands for {len(found)} metrics; name them one by one."
         except ConfigError as error:
             yield f"metrics: {error}"

@@ -14,7 +14,7 @@ import numpy as np
 
 from cxrlab.core.json_form import plain
 from cxrlab.core.randomness import generator
-from cxrlab.evaluation.scored_runs import ScoredRun, aligned
+from cxrlab.evaluation.scored_runs import ScoredRun, align_runs
 from cxrlab.metrics.statistics.bootstrap import ResampledValue, Resamples
 from cxrlab.metrics.statistics.paired_tests import PairedDifference, paired_differences
 from cxrlab.metrics.tally import Matrix
@@ -40,7 +40,7 @@ def paired_seeds(pairs: Sequence[Pair], seeds: Sequence[int], names: Sequence[st
         seeds; `pooled`, the mean difference with the interval of two levels, see above; `ratio`, the mean over seeds
         of the one divided by that of the other, with the same kind of interval.
     """
-    pairs = [(one, two) for one, two in (aligned(pair) for pair in pairs)]
+    pairs = [(one, two) for one, two in (align_runs(pair) for pair in pairs)]
     told = [_told(pair, names, seed, swaps) for pair, seed in zip(pairs, seeds, strict=True)]
     drawn = _drawn(pairs, names, seeds)
     found = {}

@@ -10,7 +10,7 @@ from typing import Any
 from cxrlab.core.config import flatten
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.json_form import dumps
-from cxrlab.evaluation.config import Extras
+from cxrlab.evaluation.config import MetricResources
 from cxrlab.preference.config import JudgeConfig, PairConfig, PreferConfig, SampleConfig
 from cxrlab.robustness.config import RobustnessConfig
 from cxrlab.studies.parts import Part, Parts
@@ -182,11 +182,11 @@ def _over(given: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 
 def _unknown_metrics(metrics: Sequence[str]) -> Iterator[str]:
     """What is wrong with the columns of the table: each must be one metric."""
-    from cxrlab.evaluation.metric_choice import chosen_metrics
+    from cxrlab.evaluation.metric_choice import select_metrics
 
     for name in metrics:
         try:
-            found = chosen_metrics((name,)).ready
+            found = select_metrics((name,)).ready
         except ConfigError as error:
             yield f"metrics: {error}"
             continue
@@ -201,7 +201,9 @@ def _wrong(part: Part) -> Iterator[str]:
 
     config, place = part.config, f"{part.kind} of '{PurePosixPath(part.folder).name}'"
     try:
-        if isinstance(config, JudgeConfig) and config.extras == Extras():  # weights are loaded by the run alone
+        if (
+            isinstance(config, JudgeConfig) and config.extras == MetricResources()
+        ):  # weights are loaded by the run alone
             chosen_judge(config)
         if isinstance(config, SampleConfig) and config.answers + config.greedy < 2:
             raise ConfigError("answers=1 leaves nothing to choose from; give at least 2.")

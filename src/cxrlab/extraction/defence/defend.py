@@ -25,10 +25,10 @@ from cxrlab.core.memory import BatchSize
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.images import grey_image
-from cxrlab.evaluation.generate import chosen_ids
+from cxrlab.evaluation.generate import select_studies
 from cxrlab.evaluation.inference import Images, ReportGenerator, generate_predictions
 from cxrlab.evaluation.open_models import open_model
-from cxrlab.evaluation.score_sources import predictions_from, references_from
+from cxrlab.evaluation.score_inputs import read_predictions, read_references
 from cxrlab.extraction.before_asking import check_images_may_leave
 from cxrlab.extraction.defence.adaptive import Adaptation
 from cxrlab.extraction.defence.attacking import Attack, Plan, attack_config, audit_attack, paired_loss
@@ -111,11 +111,11 @@ def _cases(run: Run, config: DefendConfig, writer: ReportGenerator) -> list[Beni
     """Benign images with references and what the undefended victim writes; unreadable images are left out."""
     corpus = load_corpus(config.data)
     images = Images(corpus)
-    ids = chosen_ids(corpus, config.split, config.n, config.seed)
+    ids = select_studies(corpus, config.split, config.n, config.seed)
     batch_size = BatchSize(config.batch_size, run.folder)
     missing = generate_predictions(run, BENIGN, writer, images, ids, batch_size, "writing benign reports")
     lost = {item.id for item in missing}
-    said, references = predictions_from(run.path(BENIGN)).items, references_from(config.data, config.section).items
+    said, references = read_predictions(run.path(BENIGN)).items, read_references(config.data, config.section).items
     cases = []
     for key in (key for key in ids if key not in lost):
         told = references[key]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cxrlab.evaluation.score_sources import predictions_from
+from cxrlab.evaluation.score_inputs import read_predictions
 from cxrlab.extraction.defence.adaptive import rewrite
 from cxrlab.extraction.defence.watermark import Watermark
 from cxrlab.extraction.defence.watermark_test import queries_needed, reports_for, watermark_test
@@ -55,5 +55,5 @@ def with_needs(reports: Sequence[str], key: bytes) -> dict[str, Any]:
 def _of_copy(folder: Path, found: Mapping[str, Any], key: bytes) -> dict[str, Any]:
     if not found.get(PREDICTIONS):
         return {"p": None, "reason": "the attack does not tell where the reports of the copy are"}
-    texts = predictions_from(folder / found[PREDICTIONS]).items.values()
+    texts = read_predictions(folder / found[PREDICTIONS]).items.values()
     return with_needs([text for text in texts if text], key)

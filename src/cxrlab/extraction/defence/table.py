@@ -49,13 +49,13 @@ class Benign:
         from cxrlab.core.codec import to_uint8
         from cxrlab.data.corpus import load_corpus
         from cxrlab.data.images import grey_image
-        from cxrlab.evaluation.generate import chosen_ids
+        from cxrlab.evaluation.generate import select_studies
         from cxrlab.evaluation.inference import Images
         from cxrlab.extraction.records import Picture
 
         corpus = load_corpus(self._folder)
         images, found = Images(corpus), []
-        for key in chosen_ids(corpus, self.settings.benign_split, self.settings.benign_images, self.seed):
+        for key in select_studies(corpus, self.settings.benign_split, self.settings.benign_images, self.seed):
             with suppress(DataError):
                 found.append(Picture(key, to_uint8(grey_image(images.image(key))), in_domain=True))
         return found

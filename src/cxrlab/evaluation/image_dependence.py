@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -26,56 +25,12 @@ from cxrlab.metrics.families import families
 from cxrlab.metrics.pairs import Batch
 from cxrlab.metrics.statistics.bootstrap import Interval, Resamples
 from cxrlab.metrics.tally import Tally
-from cxrlab.models.baselines import REPORTS
 
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Image
 
-# None where the control cannot be made of these references.
-Control = Callable[[Batch, np.random.Generator], list[str] | None]
 
-# Of another world, with no word that an image could show.
-UNRELATED = (
-    "The ferry leaves the harbour at seven and reaches the island before noon. On board there is coffee, bread and a "
-    "shelf of old novels. Children count gulls from the upper deck while the captain talks about the weather of the "
-    "coming week. In spring the meadows behind the village are yellow, and the bakery opens its garden for guests. "
-    "Whoever wants to stay overnight should ask at the post office, where the keys of the cottages are kept."
-)
-
-
-def repeated_word(batch: Batch, rng: np.random.Generator) -> list[str]:
-    """The commonest word of the references, as often as each reference has words."""
-    words = Counter(word for text in batch.references for word in text.lower().split() if word.isalpha())
-    # The first in the alphabet among equals, so that the order of the studies does not matter.
-    word = min(words, key=lambda word: (-words[word], word), default="the")
-    return [" ".join([word] * len(text.split())) for text in batch.references]
-
-
-def empty(batch: Batch, rng: np.random.Generator) -> list[str]:
-    """No word at all."""
-    return [""] * len(batch)
-
-
-def unrelated(batch: Batch, rng: np.random.Generator) -> list[str]:
-    """Prose about a ferry, cut or repeated to the length of each reference."""
-    words = UNRELATED.split()
-    lengths = [len(text.split()) for text in batch.references]
-    return [" ".join((words * (length // len(words) + 1))[:length]) for length in lengths]
-
-
-def constant_normal(batch: Batch, rng: np.random.Generator) -> list[str]:
-    """The same normal report for everyone: `stub:normal`."""
-    return [REPORTS["normal"]] * len(batch)
-
-
-def shuffled(batch: Batch, rng: np.random.Generator) -> list[str] | None:
-    """Another patient's reference for each; None when one patient has more than half of the studies."""
-    patients = [pair.patient or pair.id for pair in batch.pairs]
-    partners = other_patients(patients, [pair.id for pair in batch.pairs], rng)
-    return None if partners is None else [batch.references[place] for place in partners]
-
-
-def other_patients(patients: Sequence[str], ids: Sequence[str], rng: np.random.Generator) -> list[int] | None:
+def pair_with_other_patients(patients: Sequence[str], ids: Sequence[str], rng: np.random.Generator) -> list[int] | None:
     """For each study the place of one of another patient, each used once; None when one patient has more than half.
 
     Patients are put in random order with their studies side by side, and every study takes the one that stands as
@@ -99,17 +54,6 @@ def other_patients(patients: Sequence[str], ids: Sequence[str], rng: np.random.G
     return given
 
 
-CONTROLS: Mapping[str, Control] = MappingProxyType(
-    {
-        "repeated-word": repeated_word,
-        "empty": empty,
-        "unrelated": unrelated,
-        "constant-normal": constant_normal,
-        "shuffled": shuffled,
-    }
-)
-
-
 GREY = 0.5
 
 
@@ -118,7 +62,7 @@ def control_file(control: str) -> str:
     return f"predictions_{control}.jsonl"
 
 
-class WrongImages(Images):
+class ControlImages(Images):
     """A wrong image for each study.
 
     Args:
@@ -145,7 +89,7 @@ class WrongImages(Images):
         return generator(self.seed, "noise", key).random(shape, dtype=np.float32)
 
 
-def answer_wrong_images(
+def generate_for_control_images(
     run: Run, writer: ReportGenerator, corpus: Corpus, ids: Sequence[str], config: GenerateConfig, batch_size: BatchSize
 ) -> dict[str, int]:
     """Answer the chosen studies with each kind of wrong image; returns how many answers each has.
@@ -163,7 +107,7 @@ def answer_wrong_images(
     """
     order = generator(config.seed, "controls").permutation(len(ids))[: config.control_studies]
     chosen = [ids[place] for place in sorted(order.tolist())]
-    partners = other_patients(
+    partners = pair_with_other_patients(
         [corpus[key].patient for key in chosen], chosen, generator(config.seed, "controls", "swapped")
     )
     counts = dict.fromkeys(config.controls, 0)
@@ -171,7 +115,7 @@ def answer_wrong_images(
         if control == "swapped" and partners is None:
             continue
         shown = {key: chosen[place] for key, place in zip(chosen, partners or (), strict=partners is not None)}
-        images = WrongImages(corpus, control, config.seed, shown, indications=config.indication)
+        images = ControlImages(corpus, control, config.seed, shown, indications=config.indication)
         label = f"the same with {control} images"
         file = control_file(control)
         if writer.model.capabilities.black_box:
@@ -185,13 +129,13 @@ def answer_wrong_images(
 
 METRIC = "findings.f1.side"
 SWAPPED = "swapped"  # the hardest control: it alone shows a chest
-FEW = 30  # patients; from fewer an interval is rough
+MINIMUM_PATIENTS = 30  # patients; from fewer an interval is rough
 
 Verdict = Literal["looks", "blind", "unclear"]
 
 
 @dataclass(frozen=True)
-class WrongImage:
+class ControlResult:
     """One kind of wrong image.
 
     Args:
@@ -229,7 +173,7 @@ class ImageDependence:
     n: int
     patients: int
     right: Mapping[str, tuple[float, float, float]]
-    wrong: Mapping[str, WrongImage]
+    wrong: Mapping[str, ControlResult]
     verdict: Verdict
     sentence: str
 
@@ -254,7 +198,7 @@ class ImageDependence:
         }
 
 
-def measure(
+def measure_image_dependence(
     batch: Batch,
     answers: Mapping[str, Mapping[str, str | None]],
     metrics: Sequence[str],
@@ -288,7 +232,7 @@ def measure(
     resamples = Resamples([pair.patient or pair.id for pair in kept], trials=trials, rng=rng)
     ends = resamples.intervals([tallies[""][name] for name in names], level)
     wrong = {
-        kind: WrongImage(
+        kind: ControlResult(
             metrics={name: tally.value for name, tally in tallies[kind].items()},
             **_difference(tallies[""][METRIC], tallies[kind][METRIC], resamples, level),
             unchanged=_unchanged(right, one),
@@ -321,7 +265,7 @@ def _judged(found: ImageDependence) -> tuple[Verdict, str]:
     """The verdict, by the swapped image where it was shown, else by all kinds together."""
     kinds = _listed(list(found.wrong))
     where = f"{_counted(found.n, 'study', 'studies')} of {_counted(found.patients, 'patient', 'patients')}"
-    few = f" There are few patients ({found.patients})." if found.patients < FEW else ""
+    few = f" There are few patients ({found.patients})." if found.patients < MINIMUM_PATIENTS else ""
     # One patient whose report does not change may be a normal one, which a model that looks writes for noise too.
     if found.patients > 1 and all(image.unchanged == 1 for image in found.wrong.values()):
         return "blind", (
@@ -330,7 +274,7 @@ def _judged(found: ImageDependence) -> tuple[Verdict, str]:
         )
     deciding = [found.wrong[SWAPPED]] if SWAPPED in found.wrong else list(found.wrong.values())
     known = [image.beaten for image in deciding if image.beaten is not None]
-    if not known or (found.patients < FEW and not all(known)):
+    if not known or (found.patients < MINIMUM_PATIENTS and not all(known)):
         return "unclear", f"Whether this model looks at the image cannot be told from {where}."
     if found.right[METRIC][0] == 0:
         same = _listed([f"{image.unchanged:.0%} with {kind} images" for kind, image in found.wrong.items()])
