@@ -30,7 +30,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 
-from cxrlab.core.codec import to_uint8, to_unit
+from cxrlab.core.image_codec import to_uint8, to_unit
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.phantom.corpus import make_phantom

@@ -105,7 +105,7 @@ def by_kind(corpus: Corpus, run: Path) -> dict[str, tuple[float, int]]:
 
 def seconds(corpus: Corpus, given: argparse.Namespace) -> float:
     """Seconds of a hundred reports on the processor, the opening of the model included."""
-    from cxrlab.core.progress import silenced
+    from cxrlab.core.terminal import silenced
     from cxrlab.evaluation.open_models import load_model
 
     start = time.perf_counter()

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from cxrlab.core.codec import to_uint8
 from cxrlab.core.errors import CxrlabError
+from cxrlab.core.image_codec import to_uint8
 from cxrlab.core.randomness import generator
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.images import load_image

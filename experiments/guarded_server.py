@@ -27,9 +27,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.codec import to_unit
-from cxrlab.core.connection import Connection
+from cxrlab.core.endpoints import Connection
 from cxrlab.core.files import make_folder, write_json
+from cxrlab.core.image_codec import to_unit
 from cxrlab.core.protocols import REFUSED
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import load_corpus
@@ -127,7 +127,7 @@ def served(given: argparse.Namespace, folder: str, *more: str, keys: bool = True
 def config_of(
     given: argparse.Namespace, victim: str, variable: str = "CXRLAB_API_KEY", **changes: Any
 ) -> ExtractConfig:
-    """An audit that spends its time on asking: the copy is hardly trained and measured on a few images."""
+    """An audit that spends its time on llm: the copy is hardly trained and measured on a few images."""
     wanted = {"method": "knockoff", "budget": given.budget, **changes}
     if given.rehearse:
         wanted |= {"size": 32, "stop_after_refusals": 10}

@@ -14,7 +14,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from cxrlab.core.progress import silenced
+from cxrlab.core.terminal import silenced
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.phantom.corpus import make_phantom

@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, max_pool2d, one_hot
 
-from cxrlab.core.codec import to_uint8
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json, write_json
-from cxrlab.core.progress import track
+from cxrlab.core.image_codec import to_uint8
 from cxrlab.core.records import Finding
+from cxrlab.core.terminal import track
 from cxrlab.core.vocabulary import DRAWN, LOCATIONS, TIPS, Severity, Side
 from cxrlab.data.card import known_collections
 from cxrlab.data.config import PhantomConfig

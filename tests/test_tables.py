@@ -69,7 +69,7 @@ OF_OTHERS = {  # module → flags in its strings that belong to other programs, 
     "cli/doctor.py": {"--force-reinstall"},  # pip
     "cli/main.py": {"--version"},  # the program itself, before any command
     "core/environment.py": {"--abbrev", "--always", "--dirty", "--exclude"},  # git describe
-    "core/settings.py": {"--value"},  # the parser behind one setting
+    "core/config.py": {"--value"},  # the parser behind one setting
 }
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9]*(?:[.-][a-z0-9]+)*")
 

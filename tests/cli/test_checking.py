@@ -14,7 +14,7 @@ from corpora import toy_corpus
 from dicom_images import write_image
 
 from cxrlab.cli.main import main
-from cxrlab.core.codec import encode_png
+from cxrlab.core.image_codec import encode_png
 from cxrlab.core.records import ImageFile
 from cxrlab.core.runs import state
 

@@ -8,7 +8,7 @@ import pytest
 from cxrlab.cli import doctor as room
 from cxrlab.cli.doctor import doctor, examine
 from cxrlab.cli.main import main
-from cxrlab.core import install
+from cxrlab.core import environment
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def test_the_real_machine_is_examined(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_missing_part_is_no_problem_and_names_its_command(fast: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(install, "EXTRAS", {"serve": {"no_such_module": "no-such-module"}})
+    monkeypatch.setattr(environment, "EXTRAS", {"serve": {"no_such_module": "no-such-module"}})
     result = doctor()
     assert result.ok and 'get it with: pip install ".[serve]" (in the folder of cxrlab)' in result.text
     assert result.text.endswith("everything that is installed works")

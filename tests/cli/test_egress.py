@@ -16,11 +16,9 @@ from corpora import toy_corpus
 
 import cxrlab
 from cxrlab.cli.main import main
-from cxrlab.core.addresses import is_loopback
-from cxrlab.core.asking import Asking
-from cxrlab.core.connection import Connection
-from cxrlab.core.egress import Shown, all_synthetic, check_egress
+from cxrlab.core.endpoints import Connection, EgressData, all_synthetic, check_egress, is_loopback
 from cxrlab.core.errors import ConfigError, RunError
+from cxrlab.core.llm import LLMConfig
 from cxrlab.data.composing import compose_corpus, plan
 from cxrlab.data.config import ComposeConfig, PhantomConfig, ScenesConfig, StructureConfig
 from cxrlab.data.corpus import Corpus, load_corpus
@@ -52,7 +50,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     (here / "patients" / "card.yaml").write_text(yaml.safe_dump(card))
     study = {"study": "analysis1", "references": str(here / "patients"), "processed": AWAY}
     (here / "analysis.yaml").write_text(yaml.safe_dump(study))
-    leave = {"structure": {"asking": {"connection": {"may_leave": LEAVE}}}}
+    leave = {"structure": {"llm": {"connection": {"egress_permission": LEAVE}}}}
     (here / "analysis_allowed.yaml").write_text(yaml.safe_dump({**study, **leave}))
     return {name: here / name for name in ("drawn", "patients", "analysis.yaml", "analysis_allowed.yaml")}
 
@@ -129,7 +127,7 @@ def test_without_leave_nothing_is_sent_and_nothing_is_left_behind(
 ) -> None:
     assert run(words, folders, tmp_path / "out") == 1
     said = capsys.readouterr().err
-    assert SENTENCE in said and "nothing was sent" in said and "may-leave" in said and "Traceback" not in said
+    assert SENTENCE in said and "nothing was sent" in said and "egress-permission" in said and "Traceback" not in said
     assert wire == [] and not (tmp_path / "out").exists()
 
 
@@ -148,7 +146,7 @@ def test_commands_that_need_weights_take_no_address(
 def test_with_leave_the_gate_lets_pass_and_the_run_keeps_who_gave_it(
     name: str, folders: dict[str, Path], wire: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(IMAGES[name], folders, tmp_path / "out", AWAY, "--loading.connection.may-leave", LEAVE) == 1
+    assert run(IMAGES[name], folders, tmp_path / "out", AWAY, "--loading.connection.egress-permission", LEAVE) == 1
     said = capsys.readouterr().err
     assert SENTENCE not in said
     if "smoothed" in name:
@@ -156,13 +154,13 @@ def test_with_leave_the_gate_lets_pass_and_the_run_keeps_who_gave_it(
         return
     assert REACHED in said and set(wire) == {"ask"}
     settings = yaml.safe_load((tmp_path / "out" / "config.yaml").read_text())
-    assert settings["loading"]["connection"]["may_leave"] == LEAVE
+    assert settings["loading"]["connection"]["egress_permission"] == LEAVE
 
 
 def test_with_leave_reports_pass_too_and_the_corpus_keeps_who_gave_it(
     folders: dict[str, Path], wire: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flag = ("--asking.connection.may-leave", LEAVE)
+    flag = ("--llm.connection.egress-permission", LEAVE)
     assert run(TEXTS["data structure"], folders, tmp_path / "out", AWAY, *flag) == 1
     assert REACHED in capsys.readouterr().err and set(wire) == {"ask"}
     assert LEAVE in (tmp_path / "out" / "leave.jsonl").read_text()
@@ -177,7 +175,9 @@ def test_with_leave_reports_pass_too_and_the_corpus_keeps_who_gave_it(
 def test_leave_says_who_and_why(
     leave: str, folders: dict[str, Path], wire: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(IMAGES["generate"], folders, tmp_path / "out", AWAY, "--loading.connection.may-leave", leave) == 1
+    assert (
+        run(IMAGES["generate"], folders, tmp_path / "out", AWAY, "--loading.connection.egress-permission", leave) == 1
+    )
     assert SENTENCE in capsys.readouterr().err and wire == []
 
 
@@ -185,11 +185,11 @@ def test_leave_is_that_of_the_run_for_as_long_as_it_goes_on(
     folders: dict[str, Path], wire: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Patience may change when a run is continued; under whose leave it sends may not."""
-    flag = "--loading.connection.may-leave"
+    flag = "--loading.connection.egress-permission"
     for leave, more, told in (
         (LEAVE, (), REACHED),
         (LEAVE, ("--loading.connection.tries", "1"), REACHED),
-        ("Somebody else, for fun", (), "holds a run with other settings (--loading.connection.may-leave was"),
+        ("Somebody else, for fun", (), "holds a run with other settings (--loading.connection.egress-permission was"),
     ):
         assert run(IMAGES["generate"], folders, tmp_path / "out", AWAY, flag, leave, *more) == 1
         assert told in capsys.readouterr().err
@@ -269,17 +269,17 @@ def test_a_surrogate_and_its_parts_are_weights(
 
 def test_the_sentence_hides_a_login() -> None:
     with pytest.raises(ConfigError) as caught:
-        check_egress("https://me:secret@elsewhere.example/v1#m", [Shown("corpus", synthetic=False)], None)
+        check_egress("https://me:secret@elsewhere.example/v1#m", [EgressData("corpus", synthetic=False)], None)
     assert "secret" not in str(caught.value)
 
 
 def test_a_card_is_believed_only_when_it_says_true(tmp_path: Path) -> None:
     corpus = toy_corpus(tmp_path / "toy", 1)
-    assert corpus.shown == Shown(str(tmp_path / "toy"), synthetic=False)
+    assert corpus.egress_data == EgressData(str(tmp_path / "toy"), synthetic=False)
     card = (tmp_path / "toy" / "card.yaml").read_text()
     for said, believed in (("true", True), ("false", False), ("null", False)):
         (tmp_path / "toy" / "card.yaml").write_text(f"{card}synthetic: {said}\n")
-        assert load_corpus(tmp_path / "toy").shown.synthetic is believed
+        assert load_corpus(tmp_path / "toy").egress_data.synthetic is believed
     for said in ("'true'", "1", "[true]", "certainly"):
         (tmp_path / "toy" / "card.yaml").write_text(f"{card}synthetic: {said}\n")
         with pytest.raises(Exception, match="write true or false"):
@@ -315,16 +315,16 @@ def test_plain_http_to_another_machine_needs_a_flag(
         file = tmp_path / "analysis.yaml"
         file.write_text(yaml.safe_dump(plain))
         folders = {**folders, "analysis.yaml": file}
-        flag, more = "structure.asking.connection", ()
+        flag, more = "structure.llm.connection", ()
     else:
-        flag = "--asking.connection" if name in TEXTS else "--loading.connection"
-        more = (f"{flag}.may-leave", LEAVE)
+        flag = "--llm.connection" if name in TEXTS else "--loading.connection"
+        more = (f"{flag}.egress-permission", LEAVE)
     assert run(words, folders, tmp_path / "out", PLAIN, *more) == 1
     said = capsys.readouterr().err
     assert "unencrypted" in said and f"{flag}.allow-insecure" in said and "Traceback" not in said
     assert wire == [] and not (tmp_path / "out" / "config.yaml").exists()
     if name == "study":
-        plain["structure"]["asking"]["connection"]["allow_insecure"] = True
+        plain["structure"]["llm"]["connection"]["allow_insecure"] = True
         file.write_text(yaml.safe_dump(plain))
     else:
         more = (*more, f"{flag}.allow-insecure")
@@ -342,8 +342,8 @@ def test_plain_http_to_another_machine_needs_a_flag(
 def test_judges_and_servers_need_it_too(
     words: str, folders: dict[str, Path], wire: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flag = "--loading.connection" if words.startswith("serve") else "--asking.connection"
-    leave = (f"{flag}.may-leave", LEAVE)
+    flag = "--loading.connection" if words.startswith("serve") else "--llm.connection"
+    leave = (f"{flag}.egress-permission", LEAVE)
     study = load_corpus(folders["drawn"]).ids("train")[0]
     for name in ("references", "predictions"):
         (tmp_path / f"{name}.json").write_text(json.dumps({"a": "Clear lungs."}))
@@ -378,7 +378,7 @@ def test_no_command_opens_a_model_without_the_check() -> None:
 def _python(corpus: Corpus) -> dict[str, Callable[[], object]]:
     """Ways to send a patient's image or text from Python, none of them with a check of its own."""
     image = corpus.image(next(corpus.studies()))
-    by_connection = Connection(may_leave="yes")
+    by_connection = Connection(egress_permission="yes")
     return {
         "load_model": lambda: cxrlab.load_model(AWAY).generate([image]),
         "too few words": lambda: cxrlab.load_model(AWAY, connection=by_connection).generate([image]),
@@ -404,12 +404,12 @@ def test_a_permission_given_in_python_is_enough(folders: dict[str, Path], wire: 
     with pytest.raises(ConfigError, match="does not say who and why"):
         cxrlab.load_model(AWAY, permission="yes")
     assert cxrlab.load_model("stub:normal", permission=LEAVE).generate([image])
-    drawn = load_corpus(folders["drawn"]).shown
+    drawn = load_corpus(folders["drawn"]).egress_data
     for ask in (
         lambda: cxrlab.load_model(AWAY, permission=LEAVE).generate([image]),
         lambda: open_model(AWAY, None, [drawn]).generate([image]),
-        lambda: names.load_text_model(AWAY, Connection(may_leave=LEAVE)).complete(["Mr Smith coughs."]),
-        lambda: open_text_model(AWAY, Asking(), [drawn]).complete(["Nobody coughs."]),
+        lambda: names.load_text_model(AWAY, Connection(egress_permission=LEAVE)).complete(["Mr Smith coughs."]),
+        lambda: open_text_model(AWAY, LLMConfig(), [drawn]).complete(["Nobody coughs."]),
         lambda: cxrlab.load_model("http://127.0.0.1:9/v1#m").generate([image]),
     ):
         wire.clear()
@@ -419,7 +419,7 @@ def test_a_permission_given_in_python_is_enough(folders: dict[str, Path], wire: 
 
 
 def test_what_is_synthetic_in_part_or_not_known_is_not_synthetic() -> None:
-    patients, drawn = (Shown("a", synthetic=known) for known in (False, True))
+    patients, drawn = (EgressData("a", synthetic=known) for known in (False, True))
     assert all_synthetic([drawn, drawn]) and not all_synthetic([drawn, patients]) and not all_synthetic([])
 
 

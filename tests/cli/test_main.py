@@ -12,8 +12,8 @@ from cxrlab.cli import main as room
 from cxrlab.cli.arguments import CommandLine
 from cxrlab.cli.commands import Command
 from cxrlab.cli.main import main
-from cxrlab.cli.result import Result, columns, present
-from cxrlab.core import progress
+from cxrlab.cli.output import Result, columns, present
+from cxrlab.core import terminal
 from cxrlab.core.errors import DataError
 from cxrlab.core.records import Prediction
 
@@ -51,7 +51,7 @@ def draw(images: list[Path], config: Size, out: Path, *, fast: bool = False) -> 
 
 def loop() -> None:
     """Go through a few items."""
-    for _ in progress.track(range(3), "looping"):
+    for _ in terminal.track(range(3), "looping"):
         pass
 
 
@@ -263,11 +263,11 @@ def test_ctrl_c_exits_130(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_quiet_silences_progress_below(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The flag holds for this one command, not for the process."""
-    monkeypatch.setattr(progress, "_lines", lambda items, *_: pytest.fail("progress was shown"))
+    monkeypatch.setattr(terminal, "_lines", lambda items, *_: pytest.fail("progress was shown"))
     assert run(capsys, "loop", "--quiet")[0] == 0
     monkeypatch.undo()
     shown = io.StringIO()
-    assert list(progress.track([1], "looping", stream=shown, every_s=0.0)) == [1]
+    assert list(terminal.track([1], "looping", stream=shown, every_s=0.0)) == [1]
     assert "looping" in shown.getvalue()
 
 

@@ -62,7 +62,7 @@ def test_a_closed_pipe_is_met_in_silence() -> None:
 
 SCRIPT = (
     "import sys, types; from cxrlab.cli import main as room; from cxrlab.cli.commands import Command\n"
-    "from cxrlab.cli.result import Result; from cxrlab.core.progress import track\n"
+    "from cxrlab.cli.output import Result; from cxrlab.core.terminal import track\n"
     "def work(path: str, ok: bool = True) -> Result:\n"
     "    for item in track(range(3), 'working', every_s=0.0):\n"
     "        open(path, 'a').write(str(item))\n"

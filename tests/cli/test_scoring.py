@@ -8,8 +8,8 @@ import pytest
 from simulated_judges import UNREADABLE, answer
 from tables import every_row
 
+from cxrlab.cli.evaluation import gates, score_table
 from cxrlab.cli.main import main
-from cxrlab.cli.scoring import gates, score_table
 from cxrlab.core.errors import ConfigError
 
 ONE = {"low": 0.1, "high": 0.3, "n": 9, "undefined": 1, "direction": "higher"}
@@ -224,7 +224,7 @@ def test_a_judge_is_asked_told_and_left_as_it_is(files: Path, judge: str, capsys
     row = next(line for line in out.splitlines() if line.startswith(f"{judge} "))
     assert "0.500" in row and row.split()[-2:] == ["2", "1"]
     assert f"{judge}: 1 of 3 answers could not be read and have no value (1 × " in out
-    assert score(files, *words, "--metrics", f"rougeL:google,{judge}", "--asking.connection.tries", "9") == 0
+    assert score(files, *words, "--metrics", f"rougeL:google,{judge}", "--llm.connection.tries", "9") == 0
     assert "was finished before and is left as it is" in capsys.readouterr().out
 
 

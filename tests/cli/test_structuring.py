@@ -27,7 +27,7 @@ def test_a_model_with_its_cost_as_json(tmp_path: Path, capsys: pytest.CaptureFix
     file = tmp_path / "script.jsonl"
     line = {"contains": "", "answer": answer(findings="There is a small left pleural effusion."), "tokens": 40}
     file.write_text(json.dumps(line) + "\n")
-    words = ["--model", f"scripted:{file}", "--asking.price-answer", "2.5", "--asking.max-cost", "9", "--json"]
+    words = ["--model", f"scripted:{file}", "--llm.price-answer", "2.5", "--llm.max-cost", "9", "--json"]
     assert main(["data", "structure", str(tmp_path / "toy"), *words, "--out", str(tmp_path / "out")]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["paid"], told["found"], told["answer_tokens"], told["cost"]) == (1, 0, 40, pytest.approx(0.1))
@@ -42,8 +42,8 @@ def test_a_model_with_its_cost_as_json(tmp_path: Path, capsys: pytest.CaptureFix
     [
         (["--model", "nobody:x"], "no text models of the kind 'nobody'"),
         (["--split", "test"], "Choose one of train, val"),
-        (["--asking.max-cost", "3"], "needs --asking.price-prompt or --asking.price-answer"),
-        (["--asking.price-answer", "-1"], "not a price"),
+        (["--llm.max-cost", "3"], "needs --llm.price-prompt or --llm.price-answer"),
+        (["--llm.price-answer", "-1"], "not a price"),
         (["--batch", "0"], "at least 1"),
         (["--limit", "0"], "at least 1"),
     ],

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tables import every_row
 
-from cxrlab.core.addresses import Address, is_address, is_loopback, parse_address, without_login
+from cxrlab.core.endpoints import Address, is_address, is_loopback, parse_address, without_login
 from cxrlab.core.errors import ConfigError
 
 

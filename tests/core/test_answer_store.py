@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cxrlab.core.answer_store import VERSION, AnswerStore, key_of
 from cxrlab.core.errors import DataError, RunError
+from cxrlab.core.llm import VERSION, AnswerStore, answer_key
 from cxrlab.core.protocols import Generated
 
 FULL = Generated("words \u00fc", -0.5, 7, {"prompt_tokens": 3, "truncated": True})
@@ -38,8 +38,15 @@ def test_half_a_character_can_be_kept(tmp_path: Path) -> None:
 
 
 def test_the_key_tells_apart_whatever_differs() -> None:
-    keys = {key_of("a", "b"), key_of("ab"), key_of("a", "", "b"), key_of("b", "a"), key_of('a", "b'), key_of("\ud83d")}
-    assert len(keys) == 6 and key_of("a", 1) == key_of("a", "1")
+    keys = {
+        answer_key("a", "b"),
+        answer_key("ab"),
+        answer_key("a", "", "b"),
+        answer_key("b", "a"),
+        answer_key('a", "b'),
+        answer_key("\ud83d"),
+    }
+    assert len(keys) == 6 and answer_key("a", 1) == answer_key("a", "1")
     assert all(len(key) == 64 for key in keys)
 
 

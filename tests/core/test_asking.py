@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from cxrlab.core.asking import Asking
 from cxrlab.core.errors import ConfigError
+from cxrlab.core.llm import LLMConfig
 
 
 @pytest.mark.parametrize("name", ["max_cost", "price_prompt", "price_answer"])
@@ -14,10 +14,10 @@ from cxrlab.core.errors import ConfigError
 def test_what_is_no_price_is_told(name: str, value: float) -> None:
     settings: dict[str, Any] = {"price_prompt": 1.0, name: value}
     with pytest.raises(ConfigError, match=f"{name}=.* is not a price"):
-        Asking(**settings)
+        LLMConfig(**settings)
 
 
 def test_a_limit_without_a_price_would_never_stop_anything() -> None:
     with pytest.raises(ConfigError, match="max_cost needs price_prompt or price_answer"):
-        Asking(max_cost=1.0)
-    assert Asking(max_cost=0.0, price_answer=0.1).max_cost == 0.0
+        LLMConfig(max_cost=1.0)
+    assert LLMConfig(max_cost=0.0, price_answer=0.1).max_cost == 0.0

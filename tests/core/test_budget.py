@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cxrlab.core.budget import PROMPT_TOKENS, Budget, BudgetSpent, guessed_tokens, tokens_of
+from cxrlab.core.llm import PROMPT_TOKENS, Budget, BudgetSpent, count_tokens, estimate_tokens
 from cxrlab.core.protocols import Generated
 
 
@@ -23,12 +23,12 @@ def test_without_a_limit_everything_is_allowed() -> None:
 
 
 def test_tokens_are_the_models_own() -> None:
-    assert tokens_of("eight ch", Generated("four", tokens=7, extra={PROMPT_TOKENS: 3})) == (3, 7)
+    assert count_tokens("eight ch", Generated("four", tokens=7, extra={PROMPT_TOKENS: 3})) == (3, 7)
 
 
 @pytest.mark.parametrize("count", [-5, True, 2.5, "7", None])
 def test_a_count_that_is_none_is_guessed(count: object) -> None:
     """A negative count would pay money back. Four characters to a token: 8 and 5 characters are 2 and 2."""
     answer = Generated("fives", tokens=count, extra={PROMPT_TOKENS: count})  # type: ignore[arg-type]
-    assert tokens_of("p" * 8, answer) == (2, 2)
-    assert guessed_tokens("") == 0
+    assert count_tokens("p" * 8, answer) == (2, 2)
+    assert estimate_tokens("") == 0

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from cxrlab.core import codec
-from cxrlab.core.codec import decode, encode_png, to_uint8, to_unit
+from cxrlab.core import image_codec
 from cxrlab.core.errors import DataError
+from cxrlab.core.image_codec import decode, encode_png, to_uint8, to_unit
 
 
 def picture(kind: str, height: int = 23, width: int = 31) -> np.ndarray:
@@ -85,7 +85,7 @@ def test_a_flipped_bit_is_noticed() -> None:
         decode(bytes(data), "a.png")
 
 
-@pytest.mark.parametrize("data", [b"", b"not a picture at all", b"GIF89a" + bytes(40), codec.PNG_START])
+@pytest.mark.parametrize("data", [b"", b"not a picture at all", b"GIF89a" + bytes(40), image_codec.PNG_START])
 def test_foreign_bytes_are_refused_by_name(data: bytes) -> None:
     """Text named .png, an empty file and other formats get a sentence, not a traceback."""
     with pytest.raises(DataError, match=r"^a\.png "):
@@ -95,14 +95,14 @@ def test_foreign_bytes_are_refused_by_name(data: bytes) -> None:
 def test_a_picture_bomb_is_refused_before_its_pixels_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few bytes may claim billions of pixels; the header alone must be enough to refuse."""
     data = encode_png(np.zeros((40, 40), np.uint8))
-    monkeypatch.setattr(codec, "MOST_PIXELS", 1000)
+    monkeypatch.setattr(image_codec, "MOST_PIXELS", 1000)
     with pytest.raises(DataError, match="claims 40 x 40 pixels, more than the 1,000 that are allowed"):
         decode(data, "a.png")
     huge = bytearray(data)
     huge[16:24] = (100_000).to_bytes(4, "big") * 2
     huge[29:33] = zlib.crc32(huge[12:29]).to_bytes(4, "big")
     with pytest.raises(DataError, match="claims more pixels than the 1,000 that are allowed"):
-        codec.open_picture(bytes(huge), "a.png")
+        image_codec.open_picture(bytes(huge), "a.png")
 
 
 def test_palette_and_transparency() -> None:

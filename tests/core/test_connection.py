@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cxrlab.core.asking import Asking, free_asking
-from cxrlab.core.connection import WITHOUT_EFFECT, Connection, free_of
+from cxrlab.core.endpoints import WITHOUT_EFFECT, Connection, connection_operational_fields
 from cxrlab.core.errors import ConfigError
+from cxrlab.core.llm import LLMConfig, llm_operational_fields
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,10 @@ def test_a_key_in_place_of_its_variables_name_is_refused_and_not_repeated(key: s
 
 def test_every_setting_but_the_leave_may_differ_when_a_run_goes_on() -> None:
     """None of them changes an answer; under which leave all of it was sent must stand in the run's settings."""
-    assert {*WITHOUT_EFFECT, "may_leave"} == {field.name for field in fields(Connection)}
-    assert free_of("loading.connection")[0] == "loading.connection.key_variable"
+    assert {*WITHOUT_EFFECT, "egress_permission"} == {field.name for field in fields(Connection)}
+    assert connection_operational_fields("loading.connection")[0] == "loading.connection.key_variable"
     # How weights are loaded decides what is answered; whether they are downloaded does not.
-    of_asking = {field.name for field in fields(Asking)} - {"connection", "loading"} | {"loading.download"}
-    assert set(free_asking("a")) == {f"a.{name}" for name in of_asking} | set(free_of("a.connection"))
+    of_asking = {field.name for field in fields(LLMConfig)} - {"connection", "loading"} | {"loading.download"}
+    assert set(llm_operational_fields("a")) == {f"a.{name}" for name in of_asking} | set(
+        connection_operational_fields("a.connection")
+    )

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 from tables import every_row
 
-from cxrlab.core.egress import Shown, check_egress, check_one_keeper, says_who_and_why
+from cxrlab.core.endpoints import EgressData, check_egress, check_key_recipients, names_who_and_why
 from cxrlab.core.errors import ConfigError
 
-PATIENTS, PHANTOMS = Shown("corpora/mimic", synthetic=False), Shown("corpora/phantom", synthetic=True)
+PATIENTS, PHANTOMS = EgressData("corpora/mimic", synthetic=False), EgressData("corpora/phantom", synthetic=True)
 ELSEWHERE = "https://models.example/v1#m"
 
 
@@ -21,7 +21,7 @@ def test_what_stays_on_this_machine_may_be_shown_everything(model: str) -> None:
     "model", [ELSEWHERE, ELSEWHERE.upper(), " https://models.example#m", "http://127.0.0.1@e.example#m"]
 )
 def test_patients_data_do_not_leave_without_leave(model: str) -> None:
-    with pytest.raises(ConfigError, match="nothing was sent.*--loading.connection.may-leave") as error:
+    with pytest.raises(ConfigError, match="nothing was sent.*--loading.connection.egress-permission") as error:
         check_egress(model, [PHANTOMS, PATIENTS], None)
     assert "corpora/mimic may hold" in str(error.value) and "phantom" not in str(error.value)
     check_egress(model, [PHANTOMS], None)
@@ -30,8 +30,8 @@ def test_patients_data_do_not_leave_without_leave(model: str) -> None:
 
 
 def test_the_message_names_the_flag_of_the_command_and_hides_a_login() -> None:
-    with pytest.raises(ConfigError, match="--asking.connection.may-leave") as error:
-        check_egress("https://me:hidden@models.example/v1#m", [PATIENTS], "yes", "--asking.connection")
+    with pytest.raises(ConfigError, match="--llm.connection.egress-permission") as error:
+        check_egress("https://me:hidden@models.example/v1#m", [PATIENTS], "yes", "--llm.connection")
     assert "hidden" not in str(error.value)
 
 
@@ -49,7 +49,7 @@ def test_the_message_names_the_flag_of_the_command_and_hides_a_login() -> None:
     ],
 )
 def test_leave_says_who_and_why(said: str | None, enough: bool) -> None:
-    assert says_who_and_why(said) is enough
+    assert names_who_and_why(said) is enough
 
 
 def test_leave_that_is_kept_nowhere_is_none() -> None:
@@ -63,9 +63,9 @@ def test_leave_that_is_kept_nowhere_is_none() -> None:
 def test_one_key_is_not_shown_to_two_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     both = [ELSEWHERE, "https://victim.example/v1#m"]
     monkeypatch.delenv("KEY", raising=False)
-    check_one_keeper(both, "KEY")
+    check_key_recipients(both, "KEY")
     monkeypatch.setenv("KEY", "sk-hidden")
     with pytest.raises(ConfigError, match="KEY would be sent to models.example and to victim.example") as error:
-        check_one_keeper(both, "KEY")
+        check_key_recipients(both, "KEY")
     assert "hidden" not in str(error.value)
-    check_one_keeper([ELSEWHERE, "https://models.example/other#n", "http://127.0.0.1/v1#m", "hf:folder"], "KEY")
+    check_key_recipients([ELSEWHERE, "https://models.example/other#n", "http://127.0.0.1/v1#m", "hf:folder"], "KEY")

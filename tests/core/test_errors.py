@@ -3,28 +3,28 @@ from __future__ import annotations
 import pytest
 
 from cxrlab.core import errors
-from cxrlab.core.errors import CxrlabError, nearest, shown
+from cxrlab.core.errors import CxrlabError, did_you_mean, short_repr
 
 
 def test_nearest_finds_a_slip_whatever_the_case() -> None:
     """One wrong letter, and capitals, are what people get wrong."""
-    assert nearest("sise", ["size", "depth"]) == " Did you mean 'size'?"
-    assert nearest("EDEMA", ["Edema", "Fracture"]) == " Did you mean 'Edema'?"
+    assert did_you_mean("sise", ["size", "depth"]) == " Did you mean 'size'?"
+    assert did_you_mean("EDEMA", ["Edema", "Fracture"]) == " Did you mean 'Edema'?"
 
 
 def test_nearest_is_silent_when_nothing_is_close() -> None:
     """A wild guess would send the user the wrong way."""
-    assert nearest("zzzz", ["size", "seed"]) == ""
+    assert did_you_mean("zzzz", ["size", "seed"]) == ""
 
 
 def test_nearest_wants_more_than_half_of_the_letters() -> None:
     """'abcxyz' shares half of its letters with 'abcdef' (ratio 0.5): too far; two thirds is near enough."""
-    assert nearest("abcxyz", ["abcdef"]) == ""
-    assert nearest("abcdxy", ["abcdef"]) == " Did you mean 'abcdef'?"
+    assert did_you_mean("abcxyz", ["abcdef"]) == ""
+    assert did_you_mean("abcdxy", ["abcdef"]) == " Did you mean 'abcdef'?"
 
 
 def test_nearest_names_at_most_three() -> None:
-    assert nearest("ab1", ["ab2", "ab3", "ab4", "ab5"]).count("'") == 6
+    assert did_you_mean("ab1", ["ab2", "ab3", "ab4", "ab5"]).count("'") == 6
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,6 @@ def test_every_error_is_of_the_family(name: str) -> None:
 
 
 def test_a_value_is_shown_short_and_in_the_words_of_json() -> None:
-    assert shown(None) == "null" and shown("a") == "'a'" and shown([1, "b"]) == "[1, 'b']"
-    assert len(shown("x" * 10**6)) < 100 and len(shown(list(range(10**6)))) < 100
-    assert shown(10**5000) == "a number of thousands of digits"
+    assert short_repr(None) == "null" and short_repr("a") == "'a'" and short_repr([1, "b"]) == "[1, 'b']"
+    assert len(short_repr("x" * 10**6)) < 100 and len(short_repr(list(range(10**6)))) < 100
+    assert short_repr(10**5000) == "a number of thousands of digits"

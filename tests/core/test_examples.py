@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from cxrlab.core.errors import DataError
-from cxrlab.core.examples import Example
+from cxrlab.core.records import Example
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from tables import every_row
 
 from cxrlab.core import fields, records
 from cxrlab.core.errors import DataError, VocabularyError
-from cxrlab.core.examples import Example
 from cxrlab.core.fields import Check, Record
+from cxrlab.core.records import Example
 from cxrlab.core.vocabulary import Side
 
 RECORDS = [Example, *(item for item in vars(records).values() if isinstance(item, type) and issubclass(item, Record))]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cxrlab.core import install
+from cxrlab.core import environment
+from cxrlab.core.environment import EXTRAS, explain, extras, require
 from cxrlab.core.errors import MissingExtra, UnknownName
-from cxrlab.core.install import EXTRAS, explain, extras, require
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,7 +33,7 @@ def test_the_base_install_has_no_torch_and_nothing_pulls_torchvision() -> None:
 
 
 def test_a_missing_part_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(install, "EXTRAS", {"plots": {"numpy": "numpy", "matplotlib_absent": "matplotlib-absent"}})
+    monkeypatch.setattr(environment, "EXTRAS", {"plots": {"numpy": "numpy", "matplotlib_absent": "matplotlib-absent"}})
     with pytest.raises(
         MissingExtra,
         match=r'matplotlib-absent is not installed. .*pip install "\.\[plots\]" \(in the folder of cxrlab\)',
@@ -44,7 +44,7 @@ def test_a_missing_part_names_the_command(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_part_that_is_there_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(install, "EXTRAS", {"plots": {"numpy": "numpy"}})
+    monkeypatch.setattr(environment, "EXTRAS", {"plots": {"numpy": "numpy"}})
     require("plots")
     assert extras()[0].complete and extras()[0].versions["numpy"] is not None
 
@@ -52,7 +52,7 @@ def test_a_part_that_is_there_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_module_without_a_spec_counts_as_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Something that was put into sys.modules by hand has no spec; asking for it must not raise."""
     monkeypatch.setitem(sys.modules, "handmade", types.ModuleType("handmade"))
-    monkeypatch.setattr(install, "EXTRAS", {"plots": {"handmade": "handmade"}})
+    monkeypatch.setattr(environment, "EXTRAS", {"plots": {"handmade": "handmade"}})
     assert extras()[0].versions == {"handmade": "unknown"}
 
 

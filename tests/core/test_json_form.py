@@ -10,7 +10,7 @@ import pytest
 from tables import every_row
 
 from cxrlab.core.errors import DataError
-from cxrlab.core.json_form import BadJson, dumps, loads, plain
+from cxrlab.core.json_values import BadJson, dumps, loads, plain
 from cxrlab.core.records import Query
 from cxrlab.core.vocabulary import Side
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cxrlab.core import locks
+from cxrlab.core import folders
 from cxrlab.core.errors import RunError
-from cxrlab.core.locks import FolderBusy, lock_file, take_lock
+from cxrlab.core.folders import FolderBusy, lock_file, take_lock
 
 
 def test_one_writer_at_a_time_and_nothing_is_left_behind(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_one_writer_at_a_time_and_nothing_is_left_behind(tmp_path: Path) -> None
 def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     """After a kill the file stays, but the next writer takes the lock."""
     code = (
-        "import os, sys; from pathlib import Path; from cxrlab.core.locks import take_lock\n"
+        "import os, sys; from pathlib import Path; from cxrlab.core.folders import take_lock\n"
         "lock = take_lock(Path(sys.argv[1])); os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
@@ -38,13 +38,13 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
 
 def test_a_lock_file_removed_in_between_is_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last holder lets go between our opening and our locking: a nameless file would lock nobody out."""
-    real, first = locks.fcntl.flock, take_lock(tmp_path)
+    real, first = folders.fcntl.flock, take_lock(tmp_path)
 
     def too_late(handle: int, how: int) -> None:
         first.release()
         real(handle, how)
 
-    monkeypatch.setattr(locks.fcntl, "flock", too_late)
+    monkeypatch.setattr(folders.fcntl, "flock", too_late)
     with take_lock(tmp_path):
         monkeypatch.undo()
         assert (tmp_path / ".lock").exists()
@@ -64,7 +64,7 @@ def test_a_folder_that_knows_no_locks_is_one_sentence(tmp_path: Path, monkeypatc
     def unsupported(*_: object) -> None:
         raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
 
-    monkeypatch.setattr(locks.fcntl, "flock", unsupported)
+    monkeypatch.setattr(folders.fcntl, "flock", unsupported)
     with pytest.raises(RunError, match=r"cannot lock .*\.lock: operation not supported"):
         take_lock(tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -73,7 +73,7 @@ def test_a_folder_that_knows_no_locks_is_one_sentence(tmp_path: Path, monkeypatc
 def test_a_locked_file_is_waited_for_and_then_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "keys" / "keys.yaml"
     with lock_file(file):
-        monkeypatch.setattr(locks, "_FILE_PATIENCE_S", 0.1)
+        monkeypatch.setattr(folders, "_FILE_PATIENCE_S", 0.1)
         with pytest.raises(FolderBusy, match=r"keys\.yaml has been held by another process"):
             lock_file(file)
         lock_file(file.with_name("other.yaml")).release()

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from cxrlab.core import progress
-from cxrlab.core.progress import track
+from cxrlab.core import terminal
+from cxrlab.core.terminal import track
 
 
 class Terminal(io.StringIO):
@@ -80,7 +80,7 @@ def test_the_work_goes_on_when_nobody_watches(terminal: bool, capsys: pytest.Cap
 
 
 def test_a_process_without_an_error_stream_works_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress.sys, "stderr", None)
+    monkeypatch.setattr(terminal.sys, "stderr", None)
     assert list(track(range(3), "drawing", every_s=0.0)) == [0, 1, 2]
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tables import every_row
 
 from cxrlab.core.errors import CxrlabError, DataError, VocabularyError
-from cxrlab.core.json_form import dumps
+from cxrlab.core.json_values import dumps
 from cxrlab.core.records import (
     SECTIONS,
     Finding,

@@ -48,7 +48,7 @@ def test_ctrl_c_keeps_everything_and_resume_continues(tmp_path: Path) -> None:
     assert read_json(tmp_path / "r" / "status.json")["reason"] == "stopped by Ctrl-C"
     with open(tmp_path / "r" / "x.jsonl", "ab") as file:
         file.write(b'{"id": "torn')
-    with Run.open(tmp_path / "r", Settings(workers=8), seed=7, free=["workers"]) as run:
+    with Run.open(tmp_path / "r", Settings(workers=8), seed=7, operational=["workers"]) as run:
         assert run.resumed and run.done("x.jsonl") == {"s1"} and run.done("new.jsonl") == set()
         run.append("x.jsonl", {"id": "s2"})
     assert [record["id"] for _, record in read_jsonl(tmp_path / "r" / "x.jsonl")] == ["s1", "s2"]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 from tables import every_row
 
-from cxrlab.core.errors import ConfigError, shown
-from cxrlab.core.settings import REQUIRED, Setting, checked, settings, type_words
+from cxrlab.core.config import REQUIRED, Setting, checked, settings, type_words
+from cxrlab.core.errors import ConfigError, short_repr
 from cxrlab.core.vocabulary import Side
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def test_typed_text_is_read_as_meant(hint: Any, text: str, value: Any) -> None:
 def test_a_wrong_type_names_key_value_and_type(hint: Any, value: Any, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         checked(Setting("train.k", hint, None, ""), value, typed=True)
-    assert str(caught.value).startswith(f"train.k is {shown(value)}; it must be {words}.")
+    assert str(caught.value).startswith(f"train.k is {short_repr(value)}; it must be {words}.")
     assert type_words(hint) == words
 
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import DataError
+from cxrlab.core.image_codec import encode_png
 from cxrlab.data.images import as_uint8, fit, load_image, load_rgb
 
 GREY = np.random.default_rng(0).integers(0, 256, (30, 20), dtype=np.uint8)

@@ -17,8 +17,8 @@ import pytest
 from corpora import content
 from tables import every_row
 
-from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import ConfigError, DataError, RunError, UnknownName
+from cxrlab.core.image_codec import encode_png
 from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data import importing

@@ -63,7 +63,7 @@ def run_all(images: Images, folder: Path, size: int = 2) -> tuple[Listener, list
     with Run.open(folder, {"made": "for a test"}) as run:
         assert (
             generate_predictions(
-                run, "predictions.jsonl", ReportGenerator(model, Decoding()), images, ids, BatchSize(size), "asking"
+                run, "predictions.jsonl", ReportGenerator(model, Decoding()), images, ids, BatchSize(size), "llm"
             )
             == ()
         )
@@ -163,7 +163,7 @@ def answer(images: Images, folder: Path, model: Listener, size: int, stop_at: in
         model.answers = answers  # type: ignore[method-assign]
     with suppress(KeyboardInterrupt), Run.open(folder, {"made": "for a test"}) as run:
         writer, ids = ReportGenerator(model, Decoding()), list(images.corpus.ids())
-        generate_predictions(run, "predictions.jsonl", writer, images, ids, BatchSize(size, folder), "asking")
+        generate_predictions(run, "predictions.jsonl", writer, images, ids, BatchSize(size, folder), "llm")
     return (folder / "predictions.jsonl").read_bytes()
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cxrlab.cli.main import main
-from cxrlab.core.codec import encode_png
+from cxrlab.core.image_codec import encode_png
 from cxrlab.core.protocols import Capabilities, Generated
 from cxrlab.data.card import CARD
 from cxrlab.evaluation import generate as module

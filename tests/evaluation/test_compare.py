@@ -11,7 +11,7 @@ import pytest
 from scored import batch, scored
 from tallies import card, f1_of, mean
 
-from cxrlab.cli.scoring import compare as compare_command
+from cxrlab.cli.evaluation import compare as compare_command
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.randomness import generator
 from cxrlab.evaluation.compare import compare, rank_values

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.core.json_form import dumps
+from cxrlab.core.json_values import dumps
 from cxrlab.core.vocabulary import ErrorKind
 from cxrlab.evaluation.phantom_benchmark import CELLS, Counting, draw_cases, run_error_benchmark
 from cxrlab.evaluation.validate import higher_is_better

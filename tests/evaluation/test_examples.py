@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cxrlab.core.examples import EXAMPLES, Example
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.records import EXAMPLES, Example
 from cxrlab.core.runs import Run
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.images import load_image

@@ -14,9 +14,9 @@ from corpora import content, toy_corpus
 from planted_attention import PlantedModel
 from tiny_families import save_tiny
 
-from cxrlab.core.codec import decode, encode_png
-from cxrlab.core.egress import Shown
+from cxrlab.core.endpoints import EgressData
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.image_codec import decode, encode_png
 from cxrlab.data.config import ScenesConfig
 from cxrlab.data.scenes import make_scenes
 from cxrlab.evaluation import explain as room
@@ -76,7 +76,7 @@ def test_the_models_own_report_of_a_study(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(room, "open_model", lambda name, loading, shown: model)
     toy_corpus(tmp_path / "c")
     asked = ExplainConfig("planted:one", data=tmp_path / "c", study="s2", maps=("layer:1",))
-    subject = room._Subject("s2", np.eye(32, dtype=np.float32), None, Shown("c", synthetic=True))
+    subject = room._Subject("s2", np.eye(32, dtype=np.float32), None, EgressData("c", synthetic=True))
     monkeypatch.setattr(room, "_subject", lambda config: subject)
     done = explain(asked, tmp_path / "run")
     assert (done.image, done.written_by) == ("s2", "model")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cxrlab.core.codec import decode
+from cxrlab.core.image_codec import decode
 from cxrlab.core.runs import Run
 from cxrlab.evaluation.explain import WordWriter
 from cxrlab.evaluation.word_maps import PartMaps, parse_map

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cxrlab.core.codec import decode
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, RunError
+from cxrlab.core.image_codec import decode
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import state
 from cxrlab.data.config import ScenesConfig

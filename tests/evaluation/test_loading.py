@@ -8,8 +8,7 @@ from chat_server import ChatServer
 from tiny_models import save_tiny_llava
 
 import cxrlab
-from cxrlab.core.addresses import SCHEMES
-from cxrlab.core.connection import Connection
+from cxrlab.core.endpoints import SCHEMES, Connection
 from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.protocols import ImageToText
 from cxrlab.data.corpus import load_corpus

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cxrlab.core.codec import decode
 from cxrlab.core.errors import ConfigError
+from cxrlab.core.image_codec import decode
 from cxrlab.evaluation.explain import Panel, apply_colour_map, draw_panels, draw_sheet, overlay_heat_map
 
 

@@ -14,8 +14,8 @@ from corpora import CARD
 from planted_attention import PlantedModel
 from tiny_families import save_tiny
 
-from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.image_codec import encode_png
 from cxrlab.core.records import Finding, ImageFile, Report, Study
 from cxrlab.core.vocabulary import Presence, Side, View
 from cxrlab.data.config import PhantomConfig

@@ -141,12 +141,12 @@ def test_answers_that_cost_are_on_file_batch_by_batch(corpus: Corpus, tmp_path: 
     ids = list(corpus.ids())
     with pytest.raises(KeyboardInterrupt), Run.open(tmp_path / "run", {"made": "for a test"}) as run:
         generate_predictions(
-            run, PREDICTIONS, ReportGenerator(model, Decoding()), Images(corpus), ids, BatchSize(2), "asking"
+            run, PREDICTIONS, ReportGenerator(model, Decoding()), Images(corpus), ids, BatchSize(2), "llm"
         )
     assert list(written(tmp_path / "run")) == ids[:4]
     again = Guarded()
     with Run.open(tmp_path / "run", {"made": "for a test"}) as run:
         generate_predictions(
-            run, PREDICTIONS, ReportGenerator(again, Decoding()), Images(corpus), ids, BatchSize(2), "asking"
+            run, PREDICTIONS, ReportGenerator(again, Decoding()), Images(corpus), ids, BatchSize(2), "llm"
         )
     assert again.asked == ["reason 4", "reason 5", "reason 6"] and list(written(tmp_path / "run")) == ids

@@ -17,10 +17,9 @@ from simulated_judges import UNREADABLE, answer
 from cxrlab.cli.arguments import CommandLine
 from cxrlab.cli.commands import COMMANDS
 from cxrlab.cli.main import command_named, main
-from cxrlab.core.asking import Asking, TextLoading
-from cxrlab.core.budget import BudgetSpent
-from cxrlab.core.connection import Connection
+from cxrlab.core.endpoints import Connection
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError, UnknownName
+from cxrlab.core.llm import BudgetSpent, LLMConfig, LLMLoadSettings
 from cxrlab.core.records import Report
 from cxrlab.core.runs import state
 from cxrlab.core.tables import load_reference
@@ -41,7 +40,7 @@ from cxrlab.evaluation.score_inputs import load_inputs
 from cxrlab.metrics.judging.judges import ChexPrompt
 from cxrlab.models.load_settings import LoadSettings
 
-HASTY = Asking(connection=Connection(tries=1, concurrency=2, timeout_s=5.0))
+HASTY = LLMConfig(connection=Connection(tries=1, concurrency=2, timeout_s=5.0))
 # Significant errors of each candidate, which holds a word of its own; None where the judge says nothing of use.
 ERRORS = {"quartz": 0, "basalt": 2, "gypsum": 5, "pumice": None}
 REPORTS = {word: f"There is {word} in both lungs." for word in ERRORS}
@@ -192,7 +191,7 @@ def test_a_run_that_was_stopped_asks_nothing_twice(files: Path) -> None:
     stopping = Stopping(2)
     with ChatServer(stopping) as server:
         name = f"chexprompt:{server.address()}"
-        asked = config(files, "rougeL:google", name, asking=HASTY)
+        asked = config(files, "rougeL:google", name, llm=HASTY)
         with pytest.raises(CxrlabError):
             run_score(asked, files / "run")
         assert state(files / "run") == "interrupted" and len(requests(files / "run")) == 2
@@ -204,8 +203,8 @@ def test_a_run_that_was_stopped_asks_nothing_twice(files: Path) -> None:
         again = stopping.answered[len(before) :]
         assert len(again) == 2 and not set(again) & set(before)
         assert [one["paid"] for one in requests(files / "run")] == [True] * 4
-        asking = Asking(connection=Connection(tries=3, concurrency=4))
-        assert run_score(config(files, "rougeL:google", name, asking=asking), files / "run") == found, "left as it is"
+        llm = LLMConfig(connection=Connection(tries=3, concurrency=4))
+        assert run_score(config(files, "rougeL:google", name, llm=llm), files / "run") == found, "left as it is"
         whole = run_score(asked, files / "whole")
     for file in ("scores.json", "per_study.jsonl", "tallies.json"):
         assert (files / "run" / file).read_bytes() == (files / "whole" / file).read_bytes()
@@ -214,11 +213,11 @@ def test_a_run_that_was_stopped_asks_nothing_twice(files: Path) -> None:
 
 def test_a_limit_of_cost_stops_before_it_is_spent(files: Path) -> None:
     name = f"chexprompt:scripted:{files / 'judge.jsonl'}"
-    poor = Asking(max_cost=0.001, price_answer=1.0)
+    poor = LLMConfig(max_cost=0.001, price_answer=1.0)
     with pytest.raises(BudgetSpent, match="stopped before spending"):
-        run_score(config(files, name, asking=poor), files / "run")
-    rich = Asking(max_cost=10.0, price_answer=1.0)
-    assert run_score(config(files, name, asking=rich), files / "run")["judges"][name]["asked"] == 4
+        run_score(config(files, name, llm=poor), files / "run")
+    rich = LLMConfig(max_cost=10.0, price_answer=1.0)
+    assert run_score(config(files, name, llm=rich), files / "run")["judges"][name]["asked"] == 4
 
 
 def test_two_judges_share_the_limit(files: Path) -> None:
@@ -229,9 +228,9 @@ def test_two_judges_share_the_limit(files: Path) -> None:
         (files / name).write_text(priced)
     names = [f"chexprompt:scripted:{files / name}" for name in ("judge.jsonl", "other.jsonl")]
     for more, asked in ((0.35, 4), (0.55, 6)):
-        poor = Asking(max_cost=ChexPrompt.longest / 1000 + more, price_answer=1.0)
+        poor = LLMConfig(max_cost=ChexPrompt.longest / 1000 + more, price_answer=1.0)
         with pytest.raises(BudgetSpent):
-            run_score(config(files, *names, asking=poor), files / "run")
+            run_score(config(files, *names, llm=poor), files / "run")
         assert len(requests(files / "run")) == asked
 
 
@@ -239,9 +238,9 @@ def test_answers_are_shared_by_runs_that_name_a_file(files: Path) -> None:
     """The second run needs no model any more: here its file is gone but for the name."""
     with ChatServer(lambda body: said(asked_text(body))) as server:
         name = f"chexprompt:{server.address()}"
-        asking = Asking(files / "shared.sqlite", connection=HASTY.connection)
-        first = run_score(config(files, name, asking=asking), files / "one")
-    assert run_score(config(files, name, asking=asking), files / "two") == first
+        llm = LLMConfig(files / "shared.sqlite", connection=HASTY.connection)
+        first = run_score(config(files, name, llm=llm), files / "one")
+    assert run_score(config(files, name, llm=llm), files / "two") == first
     assert [one["paid"] for one in requests(files / "two")] == [False] * 4
 
 
@@ -249,9 +248,9 @@ def test_judges_of_two_hosts_do_not_share_a_key(files: Path, monkeypatch: pytest
     """Nothing is asked of the addresses, which are of no machine: only their names are looked at."""
     monkeypatch.setenv("CXRLAB_API_KEY", "sk-of-one-of-them")
     names = [f"chexprompt:https://{host}.example/v1#m" for host in ("weaker", "stronger")]
-    asking = Asking(connection=Connection(may_leave="Dr Grey, ethics vote 12"))
+    llm = LLMConfig(connection=Connection(egress_permission="Dr Grey, ethics vote 12"))
     with pytest.raises(ConfigError, match="would be sent to stronger.example and to weaker.example"):
-        run_score(config(files, *names, asking=asking), files / "run")
+        run_score(config(files, *names, llm=llm), files / "run")
     assert not (files / "run").exists()
 
 
@@ -293,9 +292,9 @@ def test_what_a_judge_is_shown_is_a_patients_unless_a_card_denies_it(tmp_path: P
         text = (corpus.path / CARD).read_text().replace("synthetic: true\n", "")
         (corpus.path / CARD).write_text(text + ("synthetic: true\n" if synthetic else ""))
         for source, allowed in sources.items():
-            shown = load_inputs(corpus.path, source, allow_missing=True).shown
+            shown = load_inputs(corpus.path, source, allow_missing=True).egress_data
             assert [one.synthetic for one in shown] == [synthetic, synthetic and allowed], source
-    assert [one.synthetic for one in load_inputs(corpus.path, ids).shown] == [True, False], "texts in memory"
+    assert [one.synthetic for one in load_inputs(corpus.path, ids).egress_data] == [True, False], "texts in memory"
 
 
 def test_a_name_is_looked_at_without_a_model() -> None:
@@ -345,16 +344,16 @@ def test_the_name_of_a_family_is_enough_where_its_weights_are_given() -> None:
 @pytest.mark.parametrize(
     ("words", "flag"),
     [
-        (["score", "{r}.json", "{p}.json", "--metrics", "green:hf:org/no-such-judge"], "--asking.loading.download"),
+        (["score", "{r}.json", "{p}.json", "--metrics", "green:hf:org/no-such-judge"], "--llm.loading.download"),
         (
             ["metrics", "validate", "--benchmark", "phantom", "--n", "5", "--metrics", "green:hf:org/no-such-judge"],
-            "--asking.loading.download",
+            "--llm.loading.download",
         ),
         (["prefer", "judge", "--candidates", "{c}", "--data", "{d}", "--judge", "green:hf:org/no-such-judge"], ""),
         (["data", "structure", "{d}", "--model", "hf:org/no-such-model"], ""),
         (
             ["extract", "--victim", "stub:normal", "--data", "{d}", "--oracle", "hf:org/no-such-oracle", "--n", "1"],
-            "--oracle-asking.loading.download",
+            "--oracle-llm.loading.download",
         ),
     ],
 )
@@ -370,7 +369,7 @@ def test_a_flag_that_is_advised_for_a_judge_is_one_of_the_command(
     said = capsys.readouterr().err
     advised = re.findall(r"--[a-z.-]*download", said)
     command = command_named(argv)
-    assert command is not None and advised == [flag or "--asking.loading.download"], said
+    assert command is not None and advised == [flag or "--llm.loading.download"], said
     assert set(advised) <= set(CommandLine(command, COMMANDS[command], load_reference(COMMANDS[command].target)).flags)
 
 
@@ -394,7 +393,7 @@ def test_settings_of_loading_reach_the_weights_of_a_judge(monkeypatch: pytest.Mo
         raise DataError("no weights; try --loading.dtype float32")
 
     monkeypatch.setattr("cxrlab.models.hf.text_model.open_causal", opened)
-    asking = Asking(loading=TextLoading(device="cpu", dtype="bfloat16", download=True, base="b"))
-    with pytest.raises(DataError, match="try --asking.loading.dtype float32"):
-        open_text_model("hf:org/judge", asking, [])
+    llm = LLMConfig(loading=LLMLoadSettings(device="cpu", dtype="bfloat16", download=True, base="b"))
+    with pytest.raises(DataError, match="try --llm.loading.dtype float32"):
+        open_text_model("hf:org/judge", llm, [])
     assert given == [LoadSettings(device="cpu", dtype="bfloat16", download=True, base="b")]

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from cxrlab.core.errors import ConfigError
-from cxrlab.core.json_form import dumps
+from cxrlab.core.json_values import dumps
 from cxrlab.evaluation.phantom_benchmark import Sensitivity, measure_sensitivity
 from cxrlab.findings.edits import EDITS
 from cxrlab.metrics.tally import Metric, mean_tally

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from scipy.stats import kendalltau, ttest_rel
 from simulated_judges import Counts, Planted, answer, candidate, plant, script
 
-from cxrlab.core.asking import Asking
-from cxrlab.core.connection import Connection
+from cxrlab.core.endpoints import Connection
 from cxrlab.core.errors import ConfigError, CxrlabError
+from cxrlab.core.llm import LLMConfig
 from cxrlab.core.runs import state
 from cxrlab.evaluation.config import ValidateConfig
 from cxrlab.evaluation.metric_choice import format_unreadable_answers
@@ -239,10 +239,8 @@ def test_a_validation_that_was_stopped_asks_nothing_twice(tmp_path: Path) -> Non
         return answer(planted.truth[pair])
 
     with ChatServer(said) as server:
-        asking = Asking(connection=Connection(tries=1, concurrency=1, timeout_s=5.0))
-        asked = ValidateConfig(
-            "rexval", planted.root, metrics=(f"chexprompt:{server.address()}",), trials=10, asking=asking
-        )
+        llm = LLMConfig(connection=Connection(tries=1, concurrency=1, timeout_s=5.0))
+        asked = ValidateConfig("rexval", planted.root, metrics=(f"chexprompt:{server.address()}",), trials=10, llm=llm)
         with pytest.raises(CxrlabError):
             run_validation(asked, tmp_path / "run")
         assert state(tmp_path / "run") == "interrupted" and len(answered) == 5

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cxrlab.core.errors import ConfigError, UnknownName
-from cxrlab.core.json_form import dumps
+from cxrlab.core.json_values import dumps
 from cxrlab.core.vocabulary import CHEXPERT_14, OBSERVATIONS
 from cxrlab.evaluation.retrieve import Entry
 from cxrlab.evaluation.zero_shot import MeanAuroc, Sentences, ZeroShot, classify, load_sentences, margins, select_names

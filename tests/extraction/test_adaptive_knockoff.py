@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from tables import every_row
 
-from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
+from cxrlab.core.image_codec import encode_png
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.extraction.adaptive_knockoff import LIMIT, Bandit, _candidates, _rewards, certainty, like_pictures
 from cxrlab.extraction.config import ExtractConfig, Policy

@@ -14,7 +14,7 @@ from corpora import toy_corpus
 from PIL import Image
 from written_reports import effusions
 
-from cxrlab.core.connection import Connection
+from cxrlab.core.endpoints import Connection
 from cxrlab.core.errors import ConfigError, DataError, UnknownName
 from cxrlab.core.protocols import Capabilities, Generated
 from cxrlab.core.records import Report
@@ -125,12 +125,12 @@ def test_an_address_is_refused_before_anything_connects(data: Path, monkeypatch:
     named = replace(away, i_am_authorised="Dr Owner, yearly test")
     with pytest.raises(ConfigError, match=f"{data} may hold patients' data"):  # it is measured on those images
         audit.extract(named, data / "run")
-    may_leave = LoadSettings(connection=Connection(may_leave="Dr Owner, for this test"))
+    egress_permission = LoadSettings(connection=Connection(egress_permission="Dr Owner, for this test"))
     with pytest.raises(AssertionError, match="connected"):
-        audit.extract(replace(named, loading=may_leave), data / "run")
+        audit.extract(replace(named, loading=egress_permission), data / "run")
     monkeypatch.setenv("CXRLAB_API_KEY", "sk-of-the-oracle")
     with pytest.raises(ConfigError, match="CXRLAB_API_KEY would be sent to 10.0.0.1 and to words.example"):
-        audit.extract(replace(named, loading=may_leave, oracle="https://words.example/v1#m"), data / "run")
+        audit.extract(replace(named, loading=egress_permission, oracle="https://words.example/v1#m"), data / "run")
     with pytest.raises(ConfigError, match="may hold patients' data"):  # leave for the model is none for the images
         audit.write_victim(named, data / "run")
 

@@ -12,8 +12,8 @@ import asked_victims as helper
 import numpy as np
 import pytest
 
-from cxrlab.core.codec import decode
 from cxrlab.core.errors import ConfigError, DataError, RunError
+from cxrlab.core.image_codec import decode
 from cxrlab.core.protocols import REFUSED, Capabilities, Generated
 from cxrlab.extraction.desk import Desk, ShutOut
 from cxrlab.extraction.ledger import BudgetExceeded, Ledger

@@ -4,14 +4,7 @@ import pytest
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.extraction.anatomy import Category
-from cxrlab.extraction.enrich import (
-    Enriched,
-    Shares,
-    contradictions,
-    enrich,
-    enrich_without_oracle,
-    enrichment_summary,
-)
+from cxrlab.extraction.enrich import Enriched, Shares, contradictions, enrich, enrich_without_oracle, enrichment_summary
 from cxrlab.extraction.oracles import Descriptions
 
 TOLD = Descriptions(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cxrlab.cli.extracting import extract
+from cxrlab.cli.extraction import extract
 from cxrlab.extraction import audit
 from cxrlab.extraction.config import ExtractConfig
 

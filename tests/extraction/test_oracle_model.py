@@ -14,11 +14,11 @@ from chat_server import ChatServer
 from scripted_model import FakeModel
 from tables import every_row
 
-from cxrlab.core.asking import Asking
-from cxrlab.core.connection import Connection
+from cxrlab.core.endpoints import Connection
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.llm import LLMConfig
 from cxrlab.core.protocols import Generated
 from cxrlab.extraction.anatomy import Category
 from cxrlab.extraction.oracle_model import ModelOracle, consult, misfit
@@ -42,7 +42,7 @@ NORMAL = {
 }
 QUESTIONS = load_questions()
 ASKED = {question.prompt: question for question in QUESTIONS.asked(2)}
-PATIENT = Asking(connection=Connection(tries=1, timeout_s=5.0, concurrency=1))
+PATIENT = LLMConfig(connection=Connection(tries=1, timeout_s=5.0, concurrency=1))
 
 
 def good(prompt: str) -> str:
@@ -180,7 +180,7 @@ def test_an_attack_moves_pictures_towards_what_the_model_said(tmp_path: Path) ->
     script.write_text("".join(json.dumps(row) + "\n" for row in rows))
     config = attackers.settings(budget=6, oracle=f"scripted:{script}", consulting=Consulting(count=2))
     assert config.oracle_is_a_model
-    said, told = consult(config.oracle, config.oracle_asking, config.consulting, config.seed, tmp_path / "run")
+    said, told = consult(config.oracle, config.oracle_llm, config.consulting, config.seed, tmp_path / "run")
     attack, _ = attackers.attack_on(tmp_path / "run", config)
     run_attack(replace(attack, descriptions=said))
     rows = [row for _, row in read_jsonl(tmp_path / "run" / "rounds" / "1" / "plan.jsonl")]

@@ -8,8 +8,8 @@ import pytest
 from corpora import image, toy_corpus
 from tables import every_row
 
-from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import ConfigError, DataError, UnknownName
+from cxrlab.core.image_codec import encode_png
 from cxrlab.data.scenes import draw_scene
 from cxrlab.extraction import pool_kinds
 from cxrlab.extraction.pools import POOLS, USAGE, Pool, open_pool, square

@@ -10,8 +10,8 @@ import attackers as helper
 import numpy as np
 import pytest
 
-from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import ConfigError
+from cxrlab.core.image_codec import encode_png
 from cxrlab.extraction.config import ExtractConfig
 from cxrlab.extraction.ledger import read_ledger, read_statement
 from cxrlab.extraction.probing import probed

@@ -39,13 +39,13 @@ def learner(start: Path, fitting: Fitting = FITTING, seed: int = 1) -> LlavaLear
 
 def test_names() -> None:
     assert parse_surrogate("hf:some/folder+more") == Parts(start="hf:some/folder+more")
-    assert parse_surrogate("parts:hf:vision encoder+builtin:general") == Parts(
+    assert parse_surrogate("parts:hf:vision_encoder+builtin:general") == Parts(
         None, "hf:vision_encoder", "builtin:general"
     )
 
 
 @pytest.mark.parametrize(
-    "name", ["parts:", "parts:hf:vision_encoder", "parts:+builtin:general", "parts:hf:vision encoder+"]
+    "name", ["parts:", "parts:hf:vision_encoder", "parts:+builtin:general", "parts:hf:vision_encoder+"]
 )
 def test_half_a_surrogate_is_told(name: str) -> None:
     with pytest.raises(ConfigError, match=r"write parts:VISION_ENCODER\+LANGUAGE_MODEL"):

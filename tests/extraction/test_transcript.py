@@ -10,7 +10,7 @@ import pytest
 from asked_victims import pictures
 from corpora import content
 
-from cxrlab.core.codec import encode_png
+from cxrlab.core.image_codec import encode_png
 from cxrlab.core.records import Study
 from cxrlab.data.corpus_writer import CorpusWriter
 from cxrlab.extraction.diversity import answer_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cxrlab.core.asking import Asking
+from cxrlab.core.llm import LLMConfig
 from cxrlab.extraction.config import Alignment, ExtractConfig, Fitting, Policy
 from cxrlab.extraction.defence.config import DefenceSettings
 from cxrlab.extraction.enrich import Shares
@@ -64,8 +64,8 @@ def test_a_baseline_cannot_be_told_how_to_choose_its_words() -> None:
 
 
 def test_an_oracle_by_rules_is_not_consulted_and_a_model_here_shuts_nobody_out() -> None:
-    asked = {"consulting": Consulting(count=3), "oracle_asking": Asking(price_answer=1.0)}
-    useless = ["consulting.count", "oracle_asking.price_answer"]
+    asked = {"consulting": Consulting(count=3), "oracle_llm": LLMConfig(price_answer=1.0)}
+    useless = ["consulting.count", "oracle_llm.price_answer"]
     assert told(**asked) == useless and told(**asked, oracle="scripted:answers.jsonl") == []
     assert told(method="knockoff", **asked) == useless
     few = ExtractConfig("stub:normal", Path("corpus"), stop_after_refusals=5)

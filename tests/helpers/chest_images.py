@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 from PIL import Image
 
-from cxrlab.core.codec import encode_png, to_uint8
+from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.phantom.corpus import draw_studies, orders
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cxrlab.core.codec import encode_png
+from cxrlab.core.image_codec import encode_png
 from cxrlab.core.records import Finding, ImageFile, Report, Study
 from cxrlab.core.vocabulary import Severity, Side, View
 from cxrlab.data.card import Card

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cxrlab.core.codec import encode_png
+from cxrlab.core.image_codec import encode_png
 from cxrlab.core.runs import Run
 
 FINDINGS, ROUGE, CRIMSON = "findings.f1", "rougeL:coco", "crimson:rules"

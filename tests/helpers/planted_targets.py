@@ -11,7 +11,7 @@ from corpora import CARD
 from torch import Tensor
 
 from cxrlab.attacks.objectives import Objective, RaiseReportLoss, ReportHarm, WrongAnswers
-from cxrlab.core.codec import encode_png
+from cxrlab.core.image_codec import encode_png
 from cxrlab.core.protocols import Generated
 from cxrlab.core.records import Finding, ImageFile, Report, Study
 from cxrlab.core.vocabulary import Severity, Side, View

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from cxrlab.core.codec import encode_png, to_uint8
+from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.protocols import Capabilities, Generated
 from cxrlab.serving.config import ServeConfig
 from cxrlab.serving.monitoring import Journal

@@ -12,11 +12,9 @@ import pytest
 from answering_model import Answering
 from chat_server import Answer, ChatServer, asked_text, refusal
 
-from cxrlab.core.asking import Asking
-from cxrlab.core.budget import BudgetSpent
-from cxrlab.core.connection import Connection
-from cxrlab.core.egress import Shown
+from cxrlab.core.endpoints import Connection, EgressData
 from cxrlab.core.errors import ConfigError, RunError
+from cxrlab.core.llm import BudgetSpent, LLMConfig
 from cxrlab.core.protocols import Generated, TextModel
 from cxrlab.evaluation.open_models import open_text_model
 from cxrlab.models.http.client import ChatClient
@@ -76,7 +74,7 @@ class Weighed(Answering):
 
 
 def test_other_weights_or_another_model_are_asked_again(tmp_path: Path) -> None:
-    file = Asking(cache=tmp_path / "answers.sqlite")
+    file = LLMConfig(cache=tmp_path / "answers.sqlite")
     first, second, other = Weighed(lambda p: "1"), Weighed(lambda p: "2"), Weighed(lambda p: "3", name="other")
     second.fingerprint = "second"
     for model, answer in ((first, "1"), (second, "2"), (other, "3"), (first, "1")):
@@ -98,15 +96,15 @@ def test_two_runs_share_a_file_and_the_second_pays_nothing(
     by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "shared" / "answers.sqlite"
-    asking = Asking(price_answer=1.0, cache=file if by == "flag" else None)
+    llm = LLMConfig(price_answer=1.0, cache=file if by == "flag" else None)
     if by == "environment":
         monkeypatch.setenv("CXRLAB_ANSWERS", str(file))
     with ChatServer() as server:
-        with CachedTextModel(over(server), asking, tmp_path / "one") as first:
+        with CachedTextModel(over(server), llm, tmp_path / "one") as first:
             answers = first.complete(PROMPTS)
             assert first.paid == 40 and first.budget.spent == 40 * 3 / 1000
         server.stop()  # the second needs no connection
-        with CachedTextModel(over(server), asking, tmp_path / "two") as second:
+        with CachedTextModel(over(server), llm, tmp_path / "two") as second:
             assert second.complete(PROMPTS) == answers
             assert (second.paid, second.found, second.budget.spent) == (0, 40, 0.0)
     assert len(server.requests) == 40 and not (tmp_path / "two" / "answers.sqlite").exists()
@@ -186,7 +184,7 @@ def test_a_limit_of_cost_stops_before_more_is_spent_and_the_run_goes_on_when_it_
     """An answer has 500 tokens at 1 a thousand and costs 0.5, and may have 1,000. Of 3 the first three may surely be
     paid (3 · 1); then 1.5 are left for one more, and for another after it; then 0.5, which is too little."""
     model = Answering(lambda prompt: Generated(prompt, tokens=500, extra={"prompt_tokens": 0}))
-    limited = Asking(max_cost=3.0, price_answer=1.0)
+    limited = LLMConfig(max_cost=3.0, price_answer=1.0)
     with CachedTextModel(model, limited, tmp_path) as asked:
         with pytest.raises(BudgetSpent, match="2.5000 of .*max-cost 3 are spent"):
             asked.complete(PROMPTS[:9], max_tokens=1000)
@@ -195,7 +193,7 @@ def test_a_limit_of_cost_stops_before_more_is_spent_and_the_run_goes_on_when_it_
         with pytest.raises(BudgetSpent):
             asked.complete(PROMPTS[:9], max_tokens=1000)
     assert len(model.prompts) == 5
-    with CachedTextModel(model, Asking(max_cost=10.0, price_answer=1.0), tmp_path) as asked:
+    with CachedTextModel(model, LLMConfig(max_cost=10.0, price_answer=1.0), tmp_path) as asked:
         assert texts(asked.complete(PROMPTS[:9], max_tokens=1000)) == PROMPTS[:9]
         assert (asked.paid, asked.budget.spent) == (9, 4.5)
     assert model.prompts == PROMPTS[:9]
@@ -209,7 +207,7 @@ def test_a_model_that_counts_more_tokens_than_we_guess_stays_within_the_limit_to
     prompts = [f"{number:040}" for number in range(64)]
     model = Answering(lambda prompt: Generated(prompt, tokens=0, extra={"prompt_tokens": 100}))
     for most, paid in ((1000.0, 10), (1550.0, 15)):
-        with CachedTextModel(model, Asking(max_cost=most, price_prompt=1000.0), tmp_path) as asked:
+        with CachedTextModel(model, LLMConfig(max_cost=most, price_prompt=1000.0), tmp_path) as asked:
             with pytest.raises(BudgetSpent):
                 asked.complete(prompts, max_tokens=10)
             assert (asked.paid, asked.budget.spent, asked.budget.heaviest) == (paid, 100.0 * paid, 10.0)
@@ -217,7 +215,9 @@ def test_a_model_that_counts_more_tokens_than_we_guess_stays_within_the_limit_to
 
 def test_tokens_that_nobody_counted_are_guessed_by_length(tmp_path: Path) -> None:
     """Four characters a token: 8 asked are 2, 12 answered are 3."""
-    with CachedTextModel(Answering(lambda p: "x" * 12), Asking(price_prompt=1.0, price_answer=10.0), tmp_path) as asked:
+    with CachedTextModel(
+        Answering(lambda p: "x" * 12), LLMConfig(price_prompt=1.0, price_answer=10.0), tmp_path
+    ) as asked:
         asked.complete(["p" * 8])
         assert asked.budget.spent == (2 * 1 + 3 * 10) / 1000
 
@@ -237,15 +237,15 @@ def test_a_model_that_leaves_prompts_without_an_answer_is_told(tmp_path: Path) -
 def test_patients_text_is_refused_before_anything_connects_and_synthetic_text_is_not(tmp_path: Path) -> None:
     """The address is of no machine (a range kept for documents) and is never asked: only its name is looked at."""
     elsewhere = "https://192.0.2.1/v1#m"
-    patients, phantoms = Shown("corpora/mimic", False), Shown("corpora/phantom", True)
-    with pytest.raises(ConfigError, match="corpora/mimic may hold patients' data.*--asking.connection.may-leave"):
-        open_text_model(elsewhere, Asking(), [patients, phantoms], tmp_path / "run")
-    assert open_text_model(elsewhere, Asking(), [phantoms]).name == elsewhere
-    allowed = Asking(connection=Connection(may_leave="Dr Grey, ethics vote 12"))
+    patients, phantoms = EgressData("corpora/mimic", False), EgressData("corpora/phantom", True)
+    with pytest.raises(ConfigError, match="corpora/mimic may hold patients' data.*--llm.connection.egress-permission"):
+        open_text_model(elsewhere, LLMConfig(), [patients, phantoms], tmp_path / "run")
+    assert open_text_model(elsewhere, LLMConfig(), [phantoms]).name == elsewhere
+    allowed = LLMConfig(connection=Connection(egress_permission="Dr Grey, ethics vote 12"))
     assert open_text_model(elsewhere, allowed, [patients], tmp_path / "run").name == elsewhere
     with pytest.raises(ConfigError, match="Give a run folder"):  # in which the leave would stand
         open_text_model(elsewhere, allowed, [patients])
-    with ChatServer() as server, open_text_model(server.address(), Asking(), [patients], tmp_path / "run") as model:
+    with ChatServer() as server, open_text_model(server.address(), LLMConfig(), [patients], tmp_path / "run") as model:
         assert texts(model.complete(["a"])) == ["a"]
     assert len(requests(tmp_path / "run")) == 1
 

@@ -13,11 +13,7 @@ from tiny_text_models import bert_folder, bert_tokenizer  # noqa: E402
 from transformers.utils import logging  # noqa: E402
 
 from cxrlab.core.errors import DataError  # noqa: E402
-from cxrlab.models.components import (  # noqa: E402
-    load_language_model,
-    load_text_encoder,  # noqa: E402
-    load_vision_encoder,
-)
+from cxrlab.models.components import load_language_model, load_text_encoder, load_vision_encoder  # noqa: E402
 from cxrlab.models.convert.tensors import read_tensors  # noqa: E402
 from cxrlab.models.hf.model import HfModel  # noqa: E402
 from cxrlab.models.hf.text_model import HfTextModel  # noqa: E402

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cxrlab.core.asking import Asking
 from cxrlab.core.errors import ConfigError, DataError, UnknownName
+from cxrlab.core.llm import LLMConfig
 from cxrlab.core.protocols import TextModel
 from cxrlab.models.names import load_text_model
 from cxrlab.models.text_model_cache import CachedTextModel
@@ -76,6 +76,6 @@ def test_answers_that_changed_under_one_name_are_asked_again(tmp_path: Path) -> 
     found = []
     for text in ("first", "second"):
         model = load_text_model(script(tmp_path, {"contains": "", "answer": text}))
-        with CachedTextModel(model, Asking(cache=tmp_path / "shared.sqlite")) as asked:
+        with CachedTextModel(model, LLMConfig(cache=tmp_path / "shared.sqlite")) as asked:
             found.append(asked.complete(["the heart"])[0].text)
     assert found == ["first", "second"]

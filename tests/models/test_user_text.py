@@ -21,15 +21,9 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_
 from tokenizers import models as algorithms  # noqa: E402
 from transformers import PreTrainedTokenizerFast  # noqa: E402
 
-from cxrlab.models.dual_encoder import (
-    DualEncoder,  # noqa: E402
-    open_encoder,  # noqa: E402
-)
+from cxrlab.models.dual_encoder import DualEncoder, open_encoder  # noqa: E402
 from cxrlab.models.load_settings import LoadSettings  # noqa: E402
-from cxrlab.models.text_encoders import (
-    CheXbert,  # noqa: E402
-    LocalTokenEncoder,  # noqa: E402
-)
+from cxrlab.models.text_encoders import CheXbert, LocalTokenEncoder  # noqa: E402
 from cxrlab.models.tokenization import BREAK, escape, token_ids, user_ids, without_breaks  # noqa: E402
 from cxrlab.training.contrastive import tokenise  # noqa: E402
 

@@ -17,9 +17,9 @@ from chat_server import ChatServer, asked_text
 from simulated_judges import UNREADABLE, answer
 
 from cxrlab.cli.main import main
-from cxrlab.core.asking import Asking
-from cxrlab.core.connection import Connection
+from cxrlab.core.endpoints import Connection
 from cxrlab.core.errors import ConfigError, CxrlabError
+from cxrlab.core.llm import LLMConfig
 from cxrlab.data.card import CARD
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.evaluation.open_models import UnopenedModel
@@ -35,7 +35,7 @@ from cxrlab.preference.rewards import REWARDS, read_rewards
 TOLD = "There is a small left pleural effusion."  # the reference of every toy study
 WORDS = ("quartz", "basalt", "gypsum", "pumice")
 REPORTS = {word: f"There is {word} in the left lung." for word in WORDS}
-HASTY = Asking(connection=Connection(tries=1, concurrency=2, timeout_s=5.0))
+HASTY = LLMConfig(connection=Connection(tries=1, concurrency=2, timeout_s=5.0))
 
 
 def shown(prompt: str) -> list[str]:
@@ -194,7 +194,7 @@ def test_a_study_of_which_nothing_is_read_has_no_rewards(toy: Corpus, tmp_path: 
         tmp_path / "c.jsonl", s0=[REPORTS["quartz"], REPORTS["basalt"]], s1=[REPORTS["quartz"], REPORTS["pumice"]]
     )
     with ChatServer(lambda body: said(asked_text(body))) as server:
-        done = judge(config(toy, file, f"pairwise:{server.address()}", asking=HASTY), tmp_path / "run")
+        done = judge(config(toy, file, f"pairwise:{server.address()}", llm=HASTY), tmp_path / "run")
     found = rewards(tmp_path / "run")
     assert found["s0"] == [1.0, -1.0] and all(map(math.isnan, found["s1"]))
     assert (done.undefined, done.undecided) == (2, 1)
@@ -225,7 +225,7 @@ def test_a_stopped_run_asks_nothing_twice(
         return choose(answered[-1]) if kind == "pairwise" else count
 
     with ChatServer(said) as server:
-        asked = config(toy, file, f"{kind}:{server.address()}", asking=HASTY)
+        asked = config(toy, file, f"{kind}:{server.address()}", llm=HASTY)
         with pytest.raises(CxrlabError):
             judge(asked, tmp_path / "run")
         assert len(answered) == 3

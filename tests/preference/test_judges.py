@@ -229,7 +229,7 @@ def test_an_encoder_of_the_user_judges(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_weights_are_not_loaded_to_learn_that_a_name_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cxrlab.preference.judges.extra_families", lambda _: pytest.fail("weights were loaded"))
+    monkeypatch.setattr("cxrlab.preference.judges.build_extra_families", lambda _: pytest.fail("weights were loaded"))
     with pytest.raises(UnknownName, match="there is no judge 'bertscor'. Did you mean"):
         load_judge("bertscor", MetricResources(encoder=tmp_path))
 

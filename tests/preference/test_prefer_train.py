@@ -376,7 +376,7 @@ def test_a_run_that_was_cut_off_before_its_result_takes_no_step_twice(
         raise SystemExit
 
     with monkeypatch.context() as patch:
-        patch.setattr(stage, "conclude", broken)
+        patch.setattr(stage, "finish_run", broken)
         with pytest.raises(SystemExit):
             prefer(config, tmp_path / "run")
     with monkeypatch.context() as patch:

@@ -12,7 +12,7 @@ import torch
 from aligning import alone
 from tiny_models import tiny_llava
 
-from cxrlab.core.codec import encode_png
+from cxrlab.core.image_codec import encode_png
 from cxrlab.preference import dataset
 from cxrlab.preference.dataset import PreferenceDataset, reference_log_probabilities
 from cxrlab.preference.losses import Text, log_probabilities

@@ -18,7 +18,7 @@ from PIL import Image
 from tiny_models import tiny_llava
 from torch import Tensor
 
-from cxrlab.core.codec import encode_png
+from cxrlab.core.image_codec import encode_png
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.models.hf.prompting import prompt_text, report_text
 from cxrlab.models.random_init import TINY

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cxrlab.core.codec import encode_png
-from cxrlab.core.examples import EXAMPLES, Example
-from cxrlab.core.records import Prediction
+from cxrlab.core.image_codec import encode_png
+from cxrlab.core.records import EXAMPLES, Example, Prediction
 from cxrlab.core.runs import Run
 
 MakeRun = Callable[..., Path]

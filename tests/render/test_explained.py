@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from pages import page_of
 
-from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import DataError
+from cxrlab.core.image_codec import encode_png
 from cxrlab.core.runs import Run
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from cxrlab.cli.commands import COMMANDS
 from cxrlab.cli.main import main
-from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import ConfigError, DataError, RunError
-from cxrlab.core.examples import Example
+from cxrlab.core.image_codec import encode_png
+from cxrlab.core.records import Example
 from cxrlab.core.runs import Run
 from cxrlab.render.page import write_page
 from cxrlab.render.run_folder import CONCLUSIONS

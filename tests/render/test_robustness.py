@@ -13,8 +13,8 @@ import pytest
 from audits import against, audit, condition, label_row, measure, model
 from pages import page_of
 
-from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import DataError
+from cxrlab.core.image_codec import encode_png
 from cxrlab.core.runs import Run
 from cxrlab.render.metric_names import middle_radius, ordered, radius
 from cxrlab.render.page import svg_file

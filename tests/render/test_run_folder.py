@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cxrlab.core.errors import DataError
-from cxrlab.core.examples import Example
+from cxrlab.core.records import Example
 from cxrlab.render.run_folder import UNCHOSEN, RunFolder, read_run, read_runs
 
 

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from cxrlab.attacks.config import AttackSettings
-from cxrlab.core.config import nested, raise_problems
+from cxrlab.core.config import nested, raise_problems, read_yaml
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.label_maps import NIH_CXR14
 from cxrlab.core.vocabulary import CHEXPERT_14
-from cxrlab.core.yaml_file import read_yaml
 from cxrlab.data.config import ImportConfig, PhantomConfig
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.corpus_writer import CorpusWriter

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from cxrlab.attacks.config import AttackSettings
-from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import DataError, OutOfMemory
+from cxrlab.core.image_codec import encode_png
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.memory import RECORD
 from cxrlab.data.corpus import Corpus

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from cxrlab.core.codec import decode
+from cxrlab.core.image_codec import decode
 from cxrlab.core.runs import Run
 from cxrlab.robustness.cases import Case
 from cxrlab.robustness.triptychs import changed_spans, keep_image, triptych

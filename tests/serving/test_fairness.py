@@ -17,7 +17,7 @@ import httpx
 import pytest
 from serving_models import NAME, Echo, asking, code_of, image_of, post, said, served
 
-from cxrlab.core.codec import to_uint8
+from cxrlab.core.image_codec import to_uint8
 from cxrlab.core.protocols import Capabilities, Generated
 from cxrlab.models.decoding import Decoding
 from cxrlab.serving.accounts import add_account, read_accounts

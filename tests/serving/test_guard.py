@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from chest_images import frontal_images
 
-from cxrlab.core.codec import encode_png, to_uint8
 from cxrlab.core.errors import ConfigError, DataError, RunError
+from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.records import ImageFile, Report, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.card import Card

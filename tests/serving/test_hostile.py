@@ -22,7 +22,7 @@ from serve_process import Serving, serve
 from serving_models import asking, image_of, said, url_of
 from tables import every_row
 
-from cxrlab.core.codec import decode
+from cxrlab.core.image_codec import decode
 from cxrlab.data.images import as_uint8
 from cxrlab.serving.accounts import add_account
 from cxrlab.serving.config import Limits

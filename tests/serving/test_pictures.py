@@ -18,7 +18,7 @@ from PIL import Image
 from serving_models import image_of, url_of
 from tables import every_row
 
-from cxrlab.core.codec import encode_jpeg, encode_png
+from cxrlab.core.image_codec import encode_jpeg, encode_png
 from cxrlab.data.images import as_uint8, load_image, read_picture
 from cxrlab.serving.config import Limits
 from cxrlab.serving.errors import ApiError

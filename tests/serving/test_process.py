@@ -24,7 +24,7 @@ from chest_images import frontal_images
 from serve_process import PATIENCE_S, Serving, command, serve
 from serving_models import asking, image_of, said, url_of
 
-from cxrlab.core.codec import encode_png, to_uint8
+from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.records import ImageFile, Report, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.card import Card

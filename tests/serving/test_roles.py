@@ -22,9 +22,9 @@ from text_server import TextServer, started, wait_for
 from written_reports import effusions
 
 from cxrlab.cli.main import main
-from cxrlab.core.answer_store import ANSWERS, REQUESTS
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.llm import ANSWERS, REQUESTS
 from cxrlab.core.records import Report
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.structuring import records
@@ -58,7 +58,7 @@ class Role:
     say: Callable[[str], str]
     prompts: int
     kills: tuple[int, int]
-    asking: str = "--asking"
+    asking: str = "--llm"
     folder: str = "."
     results: tuple[str, ...] = ()
 
@@ -211,7 +211,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
              "--measure.swaps", "10", "--surrogate-decoding.strategy", "greedy",
              "--surrogate-decoding.max-new-tokens", "4"),
             ("--oracle", "MODEL"),
-            described, prompts=len(QUESTIONS), kills=(10, 8), asking="--oracle-asking", folder="oracle",
+            described, prompts=len(QUESTIONS), kills=(10, 8), asking="--oracle-llm", folder="oracle",
             results=("oracle.json", "rounds/1/plan.jsonl", "extraction.json"),
         ),
     }  # fmt: skip

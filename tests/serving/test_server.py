@@ -17,9 +17,8 @@ import pytest
 from serving_models import NAME, Echo, Parrot, asking, code_of, image_of, post, said, served, url_of
 from tiny_models import save_causal, save_tiny_llava
 
-from cxrlab.core.codec import to_unit
-from cxrlab.core.connection import Connection
-from cxrlab.core.egress import Shown
+from cxrlab.core.endpoints import Connection, EgressData
+from cxrlab.core.image_codec import to_unit
 from cxrlab.core.protocols import REFUSED, Capabilities, Generated
 from cxrlab.evaluation.generate import caution_domain, caution_image_size
 from cxrlab.models.hf.model import HfModel
@@ -112,7 +111,7 @@ def test_cautions_go_into_the_log_and_into_every_answer_about_an_image(tmp_path:
 
 
 def test_a_model_without_a_reason_for_caution_gives_none(tmp_path: Path) -> None:
-    synthetic = Shown("a corpus", synthetic=True)
+    synthetic = EgressData("a corpus", synthetic=True)
     with served(tmp_path, model=Phantoms(), images=synthetic) as running:
         sent = post(running, asking(image_of(1, 32)))
         assert sent.json()["cautions"] == [] and "X-Cxrlab-Caution" not in sent.headers
@@ -463,7 +462,7 @@ def test_a_name_that_may_not_be_served_is_written_nowhere(
     from cxrlab.core.errors import ConfigError
 
     monkeypatch.setenv("CXRLAB_API_KEY", "k" * 20)
-    loading = LoadSettings(connection=Connection(may_leave="The board, for this test"))
+    loading = LoadSettings(connection=Connection(egress_permission="The board, for this test"))
     with pytest.raises(ConfigError, match=told):
         open_service(ServeConfig(model, text=text, loading=loading), tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -471,10 +470,10 @@ def test_a_name_that_may_not_be_served_is_written_nowhere(
 
 def test_a_server_before_a_model_elsewhere_needs_leave_for_images_that_nobody_knows(tmp_path: Path) -> None:
     """A rehearsal knows whose images they are: those of a synthetic corpus need none."""
-    from cxrlab.core.egress import Shown
+    from cxrlab.core.endpoints import EgressData
     from cxrlab.core.errors import ConfigError
 
     config = ServeConfig("https://elsewhere.example/v1#m", port=0)
     with pytest.raises(ConfigError, match="images of whoever asks may hold patients' data"):
         open_service(config, tmp_path / "out")
-    open_service(config, tmp_path / "out", model=Echo(), images=Shown("phantoms", synthetic=True)).close()
+    open_service(config, tmp_path / "out", model=Echo(), images=EgressData("phantoms", synthetic=True)).close()

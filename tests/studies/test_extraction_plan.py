@@ -156,7 +156,7 @@ def test_the_shipped_study_makes_each_thing_once(ada_steal: Shipped) -> None:
     kinds = {"models": 1, "victims": 1, "extract": 20}
     assert Counter(part.kind for part in found.parts) == kinds
     assert config.contrasts[0] == ("B-ada", "B-knockoff")
-    rows = {name for table in config.shown().values() for name in table.variants}
+    rows = {name for table in config.shown_tables().values() for name in table.variants}
     assert rows == set(config.variants)  # nothing is made that no table shows
 
 

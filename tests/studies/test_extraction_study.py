@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cxrlab.core.errors import DataError
-from cxrlab.core.json_form import dumps
+from cxrlab.core.json_values import dumps
 from cxrlab.core.runs import state
 from cxrlab.studies.extraction_config import ExtractionStudyConfig
 from cxrlab.studies.extraction_parts import make

@@ -13,7 +13,7 @@ from tables import every_row
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import write_json
-from cxrlab.core.json_form import dumps
+from cxrlab.core.json_values import dumps
 from cxrlab.core.runs import state
 from cxrlab.render.page import write_page
 from cxrlab.studies import preference_study
@@ -306,8 +306,8 @@ def test_the_page_shows_every_variant_and_no_markup_of_theirs(tmp_path: Path) ->
     page = shown(tmp_path / "a", found)
     assert "<h2>Alignment, over seeds</h2>" in page and "<b>dpo</b>" in page and "&lt;b&gt;more" in page
     assert "All &lt;i&gt;of&lt;/i&gt; it." in page and "<b>more" not in page and "&lt;u&gt;" in page
-    assert "+0.200" in page and "clear in 1 of 2" in page and "20.0 → <b>40.0</b>" in page and "1.00 of that" in page
-    assert "Published figures" in page and "m&nbsp;↓" in page and "Every metric and every seed" in page
+    assert "+0.200" in page and "clear in 1 of 2" in page and "20.0 → 40.0" in page and "1.00 of that" in page
+    assert "Published figures" in page and "m ↓" in page and "Every metric and every seed" in page
 
 
 def test_a_page_without_figures_has_no_section(tmp_path: Path) -> None:

@@ -120,24 +120,24 @@ def test_what_was_left_out_stays_left_out_when_a_tour_goes_on(
 
 
 def test_a_step_whose_part_is_not_installed_is_left_out_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cxrlab.core import install
+    from cxrlab.core import environment
 
     served = next(step for step in STEPS_OF_THE_TOUR if step.extra == "serve")
     others = [step for step in STEPS_OF_THE_TOUR if step is not served]
     assert tour._lacking(served, None) is None
-    monkeypatch.setattr(install, "_version_of", lambda module, name: None if module == "httpx" else "1")
+    monkeypatch.setattr(environment, "_version_of", lambda module, name: None if module == "httpx" else "1")
     assert "httpx is not installed" in str(tour._lacking(served, None))
     assert not any(tour._lacking(step, None) for step in others)
 
 
 def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The extra first, then the weights; nothing when both are there."""
-    from cxrlab.core import install
+    from cxrlab.core import environment
     from cxrlab.models import builtin
 
     monkeypatch.undo()
     with monkeypatch.context() as patch:
-        patch.setattr(install, "_version_of", lambda module, name: None)
+        patch.setattr(environment, "_version_of", lambda module, name: None)
         assert "models" in str(tour_models.missing())
     pytest.importorskip("torch")
     monkeypatch.setattr(builtin, "WEIGHTS", tmp_path)

@@ -11,8 +11,8 @@ import torch
 from tiny_models import tiny_llava, tiny_tokenizer
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import ConfigError
+from cxrlab.core.image_codec import encode_png
 from cxrlab.models.components import load_vision_encoder
 from cxrlab.models.random_init import assemble_llava
 from cxrlab.training.image_features import open_features, to_pixels, vision_encoder_key

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from cxrlab.core.codec import decode, encode_jpeg, to_uint8, to_unit
-from cxrlab.core.errors import ConfigError, shown
+from cxrlab.core.errors import ConfigError, short_repr
+from cxrlab.core.image_codec import decode, encode_jpeg, to_uint8, to_unit
 from cxrlab.core.randomness import generator
 from cxrlab.core.tables import Table
 from cxrlab.data.phantom.render import LETTERS
@@ -53,7 +53,7 @@ def corrupt(name: str, image: ImageArray, severity: int, *, key: str, seed: int)
     """
     change: Corruption = CORRUPTIONS.load(name)
     if isinstance(severity, bool) or severity not in SEVERITIES:
-        raise ConfigError(f"{shown(severity)} is no severity of '{name}'; give a whole number from 1 to 5.")
+        raise ConfigError(f"{short_repr(severity)} is no severity of '{name}'; give a whole number from 1 to 5.")
     clean = _checked(image)
     spoilt = change(clean, int(severity), generator(seed, "corruption", name, key))
     if spoilt.shape != clean.shape:

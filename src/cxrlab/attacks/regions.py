@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.errors import ConfigError, DataError, UnknownName, nearest
+from cxrlab.core.errors import ConfigError, DataError, UnknownName, did_you_mean
 
 KINDS = ("all", "patch", "border", "off-lungs", "off-findings")
 _FORMS = "all, patch:LEFT,TOP,RIGHT,BOTTOM, border:SHARE, off-lungs, off-findings"
@@ -48,7 +48,7 @@ def parse_region(name: str) -> Region:
     """
     kind, colon, rest = name.partition(":")
     if kind not in KINDS:
-        raise UnknownName(f"'{name}' is no region.{nearest(kind, KINDS)} There are: {_FORMS}.")
+        raise UnknownName(f"'{name}' is no region.{did_you_mean(kind, KINDS)} There are: {_FORMS}.")
     if kind == "patch":
         return Region(kind, _patch(name, rest))
     if kind == "border":

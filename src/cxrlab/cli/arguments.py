@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from cxrlab.cli.commands import Command
-from cxrlab.core.config import build, gather, raise_problems
-from cxrlab.core.errors import ConfigError, nearest
-from cxrlab.core.settings import Setting, checked, is_config, parameter_hints, settings
+from cxrlab.core.config import Setting, build, checked, gather, is_config, parameter_hints, raise_problems, settings
+from cxrlab.core.errors import ConfigError, did_you_mean
 
 _COMMON = {
     "--json": "print the result as JSON",
@@ -253,7 +252,7 @@ class CommandLine:
             flag = name.replace("_", "-")
             if flag not in known:
                 raise ConfigError(
-                    f"'cxrlab {self.name}' has no flag {name}.{nearest(flag, known)} See 'cxrlab {self.name} --help'."
+                    f"'cxrlab {self.name}' has no flag {name}.{did_you_mean(flag, known)} See 'cxrlab {self.name} --help'."
                 )
             tidy.append(self._switched(flag, value) if equals and flag in self.switches else flag + equals + value)
         return tidy

@@ -77,12 +77,12 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         ),
         "data compose": Command(
             "one corpus out of several: merge, subset, filter; CXR-697K",
-            "cxrlab.cli.composing:compose",
+            "cxrlab.cli.data:compose",
             "cxrlab data compose --config configs/data/cxr697k.yaml --out corpora/cxr697k",
         ),
         "data structure": Command(
             "clean sections beside the source's text, by rules or a model",
-            "cxrlab.cli.structuring:structure",
+            "cxrlab.cli.data:structure",
             "cxrlab data structure corpora/openi --model rules --out corpora/openi_structured",
             ("corpus",),
         ),
@@ -94,19 +94,19 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         ),
         "data check": Command(
             "every defect of a corpus, and the corpus in numbers",
-            "cxrlab.cli.checking:check",
+            "cxrlab.cli.data:check",
             "cxrlab data check corpora/phantom --out runs/phantom_card",
             ("corpus",),
         ),
         "data scrub": Command(
             "what in images may name a patient, told or taken out",
-            "cxrlab.cli.checking:scrub",
+            "cxrlab.cli.data:scrub",
             "cxrlab data scrub downloads/images --blank --out runs/scrubbed",
             ("source",),
         ),
         "train encoder": Command(
             "stage 1: images and reports in one space, by contrast",
-            "cxrlab.cli.encoders:train",
+            "cxrlab.cli.training:train",
             "cxrlab train encoder --config configs/training/encoder_phantom.yaml --data corpora/phantom "
             "--out runs/encoder",
         ),
@@ -133,7 +133,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         ),
         "models convert": Command(
             "a published checkpoint's layout into that of transformers",
-            "cxrlab.cli.converting:convert",
+            "cxrlab.cli.models:convert",
             "cxrlab models convert open-clip downloads/biomedclip --out models/biomedclip",
             ("layout", "source"),
         ),
@@ -150,66 +150,66 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         ),
         "score": Command(
             "predictions against references, with intervals and floors",
-            "cxrlab.cli.scoring:score",
+            "cxrlab.cli.evaluation:score",
             "cxrlab score --references corpora/phantom --predictions runs/normal --out runs/normal_scored",
             ("references", "predictions"),
         ),
         "compare": Command(
             "scored runs, paired study by study; exit 1 when a gate fails",
-            "cxrlab.cli.scoring:compare",
+            "cxrlab.cli.evaluation:compare",
             "cxrlab compare runs/normal_scored runs/retrieval_scored --noninferior findings.f1=0.02",
             ("runs",),
         ),
         "explain": Command(
             "where a model looked when it wrote a word, over the image",
-            "cxrlab.cli.explaining:explain",
+            "cxrlab.cli.evaluation:explain",
             "cxrlab explain --model hf:runs/finetune/checkpoint --image image.png --word effusion --out runs/explained",
         ),
         "pointing": Command(
             "do those maps point at the finding? scored on exact masks",
-            "cxrlab.cli.explaining:pointing",
+            "cxrlab.cli.evaluation:pointing",
             "cxrlab pointing --model hf:runs/finetune/checkpoint --data corpora/phantom --n 200 --out runs/pointing",
         ),
         "metrics ls": Command(
             "every metric with direction, range and convention",
-            "cxrlab.cli.scoring:list_metrics",
+            "cxrlab.cli.evaluation:list_metrics",
             "cxrlab metrics ls",
         ),
         "metrics validate": Command(
             "the metrics against radiologists or known errors",
-            "cxrlab.cli.scoring:validate",
+            "cxrlab.cli.evaluation:validate",
             "cxrlab metrics validate --benchmark phantom --n 500 --out runs/validation",
         ),
         "retrieve": Command(
             "images find their reports and reports their images; zero-shot",
-            "cxrlab.cli.encoders:retrieve",
+            "cxrlab.cli.training:retrieve",
             "cxrlab retrieve --model hf:runs/encoder/checkpoint --data corpora/phantom --out runs/retrieval",
         ),
         "prefer sample": Command(
             "several drawn reports a study: candidates for a judge",
-            "cxrlab.cli.preferring:sample",
+            "cxrlab.cli.preference:sample",
             "cxrlab prefer sample --model hf:runs/finetune/checkpoint --data corpora/phantom --out runs/candidates",
         ),
         "prefer judge": Command(
             "a reward for every candidate: a metric, a mix, or a comparison",
-            "cxrlab.cli.preferring:judge",
+            "cxrlab.cli.preference:judge",
             "cxrlab prefer judge --candidates runs/candidates --data corpora/phantom --judge green:rules "
             "--out runs/rewards",
         ),
         "prefer pair": Command(
             "preference pairs from rewards, or from what people said",
-            "cxrlab.cli.preferring:pair",
+            "cxrlab.cli.preference:pair",
             "cxrlab prefer pair --rewards runs/rewards --longest-ratio 1.2 --out runs/pairs",
         ),
         "prefer train": Command(
             "a model aligned by pairs; what that has gained and cost",
-            "cxrlab.cli.aligning:train",
+            "cxrlab.cli.preference:train",
             "cxrlab prefer train --config configs/preference/dpo_phantom.yaml --data corpora/phantom "
             "--pairs runs/pairs --start builtin:reporter --out runs/aligned",
         ),
         "harden": Command(
             "make a vision encoder harder to fool: adversarial fine-tuning",
-            "cxrlab.cli.hardening:harden",
+            "cxrlab.cli.robustness:harden",
             "cxrlab harden --config configs/robustness/harden_phantom.yaml --data corpora/phantom "
             "--model builtin:reporter --out runs/hardened",
         ),
@@ -221,24 +221,24 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         ),
         "extract": Command(
             "copy a model by queries: what it costs, how good the copy is",
-            "cxrlab.cli.extracting:extract",
+            "cxrlab.cli.extraction:extract",
             "cxrlab extract --config configs/extraction/ada_steal_phantom.yaml --victim builtin:reporter "
             "--data corpora/phantom --out runs/ada_steal",
         ),
         "detect": Command(
             "would copying be noticed? detectors on what was asked",
-            "cxrlab.cli.detecting:detect",
+            "cxrlab.cli.extraction:detect",
             "cxrlab detect runs/knockoff --benign corpora/phantom --out runs/detected",
             ("streams",),
         ),
         "defend": Command(
             "defences against copying: their cost, and who gets past them",
-            "cxrlab.cli.defending:defend",
+            "cxrlab.cli.extraction:defend",
             "cxrlab defend --victim builtin:reporter --data corpora/phantom --out runs/defended",
         ),
         "defend test-watermark": Command(
             "does a suspect's text carry the watermark?",
-            "cxrlab.cli.defending:test_watermark",
+            "cxrlab.cli.extraction:test_watermark",
             "cxrlab defend test-watermark suspect/predictions.jsonl --key-file key.txt",
             ("suspect",),
         ),

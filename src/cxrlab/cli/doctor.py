@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from cxrlab.cli.result import Result, columns
-from cxrlab.core.install import BASE_INSTALL, extras, version
+from cxrlab.cli.output import Result, columns
+from cxrlab.core.environment import BASE_INSTALL, extras, version
 
 BASE = (
     "numpy", "pillow", "pydicom", "pylibjpeg", "pylibjpeg-libjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle",

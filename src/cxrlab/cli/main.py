@@ -12,12 +12,12 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from cxrlab.cli.commands import COMMANDS
-from cxrlab.core.errors import ConfigError, CxrlabError, MissingExtra, OutOfMemory, UnknownName, nearest
+from cxrlab.core.errors import ConfigError, CxrlabError, MissingExtra, OutOfMemory, UnknownName, did_you_mean
 from cxrlab.core.memory import GPU, memory_that_ran_out
-from cxrlab.core.streams import Remarks, deliver, harmless
+from cxrlab.core.terminal import NoticeStream, print_result, terminal_safe
 
 if TYPE_CHECKING:
-    from cxrlab.cli.result import Result
+    from cxrlab.cli.output import Result
 
 INTERRUPTED = 130
 
@@ -85,8 +85,8 @@ def overview(path: Sequence[str] = ()) -> str:
 
 def _run(name: str, words: list[str]) -> int:
     from cxrlab.cli.arguments import CommandLine
-    from cxrlab.cli.result import present
-    from cxrlab.core.progress import silenced
+    from cxrlab.cli.output import present
+    from cxrlab.core.terminal import silenced
 
     command = COMMANDS[name]
     line = CommandLine(name, command, _load(command.target))
@@ -111,9 +111,9 @@ def _load(target: str) -> Callable[..., Any]:
 
 
 def _show(result: Result, *, as_json: bool) -> int:
-    from cxrlab.core.json_form import dumps
+    from cxrlab.core.json_values import dumps
 
-    text = dumps(result.data, indent=2) if as_json else harmless(result.text, colours=result.coloured)
+    text = dumps(result.data, indent=2) if as_json else terminal_safe(result.text, colours=result.coloured)
     code = 0 if result.ok else 1
     return _print(text, code) if text else code
 
@@ -130,12 +130,14 @@ def _no_such_command(path: list[str], words: list[str]) -> CxrlabError:
             choices = sorted({name.split()[count] for name in below})
             wrong = path[count] if count < len(path) else None
             said = (
-                f"'{group}' has no command '{wrong}'.{nearest(wrong, choices)}" if wrong else f"'{group}' is a group."
+                f"'{group}' has no command '{wrong}'.{did_you_mean(wrong, choices)}"
+                if wrong
+                else f"'{group}' is a group."
             )
             return UnknownName(f"{said} Choose one of: {', '.join(choices)}.")
     first = path[0] if path else words[0]
     tops = list(dict.fromkeys(name.split()[0] for name in COMMANDS))
-    return UnknownName(f"there is no command '{first}'.{nearest(first, tops)} Choose one of: {', '.join(tops)}.")
+    return UnknownName(f"there is no command '{first}'.{did_you_mean(first, tops)} Choose one of: {', '.join(tops)}.")
 
 
 def _sentence(error: Exception, words: list[str]) -> str | None:
@@ -148,7 +150,7 @@ def _sentence(error: Exception, words: list[str]) -> str | None:
         more = () if where == GPU else _FEWER_PROCESSES
         return f"{where} ran out; {_less_memory(words, (*_SMALLER_STEPS, *_SMALLER_MODEL, *more))}"
     if isinstance(error, ModuleNotFoundError):
-        from cxrlab.core.install import explain
+        from cxrlab.core.environment import explain
 
         missing: MissingExtra | None = explain(error)
         return None if missing is None else str(missing)
@@ -202,10 +204,10 @@ def _less_memory(words: list[str], savings: Iterable[tuple[str, str]]) -> str:
 
 def _print(text: str, code: int = 0) -> int:
     """Show the result; the code is the command's own, also when nobody reads what it says."""
-    deliver(text)
+    print_result(text)
     return code
 
 
 def _say(sentence: str, code: int) -> int:
-    Remarks(sys.stderr).write(f"cxrlab: {harmless(sentence)}\n")
+    NoticeStream(sys.stderr).write(f"cxrlab: {terminal_safe(sentence)}\n")
     return code

@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.cli.result import Result, columns
+from cxrlab.cli.output import Result, columns
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_text
-from cxrlab.core.json_form import dumps
+from cxrlab.core.json_values import dumps
 from cxrlab.core.records import Finding, chexpert_labels
-from cxrlab.core.streams import harmless
+from cxrlab.core.terminal import terminal_safe
 from cxrlab.core.vocabulary import Certainty
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _words(text: str, finding: Finding) -> str:
 
 
 def _shown(text: str) -> str:
-    return harmless(" ".join(text.split()))
+    return terminal_safe(" ".join(text.split()))
 
 
 def _colours() -> bool:
@@ -141,5 +141,5 @@ def _coloured(reading: Reading) -> str:
         if mark != now:
             out.append(("\033[0m" if now else "") + (f"\033[{mark}m" if mark else ""))
             now = mark
-        out.append(harmless(character))
+        out.append(terminal_safe(character))
     return "".join([*out, "\033[0m" if now else ""]).strip()

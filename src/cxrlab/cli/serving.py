@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cxrlab.cli.result import Result, columns
-from cxrlab.core.errors import DataError, UnknownName, nearest
+from cxrlab.cli.output import Result, columns
+from cxrlab.core.errors import DataError, UnknownName, did_you_mean
 from cxrlab.serving.config import RehearseConfig, ServeConfig
 
 
@@ -91,7 +91,7 @@ def forgive(name: str | None = None, out: Path = Path("runs/serve")) -> Result:
             return Result(columns(rows) or "no account is stopped", [asdict(stop) for stop in book.stops()])
         if not book.strike(name):
             stopped = [stop.account for stop in book.stops()]
-            raise UnknownName(f"the guard has not stopped '{name}'.{nearest(name, stopped)}")
+            raise UnknownName(f"the guard has not stopped '{name}'.{did_you_mean(name, stopped)}")
     return Result(f"'{name}' may ask again", {"account": name})
 
 

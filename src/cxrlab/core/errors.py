@@ -44,10 +44,10 @@ class OutOfMemory(CxrlabError):
     """Memory that does not suffice even for a batch of one; the command line adds the flags that may help."""
 
 
-def nearest(word: str, names: Iterable[str], most: int = 3) -> str:
+def did_you_mean(word: str, names: Iterable[str], most: int = 3) -> str:
     """A 'did you mean' clause, or an empty string when nothing is close.
 
-    >>> nearest("sise", ["size", "seed"])
+    >>> did_you_mean("sise", ["size", "seed"])
     " Did you mean 'size'?"
     """
     lowered = {name.lower(): name for name in names}
@@ -57,7 +57,7 @@ def nearest(word: str, names: Iterable[str], most: int = 3) -> str:
     return " Did you mean " + " or ".join(f"'{name}'" for name in close) + "?"
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """A value as a message shows it: as Python writes it, null for None, and long ones cut in the middle."""
     if value is None:
         return "null"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple, Self
 
-from cxrlab.core.errors import DataError, VocabularyError, nearest, shown
+from cxrlab.core.errors import DataError, VocabularyError, did_you_mean, short_repr
 
 Check = Callable[[Any, str], Any]
 
@@ -49,12 +49,14 @@ class Record:
         """Read the JSON form and check every field; null stands for the default."""
         if not isinstance(source, Mapping):
             first = next(iter(cls.checks))
-            raise DataError(f'{cls.what} must be an object such as {{"{first}": …}}, not {shown(source)}.')
+            raise DataError(f'{cls.what} must be an object such as {{"{first}": …}}, not {short_repr(source)}.')
         shape = _shape(cls)
         foreign = {key: value for key, value in source.items() if key not in cls.checks}
         if foreign and not shape.keeps_foreign:
             key, known = str(next(iter(foreign))), ", ".join(cls.checks)
-            raise DataError(f"{cls.what} has an unknown key '{key}'.{nearest(key, cls.checks)} Known keys: {known}.")
+            raise DataError(
+                f"{cls.what} has an unknown key '{key}'.{did_you_mean(key, cls.checks)} Known keys: {known}."
+            )
         if missing := [f"'{key}'" for key in cls.checks if key in shape.needed and key not in source]:
             raise DataError(f"{cls.what} needs {' and '.join(missing)}; add what is missing.")
         values: dict[str, Any] = {"extra": foreign} if shape.keeps_foreign else {}
@@ -130,7 +132,7 @@ def one_of(*options: str) -> Check:
 
     def check(value: Any, key: str) -> str:
         if value not in options:
-            raise _wrong(value, key, f"one of {', '.join(options)}", nearest(str(value), options))
+            raise _wrong(value, key, f"one of {', '.join(options)}", did_you_mean(str(value), options))
         return str(value)
 
     return check
@@ -152,7 +154,7 @@ class Word:
             return self.kind(value)
         except ValueError:
             words = [member.value for member in self.kind]
-            error = _wrong(value, key, f"one of {', '.join(words)}", nearest(str(value), words))
+            error = _wrong(value, key, f"one of {', '.join(words)}", did_you_mean(str(value), words))
             raise VocabularyError(str(error)) if isinstance(value, str) else error from None
 
 
@@ -200,7 +202,7 @@ def by(read: Callable[[Any], Any]) -> Check:
 
 
 def _wrong(value: Any, key: str, wanted: str, hint: str = "") -> DataError:
-    return DataError(f"'{key}' is {shown(value)}; it must be {wanted}.{hint}")
+    return DataError(f"'{key}' is {short_repr(value)}; it must be {wanted}.{hint}")
 
 
 def _plain(value: Any) -> Any:

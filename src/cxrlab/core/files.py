@@ -17,8 +17,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.errors import CxrlabError, DataError, RunError, nearest
-from cxrlab.core.json_form import BadJson, dumps, loads
+from cxrlab.core.errors import CxrlabError, DataError, RunError, did_you_mean
+from cxrlab.core.json_values import BadJson, dumps, loads
 
 PRIVATE = 0o600  # mode of a new file
 _PRIVATE_FOLDER = 0o700
@@ -194,7 +194,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 def unreadable(error: OSError, path: Path) -> CxrlabError:
     """The `DataError` for a file that cannot be opened for reading."""
     if error.errno == errno.ENOENT:
-        hint = nearest(path.name, _neighbours(path)) or " Check the path."
+        hint = did_you_mean(path.name, _neighbours(path)) or " Check the path."
         return DataError(f"{path} does not exist.{hint}")
     return DataError(str(os_error(error, path, "read")))
 

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.files import PRIVATE, make_folder, os_error, unreadable, utf8, write_all
-from cxrlab.core.json_form import BadJson, dumps, loads
+from cxrlab.core.json_values import BadJson, dumps, loads
 
 _BLOCK = 1 << 16
 # Bytes of a line. Parsed, it takes up to twenty times as much.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from cxrlab.core.errors import VocabularyError, nearest
+from cxrlab.core.errors import VocabularyError, did_you_mean
 from cxrlab.core.vocabulary import CHEXPERT_14, observation
 
 
@@ -341,11 +341,13 @@ def mapped(corpus: str, label: str) -> Mapped:
     """What `label` of `corpus` means; an unknown corpus or label is a `VocabularyError` with the nearest."""
     if corpus not in LABEL_MAPS:
         names = ", ".join(LABEL_MAPS)
-        raise VocabularyError(f"there is no label map for '{corpus}'.{nearest(corpus, LABEL_MAPS)} Known: {names}.")
+        raise VocabularyError(
+            f"there is no label map for '{corpus}'.{did_you_mean(corpus, LABEL_MAPS)} Known: {names}."
+        )
     rows = LABEL_MAPS[corpus]
     if label not in rows:
         raise VocabularyError(
-            f"'{label}' has no row in the label map of {corpus}.{nearest(label, rows)} "
+            f"'{label}' has no row in the label map of {corpus}.{did_you_mean(label, rows)} "
             f"Add one to cxrlab/core/label_maps.py, with the reason if nothing fits."
         )
     return rows[label]

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from cxrlab.core.errors import OutOfMemory
 from cxrlab.core.files import read_json, write_json
-from cxrlab.core.streams import Remarks
+from cxrlab.core.terminal import NoticeStream
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -110,7 +110,7 @@ class BatchSize:
         if self._folder is not None:
             told = {"asked": self.asked, "used": self.now, "note": self.note}
             write_json(self._folder / RECORD, {**self._record(), self._setting: told})
-        Remarks(sys.stderr).write(f"Batch of {too_large} does not fit in {where}; continuing with {self.now}.\n")
+        NoticeStream(sys.stderr).write(f"Batch of {too_large} does not fit in {where}; continuing with {self.now}.\n")
 
     def _record(self) -> dict[str, Any]:
         file = self._folder / RECORD if self._folder is not None else None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cxrlab.core import fields
-from cxrlab.core.errors import DataError, VocabularyError, nearest, shown
+from cxrlab.core.errors import DataError, VocabularyError, did_you_mean, short_repr
 from cxrlab.core.fields import Record
 from cxrlab.core.vocabulary import (
     CHEXPERT_14,
@@ -89,11 +89,11 @@ class Finding(Record):
         row = observation(self.observation)
         if self.location is not None and self.location not in LOCATIONS:
             raise VocabularyError(
-                f"'{self.location}' is not a location of the vocabulary.{nearest(self.location, LOCATIONS)}"
+                f"'{self.location}' is not a location of the vocabulary.{did_you_mean(self.location, LOCATIONS)}"
             )
         if self.tip is not None and self.tip not in row.tips:
             raise VocabularyError(
-                f"'{self.tip}' is not a tip position of '{self.observation}'.{nearest(self.tip, row.tips)}"
+                f"'{self.tip}' is not a tip position of '{self.observation}'.{did_you_mean(self.tip, row.tips)}"
             )
 
     @property
@@ -156,7 +156,7 @@ class Report(Record):
         """The text of one section, by name."""
         if name not in SECTIONS:
             raise DataError(
-                f"'{name}' is not a section of a report.{nearest(name, SECTIONS)} Sections: {', '.join(SECTIONS)}."
+                f"'{name}' is not a section of a report.{did_you_mean(name, SECTIONS)} Sections: {', '.join(SECTIONS)}."
             )
         text: str | None = getattr(self, name)
         return text
@@ -169,10 +169,10 @@ class Report(Record):
 def _corners(value: Any, key: str) -> tuple[float, float, float, float]:
     number = fields.number()
     if not isinstance(value, (list, tuple)) or len(value) != 4:
-        raise DataError(f"'{key}' is {shown(value)}; it must be [left, top, right, bottom] in pixels.")
+        raise DataError(f"'{key}' is {short_repr(value)}; it must be [left, top, right, bottom] in pixels.")
     left, top, right, bottom = (number(corner, key) for corner in value)
     if left > right or top > bottom:
-        raise DataError(f"'{key}' is {shown(value)}; left must not exceed right, nor top exceed bottom.")
+        raise DataError(f"'{key}' is {short_repr(value)}; left must not exceed right, nor top exceed bottom.")
     return left, top, right, bottom
 
 
@@ -214,7 +214,9 @@ class ImageFile(Record):
 def _label(value: Any, key: str) -> int:
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value in (-1, 0, 1):
         return int(value)
-    raise DataError(f"'{key}' is {shown(value)}; it must be 1 (present), 0 (absent) or -1 (uncertain), or be left out.")
+    raise DataError(
+        f"'{key}' is {short_repr(value)}; it must be 1 (present), 0 (absent) or -1 (uncertain), or be left out."
+    )
 
 
 @dataclass(frozen=True)
@@ -381,3 +383,34 @@ class Query(Record):
     cost_usd: float | None = None
     latency_s: float | None = None
     round: int = 0
+
+
+EXAMPLES, THUMBS = "examples.jsonl", "thumbs"
+
+
+@dataclass(frozen=True)
+class Example(Record):
+    """One study for people to look at.
+
+    Args:
+        id: Of the study.
+        thumb: Path of its image inside the run folder.
+        heading: View, age and sex in a few words.
+        truth: What is known to be there, a few words each; empty for a normal image, None when nothing is known.
+        reference: The findings section of its report; None when it has none.
+    """
+
+    what = "an example"
+    checks = {
+        "id": fields.filled,
+        "thumb": fields.path,
+        "heading": fields.text,
+        "truth": fields.list_of(fields.text),
+        "reference": fields.text,
+    }
+
+    id: str
+    thumb: str
+    heading: str = ""
+    truth: tuple[str, ...] | None = None
+    reference: str | None = None

@@ -20,13 +20,12 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any
 
-from cxrlab.core.config import flatten, to_yaml
+from cxrlab.core.config import flatten, read_yaml, to_yaml
 from cxrlab.core.environment import environment
 from cxrlab.core.errors import RunError
 from cxrlab.core.files import make_folder, read_json, write_bytes, write_json, write_text
+from cxrlab.core.folders import LOCK, Lock, take_lock
 from cxrlab.core.jsonl import JsonlAppender, read_jsonl
-from cxrlab.core.locks import LOCK, Lock, take_lock
-from cxrlab.core.yaml_file import read_yaml
 
 CONFIG, ENVIRONMENT, STATUS = "config.yaml", "environment.json", "status.json"
 _TOLD = 4  # differences that a message names
@@ -50,7 +49,7 @@ class Run:
         *,
         seed: int | None = None,
         resume: bool = True,
-        free: Iterable[str] = (),
+        operational: Iterable[str] = (),
     ) -> Run:
         """Make the folder, or continue the interrupted run in it.
 
@@ -59,7 +58,7 @@ class Run:
             config: A config dataclass or mapping of plain values.
             seed: Written down, and must be the same on resume.
             resume: Whether an interrupted run may be continued.
-            free: Dotted config keys that may differ on resume because they do not change the result (`workers`).
+            operational: Dotted config keys that may differ on resume because they do not change the result (`workers`).
 
         Raises:
             RunError: When the folder holds a finished run, a run with another config, a run that another
@@ -68,7 +67,7 @@ class Run:
         folder = make_folder(path)
         lock = take_lock(folder)
         try:
-            resumed = _may_continue(folder, config, seed, resume, frozenset(free))
+            resumed = _may_continue(folder, config, seed, resume, frozenset(operational))
             run = cls(folder, lock, resumed=resumed)
             run._describe(config, seed)
         except BaseException:
@@ -166,7 +165,7 @@ def state(path: str | os.PathLike[str]) -> str | None:
     return str(found.get("state")) if isinstance(found, dict) else None
 
 
-def _may_continue(folder: Path, config: Any, seed: int | None, resume: bool, free: frozenset[str]) -> bool:
+def _may_continue(folder: Path, config: Any, seed: int | None, resume: bool, operational: frozenset[str]) -> bool:
     """False for a new run, True for one to continue; anything else in the folder is a `RunError`."""
     if not (folder / CONFIG).exists():
         foreign = sorted(e.name for e in folder.iterdir() if e.name not in _OWN and not e.name.endswith(".tmp"))
@@ -175,7 +174,7 @@ def _may_continue(folder: Path, config: Any, seed: int | None, resume: bool, fre
                 f"{folder} is not empty and not a run ('{foreign[0]}' is in it); choose a new or empty folder."
             )
         return False
-    changed = _differences(folder, config, seed, free)
+    changed = _differences(folder, config, seed, operational)
     if changed:
         more = f"; and {len(changed) - _TOLD} more" if len(changed) > _TOLD else ""
         raise RunError(
@@ -189,13 +188,15 @@ def _may_continue(folder: Path, config: Any, seed: int | None, resume: bool, fre
     return True
 
 
-def finished(path: str | os.PathLike[str], config: Any, *, seed: int | None = None, free: Iterable[str] = ()) -> bool:
-    """Whether the folder holds a finished run with these settings; `free` ones may differ."""
+def finished(
+    path: str | os.PathLike[str], config: Any, *, seed: int | None = None, operational: Iterable[str] = ()
+) -> bool:
+    """Whether the folder holds a finished run with these settings; `operational` ones may differ."""
     folder = Path(path)
-    return state(folder) == "finished" and not _differences(folder, config, seed, frozenset(free))
+    return state(folder) == "finished" and not _differences(folder, config, seed, frozenset(operational))
 
 
-def _differences(folder: Path, config: Any, seed: int | None, free: frozenset[str]) -> list[str]:
+def _differences(folder: Path, config: Any, seed: int | None, operational: frozenset[str]) -> list[str]:
     """'key was A and is now B' for every setting and the seed that differ; a setting that is null was left out."""
     import yaml
 
@@ -207,5 +208,5 @@ def _differences(folder: Path, config: Any, seed: int | None, free: frozenset[st
     return [
         f"{key} was {old.get(key, absent)!r} and is now {new.get(key, absent)!r}"
         for key in {**old, **new}
-        if key not in free and old.get(key) != new.get(key)
+        if key not in operational and old.get(key) != new.get(key)
     ]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from cxrlab.core.errors import UnknownName, nearest
+from cxrlab.core.errors import UnknownName, did_you_mean
 
 _ROW = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
@@ -47,7 +47,7 @@ class Table:
         """Import and return what `name` points at; an unknown name is an `UnknownName` with the nearest."""
         if name not in self.rows:
             known = ", ".join(self.rows) or "none yet"
-            raise UnknownName(f"there is no {self.what} '{name}'.{nearest(name, self.rows)} Known: {known}.")
+            raise UnknownName(f"there is no {self.what} '{name}'.{did_you_mean(name, self.rows)} Known: {known}.")
         return load_reference(self.rows[name])
 
     def __contains__(self, name: object) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
-from cxrlab.core.errors import VocabularyError, nearest
+from cxrlab.core.errors import VocabularyError, did_you_mean
 
 
 class Presence(StrEnum):
@@ -283,7 +283,7 @@ def observation(name: str) -> Observation:
         return OBSERVATIONS[name]
     except KeyError:
         raise VocabularyError(
-            f"'{name}' is not an observation of the vocabulary.{nearest(name, OBSERVATIONS)} "
+            f"'{name}' is not an observation of the vocabulary.{did_you_mean(name, OBSERVATIONS)} "
             f"The {len(OBSERVATIONS)} observations stand in cxrlab/core/vocabulary.py."
         ) from None
 
@@ -293,5 +293,5 @@ def chexpert_label(name: str) -> str:
     if name in CHEXPERT_14:
         return name
     raise VocabularyError(
-        f"'{name}' is not one of the 14 CheXpert observations.{nearest(name, CHEXPERT_14)} Spell them as CheXpert does."
+        f"'{name}' is not one of the 14 CheXpert observations.{did_you_mean(name, CHEXPERT_14)} Spell them as CheXpert does."
     )

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.config import flatten
-from cxrlab.core.errors import DataError, shown
-from cxrlab.core.json_form import plain
-from cxrlab.core.yaml_file import read_yaml
+from cxrlab.core.config import flatten, read_yaml
+from cxrlab.core.errors import DataError, short_repr
+from cxrlab.core.json_values import plain
 from cxrlab.data.registry import MAKERS
 
 if TYPE_CHECKING:
@@ -72,7 +71,9 @@ class Card:
         """A few words on what sets two cards apart, what is counted left aside; empty when they agree."""
         mine, theirs = (_flat(card) for card in (self, other))
         keys = [key for key in {**mine, **theirs} if mine.get(key) != theirs.get(key)]
-        return ", ".join(f"{key} is {shown(theirs.get(key))} there and {shown(mine.get(key))} here" for key in keys[:3])
+        return ", ".join(
+            f"{key} is {short_repr(theirs.get(key))} there and {short_repr(mine.get(key))} here" for key in keys[:3]
+        )
 
 
 def read_card(path: Path) -> Card:
@@ -86,14 +87,16 @@ def read_card(path: Path) -> Card:
             raise DataError(f"{path} has a '{key}' that is not a mapping; correct it or make the corpus again.")
     for key, count in ((key, count) for tally in _TALLIES for key, count in (values.get(tally) or {}).items()):
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise DataError(f"{path} counts '{key}' as {shown(count)}; write a whole number, or make the corpus again.")
+            raise DataError(
+                f"{path} counts '{key}' as {short_repr(count)}; write a whole number, or make the corpus again."
+            )
     given = {key: values[key] for key in known if values.get(key) is not None}
     collections = given.get("collections", [])
     if not isinstance(collections, list) or not all(isinstance(name, str) for name in collections):
         raise DataError(f"{path} has 'collections' that are no list of names; correct it or make the corpus again.")
     given["collections"] = tuple(collections)
     if not isinstance(given.get("synthetic", False), bool):
-        raise DataError(f"{path} says synthetic: {shown(given['synthetic'])}; write true or false.")
+        raise DataError(f"{path} says synthetic: {short_repr(given['synthetic'])}; write true or false.")
     return Card(**given, extra={key: value for key, value in values.items() if key not in known})
 
 

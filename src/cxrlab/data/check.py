@@ -16,9 +16,9 @@ from typing import Any
 from cxrlab.core.errors import CxrlabError, DataError, VocabularyError
 from cxrlab.core.files import unreadable
 from cxrlab.core.jsonl import parse_line, read_line
-from cxrlab.core.progress import track
 from cxrlab.core.records import Study
 from cxrlab.core.runs import Run
+from cxrlab.core.terminal import track
 from cxrlab.core.vocabulary import View
 from cxrlab.data.card import CARD, Card, read_card
 from cxrlab.data.config import CheckConfig, SheetConfig
@@ -374,7 +374,7 @@ def write_data_card(corpus: Path, config: CheckConfig, out: Path) -> CheckReport
     With `config.duplicates` every group of repeated reports and images stands in duplicates.json.
     """
     settings = {"corpus": str(corpus), "duplicates": config.duplicates, "images": config.images}
-    with Run.open(out, {**settings, "workers": config.workers}, seed=config.seed, free=("workers",)) as run:
+    with Run.open(out, {**settings, "workers": config.workers}, seed=config.seed, operational=("workers",)) as run:
         found = check_corpus(corpus, config.workers, duplicates=config.duplicates)
         run.write(CHECK, found.to_json())
         run.write(STATISTICS, found.statistics)

@@ -18,9 +18,9 @@ from typing import Any
 from cxrlab.core.config import flatten, to_dict
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import sha256_of
-from cxrlab.core.json_form import plain
-from cxrlab.core.progress import track
+from cxrlab.core.json_values import plain
 from cxrlab.core.records import SPLITS, Study
+from cxrlab.core.terminal import track
 from cxrlab.data.card import CARD, UNKNOWN, Card, check_external, known_collections
 from cxrlab.data.composition_tree import MEMBER, TEXTS_KEY, Merge, Node, Source, Tally, member_branch, printed
 from cxrlab.data.config import ComposeConfig, Member, Paper

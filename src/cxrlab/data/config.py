@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from cxrlab.core.asking import Asking
 from cxrlab.core.config import nested, raise_problems
-from cxrlab.core.errors import ConfigError, nearest
+from cxrlab.core.errors import ConfigError, did_you_mean
+from cxrlab.core.llm import LLMConfig
 from cxrlab.core.records import SECTIONS, SPLITS
 from cxrlab.data.phantom.presets import PRESETS
 from cxrlab.findings.lexicon import LEXICONS
@@ -35,7 +35,7 @@ def _share(name: str, value: object) -> None:
 
 def _one_of(name: str, value: str, allowed: Collection[str]) -> None:
     if value not in allowed:
-        hint = nearest(str(value), allowed)
+        hint = did_you_mean(str(value), allowed)
         raise ConfigError(f"{name}={value!r} is unknown.{hint} Choose one of {', '.join(allowed)}.")
 
 
@@ -148,7 +148,7 @@ class StructureConfig:
         max_tokens: Longest answer of a model.
         seed: Handed to the model; each further attempt at a report adds one.
         workers: Processes of the rules; 0 means one per core, the most there can be.
-        asking: How a model is asked, what is kept of its answers, and what they may cost.
+        llm: How a model is asked, what is kept of its answers, and what they may cost.
     """
 
     model: str = "rules"
@@ -160,7 +160,7 @@ class StructureConfig:
     max_tokens: int = 1024
     seed: int = 7
     workers: int = 0
-    asking: Asking = Asking()
+    llm: LLMConfig = LLMConfig()
 
     def __post_init__(self) -> None:
         if self.split is not None:
@@ -310,9 +310,11 @@ class Member:
         for text in self.texts:
             kind, colon, maker = text.partition(":")
             if kind not in TEXTS or (colon and (kind != "structured" or not maker)):
-                raise ConfigError(f"texts has '{text}'.{nearest(text, TEXTS)} Use {', '.join(TEXTS)}, structured:NAME.")
+                raise ConfigError(
+                    f"texts has '{text}'.{did_you_mean(text, TEXTS)} Use {', '.join(TEXTS)}, structured:NAME."
+                )
         if self.section not in SECTIONS:
-            hint = nearest(self.section, SECTIONS)
+            hint = did_you_mean(self.section, SECTIONS)
             raise ConfigError(f"section='{self.section}' is unknown.{hint} Use one of {', '.join(SECTIONS)}.")
         if self.n is not None and self.n < 1:
             raise ConfigError(f"n={self.n} is not usable; give a whole number of at least 1.")

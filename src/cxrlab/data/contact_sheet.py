@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from cxrlab.core.codec import to_uint8
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import write_bytes
-from cxrlab.core.progress import track
+from cxrlab.core.image_codec import to_uint8
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding, Study
+from cxrlab.core.terminal import track
 from cxrlab.data.config import SheetConfig
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.images import fit

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.codec import decode
-from cxrlab.core.egress import Shown
-from cxrlab.core.errors import ConfigError, DataError, nearest, shown
+from cxrlab.core.endpoints import EgressData
+from cxrlab.core.errors import ConfigError, DataError, did_you_mean, short_repr
 from cxrlab.core.files import unreadable
+from cxrlab.core.image_codec import decode
 from cxrlab.core.jsonl import parse_line, read_jsonl, read_line, scan_jsonl
 from cxrlab.core.records import SPLITS, Study
 from cxrlab.data.bounded_reading import read_bounded
@@ -58,9 +58,9 @@ class Corpus:
         return self.path / STUDIES
 
     @property
-    def shown(self) -> Shown:
+    def egress_data(self) -> EgressData:
         """What `core.egress` asks about before a model elsewhere is shown any of it."""
-        return Shown(str(self.path), self.card.synthetic)
+        return EgressData(str(self.path), self.card.synthetic)
 
     def studies(self, split: str | None = None, without: frozenset[str] = frozenset()) -> Iterator[Study]:
         """Stream the studies in file order; only those of `split` where one is named.
@@ -97,7 +97,7 @@ class Corpus:
         """The study of this id, read from its place in the file."""
         entry = self._index().get(study_id)
         if entry is None:
-            raise DataError(f"{self.path} has no study '{study_id}'.{nearest(study_id, self._index())}")
+            raise DataError(f"{self.path} has no study '{study_id}'.{did_you_mean(study_id, self._index())}")
         try:
             with self.file.open("rb") as stream:
                 stream.seek(entry.offset)
@@ -217,9 +217,9 @@ def check_inside(path: str) -> None:
         return  # what every corpus of this project looks like, told without taking the path apart
     parts = PureWindowsPath(path)
     if not path or parts.anchor or "\0" in path:
-        raise DataError(f"the path {shown(path)} is absolute or empty; write it relative to the corpus folder.")
+        raise DataError(f"the path {short_repr(path)} is absolute or empty; write it relative to the corpus folder.")
     if ".." in parts.parts:
-        raise DataError(f"the path {shown(path)} leaves the corpus folder; put the file, or a link to it, inside.")
+        raise DataError(f"the path {short_repr(path)} leaves the corpus folder; put the file, or a link to it, inside.")
 
 
 def _scan(file: Path) -> dict[str, _Entry]:
@@ -241,4 +241,4 @@ def repeated_id(file: Path, line: int, study_id: str) -> DataError:
 
 def _check_split(split: str | None) -> None:
     if split is not None and split not in SPLITS:
-        raise ConfigError(f"'{split}' is not a split.{nearest(split, SPLITS)} Splits: {', '.join(SPLITS)}.")
+        raise ConfigError(f"'{split}' is not a split.{did_you_mean(split, SPLITS)} Splits: {', '.join(SPLITS)}.")

@@ -17,10 +17,10 @@ from typing import Any, Generic, TypeVar
 
 from cxrlab.core.errors import RunError
 from cxrlab.core.files import make_folder, os_error, write_bytes, write_text
+from cxrlab.core.folders import Lock, take_lock
 from cxrlab.core.jsonl import JsonlAppender, line_of, read_jsonl
-from cxrlab.core.locks import Lock, take_lock
-from cxrlab.core.progress import track
 from cxrlab.core.records import SPLITS, Study
+from cxrlab.core.terminal import track
 from cxrlab.data.card import CARD, Card, read_card
 from cxrlab.data.corpus import STUDIES, Corpus, inside, load_corpus, parse_study, repeated_id, study_files
 from cxrlab.data.duplicates import study_text

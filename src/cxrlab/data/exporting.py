@@ -18,13 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.codec import encode_jpeg, encode_png, to_uint8
 from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.files import make_folder, write_bytes, write_text
-from cxrlab.core.locks import take_lock
-from cxrlab.core.progress import track
+from cxrlab.core.folders import take_lock
+from cxrlab.core.image_codec import encode_jpeg, encode_png, to_uint8
 from cxrlab.core.records import Study
 from cxrlab.core.tables import Table
+from cxrlab.core.terminal import track
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.parallel import ordered_map
 

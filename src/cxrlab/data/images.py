@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from cxrlab.core.codec import MOST_PIXELS, decode, to_uint8, to_unit
 from cxrlab.core.errors import DataError
+from cxrlab.core.image_codec import MOST_PIXELS, decode, to_uint8, to_unit
 from cxrlab.core.vocabulary import View
 from cxrlab.data.bounded_reading import read_bounded
 

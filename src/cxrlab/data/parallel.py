@@ -29,7 +29,7 @@ from typing import Any, Generic, TypeVar
 
 from cxrlab.core.environment import usable_cores
 from cxrlab.core.errors import RunError
-from cxrlab.core.streams import Remarks
+from cxrlab.core.terminal import NoticeStream
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -54,7 +54,9 @@ def worker_count(workers: int, setting: str = "workers") -> int:
 @cache
 def _remark(setting: str, workers: int, cores: int) -> None:
     """Said once, however often the number is asked for."""
-    Remarks(sys.stderr).write(f"{setting}={workers} is more than the {cores} cores of this machine; using {cores}.\n")
+    NoticeStream(sys.stderr).write(
+        f"{setting}={workers} is more than the {cores} cores of this machine; using {cores}.\n"
+    )
 
 
 def ordered_map(

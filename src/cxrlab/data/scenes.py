@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.codec import encode_png, to_uint8
+from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import View

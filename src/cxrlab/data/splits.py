@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
-from cxrlab.core.errors import ConfigError, nearest
+from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.core.randomness import fraction
 from cxrlab.core.records import SPLITS, Study
 
@@ -61,7 +61,7 @@ def check_fractions(fractions: Mapping[str, float]) -> None:
     """Refuse unknown splits, negative shares and shares that do not sum to 1."""
     for name, share in fractions.items():
         if name not in SPLITS:
-            raise ConfigError(f"'{name}' is not a split.{nearest(name, SPLITS)} Splits: {', '.join(SPLITS)}.")
+            raise ConfigError(f"'{name}' is not a split.{did_you_mean(name, SPLITS)} Splits: {', '.join(SPLITS)}.")
         if not 0.0 <= share <= 1.0:
             raise ConfigError(f"the share of split '{name}' is {share}; give a number from 0 to 1.")
     total = sum(fractions.values())

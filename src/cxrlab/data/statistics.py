@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.codec import to_uint8, to_unit
 from cxrlab.core.errors import DataError
+from cxrlab.core.image_codec import to_uint8, to_unit
 from cxrlab.core.records import SECTIONS, SPLITS, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.duplicates import study_text, words

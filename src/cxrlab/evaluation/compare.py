@@ -19,11 +19,11 @@ import numpy as np
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_bytes
-from cxrlab.core.headlines import ARROWS
-from cxrlab.core.json_form import plain
-from cxrlab.core.progress import track
+from cxrlab.core.json_values import plain
+from cxrlab.core.metric_names import ARROWS
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
+from cxrlab.core.terminal import track
 from cxrlab.evaluation.scored_runs import INDEX, ScoredRun, align_runs, read_tallies, select_comparable
 from cxrlab.metrics.statistics.bootstrap import METHOD, SLACK, Clusters, Resamples
 from cxrlab.metrics.statistics.exact_tests import McNemar, holm, mcnemar

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from cxrlab.core.asking import Asking
-from cxrlab.core.errors import ConfigError, nearest
+from cxrlab.core.errors import ConfigError, did_you_mean
+from cxrlab.core.llm import LLMConfig
 from cxrlab.core.records import SECTIONS, SPLITS
 from cxrlab.evaluation.report_files import parse_columns
 from cxrlab.evaluation.word_maps import SHEET, parse_map
@@ -59,7 +59,9 @@ class GenerateConfig:
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
-            raise ConfigError(f"split={self.split!r} is unknown.{nearest(self.split, SPLITS)} Use {', '.join(SPLITS)}.")
+            raise ConfigError(
+                f"split={self.split!r} is unknown.{did_you_mean(self.split, SPLITS)} Use {', '.join(SPLITS)}."
+            )
         for name, least in (("n", 1), ("seed", 0), ("batch_size", 1), ("examples", 0), ("control_studies", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
@@ -67,7 +69,7 @@ class GenerateConfig:
         for name in self.controls:
             if name not in CONTROL_IMAGES:
                 raise ConfigError(
-                    f"controls holds '{name}', which is unknown.{nearest(name, CONTROL_IMAGES)} Use "
+                    f"controls holds '{name}', which is unknown.{did_you_mean(name, CONTROL_IMAGES)} Use "
                     f"{', '.join(CONTROL_IMAGES)}; --control-studies 0 leaves them out."
                 )
 
@@ -126,7 +128,7 @@ class ScoreConfig:
         layer: Layer of the encoder.
         chexbert: The published checkpoint chexbert.pth, for labels by CheXbert; with the other two also RadCliQ.
         bert: Folder with the tokenizer of bert-base-uncased, for CheXbert.
-        asking: How the language models are asked that judges (chexprompt:MODEL) stand on.
+        llm: How the language models are asked that judges (chexprompt:MODEL) stand on.
         judging: Other wordings for judges by language models, and their longest answers.
     """
 
@@ -150,7 +152,7 @@ class ScoreConfig:
     layer: int = 5
     chexbert: Path | None = None
     bert: Path | None = None
-    asking: Asking = Asking()
+    llm: LLMConfig = LLMConfig()
     judging: JudgeSettings = JudgeSettings()
 
     @property
@@ -256,7 +258,9 @@ class PointingConfig:
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
-            raise ConfigError(f"split={self.split!r} is unknown.{nearest(self.split, SPLITS)} Use {', '.join(SPLITS)}.")
+            raise ConfigError(
+                f"split={self.split!r} is unknown.{did_you_mean(self.split, SPLITS)} Use {', '.join(SPLITS)}."
+            )
         for name, least in (("n", 1), ("trials", 1), ("seed", 0), ("batch_size", 1)):
             value = getattr(self, name)
             if value is not None and value < least:
@@ -318,7 +322,7 @@ class RetrieveConfig:
         for name, known in (("split", SPLITS), ("section", SECTIONS)):
             value = getattr(self, name)
             if value not in known:
-                raise ConfigError(f"{name}={value!r} is unknown.{nearest(value, known)} Use {', '.join(known)}.")
+                raise ConfigError(f"{name}={value!r} is unknown.{did_you_mean(value, known)} Use {', '.join(known)}.")
         for name, least in (("n", 2), ("seed", 0), ("batch_size", 1), ("trials", 1)):
             value = getattr(self, name)
             if value is not None and value < least:
@@ -342,7 +346,7 @@ class ValidateConfig:
         tie: Largest difference at which two values count as equal in a ranking; of radjudge alone.
         trials: Bootstrap resamples behind each interval.
         seed: Decides the resamples, and the cases of phantom.
-        asking: How the language models are asked that judges stand on.
+        llm: How the language models are asked that judges stand on.
         judging: Other wordings for judges by language models, and their longest answers.
     """
 
@@ -353,7 +357,7 @@ class ValidateConfig:
     tie: float = 0.05
     trials: int = 1000
     seed: int = 7
-    asking: Asking = Asking()
+    llm: LLMConfig = LLMConfig()
     judging: JudgeSettings = JudgeSettings()
 
     def __post_init__(self) -> None:

@@ -22,14 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from cxrlab.core.codec import encode_png
-from cxrlab.core.connection import free_of
-from cxrlab.core.egress import Shown
-from cxrlab.core.errors import ConfigError, DataError, nearest
+from cxrlab.core.endpoints import EgressData, connection_operational_fields
+from cxrlab.core.errors import ConfigError, DataError, did_you_mean
 from cxrlab.core.files import read_json
-from cxrlab.core.progress import track
+from cxrlab.core.image_codec import encode_png
 from cxrlab.core.records import Span
 from cxrlab.core.runs import Run, finished
+from cxrlab.core.terminal import track
 from cxrlab.data.contact_sheet import drawable
 from cxrlab.data.corpus import load_corpus
 from cxrlab.data.images import load_image
@@ -41,7 +40,7 @@ from cxrlab.evaluation.word_maps import SHEET, MapName, PartMaps, check_maps_ava
 if TYPE_CHECKING:
     from cxrlab.models.hf.model import HfModel
 
-FREE = free_of("loading.connection")  # settings that may change when a run is continued
+OPERATIONAL = connection_operational_fields("loading.connection")  # settings that may change when a run is continued
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +50,7 @@ class _Subject:
     name: str
     image: NDArray[np.float32]
     indication: str | None
-    shown: Shown
+    egress_data: EgressData
 
 
 def explain(config: ExplainConfig, out: Path) -> Explanation:
@@ -65,13 +64,13 @@ def explain(config: ExplainConfig, out: Path) -> Explanation:
         DataError: When the report has no word, or not the one that was asked for.
         ConfigError: When the model cannot give a map; see `explainable`.
     """
-    if finished(out, config, free=FREE):
+    if finished(out, config, operational=OPERATIONAL):
         return read_explanation(read_json(out / EXPLAIN))
     names = [parse_map(name) for name in config.maps]
     subject = _subject(config)
     eager = any(name.of_attention for name in names)
     loading = replace(config.loading, attention="eager") if eager else config.loading
-    model = check_maps_available(open_model(config.model, loading, [subject.shown]), names)
+    model = check_maps_available(open_model(config.model, loading, [subject.egress_data]), names)
     report = _report(model, subject, config)
     if not find_words(report):
         who = "the model wrote a report" if config.report is None else "--report is a text"
@@ -79,7 +78,7 @@ def explain(config: ExplainConfig, out: Path) -> Explanation:
     groups = _chosen(report, config.word)
     parts = [[span] for spans in groups.values() for span in spans]
     maps = compute_part_maps(model, subject.image, report, parts, names, subject.indication, config.smooth)
-    with Run.open(out, config, free=FREE) as run:
+    with Run.open(out, config, operational=OPERATIONAL) as run:
         steps = track(maps, "explaining words", total=len(parts))
         writer = WordWriter(run, subject.image, names, config.alpha)
         grid = None
@@ -105,12 +104,12 @@ def explain(config: ExplainConfig, out: Path) -> Explanation:
 
 def _subject(config: ExplainConfig) -> _Subject:
     if config.image is not None:
-        shown = Shown(str(config.image), synthetic=False)  # a file says nothing of where it comes from
+        shown = EgressData(str(config.image), synthetic=False)  # a file says nothing of where it comes from
         return _Subject(str(config.image), load_image(config.image), config.indication, shown)
     corpus = load_corpus(str(config.data))
     study = corpus[str(config.study)]
     told = study.sections.indication if study.sections else None
-    return _Subject(study.id, image_of(corpus, study), config.indication or told, corpus.shown)
+    return _Subject(study.id, image_of(corpus, study), config.indication or told, corpus.egress_data)
 
 
 def _report(model: HfModel, subject: _Subject, config: ExplainConfig) -> str:
@@ -157,7 +156,7 @@ def find_occurrences(text: str, word: str) -> list[Span]:
     if not found:
         words = sorted({text[start:end].lower() for start, end in find_words(text)})
         raise DataError(
-            f"the report ({len(words)} different words) does not hold '{word}'.{nearest(word, words)} "
+            f"the report ({len(words)} different words) does not hold '{word}'.{did_you_mean(word, words)} "
             "Give a word that it holds, or none for every word."
         )
     return found

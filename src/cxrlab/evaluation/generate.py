@@ -20,18 +20,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.codec import encode_png, to_uint8
-from cxrlab.core.connection import free_of
+from cxrlab.core.endpoints import connection_operational_fields
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.core.examples import EXAMPLES, THUMBS, Example
 from cxrlab.core.files import read_json
+from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.memory import BatchSize
 from cxrlab.core.protocols import CAUTIONS, KnowsItsCollections
 from cxrlab.core.randomness import generator
-from cxrlab.core.records import Study
+from cxrlab.core.records import EXAMPLES, THUMBS, Example, Study
 from cxrlab.core.runs import Run, finished, state
-from cxrlab.core.streams import Remarks
+from cxrlab.core.terminal import NoticeStream
 from cxrlab.data.card import check_external, check_no_shared_collections, collections_of
 from cxrlab.data.contact_sheet import finding_words
 from cxrlab.data.corpus import Corpus, load_corpus
@@ -53,10 +52,10 @@ if TYPE_CHECKING:
     from cxrlab.core.protocols import Image, ImageToText
 
 PREDICTIONS, SUMMARY, SMALL = "predictions.jsonl", "summary.json", "small_images.jsonl"
-FREE = (
+OPERATIONAL = (
     "batch_size",
     "allow_missing",
-    *free_of("loading.connection"),
+    *connection_operational_fields("loading.connection"),
 )  # settings that may change when a run is continued
 
 
@@ -102,7 +101,7 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
         config: Settings.
         out: Run folder; a stopped run is continued, a finished one with the same settings is left as it is.
     """
-    if finished(out, config, seed=config.seed, free=FREE):
+    if finished(out, config, seed=config.seed, operational=OPERATIONAL):
         return _stored(read_json(out / SUMMARY))
     corpus = load_corpus(config.data)
     ids = select_studies(corpus, config.split, config.n, config.seed)
@@ -110,17 +109,17 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
     if config.external:
         check_external_library(config.model, corpus)
     # Before the folder is made: a wrong name leaves nothing behind.
-    model = open_model(config.model, config.loading, [corpus.shown])
+    model = open_model(config.model, config.loading, [corpus.egress_data])
     writer = ReportGenerator(model, config.decoding)
     if config.external:
         check_external_model(model, corpus)
     images = Images(corpus, indications=config.indication)
     caution = caution_domain(model, synthetic=corpus.card.synthetic)
     if caution:
-        Remarks(sys.stderr).write(f"caution: {caution}\n")
+        NoticeStream(sys.stderr).write(f"caution: {caution}\n")
     if len(ids) > config.batch_size and not (out / PREDICTIONS).exists():
         try_longest_indication(writer, images, ids)
-    with Run.open(out, config, seed=config.seed, free=FREE) as run:
+    with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
         batch_size = BatchSize(config.batch_size, out)
         sized = _Sized(images, run, read_input_side(model))
         missing = generate_predictions(run, PREDICTIONS, writer, sized, ids, batch_size, "writing reports")
@@ -131,7 +130,7 @@ def generate(config: GenerateConfig, out: Path) -> Generation:
         write_examples(run, corpus, sample_ids(ids, config.examples, config.seed), lost)
         small = caution_image_size(len(sized.small), len(ids) - sum(not one.refused for one in missing), sized.side)
         if small:
-            Remarks(sys.stderr).write(f"caution: {small}\n")
+            NoticeStream(sys.stderr).write(f"caution: {small}\n")
         cautions = [one for one in (caution, small) if one]
         summary = _summary(run, config, corpus, len(ids), missing, controls, cautions)
         run.write(SUMMARY, summary)

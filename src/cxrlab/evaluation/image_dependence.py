@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from cxrlab.core.headlines import HEADLINES
 from cxrlab.core.memory import BatchSize
+from cxrlab.core.metric_names import HEADLINES
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
 from cxrlab.data.corpus import Corpus

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.errors import ConfigError, DataError, shown
+from cxrlab.core.errors import ConfigError, DataError, short_repr
 from cxrlab.core.memory import BatchSize
-from cxrlab.core.progress import track
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import Run
+from cxrlab.core.terminal import track
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.views import image_of
 from cxrlab.models.decoding import Decoding, SupportsDecoding
@@ -165,7 +165,7 @@ def _answer(
 
 def describe_refusal(key: str, answers: Sequence[Generated]) -> str:
     """The sentence on a study for which the model refused to write; what it said is cut short."""
-    said = shown(answers[0].text.strip()) if answers else "nothing"
+    said = short_repr(answers[0].text.strip()) if answers else "nothing"
     return f"the model refused to write on study '{key}': {said}."
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.asking import Asking
-from cxrlab.core.egress import Shown
-from cxrlab.core.errors import ConfigError, UnknownName, nearest
-from cxrlab.core.headlines import one_kind
+from cxrlab.core.endpoints import EgressData
+from cxrlab.core.errors import ConfigError, UnknownName, did_you_mean
+from cxrlab.core.llm import LLMConfig
+from cxrlab.core.metric_names import is_error_count
 from cxrlab.core.protocols import TextModel
 from cxrlab.evaluation.config import MetricResources
 from cxrlab.evaluation.open_models import TextModels
@@ -143,11 +143,13 @@ def _with_flag(item: str, error: UnknownName, known: Sequence[str], beside_judge
     if (start := next((start for start in REQUIREMENTS if _plain(item).startswith(start)), None)) is not None:
         given = [name for name in known if name.startswith(start)]
         if given:  # what it needs is there, so that the name itself is wrong
-            return UnknownName(f"there is no metric '{item}'.{nearest(item, given)} '{start}*' counts all of them.")
+            return UnknownName(
+                f"there is no metric '{item}'.{did_you_mean(item, given)} '{start}*' counts all of them."
+            )
     if (told := explain_unknown_metric(item)) is not None:
         return UnknownName(told)
     kind, colon, _ = item.partition(":")
-    if colon and kind not in JUDGES and (near := nearest(kind, [*JUDGES])):
+    if colon and kind not in JUDGES and (near := did_you_mean(kind, [*JUDGES])):
         return UnknownName(f"there is neither a metric nor a judge '{item}'.{near} Judges: {', '.join(JUDGES)}.")
     for family, _ in list_gated_families():
         if card := next((card for card in family.metrics if fnmatchcase(card.name, item)), None):
@@ -170,7 +172,7 @@ def explain_unknown_metric(item: str, before: str = "--") -> str | None:
     """
     head, colon, model = item.partition(":")
     kind, plain = head.partition(".")[0].lower(), _plain(item)
-    if kind in JUDGES and not nearest(
+    if kind in JUDGES and not did_you_mean(
         model, [name.partition(":")[2] for name in cards() if name.startswith(f"{kind}:")]
     ):
         return _without_model(item, kind, model)
@@ -272,7 +274,7 @@ def _without_judges(names: Sequence[str] | None) -> tuple[Sequence[str] | None, 
     """The names that ask for no judge, and the cards of the judges that the others ask for."""
     every = {kind: judge_cards(f"{kind}:MODEL") for kind in JUDGES}
     if names is None:
-        return None, [card for found in every.values() for card in found if not one_kind(card.name)]
+        return None, [card for found in every.values() for card in found if not is_error_count(card.name)]
     wanted: dict[str, list[str]] = {name: [] for name in names}
     for name in names:
         parts = split_judge_name(name)
@@ -376,7 +378,9 @@ def build_judges(
         prompt = judging.prompt(kind)
         known = [card.name for card in judge_cards(judge, prompt=prompt)]
         if name not in known:  # told before weights are loaded
-            raise UnknownName(f"there is no metric '{name}'.{nearest(name, known, most=1)} Name the judge: {judge}.")
+            raise UnknownName(
+                f"there is no metric '{name}'.{did_you_mean(name, known, most=1)} Name the judge: {judge}."
+            )
         before = found[judge].metrics if judge in found else ()
         if judge in found:
             family = found[judge].family
@@ -390,13 +394,13 @@ def build_judges(
 @contextlib.contextmanager
 def open_judges(
     names: Iterable[str],
-    asking: Asking,
-    shown: Iterable[Shown] = (),
+    llm: LLMConfig,
+    shown: Iterable[EgressData] = (),
     folder: Path | None = None,
     judging: JudgeSettings | None = None,
 ) -> Iterator[tuple[OpenJudge, ...]]:
     """The judges of these names, their files closed at the end of the block; see `TextModels` and `build_judges`."""
-    with TextModels(asking, shown, folder) as models:
+    with TextModels(llm, shown, folder) as models:
         yield build_judges(names, models, judging)
 
 

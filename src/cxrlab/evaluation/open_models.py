@@ -12,14 +12,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.asking import Asking
-from cxrlab.core.budget import Budget
-from cxrlab.core.connection import check_encrypted
-from cxrlab.core.egress import FEWEST_WORDS, Shown, all_synthetic, check_egress, check_one_keeper, says_who_and_why
+from cxrlab.core.endpoints import (
+    FEWEST_WORDS,
+    EgressData,
+    all_synthetic,
+    check_egress,
+    check_encrypted,
+    check_key_recipients,
+    names_who_and_why,
+)
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
-from cxrlab.core.progress import track
+from cxrlab.core.llm import Budget, LLMConfig
 from cxrlab.core.protocols import Generated
-from cxrlab.core.streams import Remarks
+from cxrlab.core.terminal import NoticeStream, track
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.views import FRONTAL, frontal
 from cxrlab.models.baselines import Exemplar
@@ -43,21 +48,21 @@ def load_model(
         name: Such as `hf:FOLDER`.
         loading: Device, precision, prompts …
         permission: Who allowed patients' images and text to be sent to an address elsewhere, and why; takes the place
-            of `loading.connection.may_leave`.
+            of `loading.connection.egress_permission`.
         settings: Single settings of loading in its place or on top of it, such as `device="cuda"`.
     """
     asked = (loading or LoadSettings()).but(**settings)
     if permission is not None:
-        if not says_who_and_why(permission):
+        if not names_who_and_why(permission):
             raise ConfigError(
                 f"permission={permission!r} does not say who and why; write at least {FEWEST_WORDS} words."
             )
-        asked = asked.but(connection=replace(asked.connection, may_leave=permission))
+        asked = asked.but(connection=replace(asked.connection, egress_permission=permission))
     return load_named(name, read_exemplars, asked)
 
 
 def open_model(
-    name: str, loading: LoadSettings | None, shown: Iterable[Shown], flag: str = "--loading.connection"
+    name: str, loading: LoadSettings | None, shown: Iterable[EgressData], flag: str = "--loading.connection"
 ) -> ImageToText:
     """The model of this name for whoever shows it a corpus: what may not be sent elsewhere is refused first.
 
@@ -68,7 +73,7 @@ def open_model(
         flag: Name of the connection's flags, for messages.
     """
     loading, shown = loading or LoadSettings(), tuple(shown)
-    check_egress(name, shown, loading.connection.may_leave, flag)
+    check_egress(name, shown, loading.connection.egress_permission, flag)
     check_encrypted(name, loading.connection, flag)
     return load_named(name, read_exemplars, loading, synthetic=all_synthetic(shown))
 
@@ -93,7 +98,9 @@ def read_exemplars(corpus: str) -> Iterator[Exemplar]:
             yield Exemplar(study.id, study.patient, image, text.strip())
     if passed:
         why = ", ".join(f"{reason}: {number:,}" for reason, number in passed.items())
-        Remarks(sys.stderr).write(f"{corpus}: {passed.total():,} of {count:,} train studies are left out ({why})\n")
+        NoticeStream(sys.stderr).write(
+            f"{corpus}: {passed.total():,} of {count:,} train studies are left out ({why})\n"
+        )
 
 
 def _check_split(corpus: Corpus) -> int:
@@ -117,17 +124,17 @@ def _check_split(corpus: Corpus) -> int:
 
 def open_text_model(
     name: str,
-    asking: Asking,
-    shown: Iterable[Shown],
+    llm: LLMConfig,
+    shown: Iterable[EgressData],
     folder: Path | None = None,
-    flag: str = "--asking.connection",
+    flag: str = "--llm.connection",
     budget: Budget | None = None,
 ) -> CachedTextModel:
     """The text model of this name, asked everything once.
 
     Args:
         name: Such as `hf:FOLDER` or `http://127.0.0.1:8000/v1#MODEL`.
-        asking: Cache, limit and connection.
+        llm: Cache, limit and connection.
         shown: What its prompts will hold; patients' data leave this machine only with leave.
         folder: Run folder, in which requests and answers are kept; None keeps them in memory, and then nothing of a
             patient's leaves this machine.
@@ -135,38 +142,38 @@ def open_text_model(
         budget: The purse, where several models of a run share one; one of its own when None.
     """
     shown = tuple(shown)
-    check_egress(name, shown, asking.connection.may_leave, flag, kept=folder is not None)
-    check_encrypted(name, asking.connection, flag)
-    loading = LoadSettings(**dataclasses.asdict(asking.loading))
+    check_egress(name, shown, llm.connection.egress_permission, flag, kept=folder is not None)
+    check_encrypted(name, llm.connection, flag)
+    loading = LoadSettings(**dataclasses.asdict(llm.loading))
     try:
-        model = load_text_model(name, asking.connection, loading, synthetic=all_synthetic(shown))
+        model = load_text_model(name, llm.connection, loading, synthetic=all_synthetic(shown))
     except CxrlabError as error:
         # Messages of models name the flags of commands that load one model; here they stand below those of asking.
         group = flag.removesuffix(".connection")
         error.args = (str(error).replace("--loading.", f"{group}.loading."), *error.args[1:])
         raise
-    return CachedTextModel(model, asking, folder, budget)
+    return CachedTextModel(model, llm, folder, budget)
 
 
 class TextModels:
     """Text models by name, each opened when it is first wanted and once; use it in a `with` block.
 
     Args:
-        asking: Cache, limit and connection.
+        llm: Cache, limit and connection.
         shown: What their prompts will hold; patients' data leave this machine only with leave.
         folder: Run folder, in which requests and answers are kept; None keeps them in memory.
     """
 
-    def __init__(self, asking: Asking, shown: Iterable[Shown] = (), folder: Path | None = None) -> None:
-        self._asking, self._shown, self._folder = asking, tuple(shown), folder
-        self._budget = purse(asking)  # one for all: the limit is that of the run
+    def __init__(self, llm: LLMConfig, shown: Iterable[EgressData] = (), folder: Path | None = None) -> None:
+        self._llm, self._shown, self._folder = llm, tuple(shown), folder
+        self._budget = purse(llm)  # one for all: the limit is that of the run
         self._open: dict[str, CachedTextModel] = {}
 
     def __call__(self, name: str) -> CachedTextModel:
         """The model of this name; egress is checked before anything connects."""
         if name not in self._open:
-            check_one_keeper((*self._open, name), self._asking.connection.key_variable)
-            model = open_text_model(name, self._asking, self._shown, self._folder, budget=self._budget)
+            check_key_recipients((*self._open, name), self._llm.connection.key_variable)
+            model = open_text_model(name, self._llm, self._shown, self._folder, budget=self._budget)
             model.recall()  # before another model spends what this one has spent already
             self._open[name] = model
         return self._open[name]

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.core.progress import track
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import ReportError
+from cxrlab.core.terminal import track
 from cxrlab.core.vocabulary import ErrorKind
 from cxrlab.evaluation.config import ValidateConfig
 from cxrlab.evaluation.metric_choice import OpenJudge

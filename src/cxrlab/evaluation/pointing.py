@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.connection import free_of
+from cxrlab.core.endpoints import connection_operational_fields
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
-from cxrlab.core.json_form import number_of
+from cxrlab.core.json_values import number_of
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.progress import track
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding, Span, Study
 from cxrlab.core.runs import Run, finished
+from cxrlab.core.terminal import track
 from cxrlab.core.vocabulary import observation
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.views import frontal
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from cxrlab.models.hf.model import HfModel
 
 EVIDENCE, POINTING = "pointing.jsonl", "pointing.json"
-FREE = ("batch_size", *free_of("loading.connection"))
+OPERATIONAL = ("batch_size", *connection_operational_fields("loading.connection"))
 # Without a grid there is no cell: the reach is half of what a raster of 37 x 37, LLaVA-Rad's, would have.
 _NO_GRID = 1 / 37 / 2
 
@@ -84,16 +84,18 @@ def pointing(config: PointingConfig, out: Path) -> PointingTable:
     Raises:
         DataError: When no study of the split has findings with masks, or no report tells any of them.
     """
-    if finished(out, config, seed=config.seed, free=FREE):
+    if finished(out, config, seed=config.seed, operational=OPERATIONAL):
         return PointingTable.from_json(read_json(out / POINTING))
     corpus = load_corpus(config.data)
     ids = _chosen(corpus, config)
     asked = [parse_map(name) for name in config.maps]
     eager = not asked or any(name.of_attention for name in asked)
     loading = replace(config.loading, attention="eager") if eager else config.loading
-    model = check_maps_available(open_model(config.model, loading, [corpus.shown]), asked or [parse_map(MAX_MEAN)])
+    model = check_maps_available(
+        open_model(config.model, loading, [corpus.egress_data]), asked or [parse_map(MAX_MEAN)]
+    )
     names = asked or list_all_maps(model)
-    with Run.open(out, config, seed=config.seed, free=FREE) as run:
+    with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
         done = run.done(EVIDENCE)
         for study, image, report in _reports(model, corpus, track(ids, "pointing"), config, done):
             if study.id not in done:

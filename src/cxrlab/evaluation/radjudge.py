@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.errors import DataError, shown
+from cxrlab.core.errors import DataError, short_repr
 from cxrlab.core.files import read_json
 from cxrlab.evaluation.config import ValidateConfig
 from cxrlab.evaluation.metric_choice import OpenJudge
@@ -100,7 +100,7 @@ def parse_ranking(ranking: Any, candidates: Mapping[str, Any], place: str) -> tu
     """The relations in `C1 > C2 = C3` or a list of such; of a chain also those between its ends."""
     lines = ranking if isinstance(ranking, list) else [ranking]
     if not lines or not all(isinstance(line, str) and line.strip() for line in lines):
-        raise DataError(f"{place}: the expected ranking is {shown(ranking)}; write it as 'C1 > C2 = C3'.")
+        raise DataError(f"{place}: the expected ranking is {short_repr(ranking)}; write it as 'C1 > C2 = C3'.")
     found: list[Relation] = []
     for line in (part for text in lines for part in re.split(r"[,;\n]", text) if part.strip()):
         words = _RELATION.split(line.strip())
@@ -121,7 +121,7 @@ def parse_ranking(ranking: Any, candidates: Mapping[str, Any], place: str) -> tu
 
 def _case(item: Any, place: str) -> Case:
     if not isinstance(item, dict):
-        raise DataError(f"{place} must be an object, not {shown(item)}.")
+        raise DataError(f"{place} must be an object, not {short_repr(item)}.")
     needed = ("id", "ground_truth", "candidates", "expected_ranking")
     if missing := [key for key in needed if key not in item]:
         raise DataError(f"{place} has no '{missing[0]}'; a case needs {', '.join(needed)}.")
@@ -147,7 +147,7 @@ def _context(value: Any, place: str) -> Context:
     if value is None:
         return Context()
     if not isinstance(value, dict):
-        raise DataError(f"{place}: the context is {shown(value)}; it must be an object with age and indication.")
+        raise DataError(f"{place}: the context is {short_repr(value)}; it must be an object with age and indication.")
     told = {str(key).lower().removeprefix("patient").strip("_ "): item for key, item in value.items()}
     indication = told.get("indication")
     return Context(parse_age(told.get("age"), place), indication if isinstance(indication, str) else None)

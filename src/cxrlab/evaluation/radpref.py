@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cxrlab.core.errors import DataError, shown
+from cxrlab.core.errors import DataError, short_repr
 from cxrlab.core.files import read_json
 from cxrlab.core.randomness import generator
 from cxrlab.evaluation.config import ValidateConfig
@@ -69,7 +69,7 @@ def read_radpref(root: Path) -> RadPref:
     raters = {name: _annotations(path) for name, path in _rater_files(root).items()}
     ids = [case.get("id") if isinstance(case, dict) else None for case in cases]
     if twice := [key for key in ids if key is not None and ids.count(key) > 1]:
-        raise DataError(f"{file} has the study {shown(twice[0])} twice; its ratings would count twice.")
+        raise DataError(f"{file} has the study {short_repr(twice[0])} twice; its ratings would count twice.")
     pairs, ratings, unrated = [], [], 0
     for number, case in enumerate(cases):
         place = f"{file}, entry {number + 1}"
@@ -197,7 +197,7 @@ def _annotations(file: Path) -> Mapping[str, Any]:
 
 def _pairs(case: Any, place: str) -> list[tuple[str, Pair]]:
     if not isinstance(case, dict) or not isinstance(case.get("id"), str):
-        raise DataError(f"{place} must be an object with a text 'id', not {shown(case)}.")
+        raise DataError(f"{place} must be an object with a text 'id', not {short_repr(case)}.")
     if "ground_truth_report" not in case:
         raise DataError(f"{place} ('{case['id']}') has no 'ground_truth_report'.")
     indication = case.get("Indication")
@@ -217,5 +217,7 @@ def _rating(given: Mapping[str, Any], study: str, candidate: str, rater: str) ->
     if rating is None:
         return float("nan")
     if isinstance(rating, bool) or not isinstance(rating, (int, float)):
-        raise DataError(f"the rating of {rater} for '{study}', {candidate}, is {shown(rating)}; it must be a number.")
+        raise DataError(
+            f"the rating of {rater} for '{study}', {candidate}, is {short_repr(rating)}; it must be a number."
+        )
     return float(rating)

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.errors import ConfigError, DataError, nearest, shown
+from cxrlab.core.errors import ConfigError, DataError, did_you_mean, short_repr
 from cxrlab.core.files import read_text
-from cxrlab.core.json_form import BadJson, loads
+from cxrlab.core.json_values import BadJson, loads
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.vocabulary import View
 
@@ -63,7 +63,7 @@ class Row:
             if key in self.values:
                 return parse_report(self.values[key], f"{self.place}: '{key}'")
         known = ", ".join(map(str, self.values)) or "nothing"
-        hint = next((found for name in self.values if (found := nearest(str(name), keys))), "")
+        hint = next((found for name in self.values if (found := did_you_mean(str(name), keys))), "")
         raise DataError(f"{self.place} has no {' or '.join(repr(key) for key in keys)}, only {known}.{hint}")
 
 
@@ -229,7 +229,7 @@ def parse_report(value: Any, place: str) -> str | None:
         return value
     if is_missing(value):
         return None
-    raise DataError(f"{place} is {shown(value)}, not a report; give text, or null where there is none.")
+    raise DataError(f"{place} is {short_repr(value)}, not a report; give text, or null where there is none.")
 
 
 def _only(value: Any) -> Any:
@@ -249,7 +249,7 @@ def parse_id(value: Any, place: str) -> str:
         return value.strip()
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    raise DataError(f"{place}: the id is {shown(value)}; give text or a whole number.")
+    raise DataError(f"{place}: the id is {short_repr(value)}; give text or a whole number.")
 
 
 def _refuse_repeats(path: Path, rows: Iterable[Row], column: str) -> None:
@@ -290,7 +290,7 @@ def _json(path: Path) -> Iterator[tuple[int, Row]]:
         for number, item in enumerate(value, 1):
             yield number, _row(item if isinstance(item, dict) else {"report": item}, f"{path}, item {number}")
     else:
-        raise DataError(f"{path} holds {shown(value)}; give an object of id and report, or a list of reports.")
+        raise DataError(f"{path} holds {short_repr(value)}; give an object of id and report, or a list of reports.")
 
 
 def _csv(path: Path) -> Iterator[tuple[int, Row]]:
@@ -355,7 +355,9 @@ def parse_age(value: Any, place: str) -> float | None:
     found = _AGE.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
     unit = found[2].lower().removesuffix("old").strip()[:1] if found else ""
     if found is None or unit not in _YEARS:
-        raise DataError(f"{place}: the age is {shown(value)}; give years, or a number with Y, M, W or D such as 019M.")
+        raise DataError(
+            f"{place}: the age is {short_repr(value)}; give years, or a number with Y, M, W or D such as 019M."
+        )
     return float(found[1]) * _YEARS[unit]
 
 

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.connection import free_of
+from cxrlab.core.endpoints import connection_operational_fields
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
-from cxrlab.core.json_form import number_of
-from cxrlab.core.progress import track
+from cxrlab.core.json_values import number_of
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding, Study
 from cxrlab.core.runs import Run, finished
+from cxrlab.core.terminal import track
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.data.views import image_of
 from cxrlab.evaluation.config import RetrieveConfig
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 RETRIEVAL, RANKS, ZERO_SHOT, MARGINS = "retrieval.json", "ranks.jsonl", "zero_shot.json", "zero_shot.jsonl"
 # Settings that may change when a run is continued.
-FREE = ("batch_size", "allow_missing", "loading.device", *free_of("loading.connection"))
+OPERATIONAL = ("batch_size", "allow_missing", "loading.device", *connection_operational_fields("loading.connection"))
 Vectors = NDArray[np.float32]
 
 
@@ -106,14 +106,14 @@ def retrieve(config: RetrieveConfig, out: Path) -> Retrieved:
         config: Settings.
         out: Run folder; a stopped run is continued, a finished one with the same settings is left as it is.
     """
-    if finished(out, config, seed=config.seed, free=FREE):
+    if finished(out, config, seed=config.seed, operational=OPERATIONAL):
         return read_retrieval(out)
     corpus = load_corpus(config.data)
     if config.zero_shot is not None:
         load_sentences(config.zero_shot)  # a wrong name is told before hours of embedding
     entries, without_text = _entries(corpus, config)
     encoder = load_encoder(config.model, config.loading)
-    with Run.open(out, config, seed=config.seed, free=FREE) as run:
+    with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
         vectors = embed_studies(run, encoder, corpus, entries, config.batch_size)
         read: NDArray[np.bool_] = np.asarray(~np.isnan(vectors[IMAGES]).all(axis=1))
         _refuse_unread(read, entries, config)

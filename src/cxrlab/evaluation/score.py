@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.asking import Asking, free_asking
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.files import read_bytes, read_json
-from cxrlab.core.json_form import dumps, plain
-from cxrlab.core.progress import track
+from cxrlab.core.json_values import dumps, plain
+from cxrlab.core.llm import LLMConfig, llm_operational_fields
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding, ReportError
 from cxrlab.core.runs import Run, finished
+from cxrlab.core.terminal import track
 from cxrlab.core.vocabulary import Group, observation
 from cxrlab.evaluation.config import ScoreConfig
 from cxrlab.evaluation.generate import PREDICTIONS
@@ -78,7 +78,7 @@ def score(
     level: float = 0.95,
     seed: int = 7,
     extra: Sequence[Family] = (),
-    asking: Asking | None = None,
+    llm: LLMConfig | None = None,
     judging: JudgeSettings | None = None,
     columns: Sequence[str] = (),
     by_row: bool = False,
@@ -99,7 +99,7 @@ def score(
         level: Share of resamples inside the interval.
         seed: Decides the resamples and the shuffled control.
         extra: Further families (`extra_families`), scored without floors.
-        asking: How the models of judges are asked; as usual when None.
+        llm: How the models of judges are asked; as usual when None.
         judging: Other wordings for judges, and their longest answers; the usual ones when None.
         columns: `ROLE=NAME` (candidate, reference, id), for files with columns of other names.
         by_row: Match two files row by row, whatever ids they have.
@@ -115,7 +115,7 @@ def score(
         by_row=by_row,
     )
     names, judges = separate_judges(metrics)
-    with open_judges(judges, asking or Asking(), inputs.shown, judging=judging) as opened:
+    with open_judges(judges, llm or LLMConfig(), inputs.egress_data, judging=judging) as opened:
         return score_inputs(
             inputs,
             names,
@@ -206,7 +206,7 @@ def run_score(config: ScoreConfig, out: Path | None = None) -> Mapping[str, Any]
     if config.graphs is not None and not by_package(config.graphs):
         content = hashlib.sha256(read_bytes(config.graphs)).hexdigest()
         inputs = replace(inputs, digest=hashlib.sha256(f"{inputs.digest} {content}".encode()).hexdigest())
-    if out is not None and finished(out, config, seed=config.seed, free=free_asking()):
+    if out is not None and finished(out, config, seed=config.seed, operational=llm_operational_fields()):
         return _stored(out, inputs.digest)
     if out is not None and (out / PREDICTIONS).exists():
         raise RunError(f"{out} holds the run that wrote predictions; choose another folder for the scores.")
@@ -214,7 +214,7 @@ def run_score(config: ScoreConfig, out: Path | None = None) -> Mapping[str, Any]
     # Before the folder is made: a wrong name, or a model that may not be shown these texts, leaves nothing behind.
     if judges:  # and before weights are loaded
         select_metrics(names, [family for family, _ in list_gated_families()], beside_judges=True)
-    with open_judges(judges, config.asking, inputs.shown, out, config.judging) as opened:
+    with open_judges(judges, config.llm, inputs.egress_data, out, config.judging) as opened:
         return _run(config, inputs, names, opened, out)
 
 
@@ -234,7 +234,7 @@ def _run(
     }
     if out is None:
         return _plain(score_inputs(inputs, names, **asked))
-    with Run.open(out, config, seed=config.seed, free=free_asking()) as run:
+    with Run.open(out, config, seed=config.seed, operational=llm_operational_fields()) as run:
         sheet = score_inputs(inputs, names, **asked)
         write_sheet(run, sheet)
     return _plain(sheet)

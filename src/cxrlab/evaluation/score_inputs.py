@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from cxrlab.core.egress import Shown
-from cxrlab.core.errors import ConfigError, DataError, nearest, shown
+from cxrlab.core.endpoints import EgressData
+from cxrlab.core.errors import ConfigError, DataError, did_you_mean, short_repr
 from cxrlab.core.files import read_json
 from cxrlab.core.protocols import CAUTIONS
 from cxrlab.core.records import SECTIONS, Finding, Report, Study
@@ -79,7 +79,7 @@ class Inputs:
         attributes: Of each pair's patient and image; whether a device is there is not known yet.
         digest: SHA-256 of every id and text, by which a finished run is recognised.
         control_reports: Kind of wrong image → id → report, where the run of predictions has such a control.
-        shown: Both sides, as whoever shows them to a model elsewhere must see them.
+        egress_data: Both sides, for the check before anything is sent to a model elsewhere.
         matching: How the rows of both sides were matched, for `scores.json`.
         cautions: Those of the run that wrote the predictions.
     """
@@ -88,7 +88,7 @@ class Inputs:
     attributes: tuple[Attributes, ...]
     digest: str
     control_reports: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
-    shown: tuple[Shown, ...] = field(default=(Shown("these reports", synthetic=False),), compare=False)
+    egress_data: tuple[EgressData, ...] = field(default=(EgressData("these reports", synthetic=False),), compare=False)
     matching: Mapping[str, Any] = field(default_factory=dict, compare=False)
     cautions: tuple[str, ...] = ()
 
@@ -147,7 +147,7 @@ def load_inputs(
         tuple(attributes),
         digest,
         said.control_reports,
-        _shown(told, said, predictions),
+        _egress_data(told, said, predictions),
         _matching(told, said, there, len(pairs) - there),
         said.cautions,
     )
@@ -168,14 +168,14 @@ def _matching(told: Source, said: Source, matched: int, missing: int) -> dict[st
     }
 
 
-def _shown(told: Source, said: Source, predictions: Texts | None) -> tuple[Shown, ...]:
+def _egress_data(told: Source, said: Source, predictions: Texts | None) -> tuple[EgressData, ...]:
     """Both sides, once each; texts in memory are taken for a patient's, as those of a plain file are."""
-    about = Shown(told.name, told.synthetic)
+    about = EgressData(told.name, told.synthetic)
     if said.name == told.name:
         return (about,)
     if isinstance(predictions, (str, os.PathLike)):
         return about, describe_reports(Path(predictions), about)
-    return about, Shown(said.name, synthetic=False)
+    return about, EgressData(said.name, synthetic=False)
 
 
 def inputs_digest(pairs: Iterable[Pair], attributes: Iterable[Attributes]) -> str:
@@ -733,7 +733,7 @@ def parse_sections(section: str) -> tuple[str, ...]:
     for name in names:
         if name not in SECTIONS:
             raise ConfigError(
-                f"'{name}' is not a section of a report.{nearest(name, SECTIONS)} Sections: {', '.join(SECTIONS)}; "
+                f"'{name}' is not a section of a report.{did_you_mean(name, SECTIONS)} Sections: {', '.join(SECTIONS)}; "
                 f"several are joined with {JOIN}."
             )
     return names
@@ -746,7 +746,9 @@ def _path(source: Texts) -> Path | None:
     # A text longer than any path may be, too, would be an error of the system further on.
     is_text = isinstance(source, str) and (any(c.isspace() for c in source) or not source or len(source) > _LONGEST)
     if is_text and not (source and os.path.exists(source)):
-        raise DataError(f"{shown(source)} is no file or folder; put single reports into a list, or check the path.")
+        raise DataError(
+            f"{short_repr(source)} is no file or folder; put single reports into a list, or check the path."
+        )
     return Path(source)
 
 
@@ -754,7 +756,7 @@ def _in_memory(source: Any, name: str, make: Any) -> Source:
     numbered = not isinstance(source, Mapping)
     if isinstance(source, Set) or not isinstance(source, Iterable):
         raise DataError(
-            f"the {name} are {shown(source)}; give a list of reports, a mapping of id to report, or a path."
+            f"the {name} are {short_repr(source)}; give a list of reports, a mapping of id to report, or a path."
         )
     if numbered and not isinstance(source, Sequence):
         source = list(source)  # a column of a data frame, an array, a generator
@@ -872,7 +874,7 @@ def find_report_view(reference: Reference, image: int | None) -> str | None:
 _RETRIEVAL = "retrieval:"
 
 
-def describe_reports(source: Path, about: Shown) -> Shown:
+def describe_reports(source: Path, about: EgressData) -> EgressData:
     """Reports that a model wrote.
 
     In a run folder they are what its corpus is, unless they were copied from another one; a file may hold anything.
@@ -881,7 +883,7 @@ def describe_reports(source: Path, about: Shown) -> Shown:
         source: Run folder or file.
         about: The corpus that they were written about.
     """
-    return Shown(str(source), about.synthetic and source.is_dir() and _copied_from_none(source))
+    return EgressData(str(source), about.synthetic and source.is_dir() and _copied_from_none(source))
 
 
 def _copied_from_none(run: Path) -> bool:

@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.errors import ConfigError, DataError, UnknownName, nearest
+from cxrlab.core.errors import ConfigError, DataError, UnknownName, did_you_mean
 from cxrlab.core.files import read_bytes, read_json
-from cxrlab.core.headlines import headlines
-from cxrlab.core.json_form import dumps
+from cxrlab.core.json_values import dumps
+from cxrlab.core.metric_names import headline_metrics
 from cxrlab.core.runs import Run, state
 from cxrlab.core.tables import load_reference
 from cxrlab.data.bounded_reading import MAX_UNPACKED_BYTES, read_member
@@ -309,17 +309,19 @@ def select_comparable(
 
     Args:
         runs: The baseline first.
-        metrics: Names, patterns (`bleu*`) and groups (`coco`) to choose from them; the headlines when empty.
+        metrics: Names, patterns (`bleu*`) and groups (`coco`) to choose from them; the headline_metrics when empty.
         needed: Names that are compared in any case. A name, pattern or need that finds nothing it could
             compare is a `ConfigError`.
     """
     names = list(dict.fromkeys(name for run in runs for name in run.tallies))
     refused = {name: why for name in names if (why := _objection(name, runs))}
-    chosen = {*needed, *(() if metrics else headlines(names))}
+    chosen = {*needed, *(() if metrics else headline_metrics(names))}
     for wanted in [*metrics, *needed]:
         found = [wanted] if wanted in names else _matching(wanted, names) if wanted in metrics else []
         if not found:
-            raise ConfigError(f"no run holds a metric '{wanted}'.{nearest(wanted, names)} They hold: {_few(names)}.")
+            raise ConfigError(
+                f"no run holds a metric '{wanted}'.{did_you_mean(wanted, names)} They hold: {_few(names)}."
+            )
         if all(name in refused for name in found):
             raise ConfigError(f"'{wanted}' cannot be compared: {refused[found[0]]}.")
         chosen.update(found)

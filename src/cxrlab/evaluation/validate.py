@@ -15,14 +15,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from cxrlab.core.asking import free_asking
-from cxrlab.core.egress import Shown
+from cxrlab.core.endpoints import EgressData
 from cxrlab.core.files import read_json
-from cxrlab.core.headlines import one_kind
-from cxrlab.core.json_form import dumps, plain
-from cxrlab.core.progress import track
+from cxrlab.core.json_values import dumps, plain
+from cxrlab.core.llm import llm_operational_fields
+from cxrlab.core.metric_names import is_error_count
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.tables import Table
+from cxrlab.core.terminal import track
 from cxrlab.evaluation.config import ValidateConfig
 from cxrlab.evaluation.metric_choice import (
     OpenJudge,
@@ -75,7 +75,7 @@ def run_validation(config: ValidateConfig, out: Path | None = None) -> Mapping[s
 
     A finished run with the same settings is left as it is.
     """
-    if out is not None and finished(out, config, seed=config.seed, free=free_asking()):
+    if out is not None and finished(out, config, seed=config.seed, operational=llm_operational_fields()):
         stored: Mapping[str, Any] = read_json(out / VALIDATION)
         return stored
     names, judges = separate_judges(config.metrics or None)
@@ -83,10 +83,10 @@ def run_validation(config: ValidateConfig, out: Path | None = None) -> Mapping[s
     benchmark: Benchmark = BENCHMARKS.load(config.benchmark)(config)
     # Opened late: a wrong name, or a benchmark that cannot be read, leaves no folder behind. But before judges are
     # asked: their answers are kept in it as they come.
-    with open_judges(judges, config.asking, [_shown(config)], out, config.judging) as opened:
+    with open_judges(judges, config.llm, [_shown(config)], out, config.judging) as opened:
         if out is None:
             return _measured(benchmark, names, opened)[0]
-        with Run.open(out, config, seed=config.seed, free=free_asking()) as run:
+        with Run.open(out, config, seed=config.seed, operational=llm_operational_fields()) as run:
             found, judged = _measured(benchmark, names, opened)
             if opened:
                 run.write(JUDGED, judged)
@@ -108,8 +108,8 @@ def _measured(
     return told, "".join(f"{line}\n" for line in lines)
 
 
-def _shown(config: ValidateConfig) -> Shown:
-    return Shown(str(config.root or config.benchmark), config.benchmark in SYNTHETIC)
+def _shown(config: ValidateConfig) -> EgressData:
+    return EgressData(str(config.root or config.benchmark), config.benchmark in SYNTHETIC)
 
 
 def score_pairs(
@@ -237,7 +237,7 @@ def _sensitivity_lines(table: Mapping[str, Any]) -> Iterator[str]:
 
 def _whole(name: str) -> bool:
     """False for one of the twelve counts, which measures one kind of error alone and fills a terminal."""
-    return not one_kind(name)
+    return not is_error_count(name)
 
 
 def _order(tau: float | None) -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.errors import ConfigError, nearest
+from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.core.records import Span
 from cxrlab.models.hf.token_grid import Grid
 
@@ -183,7 +183,7 @@ def parse_map(text: str) -> MapName:
     found = _LAYER.fullmatch(bare)
     if found is None or int(found[1]) == 0:
         raise ConfigError(
-            f"there is no map '{text}'.{nearest(text, EXAMPLES)} There are: {', '.join(EXAMPLES)}; "
+            f"there is no map '{text}'.{did_you_mean(text, EXAMPLES)} There are: {', '.join(EXAMPLES)}; "
             "layers count from 1, or from -1 backwards."
         )
     return MapName(text, int(found[1]), relative)

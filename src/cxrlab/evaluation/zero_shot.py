@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.config import nested, raise_problems
-from cxrlab.core.errors import ConfigError, UnknownName, nearest
-from cxrlab.core.json_form import number_of
+from cxrlab.core.config import nested, raise_problems, read_yaml
+from cxrlab.core.errors import ConfigError, UnknownName, did_you_mean
+from cxrlab.core.json_values import number_of
 from cxrlab.core.vocabulary import CHEXPERT_14, OBSERVATIONS
-from cxrlab.core.yaml_file import read_yaml
 from cxrlab.metrics.classification import Auroc, auroc_interval
 from cxrlab.metrics.statistics.bootstrap import Resamples
 
@@ -45,7 +44,7 @@ class Sentences:
             if name not in CHEXPERT_14 and name not in OBSERVATIONS:
                 raise ConfigError(
                     f"'{name}' is neither a CheXpert label nor an observation."
-                    f"{nearest(name, (*CHEXPERT_14, *OBSERVATIONS))}"
+                    f"{did_you_mean(name, (*CHEXPERT_14, *OBSERVATIONS))}"
                 )
         for name, own in self.own.items():
             if set(own) != {"present", "absent"} or not all(isinstance(one, list) and one for one in own.values()):
@@ -110,7 +109,7 @@ def load_sentences(name: str) -> Sentences:
         return _checked(shipped[name], name)
     if not Path(name).is_file():
         raise UnknownName(
-            f"there are no zero-shot sentences '{name}', nor a file of that name.{nearest(name, shipped)} "
+            f"there are no zero-shot sentences '{name}', nor a file of that name.{did_you_mean(name, shipped)} "
             f"Known: {', '.join(shipped)}."
         )
     rows = read_yaml(name)[0]

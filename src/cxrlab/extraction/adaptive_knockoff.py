@@ -24,7 +24,7 @@ from PIL import Image
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import write_text
-from cxrlab.core.json_form import dumps
+from cxrlab.core.json_values import dumps
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.memory import BatchSize
 from cxrlab.core.randomness import generator

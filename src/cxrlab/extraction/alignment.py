@@ -16,9 +16,9 @@ from torch import Tensor
 
 from cxrlab.attacks.config import ATTACKS, AttackSettings, parse_eps
 from cxrlab.attacks.objectives import Objective, report_losses
-from cxrlab.core.codec import to_uint8
+from cxrlab.core.image_codec import to_uint8
 from cxrlab.core.memory import BatchSize
-from cxrlab.core.progress import track
+from cxrlab.core.terminal import track
 from cxrlab.extraction.config import Alignment
 from cxrlab.extraction.records import Picture
 

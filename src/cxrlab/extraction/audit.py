@@ -22,11 +22,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.asking import free_asking
-from cxrlab.core.connection import free_of
+from cxrlab.core.endpoints import connection_operational_fields
+from cxrlab.core.environment import require
 from cxrlab.core.files import read_json
-from cxrlab.core.install import require
-from cxrlab.core.json_form import plain
+from cxrlab.core.json_values import plain
+from cxrlab.core.llm import llm_operational_fields
 from cxrlab.core.memory import BatchSize
 from cxrlab.core.runs import Run, finished, state
 from cxrlab.data.corpus import load_corpus
@@ -59,7 +59,12 @@ from cxrlab.models.names import load_encoder
 
 RESULT, MAP, EXAMPLES, COPIES, VICTIM = "extraction.json", "map.json", "examples.json", "copies", "victim"
 MEASURED, WRITTEN = "measured", "written"
-FREE = ("workers", "i_am_authorised", *free_asking("oracle_asking"), *free_of("loading.connection"))
+OPERATIONAL = (
+    "workers",
+    "i_am_authorised",
+    *llm_operational_fields("oracle_llm"),
+    *connection_operational_fields("loading.connection"),
+)
 
 
 def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
@@ -70,7 +75,7 @@ def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
         out: Run folder; a stopped audit goes on, a finished one with the same settings is left as it is.
     """
     require("models")
-    if finished(out, config, seed=config.seed, free=FREE):
+    if finished(out, config, seed=config.seed, operational=OPERATIONAL):
         return dict(read_json(out / RESULT))
     leave = standing(out, config.victim, config.i_am_authorised)
     check_address(config.victim, leave)
@@ -85,7 +90,7 @@ def extract(config: ExtractConfig, out: Path) -> dict[str, Any]:
     useless = unheeded(config, chooses_words=isinstance(victim, SupportsDecoding), connected=connected)
     shared = kinship.shared_parts(config.victim, config.surrogate, config.alignment.guide if guide else None)
     rate = learner.learning_rate  # a surrogate that is not there is told before anything is asked
-    with Run.open(out, config, seed=config.seed, free=FREE) as run:
+    with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
         told = f"{threat_model(config.victim, config.budget, config.price, permission)} {kinship.told(shared)}".strip()
         run.write(THREAT, {"victim": config.victim, "threat": told, "authorised": permission.authorised})
         said, consulted = _consulted(config, out)
@@ -131,7 +136,7 @@ def write_victim(config: ExtractConfig, victim_run: Path) -> None:
     """
     if state(victim_run) != "finished":
         check_address(config.victim, config.i_am_authorised)
-        victim = open_model(config.victim, config.loading, [load_corpus(config.data).shown])
+        victim = open_model(config.victim, config.loading, [load_corpus(config.data).egress_data])
         check_permission(config.victim, victim.capabilities, config.i_am_authorised)
     _written(config, config.victim, victim_run, config.victim_decoding)
     scored(victim_run, config.data, _scores_of(victim_run) / f"{VICTIM}_scored", config.measure)
@@ -189,7 +194,7 @@ def _consulted(config: ExtractConfig, out: Path) -> tuple[Descriptions | None, d
     """What a language model said as oracle and what became of its answers; asked before the victim is."""
     if config.method != "ada-steal" or not config.oracle_is_a_model:
         return None, None
-    return consult(config.oracle, config.oracle_asking, config.consulting, config.seed, out)
+    return consult(config.oracle, config.oracle_llm, config.consulting, config.seed, out)
 
 
 def _guide(config: ExtractConfig) -> Likeness | None:

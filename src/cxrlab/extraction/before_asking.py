@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from cxrlab.core.connection import check_encrypted
-from cxrlab.core.egress import Shown, check_egress, check_one_keeper
+from cxrlab.core.endpoints import EgressData, check_egress, check_encrypted, check_key_recipients
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import sha256_of
 from cxrlab.core.records import Study
@@ -80,7 +79,7 @@ def check_pool(config: ExtractConfig, pool: Pool, measured: Corpus) -> None:
             )
 
 
-def check_images_may_leave(config: ExtractConfig, pool: Pool, measured: Corpus) -> list[Shown]:
+def check_images_may_leave(config: ExtractConfig, pool: Pool, measured: Corpus) -> list[EgressData]:
     """What the victim will be shown; patients' images for an address elsewhere without a permission are refused.
 
     Nor does the oracle's key go to the victim: elsewhere, the two need environment variables of their own.
@@ -93,12 +92,12 @@ def check_images_may_leave(config: ExtractConfig, pool: Pool, measured: Corpus) 
     corpora = [measured, *(load_corpus(with_split(part.argument)[0]) for part in _parts_of(pool, Images))]
     # Nobody knows what is in a folder of pictures, nor whose chest an image shows.
     files = [part.argument for part in _parts_of(pool, Folder)] + ([str(config.chest)] if config.chest else [])
-    shown = [*(one.shown for one in corpora), *(Shown(name, synthetic=False) for name in files)]
-    check_egress(config.victim, shown, config.loading.connection.may_leave)
+    shown = [*(one.egress_data for one in corpora), *(EgressData(name, synthetic=False) for name in files)]
+    check_egress(config.victim, shown, config.loading.connection.egress_permission)
     check_encrypted(config.victim, config.loading.connection)
-    check_encrypted(config.oracle, config.oracle_asking.connection, "--oracle-asking.connection")
-    if config.loading.connection.key_variable == config.oracle_asking.connection.key_variable:
-        check_one_keeper([config.victim, config.oracle], config.loading.connection.key_variable)
+    check_encrypted(config.oracle, config.oracle_llm.connection, "--oracle-llm.connection")
+    if config.loading.connection.key_variable == config.oracle_llm.connection.key_variable:
+        check_key_recipients([config.victim, config.oracle], config.loading.connection.key_variable)
     return shown
 
 

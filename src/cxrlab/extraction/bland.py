@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import ConfigError
+from cxrlab.core.image_codec import encode_png
 from cxrlab.core.randomness import generator, stream_key
 from cxrlab.core.records import ImageFile, Report, Study
 from cxrlab.core.vocabulary import View

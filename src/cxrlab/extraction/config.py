@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 from cxrlab.attacks.config import parse_eps
-from cxrlab.core.addresses import is_address, parse_address
-from cxrlab.core.asking import Asking
-from cxrlab.core.errors import ConfigError, nearest
+from cxrlab.core.endpoints import is_address, parse_address
+from cxrlab.core.errors import ConfigError, did_you_mean
+from cxrlab.core.llm import LLMConfig
 from cxrlab.core.records import SPLITS
 from cxrlab.extraction.defence.config import SHARES, DefenceSettings
 from cxrlab.extraction.defence.table import DEFENCES
@@ -130,7 +130,7 @@ class Policy:
     def __post_init__(self) -> None:
         for name in self.rewards:
             if name not in REWARDS:
-                raise ConfigError(f"rewards holds '{name}', which is unknown.{nearest(name, REWARDS)} "
+                raise ConfigError(f"rewards holds '{name}', which is unknown.{did_you_mean(name, REWARDS)} "
                                   f"There are: {', '.join(REWARDS)}.")  # fmt: skip
         if not self.rewards or self.groups < 2 or self.batch < 1 or not self.rate > 0:
             raise ConfigError(
@@ -187,7 +187,7 @@ class ExtractConfig:
         surrogate_decoding: How the surrogate does.
         defence_settings: Of the defence.
         consulting: How an oracle that is a language model is asked.
-        oracle_asking: What is kept of its answers, what they may cost, and how it is reached.
+        oracle_llm: What is kept of its answers, what they may cost, and how it is reached.
         loading: How both are loaded.
     """
 
@@ -227,7 +227,7 @@ class ExtractConfig:
     surrogate_decoding: PaperDecoding = PaperDecoding()
     defence_settings: DefenceSettings = DefenceSettings()
     consulting: Consulting = Consulting()
-    oracle_asking: Asking = Asking()
+    oracle_llm: LLMConfig = LLMConfig()
     loading: LoadSettings = LoadSettings()
 
     def __post_init__(self) -> None:
@@ -236,10 +236,10 @@ class ExtractConfig:
             if value not in known and not (name == "oracle" and self.oracle_is_a_model):
                 more = ", and text models by name" if name == "oracle" else ""
                 raise ConfigError(
-                    f"{name}='{value}' is unknown.{nearest(value, known)} There are: {', '.join(known)}{more}."
+                    f"{name}='{value}' is unknown.{did_you_mean(value, known)} There are: {', '.join(known)}{more}."
                 )
         if self.defence is not None and self.defence not in DEFENCES:
-            raise ConfigError(f"defence='{self.defence}' is unknown.{nearest(self.defence, DEFENCES)} "
+            raise ConfigError(f"defence='{self.defence}' is unknown.{did_you_mean(self.defence, DEFENCES)} "
                               f"There are: {', '.join(DEFENCES)}.")  # fmt: skip
         least = {"budget": 1, "rounds": 1, "size": 8, "n": 1, "batch_size": 1, "workers": 1, "accounts": 1, "seed": 0}
         for name, low in {**least, "map_sentences": 0, "probes": 0, "stop_after_refusals": 1}.items():

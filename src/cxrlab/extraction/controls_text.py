@@ -23,7 +23,7 @@ import numpy as np
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json, sha256_of
-from cxrlab.core.json_form import plain
+from cxrlab.core.json_values import plain
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Prediction
 from cxrlab.core.runs import Run, finished

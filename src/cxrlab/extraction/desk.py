@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cxrlab.core.codec import encode_png, to_unit
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
 from cxrlab.core.files import write_bytes
+from cxrlab.core.image_codec import encode_png, to_unit
 from cxrlab.core.memory import BatchSize
-from cxrlab.core.progress import track
+from cxrlab.core.terminal import track
 from cxrlab.extraction.answers import Ask, voice
 from cxrlab.extraction.ledger import Ledger, Ticket
 from cxrlab.extraction.records import Picture, Query, fingerprint

@@ -16,7 +16,7 @@ from typing import Any
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json, sha256_of
-from cxrlab.core.json_form import dumps, plain
+from cxrlab.core.json_values import dumps, plain
 from cxrlab.core.runs import Run, finished
 from cxrlab.core.vocabulary import CHEXPERT_14
 from cxrlab.evaluation.compare import ComparisonResult, compare

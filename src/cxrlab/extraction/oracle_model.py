@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.asking import Asking
-from cxrlab.core.egress import Shown
+from cxrlab.core.endpoints import EgressData
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json, write_json
+from cxrlab.core.llm import LLMConfig
 from cxrlab.core.protocols import TextModel
 from cxrlab.extraction.anatomy import Category, category_of, split_by_category
 from cxrlab.extraction.oracle_answers import Told, descriptions_in
@@ -149,13 +149,13 @@ class ModelOracle:
 
 
 def consult(
-    name: str, asking: Asking, consulting: Consulting, seed: int, folder: Path
+    name: str, llm: LLMConfig, consulting: Consulting, seed: int, folder: Path
 ) -> tuple[Descriptions, dict[str, Any]]:
     """What a model said, from the run folder where it has been asked, else asked now; and what became of it.
 
     Args:
         name: Of the text model.
-        asking: Cache, limit and connection.
+        llm: Cache, limit and connection.
         consulting: How often it is asked, and with which questions.
         seed: Of its answers.
         folder: The run folder; a stopped run goes on with the first question that has no answer.
@@ -166,8 +166,8 @@ def consult(
         told = dict(read_json(folder / ORACLE))
         return _described(told.pop("descriptions")), told
     # Its prompts hold nothing of a corpus.
-    shown = [Shown("the questions to the oracle", synthetic=True)]
-    with open_text_model(name, asking, shown, folder / FOLDER, flag="--oracle-asking.connection") as model:
+    shown = [EgressData("the questions to the oracle", synthetic=True)]
+    with open_text_model(name, llm, shown, folder / FOLDER, flag="--oracle-llm.connection") as model:
         found, told = ModelOracle(model, consulting, seed).consulted()
         cost = {"paid": model.paid, "found": model.found, "cost": model.budget.spent}
     write_json(folder / ORACLE, {**told, **cost, "descriptions": found.to_json()})

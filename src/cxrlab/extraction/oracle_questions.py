@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.errors import ConfigError, nearest
-from cxrlab.core.yaml_file import read_yaml
+from cxrlab.core.config import read_yaml
+from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.extraction.anatomy import Category
 from cxrlab.extraction.oracles import KINDS, Kind
 
@@ -94,7 +94,7 @@ def load_questions(file: Path | None = None) -> Questions:
     path = file or BUILT_IN
     values, _ = read_yaml(path)
     if unknown := [key for key in values if key not in _KEYS]:
-        raise ConfigError(f"{path} has the key '{unknown[0]}'.{nearest(str(unknown[0]), _KEYS)} "
+        raise ConfigError(f"{path} has the key '{unknown[0]}'.{did_you_mean(str(unknown[0]), _KEYS)} "
                           f"Questions have: {', '.join(_KEYS)}.")  # fmt: skip
     version = values.get("version")
     if not isinstance(version, str) or not version.strip():

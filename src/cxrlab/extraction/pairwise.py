@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from cxrlab.core.errors import DataError
-from cxrlab.core.json_form import plain
+from cxrlab.core.json_values import plain
 from cxrlab.core.randomness import generator
 from cxrlab.core.tables import Table
 from cxrlab.evaluation.score_inputs import load_inputs

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cxrlab.core.addresses import is_address, is_loopback
-from cxrlab.core.egress import FEWEST_WORDS, says_who_and_why
+from cxrlab.core.endpoints import FEWEST_WORDS, is_address, is_loopback, names_who_and_why
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
-from cxrlab.core.streams import harmless
+from cxrlab.core.terminal import terminal_safe
 
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Capabilities
@@ -44,11 +43,11 @@ def check_permission(victim_name: str, capabilities: Capabilities, i_am_authoris
         capabilities: What the victim says of itself.
         i_am_authorised: Who gave leave and why; kept, and shown on the page.
     """
-    said = " ".join(harmless(i_am_authorised or "").split())
+    said = " ".join(terminal_safe(i_am_authorised or "").split())
     remote = is_remote(victim_name, capabilities)
     if i_am_authorised is None and not remote:
         return Permission(remote=False)
-    if says_who_and_why(said):
+    if names_who_and_why(said):
         return Permission(remote, said)
     if not remote:
         raise ConfigError(

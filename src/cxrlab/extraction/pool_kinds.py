@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.codec import to_uint8
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.image_codec import to_uint8
 from cxrlab.core.randomness import generator, stream_key
 from cxrlab.core.records import SPLITS
 from cxrlab.data.corpus import load_corpus

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from cxrlab.core.codec import to_uint8
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.image_codec import to_uint8
 from cxrlab.core.randomness import generator
 from cxrlab.core.tables import Table
 from cxrlab.data.images import grey_image

@@ -1,4 +1,4 @@
-"""The way through a gate, found by asking: how much of a chest a picture needs before it is answered.
+"""The way through a gate, found by llm: how much of a chest a picture needs before it is answered.
 
 Whoever looks for it pays for it. A probe is a query of the budget and of the ledger, the first ones of an audit; what
 is answered teaches the copy like any other answer, though not the surrogates between rounds. The attack has what is

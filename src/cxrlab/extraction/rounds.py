@@ -19,9 +19,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cxrlab.core.codec import encode_png
 from cxrlab.core.files import make_folder, read_json, write_bytes, write_json, write_text
-from cxrlab.core.json_form import dumps
+from cxrlab.core.image_codec import encode_png
+from cxrlab.core.json_values import dumps
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.memory import BatchSize
 from cxrlab.data.images import as_uint8, read_picture

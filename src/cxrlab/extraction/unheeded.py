@@ -40,7 +40,7 @@ def _useless(config: ExtractConfig, chooses_words: bool, connected: bool) -> set
         ("victim_decoding", chooses_words),
         ("stop_after_refusals", connected and config.method != "none"),
         ("consulting", consulted),
-        ("oracle_asking", consulted),
+        ("oracle_llm", consulted),
     ):
         if not used:
             found.add(setting)

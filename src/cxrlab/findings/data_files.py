@@ -12,7 +12,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar
 
-from cxrlab.core.errors import DataError, nearest, shown
+from cxrlab.core.errors import DataError, did_you_mean, short_repr
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise DataError(f"{path.name} is not valid JSON: {error}.") from None
     if not isinstance(data, dict):
-        raise DataError(f"{path.name} holds {shown(data)}; it must hold an object.")
+        raise DataError(f"{path.name} holds {short_repr(data)}; it must hold an object.")
     return {key: value for key, value in data.items() if key != "about"}
 
 
@@ -62,19 +62,19 @@ def converted(hint: Any, value: Any, place: str) -> Any:
             return hint(value)
         except ValueError:
             known = [str(member.value) for member in hint]
-            message = f"{place}: {shown(value)} is none of {', '.join(known)}.{nearest(str(value), known)}"
+            message = f"{place}: {short_repr(value)} is none of {', '.join(known)}.{did_you_mean(str(value), known)}"
         raise DataError(message)
     plain = isinstance(hint, type) and (isinstance(value, hint) or (hint is float and isinstance(value, int)))
     if plain and (hint is bool or not isinstance(value, bool)):
         return value
-    raise DataError(f"{place} is {shown(value)}, which is not of the type {getattr(hint, '__name__', hint)}.")
+    raise DataError(f"{place} is {short_repr(value)}, which is not of the type {getattr(hint, '__name__', hint)}.")
 
 
 def _record(cls: Any, data: Mapping[str, Any], place: str) -> Any:
     hints, required = _fields(cls)
     for key in data:
         if key not in hints:
-            raise DataError(f"{place} has the unknown key '{key}'.{nearest(key, hints)} Keys: {', '.join(hints)}.")
+            raise DataError(f"{place} has the unknown key '{key}'.{did_you_mean(key, hints)} Keys: {', '.join(hints)}.")
     if missing := [key for key in required if key not in data]:
         raise DataError(f"{place} lacks {', '.join(missing)}.")
     values = {key: converted(hints[key], value, f"{place}, '{key}'") for key, value in data.items()}

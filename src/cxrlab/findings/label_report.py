@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from cxrlab.core.errors import ConfigError, DataError, VocabularyError, nearest, shown
+from cxrlab.core.errors import ConfigError, DataError, VocabularyError, did_you_mean, short_repr
 from cxrlab.core.label_maps import mapped
 from cxrlab.core.randomness import generator
 from cxrlab.core.vocabulary import CHEXPERT_CHILDREN
@@ -60,11 +60,11 @@ def told(labels: Mapping[str, int], style: str) -> dict[str, int]:
         if name not in row.wordings and name != row.nothing:
             known = (*row.wordings, *((row.nothing,) if row.nothing else ()))
             raise VocabularyError(
-                f"'{name}' is not a label of the style '{style}'.{nearest(name, known)} Labels: {', '.join(known)}."
+                f"'{name}' is not a label of the style '{style}'.{did_you_mean(name, known)} Labels: {', '.join(known)}."
             )
         if value not in _STRENGTH:
             raise DataError(
-                f"the label '{name}' is {shown(value)}; it must be 1 (present), 0 (absent) or -1 (uncertain), "
+                f"the label '{name}' is {short_repr(value)}; it must be 1 (present), 0 (absent) or -1 (uncertain), "
                 f"or be left out."
             )
     given = {name: labels[name] for name in row.wordings if name in labels}
@@ -103,7 +103,9 @@ def _children(style: str) -> dict[str, tuple[str, ...]]:
 
 def _style(name: str) -> Style:
     if name not in STYLES:
-        raise ConfigError(f"there is no style '{name}' for labels.{nearest(name, STYLES)} Styles: {', '.join(STYLES)}.")
+        raise ConfigError(
+            f"there is no style '{name}' for labels.{did_you_mean(name, STYLES)} Styles: {', '.join(STYLES)}."
+        )
     return STYLES[name]
 
 

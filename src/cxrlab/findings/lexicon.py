@@ -17,7 +17,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from cxrlab.core.errors import UnknownName, nearest
+from cxrlab.core.errors import UnknownName, did_you_mean
 from cxrlab.core.vocabulary import Change
 
 Lines = tuple[str, ...]
@@ -178,7 +178,7 @@ def load_lexicon(name: str) -> Lexicon:
     in three tables.
     """
     if name not in LEXICONS:
-        raise UnknownName(f"'{name}' is not a lexicon.{nearest(name, LEXICONS)} Use one of {', '.join(LEXICONS)}.")
+        raise UnknownName(f"'{name}' is not a lexicon.{did_you_mean(name, LEXICONS)} Use one of {', '.join(LEXICONS)}.")
     tables: dict[str, Any] = {}
     for part in ("lungs", "chest", "devices", "sentences", "sections"):
         tables.update(vars(import_module(f"{LEXICONS[name]}.{part}")))

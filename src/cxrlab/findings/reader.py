@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
-from cxrlab.core.errors import DataError, shown
+from cxrlab.core.errors import DataError, short_repr
 from cxrlab.core.records import Finding, Span
 from cxrlab.core.vocabulary import TIPS, Change
 from cxrlab.findings.reading.assertion import assert_statements
@@ -67,7 +67,7 @@ def read(text: str | None) -> Reading:
     if text is None or text != text:  # a data frame holds not-a-number where there is no report
         return Reading("")
     if not isinstance(text, str):
-        raise DataError(f"a report is text, not {shown(text)}; give the text, or None where there is none.")
+        raise DataError(f"a report is text, not {short_repr(text)}; give the text, or None where there is none.")
     matcher = load_matcher()
     tokens = tokenize(text, matcher.spelling)
     drafts: list[DraftFinding] = []

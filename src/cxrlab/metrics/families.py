@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 
-from cxrlab.core.errors import UnknownName, nearest
+from cxrlab.core.errors import UnknownName, did_you_mean
 from cxrlab.core.tables import Table
 from cxrlab.metrics.tally import Family, Metric
 
@@ -88,7 +88,7 @@ def _unknown(item: str, known: Mapping[str, Metric]) -> str:
         family = item.split(".")[0] if item.split(".")[0] in WITH_NEEDS else item.rstrip("01")
         return f"the metric '{item}' needs {WITH_NEEDS[family][1]}; it is not counted from two texts alone."
     return (
-        f"there is no metric '{item}'.{nearest(item, [*known, *FAMILIES])} "
+        f"there is no metric '{item}'.{did_you_mean(item, [*known, *FAMILIES])} "
         f"`cxrlab metrics ls` lists the {len(known)} metrics; patterns such as 'bleu*' and 'all' work too."
     )
 

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.errors import DataError, shown
+from cxrlab.core.errors import DataError, short_repr
 from cxrlab.core.protocols import Labeler
 from cxrlab.core.records import chexpert_labels
 from cxrlab.core.vocabulary import CHEXPERT_5, CHEXPERT_14, chexpert_label
@@ -166,7 +166,7 @@ def _checked(labels: Labels, labeler: str) -> Labels:
         chexpert_label(name)
         if value not in (1, 0, -1):
             raise DataError(
-                f"the labeler '{labeler}' gave {shown(value)} for '{name}'; "
+                f"the labeler '{labeler}' gave {short_repr(value)} for '{name}'; "
                 "a label is 1 (present), 0 (absent) or -1 (uncertain), or is left out."
             )
     return labels

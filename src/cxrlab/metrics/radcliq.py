@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cxrlab.core.errors import ConfigError, nearest
+from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.core.protocols import TextEmbedder
 from cxrlab.metrics.pairs import Batch, Status
 from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_tally
@@ -71,7 +71,7 @@ class RadCliq:
         for name in (*given, *(names or {})):
             if name not in PARTS:
                 raise ConfigError(
-                    f"RadCliQ has no component '{name}'.{nearest(name, PARTS)} It takes: {', '.join(PARTS)}."
+                    f"RadCliQ has no component '{name}'.{did_you_mean(name, PARTS)} It takes: {', '.join(PARTS)}."
                 )
         missing = [name for name in PARTS if name not in given]
         if missing:

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from cxrlab.core.errors import DataError, MissingExtra, shown
+from cxrlab.core.errors import DataError, MissingExtra, short_repr
 from cxrlab.core.files import read_json
 from cxrlab.metrics.pairs import Batch, Pair, Status, wordless
 from cxrlab.metrics.tally import Matrix, Metric, Tally, mean_tally
@@ -217,11 +217,13 @@ def parse_graph(value: Any, place: str) -> Graph:
 def _relations(entity: Mapping[str, Any], entities: Mapping[str, Any], place: str) -> tuple[Relation, ...]:
     arrows = entity.get("relations", [])
     if not isinstance(arrows, list):
-        raise DataError(f"{place}: relations is {shown(arrows)}; it must be a list of [kind, id of the target].")
+        raise DataError(f"{place}: relations is {short_repr(arrows)}; it must be a list of [kind, id of the target].")
     out = []
     for arrow in arrows:
         if not (isinstance(arrow, list) and len(arrow) == 2 and str(arrow[1]) in entities):
-            raise DataError(f"{place}: the relation {shown(arrow)} must be [kind, id of an entity of the same graph].")
+            raise DataError(
+                f"{place}: the relation {short_repr(arrow)} must be [kind, id of an entity of the same graph]."
+            )
         target = entities[str(arrow[1])]
         out.append(Relation(str(arrow[0]), target["tokens"], target["label"]))
     return tuple(out)
@@ -286,7 +288,7 @@ def _table(value: Any, path: str) -> tuple[dict[str, Graph], dict[str, Graph]]:
         value = {f"[{index}]": graph for index, graph in enumerate(value)}
     if not isinstance(value, Mapping):
         raise DataError(
-            f"{path} holds {shown(value)}; it must be an object from id or text to graph, or a list of graphs."
+            f"{path} holds {short_repr(value)}; it must be an object from id or text to graph, or a list of graphs."
         )
     by_id: dict[str, Graph] = {}
     by_text: dict[str, Graph] = {}

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Picture
 
-from cxrlab.core.connection import Connection
-from cxrlab.core.errors import DataError, UnknownName, nearest
+from cxrlab.core.endpoints import Connection
+from cxrlab.core.errors import DataError, UnknownName, did_you_mean
 from cxrlab.core.files import sha256_of
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.protocols import Capabilities, Generated
@@ -49,7 +49,7 @@ class Stub:
     def __init__(self, which: str) -> None:
         if which not in REPORTS:
             raise UnknownName(
-                f"there is no stub '{which}'.{nearest(which, REPORTS)} There are: {', '.join(self.USAGES)}."
+                f"there is no stub '{which}'.{did_you_mean(which, REPORTS)} There are: {', '.join(self.USAGES)}."
             )
         self.which = which
 
@@ -275,7 +275,9 @@ class ScriptedTextModel:
     def _take(self, values: Mapping[str, Any], place: str) -> None:
         for key in values:
             if key not in _KEYS:
-                raise DataError(f"{place} has an unknown key '{key}'.{nearest(key, _KEYS)} Keys: {', '.join(_KEYS)}.")
+                raise DataError(
+                    f"{place} has an unknown key '{key}'.{did_you_mean(key, _KEYS)} Keys: {', '.join(_KEYS)}."
+                )
         contains, digest, answer, tokens = (values.get(key) for key in _KEYS)
         if not isinstance(answer, str):
             raise DataError(f"{place} needs a text 'answer'.")

@@ -18,10 +18,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from cxrlab.core.errors import DataError, RunError, UnknownName, nearest
+from cxrlab.core.environment import require
+from cxrlab.core.errors import DataError, RunError, UnknownName, did_you_mean
 from cxrlab.core.files import make_folder, sha256_of
 from cxrlab.core.folders import CHECKSUMS, find_damage, write_folder
-from cxrlab.core.install import require
 from cxrlab.models.dual_encoder import DualEncoder
 from cxrlab.models.hf.model import HfModel
 from cxrlab.models.load_settings import LoadSettings
@@ -40,7 +40,9 @@ PROJECTOR = "projector.safetensors"
 def builtin_folder(name: str) -> Path:
     """The folder of a built-in model, one of `NAMES`, in the layout of transformers."""
     if name not in NAMES:
-        raise UnknownName(f"there is no built-in model '{name}'.{nearest(name, NAMES)} There are: {', '.join(NAMES)}.")
+        raise UnknownName(
+            f"there is no built-in model '{name}'.{did_you_mean(name, NAMES)} There are: {', '.join(NAMES)}."
+        )
     folder = WEIGHTS / name
     if not has_weights(name):
         raise DataError(f"this copy of cxrlab has no weights for builtin:{name}; {folder} is missing or incomplete.")

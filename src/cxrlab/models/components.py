@@ -15,9 +15,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from cxrlab.core.errors import ConfigError, DataError, UnknownName, nearest
+from cxrlab.core.environment import require
+from cxrlab.core.errors import ConfigError, DataError, UnknownName, did_you_mean
 from cxrlab.core.files import read_json
-from cxrlab.core.install import require
 from cxrlab.core.vocabulary import DRAWN
 from cxrlab.models.hf.adapters import is_adapter, lineage, merged, resolve
 from cxrlab.models.load_settings import LoadSettings
@@ -222,7 +222,7 @@ FRESH: Mapping[str, Fresh] = MappingProxyType(
 def fresh_of(argument: str, name: str) -> Fresh:
     """How a fresh vision encoder or language model of this name is made."""
     if argument not in FRESH:
-        raise UnknownName(f"'{name}' is no fresh part.{nearest(argument, FRESH)} There are: {', '.join(FRESH)}.")
+        raise UnknownName(f"'{name}' is no fresh part.{did_you_mean(argument, FRESH)} There are: {', '.join(FRESH)}.")
     return FRESH[argument]
 
 
@@ -233,7 +233,7 @@ def parse_part(name: str, what: str) -> tuple[str, str]:
         raise ConfigError(f"'{name}' does not name {what}; write KIND:ARGUMENT, for example fresh:phantom.")
     if kind not in _KINDS:
         raise UnknownName(
-            f"'{kind}' (in '{name}') is no kind of {what[2:]}.{nearest(kind, _KINDS)} There are: hf:FOLDER, "
+            f"'{kind}' (in '{name}') is no kind of {what[2:]}.{did_you_mean(kind, _KINDS)} There are: hf:FOLDER, "
             f"builtin:NAME, {', '.join(f'fresh:{one}' for one in FRESH)}."
         )
     return kind, argument
@@ -242,7 +242,7 @@ def parse_part(name: str, what: str) -> tuple[str, str]:
 def size_of(argument: str, name: str) -> Size:
     """How large a fresh text encoder of this name is; one of another family than `building.py` has none."""
     if argument not in SIZES:
-        raise UnknownName(f"'{name}' is no text encoder.{nearest(argument, SIZES)} Sizes: {', '.join(SIZES)}.")
+        raise UnknownName(f"'{name}' is no text encoder.{did_you_mean(argument, SIZES)} Sizes: {', '.join(SIZES)}.")
     return SIZES[argument]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from cxrlab.core.errors import ConfigError, nearest
+from cxrlab.core.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Generated, Image
@@ -59,7 +59,7 @@ class Decoding:
     def __post_init__(self) -> None:
         if self.strategy not in STRATEGIES:
             raise ConfigError(
-                f"strategy={self.strategy!r} is unknown.{nearest(self.strategy, STRATEGIES)} "
+                f"strategy={self.strategy!r} is unknown.{did_you_mean(self.strategy, STRATEGIES)} "
                 f"Choose one of {', '.join(STRATEGIES)}."
             )
         for field in fields(self):

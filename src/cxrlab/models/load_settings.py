@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
-from cxrlab.core.connection import Connection
-from cxrlab.core.errors import ConfigError, nearest
+from cxrlab.core.endpoints import Connection
+from cxrlab.core.errors import ConfigError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,6 @@ class LoadSettings:
         for name in settings:
             if name not in known:
                 raise ConfigError(
-                    f"loading has no setting '{name}'.{nearest(name, known)} There are: {', '.join(known)}."
+                    f"loading has no setting '{name}'.{did_you_mean(name, known)} There are: {', '.join(known)}."
                 )
         return replace(self, **settings)

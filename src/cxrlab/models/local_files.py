@@ -15,10 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.errors import ConfigError, DataError, nearest
+from cxrlab.core.errors import ConfigError, DataError, did_you_mean
 from cxrlab.core.files import read_json, unreadable
 from cxrlab.core.folders import CHECKSUMS, find_damage
-from cxrlab.core.streams import Remarks
+from cxrlab.core.terminal import NoticeStream
 from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.model_card import MODEL_CARD
 
@@ -73,7 +73,7 @@ def verify_checksums(folder: Path) -> None:
 
 @cache
 def _report_unverified(folder: Path) -> None:
-    Remarks(sys.stderr).write(f"{folder} was not verified: it has no {CHECKSUMS} (cxrlab 0.1.0 wrote none)\n")
+    NoticeStream(sys.stderr).write(f"{folder} was not verified: it has no {CHECKSUMS} (cxrlab 0.1.0 wrote none)\n")
 
 
 @cache
@@ -104,7 +104,7 @@ def _snapshot(name: str, loading: LoadSettings, may_fetch: bool) -> Path:
 def _neighbours(folder: Path) -> str:
     parent = folder.parent
     names = [entry.name for entry in parent.iterdir() if entry.is_dir()] if parent.is_dir() else []
-    return nearest(folder.name, names)
+    return did_you_mean(folder.name, names)
 
 
 def check_remote_code(folder: Path, loading: LoadSettings) -> None:

@@ -11,9 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.addresses import SCHEMES, is_address
-from cxrlab.core.connection import Connection
-from cxrlab.core.errors import ConfigError, UnknownName, nearest
+from cxrlab.core.endpoints import SCHEMES, Connection, is_address
+from cxrlab.core.errors import ConfigError, UnknownName, did_you_mean
 from cxrlab.core.tables import Table
 from cxrlab.models.load_settings import LoadSettings
 
@@ -173,7 +172,7 @@ def _kind(name: str, kinds: Table) -> Any:
     if kind not in kinds:
         of = kinds.what.partition("kind of ")[2]
         raise UnknownName(
-            f"this version has no {of}s of the kind '{kind}' (asked for by '{name}').{nearest(kind, kinds)} "
+            f"this version has no {of}s of the kind '{kind}' (asked for by '{name}').{did_you_mean(kind, kinds)} "
             f"There are: {', '.join(_usages(kinds))}."
         )
     return kinds.load(kind)

@@ -9,8 +9,8 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.errors import ConfigError, UnknownName, nearest, shown
-from cxrlab.core.yaml_file import read_yaml
+from cxrlab.core.config import read_yaml
+from cxrlab.core.errors import ConfigError, UnknownName, did_you_mean, short_repr
 
 DEFAULT = "llava-rad/1"
 _INDICATION, _QUESTION = "{indication}", "{question}"
@@ -110,7 +110,7 @@ def load_prompts(name_or_file: str | None = None) -> Prompts:
     file, _, row = wanted.partition("#")
     if not Path(file).is_file():
         raise UnknownName(
-            f"there are no prompts '{wanted}', nor a file of that name.{nearest(wanted, table)} "
+            f"there are no prompts '{wanted}', nor a file of that name.{did_you_mean(wanted, table)} "
             f"Known: {', '.join(table)}."
         )
     rows = _rows(Path(file))
@@ -118,7 +118,7 @@ def load_prompts(name_or_file: str | None = None) -> Prompts:
         raise ConfigError(f"{file} holds {len(rows)} prompts ({', '.join(rows)}); choose one as {file}#NAME.")
     row = row or next(iter(rows))
     if row not in rows:
-        raise UnknownName(f"{file} has no prompts '{row}'.{nearest(row, rows)} It has: {', '.join(rows)}.")
+        raise UnknownName(f"{file} has no prompts '{row}'.{did_you_mean(row, rows)} It has: {', '.join(rows)}.")
     return rows[row]
 
 
@@ -141,8 +141,8 @@ def _row(name: str, values: Any, path: Path) -> Prompts:
     given = values if isinstance(values, dict) else {}
     for key in given:
         if key not in known:
-            raise ConfigError(f"{path}: prompts '{name}' have an unknown key '{key}'.{nearest(str(key), known)}")
+            raise ConfigError(f"{path}: prompts '{name}' have an unknown key '{key}'.{did_you_mean(str(key), known)}")
     for key in known:
         if not isinstance(given.get(key), str):
-            raise ConfigError(f"{path}: prompts '{name}' need a text '{key}', not {shown(given.get(key))}.")
+            raise ConfigError(f"{path}: prompts '{name}' need a text '{key}', not {short_repr(given.get(key))}.")
     return Prompts(name, **{key: given[key] for key in known})

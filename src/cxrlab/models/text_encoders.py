@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cxrlab.core.errors import ConfigError, DataError, nearest
-from cxrlab.core.install import require
+from cxrlab.core.environment import require
+from cxrlab.core.errors import ConfigError, DataError, did_you_mean
 from cxrlab.core.memory import BatchSize
 from cxrlab.core.protocols import TokenVectors
 from cxrlab.core.vocabulary import CHEXPERT_14
@@ -271,9 +271,9 @@ def _mismatch(
     wanted: Mapping[str, tuple[int, ...]],
 ) -> str:
     if key not in given:
-        return f"{checkpoint} lacks the weights '{key}'.{nearest(key, given)} It is not CheXbert's checkpoint"
+        return f"{checkpoint} lacks the weights '{key}'.{did_you_mean(key, given)} It is not CheXbert's checkpoint"
     if key not in wanted:
-        return f"{checkpoint} holds '{key}', which CheXbert does not have.{nearest(key, wanted)}"
+        return f"{checkpoint} holds '{key}', which CheXbert does not have.{did_you_mean(key, wanted)}"
     return (
         f"{checkpoint}: '{key}' has shape {list(given[key])}, and the config in {folder} asks for {list(wanted[key])}; "
         "give the folder of the encoder that the checkpoint was trained from"

@@ -14,11 +14,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
 
-from cxrlab.core.answer_store import ANSWERS, REQUESTS, AnswerStore, key_of, writable
-from cxrlab.core.asking import Asking
-from cxrlab.core.budget import PROMPT_TOKENS, Budget, guessed_tokens, tokens_of
 from cxrlab.core.errors import RunError
 from cxrlab.core.jsonl import JsonlAppender, read_jsonl
+from cxrlab.core.llm import (
+    ANSWERS,
+    PROMPT_TOKENS,
+    REQUESTS,
+    AnswerStore,
+    Budget,
+    LLMConfig,
+    answer_key,
+    count_tokens,
+    estimate_tokens,
+    writable,
+)
 from cxrlab.core.protocols import Generated, TextModel
 
 CACHE_VARIABLE = "CXRLAB_ANSWERS"  # a file; CXRLAB_CACHE is a folder of models that were put together
@@ -51,21 +60,21 @@ class CachedTextModel:
 
     Args:
         model: The language model.
-        asking: Cache and limit.
+        llm: Cache and limit.
         folder: Run folder for `requests.jsonl` and, unless another file is named, the answers; None keeps both in
             memory. It is not made before the first answer comes.
-        budget: The purse, where several models of a run share one; that of `asking` when None.
+        budget: The purse, where several models of a run share one; that of `llm` when None.
     """
 
     def __init__(
         self,
         model: TextModel,
-        asking: Asking | None = None,
+        llm: LLMConfig | None = None,
         folder: Path | None = None,
         budget: Budget | None = None,
     ) -> None:
-        self._model, self._asking, self._folder = model, asking or Asking(), folder
-        self.budget = purse(self._asking) if budget is None else budget
+        self._model, self._llm, self._folder = model, llm or LLMConfig(), folder
+        self.budget = purse(self._llm) if budget is None else budget
         self.paid = self.found = 0
         self._store: AnswerStore | None = None
         self._requests: JsonlAppender | None = None
@@ -129,7 +138,7 @@ class CachedTextModel:
             return 1
         most = sizes = 0
         for text in texts[:_AT_ONCE]:
-            sizes += guessed_tokens(text)
+            sizes += estimate_tokens(text)
             if not self.budget.holds(sizes, max_tokens * (most + 1)):
                 break
             most += 1
@@ -138,7 +147,7 @@ class CachedTextModel:
     def _ask(self, prompts: Mapping[str, str], max_tokens: int, seed: int, answers: dict[str, Generated]) -> None:
         """Ask these, after making sure that they may be paid for; each answer is kept when it comes."""
         keys, texts = list(prompts), list(prompts.values())
-        self.budget.allow(sum(map(guessed_tokens, texts)), max_tokens * len(texts))
+        self.budget.allow(sum(map(estimate_tokens, texts)), max_tokens * len(texts))
         store = self._opened()
         for place, answer in _coming(self._model, texts, max_tokens, seed):
             key = keys[place]
@@ -151,17 +160,17 @@ class CachedTextModel:
 
     def _key(self, prompt: str, max_tokens: int, seed: int) -> str:
         weights = self._model.fingerprint if isinstance(self._model, HasFingerprint) else ""
-        return key_of(self.name, weights, max_tokens, seed, prompt)
+        return answer_key(self.name, weights, max_tokens, seed, prompt)
 
     def _write(self, key: str, prompt: str, answer: Generated, max_tokens: int, seed: int, *, paid: bool) -> None:
         """Note a request of this run, once, and book what it cost."""
         if key in self._written:
             return
         self._written.add(key)
-        asked, answered = tokens_of(prompt, answer)
+        asked, answered = count_tokens(prompt, answer)
         self.paid, self.found = self.paid + paid, self.found + (not paid)
         if paid:
-            self.budget.book(asked, answered, guessed_tokens(prompt))
+            self.budget.book(asked, answered, estimate_tokens(prompt))
         if self._requests is not None:
             record = {"id": key, "model": self.name, "max_tokens": max_tokens, "seed": seed, "paid": paid}
             told = {PROMPT_TOKENS: asked, "tokens": answered, "prompt": writable(prompt), "answer": answer.text}
@@ -185,8 +194,8 @@ class CachedTextModel:
             self._recall(file)
 
     def _cache(self) -> Path | None:
-        if self._asking.cache is not None:
-            return self._asking.cache
+        if self._llm.cache is not None:
+            return self._llm.cache
         if shared := os.environ.get(CACHE_VARIABLE):
             return Path(shared)
         return self._folder / ANSWERS if self._folder is not None else None
@@ -199,12 +208,12 @@ class CachedTextModel:
                 self.paid, self.found = self.paid + bool(record.get("paid")), self.found + (not record.get("paid"))
                 if record.get("paid"):
                     asked, answered = (_count(record.get(name)) for name in (PROMPT_TOKENS, "tokens"))
-                    self.budget.book(asked, answered, guessed_tokens(str(record.get("prompt"))))
+                    self.budget.book(asked, answered, estimate_tokens(str(record.get("prompt"))))
 
 
-def purse(asking: Asking) -> Budget:
+def purse(llm: LLMConfig) -> Budget:
     """What a run may spend, with nothing spent."""
-    return Budget(asking.max_cost, asking.price_prompt, asking.price_answer)
+    return Budget(llm.max_cost, llm.price_prompt, llm.price_answer)
 
 
 def _coming(model: TextModel, texts: Sequence[str], max_tokens: int, seed: int) -> Iterator[tuple[int, Generated]]:

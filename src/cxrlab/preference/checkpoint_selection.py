@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 
 from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.randomness import generator
-from cxrlab.core.streams import Remarks
+from cxrlab.core.terminal import NoticeStream
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.inference import Images
 from cxrlab.metrics.pairs import Pair
@@ -167,7 +167,7 @@ def _verified(file: Path) -> dict[str, torch.Tensor]:
     """The weights that were kept, which must be as they were written."""
     weights, key = load_file(file), _told(file).get("weights")
     if key is None:
-        Remarks(sys.stderr).write(f"{file} was not verified: it has no checksum (cxrlab 0.1.0 wrote none)\n")
+        NoticeStream(sys.stderr).write(f"{file} was not verified: it has no checksum (cxrlab 0.1.0 wrote none)\n")
     elif key != tensors_key(weights):
         raise _damaged(file)
     return weights

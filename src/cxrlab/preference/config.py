@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from cxrlab.core.asking import Asking
-from cxrlab.core.errors import ConfigError, nearest
+from cxrlab.core.errors import ConfigError, did_you_mean
+from cxrlab.core.llm import LLMConfig
 from cxrlab.core.records import SPLITS
 from cxrlab.evaluation.config import MetricResources
 from cxrlab.metrics.judging.table import JudgeSettings
@@ -59,7 +59,7 @@ class SampleConfig:
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
             raise ConfigError(
-                f"split={self.split!r} is unknown.{nearest(self.split, LEARNT_FROM)} Use {' or '.join(LEARNT_FROM)}."
+                f"split={self.split!r} is unknown.{did_you_mean(self.split, LEARNT_FROM)} Use {' or '.join(LEARNT_FROM)}."
             )
         if self.split not in LEARNT_FROM:
             raise ConfigError(
@@ -100,7 +100,7 @@ class JudgeConfig:
             longer; a negative reward is multiplied.
         seed: For judges that draw (reader:rules); the others do not.
         extras: Graphs and weights of yours, for metrics that need them.
-        asking: How a language model is asked, where one judges.
+        llm: How a language model is asked, where one judges.
         judging: Other wordings for judges by language models, and their longest answers.
     """
 
@@ -111,7 +111,7 @@ class JudgeConfig:
     length_control: bool = False
     seed: int = 7
     extras: MetricResources = MetricResources()
-    asking: Asking = Asking()
+    llm: LLMConfig = LLMConfig()
     judging: JudgeSettings = JudgeSettings()
 
     def __post_init__(self) -> None:
@@ -176,7 +176,14 @@ def _check_least(config: Any, **least: int) -> None:
 
 
 # Settings that may differ when a run is continued: they change speed and what is kept, not the result.
-FREE = ("optimisation.workers", "optimisation.save_every", "cache", "cache_images", "cache_gb", "watch.batch_size")
+OPERATIONAL = (
+    "optimisation.workers",
+    "optimisation.save_every",
+    "cache",
+    "cache_images",
+    "cache_gb",
+    "watch.batch_size",
+)
 UNPAIRED = "kto"
 # Loss → the strength it has when none is given, and the settings that it heeds beside it.
 LOSSES: Mapping[str, tuple[float, tuple[str, ...]]] = {

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.progress import track
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import PreferencePair, Study
+from cxrlab.core.terminal import track
 from cxrlab.data.card import known_collections
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.preference.config import PAIRS_FILE, UNPAIRED_FILE

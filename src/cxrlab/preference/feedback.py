@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from cxrlab.core.errors import DataError, nearest, shown
+from cxrlab.core.errors import DataError, did_you_mean, short_repr
 from cxrlab.core.records import PreferencePair
 from cxrlab.data.corpus import Corpus
 from cxrlab.evaluation.report_files import Row, fill_ids, read_rows
@@ -96,7 +96,7 @@ def _form(row: Row) -> str:
         raise DataError(f"{row.place} has the columns of {' and of '.join(whole)}; keep those of one: {_KNOWN}.")
     near = max(FORMS, key=lambda form: sum(name in row.values for name in FORMS[form]))
     missing = next(name for name in FORMS[near] if name not in row.values)
-    hint = nearest(missing, map(str, row.values))
+    hint = did_you_mean(missing, map(str, row.values))
     raise DataError(f"{row.place}: the column '{missing}' is missing.{hint} Feedback has the columns {_KNOWN}.")
 
 
@@ -113,7 +113,7 @@ def _check_columns(row: Row, form: str) -> None:
 def _check_study(row: Row, corpus: Corpus, held: frozenset[str]) -> None:
     if row.id not in corpus:
         raise DataError(
-            f"{row.place}: there is no study '{row.id}' in {corpus.path}.{nearest(row.id, corpus.ids())} Correct the "
+            f"{row.place}: there is no study '{row.id}' in {corpus.path}.{did_you_mean(row.id, corpus.ids())} Correct the "
             "id, or name the corpus that the feedback is about."
         )
     if row.id in held:
@@ -204,5 +204,5 @@ def _number(row: Row, column: str, least: float = -math.inf) -> float:
         number = math.nan
     if not least <= number < math.inf or number == -math.inf:
         limits = f" of at least {least:g}" if least > -math.inf else ""
-        raise DataError(f"{row.place}: '{column}' is {shown(value)}; give a number{limits}.")
+        raise DataError(f"{row.place}: '{column}' is {short_repr(value)}; give a number{limits}.")
     return number

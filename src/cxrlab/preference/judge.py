@@ -18,13 +18,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cxrlab.core.asking import free_asking
-from cxrlab.core.egress import Shown
+from cxrlab.core.endpoints import EgressData
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_json
-from cxrlab.core.progress import track
+from cxrlab.core.llm import llm_operational_fields
 from cxrlab.core.records import Study
 from cxrlab.core.runs import Run, finished
+from cxrlab.core.terminal import track
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.evaluation.generate import SUMMARY
 from cxrlab.evaluation.open_models import TextModels, UnopenedModel
@@ -66,12 +66,12 @@ def judge(config: JudgeConfig, out: Path) -> Judging:
         config: Settings.
         out: Run folder; a stopped run is continued, a finished one with the same settings is left as it is.
     """
-    if finished(out, config, seed=config.seed, free=free_asking()):
+    if finished(out, config, seed=config.seed, operational=llm_operational_fields()):
         check_inputs(out)
         return Judging.from_json(read_json(out / SUMMARY))
     candidates, corpus = CandidateFiles(config.candidates), load_corpus(config.data)
     _refuse_strangers(corpus, candidates)
-    with TextModels(config.asking, _shown(config, corpus), out) as models:
+    with TextModels(config.llm, _shown(config, corpus), out) as models:
         # Before the folder is made: a wrong name leaves nothing behind.
         judging, sections = chosen_judge(config, models)
         return _judge(config, out, judging, sections, corpus, candidates)
@@ -85,7 +85,7 @@ def _judge(
     corpus: Corpus,
     candidates: CandidateFiles,
 ) -> Judging:
-    with Run.open(out, config, seed=config.seed, free=free_asking()) as run:
+    with Run.open(out, config, seed=config.seed, operational=llm_operational_fields()) as run:
         keep_inputs(run, digests((*candidates.files, corpus.file)))
         done = run.done(REWARDS)
         blocks = _blocks(corpus, candidates, sections)
@@ -101,8 +101,8 @@ def _judge(
     return summary
 
 
-def _shown(config: JudgeConfig, corpus: Corpus) -> list[Shown]:
-    return [corpus.shown, *(describe_reports(source, corpus.shown) for source in config.candidates)]
+def _shown(config: JudgeConfig, corpus: Corpus) -> list[EgressData]:
+    return [corpus.egress_data, *(describe_reports(source, corpus.egress_data) for source in config.candidates)]
 
 
 def chosen_judge(config: JudgeConfig, models: Models = UnopenedModel) -> tuple[Judge, tuple[str, ...]]:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from cxrlab.core.errors import ConfigError, UnknownName, nearest
+from cxrlab.core.errors import ConfigError, UnknownName, did_you_mean
 from cxrlab.core.protocols import TextModel
 from cxrlab.core.tables import Table
 from cxrlab.evaluation.config import MetricResources
@@ -317,6 +317,6 @@ def _refused(metric: str, *, in_mix: bool = False) -> ConfigError:
     usable = [card.name for card in (*cards().values(), *needy) if card.by_pair]
     torn = " A model whose name holds + or * cannot stand in a mix, which these signs part." if in_mix else ""
     return UnknownName(
-        f"there is no judge '{metric}'.{nearest(metric, [*usable, *PAIRWISE])}{torn} Any metric of 'cxrlab metrics ls' "
+        f"there is no judge '{metric}'.{did_you_mean(metric, [*usable, *PAIRWISE])}{torn} Any metric of 'cxrlab metrics ls' "
         f"with a value a report can judge, or a mix such as {_EXAMPLE}, or {', '.join(PAIRWISE)}, or {BY_MODEL}MODEL."
     )

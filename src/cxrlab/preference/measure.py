@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cxrlab.core.files import read_json
-from cxrlab.core.json_form import dumps, plain
+from cxrlab.core.json_values import dumps, plain
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.progress import track
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
+from cxrlab.core.terminal import track
 from cxrlab.data.corpus import Corpus, load_corpus
 from cxrlab.evaluation.compare import compare
 from cxrlab.evaluation.config import GenerateConfig, ScoreConfig
@@ -169,7 +169,7 @@ def _asked_both(
     sums: dict[str, list[float]] = {}
     yes: dict[str, list[float]] = {}
     for name, model_name in ((AFTER, after), (BEFORE, before)):  # the aligned one first: it draws what both weigh
-        model: Any = open_model(model_name, None, [corpus.shown])
+        model: Any = open_model(model_name, None, [corpus.egress_data])
         if settings.drift:
             if drawn is None:
                 drawn = drawn_reports(model, images, studies, settings, seed)

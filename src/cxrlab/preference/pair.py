@@ -19,9 +19,9 @@ from typing import Any
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.progress import track
 from cxrlab.core.records import PreferencePair
 from cxrlab.core.runs import Run, finished, state
+from cxrlab.core.terminal import track
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.generate import SUMMARY
 from cxrlab.preference import feedback as people

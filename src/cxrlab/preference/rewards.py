@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.core import fields
-from cxrlab.core.errors import DataError, RunError, shown
+from cxrlab.core.errors import DataError, RunError, short_repr
 from cxrlab.core.fields import Record
 from cxrlab.core.files import read_json, sha256_of
 from cxrlab.core.jsonl import read_jsonl
@@ -57,7 +57,7 @@ class RewardedReport(Record):
 def _two(value: Any, key: str) -> tuple[int, int]:
     if isinstance(value, (list, tuple)) and len(value) == 2 and all(type(item) is int for item in value):
         return value[0], value[1]
-    raise DataError(f"'{key}' is {shown(value)}; it must be the numbers of two candidates, the better one first.")
+    raise DataError(f"'{key}' is {short_repr(value)}; it must be the numbers of two candidates, the better one first.")
 
 
 @dataclass(frozen=True)

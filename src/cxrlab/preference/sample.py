@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.connection import free_of
+from cxrlab.core.endpoints import connection_operational_fields
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
-from cxrlab.core.json_form import number_of
+from cxrlab.core.json_values import number_of
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.memory import BatchSize
 from cxrlab.core.records import Prediction
@@ -41,10 +41,10 @@ from cxrlab.preference.config import SampleConfig
 if TYPE_CHECKING:
     from cxrlab.core.protocols import Generated, Image, ImageToText
 
-FREE = (
+OPERATIONAL = (
     "batch_size",
     "allow_missing",
-    *free_of("loading.connection"),
+    *connection_operational_fields("loading.connection"),
 )  # settings that may change when a run is continued
 GREEDY = "greedy"  # marks the answer of the likeliest words
 
@@ -119,17 +119,17 @@ def sample(config: SampleConfig, out: Path) -> Sampling:
         config: Settings.
         out: Run folder; a stopped run is continued, a finished one with the same settings is left as it is.
     """
-    if finished(out, config, seed=config.seed, free=FREE):
+    if finished(out, config, seed=config.seed, operational=OPERATIONAL):
         return _stored(read_json(out / SUMMARY))
     corpus = load_corpus(config.data)
     ids = select_studies(corpus, config.split, config.n, config.seed)
     # Before the folder is made: a model that cannot draw leaves nothing behind.
-    model = open_model(config.model, config.loading, [corpus.shown])
+    model = open_model(config.model, config.loading, [corpus.egress_data])
     writer = Sampler(model, config.decoding, greedy=config.greedy)
     images = Images(corpus)
     if len(ids) > config.batch_size and not (out / CANDIDATES).exists():
         try_longest_indication(writer, images, ids)
-    with Run.open(out, config, seed=config.seed, free=FREE) as run:
+    with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
         batch_size = BatchSize(config.batch_size, out)
         missing = generate_predictions(run, CANDIDATES, writer, images, ids, batch_size, "drawing reports")
         summary = _summary(run.path(CANDIDATES), config, len(ids), missing)

@@ -18,14 +18,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_json, write_json
-from cxrlab.core.install import require
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.data.corpus import load_corpus
 from cxrlab.models.model_card import ModelCard, trained_on
 from cxrlab.models.prompts import Prompts
-from cxrlab.preference.config import FREE, PreferConfig
+from cxrlab.preference.config import OPERATIONAL, PreferConfig
 from cxrlab.training.run_folder import (
     CACHE,
     HISTORY,
@@ -112,7 +112,7 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
     """
     require("models")
     seed = config.optimisation.seed
-    if training_finished(config, out, seed, FREE):
+    if training_finished(config, out, seed, OPERATIONAL):
         return read_result(out)
     _refuse_shards(config)
     from cxrlab.preference.checkpoint_selection import CheckpointSelector
@@ -134,7 +134,7 @@ def train(config: PreferConfig, out: Path) -> TrainingResult:
     watcher = CheckpointSelector(
         config, asked.prompts, start
     )  # a wrong judge or split is told before the folder is made
-    with training_run(config, out, seed, FREE) as run:
+    with training_run(config, out, seed, OPERATIONAL) as run:
         report_dataset.freeze(start.model, config.optimisation.precision)
         module = ReportLoss(start.model, start.processor.image_processor).to(report_dataset.training_device())
         # Of what is trained whole the weights are float32, and so they must be for the reference.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cxrlab.core.headlines import headlines
+from cxrlab.core.metric_names import headline_metrics
 from cxrlab.render.components import (
     Cell,
     Table,
@@ -92,13 +92,13 @@ def two_texts(runs: Sequence[RunFolder]) -> tuple[TwoTexts, ...]:
 
 def _two_texts(found: Mapping[str, Any]) -> TwoTexts:
     metrics = part(found, "metrics")
-    rows = [[name, figure(metrics[name]), interval(metrics[name])] for name in headlines(metrics)]
+    rows = [[name, figure(metrics[name]), interval(metrics[name])] for name in headline_metrics(metrics)]
     head = ["metric", "against the rule text", "against the processed text", "difference"]
     predictions = []
     for run, values in part(found, "predictions").items():
         lines = [
             [name, figure(values[name].get("a")), figure(values[name].get("b")), _difference(difference(values[name]))]
-            for name in headlines(values)
+            for name in headline_metrics(values)
         ]
         predictions.append((run, Table(head, lines)))
     keys = ("studies", "both", "rule_only", "processed_only")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cxrlab.core.headlines import ARROWS
+from cxrlab.core.metric_names import ARROWS
 from cxrlab.render.components import (
     UNKNOWN,
     Cell,

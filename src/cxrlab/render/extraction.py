@@ -110,8 +110,8 @@ def _name(run: RunFolder, group: Sequence[RunFolder]) -> str:
             value = shortened(_option(run, option))
             words.append(f"{option} {'not set' if value == 'None' else value}")
     for setting in ("budget", "seed"):
-        asking = [one for one in group if one.result(EXTRACTION).get("method") != NONE or setting == "seed"]
-        if run in asking and len({str(one.config.get(setting)) for one in asking}) > 1:
+        attacking = [one for one in group if one.result(EXTRACTION).get("method") != NONE or setting == "seed"]
+        if run in attacking and len({str(one.config.get(setting)) for one in attacking}) > 1:
             words.append(f"{setting} {run.config.get(setting)}")
     return ", ".join(words)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cxrlab.core.examples import Example
+from cxrlab.core.records import Example
 from cxrlab.render.components import Caution, Cell, Picture, Report, Table, cautions, part, picture, readable, report
 from cxrlab.render.run_folder import SHEET, RunFolder
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from cxrlab.core.errors import DataError, shown
-from cxrlab.core.yaml_file import read_yaml
+from cxrlab.core.config import read_yaml
+from cxrlab.core.errors import DataError, short_repr
 
 SUMMARY, PER_STUDY = "summary.json", "per_study.jsonl"
 SCORES, COMPARISON, VALIDATION = "scores.json", "comparison.json", "validation.json"
@@ -99,5 +99,5 @@ def check(value: Any, shape: Any, file: str, place: str = "") -> None:
 
 
 def _wrong(value: Any, expected: str, file: str, place: str) -> DataError:
-    what = f"'{place}' is {shown(value)}" if place else f"it holds {shown(value)}"
+    what = f"'{place}' is {short_repr(value)}" if place else f"it holds {short_repr(value)}"
     return DataError(f"{file}: {what}; it must be {expected}. Repeat the run.")

@@ -7,17 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cxrlab.render.components import (
-    Cell,
-    Table,
-    changed,
-    figure,
-    grouped_table,
-    measured,
-    number,
-    part,
-    percent,
-)
+from cxrlab.render.components import Cell, Table, changed, figure, grouped_table, measured, number, part, percent
 from cxrlab.render.metric_names import (
     CLEAN,
     FINDINGS,

@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.errors import DataError, shown
-from cxrlab.core.examples import EXAMPLES, Example
+from cxrlab.core.config import read_yaml
+from cxrlab.core.errors import DataError, short_repr
 from cxrlab.core.files import read_bytes, read_json
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.records import Prediction, ReportError
+from cxrlab.core.records import EXAMPLES, Example, Prediction, ReportError
 from cxrlab.core.runs import CONFIG, ENVIRONMENT, STATUS, state
 from cxrlab.core.vocabulary import ErrorKind
-from cxrlab.core.yaml_file import read_yaml
 from cxrlab.render.result_files import CONCLUSIONS, PER_STUDY, PREFERENCE, SCORES, SUMMARY, check, result_shapes
 
 PREDICTIONS, STEPS, SHEET = "predictions.jsonl", "steps.jsonl", "sheet.png"
@@ -275,7 +274,7 @@ def evenly_spaced(keys: Sequence[str], count: int) -> list[str]:
 def _errors(record: Mapping[str, Any], place: str) -> tuple[ReportError, ...]:
     errors = record.get("errors") or ()
     if not isinstance(errors, (list, tuple)):
-        raise DataError(f"{place}: 'errors' is {shown(errors)}; it must be a list.")
+        raise DataError(f"{place}: 'errors' is {short_repr(errors)}; it must be a list.")
     try:
         return tuple(map(ReportError.from_json, errors))
     except DataError as error:

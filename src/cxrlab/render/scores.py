@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cxrlab.core.headlines import ARROWS, headlines
+from cxrlab.core.metric_names import ARROWS, headline_metrics
 from cxrlab.core.records import ReportError, Span
 from cxrlab.core.vocabulary import ErrorKind
 from cxrlab.render.components import (
@@ -63,7 +63,7 @@ def scores(runs: Runs) -> Scores | None:
         return None
     known = {name: score for _, found in reversed(scored) for name, score in found["metrics"].items()}
     names = list(dict.fromkeys(name for _, found in scored for name in found["metrics"]))
-    first = headlines(names)
+    first = headline_metrics(names)
     level = scored[0][0].config.get("level")
     made = (judges(found, run.name if len(scored) > 1 else "") for run, found in scored)
     return Scores(
@@ -227,7 +227,7 @@ def slices(runs: Runs) -> Slices | None:
     if not scored:
         return None
     known = scored[0][1]["metrics"]
-    name = headlines(known)[0]
+    name = headline_metrics(known)[0]
     rows = []
     for key in dict.fromkeys(key for _, one in scored for key in one["slices"]):
         found = [one["slices"].get(key, {}).get(name) for _, one in scored]
@@ -267,7 +267,7 @@ def _comparison(found: Mapping[str, Any]) -> Comparison:
     head = ["metric", "baseline", "this run", "difference", "p", "win / tie / lose", "verdict"]
     tables = []
     for other in list(found.get("runs") or ())[1:]:
-        against = {name: part(metrics[name], "against", other) for name in headlines(metrics)}
+        against = {name: part(metrics[name], "against", other) for name in headline_metrics(metrics)}
         rows = [_difference(name, metrics[name], one) for name, one in against.items() if one]
         tables.append((f"{other} against {found.get('baseline')}", Table(head, rows)))
     return Comparison(tuple(tables), tuple(_gate(gate) for gate in found.get("gates") or ()))

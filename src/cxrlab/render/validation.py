@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cxrlab.core.headlines import one_kind
+from cxrlab.core.metric_names import is_error_count
 from cxrlab.render.components import Cell, Table, figure, interval, number, p_value, part
 from cxrlab.render.result_files import VALIDATION
 from cxrlab.render.run_folder import RunFolder
@@ -41,7 +41,7 @@ def validation(runs: Sequence[RunFolder]) -> tuple[Validation, ...]:
 
 def _benchmark(found: Mapping[str, Any]) -> Validation:
     metrics = found["metrics"]
-    names = [name for name in metrics if not one_kind(name)]  # the twelve counts stay in the file
+    names = [name for name in metrics if not is_error_count(name)]  # the twelve counts stay in the file
     names.sort(key=lambda name: -_merit(metrics[name]))
     if any("passed" in row for row in metrics.values()):
         table = Table(["metric", "", "right"], [_passed(name, metrics[name]) for name in names], words=2)

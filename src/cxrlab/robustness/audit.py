@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from cxrlab.attacks.config import ATTACKS
-from cxrlab.core.connection import check_encrypted, free_of
-from cxrlab.core.egress import check_egress, check_one_keeper
+from cxrlab.core.endpoints import check_egress, check_encrypted, check_key_recipients, connection_operational_fields
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
-from cxrlab.core.json_form import plain
+from cxrlab.core.json_values import plain
 from cxrlab.core.memory import BatchSize
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
@@ -53,7 +52,11 @@ if TYPE_CHECKING:
 
 ROBUSTNESS, SUMMARY = "robustness.json", "summary.json"
 USES_GRADIENTS = (UNIVERSAL, "ensemble")  # beside the white-box attacks
-FREE = ("batch_size", "smoothing.batch_size", *free_of("loading.connection"))  # may change when a run is continued
+OPERATIONAL = (
+    "batch_size",
+    "smoothing.batch_size",
+    *connection_operational_fields("loading.connection"),
+)  # may change when a run is continued
 _TRIED = 4  # images that are shown twice, to see whether a model is random
 
 
@@ -64,14 +67,14 @@ def audit(config: RobustnessConfig, out: Path) -> dict[str, Any]:
         config: Settings.
         out: Run folder.
     """
-    if finished(out, config, seed=config.seed, free=FREE):
+    if finished(out, config, seed=config.seed, operational=OPERATIONAL):
         told: dict[str, Any] = read_json(out / ROBUSTNESS)
         return told
     corpus = load_corpus(config.data)
     cases = Cases(corpus, select_studies(corpus, config.split, config.n, config.seed), config)
     targets = load_targets(config, cases)
     _refuse(config, cases, targets)
-    with Run.open(out, config, seed=config.seed, free=FREE) as run:
+    with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
         done = run.done(TRUTH)
         for case in cases.all:
             if case.id not in done:
@@ -91,11 +94,11 @@ def load_targets(config: RobustnessConfig, cases: Cases) -> list[Target]:
     if len(names) > len(ascii_lowercase):
         raise ConfigError(f"{len(names)} models are too many for one audit; name at most {len(ascii_lowercase)}.")
     inner = [smoothed[1] if (smoothed := parse_smoothed(name)) else name for name in names]
-    shown = [cases.corpus.shown]
+    shown = [cases.corpus.egress_data]
     for name in inner:  # all of them before the first is opened
-        check_egress(name, shown, config.loading.connection.may_leave)
+        check_egress(name, shown, config.loading.connection.egress_permission)
         check_encrypted(name, config.loading.connection)
-    check_one_keeper(inner, config.loading.connection.key_variable)
+    check_key_recipients(inner, config.loading.connection.key_variable)
     return [
         load_target(key, name, cases.labels, config, shown=shown)
         for key, name in zip(ascii_lowercase, names, strict=False)

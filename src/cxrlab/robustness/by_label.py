@@ -9,15 +9,7 @@ import numpy as np
 
 from cxrlab.metrics.statistics.bootstrap import Resamples
 from cxrlab.metrics.tally import Matrix, Tally
-from cxrlab.robustness.quantities import (
-    agreement,
-    change,
-    confidence,
-    ends,
-    mean_of_cells,
-    quantities,
-    right,
-)
+from cxrlab.robustness.quantities import agreement, change, confidence, ends, mean_of_cells, quantities, right
 from cxrlab.robustness.tables import Evidence, Said
 
 ALL = "all"

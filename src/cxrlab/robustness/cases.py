@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cxrlab.core.errors import DataError
-from cxrlab.core.progress import track
 from cxrlab.core.records import Finding, Study
+from cxrlab.core.terminal import track
 from cxrlab.data.corpus import Corpus
 from cxrlab.data.images import fit
 from cxrlab.data.views import image_of, shown

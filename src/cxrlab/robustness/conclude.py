@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from cxrlab.core.json_form import plain
-from cxrlab.core.progress import track
+from cxrlab.core.json_values import plain
+from cxrlab.core.terminal import track
 from cxrlab.metrics.statistics.bootstrap import METHOD
 from cxrlab.metrics.tally import Matrix
 from cxrlab.robustness.by_label import by_label

@@ -9,7 +9,7 @@ from typing import Literal
 from cxrlab.attacks.config import ATTACKS, AttackSettings, Budget, Norm, parse_eps
 from cxrlab.attacks.corruptions import CORRUPTIONS, SEVERITIES
 from cxrlab.attacks.regions import parse_region
-from cxrlab.core.errors import ConfigError, nearest
+from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.core.records import SECTIONS, SPLITS
 from cxrlab.evaluation.config import CONTROL_IMAGES
 from cxrlab.models.decoding import Decoding
@@ -147,7 +147,7 @@ class RobustnessConfig:
         ):
             for name in given:
                 if name not in known:
-                    raise ConfigError(f"{setting} holds '{name}', which is unknown.{nearest(name, known)} "
+                    raise ConfigError(f"{setting} holds '{name}', which is unknown.{did_you_mean(name, known)} "
                                       f"There are: {', '.join(known)}.")  # fmt: skip
             if len(set(given)) < len(given):
                 raise ConfigError(f"{setting} names something twice; name each once.")

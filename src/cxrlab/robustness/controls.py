@@ -14,9 +14,9 @@ import torch
 
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.memory import BatchSize
-from cxrlab.core.progress import track
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run
+from cxrlab.core.terminal import track
 from cxrlab.evaluation.image_dependence import (
     GREY,
     MINIMUM_PATIENTS,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cxrlab.core import fields
-from cxrlab.core.errors import DataError, shown
+from cxrlab.core.errors import DataError, short_repr
 from cxrlab.core.fields import Record
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.records import Finding
@@ -23,7 +23,9 @@ ANSWERS = "answers.jsonl"
 def _label(value: Any, key: str) -> int:
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value in (0, 1):
         return int(value)
-    raise DataError(f"'{key}' is {shown(value)}; it must be 1 (present) or 0 (absent), or be left out where unknown.")
+    raise DataError(
+        f"'{key}' is {short_repr(value)}; it must be 1 (present) or 0 (absent), or be left out where unknown."
+    )
 
 
 @dataclass(frozen=True)

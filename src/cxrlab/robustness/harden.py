@@ -21,15 +21,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_json
-from cxrlab.core.install import require
-from cxrlab.core.json_form import dumps
+from cxrlab.core.json_values import dumps
 from cxrlab.core.randomness import generator
 from cxrlab.data.card import known_collections
 from cxrlab.data.corpus import load_corpus
 from cxrlab.models.model_card import ModelCard, of_corpora, trained_on
-from cxrlab.robustness.harden_config import FREE, HardenConfig
+from cxrlab.robustness.harden_config import OPERATIONAL, HardenConfig
 from cxrlab.training.images import ImageFile, Images, open_images, output_side
 from cxrlab.training.run_folder import (
     CACHE,
@@ -82,7 +82,7 @@ def harden(config: HardenConfig, out: Path) -> tuple[TrainingResult, dict[str, A
         DataError: When there is no image to learn from or to measure on, or a patient is in both splits.
     """
     require("models")
-    if training_finished(config, out, config.seed, FREE):
+    if training_finished(config, out, config.seed, OPERATIONAL):
         return read_result(out), read_json(out / HARDENED)
     _refuse_several_processes()
     from cxrlab.robustness.vision_encoder_sight import open_sight
@@ -91,7 +91,7 @@ def harden(config: HardenConfig, out: Path) -> tuple[TrainingResult, dict[str, A
     learnt, held_out = _images(corpus, config)
     sight = open_sight(config.model, config.loading)
     output_side(sight.image_processor)  # a vision encoder that is shown several tiles of an image is refused here
-    with training_run(config, out, config.seed, FREE) as run:
+    with training_run(config, out, config.seed, OPERATIONAL) as run:
         hardening = _begin(config, sight, learnt, run)
         loss = hardening.fit(run)
         found = {"model": config.model, "measured": _measure(config, hardening, held_out, run)}

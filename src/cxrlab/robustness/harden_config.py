@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Literal
 
 from cxrlab.attacks.config import Budget, parse_eps
-from cxrlab.core.connection import free_of
+from cxrlab.core.endpoints import connection_operational_fields
 from cxrlab.core.errors import ConfigError
 from cxrlab.models.load_settings import LoadSettings
 
 # Settings that may differ when a run is continued: they change what is kept on the way, not the result.
-FREE = ("save_every", "cache", *free_of("loading.connection"))
+OPERATIONAL = ("save_every", "cache", *connection_operational_fields("loading.connection"))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from cxrlab.core.progress import track
+from cxrlab.core.terminal import track
 from cxrlab.robustness.harden_config import HardenConfig
 from cxrlab.robustness.harden_steps import FeatureDistance, as_images, feature_attack, squared_distances
 from cxrlab.robustness.vision_encoder_sight import See, Sight

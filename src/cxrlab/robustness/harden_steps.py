@@ -22,8 +22,8 @@ from cxrlab.attacks.objectives import Objective
 from cxrlab.core.errors import RunError
 from cxrlab.core.files import make_folder
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.progress import track
 from cxrlab.core.randomness import generator
+from cxrlab.core.terminal import track
 from cxrlab.models.local_files import load_torch
 from cxrlab.robustness.harden_config import HardenConfig
 from cxrlab.robustness.vision_encoder_sight import See, Sight

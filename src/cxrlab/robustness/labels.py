@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cxrlab.core.errors import ConfigError, DataError, nearest
+from cxrlab.core.errors import ConfigError, DataError, did_you_mean
 from cxrlab.core.label_maps import NIH_CXR14
 from cxrlab.core.records import Finding, Study, chexpert_labels
 from cxrlab.core.vocabulary import CHEXPERT_14, CHEXPERT_CHILDREN, DRAWN, OBSERVATIONS
@@ -133,7 +133,7 @@ def chosen_labels(
     for name in names:
         if name not in by_name:
             raise ConfigError(
-                f"'{name}' is none of the labels that are asked about.{nearest(name, by_name)} "
+                f"'{name}' is none of the labels that are asked about.{did_you_mean(name, by_name)} "
                 f"There are: {', '.join(by_name)}."
             )
     if names:

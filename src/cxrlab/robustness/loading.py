@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cxrlab.core.addresses import is_address, is_loopback, without_login
-from cxrlab.core.egress import FEWEST_WORDS, Shown, says_who_and_why
+from cxrlab.core.endpoints import FEWEST_WORDS, EgressData, is_address, is_loopback, names_who_and_why, without_login
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
 from cxrlab.evaluation.open_models import open_model
@@ -30,7 +29,7 @@ def load_target(
     labels: Sequence[AskedLabel],
     settings: RobustnessConfig,
     *,
-    shown: Sequence[Shown] = (),
+    shown: Sequence[EgressData] = (),
     sentences: str = "report/1",
 ) -> Target:
     """The model of this name as a target.
@@ -67,7 +66,7 @@ def load_target(
 
 def _check_leave(name: str, settings: RobustnessConfig, *, remote: bool) -> None:
     """Refuse to test what runs elsewhere without its owner's leave; what answers on this machine needs none."""
-    if remote and not says_who_and_why(settings.i_am_authorised):
+    if remote and not names_who_and_why(settings.i_am_authorised):
         raise ConfigError(
             f"'{without_login(name)}' runs elsewhere; an audit of it needs the owner's leave. Say who may test it and "
             f'why with --i-am-authorised "WHO AND WHY" (at least {FEWEST_WORDS} words), which is kept and shown on the '

@@ -22,8 +22,8 @@ from cxrlab.attacks.config import ATTACKS
 from cxrlab.attacks.corruptions import corrupt
 from cxrlab.attacks.regions import region_mask
 from cxrlab.core.memory import BatchSize
-from cxrlab.core.progress import track
 from cxrlab.core.runs import Run
+from cxrlab.core.terminal import track
 from cxrlab.robustness.cases import Case, Cases, image_tensor, stacked
 from cxrlab.robustness.conditions import CLEAN
 from cxrlab.robustness.evidence import ANSWERS, Answer, AttackTrace, ImageAnswer, answer_id, read_answers

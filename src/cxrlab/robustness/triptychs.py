@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cxrlab.core.codec import encode_png, to_uint8
+from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.runs import Run
 from cxrlab.findings.excerpts import changed_spans
 from cxrlab.robustness.evidence import Answer, StudyTruth

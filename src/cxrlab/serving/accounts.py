@@ -18,10 +18,10 @@ from typing import Any
 
 import yaml
 
-from cxrlab.core.errors import ConfigError, nearest, shown
+from cxrlab.core.config import read_yaml
+from cxrlab.core.errors import ConfigError, did_you_mean, short_repr
 from cxrlab.core.files import write_text
-from cxrlab.core.locks import lock_file
-from cxrlab.core.yaml_file import read_yaml
+from cxrlab.core.folders import lock_file
 from cxrlab.extraction.defence.defended import ANYBODY
 from cxrlab.serving.config import Allowance
 from cxrlab.serving.errors import ApiError
@@ -190,19 +190,19 @@ def _entries(file: Path) -> dict[str, Any]:
     entries = values.get("accounts", {})
     for key in values:
         if key != "accounts":
-            raise ConfigError(f"{file} has an unknown key {shown(key)}; everything stands under 'accounts:'.")
+            raise ConfigError(f"{file} has an unknown key {short_repr(key)}; everything stands under 'accounts:'.")
     if not isinstance(entries, dict):
         raise ConfigError(f"{file}: 'accounts' must be a group of accounts; see 'cxrlab serve key --help'.")
     return entries
 
 
 def _account(file: Path, name: Any, values: Any, allowance: Allowance) -> Account:
-    place = f"{file}: account {shown(name)}"
+    place = f"{file}: account {short_repr(name)}"
     if not isinstance(name, str) or not _NAME.fullmatch(name) or not isinstance(values, dict):
         raise ConfigError(f"{place} is no account; write its name and under it 'key_sha256: …'.")
     for key in values:
         if key not in _KEYS:
-            raise ConfigError(f"{place} has an unknown key {shown(key)}.{nearest(str(key), _KEYS)}")
+            raise ConfigError(f"{place} has an unknown key {short_repr(key)}.{did_you_mean(str(key), _KEYS)}")
     digest = values.get("key_sha256")
     if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-f]{64}", digest):
         raise ConfigError(f"{place} needs 'key_sha256', 64 hexadecimal digits; 'cxrlab serve key' writes it.")
@@ -211,6 +211,6 @@ def _account(file: Path, name: Any, values: Any, allowance: Allowance) -> Accoun
         value = values.get(key, getattr(allowance, key))
         right = value is None or (isinstance(value, kinds) and not isinstance(value, bool) and 0 < value < 2**62)
         if not right:
-            raise ConfigError(f"{place}: {key} is {shown(value)}; give a number above 0, or null for no limit.")
+            raise ConfigError(f"{place}: {key} is {short_repr(value)}; give a number above 0, or null for no limit.")
         limits[key] = value
     return Account(name, digest, **limits)

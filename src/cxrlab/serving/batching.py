@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from cxrlab.core.codec import to_unit
+from cxrlab.core.image_codec import to_unit
 from cxrlab.core.protocols import Generated, ImageToText, TextModel
 from cxrlab.models.decoding import Decoding, SupportsDecoding, SupportsSplitSampling
 from cxrlab.serving.errors import overloaded, stopping

@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
-from cxrlab.core.budget import PROMPT_TOKENS
 from cxrlab.core.errors import ConfigError, CxrlabError, DataError
+from cxrlab.core.llm import PROMPT_TOKENS
 from cxrlab.core.protocols import CAUTIONS, REFUSED, Generated
 from cxrlab.models.decoding import TRUNCATED
 from cxrlab.serving.account_store import Reservation

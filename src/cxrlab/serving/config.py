@@ -6,7 +6,7 @@ import ipaddress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from cxrlab.core.errors import ConfigError, nearest
+from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.core.records import SPLITS
 from cxrlab.extraction.defence.config import DefenceSettings
 from cxrlab.extraction.detection.config import DetectConfig, DetectorSettings
@@ -56,7 +56,7 @@ class GuardConfig:
     def __post_init__(self) -> None:
         if self.defence is not None and self.defence not in WORDS:
             more = "; gates and quotas are the business of detectors and of accounts"
-            raise ConfigError(f"defence='{self.defence}' is none that chooses words.{nearest(self.defence, WORDS)} "
+            raise ConfigError(f"defence='{self.defence}' is none that chooses words.{did_you_mean(self.defence, WORDS)} "
                               f"There are: {', '.join(WORDS)}{more}.")  # fmt: skip
         if not 2 <= self.least_flagged <= self.account_queries:
             raise ConfigError(
@@ -301,7 +301,9 @@ class RehearseConfig:
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
-            raise ConfigError(f"split='{self.split}' is unknown.{nearest(self.split, SPLITS)} Use {', '.join(SPLITS)}.")
+            raise ConfigError(
+                f"split='{self.split}' is unknown.{did_you_mean(self.split, SPLITS)} Use {', '.join(SPLITS)}."
+            )
         for name, low in {"n": 1, "accounts": 1, "clients": 1, "alone": 0, "queries": 1, "size": 8, "seed": 0}.items():
             value = getattr(self, name)
             if value is not None and value < low:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cxrlab.core.streams import harmless
+from cxrlab.core.terminal import terminal_safe
 
 _KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
@@ -46,7 +46,7 @@ class ApiError(Exception):
 def error_body(status: int, code: str, message: str, param: str | None = None) -> dict[str, Any]:
     """An error in the form of the protocol."""
     kind = _KINDS.get(status, "server_error" if status >= 500 else "invalid_request_error")
-    return {"error": {"message": harmless(message), "type": kind, "code": code, "param": param}}
+    return {"error": {"message": terminal_safe(message), "type": kind, "code": code, "param": param}}
 
 
 def invalid(message: str, param: str | None = None) -> ApiError:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.codec import PNG_START, decode, open_picture, to_uint8
 from cxrlab.core.errors import DataError
+from cxrlab.core.image_codec import PNG_START, decode, open_picture, to_uint8
 from cxrlab.data.images import as_uint8, decode_dicom, grey_image, is_dicom
 from cxrlab.serving.config import Limits
 from cxrlab.serving.errors import ApiError, invalid, too_large

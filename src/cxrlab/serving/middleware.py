@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from cxrlab.core.addresses import is_loopback
+from cxrlab.core.endpoints import is_loopback
 from cxrlab.serving.errors import ApiError, stopping
 from cxrlab.serving.resource_limits import ClientGone
 from cxrlab.serving.service import Note, Service

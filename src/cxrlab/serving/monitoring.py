@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from cxrlab.core.files import make_folder, os_error, private_opener
-from cxrlab.core.streams import Remarks
+from cxrlab.core.terminal import NoticeStream
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -158,7 +158,7 @@ class Journal:
 
     def __init__(self, stream: TextIO | None = None, file: Path | None = None) -> None:
         self._lock = threading.Lock()
-        self._targets = [Remarks(stream)] if stream is not None else []
+        self._targets = [NoticeStream(stream)] if stream is not None else []
         self._file: TextIO | None = None
         if file is not None:
             make_folder(file.parent)
@@ -166,7 +166,7 @@ class Journal:
                 self._file = open(file, "a", encoding="utf-8", opener=private_opener)
             except OSError as error:
                 raise os_error(error, file) from error
-            self._targets.append(Remarks(self._file))
+            self._targets.append(NoticeStream(self._file))
 
     def write(self, event: str, **fields: Any) -> None:
         """Add a line; fields without a value are left out."""

@@ -19,15 +19,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.codec import to_unit
-from cxrlab.core.connection import check_encrypted
-from cxrlab.core.egress import Shown, check_egress
+from cxrlab.core.endpoints import EgressData, check_egress, check_encrypted
+from cxrlab.core.environment import require
 from cxrlab.core.files import read_json
-from cxrlab.core.install import require
-from cxrlab.core.json_form import plain
-from cxrlab.core.progress import track
+from cxrlab.core.image_codec import to_unit
+from cxrlab.core.json_values import plain
 from cxrlab.core.protocols import REFUSED, Generated
 from cxrlab.core.runs import Run, finished
+from cxrlab.core.terminal import track
 from cxrlab.data.corpus import load_corpus
 from cxrlab.evaluation.open_models import open_model
 from cxrlab.extraction.detection.shares import share
@@ -62,16 +61,16 @@ def rehearse(config: RehearseConfig, out: Path) -> dict[str, Any]:
     if finished(out, config, seed=config.seed):
         return dict(read_json(out / REHEARSAL))
     corpus = load_corpus(config.data)
-    check_egress(config.model, [corpus.shown], config.loading.connection.may_leave)
+    check_egress(config.model, [corpus.egress_data], config.loading.connection.egress_permission)
     check_encrypted(config.model, config.loading.connection)
     shots = corpus_shots(corpus, [config.split], config.n, config.seed)
     pools = {name: open_pool(name, size=config.size, seed=config.seed).draw(config.queries) for name in config.pools}
-    model = open_model(config.model, config.loading, [corpus.shown])
+    model = open_model(config.model, config.loading, [corpus.egress_data])
     with Run.open(out, config, seed=config.seed) as run:
         _clear(out)
         honest = [f"honest-{number + 1}" for number in range(config.accounts)]
         copiers = [f"copier-{number + 1}" for number in range(len(pools))]
-        with _served(config, model, corpus.shown, [*honest, *copiers], out / SERVER) as (guard, reporter):
+        with _served(config, model, corpus.egress_data, [*honest, *copiers], out / SERVER) as (guard, reporter):
             images = [to_unit(shot.load()) for shot in shots]
             benign = _benign(run, reporter, shots, images, honest, _asked_here(model, images))
             alone = _one_by_one(reporter, images[: config.alone], honest[0])
@@ -95,7 +94,7 @@ def _clear(out: Path) -> None:
 
 @contextmanager
 def _served(
-    config: RehearseConfig, model: ImageToText, images: Shown, accounts: Sequence[str], folder: Path
+    config: RehearseConfig, model: ImageToText, images: EgressData, accounts: Sequence[str], folder: Path
 ) -> Iterator[tuple[Guard | None, HttpReportModel]]:
     """A running server's guard, and a client that has a key for every account."""
     from cxrlab.models.http.models import HttpReportModel

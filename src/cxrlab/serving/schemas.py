@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cxrlab.core.errors import shown
+from cxrlab.core.errors import short_repr
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.prompts import parse_indication
 from cxrlab.serving.config import Limits
@@ -356,7 +356,7 @@ _FIELDS = {
 
 def _told(value: Any) -> str:
     """A number as it is, so that its sender finds it, unless it is a very long one; of anything else the kind."""
-    number = shown(value) if isinstance(value, (int, float)) else ""
+    number = short_repr(value) if isinstance(value, (int, float)) else ""
     return number if 0 < len(number) <= _DIGITS else _kind(value)
 
 

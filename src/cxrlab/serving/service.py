@@ -17,15 +17,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from cxrlab.core.addresses import is_address, parse_address
 from cxrlab.core.config import to_yaml
-from cxrlab.core.connection import check_encrypted
-from cxrlab.core.egress import Shown, check_egress, check_one_keeper
+from cxrlab.core.endpoints import (
+    EgressData,
+    check_egress,
+    check_encrypted,
+    check_key_recipients,
+    is_address,
+    parse_address,
+)
+from cxrlab.core.environment import require
 from cxrlab.core.files import make_folder, write_text
-from cxrlab.core.install import require
-from cxrlab.core.locks import take_lock
-from cxrlab.core.progress import silenced
-from cxrlab.core.streams import Remarks, deliver
+from cxrlab.core.folders import take_lock
+from cxrlab.core.terminal import NoticeStream, print_result, silenced
 from cxrlab.evaluation.generate import caution_domain, caution_image_size, read_input_side
 from cxrlab.serving.account_store import QuotaStore
 from cxrlab.serving.accounts import Account, Accounts, Rates, anybody, read_accounts
@@ -61,14 +65,14 @@ def run(config: ServeConfig, out: Path) -> None:
         journal = Journal(sys.stderr, config.log_file)
         silence_libraries(journal)
         # A program that reads the log expects JSON on every line; a person may see how far the guard has come.
-        with contextlib.nullcontext() if Remarks(sys.stderr).isatty() else silenced():
+        with contextlib.nullcontext() if NoticeStream(sys.stderr).isatty() else silenced():
             service = open_service(config, out, journal=journal)
         try:
             server = Server(service)
         except BaseException:
             service.close()
             raise
-        told = server.run(lambda: deliver(f"serving {' and '.join(service.names)} at {server.url}"))
+        told = server.run(lambda: print_result(f"serving {' and '.join(service.names)} at {server.url}"))
         if service.batcher.alive:
             # The interpreter would wait for the threads of a model that does not answer.
             os._exit(INTERRUPTED if told == signal.SIGINT else 0)
@@ -77,8 +81,8 @@ def run(config: ServeConfig, out: Path) -> None:
 
 
 CONFIG, BOOKS, GUARD_FOLDER = "config.yaml", "books.sqlite", "guard"
-IMAGES = Shown("images of whoever asks", synthetic=False)
-TEXTS = Shown("text of whoever asks", synthetic=False)
+IMAGES = EgressData("images of whoever asks", synthetic=False)
+TEXTS = EgressData("text of whoever asks", synthetic=False)
 
 
 def open_service(
@@ -89,7 +93,7 @@ def open_service(
     text: TextModel | None = None,
     guard: Guards | None = None,
     journal: Journal | None = None,
-    images: Shown = IMAGES,
+    images: EgressData = IMAGES,
 ) -> Service:
     """The service that these settings describe.
 
@@ -126,18 +130,18 @@ def open_service(
     return Service(config, askers, Accounts(keyed, everybody), books, journal, guard, synthetic=images.synthetic)
 
 
-def _check_addresses(config: ServeConfig, images: Shown) -> None:
+def _check_addresses(config: ServeConfig, images: EgressData) -> None:
     """Refuse models elsewhere that may not be asked, before anything of their names is written down."""
     connection = config.loading.connection
     for name, shown in ((config.model, images), (config.text, TEXTS)):
         if name is not None and is_address(name):
             parse_address(name)
-            check_egress(name, [shown], connection.may_leave)
+            check_egress(name, [shown], connection.egress_permission)
             check_encrypted(name, connection)
-    check_one_keeper([name for name in (config.model, config.text) if name], connection.key_variable)
+    check_key_recipients([name for name in (config.model, config.text) if name], connection.key_variable)
 
 
-def _load_model(config: ServeConfig, images: Shown) -> ImageToText:
+def _load_model(config: ServeConfig, images: EgressData) -> ImageToText:
     from cxrlab.evaluation.open_models import open_model
 
     return open_model(config.model, config.loading, [images])

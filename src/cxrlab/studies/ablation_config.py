@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cxrlab.core.errors import ConfigError, nearest
+from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.studies.variants import check_names, checked_variants
 
 STAGES = (1, 2, 3)
@@ -120,7 +120,7 @@ class AblationsConfig:
         if taken := {"scores", "comparison"} & set(self.variants):
             raise ConfigError(f"variants has the name '{min(taken)}', which is a folder of its own; choose another.")
         if self.test not in self.corpora:
-            raise ConfigError(f"test='{self.test}' is no corpus of the list.{nearest(self.test, self.corpora)}")
+            raise ConfigError(f"test='{self.test}' is no corpus of the list.{did_you_mean(self.test, self.corpora)}")
         self.chosen()  # refuses what is wrong with a variant
 
     def chosen(self) -> dict[str, Variant]:

@@ -22,10 +22,10 @@ from typing import Any
 from cxrlab.core.config import nested, raise_problems
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
-from cxrlab.core.json_form import plain
+from cxrlab.core.json_values import plain
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.progress import track
 from cxrlab.core.runs import Run, finished, state
+from cxrlab.core.terminal import track
 from cxrlab.render.page import PAGE, write_page
 from cxrlab.studies.ablation_config import AblationsConfig
 from cxrlab.studies.ablation_plan import ALIGN, CHECKPOINT, ENCODER, FINETUNE, Plan, Trial, plan
@@ -35,7 +35,7 @@ from cxrlab.studies.side_by_side import side_by_side
 from cxrlab.studies.study_corpora import corpus_folders, make_corpora, raise_absent
 
 CORPORA, REPORTS, SCORES, COMPARISON = "corpora", "reports", "scores", "comparison"
-FREE = ("at_once",)  # may differ when a study is continued
+OPERATIONAL = ("at_once",)  # may differ when a study is continued
 TRIALS, TABLE, SUMMARY = "trials.jsonl", "ablations.json", "summary.json"
 
 
@@ -48,11 +48,11 @@ def run_ablations(config: AblationsConfig, out: Path) -> Path:
     """
     folders = corpus_folders(config.corpora, out / CORPORA)
     planned = plan(config, folders, out)
-    if not finished(out, config, free=FREE):
+    if not finished(out, config, operational=OPERATIONAL):
         _check_metrics(config)
         raise_absent(config.corpora, folders)
         _check_starts(planned, out)
-        with Run.open(out, config, free=FREE) as run:
+        with Run.open(out, config, operational=OPERATIONAL) as run:
             make_corpora(config.corpora, folders)
             _check_test(config, folders[config.test])
             if config.at_once > 1:

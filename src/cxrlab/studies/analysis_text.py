@@ -20,16 +20,16 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.addresses import is_address
-from cxrlab.core.asking import free_asking
-from cxrlab.core.errors import ConfigError, DataError, nearest
+from cxrlab.core.endpoints import is_address
+from cxrlab.core.errors import ConfigError, DataError, did_you_mean
 from cxrlab.core.files import read_json
-from cxrlab.core.json_form import plain
+from cxrlab.core.json_values import plain
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.progress import track
+from cxrlab.core.llm import llm_operational_fields
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import SPLITS, Study
 from cxrlab.core.runs import Run, finished, state
+from cxrlab.core.terminal import track
 from cxrlab.data.config import StructureConfig
 from cxrlab.render.page import PAGE, write_page
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from cxrlab.models.text_model_cache import CachedTextModel
 
 RULE, PROCESSED, TEXTS, ANALYSIS = "rule", "processed", "texts", "analysis.json"
-FREE = free_asking("structure.asking")  # settings that may change when a run is continued
+OPERATIONAL = llm_operational_fields("structure.llm")  # settings that may change when a run is continued
 _BATCH = 16
 _FILES = (".jsonl", ".json", ".csv")
 
@@ -74,7 +74,9 @@ class AnalysisConfig:
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
-            raise ConfigError(f"split={self.split!r} is unknown.{nearest(self.split, SPLITS)} Use {', '.join(SPLITS)}.")
+            raise ConfigError(
+                f"split={self.split!r} is unknown.{did_you_mean(self.split, SPLITS)} Use {', '.join(SPLITS)}."
+            )
         for name, least in (("trials", 1), ("seed", 0)):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name}={getattr(self, name)} is not usable; give a whole number from {least}.")
@@ -102,13 +104,16 @@ def run_analysis(config: AnalysisConfig, out: Path) -> Path:
         config: Settings.
         out: Run folder; a stopped run is continued, a finished one is shown again.
     """
-    if not finished(out, config, seed=config.seed, free=FREE):
+    if not finished(out, config, seed=config.seed, operational=OPERATIONAL):
         from cxrlab.data.corpus import load_corpus
 
         corpus = load_corpus(config.references)  # a wrong name leaves no folder behind
         if not corpus.ids(config.split):
             raise DataError(f"{corpus.path} has no study in its {config.split} split.")
-        with _model(config, corpus, out) as model, Run.open(out, config, seed=config.seed, free=FREE) as run:
+        with (
+            _model(config, corpus, out) as model,
+            Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run,
+        ):
             counts = _write_texts(run, config, corpus, model)
             _score(config, out / TEXTS, run.path(f"{RULE}.jsonl"), run.path(f"{PROCESSED}.jsonl"))
             both = {str(row["id"]) for _, row in read_jsonl(run.path(f"{RULE}.jsonl"))}
@@ -128,8 +133,8 @@ def _model(config: AnalysisConfig, corpus: Corpus, out: Path) -> Iterator[Cached
     if config.processed == RULES or _is_file(config.processed):
         yield None
         return
-    asking, flag = config.structure.asking, "structure.asking.connection"
-    with open_text_model(config.processed, asking, [corpus.shown], out, flag) as model:
+    llm, flag = config.structure.llm, "structure.llm.connection"
+    with open_text_model(config.processed, llm, [corpus.egress_data], out, flag) as model:
         yield model
 
 
@@ -261,6 +266,6 @@ def _text(text: str | None) -> str | None:
 
 
 def _line(row: dict[str, Any]) -> str:
-    from cxrlab.core.json_form import dumps
+    from cxrlab.core.json_values import dumps
 
     return dumps(row) + "\n"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cxrlab.core.config import nested, raise_problems
-from cxrlab.core.errors import ConfigError, nearest, shown
+from cxrlab.core.errors import ConfigError, did_you_mean, short_repr
 from cxrlab.studies.variants import check_names, checked_variants
 
 MADE = "made:"  # begins the name of a model that the study makes
@@ -107,7 +107,7 @@ class ExtractionStudyConfig:
         for what in ("corpora", "variants", "models"):
             check_names(what, getattr(self, what))
         if self.data not in self.corpora:
-            raise ConfigError(f"data='{self.data}' is no corpus of the list.{nearest(self.data, self.corpora)}")
+            raise ConfigError(f"data='{self.data}' is no corpus of the list.{did_you_mean(self.data, self.corpora)}")
         self.chosen()  # refuses what is wrong with a variant
         raise_problems([*self._wrong_pairs(), *self._unknown_names(), *self._no_figures()])
 
@@ -118,7 +118,7 @@ class ExtractionStudyConfig:
             raise ConfigError("variants is empty; give at least one attack.")
         return found
 
-    def shown(self) -> dict[str, StudyTable]:
+    def shown_tables(self) -> dict[str, StudyTable]:
         """The tables by title; all problems are told at once."""
         found: dict[str, StudyTable] = {}
         problems: list[str] = []
@@ -155,11 +155,11 @@ class ExtractionStudyConfig:
         for what, names in self._named():
             for name in dict.fromkeys(names):
                 if name not in self.variants:
-                    yield f"{what}: there is no variant '{name}'.{nearest(name, self.variants)}"
+                    yield f"{what}: there is no variant '{name}'.{did_you_mean(name, self.variants)}"
 
     def _no_figures(self) -> Iterator[str]:
         told: dict[str, Any] = {f"variants, '{name}'": row.published for name, row in self.chosen().items()}
-        for title, table in self.shown().items():
+        for title, table in self.shown_tables().items():
             for row, published in table.published.items():
                 told[f"tables, '{title}', '{row}'"] = published
                 if row not in (VICTIM, *TEXTS, *table.variants):
@@ -167,11 +167,11 @@ class ExtractionStudyConfig:
         for place, published in told.items():
             figures = list(published.values()) if isinstance(published, Mapping) else [published]
             if wrong := [one for one in figures if isinstance(one, bool) or not isinstance(one, (int, float))]:
-                yield f"{place}: published has {shown(wrong[0])}; give metrics with a number each."
+                yield f"{place}: published has {short_repr(wrong[0])}; give metrics with a number each."
 
     def _named(self) -> Iterator[tuple[str, Iterable[str]]]:
         """Where variants are named, and which."""
-        for title, table in self.shown().items():
+        for title, table in self.shown_tables().items():
             yield f"tables, '{title}'", table.variants
         yield "contrasts", [name for pair in self.contrasts for name in pair]
         yield "pairwise", [name for pair in self.pairwise for name in pair]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.core.config import flatten
-from cxrlab.core.errors import ConfigError, nearest
-from cxrlab.core.json_form import plain
+from cxrlab.core.errors import ConfigError, did_you_mean
+from cxrlab.core.json_values import plain
 from cxrlab.extraction.config import ExtractConfig
 from cxrlab.extraction.defence.config import DefendConfig
 from cxrlab.extraction.detection.config import DetectConfig
@@ -198,7 +198,7 @@ class _Desk:
 
     def _made(self, name: str, place: str) -> str:
         if name not in self.made:
-            raise ConfigError(f"{place}: the study makes no model '{name}' before it.{nearest(name, self.made)}")
+            raise ConfigError(f"{place}: the study makes no model '{name}' before it.{did_you_mean(name, self.made)}")
         return self.made[name]
 
 

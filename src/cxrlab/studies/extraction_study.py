@@ -27,9 +27,9 @@ from cxrlab.core.config import to_yaml
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.progress import track
 from cxrlab.core.randomness import generator
 from cxrlab.core.runs import Run, finished
+from cxrlab.core.terminal import track
 from cxrlab.extraction.surrogate import parse_surrogate
 from cxrlab.render.page import PAGE, write_page
 from cxrlab.studies.extraction_config import ExtractionStudyConfig
@@ -51,7 +51,7 @@ from cxrlab.studies.parts import raise_absent_models
 from cxrlab.studies.side_by_side import named, side_by_side
 from cxrlab.studies.study_corpora import corpus_folders, make_corpora, raise_absent
 
-FREE = ("at_once",)  # may differ when a study is continued
+OPERATIONAL = ("at_once",)  # may differ when a study is continued
 CORPORA, TRIALS, TABLE, SUMMARY, CONTROLS = (
     *("corpora", "trials.jsonl", "extraction_seeds.json", "summary.json"),
     "controls",
@@ -69,10 +69,10 @@ def run_extraction_study(config: ExtractionStudyConfig, out: Path) -> Path:
     """
     folders = corpus_folders(config.corpora, out / CORPORA)
     planned = plan(config, folders, out)
-    if not finished(out, config, free=FREE):
+    if not finished(out, config, operational=OPERATIONAL):
         raise_absent(config.corpora, folders)
         raise_absent_models(_models(planned), out)
-        with Run.open(out, config, free=FREE) as run:
+        with Run.open(out, config, operational=OPERATIONAL) as run:
             make_corpora(config.corpora, folders)
             _check_images(planned, folders[config.data])
             _write_attack(run, config, planned)
@@ -189,7 +189,7 @@ def _written(trial: ExtractionTrial, out: Path) -> Path:
 
 def _shown(config: ExtractionStudyConfig, planned: ExtractionPlan, out: Path) -> list[Path]:
     """The runs that the page shows whole: the main table's of the first seed, detectors and defences."""
-    tables = config.shown()
+    tables = config.shown_tables()
     names = next(iter(tables.values())).variants if tables else [next(iter(config.variants))]
     runs = dict.fromkeys(planned.trial(name, config.seeds[0]).extract for name in names)
     more = [name for name, wanted in ((DETECT, config.detect), (DEFEND, config.defend)) if wanted]

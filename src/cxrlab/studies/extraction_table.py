@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from cxrlab.core.json_form import number_of, plain
+from cxrlab.core.json_values import number_of, plain
 from cxrlab.studies.extraction_config import VICTIM, ExtractionStudyConfig, ExtractionVariant
 from cxrlab.studies.over_seeds import over_seeds
 from cxrlab.studies.run_study import merged
@@ -111,7 +111,7 @@ def _curve(config: ExtractionStudyConfig, seeds: Sequence[Trial]) -> dict[str, A
 
 def _shown(config: ExtractionStudyConfig, title: str) -> dict[str, Any]:
     """A table: its rows, and published figures as a share of the published victim."""
-    shown, variants = config.shown()[title], config.chosen()
+    shown, variants = config.shown_tables()[title], config.chosen()
     own = {name: variants[name].published for name in shown.variants}
     published = {row: dict(figures) for row, figures in {**own, **shown.published}.items() if figures}
     victim = published.get(VICTIM, {})

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cxrlab.core.json_form import plain
+from cxrlab.core.json_values import plain
 from cxrlab.core.randomness import generator
 from cxrlab.evaluation.scored_runs import ScoredRun, align_runs
 from cxrlab.metrics.statistics.bootstrap import ResampledValue, Resamples

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.core.config import nested, raise_problems
-from cxrlab.core.json_form import dumps
+from cxrlab.core.json_values import dumps
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cxrlab.core.errors import ConfigError, nearest, shown
+from cxrlab.core.errors import ConfigError, did_you_mean, short_repr
 from cxrlab.studies.variants import check_names, checked_variants
 
 MODEL = "model"  # the key of a start that is there already
@@ -89,7 +89,7 @@ class PreferenceStudyConfig:
         check_names("corpora", self.corpora)
         check_names("variants", self.variants)
         if self.data not in self.corpora:
-            raise ConfigError(f"data='{self.data}' is no corpus of the list.{nearest(self.data, self.corpora)}")
+            raise ConfigError(f"data='{self.data}' is no corpus of the list.{did_you_mean(self.data, self.corpora)}")
         _check_model(self.start)
         self.chosen()  # refuses what is wrong with a variant
 
@@ -119,4 +119,4 @@ def _check_model(start: Mapping[str, Any]) -> None:
         raise ConfigError(f"start names a model that is there and also gives '{more[0]}'; leave out one of them.")
     name = start[MODEL]
     if not isinstance(name, str) or not name.startswith(("hf:", "builtin:")):
-        raise ConfigError(f"start has the model {shown(name)}; name one with weights: hf:FOLDER or builtin:NAME.")
+        raise ConfigError(f"start has the model {short_repr(name)}; name one with weights: hf:FOLDER or builtin:NAME.")

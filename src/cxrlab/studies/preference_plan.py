@@ -9,7 +9,7 @@ from typing import Any
 
 from cxrlab.core.config import flatten
 from cxrlab.core.errors import ConfigError
-from cxrlab.core.json_form import dumps
+from cxrlab.core.json_values import dumps
 from cxrlab.evaluation.config import MetricResources
 from cxrlab.preference.config import JudgeConfig, PairConfig, PreferConfig, SampleConfig
 from cxrlab.robustness.config import RobustnessConfig

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.progress import track
 from cxrlab.core.runs import Run, finished
+from cxrlab.core.terminal import track
 from cxrlab.render.page import PAGE, write_page
 from cxrlab.studies.parts import Part, raise_absent_models
 from cxrlab.studies.preference_config import PreferenceStudyConfig
@@ -50,7 +50,7 @@ from cxrlab.studies.study_corpora import corpus_folders, make_corpora, raise_abs
 if TYPE_CHECKING:
     from cxrlab.preference.pair import Pairing
 
-FREE = ("at_once",)  # may differ when a study is continued
+OPERATIONAL = ("at_once",)  # may differ when a study is continued
 CORPORA, TRIALS, TABLE, SUMMARY = "corpora", "trials.jsonl", "preferences.json", "summary.json"
 AUDITS = "robustness_seeds.json"
 
@@ -64,10 +64,10 @@ def run_preference_study(config: PreferenceStudyConfig, out: Path) -> Path:
     """
     folders = corpus_folders(config.corpora, out / CORPORA)
     planned = plan(config, folders, out)
-    if not finished(out, config, free=FREE):
+    if not finished(out, config, operational=OPERATIONAL):
         raise_absent(config.corpora, folders)
         _check_start(config, planned, out)
-        with Run.open(out, config, free=FREE) as run:
+        with Run.open(out, config, operational=OPERATIONAL) as run:
             make_corpora(config.corpora, folders)
             _check_splits(planned, folders[config.data])
             if config.at_once > 1:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from cxrlab.core.json_form import number_of, plain
+from cxrlab.core.json_values import number_of, plain
 from cxrlab.studies.over_seeds import over_seeds
 from cxrlab.studies.preference_config import PreferenceStudyConfig
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.core.files import read_json
-from cxrlab.core.json_form import number_of, plain
+from cxrlab.core.json_values import number_of, plain
 from cxrlab.studies.over_seeds import over_seeds
 from cxrlab.studies.preference_config import PreferenceStudyConfig
 from cxrlab.studies.preference_plan import AlignmentTrial

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.config import nested, raise_problems
-from cxrlab.core.errors import ConfigError, nearest, shown
-from cxrlab.core.settings import is_config, parameter_hints
+from cxrlab.core.config import is_config, nested, parameter_hints, raise_problems, read_yaml
+from cxrlab.core.errors import ConfigError, did_you_mean, short_repr
 from cxrlab.core.tables import Table
-from cxrlab.core.yaml_file import read_yaml
 
 # Each row is a function (config, out) -> Path of the page; its config is a frozen dataclass.
 STUDIES = Table(
@@ -95,14 +93,14 @@ def read_study(file: Path, quick: bool = False) -> Prepared:
         raise ConfigError(f"{file} has no key 'study'; it belongs to 'cxrlab tour --config {file}'.")
     if not isinstance(kind, str):
         raise ConfigError(
-            f"{file}: 'study' is {shown(kind)}; write 'study: NAME' with one of {', '.join(STUDIES.names())}."
+            f"{file}: 'study' is {short_repr(kind)}; write 'study: NAME' with one of {', '.join(STUDIES.names())}."
         )
     function = STUDIES.load(kind)
     cls = next(hint for hint in parameter_hints(function).values() if is_config(hint))
     settings = {key: value for key, value in data.items() if key not in (KIND, QUICK)}
     small = data.get(QUICK)
     if small is not None and not isinstance(small, Mapping):
-        raise ConfigError(f"{file}: 'quick' is {shown(small)}; it must be a group of settings of this study.")
+        raise ConfigError(f"{file}: 'quick' is {short_repr(small)}; it must be a group of settings of this study.")
     if quick:
         if small is None:
             raise ConfigError(f"{file} gives no small sizes under 'quick'; run it without --quick.")
@@ -132,10 +130,12 @@ def _refuse_absent(variants: Any, left_out: Any, file: Path) -> None:
     if isinstance(variants, Mapping) and isinstance(left_out, Mapping):
         for name, value in left_out.items():
             if value is None and name not in variants:
-                raise ConfigError(f"{file}: 'quick' leaves out '{name}', which is no variant.{nearest(name, variants)}")
+                raise ConfigError(
+                    f"{file}: 'quick' leaves out '{name}', which is no variant.{did_you_mean(name, variants)}"
+                )
 
 
 def _known(name: str) -> str:
     """The files that are there, with the nearest name first."""
     names = sorted({file.stem for folder in (FOLDER, _CHECKOUT / FOLDER) for file in folder.glob("*.yaml")})
-    return f"{nearest(name, names)} Studies there: {', '.join(names) or 'none'}."
+    return f"{did_you_mean(name, names)} Studies there: {', '.join(names) or 'none'}."

@@ -11,7 +11,7 @@ from multiprocessing import get_context
 from typing import TypeVar
 
 from cxrlab.core.errors import CxrlabError, RunError
-from cxrlab.core.progress import track
+from cxrlab.core.terminal import track
 from cxrlab.data.parallel import follow_parent, worker_count
 
 Piece = TypeVar("Piece", bound=Hashable)

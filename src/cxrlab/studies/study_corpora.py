@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cxrlab.core.config import nested, raise_problems
-from cxrlab.core.errors import ConfigError, DataError, nearest, shown
+from cxrlab.core.errors import ConfigError, DataError, did_you_mean, short_repr
 
 MAKES = ("phantom", "scenes", "bland", "structured", "composed")
 _DRAWN = ("phantom", "scenes", "bland")  # made of settings alone, not of other corpora
@@ -29,7 +29,7 @@ def corpus_folders(corpora: Mapping[str, Any], out: Path) -> dict[str, Path]:
             folders[name] = Path(row)
             continue
         if not isinstance(row, Mapping) or len(row) != 1 or next(iter(row)) not in MAKES:
-            problems.append(f"corpora, '{name}': it is {shown(row)}; give a folder, or one of {', '.join(MAKES)}.")
+            problems.append(f"corpora, '{name}': it is {short_repr(row)}; give a folder, or one of {', '.join(MAKES)}.")
             continue
         problems += _check(name, row, folders)
         folders[name] = out / name
@@ -61,10 +61,10 @@ def _check(name: str, row: Mapping[str, Any], earlier: Mapping[str, Path]) -> li
     if kind in _DRAWN:
         return nested(_config(kind), values, place)[1]
     if not isinstance(values, Mapping):
-        return [f"{place}: '{kind}' is {shown(values)}; it must be a group of settings."]
+        return [f"{place}: '{kind}' is {short_repr(values)}; it must be a group of settings."]
     sources = [values.get("of")] if kind == "structured" else list(values)
     return [
-        f"{place}: there is no corpus {shown(source)} before it.{nearest(str(source), earlier)}"
+        f"{place}: there is no corpus {short_repr(source)} before it.{did_you_mean(str(source), earlier)}"
         for source in sources
         if source not in earlier
     ]
@@ -115,7 +115,7 @@ def _structured(values: Mapping[str, Any], folders: Mapping[str, Path], out: Pat
     if config.model == RULES:
         structure_corpus(source, config, out)
         return
-    with open_text_model(config.model, config.asking, [source.shown], out) as model:
+    with open_text_model(config.model, config.llm, [source.egress_data], out) as model:
         structure_corpus(source, config, out, model)
 
 
@@ -170,7 +170,7 @@ def pool_with_folders(pool: str, folders: Mapping[str, Path], place: str) -> str
 def _folder(name: Any, folders: Mapping[str, Path], place: str) -> Path:
     if name not in folders:
         raise ConfigError(
-            f"{place}: there is no corpus {shown(name)} in the list.{nearest(str(name), folders)} "
+            f"{place}: there is no corpus {short_repr(name)} in the list.{did_you_mean(str(name), folders)} "
             f"Corpora: {', '.join(folders)}."
         )
     return folders[name]

@@ -28,11 +28,11 @@ import sys
 import time
 from pathlib import Path
 
+from cxrlab.core.environment import require
 from cxrlab.core.errors import MissingExtra
 from cxrlab.core.files import read_json
-from cxrlab.core.install import require
 from cxrlab.core.runs import Run, finished, state
-from cxrlab.core.streams import Remarks
+from cxrlab.core.terminal import NoticeStream
 from cxrlab.render.page import PAGE, write_page
 from cxrlab.studies import tour_extraction, tour_models, tour_preference, tour_robustness, tour_serving
 from cxrlab.studies.config import TourConfig, TourSize
@@ -319,4 +319,4 @@ def _left_out(run: Run) -> str | None:
 
 def _say(line: str) -> None:
     # On the error stream, as all progress is: the result on the other one is the path of the page.
-    Remarks(sys.stderr).write(line + "\n")
+    NoticeStream(sys.stderr).write(line + "\n")

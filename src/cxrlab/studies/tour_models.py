@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.runs import state
-from cxrlab.core.streams import Remarks
+from cxrlab.core.terminal import NoticeStream
 from cxrlab.studies.config import TourSize
 from cxrlab.studies.tour_stage import Stage, write_reports
 from cxrlab.training.config import Optimisation
@@ -55,8 +55,8 @@ SCALES: dict[TourSize, ModelScale] = {
 
 def missing() -> str | None:
     """Why the steps cannot be taken: the part of the program or the weights that are not here; None when all are."""
+    from cxrlab.core.environment import require
     from cxrlab.core.errors import MissingExtra
-    from cxrlab.core.install import require
     from cxrlab.models.builtin import NAMES, has_weights
 
     try:
@@ -146,7 +146,7 @@ def explain_image(stage: Stage) -> None:
         told[str(line["id"])] = tuple(dict.fromkeys(text[first:last] for first, last in spans))
     study = max(told, key=lambda name: (len(told[name]), name))
     if not told[study]:
-        Remarks(sys.stderr).write("explain    the built-in reporter named nothing; there is nothing to look at\n")
+        NoticeStream(sys.stderr).write("explain    the built-in reporter named nothing; there is nothing to look at\n")
         return
     decoding = Decoding(max_new_tokens=_scale(stage).tokens)
     config = ExplainConfig(

@@ -15,7 +15,7 @@ from pathlib import Path
 from cxrlab.core.errors import RunError
 from cxrlab.core.files import read_bytes
 from cxrlab.core.folders import find_damage, write_checksums
-from cxrlab.core.streams import Remarks
+from cxrlab.core.terminal import NoticeStream
 
 MARKER = "complete"
 KEPT = 2
@@ -38,7 +38,7 @@ def resumable(folder: Path) -> Path | None:
     if found is None:
         return None
     if read_bytes(found / MARKER) == _WITHOUT_CHECKSUMS:
-        Remarks(sys.stderr).write(f"{found} was not verified: it has no checksums (cxrlab 0.1.0 wrote none)\n")
+        NoticeStream(sys.stderr).write(f"{found} was not verified: it has no checksums (cxrlab 0.1.0 wrote none)\n")
     elif damage := find_damage(found, MARKER):
         before = max((one for one in _complete(folder) if one[1] != found), default=None)
         then = f"resume from {before[1].name}, the complete one before it" if before else "start anew from step 0"

@@ -52,7 +52,7 @@ NONE = Augmentation(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 # Settings that may differ when a run is continued: they change speed and what is kept, not the result.
-FREE = ("optimisation.workers", "optimisation.save_every", "cache", "cache_images", "cache_gb")
+OPERATIONAL = ("optimisation.workers", "optimisation.save_every", "cache", "cache_images", "cache_gb")
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError, DataError
-from cxrlab.core.install import require
-from cxrlab.core.progress import track
+from cxrlab.core.terminal import track
 from cxrlab.data.parallel import ordered_map
 from cxrlab.findings.excerpts import present_sentences
 from cxrlab.models.components import folder_of, load_text_encoder, load_vision_encoder
@@ -22,7 +22,7 @@ from cxrlab.models.load_settings import LoadSettings
 from cxrlab.models.local_files import first_line, quiet_loading
 from cxrlab.models.model_card import ModelCard, of_corpora, trained_on, write_model_card
 from cxrlab.models.random_init import build_dual_encoder, build_image_processor
-from cxrlab.training.config import FREE, EncoderConfig, ExtraCorpus, Optimisation, parse_extra_corpora
+from cxrlab.training.config import OPERATIONAL, EncoderConfig, ExtraCorpus, Optimisation, parse_extra_corpora
 from cxrlab.training.memory import Memory
 from cxrlab.training.run_folder import (
     CACHE,
@@ -58,7 +58,7 @@ def train_encoder(config: EncoderConfig, out: Path, on_evaluate: Evaluate | None
     """
     require("models")
     settings = config.optimisation
-    if training_finished(config, out, settings.seed, FREE):
+    if training_finished(config, out, settings.seed, OPERATIONAL):
         return read_result(out)
     from cxrlab.training.contrastive import tokenise
     from cxrlab.training.processes import count
@@ -71,7 +71,7 @@ def train_encoder(config: EncoderConfig, out: Path, on_evaluate: Evaluate | None
     texts = tokenise(parts.tokenizer, [one.report for source in sources for one in source.samples], parts.longest)
     order = _order(config, sources, texts, compared)
     module, unreached = _module(config, parts)
-    with training_run(config, out, settings.seed, FREE) as run:
+    with training_run(config, out, settings.seed, OPERATIONAL) as run:
         rows = _rows(config, sources, parts, texts, run)
         steps, samples, loss = _fit(config, module, rows, order, run, on_evaluate)
         left_out: Counter[str] = sum((Counter(source.left_out) for source in sources), Counter())

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cxrlab.core.progress import track
+from cxrlab.core.terminal import track
 from cxrlab.training.fingerprint import weights_key
 from cxrlab.training.images import ArrayStore, Images, fits
 

@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from cxrlab.core.codec import to_uint8
 from cxrlab.core.errors import ConfigError, DataError, RunError
 from cxrlab.core.files import make_folder, os_error, private_opener, read_json, write_json
-from cxrlab.core.json_form import dumps
-from cxrlab.core.locks import FolderBusy, Lock, take_lock
-from cxrlab.core.progress import track
+from cxrlab.core.folders import FolderBusy, Lock, take_lock
+from cxrlab.core.image_codec import to_uint8
+from cxrlab.core.json_values import dumps
+from cxrlab.core.terminal import track
 from cxrlab.data.images import grey_image, load_rgb, read_picture
 from cxrlab.data.parallel import ordered_map
 

@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from cxrlab.core.install import require
+from cxrlab.core.environment import require
 from cxrlab.models.local_files import quiet_loading, verify_checksums
 from cxrlab.models.model_card import ModelCard, trained_on, write_model_card
 from cxrlab.models.prompts import Prompts
-from cxrlab.training.config import FREE, AlignConfig, FinetuneConfig, Optimisation
+from cxrlab.training.config import OPERATIONAL, AlignConfig, FinetuneConfig, Optimisation
 from cxrlab.training.run_folder import (
     RESULT,
     RunFolder,
@@ -74,7 +74,7 @@ def finetune(config: FinetuneConfig, out: Path, on_evaluate: Any = None) -> Trai
     """
     require("models")
     seed = config.optimisation.seed
-    if training_finished(config, out, seed, FREE):
+    if training_finished(config, out, seed, OPERATIONAL):
         return read_result(out)
     from cxrlab.training import report_dataset
     from cxrlab.training.llava import ReportLoss, load_start
@@ -89,7 +89,7 @@ def finetune(config: FinetuneConfig, out: Path, on_evaluate: Any = None) -> Trai
         partial(_asked, config.indication),
     )
     order = report_dataset.planned(config, lesson, start.model, count_trainable(start.model, config))
-    with training_run(config, out, seed, FREE) as run:
+    with training_run(config, out, seed, OPERATIONAL) as run:
         start = _with_folder(start, run, config)
         peft = select_trainable(start.model, config)
         module = ReportLoss(start.model, start.processor.image_processor, config.augmentation)
@@ -206,7 +206,7 @@ def align(config: AlignConfig, out: Path, on_evaluate: Any = None) -> TrainingRe
     """
     require("models")
     seed = config.optimisation.seed
-    if training_finished(config, out, seed, FREE):
+    if training_finished(config, out, seed, OPERATIONAL):
         return read_result(out)
     from cxrlab.training import report_dataset
     from cxrlab.training.llava import ReportLoss, load_start
@@ -219,7 +219,7 @@ def align(config: AlignConfig, out: Path, on_evaluate: Any = None) -> TrainingRe
     report_dataset.freeze(model, config.optimisation.precision)
     report_dataset.unfreeze(model.model.multi_modal_projector)
     module = ReportLoss(model, processor.image_processor)
-    with training_run(config, out, seed, FREE) as run:
+    with training_run(config, out, seed, OPERATIONAL) as run:
         fitted, rows = report_dataset.learn(
             config, lesson, module, run, order, label="aligning the projector", on_evaluate=on_evaluate
         )

@@ -112,7 +112,7 @@ def training_finished(config: Any, out: Path, seed: int, free: Iterable[str]) ->
     """
     from cxrlab.training.processes import is_first
 
-    ended = finished(out, config, seed=seed, free=free)
+    ended = finished(out, config, seed=seed, operational=free)
     if not ended and not (out / SUMMARY).is_file():
         return False
     if (out / RESULT).is_dir():
@@ -120,7 +120,7 @@ def training_finished(config: Any, out: Path, seed: int, free: Iterable[str]) ->
     if ended:
         return True
     if is_first():
-        with Run.open(out, config, seed=seed, free=free) as run:
+        with Run.open(out, config, seed=seed, operational=free) as run:
             RunFolder(out, run).remove_steps()
     return True
 
@@ -131,7 +131,7 @@ def training_run(config: Any, out: Path, seed: int, free: Iterable[str] = ()) ->
     from cxrlab.training.processes import is_first, wait_for_all
 
     if is_first():
-        with Run.open(out, config, seed=seed, free=free) as run:
+        with Run.open(out, config, seed=seed, operational=free) as run:
             wait_for_all()
             yield RunFolder(out, run)
     else:

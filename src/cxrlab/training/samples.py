@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cxrlab.core.errors import DataError, nearest
+from cxrlab.core.errors import DataError, did_you_mean
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Study
 from cxrlab.data.card import known_collections
@@ -214,7 +214,7 @@ def _nothing(corpus: Corpus, also: ExtraCorpus, left_out: Counter[str], makers: 
     reasons = ", ".join(f"{reason}: {count:,}" for reason, count in left_out.most_common())
     hint = ""
     if also.text is not None and also.text not in makers:
-        hint = f"{nearest(also.text, makers)} Texts were made by: {', '.join(sorted(makers)) or 'nobody'}."
+        hint = f"{did_you_mean(also.text, makers)} Texts were made by: {', '.join(sorted(makers)) or 'nobody'}."
     return (
         f"none of the {left_out.total():,} train studies of {corpus.path} can be learnt from ({reasons}); a study "
         f"needs a frontal image and a findings text.{hint}"

@@ -26,7 +26,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from cxrlab.core.errors import CxrlabError, RunError
 from cxrlab.core.files import read_json, write_json
-from cxrlab.core.progress import track
+from cxrlab.core.terminal import track
 from cxrlab.data.parallel import worker_count
 from cxrlab.models.local_files import pickled_code_refused
 from cxrlab.training import checkpoints, processes

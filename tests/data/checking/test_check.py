@@ -11,8 +11,8 @@ import pytest
 from corpora import content, drawn, toy_corpus
 from PIL import Image
 
-from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import DataError
+from cxrlab.core.image_codec import encode_png
 from cxrlab.core.records import ImageFile, Report
 from cxrlab.core.vocabulary import View
 from cxrlab.data import images

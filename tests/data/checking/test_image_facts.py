@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cxrlab.core.codec import to_uint8
+from cxrlab.core.image_codec import to_uint8
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.corpus import Corpus

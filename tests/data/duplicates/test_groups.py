@@ -9,7 +9,7 @@ from corpora import CARD
 from members import study
 from PIL import Image
 
-from cxrlab.core.codec import encode_png
+from cxrlab.core.image_codec import encode_png
 from cxrlab.core.records import Report
 from cxrlab.data.check import check_corpus
 from cxrlab.data.config import PhantomConfig

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from burned_text import Burned, burn
 
-from cxrlab.core.codec import to_uint8
+from cxrlab.core.image_codec import to_uint8
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.images import load_image
 from cxrlab.data.phantom.corpus import make_phantom

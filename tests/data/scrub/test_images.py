@@ -22,8 +22,8 @@ from pydicom.uid import (
     RLELossless,
 )
 
-from cxrlab.core.codec import decode, encode_png
 from cxrlab.core.errors import DataError
+from cxrlab.core.image_codec import decode, encode_png
 from cxrlab.data.images import decode_dicom
 from cxrlab.data.scrub import image_files
 from cxrlab.data.scrub.burned_in_text import TextBox

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image, PngImagePlugin
 
-from cxrlab.core.codec import decode
 from cxrlab.core.errors import DataError
+from cxrlab.core.image_codec import decode
 from cxrlab.data.scrub.image_files import clean_picture, identifying_parts, is_picture
 
 GREY = np.add.outer(np.arange(40), np.arange(56)).astype(np.uint8)

@@ -13,8 +13,8 @@ from burned_text import burn
 from corpora import content, toy_corpus
 from dicom_images import write_image
 
-from cxrlab.core.codec import encode_png
 from cxrlab.core.errors import ConfigError, DataError
+from cxrlab.core.image_codec import encode_png
 from cxrlab.data.bounded_reading import read_bounded
 from cxrlab.data.check import check_corpus
 from cxrlab.data.config import ScrubConfig

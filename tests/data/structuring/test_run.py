@@ -13,12 +13,10 @@ import pytest
 from corpora import content, toy_corpus
 from scripted_model import FakeModel, answer
 
-from cxrlab.core.answer_store import ANSWERS, REQUESTS, AnswerStore
-from cxrlab.core.asking import Asking
-from cxrlab.core.budget import BudgetSpent
-from cxrlab.core.connection import Connection
+from cxrlab.core.endpoints import Connection
 from cxrlab.core.errors import ConfigError, RunError
 from cxrlab.core.jsonl import read_jsonl
+from cxrlab.core.llm import ANSWERS, REQUESTS, AnswerStore, BudgetSpent, LLMConfig
 from cxrlab.core.protocols import Generated
 from cxrlab.core.records import Report
 from cxrlab.data.check import check_corpus
@@ -56,12 +54,12 @@ class Dying(FakeModel):
 
 
 def by_model(source: Corpus, config: StructureConfig, out: Path, model: FakeModel) -> Corpus:
-    with CachedTextModel(model, config.asking, out) as asked:
+    with CachedTextModel(model, config.llm, out) as asked:
         return structure_corpus(source, config, out, asked)
 
 
 def made(folder: Path) -> dict[str, bytes]:
-    """Every file but those of asking, in which the order of the answers and who paid for them may differ."""
+    """Every file but those of llm, in which the order of the answers and who paid for them may differ."""
     return {name: data for name, data in content(folder).items() if name not in (ANSWERS, REQUESTS)}
 
 
@@ -115,7 +113,7 @@ def test_a_finished_corpus_is_left_as_it_is(source: Corpus, tmp_path: Path) -> N
     config = StructureConfig(model="fake:one")
     by_model(source, config, tmp_path / "out", FakeModel(good))
     before = content(tmp_path / "out")
-    again = CachedTextModel(FakeModel(lambda prompt: pytest.fail("asked again")), config.asking, tmp_path / "out")
+    again = CachedTextModel(FakeModel(lambda prompt: pytest.fail("asked again")), config.llm, tmp_path / "out")
     with again:
         structure_corpus(source, config, tmp_path / "out", again)
         again.recall()
@@ -177,15 +175,15 @@ def test_the_budget_stops_and_a_higher_one_goes_on(source: Corpus, tmp_path: Pat
     """An answer may cost 1 and costs 0.02: with a limit of 1.05 three are asked, since 0.06 and 1 would be more."""
 
     def config(most: float | None) -> StructureConfig:
-        asking = Asking(max_cost=most, price_answer=1.0)
-        return StructureConfig(model="fake:one", batch=2, max_tokens=1000, asking=asking)
+        llm = LLMConfig(max_cost=most, price_answer=1.0)
+        return StructureConfig(model="fake:one", batch=2, max_tokens=1000, llm=llm)
 
     first = FakeModel(good)
     with pytest.raises(BudgetSpent, match="0.0600 of the max-cost 1.05 are spent"):
         by_model(source, config(1.05), tmp_path / "out", first)
     assert len(first.prompts) == 3
     second = FakeModel(good)
-    with CachedTextModel(second, config(9.0).asking, tmp_path / "out") as asked:
+    with CachedTextModel(second, config(9.0).llm, tmp_path / "out") as asked:
         structure_corpus(source, config(9.0), tmp_path / "out", asked)
     assert len(second.prompts) == 3 and asked.budget.spent == pytest.approx(6 * 20 / 1000)
     by_model(source, config(None), tmp_path / "whole", FakeModel(good))
@@ -196,7 +194,7 @@ def test_a_cache_of_ones_own_serves_two_corpora(source: Corpus, tmp_path: Path) 
     cache = tmp_path / "kept" / "answers.sqlite"
     for name, most in (("one", 4), ("two", None)):
         model = FakeModel(good)
-        config = StructureConfig(model="fake:one", limit=most, asking=Asking(cache=cache))
+        config = StructureConfig(model="fake:one", limit=most, llm=LLMConfig(cache=cache))
         by_model(source, config, tmp_path / name, model)
         assert len(model.prompts) == (4 if most else 2)
     assert not (tmp_path / "two" / ANSWERS).exists()
@@ -206,7 +204,7 @@ def test_a_cache_of_ones_own_serves_two_corpora(source: Corpus, tmp_path: Path) 
 
 def test_two_runs_may_share_a_cache_at_once(source: Corpus, tmp_path: Path) -> None:
     """Both want the same six answers at once: both corpora are whole and alike, and no answer is kept twice."""
-    config = StructureConfig(model="fake:one", batch=1, asking=Asking(cache=tmp_path / "kept.sqlite"))
+    config = StructureConfig(model="fake:one", batch=1, llm=LLMConfig(cache=tmp_path / "kept.sqlite"))
     together = threading.Barrier(2, timeout=30)
     failed: list[BaseException] = []
 
@@ -241,10 +239,10 @@ def test_a_corpus_whose_text_a_model_made_can_be_structured_again(source: Corpus
 
 def test_how_a_model_is_asked_does_not_stand_in_the_card(source: Corpus, tmp_path: Path) -> None:
     """Prices and patience change no word: another of them continues the corpus, and the card is the same."""
-    config = StructureConfig(model="fake:one", asking=Asking(price_answer=2.0, connection=Connection(timeout_s=3.0)))
+    config = StructureConfig(model="fake:one", llm=LLMConfig(price_answer=2.0, connection=Connection(timeout_s=3.0)))
     first = by_model(source, config, tmp_path / "out", FakeModel(good))
     assert by_model(source, StructureConfig(model="fake:one"), tmp_path / "out", FakeModel(good)).card == first.card
-    assert "asking" not in first.card.settings
+    assert "llm" not in first.card.settings
 
 
 @pytest.mark.parametrize(
@@ -254,13 +252,13 @@ def test_leave_to_send_reports_away_stays_with_the_corpus(
     source: Corpus, tmp_path: Path, model: str, kept: bool
 ) -> None:
     said = "Data office, for this trial"
-    config = StructureConfig(model=model, asking=Asking(connection=Connection(may_leave=said)))
+    config = StructureConfig(model=model, llm=LLMConfig(connection=Connection(egress_permission=said)))
     for _ in range(2):
         by_model(source, config, tmp_path / "out", FakeModel(good, name=model))
     file = tmp_path / "out" / "leave.jsonl"
     assert file.exists() == kept
     if kept:
-        assert [record for _, record in read_jsonl(file)] == [{"model": model, "may_leave": said}]
+        assert [record for _, record in read_jsonl(file)] == [{"model": model, "egress_permission": said}]
 
 
 def test_why_a_study_fell_back_is_on_record(source: Corpus, tmp_path: Path) -> None:
@@ -302,14 +300,14 @@ def test_a_real_kill_resumes(source: Corpus, tmp_path: Path) -> None:
     program = f"""
 import os, sys
 from cxrlab.cli.main import main
-from cxrlab.core import answer_store
+from cxrlab.core import llm
 if sys.argv[1] == "die":
-    add, count = answer_store.AnswerStore.add, []
+    add, count = llm.AnswerStore.add, []
     def dying(self, *given):
         add(self, *given)
         count.append(1)
         len(count) == 5 and os._exit(9)
-    answer_store.AnswerStore.add = dying
+    llm.AnswerStore.add = dying
 sys.exit(main(["data", "structure", {str(source.path)!r}, "--model", {f"scripted:{script}"!r}, "--batch", "2",
                "--out", sys.argv[2]]))
 """

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from extractions import defence
 
-from cxrlab.cli import defending
+from cxrlab.cli import extraction
 from cxrlab.cli.arguments import CommandLine
 from cxrlab.cli.commands import Command
 from cxrlab.core.errors import DataError
-from cxrlab.core.json_form import dumps
+from cxrlab.core.json_values import dumps
 from cxrlab.extraction.defence.watermark import Watermark
 
 KEY = b"a key of the tests, 24 b"
@@ -25,22 +25,22 @@ def suspect(path: Path, texts: list[str]) -> Path:
 def test_a_suspect_is_tested_from_its_predictions(tmp_path: Path, reports: list[str]) -> None:
     (tmp_path / "key").write_bytes(KEY)
     texts = [Watermark(KEY).worded(report) for report in reports[:40]]
-    found = defending.test_watermark(suspect(tmp_path / "p.jsonl", texts), tmp_path / "key")
+    found = extraction.test_watermark(suspect(tmp_path / "p.jsonl", texts), tmp_path / "key")
     assert found.data["p"] < 1e-10 and found.data["contexts_needed"] == 4 and found.data["queries_needed"] <= 4
     assert found.text.startswith("40 reports: ") and "z +" in found.text
     assert KEY.decode() not in dumps(found.data)
     with pytest.raises(DataError, match="holds no report"):
-        defending.test_watermark(suspect(tmp_path / "empty.jsonl", [""]), tmp_path / "key")
+        extraction.test_watermark(suspect(tmp_path / "empty.jsonl", [""]), tmp_path / "key")
 
 
 def test_the_table_says_what_the_way_through_a_gate_has_cost() -> None:
-    told = defending._table(defence()).splitlines()[-1]
+    told = extraction._table_defending(defence()).splitlines()[-1]
     assert told.startswith("gate: the attacker who knows it spent 280 of its 1,500 queries on probes and blends 0.6 of")
 
 
 def test_flags_reach_their_settings(tmp_path: Path) -> None:
-    row = Command("what stops a copy", "cxrlab.cli.defending:defend", "cxrlab defend --victim V --data D --out R")
-    line = CommandLine("defend", row, defending.defend)
+    row = Command("what stops a copy", "cxrlab.cli.extraction:defend", "cxrlab defend --victim V --data D --out R")
+    line = CommandLine("defend", row, extraction.defend)
     words = ["--victim", "stub:normal", "--data", str(tmp_path), "--defences", "gate,quota", "--settings.quota", "9"]
     config = line.parse([*words, "--out", str(tmp_path / "run")]).arguments["config"]
     assert config.defences == ("gate", "quota") and config.settings.quota == 9 and config.victim == "stub:normal"
@@ -51,5 +51,5 @@ def test_flags_reach_their_settings(tmp_path: Path) -> None:
 
 def test_the_share_of_a_copy_names_the_studies_that_it_was_measured_on() -> None:
     """`--n 8` draws eight benign images; the copy was measured on the 15 studies of the test split."""
-    told = defending._reached({"ratio": 0.5, "low": None, "high": None, "n": 15})
+    told = extraction._reached({"ratio": 0.5, "low": None, "high": None, "n": 15})
     assert told.startswith("0.50 (measured on 15 studies") and "--n" in told and "images)" not in told.split(";")[0]

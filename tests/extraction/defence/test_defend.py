@@ -12,7 +12,7 @@ from corpora import toy_corpus
 
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json, write_text
-from cxrlab.core.json_form import dumps
+from cxrlab.core.json_values import dumps
 from cxrlab.data.corpus import Corpus
 from cxrlab.extraction.defence import table as room
 from cxrlab.extraction.defence.attacking import Plan, overrides

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from cxrlab.cli.defending import _summary
+from cxrlab.cli.extraction import _summary
 from cxrlab.extraction.defence.attacking import loss
 from cxrlab.extraction.defence.severity import MINIMUM_QUERIES, MINIMUM_STUDIES, security_summary
 from cxrlab.render.protection import review
 
-FREE = {"per_query": 0.0, "per_1k_tokens": 0.0, "currency": "USD"}
+OPERATIONAL = {"per_query": 0.0, "per_1k_tokens": 0.0, "currency": "USD"}
 
 
 def attack(value: float | None, **more: Any) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def row(plain: float, adaptive: float, harms: list[str] | None = None) -> dict[s
     return {"attacks": {kind: {"loss": one} for kind, one in losses.items()}, "harms": harms or []}
 
 
-def summary(value: float | None = 0.6, price: dict[str, Any] = FREE, **rows: dict[str, Any]) -> dict[str, Any]:
+def summary(value: float | None = 0.6, price: dict[str, Any] = OPERATIONAL, **rows: dict[str, Any]) -> dict[str, Any]:
     return security_summary({"undefended": attack(value), "defences": rows, "price": price})
 
 
@@ -54,7 +54,7 @@ def test_a_small_attack_establishes_no_severity(
     """JSON, terminal and page state the same; both sides of both thresholds."""
     undefended = attack(0.3) | {"spent": queries}
     undefended["surrogate"]["findings.f1"]["n"] = studies
-    found = security_summary({"undefended": undefended, "defences": {}, "price": FREE})
+    found = security_summary({"undefended": undefended, "defences": {}, "price": OPERATIONAL})
     level = "low" if established else "not established"
     assert found["severity"] == level and (found["missing"] is None) is established
     terminal, page = _summary(found), review(found)
@@ -67,16 +67,16 @@ def test_a_small_attack_establishes_no_severity(
 def test_the_minimum_can_be_set() -> None:
     """Of 16 queries and 12 studies, when that is what was asked for; an unknown number of studies is too few."""
     undefended = attack(0.3) | {"spent": 16}
-    told = {"undefended": undefended, "defences": {}, "price": FREE, "minimum": {"queries": 16, "studies": 12}}
+    told = {"undefended": undefended, "defences": {}, "price": OPERATIONAL, "minimum": {"queries": 16, "studies": 12}}
     assert security_summary(told)["severity"] == "low"
     undefended["surrogate"]["findings.f1"]["n"] = None
     assert "unknown number" in security_summary(told)["missing"]
 
 
 def test_what_is_dear_to_copy_is_a_step_less_severe() -> None:
-    dear = summary(0.6, {**FREE, "per_query": 10.0})
+    dear = summary(0.6, {**OPERATIONAL, "per_query": 10.0})
     assert dear["cost_to_copy"]["money"] == 15_000 and dear["severity"] == "medium"
-    cheap = summary(0.6, {**FREE, "per_query": 0.01})
+    cheap = summary(0.6, {**OPERATIONAL, "per_query": 0.01})
     assert cheap["cost_to_copy"]["money"] == 15 and cheap["severity"] == "high"
     assert summary(0.6)["cost_to_copy"]["money"] is None
 
@@ -122,5 +122,5 @@ def test_the_fewest_queries_of_a_curve() -> None:
     """The last point has 0.6; 0.54 is within a tenth of it, 0.5 is not."""
     points = {"100": 0.3, "500": 0.5, "1000": 0.54, "1500": 0.6}
     curve = {budget: {"findings.f1": {"value": value}} for budget, value in points.items()}
-    found = security_summary({"undefended": attack(0.6, curve=curve), "defences": {}, "price": FREE})
+    found = security_summary({"undefended": attack(0.6, curve=curve), "defences": {}, "price": OPERATIONAL})
     assert found["cost_to_copy"]["least_queries"] == 1000

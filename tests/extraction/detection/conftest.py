@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from chest_images import frontal_images
 
-from cxrlab.core.codec import to_uint8
+from cxrlab.core.image_codec import to_uint8
 from cxrlab.data.images import luminance
 from cxrlab.data.scenes import draw_scene
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from corpora import image, toy_corpus
 
-from cxrlab.cli import detecting
+from cxrlab.cli import extraction
 from cxrlab.cli.arguments import CommandLine
 from cxrlab.cli.commands import Command
-from cxrlab.cli.detecting import detect as command
+from cxrlab.cli.extraction import detect as command
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import write_json
 from cxrlab.core.jsonl import read_jsonl
@@ -162,11 +162,11 @@ def test_the_table_that_a_user_reads(run: Path, config: DetectConfig, attack: Pa
     assert "0.250 (fitted to 10)" in rows["chest-gate"] and "knockoff (50 queries)" in "\n".join(told)
     assert "do not fill" not in "\n".join(told)
     found = {"detectors": {}, "benign": {"held_out_images": 79}, "settings": {"account_queries": 100}}
-    assert "79 held-out images do not fill one account of 100" in detecting._detectors(found)
+    assert "79 held-out images do not fill one account of 100" in extraction._detectors(found)
 
 
 def test_the_command_line_takes_streams_without_a_flag(tmp_path: Path) -> None:
-    row = Command("x", "cxrlab.cli.detecting:detect", "cxrlab detect a --benign b --out c", ("streams",))
+    row = Command("x", "cxrlab.cli.extraction:detect", "cxrlab detect a --benign b --out c", ("streams",))
     parsed = CommandLine("detect", row, command).parse(
         ["a", "b", "--benign", "corpus", "--detectors", "mmd,chest-gate", "--detector.window", "8", "--out", "run"]
     )

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from chat_server import Answer, ChatServer, completion, refusal
 
-from cxrlab.core.connection import Connection
+from cxrlab.core.endpoints import Connection
 from cxrlab.core.errors import ConfigError, CxrlabError, RunError
 from cxrlab.models.http import client as module
 from cxrlab.models.http.client import ChatClient

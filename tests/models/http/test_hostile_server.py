@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from chat_server import ChatServer, completion, refusal
 
-from cxrlab.core.asking import Asking
-from cxrlab.core.connection import Connection
+from cxrlab.core.endpoints import Connection
+from cxrlab.core.llm import LLMConfig
 from cxrlab.models.http.client import ChatClient
 from cxrlab.models.http.errors import EndpointError
 from cxrlab.models.http.models import HttpTextModel
@@ -75,7 +75,9 @@ def test_half_a_character_in_any_text_of_an_answer_can_be_written_down(server: C
 def test_tokens_that_nobody_can_have_counted_are_not_booked(server: ChatServer, tmp_path: Path, count: int) -> None:
     """The file of answers holds numbers of 64 bits, and a price is a float: both would fail after the answer came."""
     server.answer = lambda _: completion("four", prompt_tokens=count, tokens=count)
-    with CachedTextModel(asked(server), Asking(price_prompt=1.0, price_answer=1.0, max_cost=10.0), tmp_path) as model:
+    with CachedTextModel(
+        asked(server), LLMConfig(price_prompt=1.0, price_answer=1.0, max_cost=10.0), tmp_path
+    ) as model:
         assert model.complete(["What is two and two?"], max_tokens=10)[0].tokens is None
         assert model.budget.spent == pytest.approx((5 + 1) / 1000)  # 20 and 4 characters, four to a token
 

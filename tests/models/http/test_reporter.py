@@ -12,9 +12,9 @@ import pytest
 from chat_server import Answer, ChatServer, asked_text, completion, refusal
 
 from cxrlab.cli.main import main
-from cxrlab.core.codec import decode
-from cxrlab.core.connection import Connection
+from cxrlab.core.endpoints import Connection
 from cxrlab.core.errors import DataError, RunError
+from cxrlab.core.image_codec import decode
 from cxrlab.core.protocols import REFUSED, ImageToText
 from cxrlab.data.config import PhantomConfig
 from cxrlab.data.phantom.corpus import make_phantom

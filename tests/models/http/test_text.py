@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from chat_server import Answer, ChatServer, asked_text, completion, refusal
 
-from cxrlab.core.connection import Connection
+from cxrlab.core.endpoints import Connection
 from cxrlab.core.protocols import TextModel
 from cxrlab.models.http.client import ChatClient
 from cxrlab.models.http.errors import EndpointError

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from cxrlab.core.codec import encode_png, to_uint8
+from cxrlab.core.image_codec import encode_png, to_uint8
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import ImageFile, Study, chexpert_labels
 from cxrlab.data.card import Card, card_settings

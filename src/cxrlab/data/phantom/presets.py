@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from cxrlab.core.errors import UnknownName, nearest
+from cxrlab.core.errors import UnknownName, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -84,5 +84,5 @@ def preset(name: str) -> Preset:
         return PRESETS[name]
     except KeyError:
         raise UnknownName(
-            f"'{name}' is not a renderer preset.{nearest(name, PRESETS)} There are: {', '.join(PRESETS)}."
+            f"'{name}' is not a renderer preset.{did_you_mean(name, PRESETS)} There are: {', '.join(PRESETS)}."
         ) from None

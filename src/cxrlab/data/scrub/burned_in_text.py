@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.codec import to_uint8
+from cxrlab.core.image_codec import to_uint8
 from cxrlab.data.images import ImageArray
 
 Grey = NDArray[np.uint8]

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image, JpegImagePlugin
 
-from cxrlab.core.codec import PNG_START, decode, encode_png, open_picture
 from cxrlab.core.errors import DataError, RunError
 from cxrlab.core.files import os_error, read_text
+from cxrlab.core.image_codec import PNG_START, decode, encode_png, open_picture
 from cxrlab.data.images import (
     Picture,
     check_single_image,

@@ -24,9 +24,9 @@ from typing import Any
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import unreadable, write_bytes
 from cxrlab.core.jsonl import read_jsonl
-from cxrlab.core.progress import track
 from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.runs import Run
+from cxrlab.core.terminal import track
 from cxrlab.data.bounded_reading import read_bounded
 from cxrlab.data.config import ScrubConfig
 from cxrlab.data.corpus import STUDIES, load_corpus, study_files
@@ -130,7 +130,7 @@ def run_scrub(source: Path, config: ScrubConfig, out: Path) -> ScrubReport:
     """
     check_source(source, out)
     settings = {"source": str(source), "blank": config.blank, "markers": config.markers, "workers": config.workers}
-    with Run.open(out, settings, free=("workers",)) as run:
+    with Run.open(out, settings, operational=("workers",)) as run:
         names = pseudonyms_in(run.folder) if config.blank else None
         work = partial(_scrub, source, run.folder / CLEANED, config, names)
         done = run.done(LINES, "file")

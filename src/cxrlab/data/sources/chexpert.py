@@ -33,7 +33,7 @@ from pathlib import Path
 from sys import intern
 from typing import Any
 
-from cxrlab.core.errors import DataError, nearest, shown
+from cxrlab.core.errors import DataError, did_you_mean, short_repr
 from cxrlab.core.files import unreadable
 from cxrlab.core.jsonl import read_jsonl
 from cxrlab.core.records import ImageFile, Report, Study
@@ -374,13 +374,13 @@ def _labels(
 def _label(values: Mapping[str, Any], name: str, place: str) -> int | None:
     if name not in values:
         raise DataError(
-            f"{place} has no '{name}'.{nearest(name, values)} It must give all fourteen, null where unknown."
+            f"{place} has no '{name}'.{did_you_mean(name, values)} It must give all fourteen, null where unknown."
         )
     value = values[name]
     if value is None or value != value:
         return None
     if isinstance(value, bool) or value not in (1, 0, -1):
-        raise DataError(f"{place}: '{name}' is {shown(value)}; a label is 1, 0, -1 or null.")
+        raise DataError(f"{place}: '{name}' is {short_repr(value)}; a label is 1, 0, -1 or null.")
     return int(value)
 
 
@@ -409,7 +409,9 @@ def _filled(cells: Row, column: str) -> str | None:
 
 def _split(word: str, place: str) -> str:
     if word.lower() not in SPLITS:
-        raise DataError(f"{place}: 'split' is {shown(word)}.{nearest(word, SPLITS)} It is train, valid or test.")
+        raise DataError(
+            f"{place}: 'split' is {short_repr(word)}.{did_you_mean(word, SPLITS)} It is train, valid or test."
+        )
     return SPLITS[word.lower()]
 
 
@@ -477,7 +479,7 @@ def parsed_path(cell: str, place: str) -> ImagePath:
     match = _PATH.fullmatch(portable(cell))
     if match is None:
         raise DataError(
-            f"{place} is {shown(cell)}; the path of a CheXpert image ends like "
+            f"{place} is {short_repr(cell)}; the path of a CheXpert image ends like "
             "train/patient00001/study1/view1_frontal.jpg."
         )
     parts = match.groupdict(default="")

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cxrlab.core.codec import encode_png
-from cxrlab.core.errors import ConfigError, DataError, shown
+from cxrlab.core.errors import ConfigError, DataError, short_repr
+from cxrlab.core.image_codec import encode_png
 from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.bounded_reading import read_bounded
@@ -140,7 +140,7 @@ def _list(batch: Mapping[bytes, Any], key: bytes, path: Path, kinds: tuple[type,
     wrong = [value for value in values if type(value) not in kinds] if isinstance(values, list) else [values]
     if wrong:
         must = f"'{key.decode()}' must be a list of {what}"
-        raise DataError(f"{path}: {must}, but holds {shown(wrong[0])}; unpack the archive again.")
+        raise DataError(f"{path}: {must}, but holds {short_repr(wrong[0])}; unpack the archive again.")
     return list(values)
 
 

@@ -20,8 +20,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.codec import to_uint8
 from cxrlab.core.errors import DataError
+from cxrlab.core.image_codec import to_uint8
 from cxrlab.core.records import ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from cxrlab.core.errors import DataError, shown
+from cxrlab.core.errors import DataError, short_repr
 from cxrlab.core.records import ImageFile
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
@@ -64,9 +64,13 @@ def read_projections(config: ImportConfig) -> Projections | None:
     for line, row in read_rows(found, ("uid", "filename", "projection")):
         image, view = image_name(row["filename"]), _VIEWS.get(row["projection"].lower())
         if image is None:
-            raise DataError(f"{found}:{line}: {shown(row['filename'])} is no image of Open-I (1_IM-0001-3001.dcm.png).")
+            raise DataError(
+                f"{found}:{line}: {short_repr(row['filename'])} is no image of Open-I (1_IM-0001-3001.dcm.png)."
+            )
         if view is None:
-            raise DataError(f"{found}:{line}: the projection is {shown(row['projection'])}, not Frontal or Lateral.")
+            raise DataError(
+                f"{found}:{line}: the projection is {short_repr(row['projection'])}, not Frontal or Lateral."
+            )
         if views.setdefault(image.number, {}).setdefault(image.name, view) is not view:
             raise DataError(f"{found}:{line}: {row['filename']} has two projections; fetch the table again.")
     if not views:

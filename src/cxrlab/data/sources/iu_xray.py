@@ -21,7 +21,7 @@ from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from cxrlab.core.errors import DataError, shown
+from cxrlab.core.errors import DataError, short_repr
 from cxrlab.core.files import read_json
 from cxrlab.core.records import SPLITS, Report, Study
 from cxrlab.core.vocabulary import View
@@ -98,7 +98,7 @@ def _entries(table: Path, projections: Projections | None) -> list[Entry]:
     for split in SPLITS:
         rows = splits.get(split, [])
         if not isinstance(rows, list):
-            raise DataError(f"{table}: '{split}' is {shown(rows)}, not a list of studies.")
+            raise DataError(f"{table}: '{split}' is {short_repr(rows)}, not a list of studies.")
         for number, row in enumerate(rows, 1):
             entry = _entry(row, split, projections, f"{table}: study {number} of {split}")
             if entry.id in entries:
@@ -111,7 +111,7 @@ def _entries(table: Path, projections: Projections | None) -> list[Entry]:
 
 def _entry(row: Any, split: str, projections: Projections | None, place: str) -> Entry:
     if not isinstance(row, dict):
-        raise DataError(f"{place} is {shown(row)}, not a record.")
+        raise DataError(f"{place} is {short_repr(row)}, not a record.")
     name, report, paths = row.get("id"), row.get("report"), row.get("image_path")
     if not isinstance(name, str) or not name:
         raise DataError(f"{place} has no 'id'.")
@@ -120,7 +120,7 @@ def _entry(row: Any, split: str, projections: Projections | None, place: str) ->
     if not isinstance(paths, list) or not all(isinstance(path, str) and path for path in paths):
         raise DataError(f"{place} has no list of files 'image_path'.")
     if row.get("split", split) != split:
-        raise DataError(f"{place} calls itself {shown(row['split'])}; fetch the file again.")
+        raise DataError(f"{place} calls itself {short_repr(row['split'])}; fetch the file again.")
     image = image_name(name)
     files = tuple(portable(path) for path in paths)
     return Entry(

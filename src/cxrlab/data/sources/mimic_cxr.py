@@ -34,7 +34,7 @@ from pathlib import Path
 from sys import intern
 from typing import NamedTuple
 
-from cxrlab.core.errors import DataError, nearest, shown
+from cxrlab.core.errors import DataError, did_you_mean, short_repr
 from cxrlab.core.files import unreadable
 from cxrlab.core.records import ImageFile, Report, Study
 from cxrlab.core.vocabulary import View
@@ -523,9 +523,9 @@ def splits_of(table: Path, remarks: Counter[str]) -> dict[str, str]:
     for line, row in read_rows(table, ("dicom_id", "split")):
         split = _SPLITS.get(row["split"].lower())
         if split is None:
-            hint = nearest(row["split"], _SPLITS)
+            hint = did_you_mean(row["split"], _SPLITS)
             known = ", ".join(_SPLITS)
-            raise DataError(f"{table}:{line}: 'split' is {shown(row['split'])}.{hint} It is one of {known}.")
+            raise DataError(f"{table}:{line}: 'split' is {short_repr(row['split'])}.{hint} It is one of {known}.")
         if found.setdefault(row["dicom_id"], split) != split:
             remarks[IN_TWO_SPLITS] += 1
     return found

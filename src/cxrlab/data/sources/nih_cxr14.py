@@ -23,7 +23,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from cxrlab.core.errors import DataError, nearest, shown
+from cxrlab.core.errors import DataError, did_you_mean, short_repr
 from cxrlab.core.files import read_text
 from cxrlab.core.label_maps import NIH_CXR14, mapped
 from cxrlab.core.records import Box, ImageFile, Study
@@ -121,7 +121,9 @@ def _images(table: Path, splits: Mapping[str, str], boxes: Mapping[str, tuple[Bo
     for line, row in read_rows(table, needed, rename=_unbracketed):
         place, name = f"{table}:{line}", row["Image Index"]
         if not Path(name).stem or name in images:
-            raise DataError(f"{place}: 'Image Index' is {shown(name)}, no image or one listed before; fetch it again.")
+            raise DataError(
+                f"{place}: 'Image Index' is {short_repr(name)}, no image or one listed before; fetch it again."
+            )
         images[name] = image = SourceImage(
             name=name,
             labels=_labels(row["Finding Labels"], place),
@@ -146,7 +148,7 @@ def _labels(cell: str, place: str) -> tuple[str, ...]:
     for label in named:
         if label not in NIH_CXR14:
             raise DataError(
-                f"{place}: 'Finding Labels' holds {shown(label)}.{nearest(label, NIH_CXR14)} NIH lists fourteen."
+                f"{place}: 'Finding Labels' holds {short_repr(label)}.{did_you_mean(label, NIH_CXR14)} NIH lists fourteen."
             )
     return named
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from cxrlab.core.errors import DataError, shown
+from cxrlab.core.errors import DataError, short_repr
 from cxrlab.core.records import Box, ImageFile, Study
 from cxrlab.core.vocabulary import View
 from cxrlab.data.config import ImportConfig
@@ -130,7 +130,7 @@ def _shape(text: str, place: str) -> Shape:
     enough = len(points) >= 6 and len(points) % 2 == 0 if kind == 2 else len(points) == 4
     if kind not in (0, 1, 2) or not enough:
         raise DataError(
-            f"{place}: 'annotation' holds {shown(text.strip())}; a shape is 0 or 1 with four numbers, or 2 with a pair "
+            f"{place}: 'annotation' holds {short_repr(text.strip())}; a shape is 0 or 1 with four numbers, or 2 with a pair "
             "for each of three or more corners. Correct the row or fetch the table again."
         )
     return Shape(KINDS[int(kind)], tuple(points))
@@ -143,7 +143,7 @@ def _numbers(text: str, place: str) -> Sequence[float]:
         values = [math.nan]
     if not all(map(math.isfinite, values)):
         raise DataError(
-            f"{place}: 'annotation' holds {shown(text.strip())}, which is not numbers; fetch the table again."
+            f"{place}: 'annotation' holds {short_repr(text.strip())}, which is not numbers; fetch the table again."
         )
     return [int(value) if value == int(value) else value for value in values]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PureWindowsPath
 from typing import Generic, NamedTuple, TypeVar
 
-from cxrlab.core.errors import ConfigError, DataError, nearest
+from cxrlab.core.errors import ConfigError, DataError, did_you_mean
 from cxrlab.data.config import ImportConfig
 from cxrlab.data.corpus import check_inside
 from cxrlab.data.images import DicomInfo, dicom_info, is_dicom
@@ -21,7 +21,7 @@ def chosen_layout(config: ImportConfig, known: Sequence[str]) -> str | None:
     """The layout that the settings name, or None when they leave it to the importer; an unknown one is refused."""
     if config.layout is not None and config.layout not in known:
         choice = f"Choose one of {', '.join(known)}, or leave it out." if known else "It has one only; leave it out."
-        raise ConfigError(f"layout={config.layout!r} is unknown here.{nearest(config.layout, known)} {choice}")
+        raise ConfigError(f"layout={config.layout!r} is unknown here.{did_you_mean(config.layout, known)} {choice}")
     return config.layout
 
 

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, NamedTuple, TextIO, cast
 
-from cxrlab.core.errors import DataError, nearest, shown
+from cxrlab.core.errors import DataError, did_you_mean, short_repr
 from cxrlab.core.files import unreadable
 from cxrlab.core.label_maps import LABEL_MAPS
 from cxrlab.core.vocabulary import CHEXPERT_14
@@ -135,7 +135,7 @@ def _rows(
         header = rename(header)
     missing = [name for name in needed if name not in header]
     if missing:
-        hint = nearest(missing[0], header)
+        hint = did_you_mean(missing[0], header)
         has = ", ".join(filter(None, header[:8])) or "nothing"
         raise DataError(f"{path} has no column '{missing[0]}'.{hint} Its first columns are {has}.")
     for cells in reader:
@@ -254,7 +254,7 @@ def parse_label(cell: str, place: str) -> int | None:
     except ValueError:
         value = 2.0
     if value not in (1.0, 0.0, -1.0):
-        raise DataError(f"{place} is {shown(cell)}; a label is 1, 0, -1 or empty.")
+        raise DataError(f"{place} is {short_repr(cell)}; a label is 1, 0, -1 or empty.")
     return int(value)
 
 
@@ -267,7 +267,7 @@ def digits(cell: str, place: str) -> str:
     """
     number = cell.removesuffix(".0")
     if not (number.isascii() and number.isdecimal() and len(number) <= _MOST_DIGITS):
-        raise DataError(f"{place} is {shown(cell)}, not a whole number; correct it or fetch the file again.")
+        raise DataError(f"{place} is {short_repr(cell)}, not a whole number; correct it or fetch the file again.")
     return number
 
 

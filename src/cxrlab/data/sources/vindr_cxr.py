@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from cxrlab.core.errors import DataError, nearest, shown
+from cxrlab.core.errors import DataError, did_you_mean, short_repr
 from cxrlab.core.label_maps import VINDR_CXR
 from cxrlab.core.records import Box, ImageFile, Study
 from cxrlab.core.vocabulary import View
@@ -214,7 +214,7 @@ def _box(row: Row, label: str, place: str) -> Box | None:
     except ValueError:
         left = right = top = bottom = math.nan
     if not (left <= right and top <= bottom and math.isfinite(right - left + bottom - top)):
-        raise DataError(f"{place} holds the box {shown(cells)}, which is no rectangle; fetch the table again.")
+        raise DataError(f"{place} holds the box {short_repr(cells)}, which is no rectangle; fetch the table again.")
     return Box(label, (left, top, right, bottom), reader=row.get("rad_id") or None)
 
 
@@ -225,7 +225,9 @@ def _spelled(header: list[str]) -> list[str]:
 def _known(word: str, place: str) -> str:
     label = _SPELLINGS.get(word.lower())
     if label is None:
-        raise DataError(f"{place}: 'class_name' is {shown(word)}.{nearest(word, VINDR_CXR)} VinDr-CXR lists 28 labels.")
+        raise DataError(
+            f"{place}: 'class_name' is {short_repr(word)}.{did_you_mean(word, VINDR_CXR)} VinDr-CXR lists 28 labels."
+        )
     return label
 
 

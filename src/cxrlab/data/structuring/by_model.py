@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cxrlab.core.budget import tokens_of
+from cxrlab.core.config import read_yaml
 from cxrlab.core.errors import ConfigError, RunError
-from cxrlab.core.json_form import BadJson, loads
+from cxrlab.core.json_values import BadJson, loads
+from cxrlab.core.llm import count_tokens
 from cxrlab.core.protocols import Generated, TextModel
 from cxrlab.core.records import Report, Study
-from cxrlab.core.yaml_file import read_yaml
 from cxrlab.data.structuring.checks import faults, has_labels, label_violations, translation_violations, violations
 from cxrlab.data.structuring.records import (
     ADDRESSED,
@@ -93,7 +93,7 @@ class ModelStructurer:
         if len(given) != len(asked):
             raise RunError(f"{self.model.name} gave {len(given)} answers to {len(asked)} prompts; use another model.")
         for task, text, answer in zip(tasks, asked, given, strict=True):
-            prompt_tokens, tokens = tokens_of(text, answer)
+            prompt_tokens, tokens = count_tokens(text, answer)
             task.prompt_tokens += prompt_tokens
             task.tokens += tokens
             self._judge(task, answer)

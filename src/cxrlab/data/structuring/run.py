@@ -20,13 +20,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from cxrlab.core.addresses import is_address, is_loopback
-from cxrlab.core.answer_store import ANSWERS, REQUESTS
+from cxrlab.core.endpoints import is_address, is_loopback
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.jsonl import JsonlAppender, read_jsonl
-from cxrlab.core.progress import track
+from cxrlab.core.llm import ANSWERS, REQUESTS
 from cxrlab.core.protocols import TextModel
 from cxrlab.core.records import Study
+from cxrlab.core.terminal import track
 from cxrlab.data.card import CARD, Card, card_settings
 from cxrlab.data.config import StructureConfig
 from cxrlab.data.corpus import STUDIES, Corpus
@@ -54,7 +54,7 @@ _OWN = frozenset(
     | {"answers.jsonl"}  # where answers stood before there was a database
 )
 # Settings that decide how the work is done, not what comes of it.
-_WITHOUT_EFFECT = ("workers", "batch", "asking", "prompt")
+_WITHOUT_EFFECT = ("workers", "batch", "llm", "prompt")
 _OF_A_MODEL = ("retries", "max_tokens", "seed")
 _MOST_IN_WINDOW = 32  # studies passed through for each one of a batch
 
@@ -180,10 +180,10 @@ def _write(writer: CorpusWriter, done: Iterable[_Finished], file: Path, card: Ca
 
 def _keep_leave(config: StructureConfig, out: Path) -> None:
     """Write down under whose leave reports are sent away; a corpus has no settings of a run that would tell."""
-    said = config.asking.connection.may_leave
+    said = config.llm.connection.egress_permission
     if said is None or not is_address(config.model) or is_loopback(config.model):
         return
-    told = {"model": config.model, "may_leave": said}
+    told = {"model": config.model, "egress_permission": said}
     with JsonlAppender(out / LEAVE) as lines:
         if told not in [record for _, record in read_jsonl(out / LEAVE)]:
             lines.append(told)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from cxrlab.core.errors import ConfigError, nearest
+from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.core.records import SPLITS
 from cxrlab.extraction.defence.severity import MINIMUM_QUERIES, MINIMUM_STUDIES
 from cxrlab.extraction.defence.table import DEFENCES
@@ -18,7 +18,7 @@ SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of a chest, with 
 
 def _check_split(name: str, split: str) -> None:
     if split not in SPLITS:
-        raise ConfigError(f"{name}='{split}' is unknown.{nearest(split, SPLITS)} There are: {', '.join(SPLITS)}.")
+        raise ConfigError(f"{name}='{split}' is unknown.{did_you_mean(split, SPLITS)} There are: {', '.join(SPLITS)}.")
 
 
 def _check_least(config: object, least: dict[str, int]) -> None:
@@ -136,7 +136,7 @@ class DefendConfig:
         _check_split("split", self.split)
         for name in self.defences:
             if name not in DEFENCES:
-                raise ConfigError(f"defences holds '{name}', which is unknown.{nearest(name, DEFENCES)} "
+                raise ConfigError(f"defences holds '{name}', which is unknown.{did_you_mean(name, DEFENCES)} "
                                   f"There are: {', '.join(DEFENCES)}.")  # fmt: skip
         if not self.defences or len(set(self.defences)) < len(self.defences):
             raise ConfigError("defences is empty or names one twice; name each once.")

@@ -15,12 +15,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.addresses import is_address
-from cxrlab.core.codec import to_uint8
-from cxrlab.core.connection import free_of
+from cxrlab.core.endpoints import connection_operational_fields, is_address
 from cxrlab.core.errors import ConfigError
 from cxrlab.core.files import read_json
-from cxrlab.core.json_form import plain
+from cxrlab.core.image_codec import to_uint8
+from cxrlab.core.json_values import plain
 from cxrlab.core.memory import BatchSize
 from cxrlab.core.runs import Run, finished
 from cxrlab.data.corpus import load_corpus
@@ -49,7 +48,7 @@ from cxrlab.models.decoding import Decoding, SupportsDecoding
 
 BENIGN, DEFENCE, ATTACKS, COMPARED = "benign.jsonl", "defence.json", "attacks", "compared"
 WATERMARK = "watermark"
-FREE = ("i_am_authorised", *free_of("loading.connection"))
+OPERATIONAL = ("i_am_authorised", *connection_operational_fields("loading.connection"))
 Plans = Mapping[str, Adaptation]
 """Of a defence: plain or adaptive → what that attacker does about it."""
 
@@ -62,14 +61,14 @@ def defend(config: DefendConfig, out: Path, attack: Attack | None = None) -> dic
         out: Run folder.
         attack: Makes one attack in a folder and gives its result; the extraction audit when left out.
     """
-    if finished(out, config, seed=config.seed, free=FREE):
+    if finished(out, config, seed=config.seed, operational=OPERATIONAL):
         return dict(read_json(out / DEFENCE))
     config = replace(config, i_am_authorised=standing(out, config.victim, config.i_am_authorised))
     settings = _settings(config)
     attack = attack or audit_attack(config)
     check_address(config.victim, config.i_am_authorised)
     _check_pool(config, settings)
-    model = open_model(config.victim, config.loading, [load_corpus(config.data).shown])
+    model = open_model(config.victim, config.loading, [load_corpus(config.data).egress_data])
     permission = check_permission(config.victim, model.capabilities, config.i_am_authorised)
     opened = {name: open_defence(name, settings, config.seed) for name in config.defences}
     plans = {name: _plans(defence, config) for name, (defence, _) in opened.items()}
@@ -77,7 +76,7 @@ def defend(config: DefendConfig, out: Path, attack: Attack | None = None) -> dic
         attack_config(config, Plan(name, settings, adapted))  # what the audit would refuse is refused now
     said = attack_config(config, Plan(None, settings)).victim_decoding  # benign users are answered as the attacker is
     writer = ReportGenerator(model, said if isinstance(model, SupportsDecoding) else Decoding())
-    with Run.open(out, config, seed=config.seed, free=FREE) as run:
+    with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
         threat = threat_model(config.victim, config.budget, config.price, permission)
         run.write(THREAT, {"victim": config.victim, "threat": threat, "authorised": permission.authorised})
         cases = _cases(run, config, writer)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Self
 
-from cxrlab.core.codec import to_uint8
+from cxrlab.core.image_codec import to_uint8
 from cxrlab.core.memory import BatchSize
 from cxrlab.core.protocols import REFUSED, Capabilities, Generated
 from cxrlab.data.images import grey_image

@@ -46,7 +46,7 @@ class Benign:
     @cached_property
     def pictures(self) -> list[Picture]:
         """Frontal images as they are stored, drawn with the seed; those that cannot be read are passed over."""
-        from cxrlab.core.codec import to_uint8
+        from cxrlab.core.image_codec import to_uint8
         from cxrlab.data.corpus import load_corpus
         from cxrlab.data.images import grey_image
         from cxrlab.evaluation.generate import select_studies

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from cxrlab.core.errors import ConfigError, nearest
+from cxrlab.core.errors import ConfigError, did_you_mean
 from cxrlab.core.records import SPLITS
 from cxrlab.extraction.detection.conformal import least_benign
 from cxrlab.extraction.detection.table import DETECTORS
@@ -104,7 +104,7 @@ class DetectConfig:
         ):
             for name in given:
                 if name not in known:
-                    raise ConfigError(f"{setting} holds '{name}', which is unknown.{nearest(name, known)} "
+                    raise ConfigError(f"{setting} holds '{name}', which is unknown.{did_you_mean(name, known)} "
                                       f"There are: {', '.join(known)}.")  # fmt: skip
             if not given or len(set(given)) < len(given):
                 raise ConfigError(f"{setting} is empty or names something twice; name each once.")

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.codec import to_unit
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import write_bytes
-from cxrlab.core.progress import track
+from cxrlab.core.image_codec import to_unit
+from cxrlab.core.terminal import track
 from cxrlab.data.images import fit
 from cxrlab.extraction.detection.looks import NAMES, looks_of
 from cxrlab.extraction.detection.traffic import Asked, Traffic, Vector

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from cxrlab.core.codec import to_unit
+from cxrlab.core.image_codec import to_unit
 from cxrlab.data.images import fit
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cxrlab.core.codec import decode, to_uint8
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_bytes, sha256_of
+from cxrlab.core.image_codec import decode, to_uint8
 from cxrlab.core.randomness import generator
 from cxrlab.data.card import CARD
 from cxrlab.data.corpus import Corpus, load_corpus

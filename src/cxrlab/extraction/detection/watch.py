@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.connection import free_of
+from cxrlab.core.endpoints import connection_operational_fields
 from cxrlab.core.errors import DataError
 from cxrlab.core.files import read_json
 from cxrlab.core.jsonl import JsonlAppender
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 DETECTION, SCORES, FEATURES = "detection.json", "detection.jsonl", "features"
 HELD_OUT = "benign, held out"
-FREE = (
+OPERATIONAL = (
     "batch_size",
     "loading.device",
-    *free_of("loading.connection"),
+    *connection_operational_fields("loading.connection"),
 )  # settings that may change when a run is continued
 
 
@@ -48,13 +48,13 @@ def detect(config: DetectConfig, out: Path) -> dict[str, Any]:
         config: Settings.
         out: Run folder; a stopped run is continued, a finished one with the same settings is left as it is.
     """
-    if finished(out, config, seed=config.seed, free=FREE):
+    if finished(out, config, seed=config.seed, operational=OPERATIONAL):
         told: dict[str, Any] = read_json(out / DETECTION)
         return told
     names = stream_names(config.stream)
     shots = {name: _stream(config, folder) for name, folder in names.items()}
     held = corpus_shots(load_corpus(config.benign), (config.held_out,), config.n, config.seed)
-    with Run.open(out, config, seed=config.seed, free=FREE) as run:
+    with Run.open(out, config, seed=config.seed, operational=OPERATIONAL) as run:
         store = run.path(FEATURES)
         detectors, encoder = calibrated(config, store)
         benign = traffic_of(held, encoder, store, config.batch_size, "held-out images")

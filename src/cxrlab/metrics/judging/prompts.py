@@ -17,8 +17,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from cxrlab.core.config import read_yaml
 from cxrlab.core.errors import ConfigError
-from cxrlab.core.yaml_file import read_yaml
 from cxrlab.metrics.judging.parsing.answer_text import MARK_DIGITS, MARK_WORD, bare, fold
 
 MARK, EXAMPLES = "mark", "examples"

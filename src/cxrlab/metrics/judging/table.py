@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cxrlab.core.errors import ConfigError, UnknownName, nearest
+from cxrlab.core.errors import ConfigError, UnknownName, did_you_mean
 from cxrlab.core.protocols import TextModel
 from cxrlab.core.tables import Table
 from cxrlab.metrics.tally import Metric
@@ -81,7 +81,7 @@ def _known(name: str) -> tuple[str, str]:
     found = split_judge(name)
     if found is None:
         raise UnknownName(
-            f"'{name}' is no judge.{nearest(name.partition(':')[0], JUDGES)} Write KIND:MODEL with one of "
+            f"'{name}' is no judge.{did_you_mean(name.partition(':')[0], JUDGES)} Write KIND:MODEL with one of "
             f"{', '.join(JUDGES)}, such as chexprompt:http://127.0.0.1:8000/v1#MODEL."
         )
     return found
@@ -119,6 +119,6 @@ def _parts(entry: str) -> tuple[str, Path]:
     kind, equals, file = (part.strip() for part in entry.partition("="))
     if kind not in KINDS or not equals or not file:
         raise ConfigError(
-            f"prompts has '{entry}'; write KIND=FILE, where KIND is one of {', '.join(KINDS)}.{nearest(kind, KINDS)}"
+            f"prompts has '{entry}'; write KIND=FILE, where KIND is one of {', '.join(KINDS)}.{did_you_mean(kind, KINDS)}"
         )
     return kind, Path(file)

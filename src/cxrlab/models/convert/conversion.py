@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import make_folder, os_error
-from cxrlab.core.folders import make_private, write_checksums
-from cxrlab.core.install import require
-from cxrlab.core.locks import take_lock
+from cxrlab.core.folders import make_private, take_lock, write_checksums
 from cxrlab.core.tables import Table
 
 Dtype = Literal["auto", "float32", "float16", "bfloat16"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.errors import ConfigError, DataError, shown
+from cxrlab.core.errors import ConfigError, DataError, short_repr
 from cxrlab.core.files import make_folder, read_json
 from cxrlab.models.convert.conversion import ConvertConfig, Converted
 from cxrlab.models.convert.open_clip import image_processor, read_open_clip, vision_encoder_of
@@ -92,10 +92,12 @@ def _settings(source: Path) -> Mapping[str, Any]:
     for key, allowed in _NEEDED.items():
         if found.get(key) not in allowed:
             raise DataError(
-                f"{path} has {key}={shown(found.get(key))}; it must be {shown(allowed[0])} to be converted."
+                f"{path} has {key}={short_repr(found.get(key))}; it must be {short_repr(allowed[0])} to be converted."
             )
     if found.get("mm_vision_select_feature", "patch") not in _SELECT:
-        raise DataError(f"{path} takes the features {shown(found['mm_vision_select_feature'])}, which are not known.")
+        raise DataError(
+            f"{path} takes the features {short_repr(found['mm_vision_select_feature'])}, which are not known."
+        )
     if not isinstance(found.get("mm_vision_select_layer"), int):
         raise DataError(f"{path} does not say which layer of the vision encoder is read (mm_vision_select_layer).")
     return found
@@ -124,7 +126,7 @@ def _language_model(config: ConvertConfig, settings: Mapping[str, Any]) -> tuple
     for key in _SHARED:
         if key in settings and settings[key] != told.get(key):
             raise DataError(
-                f"{folder} has {key}={shown(told.get(key))} and the model to convert {shown(settings[key])}; it is "
+                f"{folder} has {key}={short_repr(told.get(key))} and the model to convert {short_repr(settings[key])}; it is "
                 "another base than the one that was trained."
             )
     tokenizer = load_tokenizer(folder)
@@ -319,10 +321,12 @@ def read_lora(folder: Path) -> Lora:
         raise DataError(f"{folder / _CONFIG} does not describe a LoRA.")
     for key, allowed in _PLAIN.items():
         if key in config and config[key] not in allowed:
-            raise DataError(f"{folder / _CONFIG} has {key}={shown(config[key])}; plain LoRAs alone are converted.")
+            raise DataError(f"{folder / _CONFIG} has {key}={short_repr(config[key])}; plain LoRAs alone are converted.")
     rank, alpha = config.get("r"), config.get("lora_alpha")
     if not isinstance(rank, int) or not isinstance(alpha, (int, float)) or rank < 1:
-        raise DataError(f"{folder / _CONFIG} gives r={shown(rank)} and lora_alpha={shown(alpha)}; numbers are needed.")
+        raise DataError(
+            f"{folder / _CONFIG} gives r={short_repr(rank)} and lora_alpha={short_repr(alpha)}; numbers are needed."
+        )
     path = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), folder / _WEIGHTS[1])
     halves: dict[str, dict[str, Any]] = {}
     for name, tensor in read_tensors(path).items():

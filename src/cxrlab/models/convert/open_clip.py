@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cxrlab.core.errors import ConfigError, DataError, shown
+from cxrlab.core.errors import ConfigError, DataError, short_repr
 from cxrlab.core.files import read_json
 from cxrlab.models.convert.conversion import ConvertConfig, Converted
 from cxrlab.models.convert.tensors import check_names, filled, read_tensors, renamed, shape, under, without
@@ -62,7 +62,7 @@ def _check_head(encoder: OpenClip) -> None:
     pool, projection = encoder.vision.get("timm_pool", "avg"), encoder.vision.get("timm_proj", "linear")
     if pool not in ("", "token") or projection != "linear":
         raise DataError(
-            f"the encoder pools by {shown(pool)} and projects by {shown(projection)}; encoders that read the class "
+            f"the encoder pools by {short_repr(pool)} and projects by {short_repr(projection)}; encoders that read the class "
             "token (timm_pool '' or token) and project by one matrix (timm_proj linear) can be converted."
         )
     head = {name for name in under(encoder.tensors, "visual.") if not name.startswith("trunk.")}
@@ -137,7 +137,7 @@ class OpenClip:
         size = self.vision.get("image_size", _IMAGE)
         side = size[0] if isinstance(size, list) and len(set(size)) == 1 else size
         if not isinstance(side, int) or isinstance(side, bool) or side < 1:
-            raise DataError(f"image_size of the open_clip config is {shown(size)}; images must be squares.")
+            raise DataError(f"image_size of the open_clip config is {short_repr(size)}; images must be squares.")
         return side
 
 
@@ -166,11 +166,13 @@ def image_processor(encoder: OpenClip) -> Any:
     size, interpolation = given.get("size", side), given.get("interpolation", "bicubic")
     resize, mode = given.get("resize_mode", "shortest"), given.get("mode", "RGB")
     if size not in (side, [side, side]):
-        raise DataError(f"preprocess_cfg brings images to {shown(size)} px, but the vision encoder reads {side} px.")
+        raise DataError(
+            f"preprocess_cfg brings images to {short_repr(size)} px, but the vision encoder reads {side} px."
+        )
     if interpolation not in _MODES or resize not in ("shortest", "squash") or mode != "RGB":
         raise DataError(
-            f"preprocess_cfg asks for interpolation {shown(interpolation)}, resize_mode {shown(resize)} and mode "
-            f"{shown(mode)}; those that can be converted are {' or '.join(_MODES)}, shortest or squash, and RGB."
+            f"preprocess_cfg asks for interpolation {short_repr(interpolation)}, resize_mode {short_repr(resize)} and mode "
+            f"{short_repr(mode)}; those that can be converted are {' or '.join(_MODES)}, shortest or squash, and RGB."
         )
     square = {"height": side, "width": side}
     return CLIPImageProcessorPil(
@@ -376,7 +378,7 @@ def _pooling(settings: Mapping[str, Any]) -> str:
         )
     name = settings.get("hf_pooler_type") or settings.get("pooler_type") or "cls_pooler"  # open_clip's own for BERT
     if name not in _POOLINGS:
-        raise DataError(f"the text encoder pools by {shown(name)}; {' and '.join(_POOLINGS)} can be converted.")
+        raise DataError(f"the text encoder pools by {short_repr(name)}; {' and '.join(_POOLINGS)} can be converted.")
     return _POOLINGS[name]
 
 
@@ -384,7 +386,7 @@ def _projection(tensors: Mapping[str, Any], settings: Mapping[str, Any]) -> tupl
     kind = settings.get("hf_proj_type", settings.get("proj"))
     names = {"mlp": ("proj.0.weight", "proj.2.weight"), "linear": ("proj.weight",)}.get(kind or "")
     if names is None:
-        raise DataError(f"the text encoder projects by {shown(kind)}; mlp and linear can be converted.")
+        raise DataError(f"the text encoder projects by {short_repr(kind)}; mlp and linear can be converted.")
     check_names(set(names) - set(tensors), set(tensors) - set(names), f"the text projection ({kind})")
     return tuple(tensors[name] for name in names)
 
@@ -398,10 +400,12 @@ def _config_open_clip_text(bert: Mapping[str, Any], settings: Mapping[str, Any],
         kind = found.get("model_type") if isinstance(found, dict) else None
         if kind == "bert":
             return BertConfig.from_dict(found)
-        raise DataError(f"{path} describes a {shown(kind)}; text vision encoders that are a BERT can be converted.")
+        raise DataError(
+            f"{path} describes a {short_repr(kind)}; text vision encoders that are a BERT can be converted."
+        )
     if not _PLAIN_BERT.fullmatch(name):
         raise ConfigError(
-            f"the text encoder is {shown(name)}, whose settings the weights do not tell; name a folder with its "
+            f"the text encoder is {short_repr(name)}, whose settings the weights do not tell; name a folder with its "
             "config.json and tokenizer with --text."
         )
     words, places = "embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"
@@ -433,7 +437,7 @@ def _tokenizer(folder: Path, config: Any, settings: Mapping[str, Any]) -> Any:
         )
     if tokenizer.pad_token_id != config.pad_token_id:
         raise DataError(
-            f"the tokenizer in {folder} pads with {shown(tokenizer.pad_token)}, number {tokenizer.pad_token_id}, and "
+            f"the tokenizer in {folder} pads with {short_repr(tokenizer.pad_token)}, number {tokenizer.pad_token_id}, and "
             f"the text encoder with number {config.pad_token_id}; it is that of another model."
         )
     tokenizer.model_max_length = min(int(settings.get("context_length", 77)), config.max_position_embeddings)

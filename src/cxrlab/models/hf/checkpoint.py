@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import read_json
-from cxrlab.core.install import require
 from cxrlab.core.memory import raise_if_memory_ran_out
 from cxrlab.models.hf import adapters
 from cxrlab.models.hf.placement import check_memory, device_of, dtype_of

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.protocols import Capabilities, Generated
-from cxrlab.core.streams import Remarks
+from cxrlab.core.terminal import NoticeStream
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf.checkpoint import Checkpoint, open_checkpoint
 from cxrlab.models.hf.inputs import Encoded, Encoder, as_images
@@ -117,7 +117,7 @@ class HfModel:
         prompts = asked or load_prompts(checkpoint.card.prompts if checkpoint.card else None)
         model = cls(checkpoint, name or f"hf:{argument}", prompts, attention=settings.attention)
         if not model.path.differentiable:
-            Remarks(sys.stderr).write(f"{model.path.reason}\n")
+            NoticeStream(sys.stderr).write(f"{model.path.reason}\n")
         return model
 
     @property

@@ -10,12 +10,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from cxrlab.core.answer_store import writable
-from cxrlab.core.budget import PROMPT_TOKENS
-from cxrlab.core.connection import Connection
+from cxrlab.core.endpoints import Connection
+from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError, DataError
 from cxrlab.core.files import sha256_of
-from cxrlab.core.install import require
+from cxrlab.core.llm import PROMPT_TOKENS, writable
 from cxrlab.core.protocols import Generated
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.hf import adapters

@@ -19,13 +19,10 @@ from email.utils import parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cxrlab.core.addresses import is_loopback, parse_address
-from cxrlab.core.answer_store import writable
-from cxrlab.core.budget import PROMPT_TOKENS
-from cxrlab.core.connection import Connection, check_encrypted
-from cxrlab.core.egress import check_sending
+from cxrlab.core.endpoints import Connection, check_encrypted, check_sending, is_loopback, parse_address
+from cxrlab.core.environment import require
 from cxrlab.core.errors import ConfigError, RunError
-from cxrlab.core.install import require
+from cxrlab.core.llm import PROMPT_TOKENS, writable
 from cxrlab.core.protocols import CAUTIONS, Generated
 from cxrlab.models.decoding import TRUNCATED
 from cxrlab.models.http.errors import EndpointError, Failure, cleaned, error_of, failure_of, names
@@ -199,7 +196,7 @@ class ChatClient:
             ConfigError: Before anything is sent, to an address elsewhere without a permission.
             EndpointError: After the last try.
         """
-        check_sending(self._url, self.connection.may_leave, synthetic=self.synthetic)
+        check_sending(self._url, self.connection.egress_permission, synthetic=self.synthetic)
         sent = {"model": self.address.model, **body}
         headers = self._headers(key)
         content = json.dumps(sent).encode()

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from cxrlab.core.answer_store import writable
 from cxrlab.core.errors import RunError
-from cxrlab.core.streams import harmless
+from cxrlab.core.llm import writable
+from cxrlab.core.terminal import terminal_safe
 
 RETRIED = (408, 409, 429)  # besides 5xx
 SPENT = ("quota_exhausted", "insufficient_quota")  # codes of 429 that waiting does not mend
@@ -140,7 +140,7 @@ def cleaned(text: str, secrets: Iterable[str], asked: Any) -> str:
     secrets = tuple(form for secret in secrets for form in _forms(secret))
     for secret in secrets:
         text = text.replace(secret, "***")
-    line = harmless(_unescaped(text[:_MOST_READ]).strip().partition("\n")[0])
+    line = terminal_safe(_unescaped(text[:_MOST_READ]).strip().partition("\n")[0])
     line = _without_quotations(" ".join(writable(line).split()), secrets, asked)
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
 

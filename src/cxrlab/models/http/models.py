@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from cxrlab.core.answer_store import writable
-from cxrlab.core.connection import Connection
+from cxrlab.core.endpoints import Connection
 from cxrlab.core.errors import DataError
+from cxrlab.core.llm import writable
 from cxrlab.core.protocols import REFUSED, Capabilities, Generated
 from cxrlab.models.decoding import Decoding
 from cxrlab.models.http.client import FILTERED, FINISH_REASON, OBJECTIONS, REFUSAL, Chat, ChatClient, run_concurrently
@@ -182,7 +182,7 @@ class ReportModelForAccounts:
 
 def data_url(picture: Any) -> str:
     """A picture [H, W] or [H, W, 3] in [0, 1] as the data URL of a PNG of 8 bits."""
-    from cxrlab.core.codec import encode_png, to_uint8
+    from cxrlab.core.image_codec import encode_png, to_uint8
 
     return f"data:image/png;base64,{base64.b64encode(encode_png(to_uint8(picture))).decode('ascii')}"
 

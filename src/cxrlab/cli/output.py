@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from cxrlab.core.json_form import plain
+from cxrlab.core.json_values import plain
 
 
 @dataclass(frozen=True)

@@ -14,22 +14,22 @@ HEADLINES = (
 ARROWS = {"higher": "↑", "lower": "↓"}  # which way is better
 
 
-def headlines(names: Iterable[str]) -> list[str]:
+def headline_metrics(names: Iterable[str]) -> list[str]:
     """Those of the names that come first, then what judges by language models sum up; all where there are none.
 
     Nobody is asked who was not named: a judge that has values is one that somebody wanted to see.
     """
     known = list(names)
-    judged = [name for name in known if by_language_model(name) and not one_kind(name)]
+    judged = [name for name in known if is_model_judge(name) and not is_error_count(name)]
     return [name for name in HEADLINES if name in known] + judged or known
 
 
-def by_language_model(name: str) -> bool:
+def is_model_judge(name: str) -> bool:
     """Whether a metric is a judge's, which is named with its model, whose name has a colon of its own."""
     return ":" in name.partition(":")[2]
 
 
-def one_kind(name: str) -> bool:
+def is_error_count(name: str) -> bool:
     """Whether a metric counts one kind of error alone: one of the twelve counts, by rule or by a judge."""
     counted = name.partition(":")[0]  # a model's name after the colon may have points of its own
     return counted.startswith(("errors.", "chexprompt.")) and counted.count(".") > 1

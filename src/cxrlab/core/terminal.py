@@ -6,17 +6,18 @@ listen: a loop goes on when that stream is closed, cut off or full.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain
-from typing import IO, TextIO, TypeVar, cast
+from typing import IO, Any, TextIO, TypeVar, cast
 from weakref import WeakKeyDictionary
-
-from cxrlab.core.streams import Remarks
 
 T = TypeVar("T")
 QUIET = "CXRLAB_QUIET"
@@ -65,14 +66,14 @@ def track(
     if quiet or total == 0:
         return iter(items)
     told = stream if stream is not None else sys.stderr
-    out = Remarks(told)
+    out = NoticeStream(told)
     count = size or (lambda _: 1)
     if out.isatty():
         return _bar(items, label, total, count, out)
     return _lines(items, label, total, count, told, every_s, clock)
 
 
-def _bar(items: Iterable[T], label: str, total: int | None, size: Callable[[T], int], out: Remarks) -> Iterator[T]:
+def _bar(items: Iterable[T], label: str, total: int | None, size: Callable[[T], int], out: NoticeStream) -> Iterator[T]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -119,10 +120,10 @@ def _lines(
         # A loop that is over sooner needs no line; and a loop within another one must not double them.
         if stream is not None and now - max(start, _last_line.get(stream, start)) >= every_s:
             _last_line[stream] = now
-            _tell(Remarks(stream), label, done, total, now - start)
+            _tell(NoticeStream(stream), label, done, total, now - start)
 
 
-def _tell(out: Remarks, label: str, done: int, total: int | None, seconds: float) -> None:
+def _tell(out: NoticeStream, label: str, done: int, total: int | None, seconds: float) -> None:
     share = f"{done:,} of {total:,} ({100 * done / total:.0f} %)" if total else f"{done:,}"
     rate = f", {_rate(done / seconds)}" if done and seconds > 0 else ""
     out.write(f"{label}: {share}, {seconds:.0f} s{rate}\n")
@@ -131,3 +132,89 @@ def _tell(out: Remarks, label: str, done: int, total: int | None, seconds: float
 def _rate(per_second: float) -> str:
     """Items per second, or seconds per item where that is the larger number: 0.0 per second would state nothing."""
     return f"{per_second:,.1f} per second" if per_second >= 0.5 else f"{1 / per_second:,.1f} s each"
+
+
+class NoticeStream:
+    """A text stream for what is nice to know: where nobody can read it, it is dropped and the work goes on.
+
+    Args:
+        stream: Where to; None (a process without an error stream) takes everything and shows nothing.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write and flush `text`, if possible; returns its length."""
+        if self._stream is not None:
+            try:
+                _write(self._stream, text)
+            except (OSError, ValueError):  # a reader that has gone, a full disk, a closed file
+                _let_go(self._stream)
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing is left to flush; here for those who expect a file."""
+
+    def isatty(self) -> bool:
+        """Whether a person looks at it."""
+        try:
+            return self._stream is not None and self._stream.isatty()
+        except ValueError:
+            return False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def print_result(text: str) -> None:
+    """Print the result of a command as a line; a reader that has gone (`| head`) has had enough.
+
+    Raises:
+        RunError: When the result cannot be written for another reason, such as a full disk.
+    """
+    if sys.stdout is None:  # the process was started with a closed output
+        return
+    try:
+        _write(sys.stdout, text + "\n")
+    except OSError as error:
+        _let_go(sys.stdout)
+        if not isinstance(error, BrokenPipeError):
+            from cxrlab.core.files import os_error
+
+            raise os_error(error, "the output") from error
+
+
+def terminal_safe(text: str, *, colours: bool = False) -> str:
+    """The text without what a terminal would obey instead of show: names, ids and reports may come from anywhere.
+
+    Line breaks and tabs stay. Marks that turn the direction of writing go too: they make words change places.
+
+    Args:
+        text: Any text.
+        colours: Leave what colours a text; for text that was coloured on purpose.
+    """
+    return (_OBEYED_BUT_COLOURS if colours else _OBEYED).sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+_OTHERS = r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+_OBEYED = re.compile(rf"\x1b|{_OTHERS}")
+_OBEYED_BUT_COLOURS = re.compile(rf"\x1b(?!\[[0-9;]*m)|{_OTHERS}")
+
+
+def _write(stream: TextIO, text: str) -> None:
+    try:
+        stream.write(text)
+    except UnicodeEncodeError:
+        # As JSON escapes them: then the text stays readable, and JSON stays JSON.
+        stream.write(re.sub(r"[^\x00-\x7f]", lambda found: json.dumps(found[0])[1:-1], text))
+    stream.flush()
+
+
+def _let_go(stream: TextIO) -> None:
+    """Point a dead stream at nothing: the interpreter flushes it once more at its exit, and would fail there."""
+    with contextlib.suppress(OSError, ValueError):
+        target = stream.fileno()
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, target)
+        os.close(nothing)

@@ -1,0 +1,261 @@
+"""Addresses of models (`http://HOST/v1#MODEL`): their parts, and which of them lead to this machine."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+from cxrlab.core.errors import ConfigError
+from cxrlab.core.terminal import terminal_safe
+
+SCHEMES = ("http", "https")
+_EXAMPLE = "http://127.0.0.1:8000/v1#MODEL"
+_KEY_IN_QUERY = re.compile(r"((?:key|token|secret|password|signature|\bsig|\bcode)=)[^&#]*", re.I)
+
+
+@dataclass(frozen=True)
+class Address:
+    """A model behind an address.
+
+    Args:
+        base: Scheme, host and path, without a slash at its end; what is asked stands below it.
+        query: What the address asks for after `?` (`api-version=2026-06-01`), without the mark; empty where there is
+            none.
+        model: The name of the model there.
+    """
+
+    base: str
+    query: str
+    model: str
+
+    def url(self, path: str) -> str:
+        """The address of something below the base, such as `chat/completions`."""
+        return f"{self.base}/{path}" + (f"?{self.query}" if self.query else "")
+
+
+def is_address(name: str) -> bool:
+    """Whether the name of a model is an address."""
+    return name.partition(":")[0].strip().lower() in SCHEMES
+
+
+def parse_address(name: str) -> Address:
+    """The parts of an address; everything after the first `#` is the model.
+
+    What could be read in two ways, or would put a login into files that keep the name, is a `ConfigError`.
+    """
+    base, _, model = name.strip().partition("#")
+    try:
+        parts = urlsplit(base)
+        host = parts.hostname
+        port_is_one = parts.port is None or parts.port > 0
+    except ValueError:  # such as a bracket without its partner, or a port of letters
+        host, port_is_one = None, False
+    if not is_address(base) or not host or not port_is_one:
+        raise ConfigError(f"'{without_login(name)}' is not the address of a model; write it as {_EXAMPLE}.")
+    if "@" in parts.netloc or "\\" in base:
+        raise ConfigError(
+            f"'{without_login(name)}' has a login or a backslash in it; give the address alone and the key in the "
+            "environment."
+        )
+    if _KEY_IN_QUERY.search(parts.query):
+        raise ConfigError(
+            f"'{without_login(name)}' has a key in it, which would be written wherever the model is named; give the "
+            "address alone and the key in the environment."
+        )
+    if not model.strip():
+        raise ConfigError(
+            f"'{without_login(name)}' does not say which model; write its name after #, as in {_EXAMPLE}."
+        )
+    path = parts.path.rstrip("/").removesuffix("/chat/completions")
+    return Address(f"{parts.scheme.lower()}://{parts.netloc}{path}", parts.query, model.strip())
+
+
+def is_loopback(name: str) -> bool:
+    """Whether an address leads to this machine and cannot be read in another way."""
+    address = name.strip().partition("#")[0]
+    try:
+        parts = urlsplit(address)
+        host = parts.hostname or ""
+        port = "" if parts.port is None else f":{parts.port}"
+    except ValueError:
+        return False
+    # Programs differ on where the host begins or ends after these; what may be read in two ways is not trusted.
+    plain = parts.netloc.lower() == (f"[{host}]" if ":" in host else host) + port
+    if not plain or "@" in address or "\\" in address:
+        return False
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def without_login(name: str) -> str:
+    """The address with a login, or a key, in it hidden, for messages."""
+    scheme, mark, rest = name.partition("://")
+    login, at, host = rest.rpartition("@")
+    hidden = f"{scheme}{mark}***@{host}" if mark and at and login else name
+    return _KEY_IN_QUERY.sub(r"\1***", hidden)
+
+
+# Fields that decide how often and how patiently somebody asks, not what is answered. The leave is none of them: a run
+# that goes on needs the one that stands in its settings, so that those tell under which leave everything was sent.
+WITHOUT_EFFECT = ("key_variable", "auth", "timeout_s", "tries", "concurrency", "allow_insecure")
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Settings of asking over a connection; models on this machine pass over them.
+
+    Args:
+        key_variable: Environment variable that holds the key, or several separated by commas, by which the accounts of
+            an audit take turns; keys are read from nowhere else and written nowhere.
+        auth: How the key is sent: bearer, or api-key as Azure wants it.
+        timeout_s: Seconds without an answer after which a request is given up and tried again.
+        tries: Most attempts at one request; after 429 and 5xx the next one waits, longer each time.
+        concurrency: Requests under way at once.
+        egress_permission: Who allowed patients' text and images to be sent to an address that is not on this machine, and why;
+            kept with the run.
+        allow_insecure: Ask plain http:// addresses of other machines, too: key, text and images are sent unencrypted.
+    """
+
+    key_variable: str = "CXRLAB_API_KEY"
+    auth: Literal["bearer", "api-key"] = "bearer"
+    timeout_s: float = 120.0
+    tries: int = 5
+    concurrency: int = 8
+    egress_permission: str | None = None
+    allow_insecure: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("tries", "concurrency"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} is not usable; give a whole number from 1.")
+        if not 0 < self.timeout_s < float("inf"):
+            raise ConfigError(f"timeout_s={self.timeout_s} is not usable; give seconds above 0.")
+        if self.auth not in ("bearer", "api-key"):
+            raise ConfigError(f"auth={self.auth!r} is unknown; choose bearer or api-key.")
+        # Capitals alone: a key that somebody gives in the place of its variable must not end in the run's settings.
+        if not (self.key_variable.isidentifier() and self.key_variable.isupper()):
+            raise ConfigError(
+                "key_variable must be the NAME, in capitals, of an environment variable that holds the key, such as "
+                "CXRLAB_API_KEY."
+            )
+
+
+def check_encrypted(name: str, connection: Connection, flag: str | None = "--loading.connection") -> None:
+    """Return unless a model of another machine would be asked by plain http; else a `ConfigError`.
+
+    Args:
+        name: The model's name, as the user wrote it.
+        connection: With `allow_insecure` such an address is allowed.
+        flag: Where the user can allow it; `.allow-insecure` is put behind it. None for Python code.
+    """
+    if is_address(name) and name.strip().lower().startswith("http:") and not is_loopback(name):
+        if not connection.allow_insecure:
+            allowed_by = f"{flag}.allow-insecure" if flag else "Connection(allow_insecure=True)"
+            raise ConfigError(
+                f"'{without_login(name)}' would be sent the key, the text and the images unencrypted; nothing was "
+                f"sent. Use https://, or give {allowed_by} if the network between is yours alone."
+            )
+
+
+def connection_operational_fields(*prefixes: str) -> tuple[str, ...]:
+    """Dotted names of the fields without effect below each prefix (`loading.connection`), for `Run.open(operational=…)`."""
+    return tuple(f"{prefix}.{name}" for prefix in prefixes for name in WITHOUT_EFFECT)
+
+
+FEWEST_WORDS = 3  # who and why cannot be said in fewer
+
+
+@dataclass(frozen=True)
+class EgressData:
+    """Something that a model is going to be shown.
+
+    Args:
+        name: What a message calls it, such as the folder of a corpus.
+        synthetic: Whether no patient is behind it; only a card that says so makes it true.
+    """
+
+    name: str
+    synthetic: bool
+
+
+def check_egress(
+    model: str, shown: Iterable[EgressData], leave: str | None, flag: str = "--loading.connection", *, kept: bool = True
+) -> None:
+    """Return when a model may be shown all of these; else a `ConfigError`, before anything connects.
+
+    Args:
+        model: Its name, as the user wrote it.
+        shown: What it will be shown.
+        leave: Who allowed it and why (`Connection.egress_permission`).
+        flag: Where the user can say so; `.egress-permission` is put behind it.
+        kept: Whether there is a run folder, in whose settings the leave stands; without one there is no leave.
+    """
+    if not is_address(model) or is_loopback(model):
+        return
+    patients = [one.name for one in shown if not one.synthetic]
+    if patients and names_who_and_why(leave) and not kept:
+        raise ConfigError(
+            f"who allowed {', '.join(patients)} to go to '{without_login(model)}' is kept with the run, and nothing is "
+            "kept here; nothing was sent. Give a run folder with --out RUN."
+        )
+    if patients and not names_who_and_why(leave):
+        raise ConfigError(
+            f"'{without_login(model)}' is not on this machine, and {', '.join(patients)} may hold patients' data (a "
+            "card that says 'synthetic: true' would deny it); nothing was sent. If it may go there, say who allowed it "
+            f'and why with {flag}.egress-permission "WHO AND WHY" (at least {FEWEST_WORDS} words), which is kept with the run.'
+        )
+
+
+def check_sending(model: str, permission: str | None, *, synthetic: bool) -> None:
+    """Return when a request may be sent to a model; else a `ConfigError`, before anything connects.
+
+    Args:
+        model: Its name, as the user wrote it.
+        permission: Who allowed it and why (`Connection.egress_permission`).
+        synthetic: Whether everything that the model is asked is known to be synthetic.
+    """
+    if synthetic or names_who_and_why(permission) or (is_address(model) and is_loopback(model)):
+        return
+    raise ConfigError(
+        f"'{without_login(model)}' is not on this machine, and what it is asked may hold patients' data; nothing was "
+        'sent. If it may go there, say who allowed it and why: load_model(NAME, permission="WHO AND WHY") for images, '
+        f'Connection(egress_permission="WHO AND WHY") for text (at least {FEWEST_WORDS} words).'
+    )
+
+
+def all_synthetic(shown: Iterable[EgressData]) -> bool:
+    """Whether it is known of everything that a model is shown that no patient is behind it; False for nothing."""
+    known = [one.synthetic for one in shown]
+    return bool(known) and all(known)
+
+
+def check_key_recipients(models: Iterable[str], key_variable: str) -> None:
+    """Return unless one key would be sent to servers of two hosts elsewhere; else a `ConfigError` without the key.
+
+    Args:
+        models: Names of everything that is asked with it, as the user wrote them.
+        key_variable: The environment variable that holds the key (`Connection.key_variable`).
+    """
+    away = [name for name in models if is_address(name) and not is_loopback(name)]
+    hosts = sorted({urlsplit(parse_address(name).base).netloc for name in away})
+    if len(hosts) > 1 and os.environ.get(key_variable, "").strip():
+        raise ConfigError(
+            f"the key in the environment variable {key_variable} would be sent to {' and to '.join(hosts)}, and it is "
+            "for one of them; nothing was sent. Put each key into a variable of its own, or ask each server in a run "
+            "of its own (--llm.cache FILE brings answers of language models together)."
+        )
+
+
+def names_who_and_why(said: str | None) -> bool:
+    """Whether a sentence of leave has at least the words that it takes to say who gave it and why."""
+    words = terminal_safe(said or "").split()
+    return sum(any(letter.isalpha() for letter in word) for word in words) >= FEWEST_WORDS
