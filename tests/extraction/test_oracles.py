@@ -10,8 +10,7 @@ from cxrlab.extraction import oracle_rules
 from cxrlab.extraction.anatomy import Category, split_by_category
 from cxrlab.extraction.oracle_rules import complete_findings, is_fresh, phrases_of
 from cxrlab.extraction.oracles import KINDS, ORACLES, Descriptions, Oracle, distinct, load_oracle, shared_vocabulary
-from cxrlab.findings.lexicon import load_lexicon
-from cxrlab.findings.lexicon_check import templates
+from cxrlab.findings.lexicon import load_lexicon, templates
 from cxrlab.findings.reader import read
 
 

@@ -1,14 +1,15 @@
+import json
 import re
 from dataclasses import replace
 
 import pytest
 
-from cxrlab.core.errors import UnknownName
+from cxrlab.core.errors import DataError, UnknownName
 from cxrlab.core.randomness import generator
 from cxrlab.core.records import Finding
 from cxrlab.core.vocabulary import Change, Severity
-from cxrlab.findings.lexicon import load_lexicon, pairs, phrases, table
-from cxrlab.findings.lexicon_check import templates
+from cxrlab.findings import lexicon as lexicon_module
+from cxrlab.findings.lexicon import LEXICONS, load_lexicon, templates
 from cxrlab.findings.realiser import Realiser, can_lead
 
 
@@ -17,32 +18,14 @@ def test_an_unknown_lexicon_is_refused_with_the_names():
         load_lexicon("C")
 
 
-def test_a_block_of_phrases_is_read_by_its_marks():
-    row = phrases("""
-        edema (degree)
-          - edema
-          ~ pulmonary edema
-          {sev} edema
-          + {sev} wet lungs
-          = the lungs {are} wet
-    """)["edema"]
-    assert (row.absent, row.gone, row.clauses) == (("edema",), ("pulmonary edema",), ("the lungs {are} wet",))
-    assert row.nouns == ("{sev} edema", "+ {sev} wet lungs")
-    assert row.scale == "degree" and len(row.ways) == 3
-
-
-def test_tables_and_pairs():
-    assert table("rib 3:\n third\n 3rd\nrib 4:\n fourth") == {"rib 3": ("third", "3rd"), "rib 4": ("fourth",)}
-    assert pairs("on the {side} = on both sides") == (("on the {side}", "on both sides"),)
-
-
-def test_a_dot_marks_a_phrase_for_the_mild_grade():
-    row = phrases("""
-        atelectasis (extent)
-          {sev} atelectasis {in}
-          . {sev} linear atelectasis {in}
-    """)["atelectasis"]
-    assert (row.nouns, row.mild) == (("{sev} atelectasis {in}",), ("{sev} linear atelectasis {in}",))
+def test_a_lexicon_with_an_unknown_field_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "lexicon_a.json"
+    path.write_text(json.dumps({**json.loads(LEXICONS["A"].read_text()), "openings": []}))
+    monkeypatch.setattr(lexicon_module, "LEXICONS", {"A": path})
+    load_lexicon.cache_clear()
+    with pytest.raises(DataError, match="openings"):
+        load_lexicon("A")
+    load_lexicon.cache_clear()
 
 
 # Nouns that a degree does not fit, with the words that are absurd beside them.

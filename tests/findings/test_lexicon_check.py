@@ -1,12 +1,12 @@
 from dataclasses import replace
 
 import pytest
+from lexicon_check import check_lexicon, needed_slots, shared_phrases
 from tables import every_row
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.vocabulary import DRAWN, Change
-from cxrlab.findings.lexicon import load_lexicon
-from cxrlab.findings.lexicon_check import check_lexicon, needed_slots, shared_phrases, templates
+from cxrlab.findings.lexicon import load_lexicon, templates
 
 
 @pytest.mark.parametrize("name", ["A", "B"])

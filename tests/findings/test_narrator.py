@@ -9,8 +9,7 @@ import pytest
 from cxrlab.core.errors import UnknownName
 from cxrlab.core.vocabulary import Certainty, Change, Presence, Side, View
 from cxrlab.findings.cases import draw_patient
-from cxrlab.findings.lexicon import load_lexicon
-from cxrlab.findings.lexicon_check import templates
+from cxrlab.findings.lexicon import load_lexicon, templates
 from cxrlab.findings.narrator import STYLES, narrate
 from cxrlab.findings.realiser import Realiser
 

@@ -23,8 +23,7 @@ from cxrlab.findings.contradictions import fits
 from cxrlab.findings.denials import NORMAL, NegativeStatements, region_of
 from cxrlab.findings.disease_models import GRADES, SHAPES, TUBE_HEIGHT_MM, Shape
 from cxrlab.findings.grammar import capital, compiled
-from cxrlab.findings.lexicon import load_lexicon
-from cxrlab.findings.lexicon_check import templates
+from cxrlab.findings.lexicon import load_lexicon, templates
 from cxrlab.findings.progression import between
 from cxrlab.findings.realiser import Realiser
 

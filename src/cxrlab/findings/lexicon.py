@@ -1,4 +1,4 @@
-"""The form of a lexicon: everything the narrator needs in order to speak, as data.
+"""The narrator's phrases: fields and notation of lexicon_a.json and lexicon_b.json.
 
 A template is English with slots and forks. Slots: `{sev}` an adjective of degree, `{adv}` the same
 as an adverb, `{side}` left/right/bilateral, `{on}` a side as a phrase, `{in}` side and place as a
@@ -10,19 +10,19 @@ touching the number. In sentences around a noun phrase, `[is|are]` follows the n
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cache
-from importlib import import_module
-from typing import Any
+from pathlib import Path
 
 from cxrlab.core.errors import UnknownName, did_you_mean
 from cxrlab.core.vocabulary import Change
+from cxrlab.findings.data_files import load_data
 
 Lines = tuple[str, ...]
 Pair = tuple[str, str]
-LEXICONS: Mapping[str, str] = {"A": "cxrlab.findings.lexicon_a", "B": "cxrlab.findings.lexicon_b"}
+_FOLDER = Path(__file__).parent
+LEXICONS: Mapping[str, Path] = {"A": _FOLDER / "lexicon_a.json", "B": _FOLDER / "lexicon_b.json"}
 
 
 @dataclass(frozen=True)
@@ -120,68 +120,27 @@ class Lexicon:
     impression_calm: Lines
 
 
-def lines(text: str) -> Lines:
-    """One template a line; blank lines and indentation do not count."""
-    return tuple(line.strip() for line in text.splitlines() if line.strip())
-
-
-def pairs(text: str) -> tuple[Pair, ...]:
-    """Lines of the form `one side = both sides`."""
-    rows = [line.partition(" = ") for line in lines(text)]
-    return tuple((one.strip(), both.strip()) for one, _, both in rows)
-
-
-def table(text: str) -> dict[str, Lines]:
-    """Blocks of a `key:` line followed by its templates."""
-    out: dict[str, list[str]] = {}
-    for line in lines(text):
-        if re.fullmatch(r"[a-z0-9 ]+:", line):
-            out[line[:-1]] = block = []
-        else:
-            block.append(line)
-    return {key: tuple(rows) for key, rows in out.items()}
-
-
-def phrases(text: str) -> dict[str, Phrases]:
-    """Blocks of a line `observation (scale)` followed by its phrases.
-
-    A phrase that starts with `-` names the absent thing, one with `~` the resolved one, one with
-    `=` is a clause, one with `.` a noun phrase for the mild grade; every other one is a noun phrase.
-    """
-    out: dict[str, Phrases] = {}
-    for line in lines(text):
-        head = re.fullmatch(r"([a-z -]+) \((\w+)\)", line)
-        if head:
-            name, scale = head.groups()
-            out[name] = Phrases((), (), (), scale=scale)
-            continue
-        row = out[name]
-        mark, rest = line[0], line[1:].strip()
-        if mark == "-":
-            out[name] = replace(row, absent=(*row.absent, rest))
-        elif mark == "~":
-            out[name] = replace(row, gone=(*row.gone, rest))
-        elif mark == "=":
-            out[name] = replace(row, clauses=(*row.clauses, rest))
-        elif mark == ".":
-            out[name] = replace(row, mild=(*row.mild, rest))
-        else:
-            out[name] = replace(row, nouns=(*row.nouns, line))
-    return out
-
-
 @cache
 def load_lexicon(name: str) -> Lexicon:
-    """The lexicon of this name; it is checked by the tests, not on every load.
-
-    Its files hold one upper-case table for each field of `Lexicon`; the phrases of observations stand
-    in three tables.
-    """
+    """Lexicon "A" or "B"; types are checked on loading, completeness by the tests."""
     if name not in LEXICONS:
         raise UnknownName(f"'{name}' is not a lexicon.{did_you_mean(name, LEXICONS)} Use one of {', '.join(LEXICONS)}.")
-    tables: dict[str, Any] = {}
-    for part in ("lungs", "chest", "devices", "sentences", "sections"):
-        tables.update(vars(import_module(f"{LEXICONS[name]}.{part}")))
-    observations = {**tables["LUNGS"], **tables["CHEST"], **tables["DEVICES"]}
-    others = [field.name for field in fields(Lexicon) if field.name not in ("name", "observations")]
-    return Lexicon(name=name, observations=observations, **{field: tables[field.upper()] for field in others})
+    return load_data(LEXICONS[name], Lexicon)
+
+
+def templates(lexicon: Lexicon) -> Iterator[str]:
+    """Every phrase of a lexicon, whatever its field."""
+
+    def texts(value: object) -> Iterator[str]:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, Phrases):
+            yield from (*value.absent, *value.gone, *value.ways, *value.mild)
+        elif isinstance(value, Mapping):
+            for item in value.values():
+                yield from texts(item)
+        elif isinstance(value, Sequence):
+            for item in value:
+                yield from texts(item)
+
+    yield from texts([getattr(lexicon, field.name) for field in fields(lexicon) if field.name != "name"])

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from cxrlab.core.errors import DataError
 from cxrlab.core.vocabulary import DRAWN, Change, Group, observation
 from cxrlab.findings.denials import NORMAL
 from cxrlab.findings.disease_models import CONTEXTS, GRADES, SHAPES, Shape
 from cxrlab.findings.grammar import compiled, slots
-from cxrlab.findings.lexicon import Lexicon, Phrases
+from cxrlab.findings.lexicon import Lexicon, templates
 
 WAYS = 6
 KINDS = ("finding", "lesion", "device", "bone", "inflation")
@@ -50,11 +49,6 @@ def needed_slots(name: str, *, gone: bool = False) -> list[set[str]]:
     return needed
 
 
-def templates(lexicon: Lexicon) -> Iterator[str]:
-    """Every text of a lexicon, whatever its field."""
-    yield from _texts([getattr(lexicon, field.name) for field in dataclasses.fields(lexicon) if field.name != "name"])
-
-
 def shared_phrases(first: Lexicon, second: Lexicon) -> set[str]:
     """Texts of two words or more that stand in both, without regard to case, slots and forks."""
     return set(_normalised(first)) & set(_normalised(second))
@@ -65,19 +59,6 @@ def _normalised(lexicon: Lexicon) -> Iterator[str]:
         words = re.sub(r"\{\w+\}|[^a-z ]", " ", text.lower()).split()
         if len(words) > 1:
             yield " ".join(words)
-
-
-def _texts(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Phrases):
-        yield from (*value.absent, *value.gone, *value.ways, *value.mild)
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _texts(item)
-    elif isinstance(value, Sequence):
-        for item in value:
-            yield from _texts(item)
 
 
 def _observations(lexicon: Lexicon) -> Iterator[str]:

@@ -1,1 +1,0 @@
-"""Lexicon A: the words of the training corpus."""

@@ -1,1 +1,0 @@
-"""Lexicon B: other words for the same things, held back for oracles and tests."""
